@@ -1,0 +1,294 @@
+package limiter
+
+import (
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// Algorithm names how requests are counted.
+type Algorithm uint8
+
+// The algorithms.
+const (
+	FixedWindow Algorithm = iota + 1
+	SlidingWindow
+	TokenBucket
+	LeakyBucket
+	RollingWindow
+	Concurrency
+)
+
+var algorithmNames = [...]string{
+	FixedWindow:   "fixed_window",
+	SlidingWindow: "sliding_window",
+	TokenBucket:   "token_bucket",
+	LeakyBucket:   "leaky_bucket",
+	RollingWindow: "rolling_window",
+	Concurrency:   "concurrency",
+}
+
+// Algorithms lists them all, in the order of the documentation.
+func Algorithms() []Algorithm {
+	return []Algorithm{FixedWindow, SlidingWindow, TokenBucket, LeakyBucket, RollingWindow, Concurrency}
+}
+
+// ParseAlgorithm returns the algorithm of that name, or false.
+func ParseAlgorithm(name string) (Algorithm, bool) {
+	for _, a := range Algorithms() {
+		if algorithmNames[a] == name {
+			return a, true
+		}
+	}
+	return 0, false
+}
+
+// String returns the name used in rules.
+func (a Algorithm) String() string {
+	if int(a) < len(algorithmNames) && a > 0 {
+		return algorithmNames[a]
+	}
+	return "algorithm(" + strconv.Itoa(int(a)) + ")"
+}
+
+// Storage is how rolling_window keeps its log.
+type Storage uint8
+
+// The storages. Ring is the default: 4 bytes a request, exact to the
+// millisecond. SortedSet is exact to the microsecond and takes any size.
+const (
+	Ring Storage = iota
+	SortedSet
+)
+
+// String returns the name used in rules.
+func (s Storage) String() string {
+	if s == SortedSet {
+		return "sorted_set"
+	}
+	return "ring"
+}
+
+// OnFailure is what happens to a check whose store cannot answer.
+type OnFailure uint8
+
+// The failure policies.
+const (
+	Local  OnFailure = iota // count in this process against this node's share
+	Open                    // let it pass
+	Closed                  // refuse with 503
+)
+
+// String returns the name used in rules.
+func (o OnFailure) String() string {
+	return [...]string{"local", "open", "closed"}[o]
+}
+
+// Bounds of a limit. They keep every product below 2^53, the largest integer
+// that a Lua number holds exactly, and every script short.
+const (
+	MaxWindow       = 31 * 24 * time.Hour
+	MaxRingWindow   = 7 * 24 * time.Hour
+	MaxRingLimit    = 10_000
+	MaxLogLimit     = 100_000 // rolling_window in a sorted set, and concurrency
+	MaxCount        = 1_000_000_000
+	maxExactInteger = 1 << 53
+)
+
+// Limit is the arithmetic of one rule for one tier. It is immutable once in use
+// and is known by its address: a new rule document makes new Limits.
+type Limit struct {
+	Rule      string
+	Algorithm Algorithm
+	Storage   Storage // rolling_window only
+	// Limit is the cost that passes in one Window (for concurrency: at once).
+	Limit int64
+	// Window is a whole number of milliseconds.
+	Window time.Duration
+	// Burst is the capacity of token_bucket, and for leaky_bucket how many may
+	// come ahead of the steady flow.
+	Burst int64
+	// MinInterval between two requests of one key; rolling_window only.
+	MinInterval time.Duration
+	// CountDenied charges refused attempts too.
+	CountDenied bool
+	// Shadow decides and reports, but never refuses.
+	Shadow    bool
+	OnFailure OnFailure
+
+	share atomic.Pointer[Limit] // see Share
+}
+
+// FieldError is a fault in one field of a limit, named as in a rule document.
+type FieldError struct {
+	Field string
+	Msg   string
+}
+
+func (e FieldError) Error() string { return e.Field + ": " + e.Msg }
+
+// Validate returns every fault, or nil.
+func (l *Limit) Validate() []FieldError {
+	var errs []FieldError
+	bad := func(field, format string, args ...any) {
+		errs = append(errs, FieldError{field, fmt.Sprintf(format, args...)})
+	}
+	if l.Limit < 1 || l.Limit > MaxCount {
+		bad("limit", "must be between 1 and %d (got %d)", MaxCount, l.Limit)
+	}
+	switch {
+	case l.Window < time.Millisecond:
+		bad("window", "must be at least 1ms (got %s)", l.Window)
+	case l.Window > MaxWindow:
+		bad("window", "must be at most %s (got %s)", MaxWindow, l.Window)
+	case l.Window%time.Millisecond != 0:
+		bad("window", "must be a whole number of milliseconds (got %s)", l.Window)
+	}
+	if len(errs) > 0 {
+		return errs // the products below would only repeat it
+	}
+	bucket := l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket
+	switch {
+	case l.Burst != 0 && !bucket:
+		bad("burst", "only token_bucket and leaky_bucket have a burst; remove it")
+	case l.Burst < 0 || l.Burst > MaxCount:
+		bad("burst", "must be between 0 and %d (got %d)", MaxCount, l.Burst)
+	case l.Algorithm == TokenBucket && l.Burst < 1:
+		bad("burst", "must be at least 1 (got %d)", l.Burst)
+	case bucket && overflows(l.Capacity(), l.unit()):
+		bad("burst", "%d requests in %s is too fine to count exactly; use a smaller burst or a shorter window", l.Burst, l.Window)
+	}
+	if l.MinInterval != 0 {
+		switch {
+		case l.Algorithm != RollingWindow:
+			bad("min_interval", "only rolling_window has a min_interval; remove it")
+		case l.MinInterval < time.Millisecond || l.MinInterval%time.Millisecond != 0:
+			bad("min_interval", "must be a whole number of milliseconds, at least 1ms (got %s)", l.MinInterval)
+		case l.MinInterval > l.Window:
+			bad("min_interval", "must not be longer than the window of %s (got %s)", l.Window, l.MinInterval)
+		}
+	}
+	if l.Algorithm != RollingWindow && l.Storage != Ring {
+		bad("storage", "only rolling_window has a storage; remove it")
+	}
+	switch l.Algorithm {
+	case RollingWindow:
+		if l.Storage == Ring && l.Limit > MaxRingLimit {
+			bad("limit", "must be at most %d with storage ring (got %d); use storage: sorted_set, or sliding_window", MaxRingLimit, l.Limit)
+		}
+		if l.Storage == Ring && l.Window > MaxRingWindow {
+			bad("window", "must be at most %s with storage ring (got %s); use storage: sorted_set", MaxRingWindow, l.Window)
+		}
+		if l.Limit > MaxLogLimit {
+			bad("limit", "must be at most %d for rolling_window (got %d); use sliding_window", MaxLogLimit, l.Limit)
+		}
+	case Concurrency:
+		if l.Limit > MaxLogLimit {
+			bad("limit", "must be at most %d for concurrency (got %d)", MaxLogLimit, l.Limit)
+		}
+		if l.CountDenied {
+			bad("count_denied", "concurrency counts requests in flight; a refused one never is; remove it")
+		}
+	case SlidingWindow:
+		if overflows(l.Limit, l.Window.Milliseconds()) {
+			bad("limit", "%d in %s is too large to weigh exactly; use a shorter window", l.Limit, l.Window)
+		}
+	case FixedWindow, TokenBucket, LeakyBucket:
+	default:
+		bad("algorithm", "unknown; use one of fixed_window, sliding_window, token_bucket, leaky_bucket, rolling_window, concurrency")
+	}
+	return errs
+}
+
+// overflows reports whether a×b is no longer exact in a Lua number. Half the
+// range is left for the sums that are made of it.
+func overflows(a, b int64) bool { return a > maxExactInteger/2/b }
+
+// MaxCost is the largest cost that can ever pass.
+func (l *Limit) MaxCost() int64 {
+	switch l.Algorithm {
+	case TokenBucket, LeakyBucket:
+		return l.Capacity()
+	case Concurrency:
+		return 1
+	}
+	return l.Limit
+}
+
+// Capacity is how much a bucket holds, in requests. GCRA counts its tolerance
+// beyond the request that is due, hence the one more.
+func (l *Limit) Capacity() int64 {
+	if l.Algorithm == LeakyBucket {
+		return l.Burst + 1
+	}
+	return l.Burst
+}
+
+// Rate returns the flow of a bucket as a fraction in lowest terms: a bucket
+// drains `drain` units a microsecond, and one request fills `unit` of them. Whole
+// numbers keep the buckets exact at any rate.
+func (l *Limit) Rate() (drain, unit int64) {
+	window := l.Window.Microseconds()
+	g := gcd(l.Limit, window)
+	return l.Limit / g, window / g
+}
+
+func (l *Limit) unit() int64 { _, u := l.Rate(); return u }
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// Tag is the part of a Redis key that names the state's format, so that a rule
+// whose algorithm changes begins with new keys.
+func (l *Limit) Tag() string {
+	switch l.Algorithm {
+	case FixedWindow:
+		return "fw"
+	case SlidingWindow:
+		return "sw"
+	case TokenBucket:
+		return "tb"
+	case LeakyBucket:
+		return "lb"
+	case Concurrency:
+		return "cc"
+	case RollingWindow:
+		if l.Storage == SortedSet {
+			return "rs"
+		}
+		return "rr"
+	}
+	return "??"
+}
+
+// RefusalHolds reports whether a refusal stays true until its RetryAfter
+// whatever happens. Concurrency slots come free at any time, and an attempt
+// that counts although denied must reach the store to be counted.
+func (l *Limit) RefusalHolds() bool {
+	return l.Algorithm != Concurrency && !l.CountDenied
+}
+
+// Share returns this limit divided among n nodes, rounded up: what each may pass
+// alone while the shared store is away. The last answer is kept, so that calls
+// with an unchanged n cost nothing.
+func (l *Limit) Share(n int) *Limit {
+	if n <= 1 {
+		return l
+	}
+	divide := func(v int64) int64 { return (v + int64(n) - 1) / int64(n) }
+	if s := l.share.Load(); s != nil && s.Limit == divide(l.Limit) && s.Burst == divide(l.Burst) {
+		return s
+	}
+	s := &Limit{
+		Rule: l.Rule, Algorithm: l.Algorithm, Storage: l.Storage,
+		Limit: divide(l.Limit), Window: l.Window, Burst: divide(l.Burst), MinInterval: l.MinInterval,
+		CountDenied: l.CountDenied, Shadow: l.Shadow, OnFailure: l.OnFailure,
+	}
+	l.share.Store(s)
+	return s
+}

@@ -1,0 +1,166 @@
+// Package limiter decides whether a request may pass.
+//
+// A request carries zero or more checks; a Store decides them in one atomic
+// step: the request passes only if every check passes, and when one refuses, no
+// other is charged. Everything between the request path and the counters (the
+// memory of refusals, batching, fallback) is a Store around a Store, so the
+// layers compose and each can be read alone:
+//
+//	Denied → Spread → Fallback → (per shard) Breaker → Combine → redisstore
+package limiter
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Check is one limit that a request must pass.
+type Check struct {
+	Limit *Limit
+	// Key names the counter: weir:{subject}:rule:tag[:rest]. It belongs to the
+	// caller again as soon as Take returns; a store that keeps it copies it.
+	Key []byte
+	// Cost is charged as a unit; 0 looks without charging.
+	Cost int64
+	// Lease identifies this request among those in flight. Only concurrency
+	// reads it; it must be unique in the region.
+	Lease uint64
+	// Peek decides as if charged, but charges nothing. All checks of a request
+	// peek, or none does.
+	Peek bool
+}
+
+// Source says who gave an answer.
+type Source uint8
+
+// The sources, in the words of the metrics. SourceNone marks a check that was
+// not evaluated, because another one had already refused.
+const (
+	SourceNone Source = iota
+	SourceRedis
+	SourceMemory
+	SourceDenied
+	SourceFallback
+	sourceCount
+)
+
+// SourceCount is the number of sources, SourceNone included.
+const SourceCount = int(sourceCount)
+
+// String returns the value of the source label.
+func (s Source) String() string {
+	switch s {
+	case SourceRedis:
+		return "redis"
+	case SourceMemory:
+		return "memory"
+	case SourceDenied:
+		return "denied_memory"
+	case SourceFallback:
+		return "fallback"
+	}
+	return "none"
+}
+
+// Result is the answer to one check.
+type Result struct {
+	// Allowed tells whether this check alone would let the request pass.
+	Allowed bool
+	// Charged tells whether the cost was taken; Return gives it back.
+	Charged bool
+	// Failed marks a check whose store could not answer; Allowed then follows
+	// the rule's failure policy.
+	Failed bool
+	Source Source
+	// Limit is the quantity that was enforced: the rule's, or this node's share
+	// of it in fallback.
+	Limit int64
+	// Remaining is how much cost would still pass now; never negative.
+	Remaining int64
+	// RetryAfter is the earliest moment at which the same request can pass;
+	// 0 when allowed, and for concurrency, where a slot may come free any time.
+	RetryAfter time.Duration
+	// ResetAfter is the time until the whole limit is available again.
+	ResetAfter time.Duration
+	// TakenAt is the store's clock, in Unix microseconds, when it decided.
+	TakenAt int64
+}
+
+// Decision is the answer to a request. Its owner may reuse it: Take overwrites.
+type Decision struct {
+	// Allowed is the verdict: every enforced check passed.
+	Allowed bool
+	// Unavailable is set when the request is refused only because a store could
+	// not answer and a rule says closed.
+	Unavailable bool
+	// Results holds one answer per check, in the order of the checks.
+	Results []Result
+}
+
+// Reset makes room for n results and clears them.
+func (d *Decision) Reset(n int) {
+	d.Allowed, d.Unavailable = false, false
+	if cap(d.Results) < n {
+		d.Results = make([]Result, n)
+		return
+	}
+	d.Results = d.Results[:n]
+	clear(d.Results)
+}
+
+// RetryAfter returns the longest wait among the enforced checks that refused.
+func (d *Decision) RetryAfter(checks []Check) time.Duration {
+	var longest time.Duration
+	for i := range d.Results {
+		if r := &d.Results[i]; r.Refuses(&checks[i]) && r.RetryAfter > longest {
+			longest = r.RetryAfter
+		}
+	}
+	return longest
+}
+
+// Refuses reports whether the answer stops the request: a refusal of a check
+// that is enforced.
+func (r *Result) Refuses(c *Check) bool {
+	return !r.Allowed && r.Source != SourceNone && !c.Limit.Shadow
+}
+
+// Store decides. Take fills d with one result per check, or returns an error,
+// in which case d says nothing. It must be safe for concurrent use and must
+// return within the store's time budget even if ctx has no deadline.
+type Store interface {
+	Take(ctx context.Context, checks []Check, d *Decision) error
+}
+
+// Returner gives back what a decision took: d must be what Take answered for
+// these checks. Only results with Charged set are returned. It may make another
+// request wait for a moment, but never lets one pass that should not.
+type Returner interface {
+	Return(ctx context.Context, checks []Check, d *Decision) error
+}
+
+// Resetter forgets counters, as an operator's act.
+type Resetter interface {
+	Reset(ctx context.Context, checks []Check) error
+}
+
+// TakeReturner is what every layer below the first is: a Store that can give back.
+type TakeReturner interface {
+	Store
+	Returner
+	Resetter
+}
+
+// Errors that a caller may branch on.
+var (
+	// ErrTimeout: the store did not answer within its budget. The charge may or
+	// may not have happened.
+	ErrTimeout = errors.New("store did not answer within its time budget")
+	// ErrOverloaded: too many requests wait for the store already.
+	ErrOverloaded = errors.New("store queue is full")
+	// ErrBroken: the breaker of this shard is open; no call was made.
+	ErrBroken = errors.New("store shard is failing, breaker open")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("store is closed")
+)
