@@ -117,7 +117,8 @@ type Limit struct {
 	Shadow    bool
 	OnFailure OnFailure
 
-	share atomic.Pointer[Limit] // see Share
+	share   atomic.Pointer[Limit]  // see Share
+	encoded atomic.Pointer[string] // see Encoded
 }
 
 // FieldError is a fault in one field of a limit, named as in a rule document.
@@ -266,6 +267,25 @@ func (l *Limit) Tag() string {
 	return "??"
 }
 
+// Encoded returns the limit as the Redis scripts read it (rule_of in prelude.lua).
+// The pointer is always the same one, so that handing it on allocates nothing.
+func (l *Limit) Encoded() *string {
+	if s := l.encoded.Load(); s != nil {
+		return s
+	}
+	drain, unit := l.Rate()
+	flag := func(b bool) int {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	s := fmt.Sprintf("%s,%d,%d,%d,%d,%d,%d,%d,%d", l.Tag(), l.Limit, l.Window.Microseconds(), l.Capacity(),
+		l.MinInterval.Microseconds(), drain, unit, flag(l.CountDenied), flag(l.Shadow))
+	l.encoded.CompareAndSwap(nil, &s)
+	return l.encoded.Load()
+}
+
 // RefusalHolds reports whether a refusal stays true until its RetryAfter
 // whatever happens. Concurrency slots come free at any time, and an attempt
 // that counts although denied must reach the store to be counted.
@@ -281,12 +301,16 @@ func (l *Limit) Share(n int) *Limit {
 		return l
 	}
 	divide := func(v int64) int64 { return (v + int64(n) - 1) / int64(n) }
-	if s := l.share.Load(); s != nil && s.Limit == divide(l.Limit) && s.Burst == divide(l.Burst) {
+	limit, burst := divide(l.Limit), divide(l.Burst)
+	if l.Algorithm == LeakyBucket {
+		burst = divide(l.Capacity()) - 1
+	}
+	if s := l.share.Load(); s != nil && s.Limit == limit && s.Burst == burst {
 		return s
 	}
 	s := &Limit{
 		Rule: l.Rule, Algorithm: l.Algorithm, Storage: l.Storage,
-		Limit: divide(l.Limit), Window: l.Window, Burst: divide(l.Burst), MinInterval: l.MinInterval,
+		Limit: limit, Window: l.Window, Burst: burst, MinInterval: l.MinInterval,
 		CountDenied: l.CountDenied, Shadow: l.Shadow, OnFailure: l.OnFailure,
 	}
 	l.share.Store(s)

@@ -1,0 +1,59 @@
+-- Shared by every algorithm. The files of this folder are joined into one script
+-- (see embed.go), so a `local` here is visible in all that follow.
+--
+-- An algorithm is a table of five functions over a state `s`:
+--   load(key, rule, now)        -> s, the state as it is at `now`
+--   fits(s, rule, cost, n)      -> how many of n requests of that cost pass, one after another
+--   charge(s, rule, units, lease)  adds units to s, up to what the rule can hold
+--   answer(s, rule, cost)       -> remaining, microseconds until cost passes, until all is free
+--   save(key, s, rule)             writes s with a time to live
+--   refund(key, rule, units, at, now, lease)  takes back what was charged at `at`
+-- load reads and nothing more: a peek leaves no trace.
+--
+-- Times are whole microseconds, below 2^53, so a Lua number holds them exactly.
+-- Print them with %.0f: tostring shows 14 digits.
+
+local call, floor, ceil, max, min = redis.call, math.floor, math.ceil, math.max, math.min
+local format, match, sub, rep = string.format, string.match, string.sub, string.rep
+local pack, unpack_int = struct.pack, struct.unpack
+
+-- Built on first use only: making all closures at each call would cost more than
+-- the decision itself.
+local algorithms = {}
+
+-- A test clock runs apart from the server's, so keys must not expire by the latter.
+local ttl_slack = 0
+
+-- now_at returns the time of this decision. Production sends '' and gets the
+-- server's clock, the only one that all edge nodes share.
+local function now_at(test_clock)
+  if test_clock ~= '' then
+    ttl_slack = 3600000
+    return tonumber(test_clock)
+  end
+  local t = call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+local function ttl(us)
+  return max(1, ceil(us / 1000)) + ttl_slack
+end
+
+-- rule_of reads what Go wrote: a rule travels as data, so that changing one never
+-- changes the script.
+local function rule_of(text)
+  local tag, limit, window, capacity, interval, drain, unit, count_denied, shadow =
+    match(text, '^(%l+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d),(%d)$')
+  return {
+    algorithm = algorithms[tag](),
+    leases = tag == 'cc',
+    limit = tonumber(limit),
+    window = tonumber(window),
+    capacity = tonumber(capacity),
+    interval = tonumber(interval),
+    drain = tonumber(drain),
+    unit = tonumber(unit),
+    count_denied = count_denied == '1',
+    shadow = shadow == '1',
+  }
+end

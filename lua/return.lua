@@ -1,0 +1,17 @@
+-- return gives back what take charged: a concurrency slot when its request is done,
+-- a charge when another slot's check refused the request.
+--
+-- KEYS  one per check
+-- ARGV  test clock ('' in production), number of rules, the rules, then per check:
+--         index of its rule, units, time of the charge, lease
+local now = now_at(ARGV[1])
+local rules, position = {}, 3 + ARGV[2]
+for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
+
+for i = 1, #KEYS do
+  local rule = rules[tonumber(ARGV[position])]
+  rule.algorithm.refund(KEYS[i], rule, tonumber(ARGV[position + 1]), tonumber(ARGV[position + 2]), now,
+    ARGV[position + 3])
+  position = position + 4
+end
+return #KEYS

@@ -1,0 +1,81 @@
+-- rolling_window, storage ring: the times of the accepted requests, oldest first,
+-- 4 bytes each, in one string. A time is in milliseconds modulo 2^32, rounded up, so
+-- an entry never leaves the window early; windows are at most 7 days, so an age is
+-- never ambiguous.
+algorithms.rr = function()
+  local M = {}
+  local wrap, future = 4294967296, 3221225472
+
+  -- age returns how old entry i (0 is the oldest) is, in milliseconds; negative
+  -- when it was stamped later than now (rounding, or a clock that ran back).
+  local function age(s, i)
+    local a = (s.now_ms - unpack_int('>I4', s.log, i * 4 + 1)) % wrap
+    if a > future then a = a - wrap end
+    return a
+  end
+
+  function M.load(key, rule, now)
+    local log = call('GET', key) or ''
+    local s = { now = now, now_ms = floor(now / 1000), log = log, first = 0, size = floor(#log / 4) }
+    local window = rule.window / 1000
+    if s.size > 0 and age(s, 0) >= window then -- find the oldest that still counts
+      local low, high = 1, s.size
+      while low < high do
+        local middle = floor((low + high) / 2)
+        if age(s, middle) < window then high = middle else low = middle + 1 end
+      end
+      s.first = low
+    end
+    return s
+  end
+
+  function M.fits(s, rule, cost, n)
+    if rule.interval > 0 then
+      if s.size > 0 and age(s, s.size - 1) < rule.interval / 1000 then return 0 end
+      n = min(n, 1)
+    end
+    if cost == 0 then return n end
+    return max(0, min(n, floor((rule.limit - (s.size - s.first)) / cost)))
+  end
+
+  function M.charge(s, rule, units)
+    units = min(units, rule.limit)
+    local stamp = ceil(s.now / 1000)
+    if s.size > 0 then stamp = max(stamp, s.now_ms - age(s, s.size - 1)) end
+    -- Only the newest `limit` entries can ever matter.
+    local keep = max(s.first, s.size + units - rule.limit)
+    s.log = sub(s.log, keep * 4 + 1, s.size * 4) .. rep(pack('>I4', stamp % wrap), units)
+    s.first, s.size = 0, s.size - keep + units
+  end
+
+  function M.answer(s, rule, cost)
+    local count = s.size - s.first
+    if s.size == 0 then return rule.limit, 0, 0 end
+    local part, retry, reset = s.now % 1000, 0, 0
+    local newest = age(s, s.size - 1)
+    if count > 0 then reset = rule.window - newest * 1000 - part end
+    local over = count + cost - rule.limit
+    if over > 0 and cost > 0 then retry = rule.window - age(s, s.first + over - 1) * 1000 - part end
+    retry = max(retry, rule.interval - newest * 1000 - part)
+    return max(0, rule.limit - count), retry, reset
+  end
+
+  function M.save(key, s, rule)
+    call('SET', key, s.log, 'PX', ttl(rule.window - age(s, s.size - 1) * 1000))
+  end
+
+  function M.refund(key, rule, units, at, now)
+    local s = M.load(key, rule, now)
+    local stamp = pack('>I4', ceil(at / 1000) % wrap)
+    for i = s.size - 1, s.first, -1 do
+      if units == 0 then break end
+      if sub(s.log, i * 4 + 1, i * 4 + 4) == stamp then
+        s.log = sub(s.log, 1, i * 4) .. sub(s.log, i * 4 + 5)
+        s.size, units = s.size - 1, units - 1
+      end
+    end
+    if s.size > s.first then M.save(key, s, rule) else call('DEL', key) end
+  end
+
+  return M
+end

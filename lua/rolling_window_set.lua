@@ -1,0 +1,72 @@
+-- rolling_window, storage sorted_set: a member per accepted request, scored with its
+-- time in microseconds.
+algorithms.rs = function()
+  local M = {}
+
+  local function edge(s, rule) return format('%.0f', s.now - rule.window) end
+
+  -- score returns the time of the member at that rank, or nil.
+  local function score(s, rank)
+    return tonumber(call('ZRANGE', s.key, rank, rank, 'WITHSCORES')[2])
+  end
+
+  function M.load(key, rule, now)
+    local s = { key = key, now = now }
+    s.count = call('ZCOUNT', key, '(' .. edge(s, rule), '+inf')
+    return s
+  end
+
+  function M.fits(s, rule, cost, n)
+    if rule.interval > 0 then
+      local newest = score(s, -1)
+      if newest and s.now - newest < rule.interval then return 0 end
+      n = min(n, 1)
+    end
+    if cost == 0 then return n end
+    return max(0, min(n, floor((rule.limit - s.count) / cost)))
+  end
+
+  function M.charge(s, rule, units)
+    units = min(units, rule.limit)
+    call('ZREMRANGEBYSCORE', s.key, '-inf', edge(s, rule))
+    local newest = score(s, -1)
+    local stamp = format('%.0f', max(s.now, newest or 0))
+    -- Requests of one microsecond differ in their suffix.
+    local suffix = newest and call('ZCOUNT', s.key, stamp, stamp) or 0
+    for _ = 1, units do
+      while call('ZADD', s.key, 'NX', stamp, suffix == 0 and stamp or stamp .. ':' .. suffix) == 0 do
+        suffix = suffix + 1
+      end
+    end
+    s.count = s.count + units
+    if s.count > rule.limit then
+      call('ZREMRANGEBYRANK', s.key, 0, s.count - rule.limit - 1)
+      s.count = rule.limit
+    end
+  end
+
+  function M.answer(s, rule, cost)
+    local retry, reset = 0, 0
+    local newest = score(s, -1)
+    if s.count > 0 then reset = newest + rule.window - s.now end
+    local over = s.count + cost - rule.limit
+    if over > 0 and cost > 0 then
+      -- Ranks from the end: the log may still hold entries that left the window.
+      retry = score(s, over - 1 - s.count) + rule.window - s.now
+    end
+    if newest then retry = max(retry, newest + rule.interval - s.now) end
+    return max(0, rule.limit - s.count), retry, reset
+  end
+
+  function M.save(key, s, rule)
+    call('PEXPIRE', key, ttl(score(s, -1) + rule.window - s.now))
+  end
+
+  function M.refund(key, rule, units, at, now)
+    local stamp = format('%.0f', at)
+    local members = call('ZRANGEBYSCORE', key, stamp, stamp, 'LIMIT', 0, units)
+    for _, member in ipairs(members) do call('ZREM', key, member) end
+  end
+
+  return M
+end

@@ -1,0 +1,133 @@
+package limiter
+
+import (
+	"bytes"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+)
+
+// Call is one question to a shard, as Combine hands it to a Batcher: a list of
+// checks for Times identical requests, or the return of what one was charged.
+type Call struct {
+	Checks []Check
+	// Times is how many requests ask this at once; 0 peeks.
+	Times int
+	// Return marks a return. TakenAt is then when each check was charged.
+	Return  bool
+	TakenAt []int64
+
+	// The answer, filled by the Batcher.
+	Err     error
+	Now     int64
+	Answers []Answer // one per check; none for a return
+
+	keys     []byte // backs the keys of Checks
+	decision Decision
+	state    atomic.Int32
+	done     chan struct{} // receives one value when the answer is there
+	timer    *time.Timer
+	twin     *Call // the next request with the same checks in this batch
+}
+
+// Answer is what the scripts say about one check, times in microseconds.
+type Answer struct {
+	// Fits is how many of the requests this check would pass.
+	Fits int64
+	// Remaining, Retry and Reset hold after all that passed were charged.
+	Remaining, Retry, Reset int64
+}
+
+// The states of a Call. Who moves it from waiting to one of the others owns it.
+const (
+	callWaiting int32 = iota
+	callAnswered
+	callAbandoned
+)
+
+func newCall() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &Call{done: make(chan struct{}, 1), timer: t}
+}
+
+// set copies the question, for the caller may leave before it is answered.
+func (c *Call) set(checks []Check) {
+	c.Err, c.Now, c.twin, c.Return = nil, 0, nil, false
+	c.Answers, c.TakenAt = c.Answers[:0], c.TakenAt[:0]
+	c.state.Store(callWaiting)
+	c.keys = c.keys[:0]
+	for i := range checks {
+		c.keys = append(c.keys, checks[i].Key...)
+	}
+	c.Checks = append(c.Checks[:0], checks...)
+	rest := c.keys
+	for i := range c.Checks {
+		n := len(c.Checks[i].Key)
+		c.Checks[i].Key, rest = rest[:n:n], rest[n:]
+	}
+	c.Times = 1
+	if len(checks) > 0 && checks[0].Peek {
+		c.Times = 0
+	}
+}
+
+// mergeable reports whether requests with the same checks can share one call. A
+// concurrency lease is each request's own.
+func (c *Call) mergeable() bool {
+	if c.Return || c.Times == 0 {
+		return false
+	}
+	for i := range c.Checks {
+		if c.Checks[i].Limit.Algorithm == Concurrency {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Call) hash(seed maphash.Seed) uint64 { return maphash.Bytes(seed, c.keys) }
+
+func (c *Call) same(o *Call) bool {
+	if len(c.Checks) != len(o.Checks) || !bytes.Equal(c.keys, o.keys) {
+		return false
+	}
+	for i := range c.Checks {
+		a, b := &c.Checks[i], &o.Checks[i]
+		if a.Limit != b.Limit || a.Cost != b.Cost || len(a.Key) != len(b.Key) {
+			return false
+		}
+	}
+	return true
+}
+
+// decide turns the answers to lead into the decision of its i-th request.
+func (c *Call) decide(lead *Call, i int64) {
+	c.Err = lead.Err
+	if c.Err != nil || c.Return {
+		return
+	}
+	c.decision.Reset(len(c.Checks))
+	granted := int64(max(lead.Times, 1))
+	for j := range c.Checks {
+		if !c.Checks[j].Limit.Shadow {
+			granted = min(granted, lead.Answers[j].Fits)
+		}
+	}
+	c.decision.Allowed = i < granted
+	for j := range c.Checks {
+		check, a, r := &c.Checks[j], &lead.Answers[j], &c.decision.Results[j]
+		charged := min(granted, a.Fits)
+		r.Source, r.Limit, r.TakenAt = SourceRedis, check.Limit.Limit, lead.Now
+		r.Allowed = i < a.Fits
+		r.Charged = i < charged && lead.Times > 0 && check.Cost > 0
+		r.Remaining = a.Remaining
+		if r.Charged { // as if the requests had come one after another
+			r.Remaining += (charged - 1 - i) * check.Cost
+		}
+		if !r.Allowed {
+			r.RetryAfter = time.Duration(a.Retry) * time.Microsecond
+		}
+		r.ResetAfter = time.Duration(a.Reset) * time.Microsecond
+	}
+}

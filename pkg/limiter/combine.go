@@ -1,0 +1,287 @@
+package limiter
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+// Batcher executes calls on one shard in one round trip and fills their answers.
+// It reports failure in Call.Err, and must come back within a bound of its own.
+type Batcher interface {
+	Do(ctx context.Context, calls []*Call)
+}
+
+// Combine batches naturally: while one round trip to its shard is under way,
+// arriving checks queue, and the next takes them all. There is no timer, so a lone
+// request is never held up. Identical checks of one batch travel as one question.
+//
+// It also keeps the time budget: whatever the shard does, a Take comes back within
+// it.
+type Combine struct {
+	shard   Batcher
+	budget  time.Duration
+	onBatch func(calls int)
+
+	calls sync.Pool
+	seed  maphash.Seed
+	wake  chan struct{} // one waiting signal is enough
+	stop  chan struct{}
+	ended chan struct{}
+
+	mu     sync.Mutex
+	queue  []*Call
+	closed bool
+}
+
+const (
+	maxBatch = 512     // bounds how long one round trip can take
+	maxQueue = 1 << 14 // beyond it the budget could not be kept anyway
+)
+
+var _ TakeReturner = (*Combine)(nil)
+
+// NewCombine batches the calls to shard. onBatch, which may be nil, hears the size
+// of each batch. Close ends it.
+func NewCombine(shard Batcher, budget time.Duration, onBatch func(calls int)) *Combine {
+	if onBatch == nil {
+		onBatch = func(int) {}
+	}
+	c := &Combine{
+		shard: shard, budget: budget, onBatch: onBatch,
+		calls: sync.Pool{New: newCall}, seed: maphash.MakeSeed(),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+	}
+	go c.run()
+	return c
+}
+
+// Take decides within the budget, or returns ErrTimeout.
+func (c *Combine) Take(ctx context.Context, checks []Check, d *Decision) error {
+	call := c.calls.Get().(*Call)
+	call.set(checks)
+	if err := c.ask(ctx, call); err != nil {
+		return err
+	}
+	err := call.Err
+	if err == nil {
+		d.Allowed, d.Unavailable = call.decision.Allowed, false
+		d.Results = append(d.Results[:0], call.decision.Results...)
+	}
+	c.calls.Put(call)
+	return err
+}
+
+// Return gives back within the budget, or returns ErrTimeout.
+func (c *Combine) Return(ctx context.Context, checks []Check, d *Decision) error {
+	call := c.calls.Get().(*Call)
+	call.set(checks)
+	call.Return = true
+	// Only what was charged; the checks keep their order.
+	kept := call.Checks[:0]
+	for i := range call.Checks {
+		if d.Results[i].Charged {
+			kept = append(kept, call.Checks[i])
+			call.TakenAt = append(call.TakenAt, d.Results[i].TakenAt)
+		}
+	}
+	call.Checks = kept
+	if len(kept) == 0 {
+		c.calls.Put(call)
+		return nil
+	}
+	if err := c.ask(ctx, call); err != nil {
+		return err
+	}
+	err := call.Err
+	c.calls.Put(call)
+	return err
+}
+
+// ask queues the call and waits for its answer. After an error the call is not
+// the caller's any more.
+func (c *Combine) ask(ctx context.Context, call *Call) error {
+	c.mu.Lock()
+	if c.closed || len(c.queue) >= maxQueue {
+		closed := c.closed
+		c.mu.Unlock()
+		c.calls.Put(call)
+		if closed {
+			return ErrClosed
+		}
+		return ErrOverloaded
+	}
+	c.queue = append(c.queue, call)
+	first := len(c.queue) == 1
+	c.mu.Unlock()
+	if first {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+
+	call.timer.Reset(c.budget)
+	var err error
+	select {
+	case <-call.done:
+		call.timer.Stop()
+		return nil
+	case <-call.timer.C:
+		err = ErrTimeout
+	case <-ctx.Done():
+		call.timer.Stop()
+		err = ctx.Err()
+	}
+	if call.state.CompareAndSwap(callWaiting, callAbandoned) {
+		return err
+	}
+	<-call.done // it came at the same instant
+	return nil
+}
+
+func (c *Combine) run() {
+	defer close(c.ended)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var batch []*Call
+	var ask []*Call
+	leads := map[uint64]*Call{}
+	for {
+		batch = c.next(batch)
+		if batch == nil {
+			return
+		}
+		ask = c.merge(batch, ask[:0], leads)
+		if len(ask) > 0 {
+			c.onBatch(len(ask))
+			c.shard.Do(ctx, ask)
+			for _, lead := range ask {
+				c.answer(lead)
+			}
+		}
+	}
+}
+
+// next waits for calls and takes up to maxBatch of them; nil when closed.
+func (c *Combine) next(batch []*Call) []*Call {
+	for {
+		c.mu.Lock()
+		if n := min(len(c.queue), maxBatch); n > 0 {
+			batch = append(batch[:0], c.queue[:n]...)
+			rest := copy(c.queue, c.queue[n:])
+			clear(c.queue[rest:])
+			c.queue = c.queue[:rest]
+			c.mu.Unlock()
+			return batch
+		}
+		closed := c.closed
+		c.mu.Unlock()
+		if closed {
+			return nil
+		}
+		select {
+		case <-c.wake:
+		case <-c.stop:
+		}
+	}
+}
+
+// merge drops the calls that nobody waits for any more, and makes identical ones
+// twins of the first.
+func (c *Combine) merge(batch, ask []*Call, leads map[uint64]*Call) []*Call {
+	clear(leads)
+	for _, call := range batch {
+		if call.state.Load() == callAbandoned && !call.Return {
+			c.calls.Put(call)
+			continue
+		}
+		if call.mergeable() {
+			h := call.hash(c.seed)
+			if lead := leads[h]; lead != nil && lead.same(call) {
+				call.twin, lead.twin = lead.twin, call
+				lead.Times++
+				continue
+			}
+			leads[h] = call
+		}
+		ask = append(ask, call)
+	}
+	return ask
+}
+
+// answer tells a call and its twins. A grant goes to those that still wait; what
+// an abandoned call was charged stays charged, for its request may have passed on
+// another's word, but a lease nobody knows of is given back.
+func (c *Combine) answer(lead *Call) {
+	var i int64
+	for twin := lead.twin; twin != nil; {
+		next := twin.twin
+		twin.decide(lead, i)
+		if c.finish(twin) {
+			i++
+		}
+		twin = next
+	}
+	lead.decide(lead, i)
+	c.finish(lead)
+}
+
+// finish hands the answer over and reports whether somebody took it.
+func (c *Combine) finish(call *Call) bool {
+	if call.state.CompareAndSwap(callWaiting, callAnswered) {
+		call.done <- struct{}{}
+		return true
+	}
+	if !c.giveBackLease(call) {
+		c.calls.Put(call)
+	}
+	return false
+}
+
+// giveBackLease queues the return of a concurrency slot whose request has left.
+func (c *Combine) giveBackLease(call *Call) bool {
+	if call.Return || call.Err != nil {
+		return false
+	}
+	kept := call.Checks[:0]
+	call.TakenAt = call.TakenAt[:0]
+	for i := range call.Checks {
+		if call.Checks[i].Limit.Algorithm == Concurrency && call.decision.Results[i].Charged {
+			kept = append(kept, call.Checks[i])
+			call.TakenAt = append(call.TakenAt, call.Now)
+		}
+	}
+	if len(kept) == 0 {
+		return false
+	}
+	call.Checks, call.Return = kept, true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.queue = append(c.queue, call) // the worker itself is here: it will look again
+	return true
+}
+
+// Reset is not a decision: it goes to the shard directly.
+func (c *Combine) Reset(ctx context.Context, checks []Check) error {
+	if r, ok := c.shard.(Resetter); ok {
+		return r.Reset(ctx, checks)
+	}
+	return nil
+}
+
+// Close refuses new calls, answers those that wait, and ends.
+func (c *Combine) Close() {
+	c.mu.Lock()
+	already := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if !already {
+		close(c.stop)
+	}
+	<-c.ended
+}

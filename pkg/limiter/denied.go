@@ -1,0 +1,163 @@
+package limiter
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+// Denied remembers refusals until they can end. For every algorithm but
+// concurrency nothing frees capacity before a refusal's RetryAfter, so answering
+// from here is exact, and a flood on one refused key costs the store about one
+// call per RetryAfter. Only an operator's Reset and new rules end it sooner:
+// Reset forgets the key, and new rules are new *Limits, which an old memory does
+// not match.
+type Denied struct {
+	next     Store
+	perShard int
+	seed     maphash.Seed
+	shards   [deniedShards]deniedShard
+	now      func() time.Time
+}
+
+const deniedShards = 64
+
+type deniedShard struct {
+	sync.RWMutex
+	refusals map[string]refusal
+	_        [32]byte // keeps neighbours' locks out of this cache line
+}
+
+type refusal struct {
+	limit *Limit
+	cost  int64     // this or more was refused
+	until time.Time // monotonic
+	reset time.Time
+	room  int64 // what remained: less than cost
+	taken int64
+}
+
+var _ TakeReturner = (*Denied)(nil)
+
+// NewDenied returns a memory of at most size refusals in front of next.
+func NewDenied(next Store, size int) *Denied {
+	d := &Denied{next: next, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), now: time.Now}
+	for i := range d.shards {
+		d.shards[i].refusals = map[string]refusal{}
+	}
+	return d
+}
+
+// Take refuses from memory if one of the enforced checks is known to be refused,
+// and asks next otherwise.
+func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
+	now := m.now() // before the call, so that memory never outlives the refusal
+	if m.known(checks, d, now) {
+		return nil
+	}
+	if err := m.next.Take(ctx, checks, d); err != nil {
+		return err
+	}
+	if !d.Allowed {
+		m.remember(checks, d, now)
+	}
+	return nil
+}
+
+func (m *Denied) shard(key []byte) *deniedShard {
+	return &m.shards[maphash.Bytes(m.seed, key)%deniedShards]
+}
+
+func (m *Denied) known(checks []Check, d *Decision, now time.Time) bool {
+	refused := false
+	for i := range checks {
+		c := &checks[i]
+		if c.Limit.Shadow || !c.Limit.RefusalHolds() {
+			continue
+		}
+		sh := m.shard(c.Key)
+		sh.RLock()
+		r, ok := sh.refusals[string(c.Key)]
+		sh.RUnlock()
+		// Less than what was refused might pass; another tier's limit, too.
+		if !ok || r.limit != c.Limit || c.Cost < r.cost || !now.Before(r.until) {
+			continue
+		}
+		if !refused {
+			d.Reset(len(checks))
+			refused = true
+		}
+		d.Results[i] = Result{
+			Source:     SourceDenied,
+			Limit:      c.Limit.Limit,
+			Remaining:  r.room,
+			RetryAfter: r.until.Sub(now),
+			ResetAfter: r.reset.Sub(now),
+			TakenAt:    r.taken,
+		}
+	}
+	return refused
+}
+
+func (m *Denied) remember(checks []Check, d *Decision, now time.Time) {
+	for i := range checks {
+		c, r := &checks[i], &d.Results[i]
+		// A fallback's refusal is this node's own and ends when the store is back.
+		if !r.Refuses(c) || r.Source == SourceFallback || r.Failed || c.Peek || !c.Limit.RefusalHolds() || r.RetryAfter <= 0 {
+			continue
+		}
+		sh := m.shard(c.Key)
+		sh.Lock()
+		if len(sh.refusals) >= m.perShard {
+			sh.makeRoom(m.perShard, now)
+		}
+		sh.refusals[string(c.Key)] = refusal{
+			limit: c.Limit, cost: c.Cost, room: r.Remaining, taken: r.TakenAt,
+			until: now.Add(r.RetryAfter), reset: now.Add(max(r.RetryAfter, r.ResetAfter)),
+		}
+		sh.Unlock()
+	}
+}
+
+// makeRoom drops a few refusals that have ended, and any one if there is still no
+// room: forgetting costs one call to the store, never a wrong answer.
+func (sh *deniedShard) makeRoom(limit int, now time.Time) {
+	const samples = 8
+	seen := 0
+	for key, r := range sh.refusals {
+		if seen++; !now.Before(r.until) || (seen >= samples && len(sh.refusals) >= limit) {
+			delete(sh.refusals, key)
+		}
+		if seen >= samples {
+			return
+		}
+	}
+	if len(sh.refusals) >= limit { // fewer than samples, all live
+		clear(sh.refusals)
+	}
+}
+
+// Return passes on: a refusal charges nothing.
+func (m *Denied) Return(ctx context.Context, checks []Check, d *Decision) error {
+	if r, ok := m.next.(Returner); ok {
+		return r.Return(ctx, checks, d)
+	}
+	return nil
+}
+
+// Reset forgets the refusals of these checks, here and in next.
+func (m *Denied) Reset(ctx context.Context, checks []Check) error {
+	var err error
+	if r, ok := m.next.(Resetter); ok {
+		err = r.Reset(ctx, checks)
+	}
+	// After the store, or a refusal that was under way would be remembered again.
+	for i := range checks {
+		sh := m.shard(checks[i].Key)
+		sh.Lock()
+		delete(sh.refusals, string(checks[i].Key))
+		sh.Unlock()
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+package limiter
+
+import (
+	"context"
+)
+
+// Fallback answers when the shared store cannot, as each rule says: local counts
+// in this process against this node's share of the limit, open lets pass, closed
+// refuses. Availability over consistency, with a stated bound: while the store is
+// away every node passes at most ceil(limit / nodes) by itself.
+type Fallback struct {
+	shared TakeReturner
+	local  TakeReturner
+	nodes  func() int
+	onErr  func(error)
+}
+
+var _ TakeReturner = (*Fallback)(nil)
+
+// NewFallback returns shared with local behind it. nodes tells how many edge nodes
+// share a limit now; onErr, which may be nil, hears every error of shared.
+func NewFallback(shared, local TakeReturner, nodes func() int, onErr func(error)) *Fallback {
+	if onErr == nil {
+		onErr = func(error) {}
+	}
+	return &Fallback{shared: shared, local: local, nodes: nodes, onErr: onErr}
+}
+
+// Take asks the shared store, and decides by the rules' policies if it fails. It
+// never returns an error.
+func (f *Fallback) Take(ctx context.Context, checks []Check, d *Decision) error {
+	err := f.shared.Take(ctx, checks, d)
+	if err == nil {
+		return nil
+	}
+	f.onErr(err)
+	return f.takeLocal(ctx, checks, d)
+}
+
+func (f *Fallback) takeLocal(ctx context.Context, checks []Check, d *Decision) error {
+	d.Reset(len(checks))
+	d.Allowed = true
+	for i := range checks {
+		c, r := &checks[i], &d.Results[i]
+		r.Source, r.Limit, r.Failed = SourceFallback, c.Limit.Limit, true
+		r.Allowed = c.Limit.OnFailure == Open
+		if c.Limit.OnFailure == Closed && r.Refuses(c) {
+			d.Allowed, d.Unavailable = false, true
+		}
+	}
+	local, at := f.localChecks(checks)
+	if len(local) == 0 {
+		return nil
+	}
+	if !d.Allowed { // refused already: look, charge nothing
+		for i := range local {
+			local[i].Peek = true
+		}
+	}
+	var ld Decision
+	if err := f.local.Take(ctx, local, &ld); err != nil {
+		return err
+	}
+	for i, place := range at {
+		d.Results[place] = ld.Results[i]
+		d.Results[place].Source = SourceFallback
+	}
+	if !ld.Allowed {
+		// A limit that is spent is the better reason than a store that is away.
+		d.Allowed, d.Unavailable = false, false
+	}
+	return nil
+}
+
+// localChecks returns the checks that are counted here, with this node's share,
+// and their places.
+func (f *Fallback) localChecks(checks []Check) (local []Check, at []int) {
+	n := f.nodes()
+	for i := range checks {
+		if checks[i].Limit.OnFailure != Local {
+			continue
+		}
+		c := checks[i]
+		c.Limit = c.Limit.Share(n)
+		c.Cost = min(c.Cost, c.Limit.MaxCost()) // or a share could be too small to ever pass it
+		local, at = append(local, c), append(at, i)
+	}
+	return local, at
+}
+
+// Return gives back to whichever store charged.
+func (f *Fallback) Return(ctx context.Context, checks []Check, d *Decision) error {
+	for i := range d.Results {
+		if d.Results[i].Source == SourceFallback {
+			return f.returnLocal(ctx, checks, d)
+		}
+	}
+	return f.shared.Return(ctx, checks, d)
+}
+
+func (f *Fallback) returnLocal(ctx context.Context, checks []Check, d *Decision) error {
+	local, at := f.localChecks(checks)
+	var ld Decision
+	for _, place := range at {
+		ld.Results = append(ld.Results, d.Results[place])
+	}
+	return f.local.Return(ctx, local, &ld)
+}
+
+// Reset forgets in both stores; the shared one's error counts.
+func (f *Fallback) Reset(ctx context.Context, checks []Check) error {
+	if err := f.local.Reset(ctx, checks); err != nil {
+		return err
+	}
+	return f.shared.Reset(ctx, checks)
+}

@@ -1,0 +1,47 @@
+package memory
+
+import "github.com/weir-edge/weir/pkg/limiter"
+
+// counter is the state of one key. Its methods mirror the tables of the Lua
+// scripts one to one, so that both stores give the same answers; they do no
+// locking and no I/O. Times are Unix microseconds.
+type counter interface {
+	// at brings the state to now; every other method speaks of that moment.
+	at(l *limiter.Limit, now int64)
+	// fits returns how many of n requests of that cost pass, one after another.
+	fits(l *limiter.Limit, cost, n int64) int64
+	// charge adds units, up to what the limit can hold.
+	charge(l *limiter.Limit, units int64, lease uint64)
+	// answer returns what remains, and the microseconds until cost passes and
+	// until all is free.
+	answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64)
+	// refund takes back what was charged at takenAt.
+	refund(l *limiter.Limit, units, takenAt int64, lease uint64)
+}
+
+func newCounter(l *limiter.Limit) counter {
+	switch l.Algorithm {
+	case limiter.FixedWindow:
+		return &fixedWindow{}
+	case limiter.SlidingWindow:
+		return &slidingWindow{}
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		return &bucket{}
+	case limiter.Concurrency:
+		return &concurrency{}
+	}
+	if l.Storage == limiter.SortedSet {
+		return &rollingWindow{grain: 1}
+	}
+	return &rollingWindow{grain: 1000}
+}
+
+// howMany returns how many of n requests of that cost fit into free.
+func howMany(free, cost, n int64) int64 {
+	if cost == 0 {
+		return n
+	}
+	return max(0, min(n, free/cost))
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

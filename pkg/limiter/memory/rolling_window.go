@@ -1,0 +1,83 @@
+package memory
+
+import (
+	"sort"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// rollingWindow is the log of the accepted requests, oldest first. Times are
+// multiples of grain, rounded up, so that an entry never leaves the window early:
+// 1 for storage sorted_set, 1000 (a millisecond) for ring.
+type rollingWindow struct {
+	grain int64
+	now   int64
+	times []int64
+	first int // the oldest entry that still counts
+}
+
+// floor is the clock as entries are aged by it.
+func (s *rollingWindow) floor() int64 { return s.now - s.now%s.grain }
+
+func (s *rollingWindow) at(l *limiter.Limit, now int64) {
+	s.now = now
+	edge := s.floor() - l.Window.Microseconds()
+	s.first = 0
+	if len(s.times) > 0 && s.times[0] <= edge {
+		s.first = sort.Search(len(s.times), func(i int) bool { return s.times[i] > edge })
+	}
+}
+
+func (s *rollingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
+	if interval := l.MinInterval.Microseconds(); interval > 0 {
+		if k := len(s.times); k > 0 && s.floor()-s.times[k-1] < interval {
+			return 0
+		}
+		n = min(n, 1)
+	}
+	return howMany(l.Limit-int64(len(s.times)-s.first), cost, n)
+}
+
+func (s *rollingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
+	units = min(units, l.Limit)
+	stamp := (s.now + s.grain - 1) / s.grain * s.grain
+	if k := len(s.times); k > 0 {
+		stamp = max(stamp, s.times[k-1])
+	}
+	// Only the newest Limit entries can ever matter.
+	keep := max(s.first, len(s.times)+int(units-l.Limit))
+	if keep > 0 {
+		s.times = append(s.times[:0], s.times[keep:]...)
+		s.first = 0
+	}
+	for range units {
+		s.times = append(s.times, stamp)
+	}
+}
+
+func (s *rollingWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64) {
+	size := len(s.times)
+	if size == 0 {
+		return l.Limit, 0, 0
+	}
+	window, newest := l.Window.Microseconds(), s.times[size-1]
+	count := int64(size - s.first)
+	if count > 0 {
+		reset = newest + window - s.now
+	}
+	if over := count + cost - l.Limit; over > 0 && cost > 0 {
+		retry = s.times[s.first+int(over)-1] + window - s.now
+	}
+	retry = max(retry, newest+l.MinInterval.Microseconds()-s.now)
+	return max(0, l.Limit-count), retry, reset
+}
+
+func (s *rollingWindow) refund(_ *limiter.Limit, units, takenAt int64, _ uint64) {
+	stamp := (takenAt + s.grain - 1) / s.grain * s.grain
+	for i := len(s.times) - 1; i >= s.first && units > 0; i-- {
+		if s.times[i] == stamp {
+			s.times = append(s.times[:i], s.times[i+1:]...)
+			units--
+		}
+	}
+}

@@ -1,0 +1,222 @@
+// Package memory keeps counters in this process. It is the store of a single
+// node, and what a node counts by alone while its Redis is away.
+package memory
+
+import (
+	"context"
+	"hash/maphash"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// DefaultMaxKeys bounds the keys of a Store unless Config says otherwise.
+const DefaultMaxKeys = 1_000_000
+
+const shardCount = 64 // one bit each in the mask of a Take
+
+// Config of a Store. The zero value is good for production.
+type Config struct {
+	// MaxKeys bounds the memory: beyond it a key makes room by pushing out one
+	// that expires soon. 0 means DefaultMaxKeys.
+	MaxKeys int
+	// Source is what results say; 0 means SourceMemory.
+	Source limiter.Source
+	// Clock returns Unix microseconds; tests set it. nil means the system's.
+	Clock func() int64
+}
+
+// Store is a limiter.Store in this process's memory.
+type Store struct {
+	clock       func() int64
+	source      limiter.Source
+	maxPerShard int
+	seed        maphash.Seed
+	shards      [shardCount]shard
+}
+
+var _ limiter.TakeReturner = (*Store)(nil)
+
+type shard struct {
+	sync.Mutex
+	entries map[string]*entry
+	_       [48]byte // keeps neighbours' locks out of this cache line
+}
+
+type entry struct {
+	counter counter
+	expires int64 // Unix microseconds; the state is empty from then on
+}
+
+// New returns an empty store.
+func New(c Config) *Store {
+	if c.MaxKeys <= 0 {
+		c.MaxKeys = DefaultMaxKeys
+	}
+	if c.Source == limiter.SourceNone {
+		c.Source = limiter.SourceMemory
+	}
+	if c.Clock == nil {
+		c.Clock = func() int64 { return time.Now().UnixMicro() }
+	}
+	s := &Store{clock: c.Clock, source: c.Source, maxPerShard: max(1, c.MaxKeys/shardCount), seed: maphash.MakeSeed()}
+	for i := range s.shards {
+		s.shards[i].entries = map[string]*entry{}
+	}
+	return s
+}
+
+func (s *Store) shardOf(key []byte) uint64 { return maphash.Bytes(s.seed, key) % shardCount }
+
+// lock locks the shards of all checks, in one order so that two requests never
+// wait for each other.
+func (s *Store) lock(checks []limiter.Check) (mask uint64) {
+	for i := range checks {
+		mask |= 1 << s.shardOf(checks[i].Key)
+	}
+	for m := mask; m != 0; m &= m - 1 {
+		s.shards[bits.TrailingZeros64(m)].Lock()
+	}
+	return mask
+}
+
+func (s *Store) unlock(mask uint64) {
+	for m := mask; m != 0; m &= m - 1 {
+		s.shards[bits.TrailingZeros64(m)].Unlock()
+	}
+}
+
+// inline is how many checks a request may have before Take allocates.
+const inline = 8
+
+// Take decides. It never fails.
+func (s *Store) Take(_ context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	d.Reset(len(checks))
+	var room [inline]*entry
+	entries := room[:0]
+
+	mask := s.lock(checks)
+	defer s.unlock(mask)
+	now := s.clock()
+	d.Allowed = true
+	for i := range checks {
+		c := &checks[i]
+		e := s.load(c, now)
+		entries = append(entries, e)
+		r := &d.Results[i]
+		r.Source, r.Limit, r.TakenAt = s.source, c.Limit.Limit, now
+		r.Allowed = e.counter.fits(c.Limit, c.Cost, 1) == 1
+		if r.Refuses(c) {
+			d.Allowed = false
+		}
+	}
+	for i := range checks {
+		commit(&checks[i], &d.Results[i], entries[i], d.Allowed, now)
+	}
+	return nil
+}
+
+// load returns the state of a key at now. A peek at an unknown key gets a state
+// that is not kept.
+func (s *Store) load(c *limiter.Check, now int64) *entry {
+	sh := &s.shards[s.shardOf(c.Key)]
+	e := sh.entries[string(c.Key)]
+	switch {
+	case e != nil:
+	case c.Peek:
+		e = &entry{counter: newCounter(c.Limit)}
+	default:
+		e = &entry{counter: newCounter(c.Limit), expires: now}
+		sh.makeRoom(s.maxPerShard, now)
+		sh.entries[string(c.Key)] = e
+	}
+	e.counter.at(c.Limit, now)
+	return e
+}
+
+func commit(c *limiter.Check, r *limiter.Result, e *entry, allowed bool, now int64) {
+	if !c.Peek && c.Cost > 0 {
+		switch {
+		case r.Allowed && allowed:
+			e.counter.charge(c.Limit, c.Cost, c.Lease)
+			r.Charged = true
+		case !r.Allowed && c.Limit.CountDenied:
+			e.counter.charge(c.Limit, c.Cost, c.Lease)
+		}
+	}
+	remaining, retry, reset := e.counter.answer(c.Limit, c.Cost)
+	if r.Allowed {
+		retry = 0
+	}
+	r.Remaining = remaining
+	r.RetryAfter = time.Duration(retry) * time.Microsecond
+	r.ResetAfter = time.Duration(reset) * time.Microsecond
+	if !c.Peek {
+		e.expires = now + reset
+	}
+}
+
+// makeRoom looks at a few keys of the map's own random order, drops those that
+// have expired and, if the shard is full, the one that expires first. Live
+// counters are lost only beyond MaxKeys, where a flood of keys would otherwise
+// take all memory.
+func (sh *shard) makeRoom(limit int, now int64) {
+	const samples = 4
+	var soonest string
+	var soonestAt int64
+	seen := 0
+	for key, e := range sh.entries {
+		if e.expires <= now {
+			delete(sh.entries, key)
+		} else if soonest == "" || e.expires < soonestAt {
+			soonest, soonestAt = key, e.expires
+		}
+		if seen++; seen == samples {
+			break
+		}
+	}
+	if len(sh.entries) >= limit {
+		delete(sh.entries, soonest)
+	}
+}
+
+// Return gives back what d took.
+func (s *Store) Return(_ context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	mask := s.lock(checks)
+	defer s.unlock(mask)
+	now := s.clock()
+	for i := range checks {
+		c, r := &checks[i], &d.Results[i]
+		if !r.Charged {
+			continue
+		}
+		if e := s.shards[s.shardOf(c.Key)].entries[string(c.Key)]; e != nil {
+			e.counter.at(c.Limit, now)
+			e.counter.refund(c.Limit, c.Cost, r.TakenAt, c.Lease)
+		}
+	}
+	return nil
+}
+
+// Reset forgets the counters of these checks.
+func (s *Store) Reset(_ context.Context, checks []limiter.Check) error {
+	mask := s.lock(checks)
+	defer s.unlock(mask)
+	for i := range checks {
+		delete(s.shards[s.shardOf(checks[i].Key)].entries, string(checks[i].Key))
+	}
+	return nil
+}
+
+// Len returns how many keys are held, expired ones included.
+func (s *Store) Len() int {
+	n := 0
+	for i := range s.shards {
+		s.shards[i].Lock()
+		n += len(s.shards[i].entries)
+		s.shards[i].Unlock()
+	}
+	return n
+}

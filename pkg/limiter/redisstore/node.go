@@ -1,0 +1,165 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/lua"
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// maxPerScript bounds how many calls travel in one script, and with it how long a
+// script holds the server up. Without a cluster any calls may share one; that
+// saves Redis most of the cost of starting a script.
+const maxPerScript = 64
+
+// node runs batches on one master. It serves one batch at a time.
+type node struct {
+	client                   *redis.Client
+	cluster                  *redis.ClusterClient // nil unless mode is cluster
+	clock                    func() int64
+	takeScript, returnScript *script
+	perScript                int
+	packs                    []*pack // reused from batch to batch
+}
+
+func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() int64) *node {
+	n := &node{
+		client: client, cluster: cluster, clock: clock, perScript: maxPerScript,
+		takeScript: newScript(lua.Take()), returnScript: newScript(lua.Return()),
+	}
+	if cluster != nil {
+		n.perScript = 1 // calls of different slots cannot share a script
+	}
+	return n
+}
+
+// Do runs the calls in one round trip. Calls that Redis refused before running
+// them (no such script, moved) are sent again; others never are, for they may have
+// been charged.
+func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
+	packs := n.pack(calls)
+	n.exec(ctx, packs, n.client.Pipeline())
+
+	if unloaded := failing(packs, notLoaded); len(unloaded) > 0 {
+		if n.load(ctx) == nil {
+			n.exec(ctx, unloaded, n.client.Pipeline())
+		}
+	}
+	if n.cluster != nil {
+		if moved := failing(packs, movedAway); len(moved) > 0 {
+			n.cluster.ReloadState(ctx)
+			for _, p := range moved {
+				p.args[0], p.args[1] = "eval", p.script.src // the new owner may lack it
+			}
+			n.exec(ctx, moved, n.cluster.Pipeline()) // follows MOVED and ASK
+		} else if len(failing(packs, isFailure)) > 0 {
+			n.cluster.ReloadState(ctx)
+		}
+	}
+	for _, p := range packs {
+		p.answer()
+	}
+}
+
+func (n *node) exec(ctx context.Context, packs []*pack, pipe redis.Pipeliner) {
+	for _, p := range packs {
+		p.cmd = redis.NewIntSliceCmd(ctx, p.args...)
+		_ = pipe.Process(ctx, p.cmd) // queues only
+	}
+	_, _ = pipe.Exec(ctx) // each command holds its own error
+}
+
+func (n *node) load(ctx context.Context) error {
+	return errors.Join(
+		n.client.ScriptLoad(ctx, n.takeScript.src).Err(),
+		n.client.ScriptLoad(ctx, n.returnScript.src).Err(),
+	)
+}
+
+// probe runs the script with nothing to decide.
+func (n *node) probe(ctx context.Context) error {
+	err := n.client.EvalSha(ctx, n.takeScript.sha, nil, "", 0).Err()
+	if notLoaded(err) {
+		return n.load(ctx)
+	}
+	if n.cluster != nil && err != nil {
+		n.cluster.ReloadState(ctx)
+	}
+	return err
+}
+
+// failing returns the packs whose error is of that kind.
+func failing(packs []*pack, kind func(error) bool) []*pack {
+	var found []*pack
+	for _, p := range packs {
+		if err := p.cmd.Err(); err != nil && kind(err) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+func notLoaded(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+func movedAway(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
+}
+
+// isFailure reports whether the shard, and not the call, is at fault.
+func isFailure(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return true // network, time-out, pool
+	}
+	for _, prefix := range []string{
+		"READONLY", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "BUSY", "OOM", "NOAUTH", "NOPERM", "WRONGPASS",
+		"MISCONF", "NOREPLICAS", "MOVED", "ASK", "TRYAGAIN", "NOSCRIPT", "max number of clients",
+	} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// ErrorKind names the kind of a store error for a metric: a small fixed set.
+func ErrorKind(err error) string {
+	switch {
+	case errors.Is(err, limiter.ErrTimeout):
+		return "timeout"
+	case errors.Is(err, limiter.ErrBroken):
+		return "breaker_open"
+	case errors.Is(err, limiter.ErrOverloaded):
+		return "queue_full"
+	case errors.Is(err, limiter.ErrReply):
+		return "reply"
+	case errors.Is(err, errNoTopology):
+		return "no_topology"
+	}
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		return "unavailable"
+	}
+	return "connection"
+}
+
+// clean returns a call's error: what a caller needs, with the sentinel it may
+// branch on.
+func clean(err error) error {
+	if err == nil || isFailure(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", limiter.ErrReply, err)
+}
+
+func (n *node) now() string {
+	if n.clock == nil {
+		return ""
+	}
+	return strconv.FormatInt(n.clock(), 10)
+}

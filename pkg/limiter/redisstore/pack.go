@@ -1,0 +1,135 @@
+package redisstore
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// pack is the calls that travel in one script, and its arguments. See take.lua and
+// return.lua for their order.
+type pack struct {
+	script *script
+	calls  []*limiter.Call
+	cmd    *redis.IntSliceCmd
+	args   []any
+	rules  []*limiter.Limit
+	checks int // numbers in the reply
+}
+
+type script struct{ sha, src string }
+
+func newScript(src string) *script {
+	return &script{sha: redis.NewScript(src).Hash(), src: src}
+}
+
+// pack distributes the calls over scripts, reusing what the last batch left.
+func (n *node) pack(calls []*limiter.Call) []*pack {
+	used := 0
+	open := func(sc *script) *pack {
+		if used == len(n.packs) {
+			n.packs = append(n.packs, &pack{})
+		}
+		p := n.packs[used]
+		used++
+		p.script, p.calls, p.rules, p.checks = sc, p.calls[:0], p.rules[:0], 0
+		return p
+	}
+	var taking, returning *pack
+	for _, c := range calls {
+		target, sc := &taking, n.takeScript
+		if c.Return {
+			target, sc = &returning, n.returnScript
+		}
+		if *target == nil || len((*target).calls) == n.perScript {
+			*target = open(sc)
+		}
+		(*target).add(c)
+	}
+	clock := n.now()
+	for _, p := range n.packs[:used] {
+		p.encode(clock)
+	}
+	return n.packs[:used]
+}
+
+func (p *pack) add(c *limiter.Call) {
+	p.calls = append(p.calls, c)
+	p.checks += len(c.Checks)
+	for i := range c.Checks {
+		if p.rule(c.Checks[i].Limit) == 0 {
+			p.rules = append(p.rules, c.Checks[i].Limit)
+		}
+	}
+}
+
+// rule returns the index of a limit among the pack's, from 1; 0 if it is not there.
+func (p *pack) rule(l *limiter.Limit) int {
+	for i, known := range p.rules {
+		if known == l {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// encode writes the arguments. Pointers and small numbers go in without an
+// allocation each.
+func (p *pack) encode(clock string) {
+	clear(p.args)
+	a := append(p.args[:0], "evalsha", p.script.sha, p.checks)
+	for _, c := range p.calls {
+		for i := range c.Checks {
+			a = append(a, c.Checks[i].Key)
+		}
+	}
+	a = append(a, clock, len(p.rules))
+	for _, l := range p.rules {
+		a = append(a, l.Encoded())
+	}
+	for _, c := range p.calls {
+		if c.Return {
+			for i := range c.Checks {
+				check := &c.Checks[i]
+				a = append(a, p.rule(check.Limit), check.Cost, c.TakenAt[i], leaseText(check.Lease))
+			}
+			continue
+		}
+		a = append(a, c.Times, len(c.Checks))
+		for i := range c.Checks {
+			check := &c.Checks[i]
+			a = append(a, p.rule(check.Limit), int(check.Cost))
+			if check.Limit.Algorithm == limiter.Concurrency {
+				a = append(a, leaseText(check.Lease))
+			}
+		}
+	}
+	p.args = a
+}
+
+func leaseText(lease uint64) string { return strconv.FormatUint(lease, 36) }
+
+// answer hands the reply to the calls.
+func (p *pack) answer() {
+	reply, err := p.cmd.Result()
+	if err == nil && !p.calls[0].Return && len(reply) != 1+4*p.checks {
+		err = fmt.Errorf("the script answered %d numbers instead of %d", len(reply), 1+4*p.checks)
+	}
+	if err = clean(err); err != nil || p.calls[0].Return {
+		for _, c := range p.calls {
+			c.Err = err
+		}
+		return
+	}
+	now, rest := reply[0], reply[1:]
+	for _, c := range p.calls {
+		c.Now = now
+		for range c.Checks {
+			c.Answers = append(c.Answers, limiter.Answer{Fits: rest[0], Remaining: rest[1], Retry: rest[2], Reset: rest[3]})
+			rest = rest[4:]
+		}
+	}
+}

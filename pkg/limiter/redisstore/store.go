@@ -1,0 +1,254 @@
+// Package redisstore decides in Redis: one server, one kept by Sentinel, or a
+// Cluster. A shard is one master; each has a stack of layers of its own, so that a
+// failing master holds up no key of another.
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// stateReloadEvery is how often the cluster's topology is read again. A failover
+// that nobody was told of is noticed within this time.
+const stateReloadEvery = time.Second
+
+// forgetAfter is how long a shard that is no master any more keeps its layers.
+const forgetAfter = time.Minute
+
+// errNoTopology: the cluster's topology is not known yet.
+var errNoTopology = errors.New("no cluster node answered yet")
+
+// Store routes the checks of one slot to the shard that owns it.
+type Store struct {
+	config  Config
+	single  *redis.Client        // modes single and sentinel
+	cluster *redis.ClusterClient // mode cluster
+
+	ready  atomic.Bool // the topology is known
+	shards atomic.Pointer[map[*redis.Client]*shard]
+	mu     sync.Mutex // guards changes of shards
+	stop   context.CancelFunc
+	ended  chan struct{}
+}
+
+// shard is one master with the layers in front of it.
+type shard struct {
+	client  *redis.Client
+	combine *limiter.Combine
+	breaker *limiter.Breaker
+	seen    time.Time // when it was last a master
+}
+
+var _ limiter.TakeReturner = (*Store)(nil)
+
+// Open prepares a Store. It does not wait for Redis: while that is away, Take
+// returns an error at once, and the store recovers by itself.
+func Open(c Config) (*Store, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Store{config: c, stop: cancel, ended: make(chan struct{})}
+	s.shards.Store(&map[*redis.Client]*shard{})
+	switch c.Mode {
+	case Single:
+		s.single = c.single()
+	case Sentinel:
+		s.single = c.sentinel()
+	case Cluster:
+		s.cluster = c.cluster()
+		go s.follow(ctx)
+		return s, nil
+	}
+	s.ready.Store(true)
+	close(s.ended)
+	return s, nil
+}
+
+// Slots reports whether checks of different subjects may live in different slots,
+// so that no single script can decide them together.
+func (s *Store) Slots() bool { return s.cluster != nil }
+
+// Take decides the checks, which must all live in one slot.
+func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	if len(checks) == 0 {
+		d.Reset(0)
+		d.Allowed = true
+		return nil
+	}
+	sh, err := s.shardFor(ctx, checks[0].Key)
+	if err != nil {
+		return err
+	}
+	return sh.breaker.Take(ctx, checks, d)
+}
+
+// Return gives back what d took.
+func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	if len(checks) == 0 {
+		return nil
+	}
+	sh, err := s.shardFor(ctx, checks[0].Key)
+	if err != nil {
+		return err
+	}
+	return sh.breaker.Return(ctx, checks, d)
+}
+
+// Reset deletes the keys of these checks.
+func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
+	ctx, cancel := context.WithTimeout(ctx, s.config.dialTimeout())
+	defer cancel()
+	for i := range checks {
+		var err error
+		if s.cluster != nil {
+			err = s.cluster.Del(ctx, string(checks[i].Key)).Err()
+		} else {
+			err = s.single.Del(ctx, string(checks[i].Key)).Err()
+		}
+		if err != nil {
+			return fmt.Errorf("reset %s: %w", checks[i].Key, err)
+		}
+	}
+	return nil
+}
+
+// Ping reports whether Redis answers now.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.config.dialTimeout())
+	defer cancel()
+	if s.cluster != nil {
+		return s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Ping(ctx).Err() })
+	}
+	return s.single.Ping(ctx).Err()
+}
+
+// Close ends all shards. Calls under way are answered first.
+func (s *Store) Close() error {
+	s.stop()
+	<-s.ended
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sh := range *s.shards.Load() {
+		sh.close()
+	}
+	s.shards.Store(&map[*redis.Client]*shard{})
+	s.ready.Store(false)
+	if s.cluster != nil {
+		return s.cluster.Close()
+	}
+	return s.single.Close()
+}
+
+func (s *Store) shardFor(ctx context.Context, key []byte) (*shard, error) {
+	if !s.ready.Load() {
+		return nil, errNoTopology
+	}
+	client := s.single
+	if s.cluster != nil {
+		var err error
+		if client, err = s.cluster.MasterForKey(ctx, string(key)); err != nil {
+			return nil, fmt.Errorf("find the master of a key: %w", err)
+		}
+	}
+	if sh := (*s.shards.Load())[client]; sh != nil {
+		return sh, nil
+	}
+	return s.newShard(client)
+}
+
+// newShard builds the layers in front of one master.
+func (s *Store) newShard(client *redis.Client) (*shard, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := *s.shards.Load()
+	if sh := old[client]; sh != nil {
+		return sh, nil
+	}
+	if !s.ready.Load() {
+		return nil, limiter.ErrClosed
+	}
+	addr := client.Options().Addr
+	node := newNode(client, s.cluster, s.config.Clock)
+	combine := limiter.NewCombine(node, s.config.Timeout, s.config.Hooks.Batch)
+	breaker := limiter.NewBreaker(combine, node.probe, func(up bool) {
+		if s.config.Hooks.Shard != nil {
+			s.config.Hooks.Shard(addr, up)
+		}
+		if s.cluster != nil {
+			s.cluster.ReloadState(context.Background()) // perhaps another node took over
+		}
+	})
+	sh := &shard{client: client, combine: combine, breaker: breaker, seen: time.Now()}
+	shards := make(map[*redis.Client]*shard, len(old)+1)
+	for k, v := range old {
+		shards[k] = v
+	}
+	shards[client] = sh
+	s.shards.Store(&shards)
+	return sh, nil
+}
+
+// follow keeps the topology fresh and forgets shards that are masters no more.
+func (s *Store) follow(ctx context.Context) {
+	defer close(s.ended)
+	tick := time.NewTicker(stateReloadEvery / 4)
+	defer tick.Stop()
+	for {
+		var mu sync.Mutex
+		masters := map[*redis.Client]bool{}
+		// This reads the topology, and again when it is older than the interval.
+		err := s.cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			masters[c] = true
+			return nil
+		})
+		if err == nil && len(masters) > 0 {
+			s.ready.Store(true)
+			s.forget(masters, time.Now())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Store) forget(masters map[*redis.Client]bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := map[*redis.Client]*shard{}
+	var gone []*shard
+	for client, sh := range *s.shards.Load() {
+		if masters[client] {
+			sh.seen = now
+		}
+		if now.Sub(sh.seen) > forgetAfter {
+			gone = append(gone, sh)
+		} else {
+			kept[client] = sh
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	s.shards.Store(&kept)
+	for _, sh := range gone {
+		sh.close()
+	}
+}
+
+func (sh *shard) close() {
+	sh.breaker.Close()
+	sh.combine.Close()
+}

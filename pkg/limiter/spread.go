@@ -1,0 +1,158 @@
+package limiter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+)
+
+// Spread keeps all or nothing across slots. The checks of one slot are decided by
+// one script; a request that spans several has them decided side by side, and if
+// any refuses, what the others charged is returned.
+//
+// Between the charge and the return another request may be refused that would
+// have passed; none passes that should not.
+type Spread struct {
+	next TakeReturner
+}
+
+var _ TakeReturner = (*Spread)(nil)
+
+// NewSpread returns a Spread over a store that can decide the checks of one slot
+// at once. A store without slots needs none.
+func NewSpread(next TakeReturner) *Spread { return &Spread{next: next} }
+
+// Take decides the checks slot by slot, all at the same time.
+func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
+	if oneSlot(checks) {
+		return s.next.Take(ctx, checks, d)
+	}
+	parts := split(checks)
+	parts.each(func(p *part) { p.err = s.next.Take(ctx, p.checks, &p.decision) })
+
+	d.Reset(len(checks))
+	d.Allowed = true
+	var errs []error
+	for i := range parts {
+		p := &parts[i]
+		if p.err != nil {
+			errs = append(errs, p.err)
+			continue
+		}
+		for j, at := range p.at {
+			d.Results[at] = p.decision.Results[j]
+		}
+		d.Allowed = d.Allowed && p.decision.Allowed
+		d.Unavailable = d.Unavailable || p.decision.Unavailable
+	}
+	if len(errs) > 0 {
+		d.Allowed = false
+	}
+	if !d.Allowed {
+		s.undo(ctx, parts, d)
+	}
+	return errors.Join(errs...)
+}
+
+// undo returns what the parts that passed have charged, and says so in d.
+func (s *Spread) undo(ctx context.Context, parts parts, d *Decision) {
+	parts.each(func(p *part) {
+		if p.err == nil && p.decision.Allowed {
+			p.err = s.next.Return(ctx, p.checks, &p.decision)
+		}
+	})
+	for i := range parts {
+		for j, at := range parts[i].at {
+			r := &d.Results[at]
+			if r.Charged && parts[i].decision.Allowed {
+				r.Charged = false
+				r.Remaining += parts[i].checks[j].Cost
+			}
+		}
+	}
+}
+
+// Return gives back slot by slot.
+func (s *Spread) Return(ctx context.Context, checks []Check, d *Decision) error {
+	if oneSlot(checks) {
+		return s.next.Return(ctx, checks, d)
+	}
+	parts := split(checks)
+	var errs []error
+	for i := range parts {
+		p := &parts[i]
+		for _, at := range p.at {
+			p.decision.Results = append(p.decision.Results, d.Results[at])
+		}
+		errs = append(errs, s.next.Return(ctx, p.checks, &p.decision))
+	}
+	return errors.Join(errs...)
+}
+
+// Reset resets slot by slot.
+func (s *Spread) Reset(ctx context.Context, checks []Check) error {
+	var errs []error
+	for _, p := range split(checks) {
+		errs = append(errs, s.next.Reset(ctx, p.checks))
+	}
+	return errors.Join(errs...)
+}
+
+// part is the checks of one slot, with their places in the request.
+type part struct {
+	checks   []Check
+	at       []int
+	decision Decision
+	err      error
+}
+
+type parts []part
+
+// each runs f for all parts at once and waits; f must be bounded.
+func (ps parts) each(f func(*part)) {
+	var wg sync.WaitGroup
+	for i := 1; i < len(ps); i++ {
+		wg.Go(func() { f(&ps[i]) })
+	}
+	f(&ps[0])
+	wg.Wait()
+}
+
+func split(checks []Check) parts {
+	var ps parts
+next:
+	for i := range checks {
+		for j := range ps {
+			if bytes.Equal(Subject(ps[j].checks[0].Key), Subject(checks[i].Key)) {
+				ps[j].checks, ps[j].at = append(ps[j].checks, checks[i]), append(ps[j].at, i)
+				continue next
+			}
+		}
+		ps = append(ps, part{checks: []Check{checks[i]}, at: []int{i}})
+	}
+	return ps
+}
+
+func oneSlot(checks []Check) bool {
+	for i := 1; i < len(checks); i++ {
+		if !bytes.Equal(Subject(checks[0].Key), Subject(checks[i].Key)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Subject returns the hash tag of a key, the part in braces: keys that share it
+// live in one slot.
+func Subject(key []byte) []byte {
+	open := bytes.IndexByte(key, '{')
+	if open < 0 {
+		return key
+	}
+	end := bytes.IndexByte(key[open+1:], '}')
+	if end <= 0 {
+		return key
+	}
+	return key[open+1 : open+1+end]
+}
