@@ -1,0 +1,198 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	sentinelMaster   = "weir"
+	sentinelDown     = time.Second
+	sentinelFailover = 2 * time.Second
+	dataNodes        = 3
+	sentinels        = 3
+	quorum           = 2
+)
+
+// sentinelPeriods, in milliseconds, speed up what sentinels only do from time to
+// time: asking servers for their replicas (10 s), telling each other about
+// themselves (2 s; a returning master is left alone for four times as long) and
+// repeating a tied vote (10 s). What decides that a master is down is untouched.
+// Only this command sets them, so each start does.
+var sentinelPeriods = []any{"sentinel", "debug",
+	"info-period", 1000, "publish-period", 500, "election-timeout", 1000}
+
+// RedisSentinel is a master, Nodes[0] at first, two replicas and three
+// sentinels of which two must agree. Its failover takes DownAfter plus two to
+// four seconds; a tied vote adds four.
+type RedisSentinel struct {
+	MasterName    string
+	Nodes         []*Server
+	Sentinels     []*Server
+	SentinelAddrs []string
+	DownAfter     time.Duration // how long the master is silent before it is suspected
+
+	t testing.TB
+}
+
+// Sentinel starts them and waits until they are healthy.
+func Sentinel(t testing.TB, o Options) *RedisSentinel {
+	t.Helper()
+	r := &RedisSentinel{MasterName: sentinelMaster, DownAfter: sentinelDown, t: t}
+	files := certificatesFor(t, o)
+	ports := FreePorts(t, dataNodes+sentinels)
+	for i, port := range ports[:dataNodes] {
+		var conf []string
+		if i > 0 {
+			conf = []string{fmt.Sprintf("replicaof 127.0.0.1 %d", ports[0])}
+		}
+		r.Nodes = append(r.Nodes, newServer(t, "redis", port, o, files, conf))
+	}
+	for _, s := range r.Nodes {
+		s.launch()
+	}
+	for _, s := range r.Nodes {
+		s.waitReady()
+	}
+	// Sentinels ask a master for its replicas at first sight and then only
+	// every ten seconds, so the replicas have to be there before them.
+	for _, s := range r.Nodes[1:] {
+		s.wait("follow the master", func() error { return replicaSynced(s) })
+	}
+
+	conf := []string{
+		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", r.MasterName, ports[0], quorum),
+		fmt.Sprintf("sentinel down-after-milliseconds %s %d", r.MasterName, r.DownAfter.Milliseconds()),
+		fmt.Sprintf("sentinel failover-timeout %s %d", r.MasterName, sentinelFailover.Milliseconds()),
+	}
+	if o.User != "" {
+		conf = append(conf, fmt.Sprintf("sentinel auth-user %s %s", r.MasterName, o.User))
+	}
+	if o.Password != "" {
+		conf = append(conf, fmt.Sprintf("sentinel auth-pass %s %s", r.MasterName, o.Password))
+	}
+	for _, port := range ports[dataNodes:] {
+		r.Sentinels = append(r.Sentinels, newServer(t, "sentinel", port, Options{TLS: o.TLS}, files, conf))
+	}
+	r.SentinelAddrs = addrs(r.Sentinels)
+	for _, s := range r.Sentinels {
+		s.launch()
+	}
+	for _, s := range r.Sentinels {
+		s.waitReady()
+	}
+	r.WaitHealthy()
+	return r
+}
+
+// Master returns the master by the newest configuration that a live sentinel
+// knows of: the killed master, until a replica is promoted.
+func (r *RedisSentinel) Master() *Server {
+	r.t.Helper()
+	var master *Server
+	newest := int64(-1)
+	err := all(r.Sentinels, func(s *Server) error {
+		m, err := r.monitored(s)
+		if err != nil {
+			return err
+		}
+		epoch, err := strconv.ParseInt(m["config-epoch"], 10, 64)
+		if err == nil && epoch > newest {
+			master, newest = find(r.Nodes, m["ip"]+":"+m["port"]), epoch
+		}
+		return err
+	})
+	if err != nil || master == nil {
+		r.t.Fatalf("testenv: the sentinels know no master: %v", err)
+	}
+	return master
+}
+
+// WaitHealthy waits until all live sentinels agree on a live master that all
+// other live nodes follow, and know two replicas (the live ones in reach) and
+// two other sentinels. A killed master that comes back is made a replica after
+// two to three seconds.
+func (r *RedisSentinel) WaitHealthy() {
+	r.t.Helper()
+	if err := poll(startLimit, r.health); err != nil {
+		logs := ""
+		for _, s := range slices.Concat(r.Nodes, r.Sentinels) {
+			logs += "\n" + s.Addr + " " + lastLines(s.file("log"), 5)
+		}
+		r.t.Fatalf("testenv: the sentinels are not healthy: %v%s", err, logs)
+	}
+}
+
+func (r *RedisSentinel) health() error {
+	var agreed *Server
+	err := all(r.Sentinels, func(s *Server) error {
+		m, err := r.monitored(s)
+		if err != nil {
+			return err
+		}
+		master := find(r.Nodes, m["ip"]+":"+m["port"])
+		switch {
+		case master == nil || !master.alive() || m["flags"] != "master":
+			return fmt.Errorf("%s has %s:%s for a master, which is %s", s.Addr, m["ip"], m["port"], m["flags"])
+		case agreed != nil && agreed != master:
+			return fmt.Errorf("%s has %s for the master, others %s", s.Addr, master.Addr, agreed.Addr)
+		case m["num-slaves"] != strconv.Itoa(dataNodes-1) || m["num-other-sentinels"] != strconv.Itoa(sentinels-1):
+			return fmt.Errorf("%s knows %s replicas and %s other sentinels", s.Addr, m["num-slaves"], m["num-other-sentinels"])
+		}
+		agreed = master
+		return r.replicasReachable(s)
+	})
+	if err != nil {
+		return err
+	}
+	return all(r.Nodes, func(s *Server) error {
+		if s != agreed {
+			return replicaSynced(s)
+		}
+		info, err := s.info("replication")
+		if err == nil && info["role"] != "master" {
+			err = fmt.Errorf("%s is not a master yet", s.Addr)
+		}
+		return err
+	})
+}
+
+// replicasReachable returns which live replica a sentinel could not promote now.
+func (r *RedisSentinel) replicasReachable(s *Server) error {
+	list, err := s.client.Do(context.Background(), "sentinel", "replicas", r.MasterName).Slice()
+	if err != nil {
+		return fmt.Errorf("sentinel replicas of %s: %w", s.Addr, err)
+	}
+	for _, item := range list {
+		f := pairs(item)
+		replica := find(r.Nodes, f["ip"]+":"+f["port"])
+		if replica != nil && replica.alive() && f["flags"] != "slave" {
+			return fmt.Errorf("%s has replica %s as %s", s.Addr, replica.Addr, f["flags"])
+		}
+	}
+	return nil
+}
+
+// monitored returns what a sentinel knows of the master.
+func (r *RedisSentinel) monitored(s *Server) (map[string]string, error) {
+	reply, err := s.client.Do(context.Background(), "sentinel", "master", r.MasterName).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("sentinel master of %s: %w", s.Addr, err)
+	}
+	return pairs(reply), nil
+}
+
+// pairs reads a reply of alternating names and values.
+func pairs(reply any) map[string]string {
+	m := map[string]string{}
+	list, _ := reply.([]any)
+	for i := 0; i+1 < len(list); i += 2 {
+		m[strings.ToLower(fmt.Sprint(list[i]))] = fmt.Sprint(list[i+1])
+	}
+	return m
+}
