@@ -1,0 +1,112 @@
+package rules
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// three returns n rules, each for a resource of its own, of which three apply to
+// the request that is returned too: two that apply to all, and one in the middle.
+func three(kind string, n int) (string, *fake) {
+	r := &fake{client: netip.MustParseAddr("192.0.2.1"), host: "api.example.com", path: "/v1/users", method: "GET"}
+	var b bytes.Buffer
+	b.WriteString("rules:\n- {id: x, key: [], limit: 9, window: 1s}\n- {id: y, key: [client_ip], limit: 9, window: 1s}\n")
+	for i := range n - 2 {
+		condition := ""
+		switch kind {
+		case "path":
+			condition = fmt.Sprintf("paths: [/r%d/*]", i)
+			r.path = fmt.Sprintf("/r%d/users", n/2)
+		case "host":
+			condition = fmt.Sprintf("hosts: [h%d.io]", i)
+			r.host = fmt.Sprintf("h%d.io", n/2)
+		case "client":
+			condition = fmt.Sprintf("clients: [10.%d.%d.0/24]", i>>8, i&255)
+			r.client = netip.AddrFrom4([4]byte{10, byte(n / 2 >> 8), byte(n / 2), 9})
+		case "header":
+			condition = fmt.Sprintf("headers: {X-Id: v%d}", i)
+			r.headers = map[string][]string{"X-Id": {fmt.Sprintf("v%d", n/2)}}
+		}
+		fmt.Fprintf(&b, "- {id: r%d, match: {%s}, key: [], limit: 9, window: 1s}\n", i, condition)
+	}
+	return b.String(), r
+}
+
+func compiled(b testing.TB, text string) *Set {
+	p := new(problems)
+	// 10,000 rules of this length are more than MaxBytes
+	root, err := fromYAML(text)
+	require.NoError(b, err)
+	doc := decode(root, p)
+	set, err := compile(doc, []byte(text), p)
+	require.NoError(b, err)
+	return set
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for _, kind := range []string{"path", "host", "client", "header"} {
+		for _, n := range []int{10, 1_000, 10_000} {
+			text, r := three(kind, n)
+			set := compiled(b, text)
+			b.Run(fmt.Sprintf("%s/rules=%d", kind, n), func(b *testing.B) {
+				b.ReportAllocs()
+				var m Match
+				for b.Loop() {
+					if err := set.Match(r, 1, &m); err != nil || len(m.Checks) != 3 {
+						b.Fatal(err, len(m.Checks))
+					}
+				}
+			})
+		}
+	}
+}
+
+// shortest is the largest document that fits: 10,000 rules in 512 KiB.
+func shortest() []byte {
+	var b bytes.Buffer
+	b.WriteString("rules:\n")
+	for i := range MaxRules {
+		fmt.Fprintf(&b, "- {id: r%d, key: [host], limit: 9, window: 1s}\n", i)
+	}
+	return b.Bytes()
+}
+
+func BenchmarkLoad(b *testing.B) {
+	data := shortest()
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		if _, err := Load(data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	for _, kind := range []string{"path", "host", "client", "header"} {
+		text, _ := three(kind, MaxRules)
+		root, err := fromYAML(text)
+		require.NoError(b, err)
+		doc := decode(root, new(problems))
+		b.Run(kind, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := Compile(doc); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func TestCompileIsQuick(t *testing.T) {
+	doc, err := Parse(shortest())
+	require.NoError(t, err)
+	start := time.Now()
+	_, err = Compile(doc)
+	require.NoError(t, err)
+	require.Less(t, time.Since(start), time.Second)
+}

@@ -1,0 +1,337 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"iter"
+	"maps"
+	"net/netip"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// Mode says what a rule does.
+type Mode uint8
+
+// The modes.
+const (
+	Enforce Mode = iota
+	Shadow       // decides and reports, never refuses
+	Off          // is checked for faults, but never applied
+)
+
+// String returns the name used in rules.
+func (m Mode) String() string { return [...]string{"enforce", "shadow", "off"}[m] }
+
+// Compiled is one rule ready for use. It is immutable.
+type Compiled struct {
+	ID          string
+	Description string
+	// Index is the rule's place in the document.
+	Index     int
+	Mode      Mode
+	Algorithm limiter.Algorithm
+	Window    time.Duration
+	// Key holds what the rule counts by; empty counts all requests together.
+	Key []KeyPart
+	// CountMissing counts requests without a key part, all under one value,
+	// instead of passing them by.
+	CountMissing bool
+	// Limit applies to requests of a tier that is not in Tiers.
+	Limit *limiter.Limit
+	// Tiers holds the limits of tiers; nil is unlimited.
+	Tiers map[string]*limiter.Limit
+	// Cost of a request, unless a trusted proxy says otherwise in CostHeader.
+	Cost       int64
+	CostHeader string
+
+	match   conditions
+	infix   string // what stands between the subject and the rest of a key
+	residue residue
+}
+
+// LimitFor returns the limit of a tier, or nil if it is unlimited.
+func (c *Compiled) LimitFor(tier []byte) *limiter.Limit {
+	if l, ok := c.Tiers[string(tier)]; ok {
+		return l
+	}
+	return c.Limit
+}
+
+// conditions are Conditions in canonical form.
+type conditions struct {
+	clients []netip.Prefix
+	hosts   []string
+	paths   []string
+	methods []string
+	headers []header
+}
+
+type header struct{ name, value string }
+
+// Set is a compiled document. It is immutable and safe for concurrent use.
+type Set struct {
+	version string
+	rules   []*Compiled
+	byID    map[string]*Compiled
+	index   index
+}
+
+// Rules returns all rules, those that are off included, in document order. The
+// slice belongs to the set.
+func (s *Set) Rules() []*Compiled { return s.rules }
+
+// Rule returns the rule of that id.
+func (s *Set) Rule(id string) (*Compiled, bool) {
+	c, ok := s.byID[id]
+	return c, ok
+}
+
+// Version identifies the content: the first 12 hex digits of the SHA-256 of the
+// bytes given to Load, or of the JSON form of the document given to Compile.
+func (s *Set) Version() string { return s.version }
+
+// Load parses and compiles. The error is Errors and holds every problem of both.
+func Load(data []byte) (*Set, error) {
+	var p problems
+	doc := parse(data, &p)
+	if doc == nil {
+		return nil, p.errors()
+	}
+	p.unreadable()
+	return compile(doc, data, &p)
+}
+
+// Compile validates a document and makes it ready for use. The error is Errors
+// and holds every problem.
+func Compile(doc *Document) (*Set, error) {
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return nil, Errors{err}
+	}
+	return compile(doc, data, new(problems))
+}
+
+func compile(doc *Document, data []byte, p *problems) (*Set, error) {
+	if len(doc.Rules) > MaxRules {
+		p.add(-1, "rules", "has more than %d rules (got %d); join rules that differ only in what they match", MaxRules, len(doc.Rules))
+		return nil, p.errors()
+	}
+	sum := sha256.Sum256(data)
+	s := &Set{version: hex.EncodeToString(sum[:])[:12], byID: make(map[string]*Compiled, len(doc.Rules))}
+	headerNames := make(map[string]bool)
+	for i := range doc.Rules {
+		c := compileRule(i, &doc.Rules[i], p)
+		if first, twice := s.byID[c.ID]; twice && c.ID != "" {
+			p.add(i, "id", "%s is the id of rules[%d] already; every rule needs its own", shown(c.ID), first.Index)
+		} else {
+			s.byID[c.ID] = c
+		}
+		s.rules = append(s.rules, c)
+		for _, h := range c.match.headers {
+			headerNames[h.name] = true
+		}
+	}
+	if len(headerNames) > maxHeaderNames {
+		p.add(-1, "rules", "match on more than %d different headers (got %d); each must be looked up in a request", maxHeaderNames, len(headerNames))
+	}
+	if errs := p.errors(); errs != nil {
+		return nil, errs
+	}
+	s.index.build(s.rules)
+	return s, nil
+}
+
+func compileRule(i int, r *Rule, p *problems) *Compiled {
+	v := &reader{p, i}
+	v.id(r.ID)
+	if len(r.Description) > maxDescription {
+		v.bad("description", "must be at most %d bytes (got %d)", maxDescription, len(r.Description))
+	}
+	c := &Compiled{
+		ID: r.ID, Description: r.Description, Index: i,
+		match: conditions{
+			hosts:   v.hosts(r.Match.Hosts),
+			paths:   v.paths(r.Match.Paths),
+			methods: v.methods(r.Match.Methods),
+			clients: v.clients(r.Match.Clients),
+			headers: v.headers(r.Match.Headers),
+		},
+		Key:          v.key(r.Key),
+		CountMissing: v.word("missing", r.Missing, "skip", "limit") == 1,
+		Mode:         Mode(v.word("mode", r.Mode, "enforce", "shadow", "off")),
+	}
+	if c.CountMissing && !slices.ContainsFunc(c.Key, KeyPart.optional) {
+		v.bad("missing", "only header:, cookie:, query: and tier can be missing, and the key has none of them; remove it")
+	}
+	c.Limit = v.limit(r, c.Mode)
+	if c.Limit == nil {
+		return c // cost and tiers are measured against the limit
+	}
+	c.Algorithm, c.Window = c.Limit.Algorithm, c.Limit.Window
+	c.infix = "}:" + c.ID + ":" + c.Limit.Tag()
+	c.Cost, c.CostHeader = v.cost(r.Cost, c.Limit)
+	c.Tiers = v.tiers(r.Tiers, c)
+	return c
+}
+
+// limit returns nil after a problem.
+func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
+	before := len(v.p.list)
+	l := &limiter.Limit{
+		Rule: r.ID, Algorithm: v.algorithm(r.Algorithm), Limit: r.Limit,
+		Storage:     limiter.Storage(v.word("storage", r.Storage, limiter.Ring.String(), limiter.SortedSet.String())),
+		CountDenied: r.CountDenied, Shadow: mode == Shadow,
+		OnFailure: limiter.OnFailure(v.word("on_store_failure", r.OnStoreFailure,
+			limiter.Local.String(), limiter.Open.String(), limiter.Closed.String())),
+	}
+	if r.Window == "" {
+		v.bad("window", "is required, for example 1m")
+	} else {
+		l.Window, _ = v.duration("window", r.Window)
+	}
+	bucket := l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket
+	switch {
+	case r.Burst != nil:
+		l.Burst = *r.Burst
+		if l.Burst == 0 && !bucket {
+			v.bad("burst", "only token_bucket and leaky_bucket have a burst; remove it")
+		}
+	case l.Algorithm == limiter.TokenBucket:
+		l.Burst = l.Limit
+	}
+	if r.MinInterval != "" {
+		var ok bool
+		if l.MinInterval, ok = v.duration("min_interval", r.MinInterval); ok && l.MinInterval == 0 {
+			v.bad("min_interval", "must be at least 1ms (got 0s); remove it for no interval")
+		}
+	}
+	if r.Storage == limiter.Ring.String() && l.Algorithm != limiter.RollingWindow {
+		v.bad("storage", "only rolling_window has a storage; remove it")
+	}
+	// A word or duration that could not be read would only be complained about
+	// again, in terms that the author never wrote.
+	if len(v.p.list) > before {
+		if l.Limit < 1 {
+			v.bad("limit", "must be between 1 and %d (got %d)", limiter.MaxCount, l.Limit)
+		}
+		return nil
+	}
+	for _, e := range l.Validate() {
+		v.bad(e.Field, "%s", e.Msg)
+	}
+	if l.Validate() != nil {
+		return nil
+	}
+	return l
+}
+
+func (v *reader) cost(text string, l *limiter.Limit) (cost int64, header string) {
+	if text == "" {
+		return 1, ""
+	}
+	if name, ok := strings.CutPrefix(text, "header:"); ok {
+		switch {
+		case !isToken(name):
+			v.bad("cost", "header: must be followed by a header name, as in header:X-Cost (got %s)", shown(text))
+		case l.Algorithm == limiter.Concurrency:
+			v.bad("cost", "must be 1 for concurrency, where a request takes one slot; remove it")
+		}
+		return 1, textproto.CanonicalMIMEHeaderKey(name)
+	}
+	cost, ok := v.number("cost", text, "header:NAME")
+	switch {
+	case !ok:
+	case cost < 0:
+		v.bad("cost", "must be at least 0 (got %d)", cost)
+	case l.Algorithm == limiter.Concurrency && cost > 1:
+		v.bad("cost", "must be 1 for concurrency, where a request takes one slot (got %d); remove it", cost)
+	case cost > l.MaxCost():
+		v.bad("cost", "can never pass: at most %d fits (got %d); lower the cost or raise the limit or burst", l.MaxCost(), cost)
+	}
+	return cost, ""
+}
+
+func (v *reader) number(field, text, word string) (int64, bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || text != strconv.FormatInt(n, 10) {
+		v.bad(field, "must be a whole number or %s (got %s)%s", word, shown(text), suggest(text, word))
+		return 0, false
+	}
+	return n, true
+}
+
+func (v *reader) tiers(written map[string]string, c *Compiled) map[string]*limiter.Limit {
+	if written != nil && len(written) == 0 {
+		v.bad("tiers", "is empty; name at least one tier, or remove it")
+	}
+	if len(written) > maxTiers {
+		v.bad("tiers", "has more than %d tiers (got %d)", maxTiers, len(written))
+		return nil
+	}
+	tiers := make(map[string]*limiter.Limit, len(written))
+	for name, text := range sorted(written) {
+		at := "tiers." + printable(name)
+		if name == "" || len(name) > maxName || !tierName(name) {
+			v.bad(at, "must be named by 1 to %d characters of letters, digits, -, _ and .", maxName)
+			continue
+		}
+		if text == "unlimited" {
+			tiers[name] = nil
+			continue
+		}
+		if n, ok := v.number(at, text, "unlimited"); ok {
+			tiers[name] = v.tier(at, n, c)
+		}
+	}
+	return tiers
+}
+
+func tierName(s string) bool {
+	return isToken(s) && !strings.ContainsAny(s, "!#$%&'*+^`|~")
+}
+
+// tier returns the rule's limit at another size.
+func (v *reader) tier(at string, n int64, c *Compiled) *limiter.Limit {
+	base := c.Limit
+	l := &limiter.Limit{
+		Rule: base.Rule, Algorithm: base.Algorithm, Storage: base.Storage, Limit: n,
+		Window: base.Window, MinInterval: base.MinInterval,
+		CountDenied: base.CountDenied, Shadow: base.Shadow, OnFailure: base.OnFailure,
+	}
+	if n < 1 || n > limiter.MaxCount {
+		v.bad(at, "must be between 1 and %d, or unlimited (got %d)", limiter.MaxCount, n)
+		return nil
+	}
+	l.Burst = (base.Burst*n + base.Limit - 1) / base.Limit
+	errs := l.Validate()
+	for _, e := range errs {
+		if e.Field != "limit" {
+			v.bad(at, "%s in proportion: %s", e.Field, e.Msg)
+			continue
+		}
+		v.bad(at, "%s", e.Msg)
+	}
+	if errs == nil && c.Cost > l.MaxCost() {
+		v.bad(at, "the cost of %d can never pass: at most %d fits; lower the cost or raise the tier", c.Cost, l.MaxCost())
+	}
+	return l
+}
+
+// sorted ranges over a map in the order of its names, so that problems and
+// conditions come in the same order each time.
+func sorted(m map[string]string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			if !yield(name, m[name]) {
+				return
+			}
+		}
+	}
+}

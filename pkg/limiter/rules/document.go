@@ -1,0 +1,65 @@
+// Package rules turns a rule document into the checks of a request.
+//
+// A document is parsed strictly, validated as a whole and compiled into an
+// immutable Set. Set.Match then finds the rules that apply to one request, and
+// writes the key that each counts by. Matching walks an index (client, host,
+// path, method, header), so that it costs the same beside ten rules that do not
+// apply and beside ten thousand.
+package rules
+
+// Bounds of a document. They keep compiling short and the index small, whatever
+// is written in it.
+const (
+	MaxBytes = 512 << 10 // what Consul keeps under one key
+	MaxRules = 10_000
+
+	maxMethods     = 32
+	maxHeaders     = 8
+	maxHeaderNames = 32 // each is looked up in a request, so they are bounded in the whole document
+	maxKeyParts    = 8
+	maxTiers       = 64
+	maxPath        = 512
+	maxHost        = 253 // RFC 1035
+	maxName        = 64
+	maxValue       = 256
+	maxDescription = 1024
+)
+
+// Document is a rule document as written.
+type Document struct {
+	Rules []Rule `yaml:"rules" json:"rules"`
+}
+
+// Rule is one rule as written: absent fields are zero, and words and durations
+// are still text. Compile says what is wrong with it.
+type Rule struct {
+	ID          string     `yaml:"id" json:"id"`
+	Description string     `yaml:"description,omitempty" json:"description,omitempty"`
+	Match       Conditions `yaml:"match,omitempty" json:"match,omitzero"`
+	// Key must be present; an empty, non-nil Key counts all requests together.
+	Key         []string `yaml:"key" json:"key"`
+	Algorithm   string   `yaml:"algorithm,omitempty" json:"algorithm,omitempty"`
+	Storage     string   `yaml:"storage,omitempty" json:"storage,omitempty"`
+	Limit       int64    `yaml:"limit" json:"limit"`
+	Window      string   `yaml:"window" json:"window"`
+	Burst       *int64   `yaml:"burst,omitempty" json:"burst,omitempty"`
+	MinInterval string   `yaml:"min_interval,omitempty" json:"min_interval,omitempty"`
+	// Cost is a decimal number or header:NAME.
+	Cost        string `yaml:"cost,omitempty" json:"cost,omitempty"`
+	CountDenied bool   `yaml:"count_denied,omitempty" json:"count_denied,omitempty"`
+	// Tiers maps a tier to a decimal limit or to "unlimited".
+	Tiers          map[string]string `yaml:"tiers,omitempty" json:"tiers,omitempty"`
+	Missing        string            `yaml:"missing,omitempty" json:"missing,omitempty"`
+	Mode           string            `yaml:"mode,omitempty" json:"mode,omitempty"`
+	OnStoreFailure string            `yaml:"on_store_failure,omitempty" json:"on_store_failure,omitempty"`
+}
+
+// Conditions say which requests a rule applies to: all given parts must match,
+// and within a list any value. A nil part matches every request.
+type Conditions struct {
+	Hosts   []string          `yaml:"hosts,omitempty" json:"hosts,omitempty"`
+	Paths   []string          `yaml:"paths,omitempty" json:"paths,omitempty"`
+	Methods []string          `yaml:"methods,omitempty" json:"methods,omitempty"`
+	Clients []string          `yaml:"clients,omitempty" json:"clients,omitempty"`
+	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty"`
+}

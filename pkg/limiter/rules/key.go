@@ -1,0 +1,223 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"net/textproto"
+	"strings"
+)
+
+// KeyKind is a kind of value that a rule counts by.
+type KeyKind uint8
+
+// The kinds.
+const (
+	ByClient KeyKind = iota
+	ByHeader
+	ByCookie
+	ByQuery
+	ByHost
+	ByPath
+	ByMethod
+	ByTier
+)
+
+var keyKinds = []string{"client_ip", "header", "cookie", "query", "host", "path", "method", "tier"}
+
+// KeyPart is one of the values that a rule counts by.
+type KeyPart struct {
+	Kind KeyKind
+	Name string // of the header, cookie or query parameter
+}
+
+// String returns the part as written in rules.
+func (k KeyPart) String() string {
+	if k.secret() {
+		return keyKinds[k.Kind] + ":" + k.Name
+	}
+	return keyKinds[k.Kind]
+}
+
+// secret tells the kinds whose values may be credentials, which must reach
+// neither a store nor a log; they are the kinds that have a name.
+func (k KeyPart) secret() bool { return k.Kind >= ByHeader && k.Kind <= ByQuery }
+
+// optional tells the kinds that a request may lack. The others count under
+// noValue when they are empty: a client must not leave a rule by leaving out
+// its Host.
+func (k KeyPart) optional() bool { return k.secret() || k.Kind == ByTier }
+
+func (v *reader) key(list []string) []KeyPart {
+	if list == nil {
+		v.bad("key", "is required; write key: [client_ip], or key: [] to count all requests together")
+		return nil
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if len(list) > maxKeyParts {
+		v.bad("key", "has more than %d parts (got %d)", maxKeyParts, len(list))
+		return nil
+	}
+	var parts []KeyPart
+	v.values("key", list, func(at, text string) (string, bool) {
+		part, ok := v.keyPart(at, text)
+		if ok {
+			parts = append(parts, part)
+		}
+		return part.String(), ok
+	})
+	return parts
+}
+
+func (v *reader) keyPart(at, text string) (KeyPart, bool) {
+	word, name, named := strings.Cut(text, ":")
+	for kind, known := range keyKinds {
+		if known != word {
+			continue
+		}
+		part := KeyPart{Kind: KeyKind(kind), Name: name}
+		switch {
+		case named && !part.secret():
+			v.bad(at, "takes no name; write %s (got %s)", word, shown(text))
+		case part.secret() && name == "":
+			v.bad(at, "needs a name, as in %s:session (got %s)", word, shown(text))
+		case part.Kind == ByQuery && (len(name) > maxName || !printableText(name)):
+			v.bad(at, "must name a query parameter of at most %d bytes without control characters (got %s)", maxName, shown(text))
+		case (part.Kind == ByHeader || part.Kind == ByCookie) && !isToken(name):
+			v.bad(at, "must name a %s of at most %d letters, digits and -_. (got %s)", word, maxName, shown(text))
+		default:
+			if part.Kind == ByHeader {
+				part.Name = textproto.CanonicalMIMEHeaderKey(name)
+			}
+			return part, true
+		}
+		return KeyPart{}, false
+	}
+	hint := suggest(word, keyKinds...)
+	if hint == "" {
+		hint = "; use client_ip, header:NAME, cookie:NAME, query:NAME, host, path, method or tier"
+	}
+	v.bad(at, "unknown key part %s%s", shown(text), hint)
+	return KeyPart{}, false
+}
+
+const (
+	noValue     = "~missing" // no value begins with ~ after escaping, except a hash
+	noSubject   = "*"
+	longestText = 64
+	hashedBytes = 16
+)
+
+// appendKey appends the key that c counts a request by. It returns false if the
+// request lacks a part and is not to be counted.
+func (c *Compiled) appendKey(dst []byte, q *request) (key []byte, counted bool, dup *DuplicateError) {
+	dst = append(dst, "weir:{"...)
+	if len(c.Key) == 0 {
+		dst = append(dst, noSubject...)
+		dst = append(dst, c.infix...)
+		return dst, true, nil
+	}
+	for i := range c.Key {
+		part := &c.Key[i]
+		if i > 0 {
+			dst = append(dst, ':')
+		}
+		before := len(dst)
+		if dst, dup = q.appendPart(dst, part, i == 0); dup != nil {
+			return dst, false, dup
+		}
+		if len(dst) == before {
+			if part.optional() && !c.CountMissing {
+				return dst, false, nil
+			}
+			dst = append(dst, noValue...)
+		}
+		if i == 0 {
+			dst = append(dst, c.infix...)
+		}
+	}
+	return dst, true, nil
+}
+
+// appendPart appends the value of one part, or nothing if the request has none.
+func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *DuplicateError) {
+	if part.secret() {
+		value, n := q.named(part)
+		if n > 1 {
+			return dst, &DuplicateError{keyKinds[part.Kind], part.Name}
+		}
+		if n == 0 || len(value) == 0 {
+			return dst, nil
+		}
+		return appendHash(dst, value), nil
+	}
+	var value []byte
+	switch part.Kind {
+	case ByClient:
+		var text [64]byte
+		return appendEscaped(dst, appendClient(text[:0], q.client), subject), nil
+	case ByHost:
+		value = q.host
+	case ByPath:
+		value = q.path
+	case ByMethod:
+		value = q.method
+	case ByTier:
+		value = q.tier
+	}
+	return appendValue(dst, value, subject), nil
+}
+
+func (q *request) named(part *KeyPart) ([]byte, int) {
+	switch part.Kind {
+	case ByHeader:
+		return q.Header(part.Name)
+	case ByCookie:
+		return q.Cookie(part.Name)
+	}
+	return q.Query(part.Name)
+}
+
+// appendClient writes an IPv4 address as it is and an IPv6 address as its /64:
+// one subscriber has at least that many addresses to choose from.
+func appendClient(dst []byte, a netip.Addr) []byte {
+	switch {
+	case !a.IsValid():
+		return dst
+	case a.Is4():
+		return a.AppendTo(dst)
+	}
+	p, _ := a.Prefix(64)
+	return p.AppendTo(dst)
+}
+
+func appendValue(dst, value []byte, subject bool) []byte {
+	if len(value) > longestText {
+		return appendHash(dst, value)
+	}
+	return appendEscaped(dst, value, subject)
+}
+
+func appendHash(dst, value []byte) []byte {
+	sum := sha256.Sum256(value)
+	return hex.AppendEncode(append(dst, '~'), sum[:hashedBytes])
+}
+
+// appendEscaped keeps what cannot be taken for the key's own punctuation: a
+// brace would move the key to another cluster slot, a colon in the rest would
+// let two keys be written alike.
+func appendEscaped(dst, value []byte, subject bool) []byte {
+	const digits = "0123456789ABCDEF"
+	for _, c := range value {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9',
+			c == '.', c == '_', c == '/', c == '-', c == ':' && subject:
+			dst = append(dst, c)
+		default:
+			dst = append(dst, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return dst
+}

@@ -1,0 +1,224 @@
+package rules
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// Request is what matching needs to know of a request. The slices need only
+// stay valid until Match returns.
+type Request interface {
+	Client() netip.Addr
+	Host() []byte   // as sent: any case, perhaps with a port
+	Path() []byte   // decoded and normalized, without the query
+	Method() []byte // as sent
+	// Header, Cookie and Query return the first value, and how many times the
+	// name occurs. The name of a header is in canonical form.
+	Header(name string) (value []byte, n int)
+	Cookie(name string) (value []byte, n int)
+	Query(name string) (value []byte, n int)
+	Tier() []byte
+	// Trusted reports whether the request came through a trusted proxy, which
+	// may state its cost.
+	Trusted() bool
+}
+
+// Match holds the checks of one request. It is meant to be reused: its buffers
+// grow to what the requests need, and then matching allocates nothing.
+type Match struct {
+	// Checks in the order of the document. Their keys stay valid until the next
+	// Reset or Set.Match.
+	Checks []limiter.Check
+	// Rules holds the rule of each check.
+	Rules []*Compiled
+
+	request request
+	host    []byte
+	method  []byte
+	found   []int32
+	keys    []byte
+	ends    []int
+	dup     *DuplicateError
+}
+
+// request is a Request whose parts are read once and in the form that rules are
+// compared with.
+type request struct {
+	Request
+	client             netip.Addr
+	host, path, method []byte
+	tier               []byte
+}
+
+// Reset empties m and lets go of the request, but keeps the buffers.
+func (m *Match) Reset() {
+	clear(m.Checks)
+	clear(m.Rules)
+	m.Checks, m.Rules = m.Checks[:0], m.Rules[:0]
+	m.found, m.keys, m.ends = m.found[:0], m.keys[:0], m.ends[:0]
+	m.request, m.dup = request{}, nil
+}
+
+// Match fills m with the checks that r must pass, in the order of the document.
+// The lease is handed on to each. The error is a *DuplicateError, and m is then
+// empty.
+func (s *Set) Match(r Request, lease uint64, m *Match) error {
+	m.Reset()
+	m.read(r)
+	s.find(m)
+	if m.dup == nil {
+		s.checks(lease, m)
+	}
+	if dup := m.dup; dup != nil {
+		m.Reset()
+		return dup
+	}
+	m.request = request{}
+	return nil
+}
+
+// read takes over what may be compared many times.
+func (m *Match) read(r Request) {
+	m.host = appendHost(m.host[:0], r.Host())
+	m.method = append(m.method[:0], r.Method()...)
+	for i, c := range m.method {
+		// Upstreams differ in whether get is GET; a rule on GET counts both.
+		if c >= 'a' && c <= 'z' {
+			m.method[i] = c - 'a' + 'A'
+		}
+	}
+	m.request = request{
+		Request: r, client: r.Client().Unmap().WithZone(""),
+		host: m.host, path: r.Path(), method: m.method, tier: r.Tier(),
+	}
+}
+
+// appendHost appends a host in lower case, without port and trailing dot.
+func appendHost(dst, host []byte) []byte {
+	if bytes.HasPrefix(host, []byte("[")) {
+		if i := bytes.IndexByte(host, ']'); i >= 0 {
+			host = host[:i+1]
+		}
+	} else if i := bytes.IndexByte(host, ':'); i >= 0 {
+		host = host[:i]
+	}
+	host = bytes.TrimSuffix(host, []byte("."))
+	for _, c := range host {
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// find puts the rules that apply in m.found, in the order of the document.
+func (s *Set) find(m *Match) {
+	q := &m.request
+	s.index.each(q.client, func(hosts *hostTable[pathTable[methodTable[leaf]]]) {
+		hosts.each(q.host, func(paths *pathTable[methodTable[leaf]]) {
+			paths.each(q.path, func(methods *methodTable[leaf]) {
+				methods.each(q.method, func(l *leaf) { s.candidates(l, m) })
+			})
+		})
+	})
+	// A rule is found once for each of its values that match.
+	slices.Sort(m.found)
+	m.found = slices.Compact(m.found)
+	m.found = slices.DeleteFunc(m.found, func(i int32) bool { return !s.rules[i].applies(q) })
+}
+
+func (s *Set) candidates(l *leaf, m *Match) {
+	m.found = append(m.found, l.always...)
+	for i := range l.headers {
+		b := &l.headers[i]
+		value, n := m.request.Header(b.name)
+		switch {
+		case n == 1:
+			m.found = append(m.found, b.candidates[string(value)]...)
+		case n > 1 && m.dup == nil && (b.strict || s.anyConsults(b, &m.request)):
+			m.dup = &DuplicateError{"header", b.name}
+		}
+	}
+}
+
+func (s *Set) anyConsults(b *headerBranch, q *request) bool {
+	for _, i := range b.consulting {
+		if s.rules[i].residue.holds(q) {
+			return true
+		}
+	}
+	return false
+}
+
+// applies verifies what the index has not.
+func (c *Compiled) applies(q *request) bool {
+	for i := range c.residue.headers {
+		h := &c.residue.headers[i]
+		if value, n := q.Header(h.name); n != 1 || string(value) != h.value {
+			return false
+		}
+	}
+	return c.residue.holds(q)
+}
+
+// checks turns the rules that apply into checks.
+func (s *Set) checks(lease uint64, m *Match) {
+	for _, i := range m.found {
+		if m.dup = m.add(s.rules[i], lease); m.dup != nil {
+			return
+		}
+	}
+	// Only now: appending moves the buffer.
+	start := 0
+	for i, end := range m.ends {
+		m.Checks[i].Key = m.keys[start:end:end]
+		start = end
+	}
+}
+
+// add appends the check of a rule, if the rule counts this request.
+func (m *Match) add(c *Compiled, lease uint64) *DuplicateError {
+	q := &m.request
+	limit := c.LimitFor(q.tier)
+	if limit == nil {
+		return nil
+	}
+	keys, counted, dup := c.appendKey(m.keys, q)
+	m.keys = keys[:len(m.keys)] // a larger buffer is kept even if the key is not
+	cost := c.Cost
+	if counted && c.CostHeader != "" && q.Trusted() {
+		cost, dup = c.statedCost(q, limit)
+	}
+	switch {
+	case dup != nil && c.Mode == Enforce:
+		return dup
+	case dup != nil || !counted: // a shadow rule never refuses: it passes by
+		return nil
+	}
+	m.keys = keys
+	m.ends = append(m.ends, len(keys))
+	m.Rules = append(m.Rules, c)
+	m.Checks = append(m.Checks, limiter.Check{Limit: limit, Cost: cost, Lease: lease})
+	return nil
+}
+
+// statedCost reads the cost from a trusted request, within what can pass.
+func (c *Compiled) statedCost(q *request, limit *limiter.Limit) (int64, *DuplicateError) {
+	value, n := q.Header(c.CostHeader)
+	if n > 1 {
+		return 1, &DuplicateError{"header", c.CostHeader}
+	}
+	cost, most := int64(0), limit.MaxCost()
+	for _, d := range value {
+		if d < '0' || d > '9' {
+			return 1, nil
+		}
+		// The cap is far below where ten times it would overflow.
+		cost = min(cost*10+int64(d-'0'), most)
+	}
+	return max(cost, 1), nil
+}
