@@ -1,0 +1,222 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+var (
+	errBusy   = errors.New("all connections to the upstream are in use")
+	errClosed = errors.New("the proxy is closed")
+)
+
+// upstream keeps the connections to one address.
+type upstream struct {
+	cfg    *Config
+	epoch  time.Time
+	addr   string
+	tls    *tls.Config // nil: plain
+	health health
+	busy   atomic.Int32 // exchanges under way
+
+	mu     sync.Mutex
+	idle   []*conn // oldest first; the newest is used first, so a surplus ages out
+	open   int
+	closed bool
+}
+
+// conn is one connection with its buffers. It belongs to one exchange at a
+// time.
+type conn struct {
+	net.Conn
+	up *upstream
+	br *bufio.Reader
+	bw *bufio.Writer
+
+	raw       syscall.RawConn // of the TCP connection, for stale; may be nil
+	probe     func(uintptr)   // c.peek
+	gone      bool            // what it found
+	deadline  time.Time       // armed for both directions; zero: unknown
+	idleSince time.Duration
+
+	pause    time.Duration // > 0: every Read and Write gets a deadline of its own
+	reused   bool
+	sent     bool  // something of this exchange's request was written
+	received bool  // something of its response was read
+	failure  error // the last of its reads and writes
+}
+
+// Read reads, and notes that the upstream has begun to answer.
+func (c *conn) Read(b []byte) (int, error) {
+	if c.pause > 0 {
+		c.deadline = time.Time{}
+		if err := c.SetReadDeadline(time.Now().Add(c.pause)); err != nil {
+			return 0, err
+		}
+	}
+	n, err := c.Conn.Read(b)
+	c.received = c.received || n > 0
+	c.failure = err
+	return n, err
+}
+
+// Write writes, and notes that the request is no longer unsent.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.pause > 0 {
+		c.deadline = time.Time{}
+		if err := c.SetWriteDeadline(time.Now().Add(c.pause)); err != nil {
+			return 0, err
+		}
+	}
+	n, err := c.Conn.Write(b)
+	c.sent = c.sent || n > 0
+	c.failure = err
+	return n, err
+}
+
+// arm gives the next reads and writes at least d in total. To move a deadline
+// costs about as much as parsing a header, so it is set a sixteenth late and
+// left alone for as long as enough of it remains.
+func (c *conn) arm(now time.Time, d time.Duration) error {
+	if left := c.deadline.Sub(now); left >= d && left <= d+d/16 {
+		return nil
+	}
+	c.deadline = now.Add(d + d/16)
+	return c.SetDeadline(c.deadline)
+}
+
+// get returns an idle connection, or a new one if there is none or fresh is
+// asked for. careful discards connections which the upstream has closed or
+// written to while they were idle; it costs a system call.
+func (u *upstream) get(fresh, careful bool) (*conn, error) {
+	for {
+		u.mu.Lock()
+		if u.closed {
+			u.mu.Unlock()
+			return nil, errClosed
+		}
+		n := len(u.idle)
+		if n == 0 || fresh {
+			if u.open >= u.cfg.MaxConns {
+				u.mu.Unlock()
+				if fresh {
+					fresh = false // an idle one is better than none
+					continue
+				}
+				return nil, errBusy
+			}
+			u.open++
+			u.mu.Unlock()
+			break
+		}
+		c := u.idle[n-1]
+		u.idle[n-1] = nil
+		u.idle = u.idle[:n-1]
+		u.mu.Unlock()
+		if careful && c.stale() {
+			u.drop(c)
+			continue
+		}
+		c.reused, c.sent, c.received, c.failure = true, false, false, nil
+		u.busy.Add(1)
+		return c, nil
+	}
+
+	c, err := u.dial()
+	if err != nil {
+		u.mu.Lock()
+		u.open--
+		u.mu.Unlock()
+		return nil, err
+	}
+	u.busy.Add(1)
+	return c, nil
+}
+
+func (u *upstream) dial() (*conn, error) {
+	deadline := time.Now().Add(u.cfg.DialTimeout)
+	d := net.Dialer{Deadline: deadline, KeepAlive: 30 * time.Second}
+	nc, err := d.Dial("tcp", u.addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: nc, up: u}
+	c.probe = c.peek
+	if sc, ok := nc.(syscall.Conn); ok {
+		c.raw, _ = sc.SyscallConn() // without it stale sees nothing
+	}
+	if u.tls != nil {
+		tc := tls.Client(nc, u.tls)
+		if err = tc.SetDeadline(deadline); err == nil {
+			err = tc.Handshake()
+		}
+		if err != nil {
+			_ = nc.Close()
+			return nil, err
+		}
+		c.Conn = tc
+	}
+	c.br = bufio.NewReaderSize(c, u.cfg.MaxResponseHeaderBytes)
+	c.bw = bufio.NewWriterSize(c, 4<<10)
+	return c, nil
+}
+
+// put ends an exchange. The connection is kept only if keep says that the
+// response ended where its framing said, and nothing came after it: bytes that
+// nobody asked for would be taken for the next response.
+func (u *upstream) put(c *conn, keep bool, now time.Duration) {
+	u.busy.Add(-1)
+	c.pause = 0
+	if keep && c.br.Buffered() == 0 {
+		c.idleSince = now
+		u.mu.Lock()
+		if !u.closed {
+			u.idle = append(u.idle, c)
+			u.mu.Unlock()
+			return
+		}
+		u.mu.Unlock()
+	}
+	u.drop(c)
+}
+
+// drop closes a connection that is neither idle nor counted as busy.
+func (u *upstream) drop(c *conn) {
+	_ = c.Conn.Close()
+	u.mu.Lock()
+	u.open--
+	u.mu.Unlock()
+}
+
+// sweep closes connections that have been idle for longer than IdleTimeout.
+func (u *upstream) sweep(now time.Duration) {
+	u.mu.Lock()
+	n := 0
+	for n < len(u.idle) && now-u.idle[n].idleSince > u.cfg.IdleTimeout {
+		n++
+	}
+	old := append([]*conn(nil), u.idle[:n]...)
+	kept := copy(u.idle, u.idle[n:])
+	clear(u.idle[kept:])
+	u.idle = u.idle[:kept]
+	u.mu.Unlock()
+	for _, c := range old {
+		u.drop(c)
+	}
+}
+
+func (u *upstream) close() {
+	u.mu.Lock()
+	idle := u.idle
+	u.idle, u.closed = nil, true
+	u.mu.Unlock()
+	for _, c := range idle {
+		u.drop(c)
+	}
+}

@@ -1,0 +1,105 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Kind says what went wrong, in words that fit a metric's label.
+type Kind uint8
+
+// The kinds of failure.
+const (
+	KindNone        Kind = iota
+	KindConnect          // no connection: refused, unreachable, too slow, TLS not accepted
+	KindTimeout          // the upstream took longer than Timeout or StreamTimeout
+	KindBroken           // the upstream hung up before the response was whole
+	KindBadResponse      // the answer was not HTTP, too large a header, or a 101
+	KindUnavailable      // every connection in use, or the pool is closed
+	KindClient           // the client hung up, stalled or broke the framing of its body
+	KindTooLarge         // the request's body exceeds MaxRequestBodyBytes
+	KindBadRequest       // the request's header is ambiguous, see CheckFraming
+	KindUnsupported      // CONNECT
+)
+
+var kindNames = [...]string{
+	"none", "connect", "timeout", "broken", "bad_response", "unavailable",
+	"client", "too_large", "bad_request", "unsupported",
+}
+
+// String is a stable label: "connect", "bad_response".
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// Error is why a request got no response from an upstream.
+type Error struct {
+	Kind     Kind
+	Upstream string // host:port, empty if none was reached for
+	// Close reports that what follows on the client's connection may not be
+	// the next request: part of this one's body, or nobody knows what. Forward
+	// has asked for Connection: close; a caller that resets the response must
+	// ask again.
+	Close bool
+	Err   error
+}
+
+func (e *Error) Error() string {
+	s := "proxy: " + e.Kind.String()
+	if e.Upstream != "" {
+		s += " " + e.Upstream
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Status is what to answer: 504 for a timeout, 502 for other faults of the
+// upstream; 400, 408, 413 or 501 if the fault is the request's.
+func (e *Error) Status() int {
+	switch e.Kind {
+	case KindTimeout:
+		return fasthttp.StatusGatewayTimeout
+	case KindClient:
+		if isTimeout(e.Err) {
+			return fasthttp.StatusRequestTimeout
+		}
+		return fasthttp.StatusBadRequest
+	case KindBadRequest:
+		return fasthttp.StatusBadRequest
+	case KindTooLarge:
+		return fasthttp.StatusRequestEntityTooLarge
+	case KindUnsupported:
+		return fasthttp.StatusNotImplemented
+	default:
+		return fasthttp.StatusBadGateway
+	}
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.Is(err, fasthttp.ErrTimeout) || errors.As(err, &ne) && ne.Timeout()
+}
+
+// blame sorts the error of an exchange on c. fasthttp's own errors do not all
+// wrap their cause, so the connection remembers it; without one the bytes
+// themselves were at fault.
+func (c *conn) blame() Kind {
+	switch {
+	case c.failure == nil:
+		return KindBadResponse
+	case isTimeout(c.failure):
+		return KindTimeout
+	default:
+		return KindBroken
+	}
+}

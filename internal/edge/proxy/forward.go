@@ -1,0 +1,390 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+const (
+	// smallRequest is how much of a body of known length fasthttp has read
+	// before it calls a handler, also when it streams.
+	smallRequest = 8 << 10
+	// smallResponse is the largest body that is read whole before the client
+	// gets its first byte. Up to here a broken upstream is a clean 502.
+	smallResponse = 16 << 10
+	// unframed bounds a body of unknown length for a client of HTTP/1.0, which
+	// understands no chunks, so that its length must be known.
+	unframed = 1 << 20
+	// copySize is the buffer for streamed bodies.
+	copySize = 32 << 10
+	// earlyAnswer is how long to look for the answer of an upstream that
+	// stopped reading a body, such as a 413.
+	earlyAnswer = 250 * time.Millisecond
+	// maxInterim bounds the 1xx responses before the real one.
+	maxInterim = 16
+)
+
+// Via is what weir knows about the client's connection.
+type Via struct {
+	Peer    netip.Addr // the other end of it
+	Trusted bool       // Peer is a trusted proxy: its X-Forwarded-* are kept
+	TLS     bool       // the client's connection is encrypted
+	Done    Finisher   // may be nil
+
+	oldClient bool // of HTTP/1.0
+}
+
+// Finisher is told once when an exchange with an upstream is over: with the
+// end of a streamed response's body, whole or not, and otherwise before
+// Forward returns, when nothing but writing a small answer is left to do.
+type Finisher interface {
+	Finish()
+}
+
+// Forward sends ctx.Request to an upstream and makes ctx.Response its answer.
+// What the caller adds to the response it must add afterwards; the body may
+// still be streaming by then, and must not be read or replaced without need.
+//
+// A request is sent again only if nothing of it can have been acted upon: to
+// the next upstream if no connection could be made, on a new connection if a
+// kept one turned out closed and the method is idempotent. A body that
+// streams is never sent twice.
+//
+// The server must accept from Listen, must normalize header names, must not
+// parse multipart forms (DisablePreParseMultipartForm), and must have a
+// WriteTimeout, since the deadline for writing a stream stays behind on the
+// client's connection.
+//
+// A non-nil error is an *Error; the response is then empty and the caller's.
+func (p *Pool) Forward(ctx *fasthttp.RequestCtx, via Via) error {
+	e := p.forward(ctx, &via)
+	if e == nil {
+		return nil
+	}
+	ctx.Response.Reset()
+	if e.Close = ctx.Request.IsBodyStream() || e.Kind == KindBadRequest; e.Close {
+		ctx.Response.SetConnectionClose()
+	}
+	if via.Done != nil {
+		via.Done.Finish()
+	}
+	return e
+}
+
+func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *Via) *Error {
+	if e := p.prepare(ctx, via); e != nil {
+		return e
+	}
+	if e := p.loadSmallBody(&ctx.Request); e != nil {
+		return e
+	}
+	h := &ctx.Request.Header
+	if !h.IsHTTP11() {
+		// The upstream gets HTTP/1.1, so that its connection is kept; the
+		// server must see the client's version again.
+		version := string(h.Protocol())
+		h.SetProtocol("HTTP/1.1")
+		defer h.SetProtocol(version)
+		via.oldClient = true
+	}
+
+	var tried uint64
+	var last *Error
+	for {
+		start := time.Now()
+		now := start.Sub(p.epoch)
+		i, trial := p.pick(tried, now)
+		if i < 0 {
+			return last
+		}
+		tried |= 1 << i
+		u := p.ups[i]
+		e := p.attempt(ctx, u, via, start)
+		took := time.Since(start)
+		kind := KindNone
+		if e != nil {
+			kind = e.Kind
+			e.Upstream = u.addr
+		}
+		if p.cfg.Observer != nil {
+			p.cfg.Observer.Upstream(took, kind)
+		}
+		switch kind {
+		case KindNone:
+			u.health.succeed()
+			return nil
+		case KindConnect, KindTimeout:
+			u.health.fail(now+took, trial, p.cfg.FailAfter, p.cfg.FailFor)
+		}
+		if kind != KindConnect && kind != KindUnavailable {
+			return e
+		}
+		last = e
+	}
+}
+
+// loadSmallBody turns a streamed body that has arrived already into a plain
+// one. It costs nothing: the bytes stay where fasthttp put them.
+func (p *Pool) loadSmallBody(req *fasthttp.Request) *Error {
+	n := req.Header.ContentLength()
+	if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && int64(n) > limit {
+		return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of %d bytes: the limit is %d", n, limit)}
+	}
+	if !req.IsBodyStream() || n < 0 || n > smallRequest {
+		return nil
+	}
+	_ = req.CloseBodyStream()
+	if got := len(req.Body()); got != n {
+		// A server whose MaxRequestBodySize is less than smallRequest.
+		return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of %d bytes: the server reads %d", n, got)}
+	}
+	return nil
+}
+
+// attempt makes one exchange with u, on a new connection if the kept one
+// turned out to be closed.
+func (p *Pool) attempt(ctx *fasthttp.RequestCtx, u *upstream, via *Via, start time.Time) *Error {
+	again := idempotent(&ctx.Request)
+	for fresh := false; ; fresh = true {
+		c, err := u.get(fresh, !again)
+		switch {
+		case err == errBusy || err == errClosed:
+			return &Error{Kind: KindUnavailable, Err: err}
+		case err != nil:
+			return &Error{Kind: KindConnect, Err: err}
+		}
+		e := p.exchange(ctx, c, via, start)
+		if e == nil {
+			return nil
+		}
+		lost := c.reused && !c.received && e.Kind == KindBroken
+		replay := lost && !fresh && !ctx.Request.IsBodyStream() && (again || !c.sent)
+		u.put(c, false, 0)
+		if !replay {
+			return e
+		}
+	}
+}
+
+// idempotent reports whether the request may be sent twice: by its method
+// (RFC 9110, 9.2.2), and because its body is at hand.
+func idempotent(req *fasthttp.Request) bool {
+	h := &req.Header
+	return !req.IsBodyStream() && (h.IsGet() || h.IsHead() || h.IsPut() || h.IsDelete() || h.IsOptions() || h.IsTrace())
+}
+
+// exchange sends the request and reads the response. On success the
+// connection has been given back, or belongs to the response's stream.
+func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *Via, start time.Time) *Error {
+	req, resp := &ctx.Request, &ctx.Response
+	early, blame := false, KindNone
+	if !c.reused {
+		start = time.Now() // to connect has a limit of its own
+	}
+	if err := c.arm(start, p.cfg.Timeout); err != nil {
+		return &Error{Kind: KindBroken, Err: err}
+	}
+	err := p.send(req, c)
+	if err == nil && req.IsBodyStream() {
+		var e *Error
+		e, err = p.upload(ctx, c)
+		if e != nil {
+			return e
+		}
+		now := time.Now()
+		c.pause = 0
+		wait := p.cfg.Timeout
+		if early = err != nil; early {
+			blame = c.blame()
+			wait = min(wait, earlyAnswer)
+		}
+		if derr := c.arm(now, wait); derr != nil && !early {
+			return &Error{Kind: KindBroken, Err: derr}
+		}
+	}
+	if err != nil && !early {
+		return &Error{Kind: c.blame(), Err: err}
+	}
+
+	resp.ResetBody()
+	resp.SkipBody = false
+	if rerr := readHeader(&resp.Header, c); rerr != nil {
+		if early {
+			return &Error{Kind: blame, Err: err} // no answer: the failed upload is the cause
+		}
+		return &Error{Kind: c.blame(), Err: rerr}
+	}
+	closing := stripResponse(&resp.Header) || early
+	if !resp.Header.IsHTTP11() {
+		resp.Header.SetProtocol(http11)
+	}
+	if e := p.receive(ctx, c, via, closing); e != nil {
+		return e
+	}
+	if early {
+		resp.SetConnectionClose() // the rest of the client's body is unread
+	}
+	return nil
+}
+
+var http11 = []byte("HTTP/1.1")
+
+// send writes the header, and the body unless it streams.
+func (p *Pool) send(req *fasthttp.Request, c *conn) error {
+	h := &req.Header
+	if len(h.Host()) == 0 {
+		h.SetHost(c.up.addr) // a client of HTTP/1.0
+	}
+	var body []byte
+	if !req.IsBodyStream() {
+		body = req.Body()
+		if n := h.ContentLength(); n != len(body) && (n != -2 || len(body) > 0) {
+			h.SetContentLength(len(body)) // chunks that the server has joined
+		}
+	}
+	if err := h.Write(c.bw); err != nil {
+		return err
+	}
+	if len(body) > 0 {
+		if _, err := c.bw.Write(body); err != nil {
+			return err
+		}
+	}
+	return c.bw.Flush()
+}
+
+// upload passes the request's body on as it arrives. An *Error ends the
+// exchange; an error alone is the upstream's, which may have answered before
+// it stopped reading.
+func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
+	req := &ctx.Request
+	size := int64(req.Header.ContentLength())
+	body, client := req.BodyStream(), ctx.Conn()
+	buf := p.buffers.Get().(*[]byte)
+	defer p.buffers.Put(buf)
+	c.pause = p.cfg.StreamTimeout
+
+	var sent int64
+	for {
+		if err := client.SetReadDeadline(time.Now().Add(p.cfg.StreamTimeout)); err != nil {
+			return &Error{Kind: KindClient, Err: err}, nil
+		}
+		n, rerr := body.Read(*buf)
+		sent += int64(n)
+		if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && sent > limit {
+			return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of more than %d bytes", limit)}, nil
+		}
+		if n > 0 {
+			if err := writePart(c, (*buf)[:n], size < 0); err != nil {
+				return nil, err
+			}
+		}
+		if rerr == io.EOF {
+			break
+		}
+		if rerr != nil {
+			return &Error{Kind: KindClient, Err: rerr}, nil
+		}
+	}
+	cut := size >= 0 && sent != size
+	if c, ok := client.(ender); ok && size < 0 {
+		cut = c.hungUp() // see Listen
+	}
+	if cut {
+		return &Error{Kind: KindClient, Err: io.ErrUnexpectedEOF}, nil
+	}
+	if size < 0 {
+		if _, err := c.bw.WriteString("0\r\n\r\n"); err != nil {
+			return nil, err
+		}
+		if err := c.bw.Flush(); err != nil {
+			return nil, err
+		}
+	}
+	_ = req.CloseBodyStream()
+	_ = client.SetReadDeadline(time.Time{}) // a broken client shows when it is answered
+	return nil, nil
+}
+
+// writePart writes part of a body at once, so that a slow one arrives as it is
+// sent.
+func writePart(c *conn, b []byte, chunked bool) error {
+	if chunked {
+		head := append(strconv.AppendInt(c.bw.AvailableBuffer(), int64(len(b)), 16), "\r\n"...)
+		if _, err := c.bw.Write(head); err != nil {
+			return err
+		}
+	}
+	if _, err := c.bw.Write(b); err != nil {
+		return err
+	}
+	if chunked {
+		if _, err := c.bw.WriteString("\r\n"); err != nil {
+			return err
+		}
+	}
+	return c.bw.Flush()
+}
+
+// readHeader reads the header of the final response; 1xx ones before it are
+// dropped.
+func readHeader(h *fasthttp.ResponseHeader, c *conn) error {
+	for range maxInterim {
+		err := h.Read(c.br)
+		if err != nil {
+			if err == io.EOF && c.received {
+				return io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		switch status := h.StatusCode(); {
+		case status == fasthttp.StatusSwitchingProtocols:
+			return errors.New("101 to a request without Upgrade")
+		case status < 100 || status >= 200:
+			return nil
+		}
+	}
+	return fmt.Errorf("more than %d interim responses", maxInterim)
+}
+
+// receive reads a small body, or leaves the response with a stream of it.
+func (p *Pool) receive(ctx *fasthttp.RequestCtx, c *conn, via *Via, closing bool) *Error {
+	resp := &ctx.Response
+	h := &resp.Header
+	size, status := h.ContentLength(), h.StatusCode()
+	switch {
+	case ctx.Request.Header.IsHead(), status == fasthttp.StatusNoContent, status == fasthttp.StatusNotModified:
+		h.DelBytes(names[16]) // Transfer-Encoding
+		if status == fasthttp.StatusNoContent {
+			closing = closing || size != 0 && size != -2
+			h.DelBytes(names[15]) // Content-Length
+		}
+		resp.SkipBody = true
+	case size >= 0 && size <= smallResponse, size < 0 && via.oldClient:
+		if c.br.Buffered() < size || size < 0 {
+			c.pause = p.cfg.StreamTimeout
+		}
+		limit := 0
+		if size < 0 {
+			closing, limit = true, unframed // chunks may leave a trailer unread
+		}
+		resp.StreamBody = false
+		if err := resp.ReadBody(c.br, limit); err != nil {
+			return &Error{Kind: c.blame(), Err: err}
+		}
+	default:
+		p.startStream(ctx, c, via, size, closing)
+		return nil
+	}
+	c.up.put(c, !closing, time.Since(p.epoch))
+	if via.Done != nil {
+		via.Done.Finish()
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+// Package proxy forwards a request that weir has let pass to one of several
+// upstreams.
+//
+// It uses fasthttp's wire code on the caller's own request and response, so a
+// small exchange costs no copy and no allocation, and it keeps its own
+// connections, because three things depend on knowing exactly how far an
+// exchange got: whether a request may be sent again, whether a pause counts
+// against the client or the upstream, and whether a connection may be reused.
+//
+// Upgrade and CONNECT are not supported: an upgrade request is passed on as an
+// ordinary one, CONNECT is an error of KindUnsupported.
+package proxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxUpstreams is the width of the set of upstreams one request has tried.
+const maxUpstreams = 64
+
+// Config says where requests go and how long anything may take. A zero field
+// takes the default given beside it.
+type Config struct {
+	// Upstreams are http or https URLs of a host and an optional port, without
+	// a path; one at least, 64 at most.
+	Upstreams []string
+
+	DialTimeout   time.Duration // connect, and the TLS handshake; default 2 s
+	Timeout       time.Duration // from the request being sent to the response's headers; default 30 s
+	StreamTimeout time.Duration // longest pause of either side while a body moves; default 60 s
+	IdleTimeout   time.Duration // an unused connection is closed after it; default 30 s
+	MaxConns      int           // open connections to each upstream; default 1024
+
+	// MaxResponseHeaderBytes is also the read buffer of each connection;
+	// default 16 KiB, at least 4 KiB.
+	MaxResponseHeaderBytes int
+	// MaxRequestBodyBytes refuses a larger body, also one of unknown length
+	// while it is being sent. A streaming fasthttp server enforces no limit
+	// of its own. Default: no limit.
+	MaxRequestBodyBytes int64
+
+	// FailAfter consecutive connect failures or timeouts make an upstream
+	// rest; default 3. It rests for FailFor (default 5 s), then one request
+	// tries it; every failed trial doubles the rest, up to 16 times FailFor.
+	FailAfter int
+	FailFor   time.Duration
+
+	// Protected names request headers that the client's Connection header
+	// cannot remove, beyond Host, the framing and X-Forwarded-*: those which
+	// the caller adds before Forward.
+	Protected []string
+
+	// TLS is cloned for https upstreams; nil verifies against the system's
+	// roots and the upstream's host name.
+	TLS *tls.Config
+
+	Observer Observer // may be nil
+}
+
+// Observer is told the outcome of every attempt, once: the time until the
+// response's headers (a body of up to 16 KiB included), and KindNone for
+// success. It is called on the request path: it must be quick and safe for
+// concurrent use.
+type Observer interface {
+	Upstream(d time.Duration, err Kind)
+}
+
+// StreamObserver is an Observer that also wants to know of streamed response
+// bodies that did not arrive whole: KindClient if the client stopped taking
+// it, else what the upstream did.
+type StreamObserver interface {
+	Stream(err Kind)
+}
+
+// Pool is a set of upstreams. Its methods are safe for concurrent use.
+type Pool struct {
+	cfg       Config
+	epoch     time.Time // health and idle times count from here
+	ups       []*upstream
+	next      atomic.Uint32
+	streams   sync.Pool // *stream
+	buffers   sync.Pool // *[]byte of copySize
+	protected map[string]bool
+	done      chan struct{}
+	sweeper   sync.WaitGroup
+	closing   sync.Once
+}
+
+// New checks cfg and starts the pool. It connects to nothing yet.
+func New(cfg Config) (*Pool, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	p := &Pool{cfg: cfg, epoch: time.Now(), done: make(chan struct{}), protected: map[string]bool{}}
+	p.streams.New = func() any { return new(stream) }
+	p.buffers.New = func() any { b := make([]byte, copySize); return &b }
+	for _, name := range cfg.Protected {
+		p.protected[strings.ToLower(name)] = true
+	}
+	for i, raw := range cfg.Upstreams {
+		u, err := p.newUpstream(raw)
+		if err != nil {
+			return nil, fmt.Errorf("upstreams[%d].url %q: %w", i, raw, err)
+		}
+		p.ups = append(p.ups, u)
+	}
+	p.sweeper.Go(p.sweep)
+	return p, nil
+}
+
+func (c *Config) complete() error {
+	if n := len(c.Upstreams); n == 0 || n > maxUpstreams {
+		return fmt.Errorf("upstreams: want 1 to %d, got %d", maxUpstreams, n)
+	}
+	for _, d := range []struct {
+		name string
+		v    *time.Duration
+		zero time.Duration
+	}{
+		{"dial timeout", &c.DialTimeout, 2 * time.Second},
+		{"timeout", &c.Timeout, 30 * time.Second},
+		{"stream timeout", &c.StreamTimeout, 60 * time.Second},
+		{"idle timeout", &c.IdleTimeout, 30 * time.Second},
+		{"fail for", &c.FailFor, 5 * time.Second},
+	} {
+		if *d.v < 0 {
+			return fmt.Errorf("%s %v: must not be negative", d.name, *d.v)
+		}
+		if *d.v == 0 {
+			*d.v = d.zero
+		}
+	}
+	for _, n := range []struct {
+		name string
+		v    *int
+		zero int
+	}{
+		{"max connections", &c.MaxConns, 1024},
+		{"max response header bytes", &c.MaxResponseHeaderBytes, 16 << 10},
+		{"fail after", &c.FailAfter, 3},
+	} {
+		if *n.v < 0 {
+			return fmt.Errorf("%s %d: must not be negative", n.name, *n.v)
+		}
+		if *n.v == 0 {
+			*n.v = n.zero
+		}
+	}
+	c.MaxResponseHeaderBytes = max(c.MaxResponseHeaderBytes, 4<<10)
+	return nil
+}
+
+func (p *Pool) newUpstream(raw string) (*upstream, error) {
+	parsed, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return nil, errors.Unwrap(err) // the caller names the URL
+	case parsed.Scheme != "http" && parsed.Scheme != "https":
+		return nil, errors.New("want http:// or https://")
+	case parsed.Hostname() == "":
+		return nil, errors.New("want a host")
+	case parsed.User != nil:
+		return nil, errors.New("want no user")
+	case parsed.Path != "" && parsed.Path != "/", parsed.RawQuery != "" || parsed.ForceQuery, parsed.Fragment != "":
+		return nil, errors.New("want no path, query or fragment: requests keep their own")
+	}
+	u := &upstream{cfg: &p.cfg, epoch: p.epoch}
+	port := parsed.Port()
+	if parsed.Scheme == "https" {
+		u.tls = p.cfg.TLS.Clone() // nil stays nil
+		if u.tls == nil {
+			u.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		if u.tls.ServerName == "" {
+			u.tls.ServerName = parsed.Hostname()
+		}
+	}
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[parsed.Scheme]
+	}
+	u.addr = net.JoinHostPort(parsed.Hostname(), port)
+	return u, nil
+}
+
+// Close closes idle connections at once and busy ones when their exchange
+// ends; a Forward that begins later fails with KindUnavailable.
+func (p *Pool) Close() {
+	p.closing.Do(func() {
+		close(p.done)
+		for _, u := range p.ups {
+			u.close()
+		}
+	})
+	p.sweeper.Wait()
+}
+
+// sweep closes connections that have been idle for too long.
+func (p *Pool) sweep() {
+	tick := time.NewTicker(max(p.cfg.IdleTimeout/2, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-tick.C:
+			for _, u := range p.ups {
+				u.sweep(time.Since(p.epoch))
+			}
+		}
+	}
+}
+
+// pick chooses an upstream that is not in tried: the less busy of the next two
+// that are not resting. An upstream whose rest is over is chosen at once, by
+// one request. When all rest it chooses the one whose rest ends first, since
+// an attempt costs less than an outage. -1: all have been tried.
+func (p *Pool) pick(tried uint64, now time.Duration) (i int, trial bool) {
+	n := len(p.ups)
+	if n == 1 {
+		if tried != 0 {
+			return -1, false
+		}
+		return 0, p.ups[0].health.claim(now)
+	}
+	start := int(p.next.Add(1) % uint32(n))
+	best, soonest := -1, -1
+	for k := range n {
+		i := (start + k) % n
+		if tried&(1<<i) != 0 {
+			continue
+		}
+		u := p.ups[i]
+		if u.health.resting(now) {
+			if soonest < 0 || u.health.until.Load() < p.ups[soonest].health.until.Load() {
+				soonest = i
+			}
+			continue
+		}
+		if u.health.claim(now) {
+			return i, true
+		}
+		if best < 0 {
+			best = i
+			continue
+		}
+		if u.busy.Load() < p.ups[best].busy.Load() {
+			best = i
+		}
+		break
+	}
+	if best < 0 {
+		best = soonest
+	}
+	return best, false
+}

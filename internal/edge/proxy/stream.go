@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"io"
+	"net"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// stream is the body of a response that is passed on as it arrives. fasthttp
+// closes it exactly once: when it has been written to the client, when that
+// failed, or when the response is reset.
+type stream struct {
+	p       *Pool
+	c       *conn
+	client  net.Conn
+	framing *fasthttp.Response // reads lengths and chunks for us
+	body    io.Reader          // framing's body
+	done    Finisher
+	chunked bool
+	closing bool // the connection ends with this response
+	whole   bool
+	failed  Kind
+}
+
+var (
+	_ fasthttp.BodyWriterTo        = (*stream)(nil)
+	_ fasthttp.ReadCloserWithError = (*stream)(nil)
+)
+
+func (p *Pool) startStream(ctx *fasthttp.RequestCtx, c *conn, via *Via, size int, closing bool) {
+	s := p.streams.Get().(*stream)
+	// A second response decodes the body, since fasthttp lends its reader to a
+	// response only, and would close the first one's to let it be wrapped. Any
+	// trailer goes into it, and no further.
+	framing := fasthttp.AcquireResponse()
+	framing.StreamBody = true
+	framing.Header.SetContentLength(size)
+	_ = framing.ReadBody(c.br, 0) // reads nothing yet
+	*s = stream{
+		p: p, c: c, client: ctx.Conn(), framing: framing, body: framing.BodyStream(),
+		done: via.Done, chunked: size == -1, closing: closing,
+	}
+	c.pause = p.cfg.StreamTimeout
+	resp := &ctx.Response
+	resp.SetBodyStream(s, max(size, -1))
+	// A client that waits for events must see that its request was taken.
+	resp.ImmediateHeaderFlush = c.br.Buffered() == 0
+}
+
+// Read reads the body. An error makes fasthttp close the client's connection
+// without the last chunk, or short of the announced length.
+func (s *stream) Read(b []byte) (int, error) {
+	n, err := s.body.Read(b)
+	switch err {
+	case nil:
+	case io.EOF:
+		if s.chunked && s.c.failure == io.EOF {
+			// fasthttp takes a connection that closed between two chunks for
+			// the last chunk; after a real last one nothing more is read.
+			s.failed = KindBroken
+			return n, io.ErrUnexpectedEOF
+		}
+		s.whole = true
+	default:
+		s.failed = s.c.blame()
+	}
+	return n, err
+}
+
+// SupportsBodyWriteTo lets fasthttp call WriteTo, which is Read in larger
+// pieces with a deadline for the client.
+func (s *stream) SupportsBodyWriteTo() bool { return true }
+
+// WriteTo copies the body to the client.
+func (s *stream) WriteTo(w io.Writer) (written int64, err error) {
+	buf := s.p.buffers.Get().(*[]byte)
+	defer s.p.buffers.Put(buf)
+	for {
+		n, rerr := s.Read(*buf)
+		if err := s.client.SetWriteDeadline(time.Now().Add(s.p.cfg.StreamTimeout)); err != nil {
+			s.failed = KindClient
+			return written, err
+		}
+		if n > 0 {
+			m, err := w.Write((*buf)[:n])
+			written += int64(m)
+			if err != nil {
+				s.failed = KindClient
+				return written, err
+			}
+		}
+		if rerr == io.EOF {
+			return written, nil
+		}
+		if rerr != nil {
+			return written, rerr
+		}
+	}
+}
+
+// CloseWithError ends the exchange. A body that did not end by itself leaves
+// the connection in the middle of it, so the connection goes too.
+func (s *stream) CloseWithError(err error) error {
+	p, c, done := s.p, s.c, s.done
+	failed := s.failed
+	if failed == KindNone && (err != nil || !s.whole) {
+		failed = KindClient
+	}
+	_ = s.framing.CloseBodyStream()
+	fasthttp.ReleaseResponse(s.framing)
+	keep := s.whole && !s.closing
+	*s = stream{}
+	p.streams.Put(s)
+
+	c.up.put(c, keep, time.Since(p.epoch))
+	if failed != KindNone {
+		if o, ok := p.cfg.Observer.(StreamObserver); ok {
+			o.Stream(failed)
+		}
+	}
+	if done != nil {
+		done.Finish()
+	}
+	return nil
+}

@@ -1,0 +1,441 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const large = 64 << 20
+
+// pattern is an endless body that is easy to check.
+type pattern struct{ n int }
+
+func (p *pattern) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(p.n * 131 >> 7)
+		p.n++
+	}
+	return len(b), nil
+}
+
+func sum(r io.Reader) (string, error) {
+	h := crc32.NewIEEE()
+	n, err := io.Copy(h, r)
+	return fmt.Sprintf("%d %08x", n, h.Sum32()), err
+}
+
+// heapGrowth runs f and returns how much the heap in use grew at most.
+func heapGrowth(f func()) int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	before, peak := int64(m.HeapInuse), int64(0)
+	done, sampled := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(sampled)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				runtime.ReadMemStats(&m)
+				peak = max(peak, int64(m.HeapInuse)-before)
+			}
+		}
+	}()
+	f()
+	close(done)
+	<-sampled
+	return peak
+}
+
+func TestLargeBodiesBothWays(t *testing.T) {
+	want, err := sum(io.LimitReader(new(pattern), large))
+	require.NoError(t, err)
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/up":
+			got, _ := sum(r.Body)
+			_, _ = io.WriteString(w, got)
+		case "/down":
+			w.Header().Set("Content-Length", strconv.Itoa(large))
+			fallthrough
+		default:
+			_, _ = io.CopyN(w, new(pattern), large)
+		}
+	})
+	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	grew := heapGrowth(func() {
+		for _, path := range []string{"/down", "/chunks"} {
+			resp, err := e.client.Get(e.url + path)
+			require.NoError(t, err)
+			got, err := sum(resp.Body)
+			resp.Body.Close()
+			require.NoError(t, err)
+			require.Equal(t, want, got, path)
+			e.wait(t)
+		}
+		for _, size := range []int64{large, -1} {
+			req, err := http.NewRequest("POST", e.url+"/up", io.LimitReader(new(pattern), large))
+			require.NoError(t, err)
+			req.ContentLength = size
+			resp, err := e.client.Do(req)
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			require.NoError(t, err)
+			require.Equal(t, want, string(got))
+			e.wait(t)
+		}
+	})
+	require.Less(t, grew, int64(16<<20), "heap growth in bytes while 256 MiB passed")
+	require.Empty(t, e.streams)
+	require.EqualValues(t, 4, e.finished.Load())
+}
+
+// An upstream that breaks or stalls in the middle of a body must not look to
+// the client as if the body were whole.
+func TestBrokenStreams(t *testing.T) {
+	part := strings.Repeat("x", 20<<10)
+	f := func(name, header, body string, hold bool, want Kind) {
+		t.Run(name, func(t *testing.T) {
+			up := evil(t, func(c net.Conn, br *bufio.Reader) {
+				head(br)
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+header+"\r\n\r\n"+body)
+				if hold {
+					_, _ = io.Copy(io.Discard, br)
+				}
+			})
+			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 100 * time.Millisecond}, Via{})
+			resp, err := e.client.Get(e.url)
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			_, err = io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			e.wait(t)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			require.Equal(t, []Kind{want}, e.streams)
+			require.EqualValues(t, 1, e.finished.Load())
+		})
+	}
+	const length, chunks = "Content-Length: 1000000", "Transfer-Encoding: chunked"
+	chunk := fmt.Sprintf("%x\r\n%s\r\n", len(part), part)
+	f("length, breaks", length, part, false, KindBroken)
+	f("length, stalls", length, part, true, KindTimeout)
+	f("chunks, break between", chunks, chunk, false, KindBroken)
+	f("chunks, break inside", chunks, chunk+"ff\r\nabc", false, KindBroken)
+	f("chunks, break in a size", chunks, chunk+"f", false, KindBroken)
+	f("chunks, stall between", chunks, chunk, true, KindTimeout)
+	f("chunks, stall inside", chunks, chunk+"ff\r\nabc", true, KindTimeout)
+	f("chunks, garbage", chunks, chunk+"zz\r\n", true, KindBadResponse)
+	f("no length, stalls", "X: 1", part, true, KindTimeout)
+}
+
+func TestUnknownLengthEndsWithTheConnection(t *testing.T) {
+	part := strings.Repeat("x", 20<<10)
+	up := evil(t, func(c net.Conn, br *bufio.Reader) {
+		head(br)
+		_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\n"+part)
+	})
+	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	resp, body := e.get(t, "/")
+	require.Equal(t, "HTTP/1.1", resp.Proto)
+	require.Equal(t, part, body)
+	require.Equal(t, []string{"chunked"}, resp.TransferEncoding)
+}
+
+func TestTrailersAreDropped(t *testing.T) {
+	up := origin(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		_, _ = io.WriteString(w, strings.Repeat("x", 5000))
+		w.Header().Set("X-Sum", "1")
+	})
+	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	for range 3 {
+		resp, body := e.get(t, "/")
+		require.Len(t, body, 5000)
+		require.Empty(t, resp.Trailer)
+		require.NotContains(t, resp.Header, "X-Sum")
+		e.wait(t)
+	}
+	u := e.pool.ups[0]
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	require.Equal(t, 1, u.open, "the connection is kept")
+}
+
+// Events arrive one by one, and the header before any of them.
+func TestEventsAreNotHeldBack(t *testing.T) {
+	next := make(chan string)
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		for ev := range next {
+			_, _ = io.WriteString(w, ev)
+			w.(http.Flusher).Flush()
+		}
+	})
+	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	resp, err := e.client.Get(e.url) // returns with the header
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	buf := make([]byte, 100)
+	for _, ev := range []string{"data: 1\n\n", "data: 2\n\n"} {
+		next <- ev
+		n, err := io.ReadFull(resp.Body, buf[:len(ev)])
+		require.NoError(t, err)
+		require.Equal(t, ev, string(buf[:n]))
+	}
+	require.Zero(t, e.finished.Load(), "not before the body ends")
+	close(next)
+	_, err = resp.Body.Read(buf)
+	require.Equal(t, io.EOF, err)
+	e.wait(t)
+}
+
+func TestClientStopsTaking(t *testing.T) {
+	gone := make(chan struct{})
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		defer close(gone)
+		_, _ = io.Copy(w, new(pattern)) // ends when the proxy hangs up
+	})
+	f := func(name string, stop func(c net.Conn)) {
+		t.Run(name, func(t *testing.T) {
+			gone = make(chan struct{})
+			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 200 * time.Millisecond}, Via{})
+			c, err := net.Dial("tcp", e.addr)
+			require.NoError(t, err)
+			defer c.Close()
+			_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			require.NoError(t, err)
+			_, err = io.CopyN(io.Discard, c, 100<<10)
+			require.NoError(t, err)
+			stop(c)
+			e.wait(t)
+			<-gone
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			require.Equal(t, []Kind{KindClient}, e.streams)
+			require.EqualValues(t, 1, e.finished.Load())
+		})
+	}
+	f("hangs up", func(c net.Conn) { c.Close() })
+	f("stalls", func(net.Conn) {})
+}
+
+func TestClientBreaksItsUpload(t *testing.T) {
+	f := func(name, request string, stop func(c net.Conn), wantStatus int) {
+		t.Run(name, func(t *testing.T) {
+			whole := make(chan bool, 1)
+			up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
+				_, err := io.Copy(io.Discard, r.Body)
+				whole <- err == nil
+			})
+			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 100 * time.Millisecond, FailAfter: 1}, Via{})
+			c, err := net.Dial("tcp", e.addr)
+			require.NoError(t, err)
+			defer c.Close()
+			_, err = io.WriteString(c, request+strings.Repeat("x", 10000))
+			require.NoError(t, err)
+			stop(c)
+			ferr := e.err(t)
+			require.Equal(t, KindClient, ferr.Kind)
+			require.Equal(t, wantStatus, ferr.Status())
+			require.True(t, ferr.Close)
+			require.False(t, <-whole, "the upstream must not take it for whole")
+			require.Equal(t, []Kind{KindClient}, e.kinds())
+			require.False(t, e.pool.ups[0].health.resting(time.Since(e.pool.epoch)), "not the upstream's fault")
+			e.wait(t)
+		})
+	}
+	const start = "POST / HTTP/1.1\r\nHost: h\r\n"
+	hangUp := func(c net.Conn) { c.Close() }
+	f("length, hangs up", start+"Content-Length: 20000\r\n\r\n", hangUp, 400)
+	f("chunk, hangs up", start+"Transfer-Encoding: chunked\r\n\r\nffff\r\n", hangUp, 400)
+	f("chunks, hangs up between", start+"Transfer-Encoding: chunked\r\n\r\n2710\r\n", func(c net.Conn) {
+		_, err := io.WriteString(c, "\r\n")
+		require.NoError(t, err)
+		c.Close()
+	}, 400)
+	f("length, stalls", start+"Content-Length: 20000\r\n\r\n", func(net.Conn) {}, 408)
+}
+
+// An upload may take longer than any single timeout as long as it moves.
+func TestSlowUpload(t *testing.T) {
+	step := make(chan struct{})
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		buf := make([]byte, 1)
+		for {
+			if _, err := io.ReadFull(r.Body, buf); err != nil {
+				break
+			}
+			step <- struct{}{}
+		}
+		_, _ = io.WriteString(w, "done")
+	})
+	e := newEdge(t, Config{Upstreams: []string{up}, Timeout: 50 * time.Millisecond, StreamTimeout: patience}, Via{})
+	r, w := io.Pipe()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond) // the pace of the client, not a wait for something
+		defer tick.Stop()
+		for range 10 {
+			<-tick.C
+			_, _ = w.Write([]byte("x"))
+			<-step // it arrived on its own
+		}
+		w.Close()
+	})
+	resp, err := e.client.Post(e.url, "", r)
+	wg.Wait()
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, "done", string(b))
+}
+
+func TestUploadTooLarge(t *testing.T) {
+	var hits atomic.Int32
+	up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
+		hits.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
+	e := newEdge(t, Config{Upstreams: []string{up}, MaxRequestBodyBytes: 10000}, Via{})
+	got := e.raw(t, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10001\r\n\r\n"+strings.Repeat("x", 9000))
+	require.Contains(t, got, " 413 ")
+	require.Zero(t, hits.Load(), "a known length is refused before an upstream is asked")
+	require.Equal(t, 1, strings.Count(got, "HTTP/1.1"), "what remains of the body is no request: %q", got)
+
+	got = e.raw(t, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2711\r\n"+strings.Repeat("x", 10001)+"\r\n")
+	require.Contains(t, got, " 413 ")
+	require.EqualValues(t, 2, e.finished.Load())
+}
+
+// An upstream that answers and hangs up before it has read the body.
+func TestEarlyAnswer(t *testing.T) {
+	up := evil(t, func(c net.Conn, br *bufio.Reader) {
+		head(br)
+		_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
+		_ = c.(*net.TCPConn).CloseWrite()
+		_ = c.(*net.TCPConn).SetReadBuffer(4096)
+		_, _ = br.Discard(1 << 20)
+		<-time.After(time.Second) // stop reading, so that the proxy's writes stall
+	})
+	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 200 * time.Millisecond}, Via{})
+	c, err := net.Dial("tcp", e.addr)
+	require.NoError(t, err)
+	defer c.Close()
+	go func() {
+		_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: "+strconv.Itoa(large)+"\r\n\r\n")
+		_, _ = io.CopyN(c, new(pattern), large)
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, 413, resp.StatusCode)
+	require.Equal(t, "big", string(b))
+	require.True(t, resp.Close, "the rest of the upload is no request")
+}
+
+// A graceful shutdown lets a body that is under way end.
+func TestShutdownWaitsForAStream(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 20<<10))
+		w.(http.Flusher).Flush()
+		close(begun)
+		<-release
+		_, _ = io.WriteString(w, "end")
+	})
+	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	resp, err := e.client.Get(e.url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	<-begun
+	down := make(chan error, 1)
+	go func() { down <- e.server.ShutdownWithContext(context.Background()) }()
+	require.Eventually(t, func() bool { // the listener is closed first
+		c, err := net.Dial("tcp", e.addr)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	}, patience, time.Millisecond)
+	require.Empty(t, down)
+	close(release)
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.True(t, strings.HasSuffix(string(b), "xend"))
+	require.NoError(t, <-down)
+}
+
+func TestHTTPSUpstream(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%v %s", r.TLS != nil, b)
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+
+	e := newEdge(t, Config{Upstreams: []string{s.URL}, TLS: s.Client().Transport.(*http.Transport).TLSClientConfig}, Via{})
+	for i := range 3 {
+		resp, err := e.client.Post(e.url, "", strings.NewReader(strconv.Itoa(i)))
+		require.NoError(t, err)
+		b, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("true %d", i), string(b))
+	}
+	u := e.pool.ups[0]
+	u.mu.Lock()
+	require.Equal(t, 1, u.open)
+	u.mu.Unlock()
+
+	e = newEdge(t, Config{Upstreams: []string{s.URL}}, Via{})
+	resp, body := e.get(t, "/")
+	require.Equal(t, 502, resp.StatusCode)
+	require.Equal(t, "connect", body)
+	require.ErrorContains(t, e.err(t), "certificate")
+}
+
+// A client may end its side of the connection after a whole request.
+func TestHalfClosedUpload(t *testing.T) {
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(w, "%d %v", n, err)
+	})
+	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	c, err := net.Dial("tcp", e.addr)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+	require.NoError(t, err)
+	require.NoError(t, c.(*net.TCPConn).CloseWrite())
+	b, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.True(t, strings.HasSuffix(string(b), "\r\n3 <nil>"), string(b))
+}
