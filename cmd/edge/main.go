@@ -1,0 +1,144 @@
+// Command edge is a weir edge node: it limits requests and forwards those that pass.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/weir-edge/weir/internal/edge"
+)
+
+const usage = `edge limits HTTP requests and forwards those that pass.
+
+Usage:
+  edge -dev                  try it: memory store, a built-in origin, sample rules
+  edge -config FILE          run a node
+  edge -check -config FILE   check configuration and rules, then exit: 0 good, 2 not
+  edge -version              print the version
+
+Flags:
+`
+
+const devHint = `
+weir is running. Try, in another terminal:
+
+  curl -i http://%[1]s/hello                                      # passes, and says what is left
+  for i in $(seq 11); do curl -s -o /dev/null -w '%%{http_code}\n' http://%[1]s/; done   # the 11th in 10 s gets 429
+  curl 'http://%[2]s/v1/explain?client=127.0.0.1&path=/hello'      # which rules decide, and why
+
+Ctrl-C stops it.
+
+`
+
+// errUsage ends the program with status 2 after the fault was printed.
+var errUsage = errors.New("usage")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case err == nil:
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "edge:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("edge", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	file := flags.String("config", "", "configuration `FILE`; docs/CONFIG.md describes it")
+	check := flags.Bool("check", false, "check the configuration and its rules, then exit")
+	dev := flags.Bool("dev", false, "run with a memory store, a built-in origin and sample rules")
+	version := flags.Bool("version", false, "print the version")
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return errUsage
+	}
+	fail := func(format string, args ...any) error {
+		fmt.Fprintf(stderr, "edge: "+format+"\n", args...)
+		return errUsage
+	}
+	switch {
+	case flags.NArg() > 0:
+		return fail("unexpected argument %q; see edge -help", flags.Arg(0))
+	case *version:
+		fmt.Fprintln(stdout, "weir edge", buildVersion())
+		return nil
+	case *dev && (*file != "" || *check):
+		return fail("-dev brings its own configuration; leave -config and -check out")
+	case *dev:
+		return runDev(ctx, stdout, stderr)
+	case *file == "":
+		return fail("name a configuration with -config FILE, or try edge -dev; see edge -help")
+	}
+	config, err := edge.LoadConfig(*file)
+	if err == nil && *check {
+		err = edge.Check(config)
+	}
+	if err != nil {
+		return fail("%v", err)
+	}
+	if *check {
+		fmt.Fprintln(stdout, "configuration and rules are good")
+		return nil
+	}
+	return serve(ctx, config, "", stderr, nil)
+}
+
+func runDev(ctx context.Context, stdout, stderr io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	origin, err := edge.StartOrigin(ctx, slog.New(slog.NewJSONHandler(stderr, nil)))
+	if err != nil {
+		return err
+	}
+	return serve(ctx, edge.DevConfig(origin), edge.SampleRules, stderr, func(public, admin net.Addr) {
+		fmt.Fprintf(stdout, devHint, public, admin)
+	})
+}
+
+// serve runs a node until ctx ends.
+func serve(ctx context.Context, config *edge.Config, builtin string, stderr io.Writer, ready func(public, admin net.Addr)) error {
+	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: config.LogLevel()}))
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	node, err := edge.New(config, builtin, log)
+	if err != nil {
+		fmt.Fprintln(stderr, "edge:", err)
+		return errUsage
+	}
+	return node.Run(ctx, reload, ready)
+}
+
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	version := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			version += " " + s.Value
+		}
+	}
+	return version + " " + info.GoVersion
+}

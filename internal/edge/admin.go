@@ -1,0 +1,151 @@
+package edge
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// adminHandler serves the operators' side: health, metrics, profiles, and what the
+// node knows about its rules.
+func (e *Edge) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", e.adminIndex)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", e.ready)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(e.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /v1/rules", e.showRules)
+	mux.HandleFunc("GET /v1/explain", e.explain)
+	mux.HandleFunc("DELETE /v1/limits", e.resetLimits)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return e.authenticated(mux)
+}
+
+func (e *Edge) adminIndex(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, `weir edge %s
+
+GET    /healthz      the process is alive
+GET    /readyz       it may be sent traffic
+GET    /metrics      Prometheus metrics
+GET    /v1/rules     the rules in force, and why others were refused
+GET    /v1/explain?client=203.0.113.7&method=GET&host=example.com&path=/x&header=X-Api-Key:k&cookie=a=b&tier=pro
+                     which rules would decide this request and what is left; charges nothing
+DELETE /v1/limits?rule=ID&client=203.0.113.7…
+                     forget one counter; the request is described as for explain
+GET    /debug/pprof/ profiles
+`, e.config.Node.ID)
+}
+
+// authenticated asks for the token if there is one. Probes stay open: they tell
+// nothing, and load balancers send no credentials.
+func (e *Edge) authenticated(next http.Handler) http.Handler {
+	if e.config.Listen.AdminTokenFile == "" {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		want, err := os.ReadFile(e.config.Listen.AdminTokenFile)
+		token := strings.TrimSpace(string(want))
+		given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		// Hashes have one length, so that comparing them tells nothing of it.
+		a, b := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(given))
+		if err != nil || token == "" || !isBearer || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
+			adminError(w, http.StatusUnauthorized, errors.New("send the token of listen.admin_token_file as Authorization: Bearer TOKEN"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ready fails first when the node stops. A store that is away does not make it
+// unready: rules then follow on_store_failure.
+func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
+	state := map[string]any{"rules_version": e.running.Load().set.Version()}
+	if e.shared != nil {
+		state["store"] = "ok"
+		if err := e.shared.Ping(r.Context()); err != nil {
+			state["store"] = err.Error()
+		}
+	}
+	if e.draining.Load() {
+		state["status"] = "draining"
+		writeJSON(w, http.StatusServiceUnavailable, state)
+		return
+	}
+	state["status"] = "ready"
+	writeJSON(w, http.StatusOK, state)
+}
+
+type ruleView struct {
+	ID          string   `json:"id"`
+	Description string   `json:"description,omitempty"`
+	Mode        string   `json:"mode"`
+	Algorithm   string   `json:"algorithm"`
+	Limit       int64    `json:"limit"`
+	Window      string   `json:"window"`
+	Burst       int64    `json:"burst,omitempty"`
+	Key         []string `json:"key"`
+	OnFailure   string   `json:"on_store_failure"`
+}
+
+func (e *Edge) showRules(w http.ResponseWriter, _ *http.Request) {
+	running := e.running.Load()
+	e.rules.mu.Lock()
+	rejected := e.rules.rejected
+	e.rules.mu.Unlock()
+	out := struct {
+		Version string     `json:"version"`
+		Since   time.Time  `json:"since"`
+		Rules   []ruleView `json:"rules"`
+		Refused *rejection `json:"refused,omitempty"`
+	}{Version: running.set.Version(), Since: running.since.UTC(), Rules: []ruleView{}, Refused: rejected}
+	for _, c := range running.set.Rules() {
+		v := ruleView{
+			ID: c.ID, Description: c.Description, Mode: c.Mode.String(), Algorithm: c.Algorithm.String(),
+			Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Burst: c.Limit.Burst,
+			Key: []string{}, OnFailure: c.Limit.OnFailure.String(),
+		}
+		for _, part := range c.Key {
+			v.Key = append(v.Key, part.String())
+		}
+		out.Rules = append(out.Rules, v)
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // the client hung up
+}
+
+func adminError(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": err.Error(),
+	})
+}

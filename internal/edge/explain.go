@@ -1,0 +1,206 @@
+package edge
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// described is a request that an operator describes in a query string.
+type described struct {
+	client             netip.Addr
+	host, path, method []byte
+	tier               []byte
+	headers, cookies   map[string][]string
+	query              url.Values
+}
+
+var _ rules.Request = (*described)(nil)
+
+// describe reads client, method, host, path, tier, and any number of
+// header=Name:value and cookie=name=value. An unknown word is refused: a misspelt
+// one would explain another request.
+func describe(q url.Values) (*described, error) {
+	d := &described{method: []byte("GET"), path: []byte("/"), headers: map[string][]string{}, cookies: map[string][]string{}}
+	for name, values := range q {
+		last := values[len(values)-1]
+		switch name {
+		case "client":
+			a, err := netip.ParseAddr(last)
+			if err != nil {
+				return nil, fmt.Errorf("client: must be an IP address (got %q)", last)
+			}
+			d.client = a.Unmap()
+		case "method":
+			d.method = []byte(last)
+		case "host":
+			d.host = []byte(last)
+		case "path":
+			u, err := url.ParseRequestURI(last)
+			if err != nil {
+				return nil, fmt.Errorf("path: must begin with / (got %q)", last)
+			}
+			d.path, d.query = []byte(u.Path), u.Query()
+		case "tier":
+			d.tier = []byte(last)
+		case "header":
+			for _, v := range values {
+				header, value, ok := strings.Cut(v, ":")
+				if !ok {
+					return nil, fmt.Errorf("header: must be Name:value (got %q)", v)
+				}
+				header = http.CanonicalHeaderKey(header)
+				d.headers[header] = append(d.headers[header], strings.TrimSpace(value))
+			}
+		case "cookie":
+			for _, v := range values {
+				cookie, value, ok := strings.Cut(v, "=")
+				if !ok {
+					return nil, fmt.Errorf("cookie: must be name=value (got %q)", v)
+				}
+				d.cookies[cookie] = append(d.cookies[cookie], value)
+			}
+		case "rule":
+		default:
+			return nil, fmt.Errorf("%s: unknown; use client, method, host, path, tier, header or cookie", name)
+		}
+	}
+	if !d.client.IsValid() {
+		return nil, fmt.Errorf("client: must be given, as in client=203.0.113.7")
+	}
+	return d, nil
+}
+
+func (d *described) Client() netip.Addr { return d.client }
+func (d *described) Host() []byte       { return d.host }
+func (d *described) Path() []byte       { return d.path }
+func (d *described) Method() []byte     { return d.method }
+func (d *described) Tier() []byte       { return d.tier }
+func (d *described) Trusted() bool      { return true } // an operator may state a cost
+
+func (d *described) Header(name string) ([]byte, int) { return firstOf(d.headers[name]) }
+func (d *described) Cookie(name string) ([]byte, int) { return firstOf(d.cookies[name]) }
+func (d *described) Query(name string) ([]byte, int)  { return firstOf(d.query[name]) }
+
+func firstOf(values []string) ([]byte, int) {
+	if len(values) == 0 {
+		return nil, 0
+	}
+	return []byte(values[0]), len(values)
+}
+
+type explanation struct {
+	Client       string         `json:"client"`
+	RulesVersion string         `json:"rules_version"`
+	Verdict      string         `json:"verdict"`
+	RetryAfter   string         `json:"retry_after,omitempty"`
+	Rules        []ruleDecision `json:"rules"`
+}
+
+type ruleDecision struct {
+	Rule       string `json:"rule"`
+	Mode       string `json:"mode"`
+	Algorithm  string `json:"algorithm"`
+	Key        string `json:"key"`
+	Cost       int64  `json:"cost"`
+	Limit      int64  `json:"limit"`
+	Window     string `json:"window"`
+	Allowed    bool   `json:"allowed"`
+	Remaining  int64  `json:"remaining"`
+	RetryAfter string `json:"retry_after,omitempty"`
+	ResetAfter string `json:"reset_after"`
+	Source     string `json:"source"`
+}
+
+// explain tells which rules would decide a request, by which keys, and what is
+// left. It looks at the store and charges nothing.
+func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
+	m, version, err := e.matchDescribed(r.URL.Query())
+	if err != nil {
+		adminError(w, http.StatusBadRequest, err)
+		return
+	}
+	for i := range m.Checks {
+		m.Checks[i].Peek = true
+	}
+	var d limiter.Decision
+	if err := e.store.Take(r.Context(), m.Checks, &d); err != nil {
+		adminError(w, http.StatusBadGateway, err)
+		return
+	}
+	out := explanation{Client: r.URL.Query().Get("client"), RulesVersion: version, Rules: []ruleDecision{}}
+	switch {
+	case d.Allowed:
+		out.Verdict = "pass"
+	case d.Unavailable:
+		out.Verdict = "refuse, 503"
+	default:
+		out.Verdict = "refuse, 429"
+		out.RetryAfter = d.RetryAfter(m.Checks).String()
+	}
+	for i := range m.Checks {
+		c, res, rule := &m.Checks[i], &d.Results[i], m.Rules[i]
+		v := ruleDecision{
+			Rule: rule.ID, Mode: rule.Mode.String(), Algorithm: rule.Algorithm.String(), Key: string(c.Key),
+			Cost: c.Cost, Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Allowed: res.Allowed,
+			Remaining: res.Remaining, ResetAfter: res.ResetAfter.String(), Source: res.Source.String(),
+		}
+		if !res.Allowed && res.RetryAfter > 0 {
+			v.RetryAfter = res.RetryAfter.String()
+		}
+		out.Rules = append(out.Rules, v)
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+// resetLimits forgets the counter of one rule for the described request, in the
+// store and in this node's memory of refusals. Other nodes forget a refusal when
+// its retry-after ends, or when they are asked too.
+func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	id := q.Get("rule")
+	if _, known := e.running.Load().set.Rule(id); !known {
+		adminError(w, http.StatusBadRequest, fmt.Errorf("rule: must name one of the running rules (got %q); see /v1/rules", id))
+		return
+	}
+	m, _, err := e.matchDescribed(q)
+	if err != nil {
+		adminError(w, http.StatusBadRequest, err)
+		return
+	}
+	reset := []string{}
+	for i := range m.Checks {
+		if m.Rules[i].ID != id {
+			continue
+		}
+		if err := e.store.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
+			adminError(w, http.StatusBadGateway, fmt.Errorf("%w; the counter stands as it was, try again", err))
+			return
+		}
+		reset = append(reset, string(m.Checks[i].Key))
+	}
+	if len(reset) == 0 {
+		adminError(w, http.StatusNotFound, fmt.Errorf("rule %s does not count the described request; /v1/explain shows which do", id))
+		return
+	}
+	e.log.Info("limits reset", "rule", id, "keys", reset)
+	writeJSON(w, http.StatusOK, map[string]any{"reset": reset})
+}
+
+func (e *Edge) matchDescribed(q url.Values) (*rules.Match, string, error) {
+	d, err := describe(q)
+	if err != nil {
+		return nil, "", err
+	}
+	set := e.running.Load().set
+	m := &rules.Match{}
+	if err := set.Match(d, 0, m); err != nil {
+		return nil, "", err
+	}
+	return m, set.Version(), nil
+}

@@ -1,0 +1,178 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// serve is the request path, from top to bottom.
+func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
+	r := e.begin(ctx)
+	defer r.end()
+
+	if err := proxy.CheckFraming(&ctx.Request.Header); err != nil {
+		ctx.SetConnectionClose()
+		r.badRequest(err.Error())
+		return
+	}
+	r.identify()
+	if err := r.matchRules(); err != nil {
+		r.badRequest(err.Error())
+		return
+	}
+	if len(r.match.Checks) > 0 && !r.take() {
+		r.refuse()
+		return
+	}
+	r.forward()
+	r.describe()
+}
+
+// begin takes a request from the pool.
+func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
+	r := e.requests.Get().(*request)
+	r.edge, r.ctx, r.running, r.began = e, ctx, e.running.Load(), time.Now()
+	r.match.Reset()
+	r.decision.Reset(0)
+	r.status = 0
+	r.holders.Store(1)
+	return r
+}
+
+// matchRules finds the checks that this request must pass.
+func (r *request) matchRules() error {
+	return r.running.set.Match(r, rand.Uint64(), &r.match)
+}
+
+// take decides; it reports whether the request passes.
+func (r *request) take() bool {
+	// Bounded by the store's own time budget. A RequestCtx must not serve as the
+	// context: it is reused while a late answer may still look at it.
+	err := r.edge.store.Take(context.Background(), r.match.Checks, &r.decision)
+	if err != nil { // no layer returns one, but a limiter must not fail open by accident
+		r.edge.log.Error("decide", "error", err)
+		r.decision.Reset(len(r.match.Checks))
+		r.decision.Unavailable = true
+	}
+	r.edge.metrics.decided(r, time.Since(r.began))
+	return r.decision.Allowed
+}
+
+// refuse answers 429, or 503 if only the store's failure stands in the way.
+func (r *request) refuse() {
+	wait := r.decision.RetryAfter(r.match.Checks)
+	if r.decision.Unavailable {
+		r.unavailable()
+	} else {
+		r.tooMany(wait)
+	}
+	r.describe()
+	r.logDenied(wait)
+}
+
+// forward hands the request to an upstream.
+func (r *request) forward() {
+	r.holders.Add(1) // until the response's body has gone out
+	via := proxy.Via{Peer: r.peer, Trusted: r.trusted, TLS: r.ctx.IsTLS(), Done: r}
+	if err := r.edge.upstreams.Forward(r.ctx, via); err != nil {
+		var failed *proxy.Error
+		if errors.As(err, &failed) {
+			r.upstreamFailed(failed)
+		} else {
+			r.problem(fasthttp.StatusBadGateway, "about:blank", "the origin did not answer", err.Error())
+		}
+	}
+	r.status = r.ctx.Response.StatusCode()
+}
+
+// Finish implements proxy.Finisher: the exchange with the upstream is over.
+func (r *request) Finish() { r.release() }
+
+// end is the handler's last word. It also stops a panic, which fasthttp would let
+// take the process down.
+func (r *request) end() {
+	if p := recover(); p != nil {
+		r.edge.log.Error("handler panicked", "panic", p, "stack", strings.TrimSpace(string(debug.Stack())))
+		r.edge.metrics.panics.Inc()
+		r.ctx.Response.Reset()
+		r.ctx.SetConnectionClose()
+		r.problem(fasthttp.StatusInternalServerError, "about:blank", "internal error", "")
+		r.holders.Store(1) // whatever else held it will not come back to it
+	}
+	r.status = r.ctx.Response.StatusCode()
+	r.release()
+}
+
+// release finishes the request when its last holder lets go: the concurrency
+// slots come back, and it is counted.
+func (r *request) release() {
+	if r.holders.Add(-1) != 0 {
+		return
+	}
+	e := r.edge
+	e.returnLeases(r)
+	e.metrics.served(r)
+	r.match.Reset()
+	r.ctx, r.running, r.tier = nil, nil, nil
+	e.requests.Put(r)
+}
+
+// returnLeases gives the concurrency slots of a finished request back, off the
+// request path. A slot that cannot be returned expires after its window.
+func (e *Edge) returnLeases(r *request) {
+	var checks []limiter.Check
+	var d limiter.Decision
+	for i := range r.match.Checks {
+		c := r.match.Checks[i]
+		if i >= len(r.decision.Results) || !r.decision.Results[i].Charged || c.Limit.Algorithm != limiter.Concurrency {
+			continue
+		}
+		c.Key = append([]byte(nil), c.Key...)
+		checks, d.Results = append(checks, c), append(d.Results, r.decision.Results[i])
+	}
+	if len(checks) == 0 {
+		return
+	}
+	e.returns.Go(func() {
+		const tries = 3
+		var err error
+		for range tries {
+			if err = e.store.Return(e.ctx, checks, &d); err == nil {
+				return
+			}
+			select {
+			case <-e.ctx.Done():
+				return
+			case <-time.After(e.config.Store.Timeout):
+			}
+		}
+		e.log.Warn("concurrency slot not returned, it expires by itself", "rule", checks[0].Limit.Rule, "error", err)
+	})
+}
+
+// logDenied tells of a refusal, at most once a second for each rule, and never
+// with anything of the request that could be secret.
+func (r *request) logDenied(wait time.Duration) {
+	for i := range r.decision.Results {
+		res := &r.decision.Results[i]
+		if !res.Refuses(&r.match.Checks[i]) {
+			continue
+		}
+		rule := r.match.Rules[i]
+		if skipped, ok := r.running.samplers[rule.Index].sample(r.began); ok {
+			r.edge.log.Info("request limited", "rule", rule.ID, "client", r.client, "status", r.ctx.Response.StatusCode(),
+				"source", res.Source.String(), "retry_after", wait.String(), "not_logged", skipped)
+		}
+	}
+}
+
+var _ proxy.Finisher = (*request)(nil)

@@ -1,0 +1,202 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// outcome is the value of the outcome label.
+type outcome uint8
+
+const (
+	outcomeAllowed outcome = iota
+	outcomeLimited
+	outcomeShadowLimited
+	outcomeError
+	outcomeCount
+)
+
+var outcomeNames = [outcomeCount]string{"allowed", "limited", "shadow_limited", "error"}
+
+// metrics are what this node counts. Labels are bounded sets: never a client, a
+// key, a path or an address.
+type metrics struct {
+	registry *prometheus.Registry
+
+	requests        [6]prometheus.Counter // by code class; 0 is none of them
+	requestSeconds  prometheus.Histogram
+	decisions       *prometheus.CounterVec
+	decisionSeconds [limiter.SourceCount]prometheus.Observer
+	panics          prometheus.Counter
+
+	storeUp     prometheus.Gauge
+	storeErrors *prometheus.CounterVec
+	batchSize   prometheus.Histogram
+
+	rulesInfo     *prometheus.GaugeVec
+	rulesAge      prometheus.GaugeFunc
+	rulesRejected prometheus.Counter
+
+	upstreamSeconds prometheus.Histogram
+	upstreamErrors  *prometheus.CounterVec
+}
+
+// decisionBuckets are fine around a local round trip and have one just above the
+// default time budget, 25 ms.
+var decisionBuckets = []float64{
+	.000_001, .000_005, .000_025, .0001, .000_25, .0005, .001, .0025, .005, .01, .02, .025, .03, .05, .1, .25, 1,
+}
+
+func newMetrics(rulesSince func() time.Time) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
+	)
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_" + name, Help: help})
+		m.registry.MustRegister(c)
+		return c
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_" + name, Help: help}, labels)
+		m.registry.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_" + name, Help: help})
+		m.registry.MustRegister(g)
+		return g
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "weir_" + name, Help: help, Buckets: buckets})
+		m.registry.MustRegister(h)
+		return h
+	}
+
+	requests := counters("requests_total", "Requests answered, by class of status code.", "code_class")
+	for i, class := range [...]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"} {
+		m.requests[i] = requests.WithLabelValues(class)
+	}
+	m.requestSeconds = histogram("request_seconds", "Time from a request's header to the end of its response, in seconds.", prometheus.DefBuckets)
+	m.decisions = counters("decisions_total", "Checks decided, by rule, outcome and who answered.", "rule", "outcome", "source")
+	decisionSeconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "weir_decision_seconds", Help: "Time to decide a request, in seconds, by who answered.", Buckets: decisionBuckets,
+	}, []string{"source"})
+	m.registry.MustRegister(decisionSeconds)
+	for s := limiter.SourceRedis; int(s) < limiter.SourceCount; s++ {
+		m.decisionSeconds[s] = decisionSeconds.WithLabelValues(s.String())
+	}
+	m.panics = counter("panics_total", "Requests answered 500 because a handler panicked.")
+
+	m.storeUp = gauge("store_up", "1 while every shard of the store answers, 0 while any does not.")
+	m.storeErrors = counters("store_errors_total", "Decisions that the store could not make, by kind.", "kind")
+	m.batchSize = histogram("store_batch_size", "Calls that went to a shard in one round trip.", prometheus.ExponentialBuckets(1, 2, 10))
+
+	m.rulesInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_rules_info", Help: "1 for the version of the rules that this node runs."}, []string{"version"})
+	m.rulesAge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_rules_age_seconds", Help: "Time since the running rules were loaded, in seconds."},
+		func() float64 { return time.Since(rulesSince()).Seconds() })
+	m.registry.MustRegister(m.rulesInfo, m.rulesAge)
+	m.rulesRejected = counter("rules_rejected_total", "Rule documents refused; the rules before them went on running.")
+
+	m.upstreamSeconds = histogram("upstream_seconds", "Time until an upstream's response headers, in seconds.", prometheus.DefBuckets)
+	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind.", "kind")
+	return m
+}
+
+// decided counts the checks of a decision. A check that would have passed does not
+// count when another refused the request: it was not charged.
+func (m *metrics) decided(r *request, took time.Duration) {
+	slowest := limiter.SourceNone
+	for i := range r.decision.Results {
+		res := &r.decision.Results[i]
+		if res.Source == limiter.SourceNone {
+			continue
+		}
+		if slowest == limiter.SourceNone || res.Source == limiter.SourceFallback {
+			slowest = res.Source
+		}
+		var o outcome
+		switch {
+		case res.Failed:
+			o = outcomeError
+		case res.Refuses(&r.match.Checks[i]):
+			o = outcomeLimited
+		case !res.Allowed:
+			o = outcomeShadowLimited
+		case !r.decision.Allowed:
+			continue
+		}
+		r.running.counters[r.match.Rules[i].Index][o][res.Source].Inc()
+	}
+	if slowest != limiter.SourceNone {
+		m.decisionSeconds[slowest].Observe(took.Seconds())
+	}
+}
+
+// served counts a request that is over.
+func (m *metrics) served(r *request) {
+	class := r.status / 100
+	if class < 1 || class > 5 {
+		class = 0
+	}
+	m.requests[class].Inc()
+	m.requestSeconds.Observe(time.Since(r.began).Seconds())
+}
+
+// ruleCounters are the decision counters of one rule, looked up beforehand.
+type ruleCounters [outcomeCount][limiter.SourceCount]prometheus.Counter
+
+func (m *metrics) countersOf(rule string) *ruleCounters {
+	var c ruleCounters
+	for o := range c {
+		for s := limiter.SourceRedis; int(s) < limiter.SourceCount; s++ {
+			c[o][s] = m.decisions.WithLabelValues(rule, outcomeNames[o], s.String())
+		}
+	}
+	return &c
+}
+
+// running notes that these rules are in force, and drops the counters of rules
+// that are gone.
+func (m *metrics) running(now, before *rules.Set) {
+	m.rulesInfo.Reset()
+	m.rulesInfo.WithLabelValues(now.Version()).Set(1)
+	if before == nil {
+		return
+	}
+	for _, rule := range before.Rules() {
+		if _, stays := now.Rule(rule.ID); !stays {
+			m.decisions.DeletePartialMatch(prometheus.Labels{"rule": rule.ID})
+		}
+	}
+}
+
+func (m *metrics) storeFailed(err error) {
+	m.storeErrors.WithLabelValues(redisstore.ErrorKind(err)).Inc()
+}
+
+// Upstream implements proxy.Observer.
+func (m *metrics) Upstream(d time.Duration, kind proxy.Kind) {
+	if kind == proxy.KindNone {
+		m.upstreamSeconds.Observe(d.Seconds())
+		return
+	}
+	m.upstreamErrors.WithLabelValues(kind.String()).Inc()
+}
+
+// Stream implements proxy.StreamObserver.
+func (m *metrics) Stream(kind proxy.Kind) { m.upstreamErrors.WithLabelValues(kind.String()).Inc() }
+
+var (
+	_ proxy.Observer       = (*metrics)(nil)
+	_ proxy.StreamObserver = (*metrics)(nil)
+)

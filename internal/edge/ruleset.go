@@ -1,0 +1,131 @@
+package edge
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// ruleset is the rules in force with what is counted for them, swapped as one.
+type ruleset struct {
+	set      *rules.Set
+	since    time.Time
+	counters []*ruleCounters // by rule index
+	samplers []sampler       // by rule index
+}
+
+// rejection is a rule document that was refused.
+type rejection struct {
+	At      time.Time `json:"at"`
+	Version string    `json:"version"`
+	Errors  []string  `json:"errors"`
+}
+
+// ruleSource loads the rules and keeps the last good ones running.
+type ruleSource struct {
+	mu       sync.Mutex // one load at a time
+	last     [sha256.Size]byte
+	rejected *rejection
+}
+
+// loadRules reads the rule file and puts it in force. A bad document changes
+// nothing: the rules before it go on, and the fault is counted, logged and shown by
+// /v1/rules. An unchanged file is not looked at twice.
+func (e *Edge) loadRules() error {
+	s := &e.rules
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	data := []byte(e.builtinRules)
+	if e.builtinRules == "" {
+		var err error
+		if data, err = os.ReadFile(e.config.Rules.File); err != nil {
+			return fmt.Errorf("rules.file: %w", err)
+		}
+	}
+	sum := sha256.Sum256(data)
+	if sum == s.last {
+		return nil
+	}
+	s.last = sum
+	set, err := rules.Load(data)
+	if err != nil {
+		s.rejected = &rejection{At: time.Now(), Version: fmt.Sprintf("%x", sum)[:12], Errors: messages(err)}
+		e.metrics.rulesRejected.Inc()
+		return fmt.Errorf("rules refused: %w", err)
+	}
+	s.rejected = nil
+	e.enforce(set)
+	return nil
+}
+
+func messages(err error) []string {
+	var list rules.Errors
+	if !errors.As(err, &list) {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, e := range list {
+		out = append(out, e.Error())
+	}
+	return out
+}
+
+// enforce swaps the rules. Requests under way finish by the ones they began with.
+func (e *Edge) enforce(set *rules.Set) {
+	before := e.running.Load()
+	next := &ruleset{set: set, since: time.Now(), samplers: make([]sampler, len(set.Rules()))}
+	for _, rule := range set.Rules() {
+		next.counters = append(next.counters, e.metrics.countersOf(rule.ID))
+	}
+	e.running.Store(next)
+	var old *rules.Set
+	if before != nil {
+		old = before.set
+	}
+	e.metrics.running(set, old)
+	e.log.Info("rules in force", "version", set.Version(), "rules", len(set.Rules()))
+}
+
+// watchEvery is how often files are looked at. Polling sees a file replaced by a
+// rename or behind a changed link, which notifications of an inode do not.
+const watchEvery = time.Second
+
+// watchFiles reloads rules and certificate when their files change, or at once when
+// asked (SIGHUP), until ctx ends.
+func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-now:
+			e.log.Info("reload asked for")
+		case <-tick.C:
+		}
+		if e.builtinRules == "" {
+			e.report("reload rules", &e.rulesFault, e.loadRules())
+		}
+		if e.certificate != nil {
+			e.report("reload certificate", &e.certificateFault, e.certificate.reload())
+		}
+	}
+}
+
+// report logs a fault when it is new, not at every look.
+func (e *Edge) report(what string, last *string, err error) {
+	if err == nil {
+		*last = ""
+		return
+	}
+	if text := err.Error(); text != *last {
+		*last = text
+		e.log.Error(what, "error", err)
+	}
+}

@@ -1,0 +1,136 @@
+package edge
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+)
+
+// openStore composes the layers that decide. From the request inwards:
+//
+//	Denied    refusals that are known to hold: no I/O
+//	Spread    all or nothing across slots (cluster only)
+//	Fallback  what each rule wants while the store is away
+//	Store     the master that owns the key; per master:
+//	  Breaker   stop paying for a master that does not answer
+//	  Combine   one round trip for all who wait, within the time budget
+//	  node      one script, atomically
+func (e *Edge) openStore() error {
+	c := &e.config.Store
+	local := memory.New(memory.Config{MaxKeys: c.MaxKeys})
+	if c.Kind == "memory" {
+		e.store = local
+		e.metrics.storeUp.Set(1)
+		return nil
+	}
+	rc, err := c.redis()
+	if err != nil {
+		return err
+	}
+	up := &shardStates{e: e, down: map[string]bool{}}
+	rc.Hooks = redisstore.Hooks{
+		Batch: func(calls int) { e.metrics.batchSize.Observe(float64(calls)) },
+		Shard: up.set,
+	}
+	shared, err := redisstore.Open(rc)
+	if err != nil {
+		return err
+	}
+	e.shared = shared
+	e.metrics.storeUp.Set(1)
+	nodes := func() int { return c.Nodes }
+	var store limiter.TakeReturner = limiter.NewFallback(shared, local, nodes, e.metrics.storeFailed)
+	if shared.Slots() {
+		store = limiter.NewSpread(store)
+	}
+	e.store = limiter.NewDenied(store, c.DeniedMemory)
+	return nil
+}
+
+// shardStates says in log and metric which masters do not answer.
+type shardStates struct {
+	e    *Edge
+	mu   sync.Mutex
+	down map[string]bool
+}
+
+func (s *shardStates) set(addr string, up bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if up {
+		delete(s.down, addr)
+		s.e.log.Info("store is back", "addr", addr)
+	} else {
+		s.down[addr] = true
+		s.e.log.Warn("store does not answer, its rules follow on_store_failure", "addr", addr)
+	}
+	if len(s.down) == 0 {
+		s.e.metrics.storeUp.Set(1)
+	} else {
+		s.e.metrics.storeUp.Set(0)
+	}
+}
+
+func (c *StoreConfig) redis() (redisstore.Config, error) {
+	r := &c.Redis
+	rc := redisstore.Config{
+		Mode: redisstore.Mode(r.Mode), Addrs: r.Addrs, MasterName: r.MasterName, Timeout: c.Timeout,
+		Username: r.Username, Password: secretFile(r.PasswordFile),
+		SentinelUsername: r.SentinelUsername, SentinelPassword: secretFile(r.SentinelPasswordFile),
+	}
+	if r.TLS == nil {
+		return rc, nil
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: r.TLS.ServerName}
+	var err error
+	if t.RootCAs, err = caPool("store.redis.tls.ca_file", r.TLS.CAFile); err != nil {
+		return rc, err
+	}
+	if r.TLS.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(r.TLS.CertFile, r.TLS.KeyFile)
+		if err != nil {
+			return rc, fmt.Errorf("store.redis.tls.cert_file: %w", err)
+		}
+		t.Certificates = []tls.Certificate{cert}
+	}
+	rc.TLS = t
+	return rc, nil
+}
+
+// caPool reads a file of certificates; nil, the system's, without one.
+func caPool(path, file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: %s holds no PEM certificate", path, file)
+	}
+	return pool, nil
+}
+
+// secretFile returns a reader of the file's content, asked at each new connection
+// so that the secret can be changed under a running node. It is nil without a file.
+func secretFile(file string) func() string {
+	if file == "" {
+		return nil
+	}
+	return func() string {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "" // the server's refusal names the user and is logged
+		}
+		return strings.TrimSpace(string(b))
+	}
+}
