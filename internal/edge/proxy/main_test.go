@@ -20,8 +20,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// fasthttp's clock for the Date header runs for as long as the process.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+	// fasthttp's clock for the Date header runs as long as the process; the
+	// cleaner of a server that has shut down sleeps out its ten seconds.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+		// The bare proxy of the benchmark.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
 }
 

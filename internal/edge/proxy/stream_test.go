@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -15,11 +16,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 )
 
 const large = 64 << 20
@@ -243,123 +244,8 @@ func TestClientStopsTaking(t *testing.T) {
 	f("stalls", func(net.Conn) {})
 }
 
-func TestClientBreaksItsUpload(t *testing.T) {
-	f := func(name, request string, stop func(c net.Conn), wantStatus int) {
-		t.Run(name, func(t *testing.T) {
-			whole := make(chan bool, 1)
-			up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
-				_, err := io.Copy(io.Discard, r.Body)
-				whole <- err == nil
-			})
-			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 100 * time.Millisecond, FailAfter: 1}, Via{})
-			c, err := net.Dial("tcp", e.addr)
-			require.NoError(t, err)
-			defer c.Close()
-			_, err = io.WriteString(c, request+strings.Repeat("x", 10000))
-			require.NoError(t, err)
-			stop(c)
-			ferr := e.err(t)
-			require.Equal(t, KindClient, ferr.Kind)
-			require.Equal(t, wantStatus, ferr.Status())
-			require.True(t, ferr.Close)
-			require.False(t, <-whole, "the upstream must not take it for whole")
-			require.Equal(t, []Kind{KindClient}, e.kinds())
-			require.False(t, e.pool.ups[0].health.resting(time.Since(e.pool.epoch)), "not the upstream's fault")
-			e.wait(t)
-		})
-	}
-	const start = "POST / HTTP/1.1\r\nHost: h\r\n"
-	hangUp := func(c net.Conn) { c.Close() }
-	f("length, hangs up", start+"Content-Length: 20000\r\n\r\n", hangUp, 400)
-	f("chunk, hangs up", start+"Transfer-Encoding: chunked\r\n\r\nffff\r\n", hangUp, 400)
-	f("chunks, hangs up between", start+"Transfer-Encoding: chunked\r\n\r\n2710\r\n", func(c net.Conn) {
-		_, err := io.WriteString(c, "\r\n")
-		require.NoError(t, err)
-		c.Close()
-	}, 400)
-	f("length, stalls", start+"Content-Length: 20000\r\n\r\n", func(net.Conn) {}, 408)
-}
-
 // An upload may take longer than any single timeout as long as it moves.
-func TestSlowUpload(t *testing.T) {
-	step := make(chan struct{})
-	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
-		buf := make([]byte, 1)
-		for {
-			if _, err := io.ReadFull(r.Body, buf); err != nil {
-				break
-			}
-			step <- struct{}{}
-		}
-		_, _ = io.WriteString(w, "done")
-	})
-	e := newEdge(t, Config{Upstreams: []string{up}, Timeout: 50 * time.Millisecond, StreamTimeout: patience}, Via{})
-	r, w := io.Pipe()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(20 * time.Millisecond) // the pace of the client, not a wait for something
-		defer tick.Stop()
-		for range 10 {
-			<-tick.C
-			_, _ = w.Write([]byte("x"))
-			<-step // it arrived on its own
-		}
-		w.Close()
-	})
-	resp, err := e.client.Post(e.url, "", r)
-	wg.Wait()
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.Equal(t, "done", string(b))
-}
-
-func TestUploadTooLarge(t *testing.T) {
-	var hits atomic.Int32
-	up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
-		hits.Add(1)
-		_, _ = io.Copy(io.Discard, r.Body)
-	})
-	e := newEdge(t, Config{Upstreams: []string{up}, MaxRequestBodyBytes: 10000}, Via{})
-	got := e.raw(t, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10001\r\n\r\n"+strings.Repeat("x", 9000))
-	require.Contains(t, got, " 413 ")
-	require.Zero(t, hits.Load(), "a known length is refused before an upstream is asked")
-	require.Equal(t, 1, strings.Count(got, "HTTP/1.1"), "what remains of the body is no request: %q", got)
-
-	got = e.raw(t, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2711\r\n"+strings.Repeat("x", 10001)+"\r\n")
-	require.Contains(t, got, " 413 ")
-	require.EqualValues(t, 2, e.finished.Load())
-}
-
-// An upstream that answers and hangs up before it has read the body.
-func TestEarlyAnswer(t *testing.T) {
-	up := evil(t, func(c net.Conn, br *bufio.Reader) {
-		head(br)
-		_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
-		_ = c.(*net.TCPConn).CloseWrite()
-		_ = c.(*net.TCPConn).SetReadBuffer(4096)
-		_, _ = br.Discard(1 << 20)
-		<-time.After(time.Second) // stop reading, so that the proxy's writes stall
-	})
-	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 200 * time.Millisecond}, Via{})
-	c, err := net.Dial("tcp", e.addr)
-	require.NoError(t, err)
-	defer c.Close()
-	go func() {
-		_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: "+strconv.Itoa(large)+"\r\n\r\n")
-		_, _ = io.CopyN(c, new(pattern), large)
-	}()
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.Equal(t, 413, resp.StatusCode)
-	require.Equal(t, "big", string(b))
-	require.True(t, resp.Close, "the rest of the upload is no request")
-}
-
+// An upstream that answers, and reads no more of the body.
 // A graceful shutdown lets a body that is under way end.
 func TestShutdownWaitsForAStream(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -423,19 +309,65 @@ func TestHTTPSUpstream(t *testing.T) {
 }
 
 // A client may end its side of the connection after a whole request.
-func TestHalfClosedUpload(t *testing.T) {
+func TestTLSListener(t *testing.T) {
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
-		n, err := io.Copy(io.Discard, r.Body)
-		fmt.Fprintf(w, "%d %v", n, err)
+		b, _ := io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, r.Header.Get("X-Forwarded-Proto")+" "+string(b))
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
-	c, err := net.Dial("tcp", e.addr)
+	pool, err := New(Config{Upstreams: []string{up}})
 	require.NoError(t, err)
-	defer c.Close()
-	_, err = io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+	t.Cleanup(pool.Close)
+	s := httptest.NewUnstartedServer(nil) // for its certificate and client
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	require.NoError(t, c.(*net.TCPConn).CloseWrite())
-	b, err := io.ReadAll(c)
+	server := &fasthttp.Server{StreamRequestBody: true, Handler: func(ctx *fasthttp.RequestCtx) {
+		if err := pool.Forward(ctx, Via{TLS: ctx.IsTLS()}); err != nil {
+			ctx.Error(err.Error(), err.(*Error).Status())
+		}
+	}}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(Listen(tls.NewListener(ln, s.TLS))) }()
+	client := s.Client()
+	resp, err := client.Post("https://"+ln.Addr().String(), "", io.MultiReader(strings.NewReader("chunks")))
 	require.NoError(t, err)
-	require.True(t, strings.HasSuffix(string(b), "\r\n3 <nil>"), string(b))
+	b, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	require.NoError(t, err)
+	require.Equal(t, "https chunks", string(b))
+	client.CloseIdleConnections()
+	require.NoError(t, server.Shutdown())
+	require.NoError(t, <-served)
+}
+
+func TestManyAtOnce(t *testing.T) {
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(b)
+	}
+	e := newEdge(t, Config{Upstreams: []string{origin(t, echo), refused(t), origin(t, echo)}, IdleTimeout: 5 * time.Millisecond}, Via{})
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for i := range 40 {
+				body := strings.Repeat(strconv.Itoa(worker), i*1000)
+				resp, err := e.client.Post(e.url, "", strings.NewReader(body))
+				if err != nil {
+					t.Errorf("request %d of %d: %v", i, worker, err)
+					return
+				}
+				got, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || resp.StatusCode != 200 || string(got) != body {
+					t.Errorf("request %d of %d: status %d, %d bytes, %v", i, worker, resp.StatusCode, len(got), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for range 320 {
+		e.wait(t)
+	}
+	require.EqualValues(t, 320, e.finished.Load())
 }

@@ -94,6 +94,11 @@ func TestRefusedBeforeReading(t *testing.T) {
 	}
 	f("rules: {"+strings.Repeat("a: b, ", 20_000)+"}", "document: has more than 512 fields in one map by line 1")
 	f("rules: {"+strings.Repeat("a, ", 20_000)+"}", "document: has more than 512 fields in one map by line 1")
+	for _, odd := range []string{"[\n- a, b: c", "], a, b: c", "}}, {a, b}", ", a", ": a", "- ]\n- , b: c"} {
+		_, err := Load([]byte(odd))
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "runtime error")
+	}
 	f(`{"rules": [], "rules": []}`, "rules: is written twice; keep one")
 }
 

@@ -165,7 +165,9 @@ func plain(tokens token.Tokens) error {
 			return fmt.Errorf("uses %q in line %d: only plain names can be keys", tk.Value, line)
 		case token.SequenceEntryType:
 			dashes++
-			maps.leave(tk.Position.Column)
+			if depth <= 0 {
+				maps.leave(tk.Position.Column)
+			}
 		case token.SequenceStartType, token.MappingStartType:
 			depth++
 			maps = append(maps, fieldCount{column: maps.column() + 1, braces: tk.Type == token.MappingStartType})
@@ -175,10 +177,10 @@ func plain(tokens token.Tokens) error {
 		case token.CollectEntryType, token.MappingValueType:
 			column := maps.column()
 			switch {
-			case depth == 0 && i > 0:
-				column = tokens[i-1].Position.Column
-			case tk.Type == token.CollectEntryType && !maps[len(maps)-1].braces:
+			case tk.Type == token.CollectEntryType && !maps.braces():
 				continue // a list may be long
+			case depth <= 0 && i > 0:
+				column = tokens[i-1].Position.Column
 			}
 			if maps.add(column) > maxFields {
 				return fmt.Errorf("has more than %d fields in one map by line %d", maxFields, line)
@@ -207,6 +209,8 @@ func (c fieldCounter) column() int {
 	}
 	return c[len(c)-1].column
 }
+
+func (c fieldCounter) braces() bool { return len(c) > 0 && c[len(c)-1].braces }
 
 // leave forgets the maps that are further in than column.
 func (c *fieldCounter) leave(column int) {

@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// upload passes the request's body on as it arrives. An *Error ends the
+// exchange; an error alone is the upstream's, which may have answered before
+// it stopped reading.
+func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
+	req := &ctx.Request
+	size := int64(req.Header.ContentLength())
+	body, client := req.BodyStream(), ctx.Conn()
+	buf := p.buffers.Get().(*[]byte)
+	defer p.buffers.Put(buf)
+	c.pause = p.cfg.StreamTimeout
+
+	var sent int64
+	for {
+		if err := client.SetReadDeadline(time.Now().Add(p.cfg.StreamTimeout)); err != nil {
+			return &Error{Kind: KindClient, Err: err}, nil
+		}
+		n, rerr := body.Read(*buf)
+		sent += int64(n)
+		if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && sent > limit {
+			return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of more than %d bytes", limit)}, nil
+		}
+		if n > 0 {
+			if err := writePart(c, (*buf)[:n], size < 0); err != nil {
+				return nil, err
+			}
+		}
+		if rerr == io.EOF {
+			break
+		}
+		if rerr != nil {
+			return &Error{Kind: KindClient, Err: rerr}, nil
+		}
+	}
+	cut := size >= 0 && sent != size
+	if c, ok := client.(ender); ok && size < 0 {
+		cut = c.hungUp() // see Listen
+	}
+	if cut {
+		return &Error{Kind: KindClient, Err: io.ErrUnexpectedEOF}, nil
+	}
+	if size < 0 {
+		if _, err := c.bw.WriteString("0\r\n\r\n"); err != nil {
+			return nil, err
+		}
+		if err := c.bw.Flush(); err != nil {
+			return nil, err
+		}
+	}
+	_ = req.CloseBodyStream()
+	_ = client.SetReadDeadline(time.Time{}) // a broken client shows when it is answered
+	return nil, nil
+}
+
+// writePart writes part of a body at once, so that a slow one arrives as it is
+// sent.
+func writePart(c *conn, b []byte, chunked bool) error {
+	if chunked {
+		head := append(strconv.AppendInt(c.bw.AvailableBuffer(), int64(len(b)), 16), "\r\n"...)
+		if _, err := c.bw.Write(head); err != nil {
+			return err
+		}
+	}
+	if _, err := c.bw.Write(b); err != nil {
+		return err
+	}
+	if chunked {
+		if _, err := c.bw.WriteString("\r\n"); err != nil {
+			return err
+		}
+	}
+	return c.bw.Flush()
+}
