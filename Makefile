@@ -1,0 +1,47 @@
+# weir: make help lists the targets.
+GO ?= go
+export CGO_ENABLED ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test check lint bench soak tables deps deps-bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
+
+run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8080
+	@exec bin/edge -dev
+
+build: ## build the programs into bin/
+	@CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
+
+test: deps ## install what the tests need, then run them all with the race detector
+	$(GO) test -race -timeout 15m ./...
+	cd tools && $(GO) vet ./...
+
+check: lint test build ## exactly what CI runs
+	bin/edge -version
+
+lint: ## formatting and vet
+	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
+	$(GO) vet ./...
+
+soak: deps ## the long forms of the tests: many seeds, 20 runs of exactness, 60 s of fuzzing
+	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
+	$(GO) test -run '^$$' -fuzz FuzzLoad -fuzztime 60s ./pkg/limiter/rules
+
+bench: deps-bench build ## measure beside bare fasthttp, nginx and redis_rate; about 6 minutes
+	cd tools && $(GO) build -o ../bin/bench ./bench
+	bin/bench
+	$(GO) test -run '^$$' -bench . -benchmem ./pkg/limiter/rules
+
+tables: deps ## memory of every algorithm, by MEMORY USAGE, beside the published figures
+	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
+
+deps: ## install redis-server and redis-sentinel if they are missing
+	@tools/install.sh redis-server redis-sentinel gcc
+
+deps-bench: ## install what make bench compares with
+	@tools/install.sh redis-server redis-sentinel nginx wrk
+
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/valyala/fasthttp"
+)
+
+// serveBare is the least that fasthttp needs for a job: the yardsticks.
+func serveBare(ctx context.Context, role, listen, origin string) error {
+	var handler fasthttp.RequestHandler
+	switch role {
+	case "origin":
+		body := []byte("hello from the origin\n")
+		handler = func(ctx *fasthttp.RequestCtx) { ctx.SetBody(body) }
+	case "refuse":
+		body := []byte(`{"title":"Too many requests","status":429}`)
+		handler = func(ctx *fasthttp.RequestCtx) {
+			ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
+			ctx.Response.Header.Set("Retry-After", "60")
+			ctx.SetContentType("application/problem+json")
+			ctx.SetBody(body)
+		}
+	case "proxy":
+		client := &fasthttp.HostClient{Addr: origin, MaxConns: 1024}
+		handler = func(ctx *fasthttp.RequestCtx) {
+			ctx.Request.Header.Del("Connection")
+			if err := client.Do(&ctx.Request, &ctx.Response); err != nil {
+				ctx.Error("bad gateway", fasthttp.StatusBadGateway)
+			}
+			ctx.Response.Header.Del("Connection")
+		}
+	default:
+		return fmt.Errorf("unknown role %q", role)
+	}
+	server := &fasthttp.Server{Handler: handler}
+	go func() { <-ctx.Done(); _ = server.Shutdown() }()
+	return server.ListenAndServe(listen)
+}

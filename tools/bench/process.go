@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// process is a server that runs until the comparison is over.
+type process struct {
+	cmd *exec.Cmd
+	log string
+}
+
+// start runs a server and waits until it accepts connections.
+func (b *bench) start(addr, name string, args ...string) error {
+	log := filepath.Join(b.dir, fmt.Sprintf("%s-%d.log", filepath.Base(name), len(b.started)))
+	out, err := os.Create(log)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("%w (make bench installs what is needed)", err)
+	}
+	b.started = append(b.started, &process{cmd, log})
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			return c.Close()
+		}
+		if time.Now().After(deadline) {
+			text, _ := os.ReadFile(log)
+			return fmt.Errorf("%s does not listen on %s: %s", name, addr, text)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (b *bench) stopAll() {
+	for _, p := range b.started {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	}
+	b.started = nil
+}
+
+func freeAddr() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err) // no loopback: nothing can be measured
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (b *bench) write(name, text string) string {
+	file := filepath.Join(b.dir, name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		panic(err) // the directory is ours
+	}
+	return file
+}
+
+var (
+	wrkRate = regexp.MustCompile(`Requests/sec:\s+([\d.]+)`)
+	wrkP99  = regexp.MustCompile(`99%\s+([\d.]+)(us|ms|s)`)
+)
+
+const connections = 64
+
+// wrk loads url for the duration with 64 connections.
+func (b *bench) wrk(ctx context.Context, url, script string) (sample, error) {
+	args := []string{"-t1", "-c", strconv.Itoa(connections), "-d", fmt.Sprintf("%ds", int(b.duration.Seconds())), "--latency"}
+	if script != "" {
+		args = append(args, "-s", script)
+	}
+	out, err := exec.CommandContext(ctx, "wrk", append(args, url)...).CombinedOutput()
+	if err != nil {
+		return sample{}, fmt.Errorf("wrk: %w: %s", err, out)
+	}
+	rate, p99 := wrkRate.FindSubmatch(out), wrkP99.FindSubmatch(out)
+	if rate == nil || p99 == nil {
+		return sample{}, fmt.Errorf("wrk printed no rate: %s", out)
+	}
+	r, _ := strconv.ParseFloat(string(rate[1]), 64)
+	d, err := time.ParseDuration(string(p99[1]) + string(p99[2]))
+	return sample{rate: r, p99: d}, err
+}

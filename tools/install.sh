@@ -1,0 +1,32 @@
+#!/bin/sh
+# Installs the named Debian packages whose program is missing, and keeps their
+# services from starting: tests start their own servers.
+set -eu
+missing=
+for name in "$@"; do
+  PATH="$PATH:/usr/sbin" command -v "$name" >/dev/null 2>&1 || missing="$missing $name"
+  case "$missing" in *\ gcc) missing="$missing libc6-dev" ;; esac
+done
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+  echo "install$missing with this machine's package manager, then run this again" >&2
+  exit 1
+fi
+sudo=
+if [ "$(id -u)" != 0 ]; then
+  command -v sudo >/dev/null 2>&1 || { echo "run as root, or install sudo: missing$missing" >&2; exit 1; }
+  sudo=sudo
+fi
+echo "installing$missing"
+policy=/usr/sbin/policy-rc.d
+made=
+if [ ! -e "$policy" ]; then
+  printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
+  $sudo chmod +x "$policy"
+  made=1
+fi
+status=0
+{ $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; } >/tmp/weir-install.log 2>&1 || status=$?
+[ -z "$made" ] || $sudo rm -f "$policy"
+[ "$status" = 0 ] || { tail -20 /tmp/weir-install.log >&2; exit "$status"; }
