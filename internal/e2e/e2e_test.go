@@ -1,0 +1,169 @@
+// Package e2e tests whole nodes: real edge processes before a real Redis, loaded by
+// real clients, while parts of it die.
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// soak reports whether the long forms were asked for.
+func soak() bool { return os.Getenv("WEIR_SOAK") != "" }
+
+// runs is how often an exactness test repeats.
+func runs() int {
+	if soak() {
+		return 20
+	}
+	return 2
+}
+
+// origin answers 200, after hold is closed if it is not nil.
+func origin(t testing.TB, hold <-chan struct{}) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if hold != nil {
+			select {
+			case <-hold:
+			case <-r.Context().Done():
+			}
+		}
+		w.WriteHeader(http.StatusOK)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// redisConfig is the configuration of a node before these servers.
+func redisConfig(originURL, mode string, addrs []string, budget time.Duration, nodes int, more string) string {
+	list, _ := json.Marshal(addrs)
+	return fmt.Sprintf(`
+upstreams: [{url: %q}]
+trusted_proxies: [127.0.0.1]
+log: {level: info}
+store:
+  kind: redis
+  timeout: %s
+  nodes: %d
+  redis: {mode: %s, addrs: %s%s}
+`, originURL, budget, nodes, mode, list, more)
+}
+
+// get asks a node as that client and returns the status.
+func get(c *fasthttp.Client, node, path, client string) (int, error) {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.SetRequestURI("http://" + node + path)
+	req.Header.Set("X-Forwarded-For", client)
+	if err := c.DoTimeout(req, resp, 60*time.Second); err != nil {
+		return 0, err
+	}
+	return resp.StatusCode(), nil
+}
+
+func client() *fasthttp.Client { return &fasthttp.Client{MaxConnsPerHost: 1024, NoDefaultUserAgentHeader: true} }
+
+// statuses asks n times from `callers` clients at once, over all nodes in turn, and
+// counts the statuses.
+func statuses(t testing.TB, nodes []*testenv.EdgeNode, path, who string, callers, n int) map[int]int {
+	t.Helper()
+	c := client()
+	defer c.CloseIdleConnections()
+	var mu sync.Mutex
+	got := map[int]int{}
+	var wg sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range callers {
+		wg.Go(func() {
+			<-begin
+			for k := i; k < n; k += callers {
+				status, err := get(c, nodes[k%len(nodes)].Public, path, who)
+				if err != nil {
+					status = -1
+				}
+				mu.Lock()
+				got[status]++
+				mu.Unlock()
+			}
+		})
+	}
+	close(begin)
+	wg.Wait()
+	return got
+}
+
+// explained is what /v1/explain says of one rule.
+type explained struct {
+	Verdict string `json:"verdict"`
+	Rules   []struct {
+		Rule      string `json:"rule"`
+		Key       string `json:"key"`
+		Remaining int64  `json:"remaining"`
+		Source    string `json:"source"`
+	} `json:"rules"`
+}
+
+func explain(node *testenv.EdgeNode, path, who string) (explained, error) {
+	var e explained
+	resp, err := http.Get(fmt.Sprintf("http://%s/v1/explain?client=%s&path=%s", node.Admin, who, path))
+	if err != nil {
+		return e, err
+	}
+	defer resp.Body.Close()
+	return e, json.NewDecoder(resp.Body).Decode(&e)
+}
+
+// metrics returns the samples of a node whose name begins with prefix, by their full
+// name with labels.
+func metrics(t testing.TB, node *testenv.EdgeNode, prefix string) map[string]float64 {
+	t.Helper()
+	resp, err := http.Get("http://" + node.Admin + "/metrics")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	out := map[string]float64{}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		name, value, ok := strings.Cut(lines.Text(), " ")
+		if !ok || !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		require.NoError(t, err)
+		out[name] = v
+	}
+	require.NoError(t, lines.Err())
+	return out
+}
+
+// eventually waits for a condition, by looking often.
+func eventually(t testing.TB, limit time.Duration, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			require.FailNow(t, "not within "+limit.String(), what)
+		case <-tick.C:
+		}
+	}
+}
+

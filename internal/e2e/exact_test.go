@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+const limit = 50
+
+// longRules limit each algorithm over a window that a test does not outlive.
+const longRules = `
+rules:
+  - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}
+  - {id: sliding, match: {paths: [/sliding]}, key: [client_ip], algorithm: sliding_window, limit: 50, window: 24h}
+  - {id: token, match: {paths: [/token]}, key: [client_ip], algorithm: token_bucket, limit: 50, window: 24h, burst: 50}
+  - {id: leaky, match: {paths: [/leaky]}, key: [client_ip], algorithm: leaky_bucket, limit: 50, window: 24h, burst: 49}
+  - {id: ring, match: {paths: [/ring]}, key: [client_ip], algorithm: rolling_window, limit: 50, window: 24h}
+  - {id: set, match: {paths: [/set]}, key: [client_ip], algorithm: rolling_window, storage: sorted_set, limit: 50, window: 24h}
+`
+
+// generous is a time budget that no healthy decision uses up on a busy machine:
+// these tests are about counts, and a fallback would count apart.
+const generous = 5 * time.Second
+
+func edges(t testing.TB, n int, config, rules string) []*testenv.EdgeNode {
+	t.Helper()
+	var nodes []*testenv.EdgeNode
+	for range n {
+		nodes = append(nodes, testenv.Edge(t, config, rules))
+	}
+	return nodes
+}
+
+// awaitRedis waits until every node decides in Redis.
+func awaitRedis(t testing.TB, nodes []*testenv.EdgeNode, path, who string) {
+	t.Helper()
+	for _, n := range nodes {
+		eventually(t, 30*time.Second, n.Public+" decides in Redis", func() bool {
+			e, err := explain(n, path, who)
+			return err == nil && len(e.Rules) > 0 && e.Rules[0].Source == "redis"
+		})
+	}
+}
+
+func TestExactOverThreeNodesAndACluster(t *testing.T) {
+	cluster := testenv.Cluster(t, testenv.Options{})
+	nodes := edges(t, 3, redisConfig(origin(t, nil), "cluster", cluster.Addrs(), generous, 3, ""), longRules)
+	for run := range runs() {
+		for _, path := range []string{"fixed", "sliding", "token", "leaky", "ring", "set"} {
+			t.Run(fmt.Sprintf("%s/%d", path, run), func(t *testing.T) {
+				who := fmt.Sprintf("198.51.100.%d", run)
+				awaitRedis(t, nodes, "/"+path, who)
+				got := statuses(t, nodes, "/"+path, who, 200, 1000)
+				require.Equal(t, map[int]int{http.StatusOK: limit, http.StatusTooManyRequests: 1000 - limit}, got)
+			})
+		}
+	}
+}
+
+func TestExactConcurrencyOverThreeNodes(t *testing.T) {
+	cluster := testenv.Cluster(t, testenv.Options{})
+	const rules = "rules:\n  - {id: in-flight, key: [client_ip], algorithm: concurrency, limit: 50, window: 10m}\n"
+	for run := range runs() {
+		hold := make(chan struct{})
+		nodes := edges(t, 3, redisConfig(origin(t, hold), "cluster", cluster.Addrs(), generous, 3, ""), rules)
+		who := fmt.Sprintf("198.51.100.%d", run)
+		awaitRedis(t, nodes, "/", who)
+		var got map[int]int
+		var wg sync.WaitGroup
+		wg.Go(func() { got = statuses(t, nodes, "/", who, 200, 200) })
+		eventually(t, time.Minute, "all others are refused", func() bool {
+			refused := 0.0
+			for _, n := range nodes {
+				refused += metrics(t, n, "weir_requests_total")[`weir_requests_total{code_class="4xx"}`]
+			}
+			return refused == 200-limit
+		})
+		close(hold)
+		wg.Wait()
+		require.Equal(t, map[int]int{http.StatusOK: limit, http.StatusTooManyRequests: 200 - limit}, got)
+		for _, n := range nodes { // every slot came back
+			eventually(t, 10*time.Second, "slots come back", func() bool {
+				e, err := explain(n, "/", who)
+				return err == nil && e.Rules[0].Remaining == limit
+			})
+		}
+	}
+}
+
+// Windows that come and go under load: what clients were let do equals what the
+// store's own records say, and no record exceeds the limit.
+func TestExactInEveryWindow(t *testing.T) {
+	const rules = `
+rules:
+  - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 20, window: 1s}
+  - {id: set, match: {paths: [/set]}, key: [client_ip], algorithm: rolling_window, storage: sorted_set, limit: 20, window: 1s}
+`
+	cluster := testenv.Cluster(t, testenv.Options{})
+	nodes := edges(t, 3, redisConfig(origin(t, nil), "cluster", cluster.Addrs(), generous, 3, ""), rules)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	defer c.Close()
+
+	t.Run("fixed", func(t *testing.T) {
+		counts := map[string]int{} // by start of the window
+		passed := loadWhile(t, nodes, "/fixed", func(ctx context.Context, key string) {
+			if start, count, ok := strings.Cut(c.Get(ctx, key).Val(), " "); ok {
+				n, err := strconv.Atoi(count)
+				require.NoError(t, err)
+				counts[start] = max(counts[start], n)
+			}
+		})
+		total := 0
+		for _, n := range counts {
+			require.LessOrEqual(t, n, 20)
+			total += n
+		}
+		require.Equal(t, passed, total)
+	})
+	t.Run("rolling", func(t *testing.T) {
+		log := map[string]float64{} // member to time
+		passed := loadWhile(t, nodes, "/set", func(ctx context.Context, key string) {
+			for _, z := range c.ZRangeWithScores(ctx, key, 0, -1).Val() {
+				log[z.Member.(string)] = z.Score
+			}
+		})
+		require.Len(t, log, passed)
+		var times []float64
+		for _, at := range log {
+			times = append(times, at)
+		}
+		slices.Sort(times)
+		full := 0
+		for i := range times {
+			if j := i + 20; j < len(times) {
+				require.Greater(t, times[j]-times[i], 1e6-1, "21 requests within a second")
+				full++
+			}
+		}
+		require.Positive(t, full)
+	})
+}
+
+// loadWhile loads one key for a few windows while looking at it more often than
+// its records last, and returns how many requests passed.
+func loadWhile(t *testing.T, nodes []*testenv.EdgeNode, path string, look func(ctx context.Context, key string)) int {
+	t.Helper()
+	const who = "198.51.100.77"
+	awaitRedis(t, nodes, path, who)
+	e, err := explain(nodes[0], path, who)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+	defer cancel()
+	c := client()
+	defer c.CloseIdleConnections()
+	var mu sync.Mutex
+	passed := 0
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			for n := i; ctx.Err() == nil; n++ {
+				status, err := get(c, nodes[n%len(nodes)].Public, path, who)
+				if err == nil && status == http.StatusOK {
+					mu.Lock()
+					passed++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		look(context.Background(), e.Rules[0].Key)
+		<-tick.C
+	}
+	wg.Wait()
+	look(context.Background(), e.Rules[0].Key)
+	return passed
+}
