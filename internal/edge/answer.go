@@ -27,6 +27,9 @@ var (
 	problemJSON        = []byte("application/problem+json")
 )
 
+// prefetched is how much of a streamed body fasthttp reads before the handler.
+const prefetched = 8 << 10
+
 // tooMany answers 429 with the rules that refused.
 func (r *request) tooMany(wait time.Duration) {
 	r.start(fasthttp.StatusTooManyRequests)
@@ -89,7 +92,14 @@ func (r *request) problem(status int, kind, title, detail string) {
 	r.body(b)
 }
 
+// start begins an answer of this node's own. What of a streamed body nobody has
+// read would be taken for the next request, so the connection cannot go on.
 func (r *request) start(status int) {
+	if r.ctx.Request.IsBodyStream() {
+		if n := r.ctx.Request.Header.ContentLength(); n < 0 || n > prefetched {
+			r.ctx.SetConnectionClose()
+		}
+	}
 	r.ctx.Response.SetStatusCode(status)
 	r.ctx.Response.Header.SetContentTypeBytes(problemJSON)
 }

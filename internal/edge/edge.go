@@ -121,7 +121,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		if e.certificate != nil {
 			ln = tls.NewListener(public, e.certificate.config())
 		}
-		failed <- server.Serve(ln)
+		failed <- server.Serve(proxy.Listen(ln))
 	})
 	wg.Go(func() {
 		if err := adminServer.Serve(admin); !errors.Is(err, http.ErrServerClosed) {
@@ -197,6 +197,7 @@ func (e *Edge) publicServer() *fasthttp.Server {
 		DisablePreParseMultipartForm: true,
 		NoDefaultContentType:         true,
 		CloseOnShutdown:              true,
+		SecureErrorLogMessage:        true,
 		Logger:                       quiet{},
 	}
 }
