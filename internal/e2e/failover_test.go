@@ -1,0 +1,210 @@
+package e2e
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// outage is one way to lose the master that owns a key.
+type outage struct {
+	name string
+	// addrs for the nodes' configuration, with what else that needs.
+	mode, more string
+	addrs      []string
+	// lose takes the master of the key away and returns it.
+	lose func(key string) *testenv.Server
+	// bound is how long after the loss decisions are Redis's again: for a cluster
+	// its node time-out and 3 s; sentinels need their vote too.
+	bound time.Duration
+}
+
+const (
+	budget    = 25 * time.Millisecond
+	victim    = "198.51.100.1"
+	nodeCount = 2
+)
+
+// outageRules: one key of each policy is spent before the outage, and all other
+// clients stay far below their limit.
+const outageRules = `
+rules:
+  - {id: local, match: {paths: [/local]}, key: [client_ip], algorithm: rolling_window, limit: 40, window: 24h, on_store_failure: local}
+  - {id: closed, match: {paths: [/closed]}, key: [client_ip], algorithm: rolling_window, limit: 10000, window: 24h, on_store_failure: closed}
+  - {id: open, match: {paths: [/open]}, key: [client_ip], algorithm: rolling_window, limit: 10000, window: 24h, on_store_failure: open}
+  - {id: others, match: {paths: [/others]}, key: [client_ip], algorithm: leaky_bucket, limit: 1000, burst: 1000, window: 1s, on_store_failure: local}
+`
+
+func outages(t *testing.T) map[string]func(t *testing.T) outage {
+	cluster := func(hang bool) func(*testing.T) outage {
+		return func(t *testing.T) outage {
+			c := testenv.Cluster(t, testenv.Options{})
+			return outage{mode: "cluster", addrs: c.Addrs(), bound: c.NodeTimeout + 3*time.Second, lose: func(key string) *testenv.Server {
+				return take(c.MasterOf(key), hang)
+			}}
+		}
+	}
+	sentinel := func(hang bool) func(*testing.T) outage {
+		return func(t *testing.T) outage {
+			s := testenv.Sentinel(t, testenv.Options{})
+			return outage{mode: "sentinel", addrs: s.SentinelAddrs, more: ", master_name: " + s.MasterName, bound: s.DownAfter + 10*time.Second,
+				lose: func(string) *testenv.Server { return take(s.Master(), hang) }}
+		}
+	}
+	return map[string]func(t *testing.T) outage{
+		"cluster/killed": cluster(false), "cluster/hung": cluster(true),
+		"sentinel/killed": sentinel(false), "sentinel/hung": sentinel(true),
+	}
+}
+
+func take(s *testenv.Server, hang bool) *testenv.Server {
+	if hang {
+		s.Suspend()
+	} else {
+		s.Kill()
+	}
+	return s
+}
+
+func TestMasterLoss(t *testing.T) {
+	for name, open := range outages(t) {
+		t.Run(name, func(t *testing.T) { masterLoss(t, open(t)) })
+	}
+}
+
+// tally counts answers to one path, before and after the master was lost.
+type tally struct{ ok, limited, failed, other atomic.Int64 }
+
+func (c *tally) add(status int) {
+	switch {
+	case status == http.StatusOK:
+		c.ok.Add(1)
+	case status == http.StatusTooManyRequests:
+		c.limited.Add(1)
+	case status >= 500:
+		c.failed.Add(1)
+	default:
+		c.other.Add(1)
+	}
+}
+
+func masterLoss(t *testing.T, o outage) {
+	nodes := edges(t, nodeCount, redisConfig(origin(t, nil), o.mode, o.addrs, budget, nodeCount, o.more), outageRules)
+	for _, path := range []string{"/local", "/closed", "/open"} {
+		awaitRedis(t, nodes, path, victim)
+	}
+	// Part of the limit is counted before the loss.
+	const counted = 15
+	require.Equal(t, map[int]int{http.StatusOK: counted}, statuses(t, nodes, "/local", victim, 5, counted))
+	before := make([]map[string]float64, len(nodes))
+	for i, n := range nodes {
+		before[i] = metrics(t, n, "weir_")
+	}
+	e, err := explain(nodes[0], "/local", victim)
+	require.NoError(t, err)
+
+	// Load on every policy, and from other clients on every shard, all the while.
+	var tallies [4]tally
+	paths := [4]string{"/local", "/closed", "/open", "/others"}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	c := client()
+	for i, path := range paths {
+		for worker := range 4 {
+			wg.Go(func() {
+				pace := time.NewTicker(20 * time.Millisecond)
+				defer pace.Stop()
+				for n := worker; ; n++ {
+					select {
+					case <-done:
+						return
+					case <-pace.C:
+					}
+					who := victim
+					if path == "/others" {
+						who = fmt.Sprintf("203.0.113.%d", n%200)
+					}
+					status, err := get(c, nodes[n%len(nodes)].Public, path, who)
+					if err != nil {
+						status = -1
+					}
+					tallies[i].add(status)
+				}
+			})
+		}
+	}
+
+	lost := time.Now()
+	server := o.lose(e.Rules[0].Key)
+	// The shard first falls back, then Redis is back on every node.
+	for _, n := range nodes {
+		eventually(t, 10*time.Second, "the loss is noticed", func() bool {
+			return source(n) == "fallback"
+		})
+	}
+	for _, n := range nodes {
+		eventually(t, time.Minute, "decisions are Redis's again", func() bool { return source(n) == "redis" })
+	}
+	back := time.Since(lost)
+	close(done)
+	wg.Wait()
+	c.CloseIdleConnections()
+
+	local, closed, open, others := &tallies[0], &tallies[1], &tallies[2], &tallies[3]
+	t.Logf("back after %s; local %d passed %d limited; closed %d passed %d unavailable; open %d passed; others %d passed",
+		back.Round(10*time.Millisecond), local.ok.Load(), local.limited.Load(), closed.ok.Load(), closed.failed.Load(), open.ok.Load(), others.ok.Load())
+	require.LessOrEqual(t, back, o.bound, "back to Redis")
+	for i := range tallies {
+		require.Zero(t, tallies[i].other.Load(), "%s: broken answers", paths[i])
+	}
+	require.Zero(t, local.failed.Load(), "local: 5xx")
+	require.Zero(t, others.failed.Load(), "others: 5xx")
+	require.Zero(t, open.failed.Load(), "open: 5xx")
+	require.Zero(t, open.limited.Load(), "open: refused")
+	require.Positive(t, closed.failed.Load(), "closed: never refused")
+
+	share := math.Ceil(40.0 / nodeCount)
+	for i, n := range nodes {
+		after := metrics(t, n, "weir_")
+		delta := func(name string) float64 { return after[name] - before[i][name] }
+		passedAlone := delta(`weir_decisions_total{outcome="allowed",rule="local",source="fallback"}`)
+		require.LessOrEqual(t, passedAlone, share, "local: a node passes at most its share")
+		require.Positive(t, passedAlone)
+		require.Zero(t, delta(`weir_decisions_total{outcome="allowed",rule="closed",source="fallback"}`), "closed: passed without a count")
+		decisionsInBudget(t, delta)
+	}
+	if strings.Contains(t.Name(), "hung") {
+		server.Resume()
+	}
+}
+
+// source says who would decide the victim's request on that node.
+func source(n *testenv.EdgeNode) string {
+	e, err := explain(n, "/local", victim)
+	if err != nil || len(e.Rules) == 0 {
+		return ""
+	}
+	return e.Rules[0].Source
+}
+
+// decisionsInBudget: at least 99 of 100 decisions took no longer than the store's
+// budget and 5 ms.
+func decisionsInBudget(t *testing.T, delta func(string) float64) {
+	t.Helper()
+	var all, within float64
+	for _, s := range []string{"redis", "fallback", "denied_memory"} {
+		all += delta(fmt.Sprintf(`weir_decision_seconds_count{source=%q}`, s))
+		within += delta(fmt.Sprintf(`weir_decision_seconds_bucket{source=%q,le="0.03"}`, s))
+	}
+	t.Logf("%.0f decisions, %.2f %% within %s", all, 100*within/all, budget+5*time.Millisecond)
+	require.GreaterOrEqual(t, within/all, 0.99)
+}
