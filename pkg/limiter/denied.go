@@ -53,6 +53,9 @@ func NewDenied(next Store, size int) *Denied {
 // and asks next otherwise.
 func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
 	now := m.now() // before the call, so that memory never outlives the refusal
+	if len(checks) > 0 && checks[0].Peek {
+		return m.peek(ctx, checks, d, now)
+	}
 	if m.known(checks, d, now) {
 		return nil
 	}
@@ -61,6 +64,23 @@ func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
 	}
 	if !d.Allowed {
 		m.remember(checks, d, now)
+	}
+	return nil
+}
+
+// peek asks next about every check, and then says which ones are known to be
+// refused here: whoever looks wants to see them all.
+func (m *Denied) peek(ctx context.Context, checks []Check, d *Decision, now time.Time) error {
+	var known Decision
+	refused := m.known(checks, &known, now)
+	if err := m.next.Take(ctx, checks, d); err != nil || !refused {
+		return err
+	}
+	d.Allowed, d.Unavailable = false, false
+	for i, r := range known.Results {
+		if r.Source == SourceDenied {
+			d.Results[i] = r
+		}
 	}
 	return nil
 }
