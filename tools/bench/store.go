@@ -46,13 +46,14 @@ func (b *bench) store(ctx context.Context) error {
 			for _, l := range []*limiter.Limit{
 				{Rule: "lb", Algorithm: limiter.LeakyBucket, Limit: 100, Burst: 99, Window: time.Minute},
 				{Rule: "rr", Algorithm: limiter.RollingWindow, Limit: 100, Window: time.Minute},
+				{Rule: "rs", Algorithm: limiter.RollingWindow, Storage: limiter.SortedSet, Limit: 100, Window: time.Minute},
 			} {
 				weir, closeWeir, err := openWeir(addr, l)
 				if err != nil {
 					return err
 				}
 				defer closeWeir()
-				contenders = append(contenders, &contender{name: "weir, " + l.Algorithm.String(), measure: b.callers(client, weir, keys, callers)})
+				contenders = append(contenders, &contender{name: "weir, " + describe(l), measure: b.callers(client, weir, keys, callers)})
 			}
 			if err := b.compare(ctx, fmt.Sprintf("The store alone, %d callers, %s keys of %d, 100 a minute each", callers, keys, users), contenders...); err != nil {
 				return err
@@ -60,6 +61,13 @@ func (b *bench) store(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func describe(l *limiter.Limit) string {
+	if l.Algorithm == limiter.RollingWindow {
+		return l.Algorithm.String() + ", " + l.Storage.String()
+	}
+	return l.Algorithm.String()
 }
 
 // openWeir composes the layers as the edge does.
