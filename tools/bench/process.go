@@ -81,7 +81,7 @@ const connections = 64
 
 // wrk loads url for the duration with 64 connections.
 func (b *bench) wrk(ctx context.Context, url, script string) (sample, error) {
-	args := []string{"-t1", "-c", strconv.Itoa(connections), "-d", fmt.Sprintf("%ds", int(b.duration.Seconds())), "--latency"}
+	args := []string{"-t2", "-c", strconv.Itoa(connections), "-d", fmt.Sprintf("%ds", int(b.duration.Seconds())), "--latency"}
 	if script != "" {
 		args = append(args, "-s", script)
 	}
