@@ -196,6 +196,9 @@ func (r *request) describeLegacy() {
 		return
 	}
 	header := &r.ctx.Response.Header
+	for _, name := range [...][]byte{headerLegacyLimit, headerLegacyRemain, headerLegacyReset} {
+		header.DelBytes(name) // the origin's, in whatever letter case
+	}
 	r.buf = strconv.AppendInt(r.buf[:0], limit, 10)
 	header.SetCanonical(headerLegacyLimit, r.buf)
 	r.buf = strconv.AppendInt(r.buf[:0], least.Remaining, 10)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -176,14 +178,29 @@ func LoadConfig(file string) (*Config, error) {
 // ParseConfig reads and checks a configuration.
 func ParseConfig(data []byte) (*Config, error) {
 	c := Defaults()
-	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict(), yaml.DisallowUnknownField())
-	if err := dec.Decode(&c); err != nil {
+	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict(), yaml.DisallowUnknownField(), yaml.CustomUnmarshaler(parseDuration))
+	if err := dec.Decode(&c); errors.Is(err, io.EOF) {
+		return nil, errors.New("is empty; name upstreams and rules.file at least")
+	} else if err != nil {
 		return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+	}
+	if dec.Decode(&yaml.MapSlice{}) != io.EOF {
+		return nil, errors.New("holds a second document; remove what follows --- or ...")
 	}
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	return &c, nil
+}
+
+func parseDuration(d *time.Duration, text []byte) error {
+	value := strings.Trim(string(bytes.TrimSpace(text)), `"'`)
+	v, err := time.ParseDuration(value)
+	if err != nil {
+		return fmt.Errorf("%q is no duration; write a number with its unit, as in 250ms, 10s or 1h30m", value)
+	}
+	*d = v
+	return nil
 }
 
 // faults collects what is wrong, each with its path.
@@ -386,7 +403,21 @@ func Check(c *Config) error {
 		return fmt.Errorf("%s: %w", c.Rules.File, err)
 	}
 	if c.Listen.TLS != nil {
-		_, err = newCertificate(*c.Listen.TLS)
+		if _, err := newCertificate(*c.Listen.TLS); err != nil {
+			return err
+		}
+	}
+	pc, err := c.proxy()
+	if err != nil {
+		return err
+	}
+	pool, err := proxy.New(pc) // connects to nothing
+	if err != nil {
+		return err
+	}
+	pool.Close()
+	if c.Store.Kind == "redis" {
+		_, err = c.Store.redis()
 	}
 	return err
 }

@@ -76,24 +76,30 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 }
 
 func (e *Edge) openUpstreams() error {
-	f := &e.config.Upstream
-	pc := proxy.Config{
-		DialTimeout: f.DialTimeout, Timeout: f.Timeout, StreamTimeout: f.StreamTimeout, IdleTimeout: f.IdleTimeout,
-		MaxConns: f.MaxConns, FailAfter: f.FailAfter, FailFor: f.FailFor,
-		MaxRequestBodyBytes: e.config.Server.MaxBodyBytes, Observer: e.metrics,
-	}
-	for _, u := range e.config.Upstreams {
-		pc.Upstreams = append(pc.Upstreams, u.URL)
-	}
-	pool, err := caPool("upstream.ca_file", f.CAFile)
+	pc, err := e.config.proxy()
 	if err != nil {
 		return err
 	}
+	pc.Observer = e.metrics
+	e.upstreams, err = proxy.New(pc)
+	return err
+}
+
+func (c *Config) proxy() (proxy.Config, error) {
+	f := &c.Upstream
+	pc := proxy.Config{
+		DialTimeout: f.DialTimeout, Timeout: f.Timeout, StreamTimeout: f.StreamTimeout, IdleTimeout: f.IdleTimeout,
+		MaxConns: f.MaxConns, FailAfter: f.FailAfter, FailFor: f.FailFor,
+		MaxRequestBodyBytes: c.Server.MaxBodyBytes,
+	}
+	for _, u := range c.Upstreams {
+		pc.Upstreams = append(pc.Upstreams, u.URL)
+	}
+	pool, err := caPool("upstream.ca_file", f.CAFile)
 	if pool != nil {
 		pc.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
 	}
-	e.upstreams, err = proxy.New(pc)
-	return err
+	return pc, err
 }
 
 // Run serves until ctx ends, then drains: readyz fails, the listener closes after
@@ -128,8 +134,10 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 			failed <- err
 		}
 	})
-	wg.Go(func() { e.watchFiles(e.ctx, reload) })
-	defer e.stop()
+	// e.ctx goes on: slots of the last requests are returned under it.
+	watching, stopWatching := context.WithCancel(e.ctx)
+	defer stopWatching()
+	wg.Go(func() { e.watchFiles(watching, reload) })
 
 	e.log.Info("serving", "public", public.Addr().String(), "admin", admin.Addr().String(), "store", e.config.Store.Kind)
 	if ready != nil {

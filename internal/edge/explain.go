@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/valyala/fasthttp"
+
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -17,7 +19,7 @@ type described struct {
 	host, path, method []byte
 	tier               []byte
 	headers, cookies   map[string][]string
-	query              url.Values
+	query              map[string][]string
 }
 
 var _ rules.Request = (*described)(nil)
@@ -26,7 +28,10 @@ var _ rules.Request = (*described)(nil)
 // header=Name:value and cookie=name=value. An unknown word is refused: a misspelt
 // one would explain another request.
 func describe(q url.Values) (*described, error) {
-	d := &described{method: []byte("GET"), path: []byte("/"), headers: map[string][]string{}, cookies: map[string][]string{}}
+	d := &described{
+		method: []byte("GET"), path: []byte("/"),
+		headers: map[string][]string{}, cookies: map[string][]string{}, query: map[string][]string{},
+	}
 	for name, values := range q {
 		last := values[len(values)-1]
 		switch name {
@@ -41,11 +46,14 @@ func describe(q url.Values) (*described, error) {
 		case "host":
 			d.host = []byte(last)
 		case "path":
-			u, err := url.ParseRequestURI(last)
-			if err != nil {
+			var u fasthttp.URI
+			if !strings.HasPrefix(last, "/") || parsePath(&u, []byte("host"), []byte(last)) != nil {
 				return nil, fmt.Errorf("path: must begin with / (got %q)", last)
 			}
-			d.path, d.query = []byte(u.Path), u.Query()
+			d.path = u.Path()
+			for k, v := range u.QueryArgs().All() {
+				d.query[string(k)] = append(d.query[string(k)], string(v))
+			}
 		case "tier":
 			d.tier = []byte(last)
 		case "header":

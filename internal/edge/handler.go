@@ -19,7 +19,7 @@ func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
 	r := e.begin(ctx)
 	defer r.end()
 
-	if err := proxy.CheckFraming(&ctx.Request.Header); err != nil {
+	if err := r.checkForm(); err != nil {
 		ctx.SetConnectionClose()
 		r.badRequest(err.Error())
 		return
@@ -129,21 +129,13 @@ func (r *request) release() {
 // returnLeases gives the concurrency slots of a finished request back, off the
 // request path. A slot that cannot be returned expires after its window.
 func (e *Edge) returnLeases(r *request) {
-	var checks []limiter.Check
-	var d limiter.Decision
-	for i := range r.match.Checks {
-		c := r.match.Checks[i]
-		if i >= len(r.decision.Results) || !r.decision.Results[i].Charged || c.Limit.Algorithm != limiter.Concurrency {
-			continue
-		}
-		c.Key = append([]byte(nil), c.Key...)
-		checks, d.Results = append(checks, c), append(d.Results, r.decision.Results[i])
-	}
+	checks, results := r.leases()
 	if len(checks) == 0 {
 		return
 	}
 	e.returns.Go(func() {
 		const tries = 3
+		d := limiter.Decision{Results: results}
 		var err error
 		for range tries {
 			if err = e.store.Return(e.ctx, checks, &d); err == nil {
@@ -157,6 +149,19 @@ func (e *Edge) returnLeases(r *request) {
 		}
 		e.log.Warn("concurrency slot not returned, it expires by itself", "rule", checks[0].Limit.Rule, "error", err)
 	})
+}
+
+// leases returns copies of the checks that hold a slot, and of their results.
+func (r *request) leases() (checks []limiter.Check, results []limiter.Result) {
+	for i := range r.decision.Results {
+		c := r.match.Checks[i]
+		if !r.decision.Results[i].Charged || c.Limit.Algorithm != limiter.Concurrency {
+			continue
+		}
+		c.Key = append([]byte(nil), c.Key...)
+		checks, results = append(checks, c), append(results, r.decision.Results[i])
+	}
+	return checks, results
 }
 
 // logDenied tells of a refusal, at most once a second for each rule, and never

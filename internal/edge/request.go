@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -37,6 +39,34 @@ type request struct {
 
 var _ rules.Request = (*request)(nil)
 
+var errFragment = errors.New("the request target has a fragment")
+
+// checkForm refuses a request that the origin might read in another way than the
+// rules do.
+func (r *request) checkForm() error {
+	header := &r.ctx.Request.Header
+	if err := proxy.CheckFraming(header); err != nil {
+		return err
+	}
+	target := header.RequestURI()
+	if bytes.IndexByte(target, '#') >= 0 {
+		return errFragment
+	}
+	if bytes.HasPrefix(target, []byte("//")) {
+		return parsePath(r.ctx.URI(), header.Host(), target)
+	}
+	return nil
+}
+
+// parsePath parses a request target that is a path. fasthttp by itself may take
+// what follows two leading slashes for a host; an origin merges them.
+func parsePath(u *fasthttp.URI, host, target []byte) error {
+	for bytes.HasPrefix(target, []byte("//")) {
+		target = target[1:]
+	}
+	return u.Parse(host, target)
+}
+
 // identify finds out who asks. Only the nearest address that no trusted proxy
 // vouches for counts: whatever stands left of it, a client may have written.
 func (r *request) identify() {
@@ -47,7 +77,10 @@ func (r *request) identify() {
 		return
 	}
 	if h := r.edge.config.TierHeader; h != "" {
-		r.tier = r.ctx.Request.Header.Peek(h)
+		// Twice: the proxy added its own beside one that may be the client's.
+		if tiers := r.ctx.Request.Header.PeekAll(h); len(tiers) == 1 {
+			r.tier = tiers[0]
+		}
 	}
 	hops := r.ctx.Request.Header.PeekAll(fasthttp.HeaderXForwardedFor)
 	for i := len(hops) - 1; i >= 0; i-- {

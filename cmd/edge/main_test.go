@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weir-edge/weir/internal/edge"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
+}
+
+// output is written by the program and read by the test at the same time.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func files(t *testing.T, config, rules string) string {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "edge.yaml")
+	rulesFile := filepath.Join(dir, "rules.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(config, "RULES", rulesFile)), 0o600))
+	require.NoError(t, os.WriteFile(rulesFile, []byte(rules), 0o600))
+	return file
+}
+
+const (
+	goodConfig = "upstreams: [{url: \"http://127.0.0.1:9000\"}]\nstore: {kind: memory}\nrules: {file: RULES}\n"
+	goodRules  = "rules: [{id: a, key: [client_ip], limit: 10, window: 10s}]"
+)
+
+func TestCommandLine(t *testing.T) {
+	good := files(t, goodConfig, goodRules)
+	badRules := files(t, goodConfig, "rules: [{id: a, key: [client_ip], limit: 0, window: 10s}]")
+	badConfig := files(t, goodConfig+"listen: {public: nowhere}\n", goodRules)
+	badURL := files(t, strings.Replace(goodConfig, "http://127.0.0.1:9000", "127.0.0.1:9000", 1), goodRules)
+	f := func(args []string, status int, stdout, stderr string) {
+		t.Helper()
+		var out, errs output
+		err := run(t.Context(), args, &out, &errs)
+		if status == 2 {
+			require.ErrorIs(t, err, errUsage, "%v: main turns it into exit status 2", args)
+		} else {
+			require.NoError(t, err, "%v", args)
+		}
+		require.Contains(t, out.String(), stdout, "%v", args)
+		require.Contains(t, errs.String(), stderr, "%v", args)
+		if stdout == "" {
+			require.Empty(t, out.String(), "%v", args)
+		}
+	}
+	f([]string{"-help"}, 0, "", "edge -dev                  try it")
+	f([]string{"-help"}, 0, "", "-config FILE\n")
+	f([]string{"-version"}, 0, "weir edge ", "")
+	f([]string{"-check", "-config", good}, 0, "configuration and rules are good\n", "")
+	f([]string{"-check", "-config", badRules}, 2, "", "rules.yaml: rules[0].limit: must be between 1 and")
+	f([]string{"-check", "-config", badConfig}, 2, "", `edge.yaml: listen.public: must be host:port (got "nowhere")`)
+	f([]string{"-check", "-config", badURL}, 2, "", `upstreams[0].url "127.0.0.1:9000": `)
+	f([]string{"-config", badConfig}, 2, "", `edge.yaml: listen.public: must be host:port (got "nowhere")`)
+	f([]string{"-config", badRules}, 2, "", "edge: rules refused: rules[0].limit: must be between 1 and")
+	f([]string{"-check", "-config", "/does/not/exist"}, 2, "", "edge: read configuration: open /does/not/exist")
+	f([]string{"-check"}, 2, "", "name a configuration with -config FILE, or try edge -dev")
+	f(nil, 2, "", "name a configuration with -config FILE, or try edge -dev")
+	f([]string{"-conifg", "x"}, 2, "", "flag provided but not defined: -conifg")
+	f([]string{"serve"}, 2, "", `unexpected argument "serve"; see edge -help`)
+	f([]string{"-dev", "-config", good}, 2, "", "-dev brings its own configuration; leave -config and -check out")
+	f([]string{"-dev", "-check"}, 2, "", "-dev brings its own configuration; leave -config and -check out")
+}
+
+// -dev on free ports: its own may be in use by someone who tries it.
+func TestDev(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	origin, err := edge.StartOrigin(ctx, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	config := edge.DevConfig(origin)
+	require.Equal(t, edge.ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"}, config.Listen)
+	config.Listen = edge.ListenConfig{Public: "127.0.0.1:0", Admin: "127.0.0.1:0"}
+
+	var errs output
+	addr, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- serve(ctx, config, edge.SampleRules, &errs, func(public, _ net.Addr) { addr <- public.String() })
+	}()
+	url := "http://" + <-addr + "/hello"
+	client := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	for i := range 11 {
+		resp, err := client.Get(url)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		resp.Body.Close()
+		if i < 10 {
+			require.Equal(t, 200, resp.StatusCode)
+			require.Equal(t, "hello from the origin: GET /hello\n", string(body))
+			continue
+		}
+		require.Equal(t, 429, resp.StatusCode, "the 11th in ten seconds")
+		require.NotEmpty(t, resp.Header.Get("X-RateLimit-Limit"))
+	}
+	cancel() // what a signal does
+	began := time.Now()
+	require.NoError(t, <-ended)
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.Contains(t, errs.String(), `"msg":"drained"`)
+}
+
+// The program itself, from -dev to a signal. It says how to try it, or why it cannot
+// run; which of the two depends on who else has its ports.
+func TestDevStopsOnASignal(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "edge")
+	build, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, string(build))
+	cmd := exec.Command(binary, "-dev")
+	var errs output
+	cmd.Stderr = &errs
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	watchdog := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	defer watchdog.Stop()
+
+	var hint strings.Builder
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		hint.WriteString(lines.Text() + "\n")
+		if strings.HasPrefix(lines.Text(), "Ctrl-C stops it.") {
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		}
+	}
+	err = cmd.Wait()
+	if strings.Contains(errs.String(), "address already in use") {
+		require.Equal(t, 1, cmd.ProcessState.ExitCode())
+		require.Regexp(t, "edge: listen\\.(public|admin): ", errs.String())
+		return
+	}
+	require.NoError(t, err, errs.String())
+	require.Contains(t, hint.String(), "curl -i http://127.0.0.1:8080/hello")
+	require.Contains(t, errs.String(), `"msg":"drained"`)
+}

@@ -1,0 +1,167 @@
+package edge
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+func TestAdmin(t *testing.T) {
+	n := start(t, setup{rules: perClient})
+	for path, want := range map[string]string{
+		"/":                         "DELETE /v1/limits",
+		"/healthz":                  `"status": "ok"`,
+		"/readyz":                   `"status": "ready"`,
+		"/metrics":                  "weir_rules_info{version=",
+		"/v1/rules":                 `"id": "per-client"`,
+		"/debug/pprof/":             "goroutine",
+		"/debug/pprof/cmdline":      "edge",
+		"/debug/pprof/heap?debug=1": "heap profile",
+		"/debug/pprof/symbol":       "num_symbols",
+	} {
+		a := n.operate("GET", path)
+		require.Equal(t, 200, a.status, path)
+		require.Contains(t, a.body, want, path)
+	}
+	require.Equal(t, 404, n.operate("GET", "/nothing").status)
+	require.Equal(t, 405, n.operate("POST", "/v1/rules").status)
+	for _, path := range []string{"/metrics", "/v1/rules", "/healthz", "/debug/pprof/"} {
+		require.Equal(t, "ok", n.get(path).body, "the public side has no admin: %s is the origin's", path)
+	}
+}
+
+func TestAdminToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("correct horse\n"), 0o600))
+	n := start(t, setup{config: func(c *Config) { c.Listen.AdminTokenFile = file }})
+	for _, open := range []string{"/healthz", "/readyz"} {
+		require.Equal(t, 200, n.operate("GET", open).status, open)
+	}
+	closed := func(path string, headers ...string) {
+		t.Helper()
+		a := n.operate("GET", path, headers...)
+		require.Equal(t, 401, a.status)
+		require.Equal(t, `Bearer realm="weir"`, a.header.Get("WWW-Authenticate"))
+		require.NotContains(t, a.body, "horse")
+	}
+	for _, path := range []string{"/", "/metrics", "/v1/rules", "/v1/explain", "/debug/pprof/", "/healthz/x", "//healthz"} {
+		closed(path)
+	}
+	for _, h := range []string{"Bearer wrong", "Bearer ", "Bearer", "correct horse", "Basic Y29ycmVjdCBob3JzZQ==", "bearer correct horse"} {
+		closed("/v1/rules", "Authorization: "+h)
+	}
+	require.Equal(t, 401, n.operate("DELETE", "/v1/limits?rule=x").status)
+	require.Equal(t, 200, n.operate("GET", "/v1/rules", "Authorization: Bearer correct horse").status)
+
+	require.NoError(t, os.WriteFile(file, []byte("next"), 0o600)) // changed under the running node
+	closed("/v1/rules", "Authorization: Bearer correct horse")
+	require.Equal(t, 200, n.operate("GET", "/v1/rules", "Authorization: Bearer next").status)
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	closed("/v1/rules", "Authorization: Bearer ") // no token never means everybody
+	require.NoError(t, os.Remove(file))
+	closed("/v1/rules", "Authorization: Bearer next")
+}
+
+func TestExplain(t *testing.T) {
+	n := start(t, setup{clock: newClock(), rules: `
+rules:
+  - {id: per-client, key: [client_ip], limit: 2, window: 60s}
+  - {id: keyed, match: {paths: ["/api/*"], methods: [POST]}, key: ["header:X-Api-Key", path], limit: 10, window: 60s}
+  - {id: session, match: {hosts: [shop.example.com]}, key: ["cookie:sid"], limit: 5, window: 60s, mode: shadow}
+  - {id: search, key: ["query:q"], limit: 7, window: 60s, tiers: {pro: 70}}
+`})
+	a := n.operate("GET", "/v1/explain?client=203.0.113.7&method=POST&host=shop.example.com&path=/api/x%3Fq=1&header=x-api-key:+example&cookie=sid=1&tier=pro")
+	require.Equal(t, 200, a.status, a.body)
+	require.JSONEq(t, `{
+		"client": "203.0.113.7", "rules_version": "`+n.running.Load().set.Version()+`", "verdict": "pass",
+		"rules": [
+			{"rule": "per-client", "mode": "enforce", "algorithm": "rolling_window", "key": "weir:{203.0.113.7}:per-client:rr", "cost": 1,
+			 "limit": 2, "window": "1m0s", "allowed": true, "remaining": 2, "reset_after": "0s", "source": "memory"},
+			{"rule": "keyed", "mode": "enforce", "algorithm": "rolling_window", "key": "weir:{~50d858e0985ecc7f60418aaf0cc5ab58}:keyed:rr:/api/x", "cost": 1,
+			 "limit": 10, "window": "1m0s", "allowed": true, "remaining": 10, "reset_after": "0s", "source": "memory"},
+			{"rule": "session", "mode": "shadow", "algorithm": "rolling_window", "key": "weir:{~6b86b273ff34fce19d6b804eff5a3f57}:session:rr", "cost": 1,
+			 "limit": 5, "window": "1m0s", "allowed": true, "remaining": 5, "reset_after": "0s", "source": "memory"},
+			{"rule": "search", "mode": "enforce", "algorithm": "rolling_window", "key": "weir:{~6b86b273ff34fce19d6b804eff5a3f57}:search:rr", "cost": 1,
+			 "limit": 70, "window": "1m0s", "allowed": true, "remaining": 70, "reset_after": "0s", "source": "memory"}
+		]}`, a.body)
+
+	for range 20 {
+		require.EqualValues(t, 2, n.remaining("per-client", "127.0.0.1"), "explaining charges nothing")
+	}
+	n.get("/")
+	n.get("/")
+	a = n.operate("GET", "/v1/explain?client=127.0.0.1")
+	var e explanation
+	require.NoError(t, json.Unmarshal([]byte(a.body), &e))
+	require.Equal(t, "refuse, 429", e.Verdict)
+	require.NotEmpty(t, e.RetryAfter)
+	require.False(t, e.Rules[0].Allowed)
+	require.Zero(t, n.metric(`weir_decisions_total{rule="per-client",outcome="limited",source="memory"}`), "nor is it counted")
+
+	for query, want := range map[string]string{
+		"":                              "client: must be given, as in client=203.0.113.7",
+		"client=nobody":                 `client: must be an IP address (got "nobody")`,
+		"client=::1&pth=/x":             "pth: unknown; use client, method, host, path, tier, header or cookie",
+		"client=::1&path=x":             `path: must begin with / (got "x")`,
+		"client=::1&header=X":           `header: must be Name:value (got "X")`,
+		"client=::1&cookie=X":           `cookie: must be name=value (got "X")`,
+		"client=::1&path=/%3Fq=1%26q=2": `query parameter "q" occurs more than once; send it once`,
+		"client=::1&method=POST&path=/api/x&header=X-Api-Key:a&header=x-api-key:b": `header "X-Api-Key" occurs more than once; send it once`,
+	} {
+		a := n.operate("GET", "/v1/explain?"+query)
+		require.Equal(t, 400, a.status, query)
+		var p struct{ Detail string }
+		require.NoError(t, json.Unmarshal([]byte(a.body), &p))
+		require.Equal(t, want, p.Detail, query)
+	}
+}
+
+func TestResetLimits(t *testing.T) {
+	for _, kind := range []string{"memory", "redis"} {
+		t.Run(kind, func(t *testing.T) {
+			s := setup{rules: ruleA}
+			if kind == "redis" {
+				s.redis = testenv.Redis(t, testenv.Options{})
+			}
+			n := start(t, s)
+			require.Equal(t, 200, n.get("/").status)
+			require.Equal(t, 429, n.get("/").status)
+			a := n.operate("DELETE", "/v1/limits?rule=nothing&client=127.0.0.1")
+			require.Equal(t, 400, a.status)
+			require.Contains(t, a.body, `rule: must name one of the running rules (got \"nothing\")`)
+			require.Equal(t, 400, n.operate("DELETE", "/v1/limits?rule=a").status)
+			require.Equal(t, 405, n.operate("GET", "/v1/limits?rule=a&client=127.0.0.1").status)
+			require.Equal(t, 200, n.operate("DELETE", "/v1/limits?rule=a&client=127.0.0.2").status)
+			require.Equal(t, 429, n.get("/").status, "it was another's")
+
+			a = n.operate("DELETE", "/v1/limits?rule=a&client=127.0.0.1")
+			require.Equal(t, 200, a.status)
+			require.JSONEq(t, `{"reset": ["weir:{127.0.0.1}:a:rr"]}`, a.body)
+			require.Equal(t, 200, n.get("/").status)
+			require.Equal(t, 429, n.get("/").status)
+			require.Len(t, n.logs.lines(t, "limits reset"), 2)
+		})
+	}
+	n := start(t, setup{rules: "rules: [{id: a, match: {paths: [/a]}, key: [], limit: 1, window: 1h}]"})
+	a := n.operate("DELETE", "/v1/limits?rule=a&client=127.0.0.1&path=/b")
+	require.Equal(t, 404, a.status)
+	require.Contains(t, a.body, "rule a does not count the described request")
+}
+
+func TestResetWhileRedisIsAway(t *testing.T) {
+	redis := testenv.Redis(t, testenv.Options{})
+	n := start(t, setup{rules: ruleA, redis: redis})
+	redis.Kill()
+	a := n.operate("DELETE", "/v1/limits?rule=a&client=127.0.0.1")
+	require.Equal(t, http.StatusBadGateway, a.status)
+	require.Contains(t, a.body, "the counter stands as it was, try again")
+	ready := n.operate("GET", "/readyz")
+	require.Equal(t, 200, ready.status, "a store that is away does not make the node unready")
+	require.NotContains(t, ready.body, `"store": "ok"`)
+}

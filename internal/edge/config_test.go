@@ -1,0 +1,168 @@
+package edge
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each file of testdata/bad-config begins with the error it must give, as comments.
+func TestBadConfig(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad-config/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			var want, rest []string
+			for line := range strings.Lines(string(data)) {
+				if text, isComment := strings.CutPrefix(line, "# "); isComment {
+					want = append(want, strings.TrimSuffix(text, "\n"))
+				} else {
+					rest = append(rest, line)
+				}
+			}
+			// Without the comments, so that the places in errors do not count them.
+			_, err = ParseConfig([]byte(strings.Join(rest, "")))
+			require.EqualError(t, err, strings.Join(want, "\n"))
+		})
+	}
+}
+
+const leastConfig = "upstreams: [{url: \"http://127.0.0.1:9000\"}]\nrules: {file: rules.yaml}\nstore: {redis: {addrs: [\"127.0.0.1:7000\"]}}\n"
+
+func TestDefaults(t *testing.T) {
+	c, err := ParseConfig([]byte(leastConfig))
+	require.NoError(t, err)
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	require.Equal(t, &Config{
+		Node:      NodeConfig{ID: host},
+		Listen:    ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"},
+		Server:    ServerConfig{16384, 1 << 30, 100000, 10 * time.Second, time.Minute, 75 * time.Second},
+		Upstreams: []UpstreamConfig{{"http://127.0.0.1:9000"}},
+		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, ""},
+		Store: StoreConfig{
+			Kind: "redis", Timeout: 25 * time.Millisecond, Nodes: 1, DeniedMemory: 100000, MaxKeys: 1000000,
+			Redis: RedisConfig{Mode: "cluster", Addrs: []string{"127.0.0.1:7000"}},
+		},
+		Rules:    RulesConfig{Source: "file", File: "rules.yaml"},
+		Log:      LogConfig{"info"},
+		Shutdown: ShutdownConfig{time.Second, 3500 * time.Millisecond},
+	}, c)
+	require.Less(t, c.Shutdown.Delay+c.Shutdown.Timeout, 5*time.Second)
+}
+
+func TestLoadConfig(t *testing.T) {
+	_, err := LoadConfig("testdata/nothing.yaml")
+	require.EqualError(t, err, "read configuration: open testdata/nothing.yaml: no such file or directory")
+	_, err = LoadConfig("testdata/bad-config/store-kind.yaml")
+	require.EqualError(t, err, `testdata/bad-config/store-kind.yaml: store.kind: must be redis or memory (got "mysql")`)
+}
+
+func TestCheckFindsWhatNewWouldRefuse(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return file
+	}
+	good, bad, junk := write("good.yaml", oneRule), write("bad.yaml", "rules: [{}]"), write("junk", "junk")
+	f := func(change func(*Config), want string) {
+		t.Helper()
+		c, err := ParseConfig([]byte(leastConfig))
+		require.NoError(t, err)
+		c.Rules.File = good
+		change(c)
+		err = Check(c)
+		if want == "" {
+			require.NoError(t, err)
+			return
+		}
+		require.ErrorContains(t, err, want)
+		_, err = New(c, "", discard())
+		require.Error(t, err, "New must agree")
+	}
+	f(func(*Config) {}, "")
+	f(func(c *Config) { c.Rules.File = "/does/not/exist" }, "rules.file: open /does/not/exist")
+	f(func(c *Config) { c.Rules.File = bad }, bad+": rules[0].limit: ")
+	f(func(c *Config) { c.Listen.TLS = &TLSConfig{CertFile: junk, KeyFile: junk} }, "listen.tls: ")
+	f(func(c *Config) { c.Upstreams[0].URL = "ftp://x" }, `upstreams[0].url "ftp://x": want http:// or https://`)
+	f(func(c *Config) { c.Upstreams[0].URL = "http://x/path" }, "want no path")
+	f(func(c *Config) { c.Upstream.CAFile = junk }, "upstream.ca_file: "+junk+" holds no PEM certificate")
+	f(func(c *Config) { c.Store.Redis.TLS = &RedisTLSConfig{CAFile: junk} }, "store.redis.tls.ca_file: "+junk+" holds no PEM certificate")
+	f(func(c *Config) { c.Store.Redis.TLS = &RedisTLSConfig{CertFile: junk, KeyFile: junk} }, "store.redis.tls.cert_file: ")
+}
+
+const configDoc = "../../docs/CONFIG.md"
+
+func TestConfigDocNamesEveryField(t *testing.T) {
+	text, err := os.ReadFile(configDoc)
+	require.NoError(t, err)
+	for _, path := range fieldPaths(reflect.TypeFor[Config](), "") {
+		require.Contains(t, string(text), "| `"+path+"` |", "docs/CONFIG.md lacks a row for it")
+	}
+	rows := regexp.MustCompile("(?m)^\\| `([a-z_]+(?:\\[\\])?\\.[a-z_.]+)` \\|").FindAllStringSubmatch(string(text), -1)
+	known := fieldPaths(reflect.TypeFor[Config](), "")
+	for _, row := range rows {
+		require.Contains(t, known, row[1], "docs/CONFIG.md has a row for a field that is none")
+	}
+}
+
+// fieldPaths lists the fields as they are written in a file: server.read_timeout.
+func fieldPaths(t reflect.Type, prefix string) []string {
+	var paths []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name := f.Tag.Get("yaml")
+		if name == "" {
+			continue
+		}
+		path := prefix + name
+		inner := f.Type
+		switch {
+		case inner.Kind() == reflect.Pointer:
+			inner = inner.Elem()
+		case inner.Kind() == reflect.Slice && inner.Elem().Kind() == reflect.Struct:
+			inner, path = inner.Elem(), path+"[]"
+		}
+		if inner.Kind() == reflect.Struct {
+			paths = append(paths, fieldPaths(inner, path+".")...)
+			continue
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+func TestConfigDocExamplesParse(t *testing.T) {
+	text, err := os.ReadFile(configDoc)
+	require.NoError(t, err)
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, examples)
+	// The files that they name need not exist here.
+	missing := regexp.MustCompile(`(?m)^[a-z_.]*_file: stat .*: no such file or directory\n?`)
+	for _, e := range examples {
+		if _, err := ParseConfig([]byte(e[1])); err != nil {
+			require.Empty(t, missing.ReplaceAllString(err.Error(), ""), e[1])
+		}
+	}
+}
+
+func TestConfigDocNamesEveryMetric(t *testing.T) {
+	text, err := os.ReadFile(configDoc)
+	require.NoError(t, err)
+	for name := range fixedMetrics {
+		require.Contains(t, string(text), "| `"+name+"` |")
+	}
+	for _, row := range regexp.MustCompile("\\| `(weir_[a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
+		require.Contains(t, fixedMetrics, row[1])
+	}
+}

@@ -1,0 +1,95 @@
+package edge
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestSampler(t *testing.T) {
+	var s sampler
+	start := time.Unix(1_800_000_000, 0)
+	f := func(at time.Duration, wantSkipped int64, wantLog bool) {
+		t.Helper()
+		skipped, log := s.sample(start.Add(at))
+		require.Equal(t, wantLog, log)
+		require.Equal(t, wantSkipped, skipped)
+	}
+	f(0, 0, true)
+	f(1*time.Millisecond, 0, false)
+	f(999*time.Millisecond, 0, false)
+	f(1000*time.Millisecond, 2, true)
+	f(1001*time.Millisecond, 0, false)
+	f(5000*time.Millisecond, 1, true)
+	f(6000*time.Millisecond, 0, true)
+}
+
+func TestDenyLog(t *testing.T) {
+	for _, kind := range []string{"memory", "redis"} {
+		t.Run(kind, func(t *testing.T) {
+			s := setup{rules: `
+rules:
+  - {id: by-key, match: {paths: ["/private/*"]}, key: ["header:X-Api-Key", "cookie:session", "query:token", path], limit: 1, window: 1h}
+  - {id: by-client, match: {paths: [/other]}, key: [client_ip], limit: 1, window: 1h}
+`}
+			if kind == "redis" {
+				s.redis = testenv.Redis(t, testenv.Options{})
+			}
+			n := start(t, s)
+			const secret = "hunter2"
+			headers := []string{"X-Api-Key: " + secret, "Cookie: session=" + secret, "Authorization: Bearer " + secret}
+			const refused = 50
+			began := time.Now()
+			for range refused + 1 {
+				n.get("/private/"+secret+"?token="+secret, headers...)
+			}
+			n.get("/other")
+			n.get("/other")
+			took := time.Since(began)
+
+			var byKey, skipped int
+			for _, l := range n.logs.lines(t, "request limited") {
+				require.Equal(t, "127.0.0.1", l["client"])
+				require.EqualValues(t, 429, l["status"])
+				require.NotEmpty(t, l["retry_after"])
+				require.Equal(t, "test-node", l["node"])
+				switch l["rule"] {
+				case "by-key":
+					byKey++
+					skipped += int(l["not_logged"].(float64))
+				case "by-client":
+					require.Contains(t, []any{"memory", "redis"}, l["source"])
+				default:
+					require.Fail(t, "a line names no rule", l)
+				}
+			}
+			require.GreaterOrEqual(t, byKey, 1)
+			require.LessOrEqual(t, byKey, 1+int(took/sampleEvery), "one a second")
+			require.LessOrEqual(t, byKey+skipped, refused)
+			require.Len(t, n.logs.lines(t, "request limited"), byKey+1, "each rule has a sampler of its own")
+
+			// Explaining and resetting tell the operator who asked, but log no secret.
+			n.operate("GET", "/v1/explain?client=127.0.0.1&path=/private/x%3Ftoken="+secret+"&header=X-Api-Key:"+secret+"&cookie=session="+secret)
+			require.NotContains(t, n.logs.String(), secret)
+		})
+	}
+}
+
+func TestUpstreamFailuresAreLoggedSampled(t *testing.T) {
+	n := start(t, setup{config: func(c *Config) { c.Upstreams = []UpstreamConfig{{URL: "http://127.0.0.1:1"}} }})
+	began := time.Now()
+	for range 30 {
+		require.Equal(t, 502, n.get("/hunter2?token=hunter2", "Cookie: a=hunter2").status)
+	}
+	logged := n.logs.lines(t, "upstream failed")
+	require.NotEmpty(t, logged)
+	require.LessOrEqual(t, len(logged), 1+int(time.Since(began)/sampleEvery))
+	require.Equal(t, "connect", logged[0]["kind"])
+	require.NotContains(t, n.logs.String(), "hunter2")
+}

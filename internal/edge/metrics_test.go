@@ -1,0 +1,132 @@
+package edge
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// What dashboards and alerts rely on. A name that changes here breaks them.
+var fixedMetrics = map[string][]string{
+	"weir_requests_total":        {"code_class"},
+	"weir_request_seconds":       nil,
+	"weir_decisions_total":       {"outcome", "rule", "source"},
+	"weir_decision_seconds":      {"source"},
+	"weir_store_up":              nil,
+	"weir_store_errors_total":    {"kind"},
+	"weir_store_batch_size":      nil,
+	"weir_rules_info":            {"version"},
+	"weir_rules_age_seconds":     nil,
+	"weir_rules_rejected_total":  nil,
+	"weir_upstream_seconds":      nil,
+	"weir_upstream_errors_total": {"kind"},
+	"weir_panics_total":          nil,
+}
+
+func TestMetrics(t *testing.T) {
+	redis := testenv.Redis(t, testenv.Options{})
+	n := start(t, setup{redis: redis, rules: `
+rules:
+  - {id: hard, match: {paths: ["/limited/*"]}, key: [client_ip, "header:X-Api-Key", path], limit: 3, window: 1h}
+  - {id: soft, match: {paths: ["/limited/*"]}, key: [client_ip], limit: 1, window: 1h, mode: shadow}
+  - {id: local, match: {paths: [/local]}, key: [client_ip], limit: 100, window: 1h}
+`, origin: func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/broken" {
+			panic(http.ErrAbortHandler)
+		}
+	}})
+	for range 5 {
+		n.get("/limited/hunter2", "X-Api-Key: hunter3")
+	}
+	n.get("/free")
+	require.Equal(t, []int{400}, statuses(n.raw("bad\r\n\r\n")), "never got to a handler, and is not counted")
+	require.Equal(t, 502, n.get("/broken").status)
+
+	decided := func(rule, outcome, source string) float64 {
+		return n.metric(`weir_decisions_total{rule="` + rule + `",outcome="` + outcome + `",source="` + source + `"}`)
+	}
+	for _, c := range []struct {
+		rule, outcome, source string
+		want                  float64
+	}{
+		{"hard", "allowed", "redis", 3},
+		{"hard", "limited", "redis", 1},
+		{"hard", "limited", "denied_memory", 1},
+		{"hard", "error", "fallback", 0},
+		{"soft", "allowed", "redis", 1},
+		{"soft", "shadow_limited", "redis", 3}, // of four that asked; memory did not ask it
+		{"soft", "limited", "redis", 0},
+	} {
+		require.Equal(t, c.want, decided(c.rule, c.outcome, c.source), "%v", c)
+	}
+	// Requests are counted when they are over, which may be after their answer is read.
+	eventually(t, "all requests are counted", func() bool { return n.metric("weir_request_seconds") == 7 })
+	require.EqualValues(t, 4, n.metric(`weir_requests_total{code_class="2xx"}`))
+	require.EqualValues(t, 2, n.metric(`weir_requests_total{code_class="4xx"}`))
+	require.EqualValues(t, 1, n.metric(`weir_requests_total{code_class="5xx"}`))
+	require.EqualValues(t, 4, n.metric(`weir_decision_seconds{source="redis"}`))
+	require.EqualValues(t, 1, n.metric(`weir_decision_seconds{source="denied_memory"}`))
+	require.EqualValues(t, 4, n.metric("weir_store_batch_size"))
+	require.EqualValues(t, 1, n.metric("weir_store_up"))
+	require.EqualValues(t, 1, n.metric(`weir_upstream_errors_total{kind="broken"}`))
+	require.EqualValues(t, 4, n.metric("weir_upstream_seconds"))
+
+	redis.Kill()
+	n.get("/local")
+	require.EqualValues(t, 1, decided("local", "allowed", "fallback"))
+	n.replaceRules("rules: [")
+	n.reload <- syscall.SIGHUP
+	eventually(t, "the document is refused", func() bool { return n.metric("weir_rules_rejected_total") == 1 })
+	n.checkMetricNames()
+}
+
+// checkMetricNames compares all that is exported with what is fixed.
+func (n *node) checkMetricNames() {
+	n.t.Helper()
+	bounded := map[string]*regexp.Regexp{
+		"code_class": regexp.MustCompile(`^([1-5]xx|other)$`),
+		"rule":       regexp.MustCompile(`^(hard|soft|local)$`),
+		"outcome":    regexp.MustCompile(`^(allowed|limited|shadow_limited|error)$`),
+		"source":     regexp.MustCompile(`^(redis|memory|denied_memory|fallback)$`),
+		"kind":       regexp.MustCompile(`^[a-z_]{1,20}$`),
+		"version":    regexp.MustCompile(`^[0-9a-f]{12}$`),
+	}
+	families, err := n.metrics.registry.Gather()
+	require.NoError(n.t, err)
+	seen := map[string]bool{}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "weir_") {
+			require.Regexp(n.t, "^(go|process)_", f.GetName())
+			continue
+		}
+		seen[f.GetName()] = true
+		labels, known := fixedMetrics[f.GetName()]
+		require.True(n.t, known, "%s is not in the list", f.GetName())
+		require.NotEmpty(n.t, f.GetHelp())
+		for _, m := range f.Metric {
+			var names []string
+			for _, l := range m.Label {
+				names = append(names, l.GetName())
+				require.Regexp(n.t, bounded[l.GetName()], l.GetValue(), "%s of %s", l.GetName(), f.GetName())
+			}
+			slices.Sort(names)
+			require.Equal(n.t, labels, names, f.GetName())
+		}
+	}
+	for name := range fixedMetrics {
+		require.True(n.t, seen[name], "%s is not exported", name)
+	}
+	text := n.operate("GET", "/metrics").body
+	for _, secret := range []string{"hunter", "127.0.0.1", "/limited"} {
+		for line := range strings.Lines(text) {
+			require.False(n.t, strings.HasPrefix(line, "weir_") && strings.Contains(line, secret), line)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package edge
+
+import (
+	"encoding/json"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+type rulesView struct {
+	Version string
+	Rules   []ruleView
+	Refused *rejection
+}
+
+func (n *node) rulesView() rulesView {
+	n.t.Helper()
+	a := n.operate("GET", "/v1/rules")
+	require.Equal(n.t, 200, a.status)
+	var v rulesView
+	require.NoError(n.t, json.Unmarshal([]byte(a.body), &v))
+	return v
+}
+
+func (n *node) inForce(version string, rules ...string) {
+	n.t.Helper()
+	eventually(n.t, "other rules than "+version, func() bool { return n.rulesView().Version != version })
+	var ids []string
+	for _, r := range n.rulesView().Rules {
+		ids = append(ids, r.ID)
+	}
+	require.Equal(n.t, rules, ids)
+}
+
+const (
+	ruleA = "rules: [{id: a, key: [client_ip], limit: 1, window: 1h}]"
+	ruleB = "rules: [{id: b, key: [client_ip], limit: 1, window: 1h}]"
+)
+
+func TestRulesReload(t *testing.T) {
+	n := start(t, setup{rules: ruleA})
+	first := n.rulesView().Version
+	require.EqualValues(t, 1, n.metric(`weir_rules_info{version="`+first+`"}`))
+	n.get("/")
+	require.EqualValues(t, 1, n.metric(`weir_decisions_total{rule="a",outcome="allowed",source="memory"}`))
+
+	n.replaceRules(ruleB) // seen by looking
+	n.inForce(first, "b")
+	_, counted := n.series(`weir_decisions_total{rule="a",outcome="allowed",source="memory"}`)
+	require.False(t, counted, "the counters of a rule that is gone are gone")
+	_, counted = n.series(`weir_rules_info{version="` + first + `"}`)
+	require.False(t, counted)
+	require.Equal(t, `"b";q=1;w=3600`, n.get("/").header.Get("RateLimit-Policy"))
+
+	second := n.rulesView().Version
+	n.writeRules(ruleA) // in place
+	n.inForce(second, "a")
+
+	n.replaceRules(ruleB)
+	n.reload <- syscall.SIGHUP
+	n.inForce(first, "b")
+	require.Len(t, n.logs.lines(t, "reload asked for"), 1)
+	require.Len(t, n.logs.lines(t, "rules in force"), 4)
+	require.Zero(t, n.metric("weir_rules_rejected_total"))
+}
+
+func TestBadRulesAreRefused(t *testing.T) {
+	n := start(t, setup{rules: ruleA})
+	first := n.rulesView().Version
+	hup := func(count int) {
+		n.reload <- syscall.SIGHUP
+		eventually(t, "a reload", func() bool { return len(n.logs.lines(t, "reload asked for")) == count })
+	}
+	n.replaceRules(`
+rules:
+  - {id: a, key: [client_ip], limit: 0, window: 1h}
+  - {id: b, key: [client_ip], limit: 5, window: 0s, limt: 3}
+`)
+	n.reload <- syscall.SIGHUP
+	eventually(t, "the refusal", func() bool { return n.rulesView().Refused != nil })
+	v := n.rulesView()
+	require.Equal(t, first, v.Version, "the rules before it go on")
+	require.Len(t, v.Refused.Errors, 3)
+	require.Contains(t, v.Refused.Errors[0], "rules[0].limit: must be between 1")
+	require.NotEqual(t, first, v.Refused.Version)
+	require.False(t, v.Refused.At.IsZero())
+	hup(2)
+	hup(3)
+	require.EqualValues(t, 1, n.metric("weir_rules_rejected_total"))
+	logged := n.logs.lines(t, "reload rules")
+	require.Len(t, logged, 1, "told once, not at every look")
+	require.Contains(t, logged[0]["error"], "rules[1].limt: unknown field; did you mean limit?")
+	require.Equal(t, `"a";q=1;w=3600`, n.get("/").header.Get("RateLimit-Policy"))
+
+	// A file that is gone or empty deletes nothing either.
+	require.NoError(t, os.Remove(n.rulesFile))
+	hup(4)
+	n.writeRules("")
+	hup(5)
+	eventually(t, "the second refusal", func() bool { return n.metric("weir_rules_rejected_total") == 2 })
+	require.Equal(t, first, n.rulesView().Version)
+
+	n.replaceRules(ruleB)
+	n.reload <- syscall.SIGHUP
+	n.inForce(first, "b")
+	require.Nil(t, n.rulesView().Refused)
+}
+
+func TestRaisedLimitFreesARefusedKeyAtOnce(t *testing.T) {
+	redis := testenv.Redis(t, testenv.Options{})
+	n := start(t, setup{rules: ruleA, redis: redis})
+	require.Equal(t, 200, n.get("/").status)
+	require.Equal(t, 429, n.get("/").status)
+	require.Equal(t, 429, n.get("/").status)
+	require.EqualValues(t, 1, n.metric(`weir_decisions_total{rule="a",outcome="limited",source="redis"}`))
+	require.EqualValues(t, 1, n.metric(`weir_decisions_total{rule="a",outcome="limited",source="denied_memory"}`))
+
+	first := n.rulesView().Version
+	n.replaceRules("rules: [{id: a, key: [client_ip], limit: 2, window: 1h}]")
+	n.reload <- syscall.SIGHUP
+	n.inForce(first, "a")
+	a := n.get("/")
+	require.Equal(t, 200, a.status)
+	require.Contains(t, a.header.Get("RateLimit"), `"a";r=0;`, "the count was kept")
+	require.Equal(t, 429, n.get("/").status)
+}

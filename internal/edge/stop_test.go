@@ -1,0 +1,129 @@
+package edge
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+func (n *node) listens() bool {
+	conn, err := net.Dial("tcp", n.public)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+func TestGracefulStop(t *testing.T) {
+	hold := make(chan struct{})
+	streamed := 300_000 // more than any buffer of the proxy
+	n := start(t, setup{rules: slotRules, redis: testenv.Redis(t, testenv.Options{}),
+		config: func(c *Config) { c.Shutdown = ShutdownConfig{Delay: 500 * time.Millisecond, Timeout: 4 * time.Second} },
+		origin: func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/slow":
+				<-hold
+				_, _ = io.WriteString(w, "slow, but whole")
+			case "/stream":
+				_, _ = w.Write(make([]byte, streamed/2))
+				w.(http.Flusher).Flush()
+				<-hold
+				_, _ = w.Write(make([]byte, streamed/2))
+			}
+		}})
+	slow := n.background("/slow")
+	stream, err := n.client.Get("http://" + n.public + "/stream")
+	require.NoError(t, err)
+	defer stream.Body.Close()
+	n.slotsLeft(0)
+	idle, err := net.Dial("tcp", n.public) // a connection without a request holds nothing up
+	require.NoError(t, err)
+	defer idle.Close()
+	_, err = io.WriteString(idle, "HEAD /idle HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, err)
+	_, err = bufio.NewReader(idle).ReadString('\n')
+	require.NoError(t, err)
+
+	began := time.Now()
+	n.cancel()
+	eventually(t, "readyz fails", func() bool {
+		a := n.operate("GET", "/readyz")
+		if a.status == 503 {
+			require.Contains(t, a.body, `"status": "draining"`)
+		}
+		return a.status == 503
+	})
+	require.True(t, n.listens(), "readyz fails before the listener closes")
+	eventually(t, "the listener closes", func() bool { return !n.listens() })
+	require.GreaterOrEqual(t, time.Since(began), 500*time.Millisecond)
+	require.Equal(t, 200, n.operate("GET", "/healthz").status, "the admin side outlives the public one")
+
+	close(hold)
+	a := <-slow
+	require.Equal(t, 200, a.status, a.body)
+	require.Equal(t, "slow, but whole", a.body)
+	body, err := io.ReadAll(stream.Body)
+	require.NoError(t, err)
+	require.Len(t, body, streamed)
+	require.NoError(t, <-n.ended)
+	close(n.ended)
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.Len(t, n.logs.lines(t, "drained"), 1)
+	require.Empty(t, n.logs.lines(t, "concurrency slot not returned, it expires by itself"))
+}
+
+func TestSlotsAreReturnedWhileStopping(t *testing.T) {
+	redis := testenv.Redis(t, testenv.Options{})
+	hold := make(chan struct{})
+	n := start(t, setup{rules: slotRules, redis: redis, origin: func(http.ResponseWriter, *http.Request) { <-hold }})
+	slow := n.background("/")
+	n.slotsLeft(1)
+	n.cancel()
+	eventually(t, "it drains", func() bool { return len(n.logs.lines(t, "draining")) == 1 })
+	close(hold)
+	require.Equal(t, 200, (<-slow).status)
+	require.NoError(t, <-n.ended)
+	close(n.ended)
+	other := start(t, setup{rules: slotRules, redis: redis})
+	require.EqualValues(t, 2, other.remaining("slots", "127.0.0.1"), "before Run returns")
+}
+
+func TestStopCutsOffWhatTakesTooLong(t *testing.T) {
+	hold := make(chan struct{})
+	n := start(t, setup{config: func(c *Config) { c.Shutdown.Timeout = 200 * time.Millisecond },
+		origin: func(http.ResponseWriter, *http.Request) { <-hold }})
+	stuck := n.background("/")
+	eventually(t, "the request is under way", func() bool { return n.asked.Load() == 1 })
+	require.Less(t, n.stop(), 5*time.Second)
+	require.Len(t, n.logs.lines(t, "requests cut off"), 1)
+	close(hold)
+	<-stuck
+}
+
+func TestRunWithoutItsAddress(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	for _, side := range []string{"public", "admin"} {
+		c := DevConfig("127.0.0.1:1")
+		c.Listen = ListenConfig{Public: "127.0.0.1:0", Admin: "127.0.0.1:0"}
+		if side == "public" {
+			c.Listen.Public = taken.Addr().String()
+		} else {
+			c.Listen.Admin = taken.Addr().String()
+		}
+		e, err := New(c, SampleRules, discard())
+		require.NoError(t, err)
+		err = e.Run(t.Context(), nil, nil)
+		require.ErrorContains(t, err, "listen."+side+": ")
+		require.ErrorContains(t, err, "address already in use")
+	}
+}
