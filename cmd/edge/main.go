@@ -118,6 +118,7 @@ func runDev(ctx context.Context, stdout, stderr io.Writer) error {
 // serve runs a node until ctx ends.
 func serve(ctx context.Context, config *edge.Config, builtin string, stderr io.Writer, ready func(public, admin net.Addr)) error {
 	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: config.LogLevel()}))
+	edge.LogRedis(log)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)

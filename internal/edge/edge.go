@@ -21,6 +21,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
@@ -32,6 +33,7 @@ type Edge struct {
 
 	metrics   *metrics
 	store     limiter.TakeReturner
+	local     *memory.Store
 	shared    *redisstore.Store // nil without Redis
 	upstreams *proxy.Pool
 	running   atomic.Pointer[ruleset]
@@ -56,7 +58,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.requests.New = func() any { return &request{} }
 	e.metrics = newMetrics(func() time.Time { return e.running.Load().since })
-	if err := e.loadRules(); err != nil {
+	if err := e.loadRules(true); err != nil {
 		return nil, err
 	}
 	if c.Listen.TLS != nil {
@@ -147,15 +149,12 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	case err = <-failed:
 		err = fmt.Errorf("listener failed: %w", err)
 	case <-ctx.Done():
-		e.drain(server)
 	}
+	e.drain(server)
 	stopAdmin, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if adminServer.Shutdown(stopAdmin) != nil {
 		_ = adminServer.Close()
-	}
-	if err != nil {
-		_ = server.Shutdown()
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -135,7 +136,8 @@ func (m *metrics) decided(r *request, took time.Duration) {
 		case !r.decision.Allowed:
 			continue
 		}
-		r.running.counters[r.match.Rules[i].Index][o][res.Source].Inc()
+		rule := r.match.Rules[i]
+		r.running.counters[rule.Index].inc(m, rule.ID, o, res.Source)
 	}
 	if slowest != limiter.SourceNone {
 		m.decisionSeconds[slowest].Observe(took.Seconds())
@@ -152,17 +154,18 @@ func (m *metrics) served(r *request) {
 	m.requestSeconds.Observe(time.Since(r.began).Seconds())
 }
 
-// ruleCounters are the decision counters of one rule, looked up beforehand.
-type ruleCounters [outcomeCount][limiter.SourceCount]prometheus.Counter
+// ruleCounters are the decision counters of one rule. Most are never needed, and a
+// series that is not made is not scraped, so each is made when first counted.
+type ruleCounters [outcomeCount][limiter.SourceCount]atomic.Pointer[prometheus.Counter]
 
-func (m *metrics) countersOf(rule string) *ruleCounters {
-	var c ruleCounters
-	for o := range c {
-		for s := limiter.SourceRedis; int(s) < limiter.SourceCount; s++ {
-			c[o][s] = m.decisions.WithLabelValues(rule, outcomeNames[o], s.String())
-		}
+func (c *ruleCounters) inc(m *metrics, rule string, o outcome, s limiter.Source) {
+	counter := c[o][s].Load()
+	if counter == nil {
+		made := m.decisions.WithLabelValues(rule, outcomeNames[o], s.String())
+		counter = &made
+		c[o][s].Store(counter)
 	}
-	return &c
+	(*counter).Inc()
 }
 
 // running notes that these rules are in force, and drops the counters of rules
@@ -174,8 +177,14 @@ func (m *metrics) running(now, before *rules.Set) {
 		return
 	}
 	for _, rule := range before.Rules() {
-		if _, stays := now.Rule(rule.ID); !stays {
-			m.decisions.DeletePartialMatch(prometheus.Labels{"rule": rule.ID})
+		if _, stays := now.Rule(rule.ID); stays {
+			continue
+		}
+		// One by one: matching by the rule alone looks at every series there is.
+		for _, o := range outcomeNames {
+			for s := limiter.SourceRedis; int(s) < limiter.SourceCount; s++ {
+				m.decisions.DeleteLabelValues(rule.ID, o, s.String())
+			}
 		}
 	}
 }

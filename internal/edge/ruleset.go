@@ -16,8 +16,8 @@ import (
 type ruleset struct {
 	set      *rules.Set
 	since    time.Time
-	counters []*ruleCounters // by rule index
-	samplers []sampler       // by rule index
+	counters []ruleCounters // by rule index
+	samplers []sampler      // by rule index
 }
 
 // rejection is a rule document that was refused.
@@ -29,15 +29,18 @@ type rejection struct {
 
 // ruleSource loads the rules and keeps the last good ones running.
 type ruleSource struct {
-	mu       sync.Mutex // one load at a time
-	last     [sha256.Size]byte
+	mu       sync.Mutex        // one load at a time
+	seen     [sha256.Size]byte // at the last look
+	last     [sha256.Size]byte // put in force, or refused
 	rejected *rejection
 }
 
 // loadRules reads the rule file and puts it in force. A bad document changes
 // nothing: the rules before it go on, and the fault is counted, logged and shown by
-// /v1/rules. An unchanged file is not looked at twice.
-func (e *Edge) loadRules() error {
+// /v1/rules. An unchanged file is not looked at twice. Unless asked to, it waits for
+// two looks to find the same: the beginning of a document that is just being written
+// can be a good document, with fewer rules.
+func (e *Edge) loadRules(asked bool) error {
 	s := &e.rules
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +52,9 @@ func (e *Edge) loadRules() error {
 		}
 	}
 	sum := sha256.Sum256(data)
-	if sum == s.last {
+	settled := sum == s.seen
+	s.seen = sum
+	if sum == s.last || !settled && !asked {
 		return nil
 	}
 	s.last = sum
@@ -79,10 +84,8 @@ func messages(err error) []string {
 // enforce swaps the rules. Requests under way finish by the ones they began with.
 func (e *Edge) enforce(set *rules.Set) {
 	before := e.running.Load()
-	next := &ruleset{set: set, since: time.Now(), samplers: make([]sampler, len(set.Rules()))}
-	for _, rule := range set.Rules() {
-		next.counters = append(next.counters, e.metrics.countersOf(rule.ID))
-	}
+	n := len(set.Rules())
+	next := &ruleset{set: set, since: time.Now(), counters: make([]ruleCounters, n), samplers: make([]sampler, n)}
 	e.running.Store(next)
 	var old *rules.Set
 	if before != nil {
@@ -97,20 +100,23 @@ func (e *Edge) enforce(set *rules.Set) {
 const watchEvery = time.Second
 
 // watchFiles reloads rules and certificate when their files change, or at once when
-// asked (SIGHUP), until ctx ends.
+// asked (SIGHUP), until ctx ends. It keeps the memory store swept meanwhile.
 func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
+		asked := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-now:
 			e.log.Info("reload asked for")
+			asked = true
 		case <-tick.C:
+			e.local.Sweep()
 		}
 		if e.builtinRules == "" {
-			e.report("reload rules", &e.rulesFault, e.loadRules())
+			e.report("reload rules", &e.rulesFault, e.loadRules(asked))
 		}
 		if e.certificate != nil {
 			e.report("reload certificate", &e.certificateFault, e.certificate.reload())

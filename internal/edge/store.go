@@ -24,9 +24,9 @@ import (
 //	  node      one script, atomically
 func (e *Edge) openStore() error {
 	c := &e.config.Store
-	local := memory.New(memory.Config{MaxKeys: c.MaxKeys})
+	e.local = memory.New(memory.Config{MaxKeys: c.MaxKeys})
 	if c.Kind == "memory" {
-		e.store = local
+		e.store = e.local
 		e.metrics.storeUp.Set(1)
 		return nil
 	}
@@ -46,7 +46,7 @@ func (e *Edge) openStore() error {
 	e.shared = shared
 	e.metrics.storeUp.Set(1)
 	nodes := func() int { return c.Nodes }
-	var store limiter.TakeReturner = limiter.NewFallback(shared, local, nodes, e.metrics.storeFailed)
+	var store limiter.TakeReturner = limiter.NewFallback(shared, e.local, nodes, e.metrics.storeFailed)
 	if shared.Slots() {
 		store = limiter.NewSpread(store)
 	}

@@ -2,8 +2,11 @@ package proxy
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
+	"syscall"
+	"time"
 )
 
 // Listen wraps the listener of the server that calls Forward, outside of TLS:
@@ -15,11 +18,31 @@ import (
 // the upstream as if it were whole.
 func Listen(ln net.Listener) net.Listener { return listener{ln} }
 
+const (
+	minAcceptPause = 5 * time.Millisecond
+	maxAcceptPause = time.Second
+)
+
+func outOfRoom(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
 type listener struct{ net.Listener }
 
-// Accept wraps the next connection.
+// Accept wraps the next connection. When the process or the machine has no room
+// for one, it waits until there is: fasthttp would take that for the end of the
+// listener, and a flood of connections would stop the server.
 func (l listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
+	for pause := minAcceptPause; err != nil && outOfRoom(err); pause = min(2*pause, maxAcceptPause) {
+		time.Sleep(pause)
+		c, err = l.Listener.Accept()
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,7 @@ type Config struct {
 	DialTimeout   time.Duration // connect, and the TLS handshake; default 2 s
 	Timeout       time.Duration // from the request being sent to the response's headers; default 30 s
 	StreamTimeout time.Duration // longest pause of either side while a body moves; default 60 s
+	MinBodyRate   int           // bytes a second that a body must make, on average after StreamTimeout; default 256
 	IdleTimeout   time.Duration // an unused connection is closed after it; default 30 s
 	MaxConns      int           // open connections to each upstream; default 1024
 
@@ -146,6 +147,7 @@ func (c *Config) complete() error {
 		{"max connections", &c.MaxConns, 1024},
 		{"max response header bytes", &c.MaxResponseHeaderBytes, 16 << 10},
 		{"fail after", &c.FailAfter, 3},
+		{"min body rate", &c.MinBodyRate, 256},
 	} {
 		if *n.v < 0 {
 			return fmt.Errorf("%s %d: must not be negative", n.name, *n.v)

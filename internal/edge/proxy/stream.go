@@ -77,15 +77,20 @@ func (s *stream) SupportsBodyWriteTo() bool { return true }
 func (s *stream) WriteTo(w io.Writer) (written int64, err error) {
 	buf := s.p.buffers.Get().(*[]byte)
 	defer s.p.buffers.Put(buf)
+	var waited time.Duration // for the client
 	for {
 		n, rerr := s.Read(*buf)
-		if err := s.client.SetWriteDeadline(time.Now().Add(s.p.cfg.StreamTimeout)); err != nil {
+		began := time.Now()
+		if err := s.client.SetWriteDeadline(began.Add(s.p.cfg.StreamTimeout)); err != nil {
 			s.failed = KindClient
 			return written, err
 		}
 		if n > 0 {
 			m, err := w.Write((*buf)[:n])
 			written += int64(m)
+			if waited += time.Since(began); err == nil && s.p.tooSlow(written, waited) {
+				err = fasthttp.ErrTimeout
+			}
 			if err != nil {
 				s.failed = KindClient
 				return written, err

@@ -21,12 +21,17 @@ func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
 	c.pause = p.cfg.StreamTimeout
 
 	var sent int64
+	var waited time.Duration // for the client
 	for {
-		if err := client.SetReadDeadline(time.Now().Add(p.cfg.StreamTimeout)); err != nil {
+		began := time.Now()
+		if err := client.SetReadDeadline(began.Add(p.cfg.StreamTimeout)); err != nil {
 			return &Error{Kind: KindClient, Err: err}, nil
 		}
 		n, rerr := body.Read(*buf)
 		sent += int64(n)
+		if waited += time.Since(began); p.tooSlow(sent, waited) {
+			return &Error{Kind: KindClient, Err: fasthttp.ErrTimeout}, nil
+		}
 		if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && sent > limit {
 			return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of more than %d bytes", limit)}, nil
 		}
@@ -60,6 +65,12 @@ func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
 	_ = req.CloseBodyStream()
 	_ = client.SetReadDeadline(time.Time{}) // a broken client shows when it is answered
 	return nil, nil
+}
+
+// tooSlow reports whether a client moves a body so slowly that it must be to hold
+// the upstream's connection: a byte before each StreamTimeout would do.
+func (p *Pool) tooSlow(moved int64, waited time.Duration) bool {
+	return waited > p.cfg.StreamTimeout && moved < int64(waited.Seconds()*float64(p.cfg.MinBodyRate))
 }
 
 // writePart writes part of a body at once, so that a slow one arrives as it is

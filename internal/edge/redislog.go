@@ -1,0 +1,27 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// LogRedis sends what the Redis client would print to stderr, many lines a second
+// while a server is away, to this program's log: one line a second at most. The
+// client has one logger for the whole process, so the program sets it.
+func LogRedis(log *slog.Logger) { redis.SetLogger(&redisLog{log: log}) }
+
+type redisLog struct {
+	log *slog.Logger
+	sampler
+}
+
+// Printf implements the client's logging interface.
+func (l *redisLog) Printf(_ context.Context, format string, v ...any) {
+	if skipped, ok := l.sample(time.Now()); ok {
+		l.log.Debug("redis client", "message", fmt.Sprintf(format, v...), "not_logged", skipped)
+	}
+}
