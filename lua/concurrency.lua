@@ -9,6 +9,7 @@ algorithms.cc = function()
 
   function M.fits(s, rule, cost, n)
     if cost == 0 then return n end
+    if cost > 1 then return 0 end -- a request has one lease
     return max(0, min(n, rule.limit - s.count))
   end
 

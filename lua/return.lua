@@ -4,6 +4,7 @@
 -- KEYS  one per check
 -- ARGV  test clock ('' in production), number of rules, the rules, then per check:
 --         index of its rule, units, time of the charge, lease
+-- Reply: the time of the return
 local now = now_at(ARGV[1])
 local rules, position = {}, 3 + ARGV[2]
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
@@ -14,4 +15,4 @@ for i = 1, #KEYS do
     ARGV[position + 3])
   position = position + 4
 end
-return #KEYS
+return { now }

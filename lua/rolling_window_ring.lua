@@ -32,7 +32,7 @@ algorithms.rr = function()
   function M.fits(s, rule, cost, n)
     if rule.interval > 0 then
       if s.size > 0 and age(s, s.size - 1) < rule.interval / 1000 then return 0 end
-      n = min(n, 1)
+      if cost > 0 then n = min(n, 1) end
     end
     if cost == 0 then return n end
     return max(0, min(n, floor((rule.limit - (s.size - s.first)) / cost)))
@@ -54,7 +54,7 @@ algorithms.rr = function()
     local part, retry, reset = s.now % 1000, 0, 0
     local newest = age(s, s.size - 1)
     if count > 0 then reset = rule.window - newest * 1000 - part end
-    local over = count + cost - rule.limit
+    local over = count + min(cost, rule.limit) - rule.limit -- more never passes
     if over > 0 and cost > 0 then retry = rule.window - age(s, s.first + over - 1) * 1000 - part end
     retry = max(retry, rule.interval - newest * 1000 - part)
     return max(0, rule.limit - count), retry, reset
@@ -66,15 +66,15 @@ algorithms.rr = function()
 
   function M.refund(key, rule, units, at, now)
     local s = M.load(key, rule, now)
-    local stamp = pack('>I4', ceil(at / 1000) % wrap)
-    for i = s.size - 1, s.first, -1 do
-      if units == 0 then break end
-      if sub(s.log, i * 4 + 1, i * 4 + 4) == stamp then
-        s.log = sub(s.log, 1, i * 4) .. sub(s.log, i * 4 + 5)
-        s.size, units = s.size - 1, units - 1
-      end
-    end
-    if s.size > s.first then M.save(key, s, rule) else call('DEL', key) end
+    local charged = s.now_ms - ceil(at / 1000) -- its age; entries of one age are neighbours
+    local last = s.size - 1
+    while last >= 0 and age(s, last) < charged do last = last - 1 end
+    local before = last
+    while before >= 0 and last - before < units and age(s, before) == charged do before = before - 1 end
+    if before == last then return end
+    s.log = sub(s.log, 1, before * 4 + 4) .. sub(s.log, last * 4 + 5)
+    s.size = s.size - (last - before)
+    if s.size > 0 then M.save(key, s, rule) else call('DEL', key) end
   end
 
   return M

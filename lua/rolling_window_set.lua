@@ -20,7 +20,7 @@ algorithms.rs = function()
     if rule.interval > 0 then
       local newest = score(s, -1)
       if newest and s.now - newest < rule.interval then return 0 end
-      n = min(n, 1)
+      if cost > 0 then n = min(n, 1) end
     end
     if cost == 0 then return n end
     return max(0, min(n, floor((rule.limit - s.count) / cost)))
@@ -49,7 +49,7 @@ algorithms.rs = function()
     local retry, reset = 0, 0
     local newest = score(s, -1)
     if s.count > 0 then reset = newest + rule.window - s.now end
-    local over = s.count + cost - rule.limit
+    local over = s.count + min(cost, rule.limit) - rule.limit -- more never passes
     if over > 0 and cost > 0 then
       -- Ranks from the end: the log may still hold entries that left the window.
       retry = score(s, over - 1 - s.count) + rule.window - s.now
@@ -64,8 +64,8 @@ algorithms.rs = function()
 
   function M.refund(key, rule, units, at, now)
     local stamp = format('%.0f', at)
-    local members = call('ZRANGEBYSCORE', key, stamp, stamp, 'LIMIT', 0, units)
-    for _, member in ipairs(members) do call('ZREM', key, member) end
+    local first, charged = call('ZCOUNT', key, '-inf', '(' .. stamp), call('ZCOUNT', key, stamp, stamp)
+    if charged > 0 then call('ZREMRANGEBYRANK', key, first, first + min(units, charged) - 1) end
   end
 
   return M

@@ -28,14 +28,16 @@ algorithms.sw = function()
     return max(0, min(n, floor((rule.limit * width - used(s, width)) / (cost * width))))
   end
 
+  -- The cap is no less than any valid limit, and keeps used within 2^53.
   function M.charge(s, rule, units)
-    s.current = min(s.current + units, floor(2251799813685248 / (rule.window / 1000)))
+    s.current = min(s.current + units, floor(4503599627370496 / (rule.window / 1000)))
   end
 
   function M.answer(s, rule, cost)
     local width = rule.window / 1000
     local free = rule.limit * width - used(s, width)
     local retry, reset = 0, 0
+    cost = min(cost, rule.limit) -- more never passes
     if free < cost * width then
       local room = rule.limit - cost
       if s.current <= room then -- the previous window has to fade a little more

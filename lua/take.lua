@@ -41,7 +41,8 @@ while position <= #ARGV do
     local algorithm = rule.algorithm
     if not peek then
       local units = min(granted, fits) * cost
-      if rule.count_denied then units = units + (asked - fits) * cost end
+      -- Requests that another check refused were not denied by this one.
+      if rule.count_denied and fits <= granted then units = units + (asked - fits) * cost end
       if units > 0 then
         algorithm.charge(s, rule, units, lease_at[i])
         algorithm.save(KEYS[key + i], s, rule)

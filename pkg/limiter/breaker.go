@@ -91,8 +91,8 @@ func (b *Breaker) untilBack() {
 		case <-tick.C:
 			if b.probe(b.ctx) == nil {
 				b.failures.Store(0)
+				b.onState(true) // before it can fail again, so that news come in order
 				b.open.Store(false)
-				b.onState(true)
 				return
 			}
 		}

@@ -86,7 +86,15 @@ func (c *Call) mergeable() bool {
 	return true
 }
 
-func (c *Call) hash(seed maphash.Seed) uint64 { return maphash.Bytes(seed, c.keys) }
+// hash is the same for calls that are the same. Costs are in it, so that a key asked
+// for at several costs in turn still merges.
+func (c *Call) hash(seed maphash.Seed) uint64 {
+	h := maphash.Bytes(seed, c.keys)
+	for i := range c.Checks {
+		h = h*31 + uint64(c.Checks[i].Cost)
+	}
+	return h
+}
 
 func (c *Call) same(o *Call) bool {
 	if len(c.Checks) != len(o.Checks) || !bytes.Equal(c.keys, o.keys) {
@@ -119,7 +127,8 @@ func (c *Call) decide(lead *Call, i int64) {
 		check, a, r := &c.Checks[j], &lead.Answers[j], &c.decision.Results[j]
 		charged := min(granted, a.Fits)
 		r.Source, r.Limit, r.TakenAt = SourceRedis, check.Limit.Limit, lead.Now
-		r.Allowed = i < a.Fits
+		// A check that fits more than pass has room left: another one refuses.
+		r.Allowed = i < a.Fits || a.Fits > granted
 		r.Charged = i < charged && lead.Times > 0 && check.Cost > 0
 		r.Remaining = a.Remaining
 		if r.Charged { // as if the requests had come one after another

@@ -259,10 +259,7 @@ func (c *Combine) giveBackLease(call *Call) bool {
 	call.Checks, call.Return = kept, true
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	c.queue = append(c.queue, call) // the worker itself is here: it will look again
+	c.queue = append(c.queue, call) // the worker itself is here: it will look again, closed or not
 	return true
 }
 

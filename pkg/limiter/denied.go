@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type Denied struct {
 	perShard int
 	seed     maphash.Seed
 	shards   [deniedShards]deniedShard
+	resets   atomic.Uint64
 	now      func() time.Time
 }
 
@@ -59,11 +61,12 @@ func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
 	if m.known(checks, d, now) {
 		return nil
 	}
+	resets := m.resets.Load()
 	if err := m.next.Take(ctx, checks, d); err != nil {
 		return err
 	}
 	if !d.Allowed {
-		m.remember(checks, d, now)
+		m.remember(checks, d, now, resets)
 	}
 	return nil
 }
@@ -120,7 +123,9 @@ func (m *Denied) known(checks []Check, d *Decision, now time.Time) bool {
 	return refused
 }
 
-func (m *Denied) remember(checks []Check, d *Decision, now time.Time) {
+// remember keeps the refusals in d, unless a Reset came since resets was read: they
+// may be from before it.
+func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uint64) {
 	for i := range checks {
 		c, r := &checks[i], &d.Results[i]
 		// A fallback's refusal is this node's own and ends when the store is back.
@@ -129,6 +134,10 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time) {
 		}
 		sh := m.shard(c.Key)
 		sh.Lock()
+		if m.resets.Load() != resets {
+			sh.Unlock()
+			return
+		}
 		if len(sh.refusals) >= m.perShard {
 			sh.makeRoom(m.perShard, now)
 		}
@@ -172,7 +181,8 @@ func (m *Denied) Reset(ctx context.Context, checks []Check) error {
 	if r, ok := m.next.(Resetter); ok {
 		err = r.Reset(ctx, checks)
 	}
-	// After the store, or a refusal that was under way would be remembered again.
+	// After the store; and a refusal that is under way must not be remembered again.
+	m.resets.Add(1)
 	for i := range checks {
 		sh := m.shard(checks[i].Key)
 		sh.Lock()

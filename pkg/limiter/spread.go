@@ -33,6 +33,7 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 
 	d.Reset(len(checks))
 	d.Allowed = true
+	var spent, unavailable bool
 	var errs []error
 	for i := range parts {
 		p := &parts[i]
@@ -44,8 +45,10 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 			d.Results[at] = p.decision.Results[j]
 		}
 		d.Allowed = d.Allowed && p.decision.Allowed
-		d.Unavailable = d.Unavailable || p.decision.Unavailable
+		unavailable = unavailable || p.decision.Unavailable
+		spent = spent || !p.decision.Allowed && !p.decision.Unavailable
 	}
+	d.Unavailable = unavailable && !spent // a limit that is spent is the better reason
 	if len(errs) > 0 {
 		d.Allowed = false
 	}
@@ -55,7 +58,8 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	return errors.Join(errs...)
 }
 
-// undo returns what the parts that passed have charged, and says so in d.
+// undo returns what the parts that passed have charged, and says so in d. What
+// cannot be returned stays charged.
 func (s *Spread) undo(ctx context.Context, parts parts, d *Decision) {
 	parts.each(func(p *part) {
 		if p.err == nil && p.decision.Allowed {
@@ -63,11 +67,14 @@ func (s *Spread) undo(ctx context.Context, parts parts, d *Decision) {
 		}
 	})
 	for i := range parts {
-		for j, at := range parts[i].at {
-			r := &d.Results[at]
-			if r.Charged && parts[i].decision.Allowed {
+		p := &parts[i]
+		if p.err != nil || !p.decision.Allowed {
+			continue
+		}
+		for j, at := range p.at {
+			if r := &d.Results[at]; r.Charged {
 				r.Charged = false
-				r.Remaining += parts[i].checks[j].Cost
+				r.Remaining += p.checks[j].Cost
 			}
 		}
 	}

@@ -6,7 +6,8 @@ import "github.com/weir-edge/weir/pkg/limiter"
 // scripts one to one, so that both stores give the same answers; they do no
 // locking and no I/O. Times are Unix microseconds.
 type counter interface {
-	// at brings the state to now; every other method speaks of that moment.
+	// at reads the state as it is at now; every other method speaks of that
+	// moment. It changes nothing that lasts, so a peek leaves no trace.
 	at(l *limiter.Limit, now int64)
 	// fits returns how many of n requests of that cost pass, one after another.
 	fits(l *limiter.Limit, cost, n int64) int64
@@ -38,8 +39,14 @@ func newCounter(l *limiter.Limit) counter {
 
 // howMany returns how many of n requests of that cost fit into free.
 func howMany(free, cost, n int64) int64 {
-	if cost == 0 {
+	switch {
+	case cost == 0:
 		return n
+	case n == 1: // the usual question, without a division
+		if cost <= free {
+			return 1
+		}
+		return 0
 	}
 	return max(0, min(n, free/cost))
 }

@@ -3,39 +3,42 @@ package memory
 import "github.com/weir-edge/weir/pkg/limiter"
 
 // fixedWindow counts per window; windows are aligned to the Unix epoch.
-type fixedWindow struct{ now, start, count int64 }
+type fixedWindow struct {
+	kept, seen struct{ start, count int64 } // as last charged, and as it is at now
+	now        int64
+}
 
 func (s *fixedWindow) at(l *limiter.Limit, now int64) {
-	window := l.Window.Microseconds()
-	s.now = max(now, s.start)
-	start := s.now - s.now%window
-	if s.start < start {
-		s.count = 0
+	s.now = max(now, s.kept.start)
+	s.seen.start, s.seen.count = s.now-s.now%l.Window.Microseconds(), s.kept.count
+	if s.kept.start < s.seen.start {
+		s.seen.count = 0
 	}
-	s.start = start
 }
 
 func (s *fixedWindow) fits(l *limiter.Limit, cost, n int64) int64 {
-	return howMany(l.Limit-s.count, cost, n)
+	return howMany(l.Limit-s.seen.count, cost, n)
 }
 
 func (s *fixedWindow) charge(_ *limiter.Limit, units int64, _ uint64) {
-	s.count = min(s.count+units, 1<<52)
+	s.seen.count = min(s.seen.count+units, 1<<52)
+	s.kept = s.seen
 }
 
 func (s *fixedWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64) {
-	left := s.start + l.Window.Microseconds() - s.now
-	if s.count+cost > l.Limit {
+	left := s.seen.start + l.Window.Microseconds() - s.now
+	if s.seen.count+cost > l.Limit {
 		retry = left
 	}
-	if s.count > 0 {
+	if s.seen.count > 0 {
 		reset = left
 	}
-	return max(0, l.Limit-s.count), retry, reset
+	return max(0, l.Limit-s.seen.count), retry, reset
 }
 
 func (s *fixedWindow) refund(l *limiter.Limit, units, takenAt int64, _ uint64) {
-	if s.start == takenAt-takenAt%l.Window.Microseconds() {
-		s.count = max(0, s.count-units)
+	if s.seen.start == takenAt-takenAt%l.Window.Microseconds() && s.seen.count > 0 {
+		s.seen.count = max(0, s.seen.count-units)
+		s.kept = s.seen
 	}
 }

@@ -10,10 +10,11 @@ import (
 // multiples of grain, rounded up, so that an entry never leaves the window early:
 // 1 for storage sorted_set, 1000 (a millisecond) for ring.
 type rollingWindow struct {
-	grain int64
-	now   int64
-	times []int64
-	first int // the oldest entry that still counts
+	grain  int64
+	now    int64
+	times  []int64
+	first  int     // the oldest entry that still counts
+	buffer []int64 // empty; times moves through it
 }
 
 // floor is the clock as entries are aged by it.
@@ -33,7 +34,9 @@ func (s *rollingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 		if k := len(s.times); k > 0 && s.floor()-s.times[k-1] < interval {
 			return 0
 		}
-		n = min(n, 1)
+		if cost > 0 {
+			n = min(n, 1)
+		}
 	}
 	return howMany(l.Limit-int64(len(s.times)-s.first), cost, n)
 }
@@ -46,9 +49,14 @@ func (s *rollingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
 	}
 	// Only the newest Limit entries can ever matter.
 	keep := max(s.first, len(s.times)+int(units-l.Limit))
-	if keep > 0 {
-		s.times = append(s.times[:0], s.times[keep:]...)
-		s.first = 0
+	s.times, s.first = s.times[keep:], 0
+	if need := len(s.times) + int(units); need > cap(s.times) {
+		// At the end of the buffer, go back to its front. Twice the room makes that
+		// rare enough to cost nothing, however long the log.
+		if 2*need > cap(s.buffer) {
+			s.buffer = make([]int64, 0, 2*need)
+		}
+		s.times = append(s.buffer, s.times...)
 	}
 	for range units {
 		s.times = append(s.times, stamp)
@@ -65,7 +73,7 @@ func (s *rollingWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, 
 	if count > 0 {
 		reset = newest + window - s.now
 	}
-	if over := count + cost - l.Limit; over > 0 && cost > 0 {
+	if over := count + min(cost, l.Limit) - l.Limit; over > 0 && cost > 0 { // more never passes
 		retry = s.times[s.first+int(over)-1] + window - s.now
 	}
 	retry = max(retry, newest+l.MinInterval.Microseconds()-s.now)
@@ -74,10 +82,10 @@ func (s *rollingWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, 
 
 func (s *rollingWindow) refund(_ *limiter.Limit, units, takenAt int64, _ uint64) {
 	stamp := (takenAt + s.grain - 1) / s.grain * s.grain
-	for i := len(s.times) - 1; i >= s.first && units > 0; i-- {
-		if s.times[i] == stamp {
-			s.times = append(s.times[:i], s.times[i+1:]...)
-			units--
-		}
+	last := sort.Search(len(s.times), func(i int) bool { return s.times[i] > stamp })
+	before := last
+	for before > 0 && int64(last-before) < units && s.times[before-1] == stamp {
+		before--
 	}
+	s.times = append(s.times[:before], s.times[last:]...)
 }

@@ -5,64 +5,77 @@ import "github.com/weir-edge/weir/pkg/limiter"
 // slidingWindow weighs the previous window's count by how much of it the sliding
 // window still covers, and adds the current one's. Weights are whole
 // milliseconds, so all sums are exact.
-type slidingWindow struct{ now, start, previous, current int64 }
+type slidingWindow struct {
+	kept, seen struct{ start, previous, current int64 } // as last charged, and as it is at now
+	now        int64
+}
 
 func (s *slidingWindow) at(l *limiter.Limit, now int64) {
 	window := l.Window.Microseconds()
-	s.now = max(now, s.start)
+	s.now = max(now, s.kept.start)
 	start := s.now - s.now%window
-	if s.start < start {
-		if s.start+window >= start {
-			s.previous = s.current
-		} else {
-			s.previous = 0
+	s.seen = s.kept
+	if s.kept.start < start {
+		s.seen.previous, s.seen.current = 0, 0
+		if s.kept.start+window >= start {
+			s.seen.previous = s.kept.current
 		}
-		s.current = 0
 	}
-	s.start = start
+	s.seen.start = start
 }
 
 // free returns what is left, in requests × milliseconds of a full window.
 func (s *slidingWindow) free(l *limiter.Limit) int64 {
 	width := l.Window.Milliseconds()
-	elapsed := (s.now - s.start) / 1000
-	return l.Limit*width - s.previous*(width-elapsed) - s.current*width
+	elapsed := (s.now - s.seen.start) / 1000
+	return l.Limit*width - s.seen.previous*(width-elapsed) - s.seen.current*width
 }
 
 func (s *slidingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 	return howMany(s.free(l), cost*l.Window.Milliseconds(), n)
 }
 
+// charge counts up to a cap that is no less than any valid limit, and keeps the
+// weighted sums exact in the scripts.
 func (s *slidingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
-	s.current = min(s.current+units, (1<<51)/l.Window.Milliseconds())
+	s.seen.current = min(s.seen.current+units, (1<<52)/l.Window.Milliseconds())
+	s.kept = s.seen
 }
 
 func (s *slidingWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64) {
 	window, width := l.Window.Microseconds(), l.Window.Milliseconds()
+	start, previous, current := s.seen.start, s.seen.previous, s.seen.current
 	free := s.free(l)
+	cost = min(cost, l.Limit) // more never passes
 	if free < cost*width {
 		room := l.Limit - cost
-		if s.current <= room { // the previous window has to fade a little more
-			retry = s.start + ceilDiv((s.previous-(room-s.current))*width, s.previous)*1000 - s.now
+		if current <= room { // the previous window has to fade a little more
+			retry = start + ceilDiv((previous-(room-current))*width, previous)*1000 - s.now
 		} else { // the current one has to become the previous, and fade
-			retry = s.start + window + ceilDiv((s.current-room)*width, s.current)*1000 - s.now
+			retry = start + window + ceilDiv((current-room)*width, current)*1000 - s.now
 		}
 	}
 	switch {
-	case s.current > 0:
-		reset = s.start + 2*window - s.now
-	case s.previous > 0:
-		reset = s.start + window - s.now
+	case current > 0:
+		reset = start + 2*window - s.now
+	case previous > 0:
+		reset = start + window - s.now
 	}
 	return max(0, free) / width, retry, reset
 }
 
 func (s *slidingWindow) refund(l *limiter.Limit, units, takenAt int64, _ uint64) {
+	if s.seen.previous+s.seen.current == 0 {
+		return
+	}
 	window := l.Window.Microseconds()
 	switch takenAt - takenAt%window {
-	case s.start:
-		s.current = max(0, s.current-units)
-	case s.start - window:
-		s.previous = max(0, s.previous-units)
+	case s.seen.start:
+		s.seen.current = max(0, s.seen.current-units)
+	case s.seen.start - window:
+		s.seen.previous = max(0, s.seen.previous-units)
+	default:
+		return
 	}
+	s.kept = s.seen
 }

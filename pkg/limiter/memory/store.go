@@ -5,8 +5,10 @@ package memory
 import (
 	"context"
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -35,6 +37,7 @@ type Store struct {
 	maxPerShard int
 	seed        maphash.Seed
 	shards      [shardCount]shard
+	swept       atomic.Uint64
 }
 
 var _ limiter.TakeReturner = (*Store)(nil)
@@ -49,6 +52,10 @@ type entry struct {
 	counter counter
 	expires int64 // Unix microseconds; the state is empty from then on
 }
+
+// inUse marks the entries of the request being decided: making room for one of its
+// keys must not push out another.
+const inUse = math.MaxInt64
 
 // New returns an empty store.
 func New(c Config) *Store {
@@ -128,9 +135,12 @@ func (s *Store) load(c *limiter.Check, now int64) *entry {
 	case c.Peek:
 		e = &entry{counter: newCounter(c.Limit)}
 	default:
-		e = &entry{counter: newCounter(c.Limit), expires: now}
+		e = &entry{counter: newCounter(c.Limit)}
 		sh.makeRoom(s.maxPerShard, now)
 		sh.entries[string(c.Key)] = e
+	}
+	if !c.Peek {
+		e.expires = inUse
 	}
 	e.counter.at(c.Limit, now)
 	return e
@@ -170,7 +180,7 @@ func (sh *shard) makeRoom(limit int, now int64) {
 	for key, e := range sh.entries {
 		if e.expires <= now {
 			delete(sh.entries, key)
-		} else if soonest == "" || e.expires < soonestAt {
+		} else if e.expires != inUse && (soonest == "" || e.expires < soonestAt) {
 			soonest, soonestAt = key, e.expires
 		}
 		if seen++; seen == samples {
@@ -208,6 +218,20 @@ func (s *Store) Reset(_ context.Context, checks []limiter.Check) error {
 		delete(s.shards[s.shardOf(checks[i].Key)].entries, string(checks[i].Key))
 	}
 	return nil
+}
+
+// Sweep drops what has expired from one part of the store, the next one at each
+// call. makeRoom alone would leave what nobody asks for any more.
+func (s *Store) Sweep() {
+	sh := &s.shards[s.swept.Add(1)%shardCount]
+	now := s.clock()
+	sh.Lock()
+	defer sh.Unlock()
+	for key, e := range sh.entries {
+		if e.expires <= now {
+			delete(sh.entries, key)
+		}
+	}
 }
 
 // Len returns how many keys are held, expired ones included.

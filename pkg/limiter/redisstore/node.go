@@ -45,16 +45,19 @@ func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 	packs := n.pack(calls)
 	n.exec(ctx, packs, n.client.Pipeline())
 
-	if unloaded := failing(packs, notLoaded); len(unloaded) > 0 {
-		if n.load(ctx) == nil {
-			n.exec(ctx, unloaded, n.client.Pipeline())
+	for range maxLoads {
+		unloaded := failing(packs, notLoaded)
+		if len(unloaded) == 0 {
+			break
 		}
+		teach(unloaded)
+		n.exec(ctx, unloaded, n.client.Pipeline())
 	}
 	if n.cluster != nil {
 		if moved := failing(packs, movedAway); len(moved) > 0 {
 			n.cluster.ReloadState(ctx)
 			for _, p := range moved {
-				p.args[0], p.args[1] = "eval", p.script.src // the new owner may lack it
+				p.withSource() // the new owner may lack the script
 			}
 			n.exec(ctx, moved, n.cluster.Pipeline()) // follows MOVED and ASK
 		} else if len(failing(packs, isFailure)) > 0 {
@@ -73,6 +76,24 @@ func (n *node) exec(ctx context.Context, packs []*pack, pipe redis.Pipeliner) {
 	}
 	_, _ = pipe.Exec(ctx) // each command holds its own error
 }
+
+// maxLoads bounds how often a batch meets a Redis whose scripts were flushed, again
+// while it was being sent.
+const maxLoads = 3
+
+// teach makes the first pack of each script carry its source. Redis keeps it, and
+// the rest of the pipeline finds it there.
+func teach(packs []*pack) {
+	var taught *script
+	for _, p := range packs {
+		if p.script != taught { // packs of one script are mostly neighbours
+			p.withSource()
+			taught = p.script
+		}
+	}
+}
+
+func (p *pack) withSource() { p.args[0], p.args[1] = "eval", p.script.src }
 
 func (n *node) load(ctx context.Context) error {
 	return errors.Join(
@@ -119,6 +140,7 @@ func isFailure(err error) bool {
 	for _, prefix := range []string{
 		"READONLY", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "BUSY", "OOM", "NOAUTH", "NOPERM", "WRONGPASS",
 		"MISCONF", "NOREPLICAS", "MOVED", "ASK", "TRYAGAIN", "NOSCRIPT", "max number of clients",
+		"Protocol error", // a long command before the server was told who asks
 	} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true

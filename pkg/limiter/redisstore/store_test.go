@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,10 +25,25 @@ func open(t testing.TB, c redisstore.Config) *redisstore.Store {
 	return s
 }
 
-func TestTimelines(t *testing.T) {
+// onTestClock returns an opener of empty stores. They are one store in turn, since
+// opening a new one for each timeline would take longer than the timelines.
+func onTestClock(t *testing.T) storetest.Open {
 	server := testenv.Redis(t, testenv.Options{})
-	storetest.Run(t, func(t *testing.T, clock func() int64) limiter.TakeReturner {
-		require.NoError(t, server.Client().FlushAll(context.Background()).Err())
-		return open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience, Clock: clock})
+	var now func() int64
+	var mu sync.Mutex // the store reads the clock in a goroutine of its own
+	s := open(t, redisstore.Config{
+		Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience,
+		Clock: func() int64 { mu.Lock(); defer mu.Unlock(); return now() },
 	})
+	return func(t *testing.T, clock func() int64) limiter.TakeReturner {
+		mu.Lock()
+		defer mu.Unlock()
+		now = clock
+		require.NoError(t, server.Client().FlushAll(context.Background()).Err())
+		return s
+	}
 }
+
+func TestTimelines(t *testing.T) { storetest.Run(t, onTestClock(t)) }
+
+func TestProperties(t *testing.T) { storetest.RunProperties(t, 20, onTestClock(t)) }

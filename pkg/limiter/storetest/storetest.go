@@ -5,16 +5,17 @@
 //	rule r token_bucket limit=3 window=1s burst=5
 //	#  at     question             verdict  remaining/retry/reset of each check
 //	   0s     take r            -> pass     4 0s 334ms
-//	   0s     take r*2 s/other  -> refuse   4 0s 334ms | 0 5s 5s
+//	   0s     take r*2 s/other  -> refuse   +4 0s 334ms | 0 5s 5s
 //	   10ms   take r as first   -> pass     3 0s 657ms
 //	   20ms   return first
 //	   20ms   peek r            -> pass     4 0s 314ms
 //	   20ms   reset r
 //
-// A check is RULE, RULE/KEY (another client) and RULE*COST in any combination. Times
-// count from a moment that is aligned to any window. A rule line may come again with
-// other values: that is a rule change. Options of a rule: limit window burst
-// min_interval storage count_denied shadow.
+// A check is RULE, RULE/KEY (another client) and RULE*COST in any combination. A check
+// that disagrees with the verdict says so: + would pass alone, - (a shadow) would refuse.
+// Times count from a moment that is aligned to every window that divides a week. A rule
+// line may come again with other values: that is a rule change. Options of a rule:
+// limit window burst min_interval storage count_denied shadow.
 package storetest
 
 import (
@@ -186,7 +187,16 @@ func (r *runner) compare(d *limiter.Decision, want []string) {
 		if i > 0 {
 			got = append(got, "|")
 		}
-		got = append(got, strconv.FormatInt(res.Remaining, 10), res.RetryAfter.String(), res.ResetAfter.String())
+		remaining := strconv.FormatInt(res.Remaining, 10)
+		if res.Allowed != d.Allowed {
+			remaining = map[bool]string{true: "+", false: "-"}[res.Allowed] + remaining
+		}
+		got = append(got, remaining, res.RetryAfter.String(), res.ResetAfter.String())
+	}
+	for i, w := range want { // 90s is 1m30s
+		if d, err := time.ParseDuration(w); err == nil && strings.ContainsAny(w, "smh") {
+			want[i] = d.String()
+		}
 	}
 	if g, w := strings.Join(got, " "), strings.Join(want, " "); g != w {
 		r.fail("got %s, want %s", g, w)

@@ -1,0 +1,144 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+)
+
+// broken is a Breaker over a store that fails while err is set, in a synctest bubble.
+type broken struct {
+	*limiter.Breaker
+	next   *counted
+	probes atomic.Int64
+	back   atomic.Bool // the probe succeeds
+	states []bool
+}
+
+func newBroken(t *testing.T) *broken {
+	b := &broken{next: &counted{next: memory.New(memory.Config{}), err: errors.New("connection refused")}}
+	b.Breaker = limiter.NewBreaker(b.next, func(context.Context) error {
+		b.probes.Add(1)
+		if b.back.Load() {
+			return nil
+		}
+		return b.next.err
+	}, func(up bool) { b.states = append(b.states, up) })
+	t.Cleanup(b.Close)
+	return b
+}
+
+// try takes, and expects an error, or none.
+func (b *broken) try(t *testing.T, want error) {
+	t.Helper()
+	var d limiter.Decision
+	err := b.Take(context.Background(), []limiter.Check{check(rule(t, "r fixed_window limit=100 window=1h"), "a", 1)}, &d)
+	if want == nil {
+		require.NoError(t, err)
+		return
+	}
+	require.ErrorIs(t, err, want)
+}
+
+// pass lets d go by and everything settle.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func TestBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroken(t)
+		for range 3 {
+			b.try(t, b.next.err)
+		}
+		require.Equal(t, []bool{false}, b.states)
+
+		calls := b.next.takes.Load()
+		for range 100 {
+			b.try(t, limiter.ErrBroken)
+		}
+		ctx := context.Background()
+		require.ErrorIs(t, b.Return(ctx, nil, &limiter.Decision{}), limiter.ErrBroken)
+		require.Equal(t, calls, b.next.takes.Load(), "an open breaker asks nothing")
+		require.Zero(t, b.next.returns.Load())
+		require.ErrorIs(t, b.Reset(ctx, []limiter.Check{{}}), b.next.err, "an operator is told the error")
+
+		pass(time.Second)
+		require.EqualValues(t, 20, b.probes.Load(), "one each 50ms")
+		b.try(t, limiter.ErrBroken)
+
+		b.next.err = nil
+		b.back.Store(true)
+		pass(51 * time.Millisecond)
+		b.try(t, nil)
+		require.Equal(t, []bool{false, true}, b.states)
+		pass(time.Second)
+		require.EqualValues(t, 21, b.probes.Load(), "it asks no more once it is closed")
+
+		// And again: the count begins anew.
+		b.next.err = limiter.ErrTimeout
+		b.back.Store(false)
+		for range 3 {
+			b.try(t, limiter.ErrTimeout)
+		}
+		b.try(t, limiter.ErrBroken)
+		require.Equal(t, []bool{false, true, false}, b.states)
+	})
+}
+
+func TestBreakerCountsFailuresInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroken(t)
+		// The shard works, though it did not like the call; nor does a client that has
+		// left say anything about it.
+		for _, harmless := range []error{nil, fmt.Errorf("%w: WRONGTYPE", limiter.ErrReply), fmt.Errorf("%w", context.Canceled)} {
+			for range 5 {
+				b.next.err = limiter.ErrTimeout
+				b.try(t, limiter.ErrTimeout)
+				b.try(t, limiter.ErrTimeout)
+				b.next.err = harmless
+				b.try(t, harmless)
+			}
+		}
+		require.Empty(t, b.states)
+	})
+}
+
+func TestBreakerOpensOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroken(t)
+		for range 50 {
+			go func() {
+				var d limiter.Decision
+				_ = b.Take(context.Background(), []limiter.Check{{}}, &d)
+			}()
+		}
+		synctest.Wait()
+		require.Equal(t, []bool{false}, b.states)
+		pass(time.Second)
+		require.EqualValues(t, 20, b.probes.Load(), "one goroutine probes")
+	})
+}
+
+func TestBreakerCloseEndsTheProbing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroken(t)
+		for range 3 {
+			b.try(t, b.next.err)
+		}
+		pass(120 * time.Millisecond)
+		b.Close()
+		pass(time.Second)
+		require.EqualValues(t, 2, b.probes.Load())
+	}) // the bubble shows that no goroutine is left
+}

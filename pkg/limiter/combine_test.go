@@ -1,0 +1,329 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// combined is a Combine over a shard that hangs, with one call under way to it.
+func combined(t *testing.T) (*limiter.Combine, *shard) {
+	s := newShard()
+	c := limiter.NewCombine(s, budget, nil)
+	s.hang()
+	go func() {
+		var d limiter.Decision
+		_ = c.Take(context.Background(), []limiter.Check{check(rule(t, "first fixed_window limit=1 window=1h"), "x", 1)}, &d)
+	}()
+	synctest.Wait()
+	return c, s
+}
+
+func TestCombineBatchesWhileOneIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		s := newShard()
+		c := limiter.NewCombine(s, budget, func(calls int) { sizes = append(sizes, calls) })
+		l := rule(t, "r fixed_window limit=1 window=1h")
+		s.hang()
+		for i := range 1001 {
+			go func() { require.True(t, ask(t, c, check(l, fmt.Sprint("client", i), 1)).Allowed) }()
+			if i == 0 {
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		s.resume()
+		synctest.Wait()
+		require.Equal(t, []int{1, 512, 488}, sizes)
+		c.Close()
+	})
+}
+
+func TestCombineLoneRequestDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := limiter.NewCombine(newShard(), budget, nil)
+		defer c.Close()
+		begin := time.Now()
+		for range 10 {
+			ask(t, c, check(rule(t, "r fixed_window limit=1 window=1h"), "a", 1))
+		}
+		require.Zero(t, time.Since(begin))
+	})
+}
+
+// n callers with the same question get k grants, as if they had come one by one.
+func TestCombineTwins(t *testing.T) {
+	f := func(line string, callers int, cost int64, want ...int64) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			c, s := combined(t)
+			l := rule(t, line)
+			var mu sync.Mutex
+			var remaining []int64
+			for range callers {
+				go func() {
+					d := ask(t, c, check(l, "a", cost))
+					mu.Lock()
+					defer mu.Unlock()
+					require.Equal(t, d.Allowed, d.Results[0].Charged)
+					if d.Allowed {
+						remaining = append(remaining, d.Results[0].Remaining)
+					} else {
+						require.Positive(t, d.Results[0].RetryAfter)
+					}
+				}()
+			}
+			synctest.Wait()
+			s.resume()
+			synctest.Wait()
+			slices.Sort(remaining)
+			require.Equal(t, want, remaining)
+			require.Equal(t, []string{fmt.Sprintf("%d × weir:{a}:r:%s", callers, l.Tag())}, s.batches[1], "one question")
+			c.Close()
+		})
+	}
+	f("r fixed_window limit=5 window=1h", 50, 1, 0, 1, 2, 3, 4)
+	f("r sliding_window limit=5 window=1h", 5, 1, 0, 1, 2, 3, 4)
+	f("r rolling_window limit=5 window=1h", 6, 1, 0, 1, 2, 3, 4)
+	f("r rolling_window limit=5 window=1h storage=sorted_set", 2, 1, 3, 4)
+	f("r token_bucket limit=5 window=1h burst=10", 50, 3, 1, 4, 7)
+	f("r leaky_bucket limit=5 window=1h burst=2", 9, 1, 0, 1, 2)
+	f("r rolling_window limit=5 window=1h min_interval=1s", 9, 1, 4)
+}
+
+// Twins that another rule refuses are not refused by a rule that has room.
+func TestCombineTwinsOfSeveralRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := combined(t)
+		roomy, tight := rule(t, "roomy fixed_window limit=9 window=1h"), rule(t, "tight fixed_window limit=2 window=1h")
+		var allowed atomic.Int64
+		for range 5 {
+			go func() {
+				d := ask(t, c, check(roomy, "a", 1), check(tight, "a", 1))
+				require.True(t, d.Results[0].Allowed)
+				require.Equal(t, d.Allowed, d.Results[1].Allowed)
+				if d.Allowed {
+					allowed.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		s.resume()
+		synctest.Wait()
+		require.EqualValues(t, 2, allowed.Load())
+		require.EqualValues(t, 7, ask(t, s, peek(check(roomy, "a", 1))).Results[0].Remaining)
+		c.Close()
+	})
+}
+
+// What differs in anything is a question of its own.
+func TestCombineMergesOnlyTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := combined(t)
+		l, again := rule(t, "r fixed_window limit=99 window=1h"), rule(t, "r fixed_window limit=99 window=1h")
+		lease := rule(t, "c concurrency limit=99 window=1h")
+		for _, checks := range [][]limiter.Check{
+			{check(l, "a", 1)},
+			{check(l, "a", 2)},                             // another cost
+			{check(l, "a", 1)},                             // the same as the first
+			{check(again, "a", 1)},                         // another rule document
+			{check(l, "a", 1), check(l, "b", 1)},           // more checks
+			{peek(check(l, "a", 1))},                       // a peek
+			{check(lease, "a", 1)}, {check(lease, "a", 1)}, // a lease is each one's own
+		} {
+			go ask(t, c, checks...)
+			synctest.Wait() // in this order
+		}
+		s.resume()
+		synctest.Wait()
+		slices.Sort(s.batches[1])
+		require.Equal(t, []string{
+			"0 × weir:{a}:r:fw", "1 × weir:{a}:c:cc", "1 × weir:{a}:c:cc", "1 × weir:{a}:r:fw",
+			"1 × weir:{a}:r:fw", "1 × weir:{a}:r:fw", "2 × weir:{a}:r:fw",
+		}, s.batches[1])
+		c.Close()
+	})
+}
+
+func TestCombineKeepsItsBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := combined(t)
+		checks := []limiter.Check{check(rule(t, "r fixed_window limit=1 window=1h"), "a", 1)}
+		var d limiter.Decision
+		begin := time.Now()
+		require.Equal(t, limiter.ErrTimeout, c.Take(t.Context(), checks, &d))
+		require.Equal(t, budget, time.Since(begin))
+		require.Equal(t, limiter.ErrTimeout, c.Return(t.Context(), checks, &limiter.Decision{Results: []limiter.Result{{Charged: true}}}))
+		require.Equal(t, 2*budget, time.Since(begin))
+
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-time.After(time.Millisecond); cancel() }()
+		require.Equal(t, context.Canceled, c.Take(ctx, checks, &d))
+		require.Equal(t, 2*budget+time.Millisecond, time.Since(begin))
+
+		s.resume()
+		synctest.Wait()
+		require.Len(t, s.batches, 2)
+		require.Equal(t, []string{"return weir:{a}:r:fw 0"}, s.batches[1], "who has left asks nothing; a return is still due")
+		c.Close()
+	})
+}
+
+func TestCombineGivesBackTheLeaseOfAnAbandonedCall(t *testing.T) {
+	f := func(closing bool) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShard()
+			c := limiter.NewCombine(s, budget, nil)
+			l, counted := rule(t, "c concurrency limit=1 window=1h"), rule(t, "r fixed_window limit=9 window=1h")
+			mine := check(l, "a", 1)
+			mine.Lease = 7
+			s.hang()
+			var d limiter.Decision
+			require.Equal(t, limiter.ErrTimeout, c.Take(t.Context(), []limiter.Check{mine, check(counted, "a", 1)}, &d))
+			if closing {
+				go c.Close()
+				synctest.Wait()
+			}
+			s.resume() // and now it takes the slot for nobody
+			synctest.Wait()
+			require.Equal(t, [][]string{{"1 × weir:{a}:c:cc"}, {"return weir:{a}:c:cc 7"}}, s.batches)
+			require.EqualValues(t, 1, ask(t, s, peek(mine)).Results[0].Remaining)
+			require.EqualValues(t, 8, ask(t, s, peek(check(counted, "a", 1))).Results[0].Remaining, "a charge may have been believed")
+			c.Close()
+		})
+	}
+	f(false)
+	f(true)
+}
+
+// A grant that a caller no longer waits for goes to a twin that does.
+func TestCombineAbandonedTwin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &gate{shard: newShard(), open: make(chan struct{})}
+		c := limiter.NewCombine(s, budget, nil)
+		defer c.Close()
+		l := rule(t, "r fixed_window limit=2 window=1h")
+		go ask(t, c, check(l, "other", 1))
+		synctest.Wait()
+		leaving, leave := context.WithCancel(t.Context())
+		var allowed atomic.Int64
+		for _, ctx := range []context.Context{leaving, t.Context(), t.Context()} {
+			go func() {
+				var d limiter.Decision
+				if c.Take(ctx, []limiter.Check{check(l, "a", 1)}, &d) == nil && d.Allowed {
+					allowed.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		s.answered = leave
+		close(s.open)
+		pass(2 * time.Millisecond)
+		require.Equal(t, []string{"3 × weir:{a}:r:fw"}, s.batches[1])
+		require.EqualValues(t, 2, allowed.Load())
+	})
+}
+
+func TestCombineOverload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := combined(t)
+		l := rule(t, "r fixed_window limit=100000 window=1h")
+		var passed atomic.Int64
+		for range limiter.MaxQueue {
+			go func() {
+				if ask(t, c, check(l, "a", 1)).Allowed {
+					passed.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		var d limiter.Decision
+		require.Equal(t, limiter.ErrOverloaded, c.Take(t.Context(), []limiter.Check{check(l, "a", 1)}, &d))
+		s.resume()
+		synctest.Wait()
+		require.EqualValues(t, limiter.MaxQueue, passed.Load())
+		require.True(t, ask(t, c, check(l, "a", 1)).Allowed, "there is room again")
+		c.Close()
+	})
+}
+
+func TestCombineCloseAnswersWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := combined(t)
+		l := rule(t, "r fixed_window limit=100 window=1h")
+		var passed atomic.Int64
+		for range 10 {
+			go func() {
+				if ask(t, c, check(l, "a", 1)).Allowed {
+					passed.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		go c.Close()
+		synctest.Wait()
+		checks := []limiter.Check{check(l, "a", 1)}
+		require.Equal(t, limiter.ErrClosed, c.Take(t.Context(), checks, &limiter.Decision{}))
+		s.resume()
+		synctest.Wait()
+		require.EqualValues(t, 10, passed.Load())
+		c.Close() // again
+		require.Equal(t, limiter.ErrClosed, c.Return(t.Context(), checks, &limiter.Decision{Results: []limiter.Result{{Charged: true}}}))
+	})
+}
+
+func TestCombineReturnsOnlyWhatWasCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard()
+		c := limiter.NewCombine(s, budget, nil)
+		l, shadow := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "s fixed_window limit=1 window=1h shadow")
+		checks := []limiter.Check{check(shadow, "a", 1), check(l, "a", 1)}
+		ask(t, c, checks...)
+		d := ask(t, c, checks...)
+		require.True(t, d.Allowed)
+		require.False(t, d.Results[0].Charged)
+		require.NoError(t, c.Return(t.Context(), checks, d))
+		require.NoError(t, c.Return(t.Context(), checks, &limiter.Decision{Results: make([]limiter.Result, 2)}))
+		require.Equal(t, "return weir:{a}:r:fw 0", s.batches[2][0])
+		require.Len(t, s.batches, 3, "nothing charged, nothing to ask")
+		require.EqualValues(t, 4, ask(t, c, peek(checks[1])).Results[0].Remaining)
+		require.Zero(t, ask(t, c, peek(checks[0])).Results[0].Remaining)
+		c.Close()
+	})
+}
+
+// Many goroutines on few keys, in true concurrency: exactly the limit passes.
+func TestCombineExact(t *testing.T) {
+	c := limiter.NewCombine(newShard(), time.Minute, nil)
+	defer c.Close()
+	l, lease := rule(t, "r rolling_window limit=1000 window=1h"), rule(t, "c concurrency limit=300 window=1h")
+	var passed, inFlight atomic.Int64
+	var wg sync.WaitGroup
+	for worker := range 64 {
+		wg.Go(func() {
+			for i := range 50 {
+				if ask(t, c, check(l, "a", 1)).Allowed {
+					passed.Add(1)
+				}
+				mine := check(lease, "a", 1)
+				mine.Lease = uint64(worker*1000 + i)
+				if ask(t, c, mine).Allowed {
+					inFlight.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 1000, passed.Load())
+	require.EqualValues(t, 300, inFlight.Load())
+}

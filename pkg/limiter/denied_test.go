@@ -1,0 +1,211 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/storetest"
+)
+
+// remembering is a Denied over a counted memory store, on a clock set by hand.
+func remembering(size int) (*limiter.Denied, *counted, *storetest.Clock) {
+	clock := &storetest.Clock{}
+	clock.Set(0)
+	next := &counted{next: memory.New(memory.Config{Clock: clock.Now})}
+	m := limiter.NewDenied(next, size)
+	m.SetNow(func() time.Time { return time.UnixMicro(clock.Now()) })
+	return m, next, clock
+}
+
+// A client that never stops asking is told the same with the memory as without, and
+// costs the store one call for each request that passes and one for each wait.
+func TestDeniedIsExact(t *testing.T) {
+	for name, l := range every(t) {
+		t.Run(name, func(t *testing.T) {
+			m, next, clock := remembering(1000)
+			plain := memory.New(memory.Config{Clock: clock.Now})
+			passed, remembered := int64(0), 0
+			for at := time.Duration(0); at < 5*time.Second; at += 500 * time.Microsecond {
+				clock.Set(at)
+				got, want := ask(t, m, check(l, "a", 1)), ask(t, plain, check(l, "a", 1))
+				require.Equal(t, want.Allowed, got.Allowed, at)
+				require.Equal(t, want.Results[0].RetryAfter, got.Results[0].RetryAfter, at)
+				if got.Allowed {
+					passed++
+				}
+				if got.Results[0].Source == limiter.SourceDenied {
+					remembered++
+				}
+			}
+			require.LessOrEqual(t, next.takes.Load(), 2*passed+1)
+			require.Greater(t, remembered, 9000)
+		})
+	}
+}
+
+func TestDeniedKnowsWhatItRefused(t *testing.T) {
+	m, next, _ := remembering(1000)
+	l := rule(t, "r fixed_window limit=5 window=10s")
+	f := func(c limiter.Check, allowed, remembered bool) {
+		t.Helper()
+		before := next.takes.Load()
+		d := ask(t, m, c)
+		require.Equal(t, allowed, d.Allowed)
+		require.Equal(t, remembered, next.takes.Load() == before)
+	}
+	f(check(l, "a", 3), true, false)
+	f(check(l, "a", 4), false, false)
+	f(check(l, "a", 5), false, true)
+	f(check(l, "a", 4), false, true)
+	f(check(l, "a", 3), false, false) // less might have passed
+	f(check(l, "a", 4), false, true)
+	f(check(l, "a", 2), true, false)
+	f(check(l, "b", 4), true, false)
+
+	// Other values at the same key: another tier, or a new rule document.
+	f(check(rule(t, "r fixed_window limit=9 window=10s"), "a", 4), true, false)
+}
+
+func TestDeniedResult(t *testing.T) {
+	m, next, clock := remembering(1000)
+	l := rule(t, "r sliding_window limit=5 window=10s")
+	other := rule(t, "o fixed_window limit=5 window=10s")
+	ask(t, m, check(l, "a", 4))
+	first := ask(t, m, check(l, "a", 2))
+	require.Equal(t, limiter.SourceMemory, first.Results[0].Source)
+	clock.Set(time.Second)
+	d := ask(t, m, check(other, "a", 1), check(l, "a", 2))
+	require.False(t, d.Allowed)
+	require.Equal(t, limiter.Result{}, d.Results[0], "not evaluated")
+	require.Equal(t, limiter.Result{
+		Source: limiter.SourceDenied, Limit: 5, Remaining: 1, TakenAt: storetest.Epoch,
+		RetryAfter: first.Results[0].RetryAfter - time.Second, ResetAfter: 19 * time.Second,
+	}, d.Results[1])
+	require.EqualValues(t, 5, ask(t, next, peek(check(other, "a", 1))).Results[0].Remaining, "and not charged")
+}
+
+func peek(c limiter.Check) limiter.Check {
+	c.Peek = true
+	return c
+}
+
+// Who looks wants to see every rule.
+func TestDeniedPeekSeesAll(t *testing.T) {
+	m, next, _ := remembering(1000)
+	l, other := rule(t, "r fixed_window limit=1 window=10s"), rule(t, "o fixed_window limit=5 window=10s")
+	ask(t, m, check(l, "a", 1))
+	ask(t, m, check(l, "a", 1))
+	d := ask(t, m, peek(check(l, "a", 1)), peek(check(other, "a", 1)))
+	require.False(t, d.Allowed)
+	require.Equal(t, limiter.SourceDenied, d.Results[0].Source)
+	require.Equal(t, limiter.SourceMemory, d.Results[1].Source)
+	require.EqualValues(t, 5, d.Results[1].Remaining)
+
+	// And is not remembered.
+	m, next, _ = remembering(1000)
+	ask(t, next, check(l, "a", 1))
+	require.False(t, ask(t, m, peek(check(l, "a", 1))).Allowed)
+	require.Zero(t, m.Len())
+}
+
+func TestDeniedReset(t *testing.T) {
+	m, _, _ := remembering(1000)
+	l := rule(t, "r fixed_window limit=1 window=10s")
+	checks := []limiter.Check{check(l, "a", 1)}
+	ask(t, m, checks...)
+	require.False(t, ask(t, m, checks...).Allowed)
+	require.NoError(t, m.Reset(context.Background(), checks))
+	require.True(t, ask(t, m, checks...).Allowed)
+}
+
+// during runs f while a Take is under way: the store has decided, and its answer is
+// still to come.
+type during struct {
+	limiter.TakeReturner
+	f func()
+}
+
+func (s *during) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	err := s.TakeReturner.Take(ctx, checks, d)
+	if s.f != nil {
+		s.f()
+	}
+	return err
+}
+
+func TestDeniedResetWhileARefusalIsUnderWay(t *testing.T) {
+	store := &during{TakeReturner: memory.New(memory.Config{})}
+	m := limiter.NewDenied(store, 1000)
+	checks := []limiter.Check{check(rule(t, "r rolling_window limit=1 window=1h"), "a", 1)}
+	ask(t, m, checks...)
+	store.f = func() { require.NoError(t, m.Reset(context.Background(), checks)) }
+	require.False(t, ask(t, m, checks...).Allowed)
+	store.f = nil
+	require.True(t, ask(t, m, checks...).Allowed)
+}
+
+func TestDeniedNeverRemembers(t *testing.T) {
+	for _, line := range []string{
+		"r concurrency limit=1 window=10s",               // a slot comes free at any time
+		"r fixed_window limit=1 window=10s count_denied", // must reach the store to be counted
+		"r token_bucket limit=1 window=10s burst=1 count_denied",
+		"r fixed_window limit=1 window=10s shadow", // refuses nothing
+	} {
+		m, next, _ := remembering(1000)
+		l := rule(t, line)
+		for range 5 {
+			ask(t, m, check(l, "a", 1))
+		}
+		require.EqualValues(t, 5, next.takes.Load(), line)
+		require.Zero(t, m.Len(), line)
+	}
+
+	// This node's own share is spent, which ends when the store is back.
+	fallback := limiter.NewFallback(&counted{err: limiter.ErrTimeout}, memory.New(memory.Config{}), func() int { return 1 }, nil)
+	for line, l := range map[string]*limiter.Limit{"spent": rule(t, "r fixed_window limit=1 window=1h"), "closed": {OnFailure: limiter.Closed}} {
+		m := limiter.NewDenied(fallback, 1000)
+		ask(t, m, check(l, "a", 1))
+		require.False(t, ask(t, m, check(l, "a", 1)).Allowed, line)
+		require.Zero(t, m.Len(), line)
+	}
+}
+
+func TestDeniedIsBounded(t *testing.T) {
+	l := rule(t, "r fixed_window limit=1 window=10s")
+	f := func(size, bound int) {
+		t.Helper()
+		m, _, clock := remembering(size)
+		for i := range 5000 {
+			clock.Set(time.Duration(i) * time.Microsecond)
+			subject := fmt.Sprint("client", i)
+			ask(t, m, check(l, subject, 1))
+			d := ask(t, m, check(l, subject, 1))
+			require.False(t, d.Allowed)
+			require.False(t, ask(t, m, check(l, subject, 1)).Allowed, "a refusal that was pushed out is asked for again")
+			require.LessOrEqual(t, m.Len(), bound)
+		}
+		require.Greater(t, m.Len(), bound/2)
+	}
+	f(1, 64) // one for each shard
+	f(640, 640)
+	f(64_000, 64_000/10)
+}
+
+func TestDeniedPassesErrorsOn(t *testing.T) {
+	m, next, _ := remembering(1000)
+	next.err = errors.New("away")
+	checks := []limiter.Check{check(rule(t, "r fixed_window limit=1 window=10s"), "a", 1)}
+	var d limiter.Decision
+	ctx := context.Background()
+	require.ErrorIs(t, m.Take(ctx, checks, &d), next.err)
+	require.ErrorIs(t, m.Return(ctx, checks, &d), next.err)
+	require.ErrorIs(t, m.Reset(ctx, checks), next.err)
+	require.Zero(t, m.Len())
+}

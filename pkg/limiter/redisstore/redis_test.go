@@ -1,0 +1,238 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+)
+
+// Every key has a time to live, which ends within a second of when its state means
+// nothing any more: after charges, refusals, returns and changes of the rule.
+func TestTimeToLive(t *testing.T) {
+	server := testenv.Redis(t, testenv.Options{})
+	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})
+	ctx := context.Background()
+	for i, line := range []string{
+		"fixed_window limit=5 window=%s",
+		"fixed_window limit=5 window=%s count_denied",
+		"sliding_window limit=5 window=%s",
+		"sliding_window limit=5 window=%s count_denied",
+		"token_bucket limit=5 window=%s burst=9",
+		"token_bucket limit=5 window=%s burst=9 count_denied",
+		"leaky_bucket limit=5 window=%s burst=3",
+		"rolling_window limit=5 window=%s",
+		"rolling_window limit=5 window=%s count_denied",
+		"rolling_window limit=5 window=%s min_interval=1ms",
+		"rolling_window limit=5 window=%s storage=sorted_set",
+		"rolling_window limit=5 window=%s storage=sorted_set count_denied",
+		"concurrency limit=5 window=%s",
+	} {
+		verify := func(c limiter.Check) {
+			t.Helper()
+			left, err := server.Client().PTTL(ctx, string(c.Key)).Result()
+			require.NoError(t, err)
+			if left == -2 { // gone already
+				return
+			}
+			require.NotEqualValues(t, -1, left, "%s: no time to live", line)
+			reset := ask(t, s, peek(c)).Results[0].ResetAfter
+			// The key was looked at before the count, so it may have had that much more.
+			require.LessOrEqual(t, left, reset+time.Second, line)
+		}
+		for _, window := range []string{"1ms", "20ms", "1.5s", "1m", "24h"} {
+			l := rule(t, fmt.Sprintf("rule%d-%s ", i, window)+fmt.Sprintf(line, window))
+			first := check(l, "a", 1)
+			first.Lease = 1
+			d := ask(t, s, first)
+			verify(first)
+			for lease := range 20 {
+				c := check(l, "a", 1)
+				c.Lease = uint64(2 + lease)
+				ask(t, s, c)
+				verify(c)
+			}
+			require.NoError(t, s.Return(ctx, []limiter.Check{first}, d))
+			verify(first)
+		}
+	}
+	keys, err := server.Client().Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	require.NotEmpty(t, keys)
+	for _, key := range keys {
+		left, err := server.Client().PTTL(ctx, key).Result()
+		require.NoError(t, err)
+		require.NotEqualValues(t, -1, left, key)
+		require.LessOrEqual(t, left, 48*time.Hour+time.Second, key)
+	}
+}
+
+// A decision's time has sixteen digits, and none of them is lost on the way into
+// Redis or back.
+func TestSixteenDigits(t *testing.T) {
+	server := testenv.Redis(t, testenv.Options{})
+	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})
+	ctx := context.Background()
+	for range 200 { // digits that end in 0 prove nothing
+		set := check(rule(t, "set rolling_window limit=1000 window=1h storage=sorted_set"), "a", 1)
+		bucket := check(rule(t, "bucket token_bucket limit=1 window=744h burst=1681"), "a", 1681)
+		lease := check(rule(t, "lease concurrency limit=1000 window=1h"), "a", 1)
+		d := ask(t, s, set, bucket, lease)
+		require.True(t, d.Allowed)
+		at := d.Results[0].TakenAt
+		text := strconv.FormatInt(at, 10)
+		require.Len(t, text, 16)
+
+		members, err := server.Client().ZRange(ctx, string(set.Key), 0, -1).Result()
+		require.NoError(t, err)
+		require.Equal(t, []string{text}, members)
+		scores, err := server.Client().ZRangeArgsWithScores(ctx, argsOf(lease.Key)).Result()
+		require.NoError(t, err)
+		require.Equal(t, at+time.Hour.Microseconds(), int64(scores[0].Score))
+		state, err := server.Client().Get(ctx, string(bucket.Key)).Result()
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("%d %d %d", at, int64(1681*2_678_400_000_000), int64(2_678_400_000_000)), state)
+
+		checks := []limiter.Check{set, bucket, lease}
+		require.NoError(t, s.Return(ctx, checks, d))
+		require.EqualValues(t, 1000, ask(t, s, peek(set)).Results[0].Remaining)
+		require.NoError(t, s.Reset(ctx, checks))
+	}
+}
+
+func TestReplyErrorIsTheCallsOwn(t *testing.T) {
+	server := testenv.Redis(t, testenv.Options{})
+	heard := make(news, 1)
+	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience, Hooks: heard.hooks()})
+	ctx := context.Background()
+	for name, l := range every(t) {
+		c := check(l, "a", 1)
+		require.NoError(t, server.Client().LPush(ctx, string(c.Key), "not ours").Err())
+		for range 10 {
+			err := s.Take(ctx, []limiter.Check{c}, &limiter.Decision{})
+			require.ErrorIs(t, err, limiter.ErrReply, name)
+			require.ErrorContains(t, err, "WRONGTYPE")
+			require.Equal(t, "reply", redisstore.ErrorKind(err))
+		}
+		require.True(t, ask(t, s, check(l, "b", 1)).Allowed, "the shard works")
+		require.NoError(t, s.Reset(ctx, []limiter.Check{c}))
+		require.True(t, ask(t, s, c).Allowed, "and an operator can mend it")
+	}
+	require.Empty(t, heard, "the breaker stayed closed")
+}
+
+func TestSecuredServer(t *testing.T) {
+	server := testenv.Redis(t, testenv.Options{TLS: true, User: "weir", Password: "s3cret"})
+	l := rule(t, "r fixed_window limit=5 window=1h")
+	password := func(s string) func() string { return func() string { return s } }
+	good := redisstore.Config{
+		Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience,
+		TLS: server.TLSConfig(), Username: "weir", Password: password("s3cret"),
+	}
+	require.True(t, ask(t, open(t, good), check(l, "a", 1)).Allowed)
+
+	f := func(change func(*redisstore.Config)) {
+		t.Helper()
+		bad := good
+		change(&bad)
+		s := open(t, bad)
+		err := s.Take(context.Background(), []limiter.Check{check(l, "a", 1)}, &limiter.Decision{})
+		require.Error(t, err)
+		require.False(t, errors.Is(err, limiter.ErrReply), "%v: the shard is at fault, not the call", err)
+	}
+	f(func(c *redisstore.Config) { c.Password = password("guess") })
+	f(func(c *redisstore.Config) { c.Username = "somebody" })
+	f(func(c *redisstore.Config) { c.Password = nil })
+	f(func(c *redisstore.Config) { c.TLS = nil })
+}
+
+func TestClusterAllOrNothing(t *testing.T) {
+	cluster := testenv.Cluster(t, testenv.Options{})
+	s := open(t, redisstore.Config{Mode: redisstore.Cluster, Addrs: cluster.Addrs(), Timeout: patience, Clock: stopped})
+	awaitTopology(t, s)
+	require.True(t, s.Slots())
+	spread := limiter.NewSpread(s)
+	one := rule(t, "one rolling_window limit=1 window=1h")
+	// Two subjects that different masters own.
+	mine, theirs := "a", ""
+	for i := 0; theirs == ""; i++ {
+		if other := fmt.Sprint("b", i); cluster.MasterOf("{"+other+"}") != cluster.MasterOf("{"+mine+"}") {
+			theirs = other
+		}
+	}
+	for name, l := range every(t) {
+		if l.Algorithm == limiter.Concurrency {
+			continue // each lease its own, below
+		}
+		require.NoError(t, s.Reset(t.Context(), []limiter.Check{check(one, mine, 1), check(one, theirs, 1)}))
+		for _, subject := range []string{mine, theirs} { // in one slot, then in two
+			require.True(t, ask(t, spread, check(l, mine, 3), check(one, subject, 1)).Allowed, name)
+			before := ask(t, s, peek(check(l, mine, 1))).Results[0]
+			for range 20 {
+				d := ask(t, spread, check(l, mine, 3), check(one, subject, 1))
+				require.False(t, d.Allowed)
+				require.True(t, d.Results[0].Allowed)
+				require.False(t, d.Results[0].Charged)
+			}
+			require.Equal(t, before, ask(t, s, peek(check(l, mine, 1))).Results[0], "%s: uncharged", name)
+		}
+	}
+	require.NoError(t, s.Reset(t.Context(), []limiter.Check{check(one, theirs, 1)}))
+	lease := rule(t, "lease concurrency limit=1 window=1h")
+	held, passed := check(lease, mine, 1), check(one, theirs, 1)
+	held.Lease = 1
+	d := ask(t, spread, held, passed)
+	require.True(t, d.Allowed)
+	require.NoError(t, spread.Return(t.Context(), []limiter.Check{held, passed}, d))
+	require.EqualValues(t, 1, ask(t, s, peek(held)).Results[0].Remaining)
+	require.EqualValues(t, 1, ask(t, s, peek(passed)).Results[0].Remaining)
+}
+
+// BenchmarkTake is a decision that passes, alone and among many callers.
+func BenchmarkTake(b *testing.B) {
+	server := testenv.Redis(b, testenv.Options{})
+	for name, s := range map[string]limiter.Store{
+		"redis":  open(b, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience}),
+		"memory": memory.New(memory.Config{}),
+	} {
+		l := rule(b, "r sliding_window limit=1000000 window=1s")
+		b.Run(name+"/alone", func(b *testing.B) {
+			b.ReportAllocs()
+			checks := []limiter.Check{check(l, "a", 1)}
+			var d limiter.Decision
+			for b.Loop() {
+				if err := s.Take(b.Context(), checks, &d); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"/together", func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetParallelism(128)
+			b.RunParallel(func(pb *testing.PB) {
+				checks := []limiter.Check{check(l, strings.Repeat("x", int(time.Now().UnixNano()%16)), 1)}
+				var d limiter.Decision
+				for pb.Next() {
+					if err := s.Take(context.Background(), checks, &d); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func argsOf(key []byte) redis.ZRangeArgs {
+	return redis.ZRangeArgs{Key: string(key), Start: 0, Stop: -1}
+}

@@ -1,0 +1,82 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+)
+
+const budget = 25 * time.Millisecond
+
+// shard is a Batcher that answers from a memory store. Between hang and resume it
+// does not come back.
+type shard struct {
+	limiter.TakeReturner
+	turn    chan struct{} // not a mutex: synctest sees who waits at a channel
+	batches [][]string    // the questions, as text
+}
+
+func newShard() *shard {
+	return &shard{TakeReturner: memory.New(memory.Config{}), turn: make(chan struct{}, 1)}
+}
+
+func (s *shard) hang()   { s.turn <- struct{}{} }
+func (s *shard) resume() { <-s.turn }
+
+func (s *shard) Do(ctx context.Context, calls []*limiter.Call) {
+	s.hang()
+	defer s.resume()
+	var batch []string
+	for _, c := range calls {
+		batch = append(batch, question(c))
+		c.Now = time.Now().UnixMicro()
+		if c.Return {
+			d := limiter.Decision{Results: make([]limiter.Result, len(c.Checks))}
+			for i := range d.Results {
+				d.Results[i].Charged, d.Results[i].TakenAt = true, c.TakenAt[i]
+			}
+			c.Err = s.Return(ctx, c.Checks, &d)
+			continue
+		}
+		c.Answers = make([]limiter.Answer, len(c.Checks))
+		for n := range max(1, c.Times) { // one after another: what a batch must be equal to
+			var d limiter.Decision
+			c.Err = s.Take(ctx, c.Checks, &d)
+			for i, r := range d.Results {
+				if r.Allowed && c.Answers[i].Fits == int64(n) {
+					c.Answers[i].Fits++
+				}
+				a := &c.Answers[i]
+				a.Remaining, a.Retry, a.Reset = r.Remaining, r.RetryAfter.Microseconds(), r.ResetAfter.Microseconds()
+			}
+		}
+	}
+	s.batches = append(s.batches, batch)
+}
+
+func question(c *limiter.Call) string {
+	if c.Return {
+		return fmt.Sprintf("return %s %d", c.Checks[0].Key, c.Checks[0].Lease)
+	}
+	return fmt.Sprintf("%d × %s", c.Times, c.Checks[0].Key)
+}
+
+// gate is a shard that decides once it is open, and keeps its second answer for a
+// millisecond, for a caller to leave meanwhile.
+type gate struct {
+	*shard
+	open     chan struct{}
+	answered func()
+}
+
+func (g *gate) Do(ctx context.Context, calls []*limiter.Call) {
+	<-g.open
+	g.shard.Do(ctx, calls)
+	if len(g.batches) == 2 {
+		g.answered()
+		<-time.After(time.Millisecond)
+	}
+}

@@ -1,0 +1,133 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+)
+
+func TestSpreadAsksEachSlotOnce(t *testing.T) {
+	next := &counted{next: memory.New(memory.Config{})}
+	s := limiter.NewSpread(next)
+	l, o := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "o fixed_window limit=9 window=1h")
+	require.True(t, ask(t, s, check(l, "a", 1), check(o, "a", 1)).Allowed)
+	require.EqualValues(t, 1, next.takes.Load(), "one slot is one call")
+
+	d := ask(t, s, check(l, "a", 1), check(o, "b", 2), check(o, "a", 3))
+	require.True(t, d.Allowed)
+	require.EqualValues(t, 3, next.takes.Load())
+	var remaining []int64
+	for _, r := range d.Results {
+		remaining = append(remaining, r.Remaining)
+	}
+	require.Equal(t, []int64{3, 7, 5}, remaining, "in the order of the checks")
+	require.Zero(t, next.returns.Load())
+}
+
+func TestSpreadReturnsWhatAnotherSlotRefused(t *testing.T) {
+	for name, l := range every(t) {
+		if l.MinInterval > 0 {
+			continue // would refuse the second of two
+		}
+		t.Run(name, func(t *testing.T) {
+			next := &counted{next: memory.New(memory.Config{})}
+			s := limiter.NewSpread(next)
+			one := rule(t, "one rolling_window limit=1 window=1h")
+			require.True(t, ask(t, s, check(l, "a", 1), check(one, "b", 1)).Allowed)
+			before := ask(t, next, peek(check(l, "a", 1))).Results[0].Remaining
+
+			d := ask(t, s, check(l, "a", 1), check(one, "b", 1))
+			require.False(t, d.Allowed)
+			require.True(t, d.Results[0].Allowed)
+			require.False(t, d.Results[0].Charged, "given back")
+			require.False(t, d.Results[1].Allowed)
+			after := ask(t, next, peek(check(l, "a", 1))).Results[0].Remaining
+			require.GreaterOrEqual(t, after, before, "time may have freed more")
+			require.GreaterOrEqual(t, d.Results[0].Remaining, before)
+		})
+	}
+}
+
+func TestSpreadErrorInOnePart(t *testing.T) {
+	next := &counted{next: memory.New(memory.Config{}), err: limiter.ErrTimeout, errFor: "{b}"}
+	s := limiter.NewSpread(next)
+	l := rule(t, "r fixed_window limit=5 window=1h")
+	checks := []limiter.Check{check(l, "a", 1), check(l, "b", 1), check(l, "c", 1)}
+	var d limiter.Decision
+	ctx := context.Background()
+	require.ErrorIs(t, s.Take(ctx, checks, &d), limiter.ErrTimeout)
+	require.False(t, d.Allowed)
+	require.EqualValues(t, 2, next.returns.Load(), "the parts that passed are given back")
+	require.EqualValues(t, 5, ask(t, next, peek(checks[0])).Results[0].Remaining)
+	require.EqualValues(t, 5, ask(t, next, peek(checks[2])).Results[0].Remaining)
+
+	require.ErrorIs(t, s.Reset(ctx, checks), limiter.ErrTimeout)
+	require.EqualValues(t, 3, next.reset.Load(), "the others are reset all the same")
+}
+
+func TestSpreadReturn(t *testing.T) {
+	next := &counted{next: memory.New(memory.Config{})}
+	s := limiter.NewSpread(next)
+	l, c := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "c concurrency limit=5 window=1h")
+	checks := []limiter.Check{check(l, "a", 1), check(c, "b", 1), check(c, "a", 1)}
+	d := ask(t, s, checks...)
+	require.NoError(t, s.Return(context.Background(), checks, d))
+	for _, check := range checks {
+		require.EqualValues(t, 5, ask(t, next, peek(check)).Results[0].Remaining)
+	}
+}
+
+// failsToReturn is a store that takes, and then is gone.
+type failsToReturn struct{ limiter.TakeReturner }
+
+func (failsToReturn) Return(context.Context, []limiter.Check, *limiter.Decision) error {
+	return errors.New("gone")
+}
+
+func TestSpreadSaysWhatStayedCharged(t *testing.T) {
+	s := limiter.NewSpread(failsToReturn{memory.New(memory.Config{})})
+	l, one := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "one rolling_window limit=1 window=1h")
+	ask(t, s, check(one, "b", 1))
+	d := ask(t, s, check(l, "a", 1), check(one, "b", 1))
+	require.False(t, d.Allowed)
+	require.True(t, d.Results[0].Charged)
+	require.EqualValues(t, 4, d.Results[0].Remaining)
+}
+
+// A refusal is Unavailable only if no spent limit explains it.
+func TestSpreadUnavailable(t *testing.T) {
+	local := memory.New(memory.Config{})
+	away := limiter.NewFallback(&counted{err: limiter.ErrTimeout}, local, func() int { return 1 }, nil)
+	s := limiter.NewSpread(away)
+	closed, one := rule(t, "closed fixed_window limit=5 window=1h"), rule(t, "one rolling_window limit=1 window=1h")
+	closed.OnFailure = limiter.Closed
+	f := func(allowed, unavailable bool, checks ...limiter.Check) {
+		t.Helper()
+		d := ask(t, s, checks...)
+		require.Equal(t, allowed, d.Allowed)
+		require.Equal(t, unavailable, d.Unavailable)
+	}
+	f(false, true, check(closed, "a", 1), check(one, "b", 1))
+	f(true, false, check(one, "b", 1), check(one, "c", 1)) // the first was given back
+	f(false, false, check(closed, "a", 1), check(one, "b", 1))
+	f(false, false, check(one, "b", 1), check(closed, "a", 1))
+	f(false, true, check(closed, "a", 1), check(closed, "b", 1))
+}
+
+func TestSubject(t *testing.T) {
+	for key, want := range map[string]string{
+		"weir:{203.0.113.7}:r:fw":     "203.0.113.7",
+		"weir:{2001:db8::/64}:r:fw:x": "2001:db8::/64",
+		"weir:{*}:r:fw":               "*",
+		"weir:{}:r:fw":                "weir:{}:r:fw", // as Redis has it
+		"weir:r":                      "weir:r",
+		"weir:{r":                     "weir:{r",
+	} {
+		require.Equal(t, want, string(limiter.Subject([]byte(key))))
+	}
+}

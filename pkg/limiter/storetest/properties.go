@@ -1,0 +1,262 @@
+package storetest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// RunProperties compares the store with the model on that many random sequences
+// per algorithm. They are the same in each run, unless WEIR_SOAK=1 asks for other
+// ones and many more.
+func RunProperties(t *testing.T, sequences int, open Open) {
+	seed := "1"
+	if os.Getenv("WEIR_SOAK") == "1" {
+		seed, sequences = "0", sequences*100 // 0 is any
+	}
+	// rapid has no other way to say this.
+	for name, value := range map[string]string{"checks": strconv.Itoa(sequences), "seed": seed, "nofailfile": "true"} {
+		f := flag.Lookup("rapid." + name)
+		was := f.Value.String()
+		require.NoError(t, f.Value.Set(value))
+		t.Cleanup(func() { _ = f.Value.Set(was) })
+	}
+	f := func(name string, rules int, limit func(*rapid.T, string) *limiter.Limit) {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				s := &sequence{T: rt, clock: &Clock{}, models: map[string]model{}}
+				s.store = open(t, s.clock.Now)
+				for i := range rules {
+					s.limits = append(s.limits, limit(rt, fmt.Sprint("rule", i)))
+				}
+				s.run()
+			})
+		})
+	}
+	for _, a := range limiter.Algorithms() {
+		if a != limiter.RollingWindow {
+			f(a.String(), 1, func(rt *rapid.T, rule string) *limiter.Limit { return drawLimit(rt, rule, a, limiter.Ring) })
+		}
+	}
+	for _, st := range []limiter.Storage{limiter.Ring, limiter.SortedSet} {
+		f("rolling_window_"+st.String(), 1, func(rt *rapid.T, rule string) *limiter.Limit {
+			return drawLimit(rt, rule, limiter.RollingWindow, st)
+		})
+	}
+	f("several", 3, func(rt *rapid.T, rule string) *limiter.Limit {
+		l := drawLimit(rt, rule, rapid.SampledFrom(limiter.Algorithms()).Draw(rt, "algorithm"), limiter.Ring)
+		l.Shadow = rapid.IntRange(0, 3).Draw(rt, "shadow") == 0
+		return l
+	})
+}
+
+// drawLimit draws a valid limit: mostly a small one, where edges are close together.
+func drawLimit(rt *rapid.T, rule string, a limiter.Algorithm, st limiter.Storage) *limiter.Limit {
+	largest := int64(limiter.MaxCount)
+	if a == limiter.RollingWindow || a == limiter.Concurrency {
+		largest = 200 // each takes an entry
+	}
+	count := rapid.OneOf(rapid.Int64Range(1, 5), rapid.Int64Range(1, 100), rapid.Int64Range(1, largest))
+	window := rapid.OneOf(
+		rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, 24 * time.Hour, limiter.MaxRingWindow}),
+		rapid.Custom(func(rt *rapid.T) time.Duration {
+			return time.Duration(rapid.IntRange(1, 20_000).Draw(rt, "ms")) * time.Millisecond
+		}))
+	return rapid.Custom(func(rt *rapid.T) *limiter.Limit {
+		l := &limiter.Limit{Rule: rule, Algorithm: a, Limit: count.Draw(rt, "limit"), Window: window.Draw(rt, "window")}
+		switch a {
+		case limiter.TokenBucket, limiter.LeakyBucket:
+			l.Burst = count.Draw(rt, "burst")
+		case limiter.RollingWindow:
+			l.Storage = st
+			if rapid.Bool().Draw(rt, "interval") {
+				l.MinInterval = time.Duration(rapid.Int64Range(1, l.Window.Milliseconds()).Draw(rt, "ms")) * time.Millisecond
+			}
+		}
+		l.CountDenied = a != limiter.Concurrency && rapid.IntRange(0, 3).Draw(rt, "count denied") == 0
+		return l
+	}).Filter(func(l *limiter.Limit) bool { return l.Validate() == nil }).Draw(rt, rule)
+}
+
+// sequence is a random history of one store and its models.
+type sequence struct {
+	*rapid.T
+	clock  *Clock
+	store  limiter.TakeReturner
+	limits []*limiter.Limit
+	models map[string]model // by key
+
+	now     int64
+	back    bool // the clock has run back
+	retry   int64
+	lease   uint64
+	taken   []*request
+	history []*request // what passed
+}
+
+type request struct {
+	taken
+	at       int64
+	returned int64 // when, or 0
+}
+
+func (s *sequence) run() {
+	s.set(Epoch)
+	forward := rapid.Bool().Draw(s.T, "forward")
+	// A store may forget an expired key when it makes room for a new one, which a
+	// clock that runs back would notice; so all keys are there from the start.
+	for _, l := range s.limits {
+		for _, subject := range []string{"a", "b"} {
+			s.models[string(Key(subject, l))] = newModel(l)
+			s.take(subject, []*limiter.Limit{l}, []int64{1}, false)
+		}
+	}
+	for range rapid.IntRange(1, 40).Draw(s.T, "length") {
+		s.move(forward)
+		subject := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(s.T, "subject")
+		switch op := rapid.IntRange(0, 9).Draw(s.T, "op"); {
+		case op == 0 && len(s.taken) > 0:
+			s.giveBack()
+		default:
+			limits := s.limits[:rapid.IntRange(1, len(s.limits)).Draw(s.T, "checks")]
+			costs := make([]int64, len(limits))
+			for i, l := range limits {
+				costs[i] = rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(0, l.MaxCost())).Draw(s.T, "cost")
+			}
+			s.take(subject, limits, costs, op == 1)
+		}
+	}
+	if !s.back {
+		s.bounds()
+	}
+}
+
+// move sets the clock: by chance, to where something happens, or back.
+func (s *sequence) move(forward bool) {
+	window := s.limits[0].Window.Microseconds()
+	var by int64
+	switch rapid.IntRange(0, 9).Draw(s.T, "move") {
+	case 0, 1:
+	case 2:
+		by = rapid.Int64Range(0, 5000).Draw(s.T, "µs")
+	case 3, 4:
+		by = rapid.Int64Range(0, window/min(s.limits[0].Limit, window)*2).Draw(s.T, "µs")
+	case 5:
+		by = rapid.Int64Range(0, 2*window).Draw(s.T, "µs")
+	case 6: // a boundary, or just before
+		by = window - s.now%window - rapid.Int64Range(0, 1).Draw(s.T, "before")
+	case 7: // when the last refusal may end, or just before
+		by = max(0, s.retry-rapid.Int64Range(0, 1).Draw(s.T, "before"))
+	case 8: // less than the 37 days in all that a ring can tell apart
+		by = rapid.Int64Range(0, 20*3600*1e6).Draw(s.T, "µs")
+	case 9:
+		if !forward {
+			by = -rapid.Int64Range(0, min(2*window, 5e6)).Draw(s.T, "µs")
+			s.back = s.back || by < 0
+		}
+	}
+	s.set(s.now + min(by, 20*3600*1e6))
+}
+
+func (s *sequence) set(now int64) {
+	s.now = now
+	s.clock.Set(time.Duration(now-Epoch) * time.Microsecond)
+}
+
+// take asks the store and the models and compares.
+func (s *sequence) take(subject string, limits []*limiter.Limit, costs []int64, peek bool) {
+	s.lease++
+	r := &request{at: s.now}
+	for i, l := range limits {
+		r.checks = append(r.checks, limiter.Check{Limit: l, Key: Key(subject, l), Cost: costs[i], Lease: s.lease, Peek: peek})
+	}
+	want := s.decide(r.checks)
+	require.NoError(s, s.store.Take(context.Background(), r.checks, &r.decision))
+	for i := range r.decision.Results {
+		r.decision.Results[i].Source = limiter.SourceNone
+	}
+	require.Equal(s, want, r.decision, "at %d: %s", s.now-Epoch, describe(r.checks))
+	s.retry = r.decision.RetryAfter(r.checks).Microseconds()
+	if !r.decision.Allowed {
+		s.exact(r)
+	}
+	if r.decision.Allowed && !peek {
+		s.taken, s.history = append(s.taken, r), append(s.history, r)
+	}
+}
+
+// decide is what the store has to answer.
+func (s *sequence) decide(checks []limiter.Check) limiter.Decision {
+	d := limiter.Decision{Allowed: true, Results: make([]limiter.Result, len(checks))}
+	for i, c := range checks {
+		m := s.models[string(c.Key)]
+		d.Results[i].Allowed = passes(m, m.clock(s.now), c.Cost)
+		d.Allowed = d.Allowed && (d.Results[i].Allowed || c.Limit.Shadow)
+	}
+	for i, c := range checks {
+		m, r := s.models[string(c.Key)], &d.Results[i]
+		t := m.clock(s.now)
+		if !c.Peek && c.Cost > 0 && (r.Allowed && d.Allowed || !r.Allowed && c.Limit.CountDenied) {
+			m.charge(t, c.Cost, c.Lease)
+			r.Charged = r.Allowed
+		}
+		remaining, retry, reset := answer(m, c.Limit, t, c.Cost)
+		if r.Allowed {
+			retry = 0
+		}
+		r.Limit, r.Remaining, r.TakenAt = c.Limit.Limit, remaining, s.now
+		r.RetryAfter, r.ResetAfter = time.Duration(retry)*time.Microsecond, time.Duration(reset)*time.Microsecond
+	}
+	return d
+}
+
+// exact shows that what a check refused passes when its RetryAfter is over, and not
+// a microsecond earlier.
+func (s *sequence) exact(r *request) {
+	now := s.now
+	for i, c := range r.checks {
+		res := r.decision.Results[i]
+		if res.Allowed || c.Limit.Algorithm == limiter.Concurrency {
+			continue
+		}
+		c.Peek = true
+		from := s.models[string(c.Key)].clock(now)
+		for early, want := range []bool{true, false} {
+			s.set(from + res.RetryAfter.Microseconds() - int64(early))
+			var d limiter.Decision
+			require.NoError(s, s.store.Take(context.Background(), []limiter.Check{c}, &d))
+			require.Equal(s, want, d.Results[0].Allowed, "%d µs before the end of %s", early, res.RetryAfter)
+		}
+	}
+	s.set(now)
+}
+
+// giveBack returns one of the requests that passed.
+func (s *sequence) giveBack() {
+	i := rapid.IntRange(0, len(s.taken)-1).Draw(s.T, "which")
+	r := s.taken[i]
+	s.taken = append(s.taken[:i], s.taken[i+1:]...)
+	r.returned = s.now
+	for i, c := range r.checks {
+		if m := s.models[string(c.Key)]; r.decision.Results[i].Charged {
+			m.refund(m.clock(s.now), r.decision.Results[i].TakenAt, c.Cost, c.Lease)
+		}
+	}
+	require.NoError(s, s.store.Return(context.Background(), r.checks, &r.decision))
+}
+
+func describe(checks []limiter.Check) (text string) {
+	for _, c := range checks {
+		text += fmt.Sprintf("%s*%d peek=%v %s; ", c.Key, c.Cost, c.Peek, *c.Limit.Encoded())
+	}
+	return text
+}
