@@ -3,6 +3,11 @@
 -- limit/window in lowest terms. Whole numbers only, so nothing is lost to rounding.
 -- They differ in what `capacity` means: see token_bucket.lua and leaky_bucket.lua.
 -- State: "time level unit"; unit lets a changed rule convert the level.
+--
+-- A key may be over-full by the rule at hand: the rule shrank, or a client of a larger
+-- tier filled it. It is then judged as just full when it was last charged, so nobody
+-- waits longer than for an empty bucket; but the true level is kept, or a request under
+-- the small limit would wipe out what was spent under the large one.
 local function bucket()
   local M = {}
 
@@ -11,21 +16,32 @@ local function bucket()
     at, level, unit = tonumber(at) or 0, tonumber(level) or 0, tonumber(unit) or rule.unit
     now = max(now, at)
     if unit ~= rule.unit then level = ceil(level * rule.unit / unit) end
-    level = min(level, rule.capacity * rule.unit) -- the rule may have shrunk since
-    return { now = now, level = max(0, level - (now - at) * rule.drain) }
+    local drained = (now - at) * rule.drain
+    return {
+      now = now,
+      level = max(0, level - drained),
+      judged = max(0, min(level, rule.capacity * rule.unit) - drained),
+    }
   end
 
   function M.fits(s, rule, cost, n)
     if cost == 0 then return n end
-    return max(0, min(n, floor((rule.capacity * rule.unit - s.level) / (cost * rule.unit))))
+    return max(0, min(n, floor((rule.capacity * rule.unit - s.judged) / (cost * rule.unit))))
   end
 
   function M.charge(s, rule, units)
-    s.level = min(s.level + min(units, rule.capacity) * rule.unit, rule.capacity * rule.unit)
+    local full = rule.capacity * rule.unit
+    local added = min(units, rule.capacity) * rule.unit
+    if s.judged + added <= full then
+      s.level = s.level + added
+    else -- a denied attempt that counts fills the bucket, no more
+      s.level = max(s.level, min(s.level + added, full))
+    end
+    s.judged = min(s.judged + added, full)
   end
 
   function M.answer(s, rule, cost)
-    local free = rule.capacity * rule.unit - s.level
+    local free = rule.capacity * rule.unit - s.judged
     local short = cost * rule.unit - free
     return floor(free / rule.unit), short > 0 and ceil(short / rule.drain) or 0, ceil(s.level / rule.drain)
   end

@@ -42,8 +42,10 @@ algorithms.rr = function()
     units = min(units, rule.limit)
     local stamp = ceil(s.now / 1000)
     if s.size > 0 then stamp = max(stamp, s.now_ms - age(s, s.size - 1)) end
-    -- Only the newest `limit` entries can ever matter.
-    local keep = max(s.first, s.size + units - rule.limit)
+    -- A denied attempt that counts pushes out the oldest entries, but a log that another
+    -- tier filled further is not cut down to this one's limit.
+    local live = s.size - s.first
+    local keep = s.first + max(0, live + units - max(live, rule.limit))
     s.log = sub(s.log, keep * 4 + 1, s.size * 4) .. rep(pack('>I4', stamp % wrap), units)
     s.first, s.size = 0, s.size - keep + units
   end

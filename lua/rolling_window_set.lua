@@ -2,6 +2,7 @@
 -- time in microseconds.
 algorithms.rs = function()
   local M = {}
+  local chunk = 500 -- members in one ZADD: Lua's stack has no room for many thousands
 
   local function edge(s, rule) return format('%.0f', s.now - rule.window) end
 
@@ -33,15 +34,24 @@ algorithms.rs = function()
     local stamp = format('%.0f', max(s.now, newest or 0))
     -- Requests of one microsecond differ in their suffix.
     local suffix = newest and call('ZCOUNT', s.key, stamp, stamp) or 0
-    for _ = 1, units do
-      while call('ZADD', s.key, 'NX', stamp, suffix == 0 and stamp or stamp .. ':' .. suffix) == 0 do
+    local missing = units
+    while missing > 0 do
+      local members = {}
+      for _ = 1, min(missing, chunk) do
+        members[#members + 1] = stamp
+        members[#members + 1] = suffix == 0 and stamp or stamp .. ':' .. suffix
         suffix = suffix + 1
       end
+      -- A suffix may be taken, where others before it were returned: NX adds the rest.
+      missing = missing - call('ZADD', s.key, 'NX', unpack(members))
     end
+    -- A denied attempt that counts pushes out the oldest members, but a log that another
+    -- tier filled further is not cut down to this one's limit.
+    local most = max(s.count, rule.limit)
     s.count = s.count + units
-    if s.count > rule.limit then
-      call('ZREMRANGEBYRANK', s.key, 0, s.count - rule.limit - 1)
-      s.count = rule.limit
+    if s.count > most then
+      call('ZREMRANGEBYRANK', s.key, 0, s.count - most - 1)
+      s.count = most
     end
   end
 

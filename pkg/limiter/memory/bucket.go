@@ -10,9 +10,14 @@ import (
 // drains, in the units of Limit.Rate. The level is what is missing from a full
 // bucket of tokens; in GCRA's words it is TAT - now. (ITU-T I.371, virtual
 // scheduling.) Whole numbers only, so nothing is lost to rounding.
+//
+// A key may be over-full by the limit at hand: the rule shrank, or a client of a
+// larger tier filled it. It is then judged as just full when it was last charged,
+// but the true level is kept (see bucket.lua).
 type bucket struct {
 	kept, seen struct{ now, level, unit int64 } // as last charged, and as it is at now
-	rate       *limiter.Limit                   // whose Rate drain and unit are: it is slow to work out
+	judged     int64
+	rate       *limiter.Limit // whose Rate drain and unit are: it is slow to work out
 	drain      int64
 	unit       int64
 }
@@ -27,27 +32,35 @@ func (s *bucket) at(l *limiter.Limit, now int64) {
 	if s.kept.unit != s.unit && level > 0 { // a changed rule keeps its count
 		level = int64(math.Ceil(float64(level) * float64(s.unit) / float64(s.kept.unit)))
 	}
-	level = min(level, l.Capacity()*s.unit) // the rule may have shrunk since
-	if elapsed := now - s.kept.now; elapsed > level/s.drain {
-		level = 0
-	} else {
-		level -= elapsed * s.drain
+	elapsed := now - s.kept.now
+	s.judged = s.drained(min(level, l.Capacity()*s.unit), elapsed)
+	s.seen.now, s.seen.level, s.seen.unit = now, s.drained(level, elapsed), s.unit
+}
+
+func (s *bucket) drained(level, elapsed int64) int64 {
+	if elapsed > level/s.drain { // and the product below could overflow
+		return 0
 	}
-	s.seen.now, s.seen.level, s.seen.unit = now, level, s.unit
+	return level - elapsed*s.drain
 }
 
 func (s *bucket) fits(l *limiter.Limit, cost, n int64) int64 {
-	return howMany(l.Capacity()*s.unit-s.seen.level, cost*s.unit, n)
+	return howMany(l.Capacity()*s.unit-s.judged, cost*s.unit, n)
 }
 
 func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64) {
-	full := l.Capacity()
-	s.seen.level = min(s.seen.level+min(units, full)*s.unit, full*s.unit)
+	full, added := l.Capacity()*s.unit, min(units, l.Capacity())*s.unit
+	if s.judged+added <= full {
+		s.seen.level += added
+	} else { // a denied attempt that counts fills the bucket, no more
+		s.seen.level = max(s.seen.level, min(s.seen.level+added, full))
+	}
+	s.judged = min(s.judged+added, full)
 	s.kept = s.seen
 }
 
 func (s *bucket) answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64) {
-	free := l.Capacity()*s.unit - s.seen.level
+	free := l.Capacity()*s.unit - s.judged
 	if short := cost*s.unit - free; short > 0 {
 		retry = ceilDiv(short, s.drain)
 	}

@@ -47,8 +47,10 @@ func (s *rollingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
 	if k := len(s.times); k > 0 {
 		stamp = max(stamp, s.times[k-1])
 	}
-	// Only the newest Limit entries can ever matter.
-	keep := max(s.first, len(s.times)+int(units-l.Limit))
+	// A denied attempt that counts pushes out the oldest entries, but a log that
+	// another tier filled further is not cut down to this one's limit.
+	live := len(s.times) - s.first
+	keep := s.first + max(0, live+int(units)-max(live, int(l.Limit)))
 	s.times, s.first = s.times[keep:], 0
 	if need := len(s.times) + int(units); need > cap(s.times) {
 		// At the end of the buffer, go back to its front. Twice the room makes that
