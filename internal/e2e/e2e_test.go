@@ -77,7 +77,9 @@ func get(c *fasthttp.Client, node, path, client string) (int, error) {
 	return resp.StatusCode(), nil
 }
 
-func client() *fasthttp.Client { return &fasthttp.Client{MaxConnsPerHost: 1024, NoDefaultUserAgentHeader: true} }
+func client() *fasthttp.Client {
+	return &fasthttp.Client{MaxConnsPerHost: 1024, NoDefaultUserAgentHeader: true}
+}
 
 // statuses asks n times from `callers` clients at once, over all nodes in turn, and
 // counts the statuses.
@@ -166,4 +168,3 @@ func eventually(t testing.TB, limit time.Duration, what string, done func() bool
 		}
 	}
 }
-

@@ -26,7 +26,7 @@ func inMemory(t testing.TB, document string) *Edge {
 	require.NoError(t, err)
 	t.Cleanup(e.close)
 	e.store = limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}),
-		func() int { return 1 }, nil), 1000)
+		func() int { return 1 }, nil), 1000, 0)
 	return e
 }
 

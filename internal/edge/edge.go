@@ -35,6 +35,7 @@ type Edge struct {
 	store     limiter.TakeReturner
 	local     *memory.Store
 	shared    *redisstore.Store // nil without Redis
+	fallback  *limiter.Fallback // nil without Redis
 	upstreams *proxy.Pool
 	running   atomic.Pointer[ruleset]
 	rules     ruleSource
@@ -184,6 +185,7 @@ func (e *Edge) close() {
 	<-done
 	e.upstreams.Close()
 	if e.shared != nil {
+		e.fallback.Close()
 		_ = e.shared.Close()
 	}
 }

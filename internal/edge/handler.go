@@ -127,27 +127,16 @@ func (r *request) release() {
 }
 
 // returnLeases gives the concurrency slots of a finished request back, off the
-// request path. A slot that cannot be returned expires after its window.
+// request path.
 func (e *Edge) returnLeases(r *request) {
 	checks, results := r.leases()
 	if len(checks) == 0 {
 		return
 	}
 	e.returns.Go(func() {
-		const tries = 3
-		d := limiter.Decision{Results: results}
-		var err error
-		for range tries {
-			if err = e.store.Return(e.ctx, checks, &d); err == nil {
-				return
-			}
-			select {
-			case <-e.ctx.Done():
-				return
-			case <-time.After(e.config.Store.Timeout):
-			}
+		if err := e.store.Return(e.ctx, checks, &limiter.Decision{Results: results}); err != nil {
+			e.log.Warn("concurrency slot not returned, it expires by itself", "rule", checks[0].Limit.Rule, "error", err)
 		}
-		e.log.Warn("concurrency slot not returned, it expires by itself", "rule", checks[0].Limit.Rule, "error", err)
 	})
 }
 

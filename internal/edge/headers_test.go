@@ -171,7 +171,10 @@ rules:
 	require.EqualValues(t, 20, n.metric(`weir_decisions_total{rule="lax",outcome="error",source="fallback"}`))
 	require.EqualValues(t, 2, n.metric(`weir_decisions_total{rule="own",outcome="allowed",source="fallback"}`))
 	require.EqualValues(t, 1, n.metric(`weir_decisions_total{rule="own",outcome="limited",source="fallback"}`))
-	require.EqualValues(t, 0, n.metric("weir_store_up"))
+	eventually(t, "the loss shows", func() bool {
+		require.Equal(t, 200, n.get("/lax").status)
+		return n.metric("weir_store_up") == 0
+	})
 
 	redis.Start()
 	eventually(t, "the store is back", func() bool { return n.metric("weir_store_up") == 1 })

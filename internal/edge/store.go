@@ -46,11 +46,13 @@ func (e *Edge) openStore() error {
 	e.shared = shared
 	e.metrics.storeUp.Set(1)
 	nodes := func() int { return c.Nodes }
-	var store limiter.TakeReturner = limiter.NewFallback(shared, e.local, nodes, e.metrics.storeFailed)
-	if shared.Slots() {
-		store = limiter.NewSpread(store)
+	e.fallback = limiter.NewFallback(shared, e.local, nodes, e.metrics.storeFailed)
+	if !shared.Slots() {
+		e.store = limiter.NewDenied(e.fallback, c.DeniedMemory, 0)
+		return nil
 	}
-	e.store = limiter.NewDenied(store, c.DeniedMemory)
+	spread := limiter.NewSpread(e.fallback, c.Timeout)
+	e.store = limiter.NewDenied(spread, c.DeniedMemory, 4*c.Timeout)
 	return nil
 }
 

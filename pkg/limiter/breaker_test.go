@@ -26,7 +26,7 @@ type broken struct {
 
 func newBroken(t *testing.T) *broken {
 	b := &broken{next: &counted{next: memory.New(memory.Config{}), err: errors.New("connection refused")}}
-	b.Breaker = limiter.NewBreaker(b.next, func(context.Context) error {
+	b.Breaker = limiter.NewBreaker(b.next, 0, func(context.Context) error {
 		b.probes.Add(1)
 		if b.back.Load() {
 			return nil

@@ -14,8 +14,13 @@ import (
 // call per RetryAfter. Only an operator's Reset and new rules end it sooner:
 // Reset forgets the key, and new rules are new *Limits, which an old memory does
 // not match.
+//
+// Over Spread one more thing frees capacity: what a request charged in one slot is
+// returned when another slot refuses it. There a refusal is first remembered for a
+// moment longer than that takes, and in full when it is then confirmed.
 type Denied struct {
 	next     Store
+	confirm  time.Duration // 0: the first refusal holds
 	perShard int
 	seed     maphash.Seed
 	shards   [deniedShards]deniedShard
@@ -34,7 +39,8 @@ type deniedShard struct {
 type refusal struct {
 	limit *Limit
 	cost  int64     // this or more was refused
-	until time.Time // monotonic
+	until time.Time // when to ask again
+	retry time.Time // when it can pass
 	reset time.Time
 	room  int64 // what remained: less than cost
 	taken int64
@@ -42,9 +48,13 @@ type refusal struct {
 
 var _ TakeReturner = (*Denied)(nil)
 
-// NewDenied returns a memory of at most size refusals in front of next.
-func NewDenied(next Store, size int) *Denied {
-	d := &Denied{next: next, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), now: time.Now}
+// confirmWithin is how soon a second refusal must follow to confirm the first.
+const confirmWithin = 10 * time.Second
+
+// NewDenied returns a memory of at most size refusals in front of next. confirm is how
+// long a first refusal is remembered where charges may be returned, and 0 elsewhere.
+func NewDenied(next Store, size int, confirm time.Duration) *Denied {
+	d := &Denied{next: next, confirm: confirm, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), now: time.Now}
 	for i := range d.shards {
 		d.shards[i].refusals = map[string]refusal{}
 	}
@@ -93,6 +103,11 @@ func (m *Denied) shard(key []byte) *deniedShard {
 }
 
 func (m *Denied) known(checks []Check, d *Decision, now time.Time) bool {
+	for i := range checks {
+		if checks[i].Limit.CountDenied { // the store has to hear of every attempt
+			return false
+		}
+	}
 	refused := false
 	for i := range checks {
 		c := &checks[i]
@@ -115,7 +130,7 @@ func (m *Denied) known(checks []Check, d *Decision, now time.Time) bool {
 			Source:     SourceDenied,
 			Limit:      c.Limit.Limit,
 			Remaining:  r.room,
-			RetryAfter: r.until.Sub(now),
+			RetryAfter: r.retry.Sub(now),
 			ResetAfter: r.reset.Sub(now),
 			TakenAt:    r.taken,
 		}
@@ -141,9 +156,18 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 		if len(sh.refusals) >= m.perShard {
 			sh.makeRoom(m.perShard, now)
 		}
+		retry := now.Add(r.RetryAfter)
+		until := retry
+		if m.confirm > 0 && r.RetryAfter > m.confirm {
+			before, known := sh.refusals[string(c.Key)]
+			since := now.Sub(before.until)
+			if !known || before.limit != c.Limit || since < 0 || since > confirmWithin {
+				until = now.Add(m.confirm)
+			}
+		}
 		sh.refusals[string(c.Key)] = refusal{
 			limit: c.Limit, cost: c.Cost, room: r.Remaining, taken: r.TakenAt,
-			until: now.Add(r.RetryAfter), reset: now.Add(max(r.RetryAfter, r.ResetAfter)),
+			until: until, retry: retry, reset: now.Add(max(r.RetryAfter, r.ResetAfter)),
 		}
 		sh.Unlock()
 	}

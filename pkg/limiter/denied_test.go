@@ -19,7 +19,7 @@ func remembering(size int) (*limiter.Denied, *counted, *storetest.Clock) {
 	clock := &storetest.Clock{}
 	clock.Set(0)
 	next := &counted{next: memory.New(memory.Config{Clock: clock.Now})}
-	m := limiter.NewDenied(next, size)
+	m := limiter.NewDenied(next, size, 0)
 	m.SetNow(func() time.Time { return time.UnixMicro(clock.Now()) })
 	return m, next, clock
 }
@@ -142,7 +142,7 @@ func (s *during) Take(ctx context.Context, checks []limiter.Check, d *limiter.De
 
 func TestDeniedResetWhileARefusalIsUnderWay(t *testing.T) {
 	store := &during{TakeReturner: memory.New(memory.Config{})}
-	m := limiter.NewDenied(store, 1000)
+	m := limiter.NewDenied(store, 1000, 0)
 	checks := []limiter.Check{check(rule(t, "r rolling_window limit=1 window=1h"), "a", 1)}
 	ask(t, m, checks...)
 	store.f = func() { require.NoError(t, m.Reset(context.Background(), checks)) }
@@ -170,7 +170,7 @@ func TestDeniedNeverRemembers(t *testing.T) {
 	// This node's own share is spent, which ends when the store is back.
 	fallback := limiter.NewFallback(&counted{err: limiter.ErrTimeout}, memory.New(memory.Config{}), func() int { return 1 }, nil)
 	for line, l := range map[string]*limiter.Limit{"spent": rule(t, "r fixed_window limit=1 window=1h"), "closed": {OnFailure: limiter.Closed}} {
-		m := limiter.NewDenied(fallback, 1000)
+		m := limiter.NewDenied(fallback, 1000, 0)
 		ask(t, m, check(l, "a", 1))
 		require.False(t, ask(t, m, check(l, "a", 1)).Allowed, line)
 		require.Zero(t, m.Len(), line)

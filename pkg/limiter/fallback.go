@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 )
 
 // Fallback answers when the shared store cannot, as each rule says: local counts
@@ -13,17 +14,18 @@ type Fallback struct {
 	local  TakeReturner
 	nodes  func() int
 	onErr  func(error)
+	slots  *orphans
 }
 
 var _ TakeReturner = (*Fallback)(nil)
 
 // NewFallback returns shared with local behind it. nodes tells how many edge nodes
-// share a limit now; onErr, which may be nil, hears every error of shared.
+// share a limit now; onErr, which may be nil, hears every error of shared. Close ends it.
 func NewFallback(shared, local TakeReturner, nodes func() int, onErr func(error)) *Fallback {
 	if onErr == nil {
 		onErr = func(error) {}
 	}
-	return &Fallback{shared: shared, local: local, nodes: nodes, onErr: onErr}
+	return &Fallback{shared: shared, local: local, nodes: nodes, onErr: onErr, slots: newOrphans(shared)}
 }
 
 // Take asks the shared store, and decides by the rules' policies if it fails. It
@@ -34,6 +36,9 @@ func (f *Fallback) Take(ctx context.Context, checks []Check, d *Decision) error 
 		return nil
 	}
 	f.onErr(err)
+	if !errors.Is(err, ErrBroken) { // it may have been charged: the answer was lost
+		f.slots.adopt(checks, nil)
+	}
 	return f.takeLocal(ctx, checks, d)
 }
 
@@ -88,14 +93,19 @@ func (f *Fallback) localChecks(checks []Check) (local []Check, at []int) {
 	return local, at
 }
 
-// Return gives back to whichever store charged.
+// Return gives back to whichever store charged. A concurrency slot that the shared
+// store cannot take back now is returned later.
 func (f *Fallback) Return(ctx context.Context, checks []Check, d *Decision) error {
 	for i := range d.Results {
 		if d.Results[i].Source == SourceFallback {
 			return f.returnLocal(ctx, checks, d)
 		}
 	}
-	return f.shared.Return(ctx, checks, d)
+	err := f.shared.Return(ctx, checks, d)
+	if err != nil && f.slots.adopt(checks, d) {
+		return nil
+	}
+	return err
 }
 
 func (f *Fallback) returnLocal(ctx context.Context, checks []Check, d *Decision) error {
@@ -114,3 +124,6 @@ func (f *Fallback) Reset(ctx context.Context, checks []Check) error {
 	}
 	return f.shared.Reset(ctx, checks)
 }
+
+// Close stops returning slots.
+func (f *Fallback) Close() { f.slots.close() }

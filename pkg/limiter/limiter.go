@@ -161,8 +161,8 @@ var (
 	ErrOverloaded = errors.New("store queue is full")
 	// ErrBroken: the breaker of this shard is open; no call was made.
 	ErrBroken = errors.New("store shard is failing, breaker open")
-	// ErrReply: the store answered, but with an error about this call. The shard
-	// itself works.
+	// ErrReply: the store answered, but with an error: out of memory, read only,
+	// loading, or one about this call.
 	ErrReply = errors.New("store refused the call")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // Spread keeps all or nothing across slots. The checks of one slot are decided by
@@ -14,20 +15,25 @@ import (
 // Between the charge and the return another request may be refused that would
 // have passed; none passes that should not.
 type Spread struct {
-	next TakeReturner
+	next   TakeReturner
+	budget time.Duration
 }
 
 var _ TakeReturner = (*Spread)(nil)
 
 // NewSpread returns a Spread over a store that can decide the checks of one slot
-// at once. A store without slots needs none.
-func NewSpread(next TakeReturner) *Spread { return &Spread{next: next} }
+// at once. A store without slots needs none. budget bounds a whole Take, the return
+// included: one that takes longer goes on behind.
+func NewSpread(next TakeReturner, budget time.Duration) *Spread {
+	return &Spread{next: next, budget: budget}
+}
 
 // Take decides the checks slot by slot, all at the same time.
 func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	if oneSlot(checks) {
 		return s.next.Take(ctx, checks, d)
 	}
+	deadline := time.Now().Add(s.budget)
 	parts := split(checks)
 	parts.each(func(p *part) { p.err = s.next.Take(ctx, p.checks, &p.decision) })
 
@@ -53,22 +59,39 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 		d.Allowed = false
 	}
 	if !d.Allowed {
-		s.undo(ctx, parts, d)
+		s.undo(ctx, parts, d, deadline)
 	}
 	return errors.Join(errs...)
 }
 
 // undo returns what the parts that passed have charged, and says so in d. What
-// cannot be returned stays charged.
-func (s *Spread) undo(ctx context.Context, parts parts, d *Decision) {
-	parts.each(func(p *part) {
-		if p.err == nil && p.decision.Allowed {
-			p.err = s.next.Return(ctx, p.checks, &p.decision)
+// cannot be returned by the deadline is still charged as far as d knows.
+func (s *Spread) undo(ctx context.Context, all parts, d *Decision, deadline time.Time) {
+	var passed parts
+	for i := range all {
+		if all[i].err == nil && all[i].decision.Allowed {
+			passed = append(passed, all[i].owned())
 		}
-	})
-	for i := range parts {
-		p := &parts[i]
-		if p.err != nil || !p.decision.Allowed {
+	}
+	if len(passed) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx := context.WithoutCancel(ctx)
+		passed.each(func(p *part) { p.err = s.next.Return(ctx, p.checks, &p.decision) })
+	}()
+	late := time.NewTimer(time.Until(deadline))
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+		return
+	}
+	for i := range passed {
+		p := &passed[i]
+		if p.err != nil {
 			continue
 		}
 		for j, at := range p.at {
@@ -112,6 +135,16 @@ type part struct {
 	at       []int
 	decision Decision
 	err      error
+}
+
+// owned returns a copy whose keys the caller of Take cannot change.
+func (p *part) owned() part {
+	o := *p
+	o.checks = append([]Check(nil), p.checks...)
+	for i := range o.checks {
+		o.checks[i].Key = append([]byte(nil), o.checks[i].Key...)
+	}
+	return o
 }
 
 type parts []part

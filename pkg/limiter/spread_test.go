@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,7 +14,7 @@ import (
 
 func TestSpreadAsksEachSlotOnce(t *testing.T) {
 	next := &counted{next: memory.New(memory.Config{})}
-	s := limiter.NewSpread(next)
+	s := limiter.NewSpread(next, time.Minute)
 	l, o := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "o fixed_window limit=9 window=1h")
 	require.True(t, ask(t, s, check(l, "a", 1), check(o, "a", 1)).Allowed)
 	require.EqualValues(t, 1, next.takes.Load(), "one slot is one call")
@@ -36,7 +37,7 @@ func TestSpreadReturnsWhatAnotherSlotRefused(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			next := &counted{next: memory.New(memory.Config{})}
-			s := limiter.NewSpread(next)
+			s := limiter.NewSpread(next, time.Minute)
 			one := rule(t, "one rolling_window limit=1 window=1h")
 			require.True(t, ask(t, s, check(l, "a", 1), check(one, "b", 1)).Allowed)
 			before := ask(t, next, peek(check(l, "a", 1))).Results[0].Remaining
@@ -55,7 +56,7 @@ func TestSpreadReturnsWhatAnotherSlotRefused(t *testing.T) {
 
 func TestSpreadErrorInOnePart(t *testing.T) {
 	next := &counted{next: memory.New(memory.Config{}), err: limiter.ErrTimeout, errFor: "{b}"}
-	s := limiter.NewSpread(next)
+	s := limiter.NewSpread(next, time.Minute)
 	l := rule(t, "r fixed_window limit=5 window=1h")
 	checks := []limiter.Check{check(l, "a", 1), check(l, "b", 1), check(l, "c", 1)}
 	var d limiter.Decision
@@ -72,7 +73,7 @@ func TestSpreadErrorInOnePart(t *testing.T) {
 
 func TestSpreadReturn(t *testing.T) {
 	next := &counted{next: memory.New(memory.Config{})}
-	s := limiter.NewSpread(next)
+	s := limiter.NewSpread(next, time.Minute)
 	l, c := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "c concurrency limit=5 window=1h")
 	checks := []limiter.Check{check(l, "a", 1), check(c, "b", 1), check(c, "a", 1)}
 	d := ask(t, s, checks...)
@@ -90,7 +91,7 @@ func (failsToReturn) Return(context.Context, []limiter.Check, *limiter.Decision)
 }
 
 func TestSpreadSaysWhatStayedCharged(t *testing.T) {
-	s := limiter.NewSpread(failsToReturn{memory.New(memory.Config{})})
+	s := limiter.NewSpread(failsToReturn{memory.New(memory.Config{})}, time.Minute)
 	l, one := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "one rolling_window limit=1 window=1h")
 	ask(t, s, check(one, "b", 1))
 	d := ask(t, s, check(l, "a", 1), check(one, "b", 1))
@@ -103,7 +104,7 @@ func TestSpreadSaysWhatStayedCharged(t *testing.T) {
 func TestSpreadUnavailable(t *testing.T) {
 	local := memory.New(memory.Config{})
 	away := limiter.NewFallback(&counted{err: limiter.ErrTimeout}, local, func() int { return 1 }, nil)
-	s := limiter.NewSpread(away)
+	s := limiter.NewSpread(away, time.Minute)
 	closed, one := rule(t, "closed fixed_window limit=5 window=1h"), rule(t, "one rolling_window limit=1 window=1h")
 	closed.OnFailure = limiter.Closed
 	f := func(allowed, unavailable bool, checks ...limiter.Check) {

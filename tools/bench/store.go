@@ -78,7 +78,7 @@ func openWeir(addr string, l *limiter.Limit) (decider, func(), error) {
 	}
 	var failed atomic.Int64
 	local := memory.New(memory.Config{})
-	store := limiter.NewDenied(limiter.NewFallback(shared, local, func() int { return 1 }, func(error) { failed.Add(1) }), 100_000)
+	store := limiter.NewDenied(limiter.NewFallback(shared, local, func() int { return 1 }, func(error) { failed.Add(1) }), 100_000, 0)
 	decide := decideBy(store, l)
 	return func(ctx context.Context, user int) error {
 			if failed.Load() > 0 {

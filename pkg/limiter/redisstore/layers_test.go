@@ -89,7 +89,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience, Clock: stopped})
 	for name, l := range every(t) {
 		t.Run(name, func(t *testing.T) {
-			require.EqualValues(t, 500, flood(t, limiter.NewDenied(s, 1000), l))
+			require.EqualValues(t, 500, flood(t, limiter.NewDenied(s, 1000, 0), l))
 		})
 	}
 }

@@ -72,10 +72,17 @@ func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 func (n *node) exec(ctx context.Context, packs []*pack, pipe redis.Pipeliner) {
 	for _, p := range packs {
 		p.cmd = redis.NewIntSliceCmd(ctx, p.args...)
-		_ = pipe.Process(ctx, p.cmd) // queues only
+		_ = pipe.Process(ctx, once{p.cmd}) // queues only
 	}
 	_, _ = pipe.Exec(ctx) // each command holds its own error
 }
+
+// once is a command that the client must not send again by itself: after a time-out
+// it may have run. It still follows MOVED and ASK, which say that it has not.
+type once struct{ *redis.IntSliceCmd }
+
+// NoRetry implements redis.Cmder.
+func (once) NoRetry() bool { return true }
 
 // maxLoads bounds how often a batch meets a Redis whose scripts were flushed, again
 // while it was being sent.
@@ -131,7 +138,8 @@ func movedAway(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
 
-// isFailure reports whether the shard, and not the call, is at fault.
+// isFailure reports whether the shard, and not the call, is at fault: perhaps another
+// node has taken over.
 func isFailure(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -158,14 +166,12 @@ func ErrorKind(err error) string {
 		return "breaker_open"
 	case errors.Is(err, limiter.ErrOverloaded):
 		return "queue_full"
-	case errors.Is(err, limiter.ErrReply):
-		return "reply"
 	case errors.Is(err, errNoTopology):
 		return "no_topology"
-	}
-	var reply redis.Error
-	if errors.As(err, &reply) {
+	case errors.Is(err, limiter.ErrReply) && isFailure(err):
 		return "unavailable"
+	case errors.Is(err, limiter.ErrReply):
+		return "reply"
 	}
 	return "connection"
 }
@@ -173,10 +179,11 @@ func ErrorKind(err error) string {
 // clean returns a call's error: what a caller needs, with the sentinel it may
 // branch on.
 func clean(err error) error {
-	if err == nil || isFailure(err) {
-		return err
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		return fmt.Errorf("%w: %w", limiter.ErrReply, err)
 	}
-	return fmt.Errorf("%w: %w", limiter.ErrReply, err)
+	return err
 }
 
 func (n *node) now() string {

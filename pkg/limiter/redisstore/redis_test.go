@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/lua"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
 // Every key has a time to live, which ends within a second of when its state means
@@ -111,6 +112,43 @@ func TestSixteenDigits(t *testing.T) {
 	}
 }
 
+// Identical requests in one question are charged as if they had come one by one.
+func TestTwinsInTheScript(t *testing.T) {
+	server := testenv.Redis(t, testenv.Options{})
+	f := func(want []int64, times int, lines ...string) {
+		t.Helper()
+		require.NoError(t, server.Client().FlushAll(t.Context()).Err())
+		args := []any{stopped(), len(lines)}
+		var keys []string
+		for _, line := range lines {
+			l := rule(t, line)
+			keys, args = append(keys, string(storetest.Key("a", l))), append(args, *l.Encoded())
+		}
+		args = append(args, times, len(lines))
+		for i := range lines {
+			args = append(args, i+1, 1)
+		}
+		got, err := server.Client().Eval(t.Context(), lua.Take(), keys, args...).Int64Slice()
+		require.NoError(t, err)
+		require.Equal(t, stopped(), got[0])
+		require.Equal(t, want, got[1:])
+	}
+	const second = 1_000_000
+	// fits, remaining, retry, reset of each check
+	f([]int64{3, 0, 10*second - 1, 10*second - 1}, 5, "r fixed_window limit=3 window=10s")
+	f([]int64{5, 4, 0, 10*second - 1}, 5, "r fixed_window limit=9 window=10s")
+	f([]int64{1, 0, 10*second - 1, 10*second - 1, 3, 2, 0, 10 * second}, 5,
+		"tight fixed_window limit=1 window=10s", "roomy token_bucket limit=1 window=10s burst=3")
+	// A rule that counts denied attempts has denied none of those that the other did.
+	f([]int64{1, 0, 10*second - 1, 10*second - 1, 3, 2, 0, 10 * second}, 5,
+		"tight fixed_window limit=1 window=10s", "roomy token_bucket limit=1 window=10s burst=3 count_denied")
+	f([]int64{3, 0, 10 * second, 30 * second, 9, 6, 0, 30 * second}, 9,
+		"tight token_bucket limit=1 window=10s burst=3 count_denied", "roomy token_bucket limit=1 window=10s burst=9")
+	// A shadow is charged for what passes, and limits nobody.
+	f([]int64{1, 0, 10*second - 1, 10*second - 1, 5, 4, 0, 10*second - 1}, 5,
+		"shadow fixed_window limit=1 window=10s shadow", "r fixed_window limit=9 window=10s")
+}
+
 func TestReplyErrorIsTheCallsOwn(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	heard := make(news, 1)
@@ -149,7 +187,7 @@ func TestSecuredServer(t *testing.T) {
 		s := open(t, bad)
 		err := s.Take(context.Background(), []limiter.Check{check(l, "a", 1)}, &limiter.Decision{})
 		require.Error(t, err)
-		require.False(t, errors.Is(err, limiter.ErrReply), "%v: the shard is at fault, not the call", err)
+		require.NotEqual(t, "reply", redisstore.ErrorKind(err), "%v: the shard is at fault, not the call", err)
 	}
 	f(func(c *redisstore.Config) { c.Password = password("guess") })
 	f(func(c *redisstore.Config) { c.Username = "somebody" })
@@ -162,7 +200,7 @@ func TestClusterAllOrNothing(t *testing.T) {
 	s := open(t, redisstore.Config{Mode: redisstore.Cluster, Addrs: cluster.Addrs(), Timeout: patience, Clock: stopped})
 	awaitTopology(t, s)
 	require.True(t, s.Slots())
-	spread := limiter.NewSpread(s)
+	spread := limiter.NewSpread(s, time.Minute)
 	one := rule(t, "one rolling_window limit=1 window=1h")
 	// Two subjects that different masters own.
 	mine, theirs := "a", ""

@@ -37,6 +37,8 @@ type Store struct {
 	mu     sync.Mutex // guards changes of shards
 	stop   context.CancelFunc
 	ended  chan struct{}
+
+	probing sync.WaitGroup // first probes of new shards
 }
 
 // shard is one master with the layers in front of it.
@@ -70,6 +72,9 @@ func Open(c Config) (*Store, error) {
 	}
 	s.ready.Store(true)
 	close(s.ended)
+	if _, err := s.newShard(s.single); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -137,11 +142,12 @@ func (s *Store) Close() error {
 	<-s.ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ready.Store(false)
 	for _, sh := range *s.shards.Load() {
 		sh.close()
 	}
 	s.shards.Store(&map[*redis.Client]*shard{})
-	s.ready.Store(false)
+	s.probing.Wait()
 	if s.cluster != nil {
 		return s.cluster.Close()
 	}
@@ -179,10 +185,8 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 	addr := client.Options().Addr
 	node := newNode(client, s.cluster, s.config.Clock)
 	combine := limiter.NewCombine(node, s.config.Timeout, s.config.Hooks.Batch)
-	breaker := limiter.NewBreaker(combine, node.probe, func(up bool) {
-		if s.config.Hooks.Shard != nil {
-			s.config.Hooks.Shard(addr, up)
-		}
+	breaker := limiter.NewBreaker(combine, s.config.Timeout, node.probe, func(up bool) {
+		s.tell(addr, up)
 		if s.cluster != nil {
 			s.cluster.ReloadState(context.Background()) // perhaps another node took over
 		}
@@ -194,7 +198,19 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 	}
 	shards[client] = sh
 	s.shards.Store(&shards)
+	s.probing.Go(func() { // a server that is away from the start shows before anybody asks
+		if node.probe(context.Background()) != nil {
+			breaker.Trip()
+		}
+	})
 	return sh, nil
+}
+
+// tell reports a shard, or the topology, as up or down.
+func (s *Store) tell(addr string, up bool) {
+	if s.config.Hooks.Shard != nil {
+		s.config.Hooks.Shard(addr, up)
+	}
 }
 
 // follow keeps the topology fresh and forgets shards that are masters no more.
@@ -202,6 +218,7 @@ func (s *Store) follow(ctx context.Context) {
 	defer close(s.ended)
 	tick := time.NewTicker(stateReloadEvery / 4)
 	defer tick.Stop()
+	known := true // until shown otherwise
 	for {
 		var mu sync.Mutex
 		masters := map[*redis.Client]bool{}
@@ -212,7 +229,11 @@ func (s *Store) follow(ctx context.Context) {
 			masters[c] = true
 			return nil
 		})
-		if err == nil && len(masters) > 0 {
+		if now := err == nil && len(masters) > 0; now != known && ctx.Err() == nil {
+			known = now
+			s.tell("cluster topology", known)
+		}
+		if known && len(masters) > 0 {
 			s.ready.Store(true)
 			s.forget(masters, time.Now())
 		}
@@ -225,6 +246,16 @@ func (s *Store) follow(ctx context.Context) {
 }
 
 func (s *Store) forget(masters map[*redis.Client]bool, now time.Time) {
+	for _, sh := range s.drop(masters, now) {
+		if sh.breaker.Open() {
+			s.tell(sh.client.Options().Addr, true) // no shard any more, so none that is down
+		}
+		sh.close()
+	}
+}
+
+// drop takes the shards out that have not been masters for long.
+func (s *Store) drop(masters map[*redis.Client]bool, now time.Time) []*shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept := map[*redis.Client]*shard{}
@@ -239,13 +270,10 @@ func (s *Store) forget(masters map[*redis.Client]bool, now time.Time) {
 			kept[client] = sh
 		}
 	}
-	if len(gone) == 0 {
-		return
+	if len(gone) > 0 {
+		s.shards.Store(&kept)
 	}
-	s.shards.Store(&kept)
-	for _, sh := range gone {
-		sh.close()
-	}
+	return gone
 }
 
 func (sh *shard) close() {
