@@ -101,3 +101,29 @@ func TestTerminateFinishesRequests(t *testing.T) {
 	<-gone
 	require.LessOrEqual(t, time.Since(asked), 5*time.Second)
 }
+
+// Requests that end, or begin, while Redis hangs leave no slot behind.
+func TestSlotsOutlastAHang(t *testing.T) {
+	const rules = "rules:\n  - {id: in-flight, key: [client_ip], algorithm: concurrency, limit: 4, window: 1h}\n"
+	server := testenv.Redis(t, testenv.Options{})
+	hold := make(chan struct{})
+	nodes := edges(t, 1, redisConfig(origin(t, hold), "single", []string{server.Addr}, budget, 1, ""), rules)
+	awaitRedis(t, nodes, "/", victim)
+	remaining := func(source string) int64 {
+		e, err := explain(nodes[0], "/", victim)
+		if err != nil || len(e.Rules) == 0 || e.Rules[0].Source != source {
+			return -1
+		}
+		return e.Rules[0].Remaining
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { statuses(t, nodes, "/", victim, 2, 2) })
+	eventually(t, 10*time.Second, "two slots are taken", func() bool { return remaining("redis") == 2 })
+	server.Suspend()
+	wg.Go(func() { statuses(t, nodes, "/", victim, 2, 2) }) // Redis reads these when it wakes
+	eventually(t, 10*time.Second, "they pass locally", func() bool { return remaining("fallback") == 2 })
+	close(hold)
+	wg.Wait()
+	server.Resume()
+	eventually(t, 10*time.Second, "every slot is free", func() bool { return remaining("redis") == 4 })
+}

@@ -3,6 +3,7 @@ package edge
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -127,4 +128,27 @@ func TestRaisedLimitFreesARefusedKeyAtOnce(t *testing.T) {
 	require.Equal(t, 200, a.status)
 	require.Contains(t, a.header.Get("RateLimit"), `"a";r=0;`, "the count was kept")
 	require.Equal(t, 429, n.get("/").status)
+}
+
+// The beginning of a document can be a good document: a file is put in force when two
+// looks find the same.
+func TestRulesBeingWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write(ruleA)
+	c := DevConfig("127.0.0.1:1")
+	c.Rules.File = file
+	e, err := New(c, "", discard())
+	require.NoError(t, err)
+	t.Cleanup(e.close)
+	inForce := func() string { return e.running.Load().set.Rules()[0].ID }
+
+	write(ruleB)
+	require.NoError(t, e.loadRules(false))
+	require.Equal(t, "a", inForce(), "the first look waits")
+	require.NoError(t, e.loadRules(false))
+	require.Equal(t, "b", inForce())
+	write(ruleA)
+	require.NoError(t, e.loadRules(true), "asked for")
+	require.Equal(t, "a", inForce())
 }

@@ -142,3 +142,27 @@ func TestBreakerCloseEndsTheProbing(t *testing.T) {
 		require.EqualValues(t, 2, b.probes.Load())
 	}) // the bubble shows that no goroutine is left
 }
+
+// The callers of one round trip fail together, and are one failure.
+func TestBreakerCountsRoundTrips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const budget = 25 * time.Millisecond
+		next := &counted{err: limiter.ErrTimeout}
+		b := limiter.NewBreaker(next, budget, func(context.Context) error { return next.err }, nil)
+		t.Cleanup(b.Close)
+		checks := []limiter.Check{check(rule(t, "r fixed_window limit=100 window=1h"), "a", 1)}
+		take := func() error { return b.Take(context.Background(), checks, &limiter.Decision{}) }
+		fail := func() {
+			for range 100 {
+				require.ErrorIs(t, take(), limiter.ErrTimeout)
+			}
+		}
+		fail()
+		pass(budget)
+		fail()
+		require.False(t, b.Open())
+		pass(budget)
+		require.ErrorIs(t, take(), limiter.ErrTimeout)
+		require.True(t, b.Open())
+	})
+}

@@ -209,3 +209,46 @@ func TestDeniedPassesErrorsOn(t *testing.T) {
 	require.ErrorIs(t, m.Reset(ctx, checks), next.err)
 	require.Zero(t, m.Len())
 }
+
+// Where another slot's refusal may return a charge, one refusal is not believed for
+// long; a second one is.
+func TestDeniedConfirms(t *testing.T) {
+	clock := &storetest.Clock{}
+	clock.Set(0)
+	store := memory.New(memory.Config{Clock: clock.Now})
+	next := &counted{next: store}
+	m := limiter.NewDenied(next, 1000, 100*time.Millisecond)
+	m.SetNow(func() time.Time { return time.UnixMicro(clock.Now()) })
+	l := rule(t, "r fixed_window limit=1 window=1h")
+
+	passing := ask(t, store, check(l, "a", 1)) // another node's request, refused in its other slot
+	require.True(t, passing.Allowed)
+	refused := ask(t, m, check(l, "a", 1))
+	require.False(t, refused.Allowed)
+	require.NoError(t, store.Return(context.Background(), []limiter.Check{check(l, "a", 1)}, passing))
+	clock.Set(100 * time.Millisecond)
+	require.True(t, ask(t, m, check(l, "a", 1)).Allowed, "what was returned is not refused for an hour")
+
+	require.False(t, ask(t, m, check(l, "a", 1)).Allowed)
+	clock.Set(200 * time.Millisecond)
+	require.False(t, ask(t, m, check(l, "a", 1)).Allowed)
+	calls := next.takes.Load()
+	for at := 200 * time.Millisecond; at < time.Hour; at += time.Minute {
+		clock.Set(at)
+		d := ask(t, m, check(l, "a", 1))
+		require.Equal(t, limiter.SourceDenied, d.Results[0].Source)
+		require.Equal(t, time.Hour-at, d.Results[0].RetryAfter, "it says how long it is, not how long it is believed")
+	}
+	require.Equal(t, calls, next.takes.Load())
+}
+
+// A request with a rule that counts denied attempts always reaches the store.
+func TestDeniedLetsAttemptsBeCounted(t *testing.T) {
+	m, next, _ := remembering(1000)
+	plain, counting := rule(t, "p fixed_window limit=1 window=1h"), rule(t, "c fixed_window limit=9 window=1h count_denied")
+	for range 5 {
+		var d limiter.Decision
+		require.NoError(t, m.Take(context.Background(), []limiter.Check{check(plain, "a", 1), check(counting, "a", 1)}, &d))
+	}
+	require.EqualValues(t, 5, next.takes.Load())
+}

@@ -146,3 +146,34 @@ func TestHalfClosedUpload(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, strings.HasSuffix(string(b), "\r\n3 <nil>"), string(b))
 }
+
+// A body that trickles in, a byte before each deadline, is given up.
+func TestTrickledUpload(t *testing.T) {
+	up := origin(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 100 * time.Millisecond, MinBodyRate: 1 << 20}, Via{})
+	c, err := net.Dial("tcp", e.addr)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2000000\r\n\r\n"+strings.Repeat("x", 10000))
+	require.NoError(t, err)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				if _, err := c.Write([]byte("x")); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	ferr := e.err(t)
+	require.Equal(t, KindClient, ferr.Kind)
+	require.Equal(t, 408, ferr.Status())
+	e.wait(t)
+}
