@@ -31,7 +31,7 @@ soak: deps ## the long forms of the tests: many seeds, 20 runs of exactness, 60 
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
 	$(GO) test -run '^$$' -fuzz FuzzLoad -fuzztime 60s ./pkg/limiter/rules
 
-bench: deps-bench build ## measure beside bare fasthttp, nginx and redis_rate; about 6 minutes
+bench: deps-bench build ## measure beside bare fasthttp, nginx and redis_rate; about 8 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
 	bin/bench
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/limiter/rules

@@ -120,3 +120,19 @@ func charge(t testing.TB, e *Edge, ctx *fasthttp.RequestCtx) {
 	r.describe()
 	r.end()
 }
+
+// BenchmarkRefuse is what a request of a flood costs beyond fasthttp's own work.
+func BenchmarkRefuse(b *testing.B) {
+	e := inMemory(b, "rules: [{id: per-client, key: [client_ip], limit: 1, window: 1h}]")
+	ctx := received(b, "192.0.2.1", usual...)
+	for range 2 {
+		ctx.Response.Reset()
+		e.serve(ctx)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		ctx.Response.Reset()
+		e.serve(ctx)
+	}
+	require.Equal(b, 429, ctx.Response.StatusCode())
+}

@@ -143,9 +143,10 @@ func (r *request) describe() {
 	if len(b) == 0 {
 		return
 	}
-	// The origin may limit too, but only this node's word holds here.
-	header.DelBytes(headerPolicy)
-	header.DelBytes(headerRateLimit)
+	if r.decision.Allowed { // the origin may limit too, but only this node's word holds here
+		header.DelBytes(headerPolicy)
+		header.DelBytes(headerRateLimit)
+	}
 	header.SetCanonical(headerPolicy, b)
 	b = b[:0]
 	for i := range r.match.Checks {

@@ -40,8 +40,7 @@ func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
 // begin takes a request from the pool.
 func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 	r := e.requests.Get().(*request)
-	r.edge, r.ctx, r.running, r.began = e, ctx, e.running.Load(), time.Now()
-	r.match.Reset()
+	r.edge, r.ctx, r.running, r.began = e, ctx, e.running.Load(), ctx.Time()
 	r.decision.Reset(0)
 	r.status = 0
 	r.holders.Store(1)

@@ -76,7 +76,7 @@ func (b *Breaker) Close() { b.stop() }
 
 func (b *Breaker) record(err error) {
 	// An error that the shard sends costs no time, and proves that it is there.
-	if err == nil || errors.Is(err, ErrReply) || errors.Is(err, context.Canceled) {
+	if err == nil || errors.Is(err, ErrReply) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		if b.failures.Load() != 0 {
 			b.failures.Store(0)
 		}

@@ -22,6 +22,16 @@ func serveBare(ctx context.Context, role, listen, origin string) error {
 			ctx.SetContentType("application/problem+json")
 			ctx.SetBody(body)
 		}
+	case "refuse-same": // the message that weir sends
+		body := []byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"violated-policies":["per-client"]}`)
+		handler = func(ctx *fasthttp.RequestCtx) {
+			ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
+			ctx.SetContentType("application/problem+json")
+			ctx.Response.Header.Set("Retry-After", "600")
+			ctx.Response.Header.Set("RateLimit-Policy", `"per-client";q=1;w=600`)
+			ctx.Response.Header.Set("RateLimit", `"per-client";r=0;t=600`)
+			ctx.SetBody(body)
+		}
 	case "proxy":
 		client := &fasthttp.HostClient{Addr: origin, MaxConns: 1024}
 		handler = func(ctx *fasthttp.RequestCtx) {

@@ -98,11 +98,14 @@ func (b *bench) proxy(ctx context.Context) error {
 
 // refuse: one key that has spent its limit.
 func (b *bench) refuse(ctx context.Context) error {
-	origin, bare, nginx := freeAddr(), freeAddr(), freeAddr()
+	origin, bare, same, nginx := freeAddr(), freeAddr(), freeAddr(), freeAddr()
 	if err := b.self(origin, "origin"); err != nil {
 		return err
 	}
 	if err := b.self(bare, "refuse"); err != nil {
+		return err
+	}
+	if err := b.self(same, "refuse-same"); err != nil {
 		return err
 	}
 	if err := b.startNginx(nginx, origin, "limit_req_zone $binary_remote_addr zone=z:1m rate=1r/m;", "limit_req zone=z; limit_req_status 429;"); err != nil {
@@ -120,7 +123,8 @@ func (b *bench) refuse(ctx context.Context) error {
 		return func(ctx context.Context) (sample, error) { return b.wrk(ctx, "http://"+addr+"/hello", "") }
 	}
 	return b.compare(ctx, fmt.Sprintf("Refusing one hot key, %d connections", connections),
-		&contender{name: "bare fasthttp 429", measure: at(bare)},
+		&contender{name: "bare fasthttp 429, a short message", measure: at(bare)},
+		&contender{name: "bare fasthttp 429, the message of weir", measure: at(same)},
 		&contender{name: "nginx limit_req", measure: at(nginx)},
 		&contender{name: "weir, refusal remembered", measure: at(edge)},
 	)

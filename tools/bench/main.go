@@ -23,7 +23,7 @@ func main() {
 	origin := flag.String("origin", "", "internal: where it forwards")
 	edge := flag.String("edge", "bin/edge", "the edge `BINARY` to measure")
 	rounds := flag.Int("rounds", 3, "rounds of each pair")
-	duration := flag.Duration("duration", 5*time.Second, "of one measurement")
+	duration := flag.Duration("duration", 4*time.Second, "of one measurement")
 	only := flag.String("only", "", "one of: proxy, refuse, store, memory (default all)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

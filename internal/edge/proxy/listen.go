@@ -49,7 +49,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if tc, ok := c.(*tls.Conn); ok {
 		return &tlsClientConn{clientConn{Conn: tc}, tc}, nil
 	}
-	return &clientConn{Conn: c}, nil
+	return &clientConn{Conn: &lazyConn{Conn: c}}, nil
 }
 
 // ender is a connection of Listen.

@@ -1,0 +1,87 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"os"
+	"time"
+)
+
+// lazyConn moves a connection's timers only when they fire. fasthttp sets three
+// deadlines a request, nearly always each a little later than the one before, and to
+// move a timer costs more than to decide a request from memory. A deadline that was
+// asked for later than the one that is armed is therefore only noted; when the armed
+// one ends a call too early, the call goes on with the noted one.
+//
+// Not for under TLS, whose state does not survive a write that was cut short.
+type lazyConn struct {
+	net.Conn
+	read, write lazyDeadline
+}
+
+// lazyDeadline is used by the one goroutine that serves the connection.
+type lazyDeadline struct{ asked, armed time.Time }
+
+// SetReadDeadline implements net.Conn.
+func (c *lazyConn) SetReadDeadline(t time.Time) error {
+	return c.read.set(t, c.Conn.SetReadDeadline)
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *lazyConn) SetWriteDeadline(t time.Time) error {
+	return c.write.set(t, c.Conn.SetWriteDeadline)
+}
+
+// SetDeadline implements net.Conn.
+func (c *lazyConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// Read implements net.Conn.
+func (c *lazyConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err == nil || !c.read.early(err) {
+			return n, err
+		}
+		if err := c.read.arm(c.Conn.SetReadDeadline); err != nil {
+			return n, err
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
+
+// Write implements net.Conn.
+func (c *lazyConn) Write(b []byte) (int, error) {
+	written := 0
+	for {
+		n, err := c.Conn.Write(b[written:])
+		written += n
+		if err == nil || !c.write.early(err) {
+			return written, err
+		}
+		if err := c.write.arm(c.Conn.SetWriteDeadline); err != nil {
+			return written, err
+		}
+	}
+}
+
+func (d *lazyDeadline) set(t time.Time, arm func(time.Time) error) error {
+	d.asked = t
+	if !d.armed.IsZero() && !t.IsZero() && !t.Before(d.armed) {
+		return nil
+	}
+	return d.arm(arm)
+}
+
+func (d *lazyDeadline) arm(arm func(time.Time) error) error {
+	d.armed = d.asked
+	return arm(d.asked)
+}
+
+// early reports whether err is the armed deadline's, and the asked one is still ahead.
+func (d *lazyDeadline) early(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) && d.armed.Before(d.asked) && time.Now().Before(d.asked)
+}
