@@ -68,7 +68,7 @@ func (r *request) upstreamFailed(err *proxy.Error) {
 	if err.Close {
 		r.ctx.SetConnectionClose()
 	}
-	if status >= fasthttp.StatusInternalServerError {
+	if status >= fasthttp.StatusInternalServerError && err.Kind != proxy.KindUnsupported {
 		if skipped, ok := r.edge.upstreamLog.sample(r.began); ok {
 			r.edge.log.Warn("upstream failed", "upstream", err.Upstream, "kind", err.Kind.String(), "error", err.Err, "not_logged", skipped)
 		}

@@ -157,7 +157,7 @@ func Defaults() Config {
 		},
 		Rules:    RulesConfig{Source: "file"},
 		Log:      LogConfig{Level: "info"},
-		Shutdown: ShutdownConfig{Delay: time.Second, Timeout: 3500 * time.Millisecond},
+		Shutdown: ShutdownConfig{Delay: time.Second, Timeout: 3 * time.Second},
 	}
 }
 
@@ -252,7 +252,11 @@ func (c *Config) validate() error {
 			f.add(fmt.Sprintf("trusted_proxies[%d]", i), "must be an address or a network such as 10.0.0.0/8 (got %q)", text)
 			continue
 		}
-		c.trusted = append(c.trusted, p.Masked())
+		if p != p.Masked() {
+			f.add(fmt.Sprintf("trusted_proxies[%d]", i), "%s has bits set beyond the network; write %s, or the address alone", text, p.Masked())
+			continue
+		}
+		c.trusted = append(c.trusted, p)
 	}
 	c.validateStore(&f)
 	switch c.Rules.Source {

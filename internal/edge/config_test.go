@@ -55,7 +55,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Rules:    RulesConfig{Source: "file", File: "rules.yaml"},
 		Log:      LogConfig{"info"},
-		Shutdown: ShutdownConfig{time.Second, 3500 * time.Millisecond},
+		Shutdown: ShutdownConfig{time.Second, 3 * time.Second},
 	}, c)
 	require.Less(t, c.Shutdown.Delay+c.Shutdown.Timeout, 5*time.Second)
 }

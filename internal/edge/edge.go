@@ -152,7 +152,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	case <-ctx.Done():
 	}
 	e.drain(server)
-	stopAdmin, cancel := context.WithTimeout(context.Background(), time.Second)
+	stopAdmin, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	if adminServer.Shutdown(stopAdmin) != nil {
 		_ = adminServer.Close()
@@ -168,7 +168,7 @@ func (e *Edge) drain(server *fasthttp.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), e.config.Shutdown.Timeout)
 	defer cancel()
 	if err := server.ShutdownWithContext(ctx); err != nil {
-		e.log.Warn("requests cut off", "open", server.GetOpenConnectionsCount(), "error", err)
+		e.log.Warn("requests cut off", "error", err)
 		return
 	}
 	e.log.Info("drained")

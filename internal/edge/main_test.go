@@ -63,18 +63,22 @@ type node struct {
 	rulesFile     string
 	reload        chan os.Signal
 	asked         *atomic.Int64 // requests that reached the origin
+	smuggled      *atomic.Int64 // those that no client may get there
 	cancel        func()
 	ended         chan error // what Run returned
 }
 
 func start(t *testing.T, s setup) *node {
 	t.Helper()
-	n := &node{t: t, logs: &logs{}, reload: make(chan os.Signal, 1), asked: &atomic.Int64{}, ended: make(chan error, 1)}
+	n := &node{t: t, logs: &logs{}, reload: make(chan os.Signal, 1), asked: &atomic.Int64{}, smuggled: &atomic.Int64{}, ended: make(chan error, 1)}
 	if s.origin == nil {
 		s.origin = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
 	}
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.asked.Add(1)
+		if r.URL.Path == "/smuggled" {
+			n.smuggled.Add(1)
+		}
 		s.origin(w, r)
 	}))
 	t.Cleanup(origin.Close)

@@ -100,9 +100,10 @@ rules:
 	// A file that is gone or empty deletes nothing either.
 	require.NoError(t, os.Remove(n.rulesFile))
 	hup(4)
+	eventually(t, "the loss is told", func() bool { return n.metric("weir_rules_rejected_total") == 2 })
 	n.writeRules("")
 	hup(5)
-	eventually(t, "the second refusal", func() bool { return n.metric("weir_rules_rejected_total") == 2 })
+	eventually(t, "the next refusal", func() bool { return n.metric("weir_rules_rejected_total") == 3 })
 	require.Equal(t, first, n.rulesView().Version)
 
 	n.replaceRules(ruleB)

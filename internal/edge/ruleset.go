@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,25 +49,42 @@ func (e *Edge) loadRules(asked bool) error {
 	if e.builtinRules == "" {
 		var err error
 		if data, err = os.ReadFile(e.config.Rules.File); err != nil {
-			return fmt.Errorf("rules.file: %w", err)
+			return s.reject("", fmt.Errorf("rules.file: %w", err), e.metrics)
 		}
 	}
 	sum := sha256.Sum256(data)
 	settled := sum == s.seen
 	s.seen = sum
-	if sum == s.last || !settled && !asked {
+	if sum == s.last {
+		if s.rejected != nil && s.rejected.Version == "" {
+			s.rejected = nil // the file was missing for a while
+		}
+		if asked && e.running.Load() != nil {
+			e.log.Info("the rule file is as it was at the last load", "refused", s.rejected != nil)
+		}
+		return nil
+	}
+	if !settled && !asked {
 		return nil
 	}
 	s.last = sum
 	set, err := rules.Load(data)
 	if err != nil {
-		s.rejected = &rejection{At: time.Now(), Version: fmt.Sprintf("%x", sum)[:12], Errors: messages(err)}
-		e.metrics.rulesRejected.Inc()
-		return fmt.Errorf("rules refused: %w", err)
+		return s.reject(fmt.Sprintf("%x", sum)[:12], fmt.Errorf("rules refused: %w", err), e.metrics)
 	}
 	s.rejected = nil
 	e.enforce(set)
 	return nil
+}
+
+// reject notes a document that is not put in force, once, and returns why.
+func (s *ruleSource) reject(version string, err error, m *metrics) error {
+	why := messages(err)
+	if s.rejected == nil || s.rejected.Version != version || !slices.Equal(s.rejected.Errors, why) {
+		s.rejected = &rejection{At: time.Now(), Version: version, Errors: why}
+		m.rulesRejected.Inc()
+	}
+	return err
 }
 
 func messages(err error) []string {

@@ -54,7 +54,7 @@ func (b *Breaker) Take(ctx context.Context, checks []Check, d *Decision) error {
 		return ErrBroken
 	}
 	err := b.next.Take(ctx, checks, d)
-	b.record(err)
+	b.Record(err)
 	return err
 }
 
@@ -74,7 +74,9 @@ func (b *Breaker) Reset(ctx context.Context, checks []Check) error {
 // Close ends the probing.
 func (b *Breaker) Close() { b.stop() }
 
-func (b *Breaker) record(err error) {
+// Record counts the outcome of a call that did not go through Take, such as a look at
+// a shard that nobody asks just now.
+func (b *Breaker) Record(err error) {
 	// An error that the shard sends costs no time, and proves that it is there.
 	if err == nil || errors.Is(err, ErrReply) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		if b.failures.Load() != 0 {

@@ -35,10 +35,11 @@ type Store struct {
 	ready  atomic.Bool // the topology is known
 	shards atomic.Pointer[map[*redis.Client]*shard]
 	mu     sync.Mutex // guards changes of shards
+	ctx    context.Context
 	stop   context.CancelFunc
 	ended  chan struct{}
 
-	probing sync.WaitGroup // first probes of new shards
+	watching sync.WaitGroup // of shards
 }
 
 // shard is one master with the layers in front of it.
@@ -47,6 +48,7 @@ type shard struct {
 	combine *limiter.Combine
 	breaker *limiter.Breaker
 	seen    time.Time // when it was last a master
+	unwatch context.CancelFunc
 }
 
 var _ limiter.TakeReturner = (*Store)(nil)
@@ -58,7 +60,7 @@ func Open(c Config) (*Store, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{config: c, stop: cancel, ended: make(chan struct{})}
+	s := &Store{config: c, ctx: ctx, stop: cancel, ended: make(chan struct{})}
 	s.shards.Store(&map[*redis.Client]*shard{})
 	switch c.Mode {
 	case Single:
@@ -147,7 +149,7 @@ func (s *Store) Close() error {
 		sh.close()
 	}
 	s.shards.Store(&map[*redis.Client]*shard{})
-	s.probing.Wait()
+	s.watching.Wait()
 	if s.cluster != nil {
 		return s.cluster.Close()
 	}
@@ -191,18 +193,15 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 			s.cluster.ReloadState(context.Background()) // perhaps another node took over
 		}
 	})
-	sh := &shard{client: client, combine: combine, breaker: breaker, seen: time.Now()}
+	ctx, cancel := context.WithCancel(s.ctx)
+	sh := &shard{client: client, combine: combine, breaker: breaker, seen: time.Now(), unwatch: cancel}
 	shards := make(map[*redis.Client]*shard, len(old)+1)
 	for k, v := range old {
 		shards[k] = v
 	}
 	shards[client] = sh
 	s.shards.Store(&shards)
-	s.probing.Go(func() { // a server that is away from the start shows before anybody asks
-		if node.probe(context.Background()) != nil {
-			breaker.Trip()
-		}
-	})
+	s.watching.Go(func() { sh.watch(ctx, node) })
 	return sh, nil
 }
 
@@ -276,7 +275,34 @@ func (s *Store) drop(masters map[*redis.Client]bool, now time.Time) []*shard {
 	return gone
 }
 
+// lookEvery is how often a shard is looked at that perhaps nobody asks.
+const lookEvery = time.Second
+
+// watch lets the loss of a master show although no request comes: at once if it is
+// away from the start, and after a few looks later.
+func (sh *shard) watch(ctx context.Context, n *node) {
+	if n.probe(ctx) != nil && ctx.Err() == nil {
+		sh.breaker.Trip()
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if sh.breaker.Open() {
+			continue // it probes by itself
+		}
+		if err := sh.client.Ping(ctx).Err(); ctx.Err() == nil {
+			sh.breaker.Record(clean(err))
+		}
+	}
+}
+
 func (sh *shard) close() {
+	sh.unwatch()
 	sh.breaker.Close()
 	sh.combine.Close()
 }
