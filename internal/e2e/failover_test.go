@@ -23,8 +23,12 @@ type outage struct {
 	addrs      []string
 	// lose takes the master of the key away and returns it.
 	lose func(key string) *testenv.Server
+	// master owns the key by what Redis says itself.
+	master func(key string) *testenv.Server
 	// bound is how long after the loss decisions are Redis's again: for a cluster
-	// its node time-out and 3 s; sentinels need their vote too.
+	// its node time-out and 3 s; sentinels need their vote too. Nearly all of it is
+	// Redis's own election, which a busy machine stretches, so it is held to in the
+	// long form; what is ours, from the promotion on, in both.
 	bound time.Duration
 }
 
@@ -32,6 +36,8 @@ const (
 	budget    = 25 * time.Millisecond
 	victim    = "198.51.100.1"
 	nodeCount = 2
+	// afterPromotion is how long a node may take to find a master that is there.
+	afterPromotion = 3 * time.Second
 )
 
 // outageRules: one key of each policy is spent before the outage, and all other
@@ -39,8 +45,8 @@ const (
 const outageRules = `
 rules:
   - {id: local, match: {paths: [/local]}, key: [client_ip], algorithm: rolling_window, limit: 40, window: 24h, on_store_failure: local}
-  - {id: closed, match: {paths: [/closed]}, key: [client_ip], algorithm: rolling_window, limit: 10000, window: 24h, on_store_failure: closed}
-  - {id: open, match: {paths: [/open]}, key: [client_ip], algorithm: rolling_window, limit: 10000, window: 24h, on_store_failure: open}
+  - {id: closed, match: {paths: [/closed]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, on_store_failure: closed}
+  - {id: open, match: {paths: [/open]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, on_store_failure: open}
   - {id: others, match: {paths: [/others]}, key: [client_ip], algorithm: leaky_bucket, limit: 1000, burst: 1000, window: 1s, on_store_failure: local}
 `
 
@@ -48,7 +54,7 @@ func outages(t *testing.T) map[string]func(t *testing.T) outage {
 	cluster := func(hang bool) func(*testing.T) outage {
 		return func(t *testing.T) outage {
 			c := testenv.Cluster(t, testenv.Options{})
-			return outage{mode: "cluster", addrs: c.Addrs(), bound: c.NodeTimeout + 3*time.Second, lose: func(key string) *testenv.Server {
+			return outage{mode: "cluster", addrs: c.Addrs(), bound: c.NodeTimeout + 3*time.Second, master: c.MasterOf, lose: func(key string) *testenv.Server {
 				return take(c.MasterOf(key), hang)
 			}}
 		}
@@ -57,7 +63,8 @@ func outages(t *testing.T) map[string]func(t *testing.T) outage {
 		return func(t *testing.T) outage {
 			s := testenv.Sentinel(t, testenv.Options{})
 			return outage{mode: "sentinel", addrs: s.SentinelAddrs, more: ", master_name: " + s.MasterName, bound: s.DownAfter + 10*time.Second,
-				lose: func(string) *testenv.Server { return take(s.Master(), hang) }}
+				master: func(string) *testenv.Server { return s.Master() },
+				lose:   func(string) *testenv.Server { return take(s.Master(), hang) }}
 		}
 	}
 	return map[string]func(t *testing.T) outage{
@@ -144,13 +151,16 @@ func masterLoss(t *testing.T, o outage) {
 	}
 
 	lost := time.Now()
-	server := o.lose(e.Rules[0].Key)
+	key := e.Rules[0].Key
+	server := o.lose(key)
 	// The shard first falls back, then Redis is back on every node.
 	for _, n := range nodes {
 		eventually(t, 10*time.Second, "the loss is noticed", func() bool {
 			return source(n) == "fallback"
 		})
 	}
+	eventually(t, time.Minute, "a replica is promoted", func() bool { return o.master(key) != server })
+	promoted := time.Since(lost)
 	for _, n := range nodes {
 		eventually(t, time.Minute, "decisions are Redis's again", func() bool { return source(n) == "redis" })
 	}
@@ -160,15 +170,12 @@ func masterLoss(t *testing.T, o outage) {
 	c.CloseIdleConnections()
 
 	local, closed, open, others := &tallies[0], &tallies[1], &tallies[2], &tallies[3]
-	t.Logf("back after %s; local %d passed %d limited; closed %d passed %d unavailable; open %d passed; others %d passed",
-		back.Round(10*time.Millisecond), local.ok.Load(), local.limited.Load(), closed.ok.Load(), closed.failed.Load(), open.ok.Load(), others.ok.Load())
-	// Nearly all of it is Redis's own election, which a busy machine stretches: the
-	// bound is held to where the machine is quiet.
-	bound := o.bound
-	if !soak() {
-		bound += 10 * time.Second
+	t.Logf("back after %s, of which Redis took %s to promote; local %d passed %d limited; closed %d passed %d unavailable; open %d passed; others %d passed",
+		back.Round(10*time.Millisecond), promoted.Round(10*time.Millisecond), local.ok.Load(), local.limited.Load(), closed.ok.Load(), closed.failed.Load(), open.ok.Load(), others.ok.Load())
+	require.LessOrEqual(t, back-promoted, afterPromotion, "back to Redis once it has a master")
+	if soak() {
+		require.LessOrEqual(t, back, o.bound, "back to Redis")
 	}
-	require.LessOrEqual(t, back, bound, "back to Redis")
 	for i := range tallies {
 		require.Zero(t, tallies[i].other.Load(), "%s: broken answers", paths[i])
 	}
@@ -193,9 +200,10 @@ func masterLoss(t *testing.T, o outage) {
 	}
 }
 
-// source says who would decide the victim's request on that node.
+// source says who would decide the victim's request on that node. It asks by a rule
+// that is never spent: a refusal is remembered by the node, whoever decided it.
 func source(n *testenv.EdgeNode) string {
-	e, err := explain(n, "/local", victim)
+	e, err := explain(n, "/open", victim)
 	if err != nil || len(e.Rules) == 0 {
 		return ""
 	}
