@@ -46,6 +46,7 @@ store: %s
 rules: {source: file, file: %q}
 log: {level: warn}
 `, public, admin, origin, store, rules))
+	b.admins[public] = admin
 	return public, b.start(public, b.edge, "-config", config)
 }
 
@@ -84,7 +85,7 @@ func (b *bench) proxy(ctx context.Context) error {
 	}
 	script := b.write("users.lua", fmt.Sprintf(userScript, users, 1))
 	at := func(addr string) func(context.Context) (sample, error) {
-		return func(ctx context.Context) (sample, error) { return b.wrk(ctx, "http://"+addr+"/hello", script) }
+		return func(ctx context.Context) (sample, error) { return b.wrk(ctx, addr, script) }
 	}
 	return b.compare(ctx, fmt.Sprintf("Proxied, one check a request, %d users uniform, %d connections", users, connections),
 		&contender{name: "bare fasthttp reverse proxy", measure: at(bare)},
@@ -120,7 +121,7 @@ func (b *bench) refuse(ctx context.Context) error {
 		return err
 	}
 	at := func(addr string) func(context.Context) (sample, error) {
-		return func(ctx context.Context) (sample, error) { return b.wrk(ctx, "http://"+addr+"/hello", "") }
+		return func(ctx context.Context) (sample, error) { return b.wrk(ctx, addr, "") }
 	}
 	return b.compare(ctx, fmt.Sprintf("Refusing one hot key, %d connections", connections),
 		&contender{name: "bare fasthttp 429, a short message", measure: at(bare)},

@@ -25,6 +25,7 @@ func main() {
 	rounds := flag.Int("rounds", 3, "rounds of each pair")
 	duration := flag.Duration("duration", 4*time.Second, "of one measurement")
 	only := flag.String("only", "", "one of: proxy, refuse, store, memory (default all)")
+	profiles := flag.String("profiles", "", "write CPU profiles of the edge under load into this `FOLDER`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -33,7 +34,7 @@ func main() {
 	if *role != "" {
 		err = serveBare(ctx, *role, *listen, *origin)
 	} else {
-		b := &bench{edge: *edge, rounds: *rounds, duration: *duration}
+		b := &bench{edge: *edge, rounds: *rounds, duration: *duration, profiles: *profiles, admins: map[string]string{}}
 		err = b.run(ctx, *only)
 		b.close()
 	}
@@ -47,8 +48,10 @@ type bench struct {
 	edge     string
 	rounds   int
 	duration time.Duration
+	profiles string
 	dir      string
 	started  []*process
+	admins   map[string]string // of edges, by public address
 }
 
 func (b *bench) run(ctx context.Context, only string) error {

@@ -79,15 +79,20 @@ var (
 
 const connections = 64
 
-// wrk loads url for the duration with 64 connections.
-func (b *bench) wrk(ctx context.Context, url, script string) (sample, error) {
+// wrk loads addr for the duration with 64 connections.
+func (b *bench) wrk(ctx context.Context, addr, script string) (sample, error) {
 	args := []string{"-t2", "-c", strconv.Itoa(connections), "-d", fmt.Sprintf("%ds", int(b.duration.Seconds())), "--latency"}
 	if script != "" {
 		args = append(args, "-s", script)
 	}
-	out, err := exec.CommandContext(ctx, "wrk", append(args, url)...).CombinedOutput()
+	profiled := make(chan error, 1)
+	go func() { profiled <- b.profile(ctx, addr) }()
+	out, err := exec.CommandContext(ctx, "wrk", append(args, "http://"+addr+"/hello")...).CombinedOutput()
 	if err != nil {
 		return sample{}, fmt.Errorf("wrk: %w: %s", err, out)
+	}
+	if err := <-profiled; err != nil {
+		return sample{}, err
 	}
 	rate, p99 := wrkRate.FindSubmatch(out), wrkP99.FindSubmatch(out)
 	if rate == nil || p99 == nil {
