@@ -37,12 +37,7 @@ func three(kind string, n int) (string, *fake) {
 }
 
 func compiled(b testing.TB, text string) *Set {
-	p := new(problems)
-	// 10,000 rules of this length are more than MaxBytes
-	root, err := fromYAML(text)
-	require.NoError(b, err)
-	doc := decode(root, p)
-	set, err := compile(doc, []byte(text), p)
+	set, err := Load([]byte(text))
 	require.NoError(b, err)
 	return set
 }
@@ -65,18 +60,19 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// shortest is the largest document that fits: 10,000 rules in 512 KiB.
-func shortest() []byte {
+// realistic is a document of as many rules as there may be, of 200 bytes each.
+func realistic() []byte {
 	var b bytes.Buffer
 	b.WriteString("rules:\n")
 	for i := range MaxRules {
-		fmt.Fprintf(&b, "- {id: r%d, key: [host], limit: 9, window: 1s}\n", i)
+		fmt.Fprintf(&b, "  - id: customer-%d\n    match: {hosts: [c%d.example.com], paths: [\"/api/*\", /login]}\n"+
+			"    key: [client_ip]\n    algorithm: rolling_window\n    limit: %d\n    window: 1m\n    on_store_failure: open\n", i, i, 10+i%900)
 	}
 	return b.Bytes()
 }
 
 func BenchmarkLoad(b *testing.B) {
-	data := shortest()
+	data := realistic()
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
 		if _, err := Load(data); err != nil {

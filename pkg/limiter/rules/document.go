@@ -10,8 +10,11 @@ package rules
 // Bounds of a document. They keep compiling short and the index small, whatever
 // is written in it.
 const (
-	MaxBytes = 512 << 10 // what Consul keeps under one key
+	MaxBytes = 2 << 20 // 10,000 rules of 200 bytes
 	MaxRules = 10_000
+
+	maxValues   = 1_000_000 // names, values and punctuation: what the YAML parser's time goes by
+	maxProblems = 1_000
 
 	maxMethods     = 32
 	maxHeaders     = 8

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Errors holds every problem of a document, in its order. Each is a
+// Errors holds every problem of a document, in its order, up to 1,000. Each is a
 // limiter.FieldError whose field is a path such as rules[3].window, or
 // "document".
 type Errors []error
@@ -94,10 +94,14 @@ func (p *problems) known(field string) bool {
 
 // errors returns the problems in the order of the rules, or nil.
 func (p *problems) errors() Errors {
+	more := len(p.list) - maxProblems
 	slices.SortStableFunc(p.list, func(a, b problem) int { return cmp.Compare(a.rule, b.rule) })
 	var errs Errors
-	for _, e := range p.list {
+	for _, e := range p.list[:min(len(p.list), maxProblems)] {
 		errs = append(errs, e.err)
+	}
+	if more > 0 {
+		errs = append(errs, limiter.FieldError{Field: "document", Msg: fmt.Sprintf("has %d problems more; repair these first", more)})
 	}
 	return errs
 }

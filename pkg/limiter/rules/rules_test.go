@@ -84,9 +84,10 @@ func TestRefusedBeforeReading(t *testing.T) {
 	f("", "document: is empty; write rules: [] for no rules")
 	f("null", "document: is empty; write rules: [] for no rules")
 	f("rules: [\xff]", "document: is not valid UTF-8")
-	f("rules: []"+strings.Repeat(" ", MaxBytes), "document: is larger than 524288 bytes (got 524297); split the rules or shorten them")
+	f("rules: []"+strings.Repeat(" ", MaxBytes), "document: is larger than 2097152 bytes (got 2097161); split the rules or shorten them")
 	f(`{"rules": `+strings.Repeat("[", 900)+strings.Repeat("]", 900)+"}", "document: is nested more than 16 deep")
 	f("rules:\n  "+strings.Repeat("- ", 100_000), "document: is nested more than 16 deep")
+	f("rules: ["+strings.Repeat("a,", 600_000)+"]", "document: holds more than 1000000 names and values (got 1200004); split the rules or shorten them")
 	// Each of these would keep the YAML parser busy for a minute.
 	for _, fields := range []string{"a:\n", "a: b\n", "a:\n- x\n", "a:\n  b: c\n"} {
 		_, err := Load([]byte(strings.Repeat(fields, 20_000)))
@@ -189,6 +190,15 @@ func TestExamplesInDocs(t *testing.T) {
 	for _, a := range limiter.Algorithms() {
 		require.Contains(t, string(page), "### "+a.String())
 	}
+}
+
+func TestProblemsAreBounded(t *testing.T) {
+	_, err := Load([]byte("rules:\n" + strings.Repeat("- {id: x, limits: 1}\n", 1_500)))
+	var all Errors
+	require.ErrorAs(t, err, &all)
+	require.Len(t, all, maxProblems+1)
+	require.ErrorContains(t, all[maxProblems], "document: has ")
+	require.ErrorContains(t, all[maxProblems], " problems more; repair these first")
 }
 
 func FuzzLoad(f *testing.F) {

@@ -117,6 +117,9 @@ func fromYAML(src string) (t tree, err error) {
 		}
 	}()
 	tokens := lexer.Tokenize(src)
+	if len(tokens) > maxValues {
+		return tree{}, fmt.Errorf("holds more than %d names and values (got %d); split the rules or shorten them", maxValues, len(tokens))
+	}
 	if err := plain(tokens); err != nil {
 		return tree{}, err
 	}
