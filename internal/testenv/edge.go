@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 )
@@ -20,50 +18,29 @@ type EdgeNode struct {
 	proc     *process
 }
 
-var edgeBinary struct {
-	sync.Once
-	file string
-	err  error
-}
-
-// buildEdge builds cmd/edge once for a test binary.
-func buildEdge(t testing.TB) string {
-	t.Helper()
-	b := &edgeBinary
-	b.Do(func() {
-		dir, err := os.MkdirTemp("", "weir-edge-")
-		if err != nil {
-			b.err = err
-			return
-		}
-		b.file = filepath.Join(dir, "edge")
-		if out, err := exec.Command("go", "build", "-o", b.file, "github.com/weir-edge/weir/cmd/edge").CombinedOutput(); err != nil {
-			b.err = fmt.Errorf("go build cmd/edge: %w: %s", err, out)
-		}
-	})
-	if b.err != nil {
-		t.Fatalf("testenv: %v", b.err)
-	}
-	return b.file
-}
-
 // Edge starts an edge node in a process of its own and waits until it is ready.
 // config is its configuration without listen and rules, rules its rule document.
 func Edge(t testing.TB, config, rules string) *EdgeNode {
 	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	n := StartEdge(t, fmt.Sprintf("rules: {source: file, file: %q}\n%s", file, config))
+	n.WaitReady()
+	return n
+}
+
+// StartEdge starts an edge node that may have to wait for its rules. config is its
+// configuration without listen.
+func StartEdge(t testing.TB, config string) *EdgeNode {
+	t.Helper()
 	dir := t.TempDir()
 	ports := FreePorts(t, 2)
 	n := &EdgeNode{Public: address(ports[0]), Admin: address(ports[1]), t: t, dir: dir, log: filepath.Join(dir, "edge.log")}
-	rulesFile, configFile := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "edge.yaml")
-	text := fmt.Sprintf("listen: {public: %q, admin: %q}\nrules: {source: file, file: %q}\n%s", n.Public, n.Admin, rulesFile, config)
-	for file, content := range map[string]string{rulesFile: rules, configFile: text} {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatalf("testenv: %v", err)
-		}
-	}
-	var err error
-	if n.proc, err = startProcess(dir, n.log, buildEdge(t), "-config", configFile); err != nil {
-		t.Fatalf("testenv: start edge: %v", err)
+	text := fmt.Sprintf("listen: {public: %q, admin: %q}\n%s", n.Public, n.Admin, config)
+	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatalf("testenv: %v", err)
 	}
 	t.Cleanup(func() {
 		n.proc.kill()
@@ -71,7 +48,23 @@ func Edge(t testing.TB, config, rules string) *EdgeNode {
 			t.Logf("edge %s, %s", n.Public, lastLines(n.log, 30))
 		}
 	})
-	err = poll(startLimit, func() error {
+	n.Start()
+	return n
+}
+
+// Start runs the node, again after Kill or Terminate.
+func (n *EdgeNode) Start() {
+	n.t.Helper()
+	var err error
+	if n.proc, err = startProcess(n.dir, n.log, Program(n.t, "edge"), "-config", filepath.Join(n.dir, "edge.yaml")); err != nil {
+		n.t.Fatalf("testenv: start edge: %v", err)
+	}
+}
+
+// WaitReady waits until /readyz says that the node may be sent traffic.
+func (n *EdgeNode) WaitReady() {
+	n.t.Helper()
+	err := poll(startLimit, func() error {
 		if n.proc.gone() {
 			return errGone
 		}
@@ -86,9 +79,8 @@ func Edge(t testing.TB, config, rules string) *EdgeNode {
 		return nil
 	})
 	if err != nil {
-		t.Fatalf("testenv: edge does not start: %v\n%s", err, lastLines(n.log, 20))
+		n.t.Fatalf("testenv: edge does not start: %v\n%s", err, lastLines(n.log, 20))
 	}
-	return n
 }
 
 // Kill ends the node as kill -9 does.
