@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint bench soak tables deps deps-bench clean
+.PHONY: help run build test check lint bench soak tables tools deps deps-bench clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -14,7 +14,7 @@ run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8
 build: ## build the programs into bin/
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
-test: deps ## install what the tests need, then run them all with the race detector
+test: deps tools ## install what the tests need, then run them all with the race detector
 	$(GO) test -race -timeout 15m ./...
 	@echo "allocation bounds, which the race detector blurs"
 	$(GO) test -count 1 -run Alloc ./internal/edge/... ./pkg/...
@@ -27,7 +27,7 @@ lint: ## formatting and vet
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 
-soak: deps ## the long forms of the tests: many seeds, 20 runs of exactness, 60 s of fuzzing
+soak: deps tools ## the long forms of the tests: many seeds, 20 runs of exactness, 60 s of fuzzing
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
 	$(GO) test -run '^$$' -fuzz FuzzLoad -fuzztime 60s ./pkg/limiter/rules
 
@@ -39,11 +39,19 @@ bench: deps-bench build ## measure beside bare fasthttp, nginx and redis_rate; a
 tables: deps ## memory of every algorithm, by MEMORY USAGE, beside the published figures
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
 
+tools: .bin/consul ## build the Consul that the tests start, into .bin/
+
+.bin/consul: tools/consul/go.mod tools/consul/go.sum tools/consul/build.sh
+	@GO="$(GO)" tools/consul/build.sh "$(CURDIR)/$@"
+
 deps: ## install redis-server and redis-sentinel if they are missing
 	@tools/install.sh redis-server redis-sentinel gcc
 
 deps-bench: ## install what make bench compares with
 	@tools/install.sh redis-server redis-sentinel nginx wrk
 
-clean: ## remove what was built
+clean: ## remove what was built, but not .bin/, which takes minutes to build
 	rm -rf bin
+
+distclean: clean ## remove .bin/ too
+	rm -rf .bin

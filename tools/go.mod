@@ -1,6 +1,6 @@
 module github.com/weir-edge/weir/tools
 
-go 1.26.0
+go 1.26.7
 
 require (
 	github.com/go-redis/redis_rate/v10 v10.0.1

@@ -1,7 +1,7 @@
-// Package testenv starts real Redis servers for tests and benchmarks: one
-// server, a cluster, or a master watched by sentinels. A test that cannot have
-// them fails; it never skips. Everything started dies with its test, and with
-// the test binary if that is killed. Linux only.
+// Package testenv starts real servers for tests and benchmarks: Redis (one server, a
+// cluster, or a master watched by sentinels), Consul, and the programs of this module.
+// A test that cannot have them fails; it never skips. Everything started dies with its
+// test, and with the test binary if that is killed. Linux only.
 package testenv
 
 import (

@@ -229,11 +229,12 @@ func TestNoProcessIsLeft(t *testing.T) {
 		servers = append(servers, Cluster(t, Options{}).Nodes...)
 		r := Sentinel(t, Options{})
 		servers = append(append(servers, r.Nodes...), r.Sentinels...)
+		servers = append(servers, &StartConsul(t, ConsulOptions{}).servers[0].Server)
 		servers[0].Suspend()
 		ports = FreePorts(t, 3)
 		require.False(t, reserve(t, ports[0]), "a port is handed out once")
 	}))
-	require.Len(t, servers, 1+clusterNodes+dataNodes+sentinels)
+	require.Len(t, servers, 1+clusterNodes+dataNodes+sentinels+1)
 	for _, s := range servers {
 		require.True(t, s.proc.gone())
 		require.ErrorIs(t, syscall.Kill(s.proc.pid, 0), syscall.ESRCH)
@@ -287,6 +288,10 @@ func TestChild(t *testing.T) {
 		Redis(t, Options{Args: []string{"no-such-setting yes"}})
 	case "ordinary":
 		Redis(t, Options{})
+	case "consul":
+		StartConsul(t, ConsulOptions{})
+	case "misconfigured consul":
+		StartConsul(t, ConsulOptions{Datacenter: "No such Datacenter"})
 	}
 }
 

@@ -24,7 +24,7 @@ func main() {
 	edge := flag.String("edge", "bin/edge", "the edge `BINARY` to measure")
 	rounds := flag.Int("rounds", 3, "rounds of each pair")
 	duration := flag.Duration("duration", 4*time.Second, "of one measurement")
-	only := flag.String("only", "", "one of: proxy, refuse, store, memory (default all)")
+	only := flag.String("only", "", "one of: proxy, refuse, store, memory, swap (default all)")
 	profiles := flag.String("profiles", "", "write CPU profiles of the edge under load into this `FOLDER`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -63,7 +63,7 @@ func (b *bench) run(ctx context.Context, only string) error {
 	for _, part := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"proxy", b.proxy}, {"refuse", b.refuse}, {"store", b.store}, {"memory", b.memory}} {
+	}{{"proxy", b.proxy}, {"refuse", b.refuse}, {"store", b.store}, {"memory", b.memory}, {"swap", b.swap}} {
 		if only != "" && only != part.name {
 			continue
 		}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// swapRate is what the node is asked a second: far from its most, since the question
+// is whether a swap shows, not how much work it is.
+const swapRate = 2_000
+
+// swap: 10,000 rules exchanged once a second under a steady load.
+func (b *bench) swap(ctx context.Context) error {
+	origin := freeAddr()
+	if err := b.self(origin, "origin"); err != nil {
+		return err
+	}
+	edge, err := b.startEdge("swap", origin, "", string(manyRules(0)))
+	if err != nil {
+		return err
+	}
+	node := b.started[len(b.started)-1].cmd.Process
+	steady := func(ctx context.Context) (sample, error) { return b.steady(ctx, edge) }
+	version := 0
+	swapping := func(ctx context.Context) (sample, error) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		done := make(chan error, 1)
+		go func() {
+			tick := time.NewTicker(time.Second)
+			defer tick.Stop()
+			for {
+				version++
+				b.write("swap-rules.yaml", "rules:\n"+string(manyRules(version)))
+				if err := node.Signal(syscall.SIGHUP); err != nil {
+					done <- err
+					return
+				}
+				select {
+				case <-ctx.Done():
+					done <- nil
+					return
+				case <-tick.C:
+				}
+			}
+		}()
+		s, err := b.steady(ctx, edge)
+		stop()
+		if serr := <-done; err == nil {
+			err = serr
+		}
+		return s, err
+	}
+	return b.compare(ctx, fmt.Sprintf("10,000 rules, %d requests a second, time from the intended send", swapRate),
+		&contender{name: "weir, rules unchanged", measure: steady},
+		&contender{name: "weir, all rules exchanged each second", measure: swapping},
+	)
+}
+
+// manyRules is a document of 10,000 rules that differs in each limit from others.
+func manyRules(version int) []byte {
+	var b bytes.Buffer
+	for i := range 10_000 {
+		fmt.Fprintf(&b, "  - {id: r%d, match: {paths: [/p%d/*]}, key: [client_ip], algorithm: leaky_bucket, limit: %d, window: 1s}\n", i, i, 100_000+version)
+	}
+	return b.Bytes()
+}
+
+// steady asks the edge at swapRate for the duration, and takes each time from when the
+// request was due, so that a pause counts for all that it held up.
+func (b *bench) steady(ctx context.Context, addr string) (sample, error) {
+	const callers = 64
+	client := &fasthttp.HostClient{Addr: addr, MaxConns: callers}
+	defer client.CloseIdleConnections()
+	var mu sync.Mutex
+	var times []time.Duration
+	var failed error
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for caller := range callers {
+		wg.Go(func() {
+			req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+			defer fasthttp.ReleaseRequest(req)
+			defer fasthttp.ReleaseResponse(resp)
+			var own []time.Duration
+			for i := caller; ctx.Err() == nil; i += callers {
+				due := begin.Add(time.Duration(i) * time.Second / swapRate)
+				if due.Sub(begin) > b.duration {
+					break
+				}
+				time.Sleep(time.Until(due))
+				req.SetRequestURI(fmt.Sprintf("http://%s/p%d/x", addr, i%10_000))
+				err := client.Do(req, resp)
+				if err == nil && resp.StatusCode() != fasthttp.StatusOK {
+					err = fmt.Errorf("status %d", resp.StatusCode())
+				}
+				if err != nil {
+					mu.Lock()
+					failed = err
+					mu.Unlock()
+					return
+				}
+				own = append(own, time.Since(due))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			times = append(times, own...)
+		})
+	}
+	wg.Wait()
+	if failed != nil || len(times) == 0 {
+		return sample{}, fmt.Errorf("%d answers, then %w", len(times), failed)
+	}
+	slices.Sort(times)
+	return sample{rate: float64(len(times)) / time.Since(begin).Seconds(), p99: times[len(times)*99/100]}, nil
+}
