@@ -1,0 +1,477 @@
+package region
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// set writes a key past this package.
+func set(t testing.TB, server *testenv.Consul, key string, value []byte) {
+	t.Helper()
+	_, err := server.Client().KV().Put(&api.KVPair{Key: key, Value: value}, nil)
+	require.NoError(t, err)
+}
+
+func remove(t testing.TB, server *testenv.Consul, key string) {
+	t.Helper()
+	_, err := server.Client().KV().Delete(key, nil)
+	require.NoError(t, err)
+}
+
+// stored reads a key past this package.
+func stored(t testing.TB, server *testenv.Consul, key string) []byte {
+	t.Helper()
+	pair, _, err := server.Client().KV().Get(key, nil)
+	require.NoError(t, err)
+	require.NotNil(t, pair, key)
+	return pair.Value
+}
+
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	// documents are those of one subtest.
+	documents := func(t *testing.T, prefix string) *Documents {
+		return open(t, ConsulConfig{Addr: server.Addr(), Prefix: prefix}).Documents("rules")
+	}
+	at := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+
+	t.Run("put and load", func(t *testing.T) {
+		d, ctx := documents(t, "put"), t.Context()
+		small := []byte("rules: []\n")
+		p := NewPointer(small, "ana", at)
+		_, err := d.Load(ctx, p)
+		require.ErrorIs(t, err, ErrMissing)
+		require.ErrorContains(t, err, "put/rules/versions/"+p.Version+": the version is missing; apply the document again")
+
+		for range 2 {
+			version, err := d.Put(ctx, small)
+			require.NoError(t, err)
+			require.Equal(t, p.Version, version)
+		}
+		require.Equal(t, small, stored(t, server, "put/rules/versions/"+p.Version), "as the operator wrote it")
+		got, err := d.Load(ctx, p)
+		require.NoError(t, err)
+		require.Equal(t, small, got)
+
+		large := []byte(strings.Repeat("rules: [] # and so on\n", 100_000))
+		_, err = d.Put(ctx, large)
+		require.NoError(t, err)
+		got, err = d.Load(ctx, NewPointer(large, "", at))
+		require.NoError(t, err)
+		require.Equal(t, large, got)
+
+		full := noise(maxValue)
+		_, err = d.Put(ctx, full)
+		require.NoError(t, err, "exactly what Consul takes")
+		_, err = d.Put(ctx, noise(maxValue+1))
+		require.ErrorContains(t, err, "bytes after compression, over Consul's 524288 for one key; split or shorten it")
+	})
+
+	t.Run("corrupt", func(t *testing.T) {
+		d, ctx := documents(t, "corrupt"), t.Context()
+		document := []byte(strings.Repeat("rules: [] # and so on\n", 50_000))
+		p := NewPointer(document, "ana", at)
+		key := "corrupt/rules/versions/" + p.Version
+		_, err := d.Put(ctx, document)
+		require.NoError(t, err)
+		good := stored(t, server, key)
+		names := "the pointer names sha256 " + p.SHA256 + ", the stored bytes have "
+		for name, row := range map[string]struct {
+			value []byte
+			want  string
+		}{
+			"other bytes": {[]byte("rules: []\n"), names + NewPointer([]byte("rules: []\n"), "", at).SHA256},
+			"empty":       {nil, names + NewPointer(nil, "", at).SHA256},
+			"truncated":   {good[:len(good)/2], "decompress: unexpected EOF"},
+			"flipped":     {append(append([]byte{}, good[:len(good)-5]...), append([]byte{good[len(good)-5] ^ 4}, good[len(good)-4:]...)...), "decompress: gzip: invalid checksum"},
+		} {
+			set(t, server, key, row.value)
+			_, err := d.Load(ctx, p)
+			require.ErrorIs(t, err, ErrCorrupt, name)
+			require.ErrorContains(t, err, key+": the stored document is corrupt: "+row.want)
+			require.ErrorContains(t, err, "; delete the key and apply the document again")
+			_, err = d.Put(ctx, document)
+			require.ErrorIs(t, err, ErrCorrupt, name)
+			require.ErrorContains(t, err, key)
+		}
+	})
+
+	t.Run("point", func(t *testing.T) {
+		d, ctx := documents(t, "point"), t.Context()
+		p, index, err := d.Current(ctx)
+		require.NoError(t, err)
+		require.Nil(t, p)
+		require.Zero(t, index)
+
+		first := NewPointer([]byte("1"), "ana", at)
+		ok, err := d.Point(ctx, first, 7)
+		require.NoError(t, err)
+		require.False(t, ok, "there is none of index 7")
+		ok, err = d.Point(ctx, first, 0)
+		require.NoError(t, err)
+		require.True(t, ok)
+		ok, err = d.Point(ctx, first, 0)
+		require.NoError(t, err)
+		require.False(t, ok, "there is one")
+		p, index, err = d.Current(ctx)
+		require.NoError(t, err)
+		require.Equal(t, first, *p)
+
+		second := NewPointer([]byte("2"), "bob", at)
+		ok, err = d.Point(ctx, second, index)
+		require.NoError(t, err)
+		require.True(t, ok)
+		ok, err = d.Point(ctx, first, index)
+		require.NoError(t, err)
+		require.False(t, ok)
+
+		set(t, server, d.CurrentKey(), []byte("{}"))
+		p, index, err = d.Current(ctx)
+		require.ErrorContains(t, err, "point/rules/current: sha256: must be 64 hex digits in lower case")
+		require.Nil(t, p)
+		ok, err = d.Point(ctx, second, index)
+		require.NoError(t, err)
+		require.True(t, ok, "what cannot be read can be replaced")
+	})
+
+	t.Run("of many writers one wins", func(t *testing.T) {
+		d, ctx := documents(t, "race"), t.Context()
+		for round := range 20 {
+			_, index, err := d.Current(ctx)
+			require.NoError(t, err)
+			const writers = 4
+			var won [writers]bool
+			var failed [writers]error
+			var pointers [writers]Pointer
+			var all sync.WaitGroup
+			for i := range writers {
+				pointers[i] = NewPointer(fmt.Appendf(nil, "%d %d", round, i), fmt.Sprint("writer ", i), at)
+				all.Go(func() { won[i], failed[i] = d.Point(ctx, pointers[i], index) })
+			}
+			all.Wait()
+			winners := 0
+			p, _, err := d.Current(ctx)
+			require.NoError(t, err)
+			for i := range writers {
+				require.NoError(t, failed[i])
+				if won[i] {
+					winners++
+					require.Equal(t, pointers[i], *p)
+				}
+			}
+			require.Equal(t, 1, winners)
+		}
+	})
+
+	t.Run("history", func(t *testing.T) {
+		d, ctx := documents(t, "history"), t.Context()
+		changes, err := d.History(ctx)
+		require.NoError(t, err)
+		require.Empty(t, changes)
+
+		var want []Change
+		for i, after := range []time.Duration{0, time.Nanosecond, 100 * time.Millisecond, 120 * time.Millisecond, time.Second} {
+			c := Change{Pointer: NewPointer(fmt.Append(nil, i), "ana", at.Add(after)), Message: fmt.Sprint("change ", i)}
+			if i > 0 {
+				c.Replaced = want[0].Version
+			}
+			want = append([]Change{c}, want...)
+		}
+		for _, i := range []int{3, 0, 4, 1, 2, 2} {
+			require.NoError(t, d.Record(ctx, want[i]))
+		}
+		changes, err = d.History(ctx)
+		require.NoError(t, err)
+		require.Equal(t, want, changes)
+		keys, _, err := server.Client().KV().Keys("history/rules/history/", "", nil)
+		require.NoError(t, err)
+		require.Len(t, keys, len(want))
+		require.Equal(t, "history/rules/history/2026-03-01T10:00:00.000000000Z-"+want[4].Version, keys[0])
+		require.Equal(t, "history/rules/history/2026-03-01T10:00:01.000000000Z-"+want[0].Version, keys[4], "keys sort by time")
+
+		set(t, server, "history/rules/history/", nil)
+		set(t, server, "history/rules/history/broken", []byte("x"))
+		changes, err = d.History(ctx)
+		require.ErrorContains(t, err, "history/rules/history/broken: is no JSON object")
+		require.ErrorContains(t, err, "; correct or delete the key")
+		require.Equal(t, want, changes)
+	})
+
+	t.Run("canaries", func(t *testing.T) {
+		d, ctx := documents(t, "canaries"), t.Context()
+		expires := at.Add(5 * time.Minute)
+		p := NewPointer([]byte("1"), "ana", at)
+		p.ExpiresAt = &expires
+		got, err := d.Canary(ctx, "ams1")
+		require.NoError(t, err)
+		require.Nil(t, got)
+		require.NoError(t, d.DeleteCanary(ctx, "ams1"))
+		require.NoError(t, d.SetCanary(ctx, "ams1", p))
+		require.NoError(t, d.SetCanary(ctx, "ams2", p))
+		got, err = d.Canary(ctx, "ams1")
+		require.NoError(t, err)
+		require.Equal(t, p, *got)
+		all, err := d.Canaries(ctx)
+		require.NoError(t, err)
+		require.Equal(t, map[string]Pointer{"ams1": p, "ams2": p}, all)
+		set(t, server, d.CanaryKey("ams2"), nil)
+		all, err = d.Canaries(ctx)
+		require.ErrorContains(t, err, "canaries/rules/canary/ams2: is empty;")
+		require.Equal(t, map[string]Pointer{"ams1": p}, all)
+		require.NoError(t, d.DeleteCanary(ctx, "ams1"))
+		got, err = d.Canary(ctx, "ams1")
+		require.NoError(t, err)
+		require.Nil(t, got)
+	})
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c := open(t, ConsulConfig{Addr: server.Addr()})
+	key := c.Key("rules", "current")
+	w := watch(t, c, key)
+	require.Nil(t, w.next(t), "missing, at once")
+
+	soon := func(value string) {
+		t.Helper()
+		start := time.Now()
+		set(t, server, key, []byte(value))
+		e := w.next(t)
+		require.NotNil(t, e)
+		require.Equal(t, value, string(e.Value))
+		require.Equal(t, key, e.Key)
+		require.Less(t, time.Since(start), time.Second)
+	}
+	soon("a")
+	soon("b")
+	soon("")
+	soon("c")
+	set(t, server, key, []byte("c"))
+	set(t, server, "weir/rules/other", []byte("x"))
+	soon("d")
+
+	start := time.Now()
+	remove(t, server, key)
+	require.Nil(t, w.next(t))
+	require.Less(t, time.Since(start), time.Second)
+	soon("e")
+
+	server.Kill()
+	require.ErrorContains(t, w.failure(t), "consul "+server.Addr()+": read "+key+": ")
+	require.ErrorContains(t, w.failure(t), "connection refused")
+	server.Start()
+	start = time.Now()
+	w.success(t)
+	soon("f")
+	require.Less(t, time.Since(start), 10*time.Second)
+
+	// What changes while a watch is away is not lost.
+	server.Kill()
+	w.failure(t)
+	server.Start()
+	set(t, server, key, []byte("g"))
+	require.Equal(t, "g", string(w.next(t).Value))
+	for len(w) > 0 {
+		require.False(t, (<-w).told, "the same content again")
+	}
+}
+
+// Consul hangs with its connections open, and goes on.
+func TestWatchOutlastsAHang(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c := open(t, ConsulConfig{Addr: server.Addr()})
+	w := watch(t, c, "weir/k")
+	require.Nil(t, w.next(t))
+	server.Suspend()
+	_, _, err := c.Documents("rules").Current(t.Context())
+	require.ErrorContains(t, err, "no answer within 5s")
+	server.Resume()
+	server.WaitHealthy()
+	start := time.Now()
+	set(t, server, "weir/k", []byte("a"))
+	require.Equal(t, "a", string(w.next(t).Value))
+	require.Less(t, time.Since(start), 10*time.Second)
+}
+
+// A restored or new Consul counts from a lower index, for which the old one is
+// too high to wait with.
+func TestWatchFollowsALossOfData(t *testing.T) {
+	t.Parallel()
+	old := testenv.StartConsul(t, testenv.ConsulOptions{})
+	front := forward(t, old.Addr())
+	c := open(t, ConsulConfig{Addr: front.addr})
+	for i := range 200 {
+		set(t, old, "weir/other", fmt.Append(nil, i))
+	}
+	set(t, old, "weir/k", []byte("old"))
+	set(t, old, "weir/same", []byte("same"))
+	k, same, gone := watch(t, c, "weir/k"), watch(t, c, "weir/same"), watch(t, c, "weir/other")
+	before := k.next(t)
+	require.Equal(t, "old", string(before.Value))
+	require.Equal(t, "same", string(same.next(t).Value))
+	require.NotNil(t, gone.next(t))
+
+	fresh := testenv.StartConsul(t, testenv.ConsulOptions{})
+	set(t, fresh, "weir/k", []byte("fresh"))
+	set(t, fresh, "weir/same", []byte("same"))
+	front.to(fresh.Addr())
+	start := time.Now()
+	after := k.next(t)
+	require.Equal(t, "fresh", string(after.Value))
+	require.Less(t, after.ModifyIndex, before.ModifyIndex)
+	require.Nil(t, gone.next(t))
+	set(t, fresh, "weir/same", []byte("changed"))
+	require.Equal(t, "changed", string(same.next(t).Value))
+	require.Less(t, time.Since(start), 10*time.Second)
+}
+
+func TestACL(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true})
+	const policy = `
+key_prefix "weir/rules/" { policy = "read" }
+service "weir-edge" { policy = "read" }
+node_prefix "" { policy = "read" }`
+	accessor, secret := server.NewToken(t, policy)
+	_, poor := server.NewToken(t, `key "weir/rules/current" { policy = "read" }`)
+	_, half := server.NewToken(t, policy+"\n"+`key "weir/rules/history/2" { policy = "deny" }`)
+	file := write(t, "token", secret)
+	with := func(token string) *Consul {
+		return open(t, ConsulConfig{Addr: server.Addr(), TokenFile: write(t, "token", token)})
+	}
+	ctx := t.Context()
+	set(t, server, "weir/rules/current", []byte("a"))
+	value, err := json.Marshal(NewPointer([]byte("x"), "ana", time.Unix(1, 0)))
+	require.NoError(t, err)
+	set(t, server, "weir/rules/history/1", value)
+	set(t, server, "weir/rules/history/2", value)
+
+	t.Run("denied is not missing", func(t *testing.T) {
+		for name, c := range map[string]*Consul{
+			"no token":  open(t, ConsulConfig{Addr: server.Addr()}),
+			"no policy": with(poor),
+			"unknown":   with("11111111-2222-3333-4444-555555555555"),
+		} {
+			_, _, err := c.Documents("shedder").Current(ctx)
+			require.ErrorContains(t, err, "read weir/shedder/current: answered 403", name)
+			require.ErrorContains(t, err, "token", name)
+			var status *StatusError
+			require.ErrorAs(t, err, &status)
+			require.Equal(t, 403, status.Code)
+			_, err = c.Documents("shedder").Put(ctx, []byte("x"))
+			require.ErrorContains(t, err, "403")
+		}
+		_, err := with(secret).Documents("rules").Point(ctx, NewPointer([]byte("x"), "ana", time.Now()), 0)
+		require.ErrorContains(t, err, "write weir/rules/current: answered 403 (Permission denied: token with AccessorID '"+accessor+"' lacks permission 'key:write' on \"weir/rules/current\"); put a token")
+	})
+
+	t.Run("a list that hides something is a failure", func(t *testing.T) {
+		changes, err := with(secret).Documents("rules").History(ctx)
+		require.NoError(t, err)
+		require.Len(t, changes, 2)
+		for _, token := range []string{poor, half} {
+			_, err = with(token).Documents("rules").History(ctx)
+			require.ErrorContains(t, err, "list weir/rules/history/: some entries are hidden from this token; add them to its policies")
+		}
+	})
+
+	t.Run("revoked and replaced", func(t *testing.T) {
+		c := open(t, ConsulConfig{Addr: server.Addr(), TokenFile: file})
+		w := watch(t, c, "weir/rules/current")
+		require.Equal(t, "a", string(w.next(t).Value))
+		_, err := server.Client().ACL().TokenDelete(accessor, nil)
+		require.NoError(t, err)
+		// The query that is under way still answers; the next is refused.
+		set(t, server, "weir/rules/current", []byte("b"))
+		require.ErrorContains(t, w.failure(t), "answered 403 (ACL not found")
+		require.NoError(t, os.Remove(file))
+		require.ErrorContains(t, w.until(t, "a failure to read the file", func(e event) bool {
+			return e.err != nil && !strings.Contains(e.err.Error(), "403")
+		}).err, "token_file: open "+file)
+
+		_, secret := server.NewToken(t, policy)
+		require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
+		start := time.Now()
+		w.success(t)
+		set(t, server, "weir/rules/current", []byte("c"))
+		require.Equal(t, "c", string(w.until(t, "c", func(e event) bool { return e.told && string(e.entry.Value) == "c" }).entry.Value))
+		require.Less(t, time.Since(start), 10*time.Second)
+	})
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{TLS: true})
+	own := testenv.Certificates(t)
+	get := func(config ConsulConfig) error {
+		_, _, err := open(t, config).Documents("rules").Current(t.Context())
+		return err
+	}
+	require.NoError(t, get(ConsulConfig{Addr: "https://" + server.Addr(), TLS: &TLSConfig{CAFile: server.CAFile()}}))
+	require.NoError(t, get(ConsulConfig{Addr: server.Addr(), TLS: &TLSConfig{CAFile: server.CAFile(), ServerName: "localhost"}}))
+	require.NoError(t, get(ConsulConfig{Addr: server.Addr(), TLS: &TLSConfig{CAFile: server.CAFile(), CertFile: own.CertFile, KeyFile: own.KeyFile}}))
+	require.ErrorContains(t, get(ConsulConfig{Addr: "https://" + server.Addr()}), "certificate signed by unknown authority")
+	require.ErrorContains(t, get(ConsulConfig{Addr: server.Addr(), TLS: &TLSConfig{CAFile: own.CAFile}}), "certificate signed by unknown authority")
+	require.ErrorContains(t, get(ConsulConfig{Addr: server.Addr(), TLS: &TLSConfig{CAFile: server.CAFile(), ServerName: "other"}}), "not other")
+	require.ErrorContains(t, get(ConsulConfig{Addr: server.Addr()}), "HTTPS")
+}
+
+// One agent answers for any datacenter that its own knows.
+func TestOtherDatacenter(t *testing.T) {
+	t.Parallel()
+	all := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu-west", "us-east")
+	far := open(t, ConsulConfig{Addr: all[0].Addr(), Datacenter: "us-east"})
+	w := watch(t, far, "weir/k")
+	require.Nil(t, w.next(t))
+	start := time.Now()
+	set(t, all[1], "weir/k", []byte("far"))
+	require.Equal(t, "far", string(w.next(t).Value))
+	require.Less(t, time.Since(start), time.Second)
+	ok, err := far.Documents("rules").Point(t.Context(), NewPointer([]byte("x"), "ana", time.Now()), 0)
+	require.NoError(t, err)
+	require.True(t, ok)
+	p, _, err := open(t, ConsulConfig{Addr: all[0].Addr()}).Documents("rules").Current(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, p, "keys are a datacenter's own")
+	_, _, err = open(t, ConsulConfig{Addr: all[0].Addr(), Datacenter: "mars"}).Documents("rules").Current(t.Context())
+	require.ErrorContains(t, err, "No path to datacenter")
+}
+
+// A leader dies under the watches of a cluster: those on the servers that stay
+// see the next change.
+func TestElection(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{Servers: 3})
+	set(t, server, "weir/k", []byte("a"))
+	watches := map[string]watching{}
+	for _, addr := range server.Addrs() {
+		watches[addr] = watch(t, open(t, ConsulConfig{Addr: addr}), "weir/k")
+		require.Equal(t, "a", string(watches[addr].next(t).Value))
+	}
+	dead := server.KillLeader()
+	server.WaitHealthy()
+	set(t, server, "weir/k", []byte("b"))
+	start := time.Now()
+	for addr, w := range watches {
+		if addr != dead {
+			require.Equal(t, "b", string(w.next(t).Value), "%s, never missing or old in between", addr)
+		}
+	}
+	require.Less(t, time.Since(start), 10*time.Second)
+	watches[dead].failure(t)
+	server.Start()
+	require.Equal(t, "b", string(watches[dead].next(t).Value))
+}

@@ -1,0 +1,286 @@
+package region
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What Load returns beside other failures; match them with errors.Is.
+var (
+	ErrMissing = errors.New("the version is missing")
+	ErrCorrupt = errors.New("the stored document is corrupt")
+)
+
+// Documents are the versions of one kind of document ("rules", "shedder") in one
+// datacenter, and which of them is in force. Versions never change; one pointer
+// does, by compare-and-set.
+type Documents struct {
+	consul *Consul
+	kind   string
+}
+
+// Documents returns the documents of one kind. A kind that is no name (see
+// CheckName) makes every call fail.
+func (c *Consul) Documents(kind string) *Documents { return &Documents{consul: c, kind: kind} }
+
+// CurrentKey is the key of the pointer to the document in force.
+func (d *Documents) CurrentKey() string { return d.key("current") }
+
+// CanaryKey is the key of the pointer that only the edges of one PoP follow.
+func (d *Documents) CanaryKey(pop string) string { return d.key("canary", pop) }
+
+func (d *Documents) versionKey(version string) string { return d.key("versions", version) }
+
+// historyKey begins with a time of fixed length, so that keys sort by time.
+func (d *Documents) historyKey(c Change) string {
+	return d.key("history", c.AppliedAt.UTC().Format("2006-01-02T15:04:05.000000000Z")+"-"+c.Version)
+}
+
+func (d *Documents) key(parts ...string) string {
+	return d.consul.Key(append([]string{d.kind}, parts...)...)
+}
+
+// check refuses to build a key from what is no name.
+func (d *Documents) check(pops ...string) error {
+	if err := CheckName(d.kind); err != nil {
+		return fmt.Errorf("kind of document: %w", err)
+	}
+	for _, pop := range pops {
+		if err := CheckName(pop); err != nil {
+			return fmt.Errorf("pop: %w", err)
+		}
+	}
+	return nil
+}
+
+// Current returns the pointer to the document in force and the index to give to
+// Point; nil and 0 when there is none.
+func (d *Documents) Current(ctx context.Context) (*Pointer, uint64, error) {
+	return d.pointer(ctx, d.CurrentKey())
+}
+
+func (d *Documents) pointer(ctx context.Context, key string) (*Pointer, uint64, error) {
+	if err := d.check(); err != nil {
+		return nil, 0, err
+	}
+	entry, _, err := d.consul.get(ctx, key, query{}, answerTimeout)
+	if err != nil || entry == nil {
+		return nil, 0, err
+	}
+	p, err := ParsePointer(entry.Value)
+	if err != nil {
+		return nil, entry.ModifyIndex, d.consul.unreadable(key, err)
+	}
+	return &p, entry.ModifyIndex, nil
+}
+
+// unreadable says which key holds nonsense.
+func (c *Consul) unreadable(key string, err error) error {
+	return fmt.Errorf("%s: %s: %w", c.name, key, err)
+}
+
+// Load returns the document that p names, decompressed and checked against its
+// SHA-256. It fails with ErrMissing when there is no such version, and with
+// ErrCorrupt when other bytes are stored under it.
+func (d *Documents) Load(ctx context.Context, p Pointer) ([]byte, error) {
+	if err := errors.Join(d.check(), p.validate()); err != nil {
+		return nil, err
+	}
+	key := d.versionKey(p.Version)
+	entry, _, err := d.consul.get(ctx, key, query{}, answerTimeout)
+	if err != nil {
+		return nil, err
+	}
+	if entry == nil {
+		return nil, d.consul.unreadable(key, fmt.Errorf("%w; apply the document again", ErrMissing))
+	}
+	document, err := Decode(entry.Value)
+	if err != nil {
+		return nil, d.consul.unreadable(key, fmt.Errorf("%w: %w; delete the key and apply the document again", ErrCorrupt, err))
+	}
+	if got := NewPointer(document, "", time.Time{}).SHA256; got != p.SHA256 {
+		return nil, d.consul.unreadable(key, fmt.Errorf("%w: the pointer names sha256 %s, the stored bytes have %s; delete the key and apply the document again", ErrCorrupt, p.SHA256, got))
+	}
+	return document, nil
+}
+
+// Put stores a document under its version, which it returns. Storing a document
+// that is there already changes nothing; other bytes under its version are an
+// error, since a version never changes.
+func (d *Documents) Put(ctx context.Context, document []byte) (version string, err error) {
+	if err := d.check(); err != nil {
+		return "", err
+	}
+	if len(document) == 0 {
+		return "", errors.New("document is empty")
+	}
+	stored, err := encode(document)
+	if err != nil {
+		return "", err
+	}
+	version = NewPointer(document, "", time.Time{}).Version
+	key := d.versionKey(version)
+	present, _, err := d.consul.get(ctx, key, query{}, answerTimeout)
+	if err != nil {
+		return "", err
+	}
+	if present == nil {
+		done, err := d.consul.cas(ctx, key, stored, 0)
+		if err != nil {
+			return "", err
+		}
+		if done {
+			return version, nil
+		}
+		// Someone else stored it in between.
+		if present, _, err = d.consul.get(ctx, key, query{}, answerTimeout); err != nil {
+			return "", err
+		}
+		if present == nil {
+			return "", d.consul.unreadable(key, fmt.Errorf("%w: it was deleted at once after it was stored; apply the document again", ErrMissing))
+		}
+	}
+	if there, err := Decode(present.Value); err != nil || !bytes.Equal(there, document) {
+		return "", d.consul.unreadable(key, fmt.Errorf("%w: it does not hold the document of that version; delete the key and apply the document again", ErrCorrupt))
+	}
+	return version, nil
+}
+
+// Point puts the document that p names in force, if the pointer has not changed
+// since Current returned index; 0 means that there must be none yet. It returns
+// false when someone else was faster.
+//
+// After a failure it looks whether the pointer was written all the same: an
+// answer may be lost where the write was not.
+func (d *Documents) Point(ctx context.Context, p Pointer, index uint64) (bool, error) {
+	if err := errors.Join(d.check(), p.validate()); err != nil {
+		return false, err
+	}
+	if p.ExpiresAt != nil {
+		return false, &FieldError{"expires_at", "is for canaries; leave it out"}
+	}
+	value, err := json.Marshal(p)
+	if err != nil {
+		return false, err
+	}
+	done, err := d.consul.cas(ctx, d.CurrentKey(), value, index)
+	var status *StatusError
+	if err == nil || errors.As(err, &status) && status.Code < 500 {
+		return done, err
+	}
+	entry, _, again := d.consul.get(ctx, d.CurrentKey(), query{consistent: true}, answerTimeout)
+	if again == nil && entry != nil && bytes.Equal(entry.Value, value) {
+		return true, nil
+	}
+	return false, fmt.Errorf("%w; it may still take effect, look before trying again", err)
+}
+
+// SetCanary has the edges of one PoP follow p, which must say when that ends.
+func (d *Documents) SetCanary(ctx context.Context, pop string, p Pointer) error {
+	if err := errors.Join(d.check(pop), p.validate()); err != nil {
+		return err
+	}
+	if p.ExpiresAt == nil {
+		return &FieldError{"expires_at", "must be set: a canary that is forgotten must end"}
+	}
+	value, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return d.consul.put(ctx, d.CanaryKey(pop), value)
+}
+
+// Canary returns what the edges of one PoP follow, or nil if nothing of their
+// own. It may have expired.
+func (d *Documents) Canary(ctx context.Context, pop string) (*Pointer, error) {
+	if err := d.check(pop); err != nil {
+		return nil, err
+	}
+	p, _, err := d.pointer(ctx, d.CanaryKey(pop))
+	return p, err
+}
+
+// DeleteCanary has the edges of one PoP follow the current pointer again. That
+// there is no canary is no error.
+func (d *Documents) DeleteCanary(ctx context.Context, pop string) error {
+	if err := d.check(pop); err != nil {
+		return err
+	}
+	return d.consul.remove(ctx, d.CanaryKey(pop))
+}
+
+// Canaries returns all canaries by PoP, also expired ones. Those that can be read
+// are returned beside an error that names the others.
+func (d *Documents) Canaries(ctx context.Context) (map[string]Pointer, error) {
+	canaries := map[string]Pointer{}
+	return canaries, d.each(ctx, "canary", func(name string, value []byte) error {
+		p, err := ParsePointer(value)
+		if err == nil {
+			canaries[name] = p
+		}
+		return err
+	})
+}
+
+// Record adds a change to the history. Recording a change twice is the same as
+// once.
+func (d *Documents) Record(ctx context.Context, c Change) error {
+	if err := errors.Join(d.check(), c.validate()); err != nil {
+		return err
+	}
+	if c.Replaced != "" && !isHex(c.Replaced, versionDigits) {
+		return &FieldError{"replaced", fmt.Sprintf("must be a version (got %q)", c.Replaced)}
+	}
+	value, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return d.consul.put(ctx, d.historyKey(c), value)
+}
+
+// History returns all changes, newest first. Those that can be read are returned
+// beside an error that names the others.
+func (d *Documents) History(ctx context.Context) ([]Change, error) {
+	var changes []Change
+	err := d.each(ctx, "history", func(_ string, value []byte) error {
+		c, err := parseChange(value)
+		if err == nil {
+			changes = append(changes, c)
+		}
+		return err
+	})
+	slices.SortStableFunc(changes, func(a, b Change) int {
+		return cmp.Or(b.AppliedAt.Compare(a.AppliedAt), cmp.Compare(b.Version, a.Version))
+	})
+	return changes, err
+}
+
+// each reads all keys in a folder of these documents.
+func (d *Documents) each(ctx context.Context, folder string, read func(name string, value []byte) error) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	prefix := d.key(folder) + "/"
+	entries, err := d.consul.list(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	for _, e := range entries {
+		name := strings.TrimPrefix(e.Key, prefix)
+		if name == "" {
+			continue // the folder itself, which Consul's own pages create
+		}
+		if err := read(name, e.Value); err != nil {
+			wrong = append(wrong, d.consul.unreadable(e.Key, fmt.Errorf("%w; correct or delete the key", err)))
+		}
+	}
+	return errors.Join(wrong...)
+}

@@ -1,0 +1,109 @@
+package region
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLoadFleet(t *testing.T) {
+	file := write(t, "fleet.yaml", `
+regions:
+  - name: eu-west
+    consul: {addr: "127.0.0.1:8500", datacenter: eu-west, token_file: "", tls: {}}
+  - name: us-east
+    consul:
+      addr: https://consul.example.com:8501
+      token_file: tokens/us-east
+      tls: {ca_file: ca.pem, server_name: server.us-east.consul}
+    admin_token_file: tokens/admin
+  - {name: ap-south, consul: {datacenter: ap-south, prefix: edge/weir}}
+`)
+	folder := filepath.Dir(file)
+	require.NoError(t, os.Mkdir(folder+"/tokens", 0o700))
+	for _, name := range []string{"/tokens/us-east", "/tokens/admin", "/ca.pem"} {
+		require.NoError(t, os.WriteFile(folder+name, nil, 0o600))
+	}
+	f, err := LoadFleet(file)
+	require.NoError(t, err)
+	require.Equal(t, []FleetRegion{
+		{Name: "eu-west", Consul: ConsulConfig{Addr: "127.0.0.1:8500", Datacenter: "eu-west", TLS: &TLSConfig{}}},
+		{
+			Name: "us-east", AdminTokenFile: folder + "/tokens/admin",
+			Consul: ConsulConfig{
+				Addr: "https://consul.example.com:8501", TokenFile: folder + "/tokens/us-east",
+				TLS: &TLSConfig{CAFile: folder + "/ca.pem", ServerName: "server.us-east.consul"},
+			},
+		},
+		{Name: "ap-south", Consul: ConsulConfig{Datacenter: "ap-south", Prefix: "edge/weir"}},
+	}, f.Regions)
+
+	all, err := f.Select(nil)
+	require.NoError(t, err)
+	require.Equal(t, f.Regions, all)
+	some, err := f.Select([]string{"ap-south", "eu-west", "ap-south"})
+	require.NoError(t, err)
+	require.Equal(t, []FleetRegion{f.Regions[0], f.Regions[2]}, some)
+	_, err = f.Select([]string{"eu-west", "mars", "eu-wset"})
+	require.EqualError(t, err, "no region \"mars\" in the fleet file; it has eu-west, us-east, ap-south\n"+
+		"no region \"eu-wset\" in the fleet file; it has eu-west, us-east, ap-south")
+}
+
+func TestLoadFleetRefuses(t *testing.T) {
+	for name, row := range map[string]struct{ text, want string }{
+		"empty":      {"", "is empty; name at least one region under regions"},
+		"no regions": {"regions: []", `regions: must name at least one, as in [{name: eu-west, consul: {addr: "127.0.0.1:8500"}}]`},
+		"names": {
+			"regions: [{name: EU}, {}, {name: a/b}]",
+			"regions[0].name: must be 1 to 64 lower-case letters, digits or - (got \"EU\")\n" +
+				"regions[1].name: must be 1 to 64 lower-case letters, digits or - (got \"\")\n" +
+				"regions[1].consul: is the same as that of regions[0]; correct addr or datacenter, or remove one of them\n" +
+				"regions[2].name: must be 1 to 64 lower-case letters, digits or - (got \"a/b\")\n" +
+				"regions[2].consul: is the same as that of regions[0]; correct addr or datacenter, or remove one of them",
+		},
+		"twice": {
+			"regions: [{name: a, consul: {addr: 'h:1'}}, {name: a, consul: {addr: 'h:2'}}]",
+			"regions[1].name: a is the name of regions[0] already; give each its own",
+		},
+		"one Consul": {
+			"regions: [{name: a}, {name: b, consul: {addr: 'http://127.0.0.1:8500', prefix: weir}}]",
+			"regions[1].consul: is the same as that of regions[0]; correct addr or datacenter, or remove one of them",
+		},
+		"several faults": {
+			"regions: [{name: a}, {name: b, consul: {addr: b, token_file: none, tls: {ca_file: /none, cert_file: /none}}, admin_token_file: none}]",
+			"regions[1].consul.addr: must be host:port or https://host:port (got \"b\")\n" +
+				"regions[1].consul.token_file: stat FOLDER/none: no such file or directory\n" +
+				"regions[1].consul.tls.ca_file: stat /none: no such file or directory\n" +
+				"regions[1].consul.tls.cert_file: stat /none: no such file or directory\n" +
+				"regions[1].consul.tls: must name both cert_file and key_file, or neither\n" +
+				"regions[1].admin_token_file: stat FOLDER/none: no such file or directory",
+		},
+		"second document": {"regions: [{name: a}]\n---\nregions: []\n", "holds a second document after ---; remove that"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := write(t, "fleet.yaml", row.text)
+			f, err := LoadFleet(file)
+			require.EqualError(t, err, file+": "+strings.ReplaceAll(row.want, "FOLDER", filepath.Dir(file)))
+			require.Nil(t, f)
+		})
+	}
+	t.Run("strict", func(t *testing.T) {
+		f := func(text, want string) {
+			t.Helper()
+			_, err := LoadFleet(write(t, "fleet.yaml", text))
+			require.ErrorContains(t, err, want)
+		}
+		f("regions: [{name: a, consol: {}}]", `unknown field "consol"`)
+		f("regions: [{name: a, consul: {adr: x}}]", `unknown field "adr"`)
+		f("regions: [{name: a, name: b}]", `mapping key "name" already defined`)
+		f("regions: {name: a}", "mapping was used where sequence is expected")
+		f("regions: [", "[1:10]")
+	})
+	t.Run("no file", func(t *testing.T) {
+		_, err := LoadFleet("/none/fleet.yaml")
+		require.EqualError(t, err, "read fleet file: open /none/fleet.yaml: no such file or directory")
+	})
+}
