@@ -64,7 +64,7 @@ func TestDocuments(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, small, got)
 
-		large := []byte(strings.Repeat("rules: [] # and so on\n", 100_000))
+		large := []byte(strings.Repeat("rules: [] # and so on\n", 90_000))
 		_, err = d.Put(ctx, large)
 		require.NoError(t, err)
 		got, err = d.Load(ctx, NewPointer(large, "", at))

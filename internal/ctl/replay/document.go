@@ -1,0 +1,225 @@
+package replay
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// document is a rule document under replay, with its counters.
+type document struct {
+	set      *rules.Set
+	store    *memory.Store
+	maxKeys  int
+	now      int64 // what the store takes for the time
+	match    rules.Match
+	decision limiter.Decision
+	request  request
+	releases releases
+
+	judged   []judgement // of the batch
+	refused  []int       // what their refused are made of
+	examples bool        // wanted of each request that is limited
+
+	outcome Outcome // without its rules
+	tallies []ruleTally
+	budget  budget
+	full    bool // the store was full, or nearly so
+}
+
+// judgement is what the document says to one request.
+type judgement struct {
+	verdict verdict
+	refused []int // the rules that did, by index
+	example *Example
+}
+
+type verdict uint8
+
+const (
+	passed verdict = iota
+	limited
+	badRequest
+)
+
+// ruleTally is what one rule did. Shadow rules count clients as enforced ones do.
+type ruleTally struct {
+	checks, limited, shadow int64
+	unreturned              bool // took a slot for a request of unknown duration
+	clients                 tally
+}
+
+func newDocument(set *rules.Set, maxKeys int) *document {
+	d := &document{set: set, maxKeys: maxKeys, budget: budget{left: maxKeys}, tallies: make([]ruleTally, len(set.Rules()))}
+	d.store = memory.New(memory.Config{MaxKeys: maxKeys, Clock: func() int64 { return d.now }})
+	d.request.asked = map[rules.KeyPart]bool{}
+	return d
+}
+
+// judge decides the requests of a batch.
+func (d *document) judge(entries []entry) {
+	clear(d.judged)
+	d.judged, d.refused = d.judged[:0], d.refused[:0]
+	for i := range entries {
+		before := len(d.refused)
+		j := judgement{verdict: d.decide(&entries[i])}
+		j.refused = d.refused[before:len(d.refused):len(d.refused)]
+		if j.verdict == limited && d.examples {
+			j.example = d.example(&entries[i], slices.IndexFunc(d.match.Rules, func(c *rules.Compiled) bool { return c.Index == j.refused[0] }))
+		}
+		d.judged = append(d.judged, j)
+	}
+	// The store makes room within each of its parts, which do not fill alike.
+	d.full = d.full || d.store.Len() >= d.maxKeys-d.maxKeys/10
+}
+
+// decide decides one request, and appends the rules that refuse it to d.refused.
+func (d *document) decide(e *entry) verdict {
+	d.now = e.decided
+	d.release()
+	d.request.entry = e
+	if err := d.set.Match(&d.request, uint64(e.line), &d.match); err != nil {
+		if d.outcome.BadRequests++; d.outcome.BadRequests == 1 {
+			d.outcome.FirstBadRequest = newExample(e)
+			d.outcome.FirstBadRequest.Reason = err.Error()
+		}
+		return badRequest
+	}
+	if len(d.match.Checks) == 0 {
+		d.outcome.Passed++
+		return passed
+	}
+	_ = d.store.Take(context.Background(), d.match.Checks, &d.decision) // never fails
+	for i := range d.match.Checks {
+		d.count(e, i)
+	}
+	if !d.decision.Allowed {
+		d.outcome.Limited++
+		return limited
+	}
+	d.outcome.Passed++
+	d.holdSlots(e)
+	return passed
+}
+
+// count notes the answer to the i-th check.
+func (d *document) count(e *entry, i int) {
+	c, r := &d.match.Checks[i], &d.decision.Results[i]
+	t := &d.tallies[d.match.Rules[i].Index]
+	t.checks++
+	switch {
+	case r.Allowed:
+		return
+	case r.Refuses(c):
+		t.limited++
+		d.refused = append(d.refused, d.match.Rules[i].Index)
+	default:
+		t.shadow++
+	}
+	t.clients.add(&d.budget, e, func() *Example { return d.example(e, i) })
+}
+
+// example describes the request that the i-th check refused.
+func (d *document) example(e *entry, i int) *Example {
+	c, r := &d.match.Checks[i], &d.decision.Results[i]
+	x := newExample(e)
+	x.Rule, x.Key = d.match.Rules[i].ID, string(c.Key)
+	x.Limit = c.Limit.Limit
+	if c.Limit.Algorithm != limiter.Concurrency { // its window is only how long a lost slot lasts
+		x.Window = c.Limit.Window.String()
+	}
+	if r.RetryAfter > 0 {
+		x.RetryAfter = r.RetryAfter.Round(time.Millisecond).String()
+	}
+	return x
+}
+
+// release is a concurrency slot that comes free when its request ends.
+type release struct {
+	at     int64
+	check  limiter.Check
+	result limiter.Result
+}
+
+// releases is a heap of them, the next one first.
+type releases []release
+
+func (h releases) Len() int           { return len(h) }
+func (h releases) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h releases) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *releases) Push(x any)        { *h = append(*h, x.(release)) }
+func (h *releases) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}
+
+// holdSlots schedules the return of the slots that the last request took. A slot
+// whose request outlasts the rule's window expires in the store.
+func (d *document) holdSlots(e *entry) {
+	for i := range d.match.Checks {
+		c, r := d.match.Checks[i], d.decision.Results[i]
+		if !r.Charged || c.Limit.Algorithm != limiter.Concurrency {
+			continue
+		}
+		if e.duration < 0 {
+			d.tallies[d.match.Rules[i].Index].unreturned = true
+		}
+		duration := max(0, e.duration)
+		if duration >= c.Limit.Window.Microseconds() {
+			continue
+		}
+		c.Key = slices.Clone(c.Key)
+		heap.Push(&d.releases, release{d.now + duration, c, r})
+	}
+}
+
+// release returns the slots of the requests that have ended by now.
+func (d *document) release() {
+	for len(d.releases) > 0 && d.releases[0].at <= d.now {
+		r := heap.Pop(&d.releases).(release)
+		_ = d.store.Return(context.Background(), []limiter.Check{r.check}, &limiter.Decision{Results: []limiter.Result{r.result}})
+	}
+}
+
+// request is an entry that notes which names the rules ask for, and whether the log
+// ever carries them.
+type request struct {
+	*entry
+	asked   map[rules.KeyPart]bool
+	decoded []byte // the query parameter asked for last
+}
+
+var _ rules.Request = (*request)(nil)
+
+func (q *request) note(kind rules.KeyKind, name string, n int) {
+	part := rules.KeyPart{Kind: kind, Name: name}
+	if carried, known := q.asked[part]; !known || n > 0 && !carried {
+		q.asked[part] = n > 0
+	}
+}
+
+func (q *request) Header(name string) ([]byte, int) {
+	value, n := q.entry.Header(name)
+	q.note(rules.ByHeader, name, n)
+	return value, n
+}
+
+func (q *request) Cookie(name string) ([]byte, int) {
+	value, n := q.entry.Cookie(name)
+	q.note(rules.ByCookie, name, n)
+	return value, n
+}
+
+func (q *request) Query(name string) ([]byte, int) {
+	value, n := q.entry.Query(name, q.decoded)
+	q.decoded = value
+	q.note(rules.ByQuery, name, n)
+	return value, n
+}

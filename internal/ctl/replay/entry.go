@@ -1,0 +1,113 @@
+package replay
+
+import (
+	"bytes"
+	"net/netip"
+)
+
+// entry is one request of the log. Its bytes belong to the batch.
+type entry struct {
+	line     int64
+	time     int64 // Unix microseconds
+	decided  int64 // the clock when it came
+	duration int64 // microseconds; -1 if unknown
+	client   netip.Addr
+	host     []byte
+	path     []byte // decoded and normalized
+	query    []byte // as sent
+	method   []byte
+	tier     []byte
+	trusted  bool
+	headers  []header
+}
+
+type header struct{ name, value []byte }
+
+func (e *entry) reset() {
+	*e = entry{duration: -1, headers: e.headers[:0]}
+}
+
+func (e *entry) Client() netip.Addr { return e.client }
+func (e *entry) Host() []byte       { return e.host }
+func (e *entry) Path() []byte       { return e.path }
+func (e *entry) Method() []byte     { return e.method }
+func (e *entry) Tier() []byte       { return e.tier }
+func (e *entry) Trusted() bool      { return e.trusted }
+
+func (e *entry) Header(name string) (value []byte, n int) {
+	// Of these a node keeps one, the last, and none that is empty.
+	single := name == "Host" || name == "User-Agent" || name == "Content-Type"
+	for i := range e.headers {
+		if !equalFold(e.headers[i].name, name) {
+			continue
+		}
+		if n++; n == 1 || single {
+			value = e.headers[i].value
+		}
+	}
+	if single {
+		if n == 0 && name == "Host" {
+			value = e.host
+		}
+		n = min(len(value), 1)
+	}
+	return value, n
+}
+
+// equalFold compares header names: ASCII letters in any case.
+func equalFold(a []byte, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i, c := range a {
+		if c != b[i] && (c|0x20 != b[i]|0x20 || c|0x20 < 'a' || c|0x20 > 'z') {
+			return false
+		}
+	}
+	return true
+}
+
+// Cookie reads the Cookie headers as a node does: spaces and quotes around a value
+// are not part of it, and a cookie whose value is malformed does not exist.
+func (e *entry) Cookie(name string) (value []byte, n int) {
+	for i := range e.headers {
+		if !equalFold(e.headers[i].name, "Cookie") {
+			continue
+		}
+		for pair := range bytes.SplitSeq(e.headers[i].value, []byte(";")) {
+			k, v, named := bytes.Cut(pair, []byte("="))
+			if !named || string(bytes.Trim(k, " ")) != name {
+				continue
+			}
+			v = bytes.Trim(v, " ")
+			if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
+				v = v[1 : len(v)-1]
+			}
+			if bytes.ContainsAny(v, `"\`) {
+				continue
+			}
+			if n++; n == 1 {
+				value = v
+			}
+		}
+	}
+	return value, n
+}
+
+// Query decodes a parameter of the query into the room that it is given.
+func (e *entry) Query(name string, room []byte) (value []byte, n int) {
+	for pair := range bytes.SplitSeq(e.query, []byte("&")) {
+		k, v, _ := bytes.Cut(pair, []byte("="))
+		if bytes.ContainsAny(k, "%+") {
+			room = appendDecoded(room[:0], k, true)
+			k = room
+		}
+		if string(k) != name || len(k)+len(v) == 0 {
+			continue
+		}
+		if n++; n == 1 {
+			value = v
+		}
+	}
+	return appendDecoded(room[:0], value, true), n
+}

@@ -1,0 +1,281 @@
+// Package replay runs a log of requests through a rule document, in memory and
+// by the log's own times, and reports who would have been limited and by which
+// rule. Beside the running document it shows the effect of a change before it is
+// made.
+//
+// # Logs
+//
+// A log is text, one request a line, plain or compressed with gzip. Three formats
+// are known; a line that begins with { is JSON, any other is one of the two others:
+//
+//   - JSON, as below
+//   - Combined Log Format as nginx and Apache write it, with or without a virtual
+//     host in front; the host may also be given by Config.Host
+//   - Common Log Format: the same without referer and user agent
+//
+// These fields of a JSON line are read, in the order of preference where several
+// names are given. Only the time, the client and the target must be there; other
+// fields are ignored.
+//
+//	time      time, StartUTC, ts, timestamp, @timestamp, msec, time_iso8601, time_local:
+//	          RFC 3339, the form of the Common Log Format, or a Unix time in seconds,
+//	          milliseconds, microseconds or nanoseconds, told apart by its size
+//	client    client, client_ip, remote_ip, remote_addr, ClientHost: an IP address, perhaps with a port
+//	target    target, request_uri, uri, path, url, RequestPath: as sent, with its query; or
+//	          a request line in request
+//	query     query, query_string, args: where the target has none
+//	method    method, request_method, RequestMethod; GET by default
+//	host      host, http_host, vhost, RequestHost
+//	headers   {name: value or [values]}; without it, user_agent, referer, referrer, and
+//	          http_name for the header Name, as nginx names its variables
+//	tier      the client's tier
+//	trusted   true if the request came through a trusted proxy
+//	duration  duration or request_time in seconds (or text such as "12ms"), duration_ms,
+//	          Duration in nanoseconds
+//
+// If request is an object, its fields are read as those of the line, which is how
+// Caddy logs. Cookies are those of the Cookie header.
+//
+// # Time
+//
+// The clock is the log's: a line's time is taken for the moment at which the request
+// arrived. Logs are often slightly out of order, because a line is written when its
+// request ends. The clock never runs back: a line older than one before it is decided
+// at the time of that one, as a store would. Such lines are counted, and the report
+// warns if they are more than 1 %.
+//
+// Concurrency slots are taken for the logged duration. Without one they are returned
+// at once, and the report says so.
+//
+// # Trust
+//
+// The tier field of a line counts as it is, because whoever wrote the log determined
+// it. A cost from a header counts only if the line says trusted, or Config.Trusted
+// speaks for all lines; so does a tier from Config.TierHeader.
+//
+// # Limits of a replay
+//
+// A log holds what clients sent to the rules of then. A client that is refused may
+// give up, or try again; a replay does neither. And counts are shared by the nodes of
+// a region: only the merged log of all of them shows what a region would have counted.
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// Format is how a log is written.
+type Format uint8
+
+// The formats. Combined includes the Common Log Format.
+const (
+	Auto Format = iota // each line by its first character
+	JSONLines
+	Combined
+)
+
+var formatNames = [...]string{Auto: "auto", JSONLines: "json", Combined: "combined"}
+
+// ParseFormat returns the format of that name.
+func ParseFormat(name string) (Format, error) {
+	for f, known := range formatNames {
+		if known == name {
+			return Format(f), nil
+		}
+	}
+	return Auto, fmt.Errorf("format %q: unknown; use auto, json or combined", name)
+}
+
+// String returns the format's name.
+func (f Format) String() string { return formatNames[f] }
+
+// Config says what to replay, and how to read the log.
+type Config struct {
+	// Candidate is the document to test.
+	Candidate *rules.Set
+	// Running is what it is compared with; nil for no comparison.
+	Running *rules.Set
+	Format  Format
+	// Host is that of lines which name none.
+	Host string
+	// Trusted says that lines without a trusted field came through a trusted proxy.
+	Trusted bool
+	// TierHeader names the header that holds the tier of a trusted request, as in
+	// the edge's configuration. A tier field of the line comes first.
+	TierHeader string
+	// Top is how many clients are listed for each rule; 0 means 10.
+	Top int
+	// MaxKeys bounds the memory: how many counters each document may keep at a time,
+	// and how many limited clients each list can tell apart. 0 means
+	// memory.DefaultMaxKeys.
+	MaxKeys int
+	// Progress, which may be nil, hears how much of the input has been read (before
+	// decompression) and how many lines, at most ten times a second and at the end.
+	Progress func(bytes, lines int64)
+}
+
+const (
+	defaultTop    = 10
+	progressEvery = 100 * time.Millisecond
+)
+
+// Run replays the log r. Lines that cannot be read are skipped and counted; it is an
+// error if no line can be read, and if r fails. When ctx ends, Run returns at once;
+// a Read of r that hangs is left to end by itself.
+func Run(ctx context.Context, c Config, r io.Reader) (*Report, error) {
+	if c.Candidate == nil {
+		return nil, errors.New("no document to test")
+	}
+	if c.Top <= 0 {
+		c.Top = defaultTop
+	}
+	if c.MaxKeys <= 0 {
+		c.MaxKeys = memory.DefaultMaxKeys
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	batches, free := make(chan *batch), make(chan *batch, batchesAhead)
+	go produce(ctx, &c, r, batches, free)
+
+	p := newPlayback(&c)
+	var told time.Time
+	for {
+		var b *batch
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case b = <-batches:
+		}
+		p.play(b)
+		if c.Progress != nil && (b.err != nil || time.Since(told) >= progressEvery) {
+			told = time.Now()
+			c.Progress(b.bytes, b.lines)
+		}
+		if b.err == io.EOF {
+			return p.finish()
+		} else if b.err != nil {
+			return nil, fmt.Errorf("read the log after line %d: %w", b.lines, b.err)
+		}
+		free <- b // never waits: there is room for all
+	}
+}
+
+// playback joins the documents under replay.
+type playback struct {
+	config    *Config
+	report    Report
+	candidate *document
+	running   *document // nil for none
+
+	clock     int64 // Unix microseconds; never runs back
+	clockLine int64 // that set it
+	first     int64 // the earliest time
+	latest    late
+	log       facts
+
+	budget         budget
+	limited, freed tally
+	ruleChanges    map[string]*RuleChange
+}
+
+// late is a line that is older than one before it.
+type late struct {
+	line, before     int64
+	time, timeBefore int64
+}
+
+// facts are what the log turned out to carry.
+type facts struct {
+	fractions, hosts, tiers, trusted bool
+}
+
+func newPlayback(c *Config) *playback {
+	p := &playback{config: c, budget: budget{left: c.MaxKeys}, ruleChanges: map[string]*RuleChange{}}
+	p.candidate = newDocument(c.Candidate, c.MaxKeys)
+	if c.Running != nil {
+		p.running = newDocument(c.Running, c.MaxKeys)
+	}
+	return p
+}
+
+// play decides a batch of requests, by both documents at the same time.
+func (p *playback) play(b *batch) {
+	p.report.Lines += b.read
+	p.report.Skipped += b.skipped
+	if room := maxSkips - len(p.report.Skips); room > 0 {
+		p.report.Skips = append(p.report.Skips, b.skips[:min(room, len(b.skips))]...)
+	}
+	entries := b.entries[:b.n]
+	for i := range entries {
+		p.tick(&entries[i])
+	}
+	if p.running == nil {
+		p.candidate.judge(entries)
+		return
+	}
+	p.candidate.examples, p.running.examples = p.limited.first == nil, p.freed.first == nil
+	var both sync.WaitGroup
+	both.Go(func() { p.running.judge(entries) })
+	p.candidate.judge(entries)
+	both.Wait()
+	for i := range entries {
+		p.compare(&entries[i], &p.candidate.judged[i], &p.running.judged[i])
+	}
+}
+
+func (p *playback) compare(e *entry, after, before *judgement) {
+	switch {
+	case after.verdict == limited && before.verdict == passed:
+		p.limited.add(&p.budget, e, func() *Example { return after.example })
+		for _, rule := range after.refused {
+			p.change(p.candidate, rule).NewlyLimited++
+		}
+	case after.verdict == passed && before.verdict == limited:
+		p.freed.add(&p.budget, e, func() *Example { return before.example })
+		for _, rule := range before.refused {
+			p.change(p.running, rule).NoLongerLimited++
+		}
+	}
+}
+
+// tick sets the clock to the time of a request, unless it is there already, and decides
+// when the request counts as having come.
+func (p *playback) tick(e *entry) {
+	p.log.fractions = p.log.fractions || e.time%1e6 != 0
+	p.log.hosts = p.log.hosts || len(e.host) > 0
+	p.log.tiers = p.log.tiers || len(e.tier) > 0
+	p.log.trusted = p.log.trusted || e.trusted
+	if p.report.Requests++; p.report.Requests == 1 {
+		p.first, p.clock, p.clockLine = e.time, e.time, e.line
+	}
+	p.first = min(p.first, e.time)
+	switch by := p.clock - e.time; {
+	case by < 0:
+		p.clock, p.clockLine = e.time, e.line
+	case by > 0:
+		p.report.OutOfOrder++
+		if by > p.latest.timeBefore-p.latest.time {
+			p.latest = late{line: e.line, before: p.clockLine, time: e.time, timeBefore: p.clock}
+		}
+	}
+	e.decided = p.clock
+}
+
+// change returns the tally of changes by a rule.
+func (p *playback) change(d *document, rule int) *RuleChange {
+	id := d.set.Rules()[rule].ID
+	c := p.ruleChanges[id]
+	if c == nil {
+		c = &RuleChange{Rule: id}
+		p.ruleChanges[id] = c
+	}
+	return c
+}

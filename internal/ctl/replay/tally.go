@@ -1,0 +1,68 @@
+package replay
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// budget bounds how many clients all tallies together tell apart.
+type budget struct {
+	left int
+	over bool
+}
+
+// tally counts requests by client.
+type tally struct {
+	requests int64
+	clients  map[netip.Addr]int64
+	first    *Example
+}
+
+// add counts a request. first describes it, if it is the first.
+func (t *tally) add(b *budget, e *entry, first func() *Example) {
+	if t.requests++; t.requests == 1 {
+		t.first, t.clients = first(), map[netip.Addr]int64{}
+	}
+	client := subscriber(e.client)
+	if n, known := t.clients[client]; known {
+		t.clients[client] = n + 1
+	} else if b.left > 0 {
+		b.left--
+		t.clients[client] = 1
+	} else {
+		b.over = true
+	}
+}
+
+// subscriber is the client as rules count it: an IPv6 address by its /64.
+func subscriber(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return a
+	}
+	p, _ := a.Prefix(64)
+	return p.Addr()
+}
+
+func clientName(a netip.Addr) string {
+	if a.Is4() {
+		return a.String()
+	}
+	return netip.PrefixFrom(a, 64).String()
+}
+
+// group returns the tally with the n clients that have most requests.
+func (t *tally) group(n int) Group {
+	g := Group{Requests: t.requests, Clients: int64(len(t.clients)), First: t.first, Top: []ClientCount{}}
+	order := make([]netip.Addr, 0, len(t.clients))
+	for a := range t.clients {
+		order = append(order, a)
+	}
+	slices.SortFunc(order, func(a, b netip.Addr) int {
+		return cmp.Or(cmp.Compare(t.clients[b], t.clients[a]), a.Compare(b))
+	})
+	for _, a := range order[:min(n, len(order))] {
+		g.Top = append(g.Top, ClientCount{Client: clientName(a), Requests: t.clients[a]})
+	}
+	return g
+}

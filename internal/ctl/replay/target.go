@@ -1,0 +1,138 @@
+package replay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// A node matches by the path of a request as fasthttp decodes and normalizes it.
+// This file does the same without carrying an HTTP server into regionctl; a test
+// compares the two on arbitrary targets.
+
+var (
+	errFragment = errors.New("the target has a fragment, which a node answers with 400")
+	errControl  = errors.New("the target has a control character, which a node answers with 400")
+)
+
+// setTarget reads a request target: a path, a URL (whose host then counts), *, or what
+// CONNECT names. e.method must be set.
+func (e *entry) setTarget(target []byte, text *arena) error {
+	for _, c := range target {
+		switch {
+		case c == '#':
+			return errFragment
+		case c < ' ' || c == 0x7f:
+			return errControl
+		}
+	}
+	switch {
+	case len(target) == 0:
+		return errors.New("the target is empty")
+	case target[0] == '/':
+		for bytes.HasPrefix(target, []byte("//")) {
+			target = target[1:]
+		}
+	case string(target) == "*" || string(e.method) == "CONNECT" && !bytes.Contains(target, []byte("://")):
+	default:
+		scheme, rest, ok := bytes.Cut(target, []byte("://"))
+		if !ok || !isScheme(scheme) {
+			return fmt.Errorf("target %s is neither a path nor a URL", quote(target))
+		}
+		end := bytes.IndexAny(rest, "/?")
+		if end < 0 {
+			end = len(rest)
+		}
+		e.host = rest[bytes.LastIndexByte(rest[:end], '@')+1 : end]
+		target = rest[end:]
+	}
+	path, query, _ := bytes.Cut(target, []byte("?"))
+	e.query = query
+	e.path = normalized(path, text)
+	return nil
+}
+
+func isScheme(s []byte) bool {
+	for i, c := range s {
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (i == 0 || (c < '0' || c > '9') && c != '+' && c != '-' && c != '.') {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+// normalized returns a path decoded, with a slash in front, no empty segments, and no
+// . or .. segments. Like fasthttp it leaves a . alone that is the last segment.
+func normalized(path []byte, text *arena) []byte {
+	if len(path) > 0 && path[0] == '/' && bytes.IndexByte(path, '%') < 0 &&
+		!bytes.Contains(path, []byte("//")) && !bytes.Contains(path, []byte("/.")) {
+		return path
+	}
+	start := len(text.buf)
+	text.buf = append(text.buf, '/')
+	text.buf = appendDecoded(text.buf, path, false)
+	b := text.since(start)
+
+	// Segments are moved to the front of b as they are kept; out never passes in.
+	out := 0
+	for in := 0; in < len(b); {
+		for in < len(b) && b[in] == '/' {
+			in++
+		}
+		end, last := in, false
+		if i := bytes.IndexByte(b[in:], '/'); i >= 0 {
+			end += i
+		} else {
+			end, last = len(b), true
+		}
+		segment := b[in:end]
+		switch {
+		case string(segment) == "..":
+			out = max(0, bytes.LastIndexByte(b[:out], '/'))
+			if last {
+				b[out] = '/'
+				out++
+			}
+		case string(segment) == "." && !last:
+		default:
+			b[out] = '/'
+			out += 1 + copy(b[out+1:], segment)
+		}
+		in = end
+	}
+	return b[:out]
+}
+
+// appendDecoded decodes %XX, and + as a space where plus is set. What is not a valid
+// encoding stands for itself.
+func appendDecoded(dst, src []byte, plus bool) []byte {
+	for i := 0; i < len(src); i++ {
+		c := src[i]
+		switch {
+		case c == '%' && i+3 > len(src):
+			return append(dst, src[i:]...)
+		case c == '%':
+			high, low := unhex(src[i+1]), unhex(src[i+2])
+			if high < 16 && low < 16 {
+				c = high<<4 | low
+				i += 2
+			}
+		case c == '+' && plus:
+			c = ' '
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// unhex returns the value of a hexadecimal digit, or 16.
+func unhex(c byte) byte {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0'
+	case c|0x20 >= 'a' && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10
+	}
+	return 16
+}
