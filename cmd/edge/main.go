@@ -97,7 +97,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fail("%v", err)
 	}
 	if *check {
-		fmt.Fprintln(stdout, "configuration and rules are good")
+		good := "configuration and rules are good"
+		if config.Rules.Source == "consul" {
+			good = "configuration and cached rules, if any, are good; consul was not asked"
+		}
+		fmt.Fprintln(stdout, good)
 		return nil
 	}
 	return serve(ctx, config, "", stderr, nil)

@@ -67,6 +67,9 @@ func TestCommandLine(t *testing.T) {
 	badRules := files(t, goodConfig, "rules: [{id: a, key: [client_ip], limit: 0, window: 10s}]")
 	badConfig := files(t, goodConfig+"listen: {public: nowhere}\n", goodRules)
 	badURL := files(t, strings.Replace(goodConfig, "http://127.0.0.1:9000", "127.0.0.1:9000", 1), goodRules)
+	consul := strings.Replace(goodConfig, "rules: {file: RULES}", "node: {region: eu-west, pop: ams1}\nrules: {source: consul, cache: CACHE}", 1)
+	consulConfig := files(t, strings.Replace(consul, "CACHE", "/does/not/exist", 1), "")
+	badCache := files(t, strings.Replace(consul, "CACHE", "RULES", 1), "junk")
 	f := func(args []string, status int, stdout, stderr string) {
 		t.Helper()
 		var out, errs output
@@ -86,6 +89,8 @@ func TestCommandLine(t *testing.T) {
 	f([]string{"-help"}, 0, "", "-config FILE\n")
 	f([]string{"-version"}, 0, "weir edge ", "")
 	f([]string{"-check", "-config", good}, 0, "configuration and rules are good\n", "")
+	f([]string{"-check", "-config", consulConfig}, 0, "configuration and cached rules, if any, are good; consul was not asked\n", "")
+	f([]string{"-check", "-config", badCache}, 2, "", "edge: rules.cache: ")
 	f([]string{"-check", "-config", badRules}, 2, "", "rules.yaml: rules[0].limit: must be between 1 and")
 	f([]string{"-check", "-config", badConfig}, 2, "", `edge.yaml: listen.public: must be host:port (got "nowhere")`)
 	f([]string{"-check", "-config", badURL}, 2, "", `upstreams[0].url "127.0.0.1:9000": `)

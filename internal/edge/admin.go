@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weir-edge/weir/pkg/region"
 )
 
 // adminHandler serves the operators' side: health, metrics, profiles, and what the
@@ -79,21 +82,49 @@ func (e *Edge) authenticated(next http.Handler) http.Handler {
 
 // ready fails first when the node stops. A store that is away does not make it
 // unready: rules then follow on_store_failure.
+// ready tells whether the node may be sent traffic. A store or Consul that is away,
+// and rules that are not the newest, are reported and are no reason not to: the node
+// would do no better elsewhere.
 func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
-	state := map[string]any{"rules_version": e.running.Load().set.Version()}
+	rules := e.state.Load()
+	state := map[string]any{"rules_version": rules.version()}
 	if e.shared != nil {
 		state["store"] = "ok"
 		if err := e.shared.Ping(r.Context()); err != nil {
 			state["store"] = err.Error()
 		}
 	}
-	if e.draining.Load() {
+	e.describeRules(state, rules)
+	status := http.StatusServiceUnavailable
+	switch {
+	case e.draining.Load():
 		state["status"] = "draining"
-		writeJSON(w, http.StatusServiceUnavailable, state)
+	case rules.running == nil:
+		state["status"] = "no rules"
+	default:
+		state["status"], status = "ready", http.StatusOK
+	}
+	writeJSON(w, status, state)
+}
+
+// describeRules adds what is not as it should be.
+func (e *Edge) describeRules(state map[string]any, rules *ruleState) {
+	if rules.refused != nil {
+		state["rules_refused"] = rules.refused.String()
+	}
+	if e.consul == nil {
 		return
 	}
-	state["status"] = "ready"
-	writeJSON(w, http.StatusOK, state)
+	state["consul"] = e.consulState.text()
+	if rules.none() && rules.refused == nil && e.consulState.view().OK {
+		state["rules"] = "nothing is published; apply rules with regionctl"
+	}
+	if v := e.cacheState.view(); !v.OK {
+		state["rules_cache"] = v.Error
+	}
+	if e.registration != nil {
+		state["registration"] = e.registration.text()
+	}
 }
 
 type ruleView struct {
@@ -109,17 +140,31 @@ type ruleView struct {
 }
 
 func (e *Edge) showRules(w http.ResponseWriter, _ *http.Request) {
-	running := e.running.Load()
-	e.rules.mu.Lock()
-	rejected := e.rules.rejected
-	e.rules.mu.Unlock()
+	state := e.state.Load()
 	out := struct {
-		Version string     `json:"version"`
-		Since   time.Time  `json:"since"`
-		Rules   []ruleView `json:"rules"`
-		Refused *rejection `json:"refused,omitempty"`
-	}{Version: running.set.Version(), Since: running.since.UTC(), Rules: []ruleView{}, Refused: rejected}
-	for _, c := range running.set.Rules() {
+		Version string          `json:"version"`
+		Since   time.Time       `json:"since,omitzero"`
+		Source  string          `json:"source"`
+		Canary  bool            `json:"canary"`
+		Stale   bool            `json:"stale"`
+		Pointer *region.Pointer `json:"pointer"`
+		Rules   []ruleView      `json:"rules"`
+		Refused *refusal        `json:"refused"`
+		Consul  *conditionView  `json:"consul"`
+		Cache   *conditionView  `json:"cache"`
+	}{
+		Version: state.version(), Source: cmp.Or(state.source, noVersion), Canary: state.canary, Stale: state.stale,
+		Pointer: state.pointer, Rules: []ruleView{}, Refused: state.refused,
+	}
+	if e.consul != nil {
+		out.Consul, out.Cache = e.consulState.view(), e.cacheState.view()
+	}
+	if state.running == nil {
+		writeJSON(w, http.StatusOK, out)
+		return
+	}
+	out.Since = state.running.since.UTC()
+	for _, c := range state.running.set.Rules() {
 		v := ruleView{
 			ID: c.ID, Description: c.Description, Mode: c.Mode.String(), Algorithm: c.Algorithm.String(),
 			Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Burst: c.Limit.Burst,

@@ -58,6 +58,14 @@ func (r *request) unavailable() {
 	r.body(append(r.buf[:0], `{"type":"`+typeReducedCapacity+`","title":"The rate limiter is unavailable","status":503}`...))
 }
 
+// noRules answers 503: there have never been any rules, and nothing is to pass
+// without.
+func (r *request) noRules() {
+	r.start(fasthttp.StatusServiceUnavailable)
+	r.retryAfter(r.edge.jittered())
+	r.body(append(r.buf[:0], `{"type":"`+typeReducedCapacity+`","title":"No rules yet","status":503}`...))
+}
+
 func (r *request) badRequest(detail string) {
 	r.problem(fasthttp.StatusBadRequest, "about:blank", "Bad request", detail)
 }

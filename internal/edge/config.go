@@ -16,7 +16,6 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
-	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // Config is the configuration file of an edge node. docs/CONFIG.md describes it.
@@ -31,6 +30,7 @@ type Config struct {
 	LegacyHeaders  bool             `yaml:"legacy_headers"`
 	Store          StoreConfig      `yaml:"store"`
 	Rules          RulesConfig      `yaml:"rules"`
+	Consul         ConsulConfig     `yaml:"consul"`
 	Log            LogConfig        `yaml:"log"`
 	Shutdown       ShutdownConfig   `yaml:"shutdown"`
 
@@ -90,8 +90,8 @@ type StoreConfig struct {
 	Kind    string        `yaml:"kind"`
 	Timeout time.Duration `yaml:"timeout"`
 	// Nodes is how many edge nodes share the store: each takes its part of a
-	// limit while the store is away.
-	Nodes        int         `yaml:"nodes"`
+	// limit while the store is away. nil: those in Consul's catalogue, or 1.
+	Nodes        *int        `yaml:"nodes"`
 	DeniedMemory int         `yaml:"denied_memory"`
 	MaxKeys      int         `yaml:"max_keys"`
 	Redis        RedisConfig `yaml:"redis"`
@@ -115,12 +115,6 @@ type RedisTLSConfig struct {
 	CertFile   string `yaml:"cert_file"`
 	KeyFile    string `yaml:"key_file"`
 	ServerName string `yaml:"server_name"`
-}
-
-// RulesConfig says where the rules come from.
-type RulesConfig struct {
-	Source string `yaml:"source"`
-	File   string `yaml:"file"`
 }
 
 // LogConfig is what is logged.
@@ -152,10 +146,11 @@ func Defaults() Config {
 			IdleTimeout: 30 * time.Second, MaxConns: 1024, FailAfter: 3, FailFor: 5 * time.Second,
 		},
 		Store: StoreConfig{
-			Kind: "redis", Timeout: redisstore.DefaultTimeout, Nodes: 1, DeniedMemory: 100_000, MaxKeys: 1_000_000,
+			Kind: "redis", Timeout: redisstore.DefaultTimeout, DeniedMemory: 100_000, MaxKeys: 1_000_000,
 			Redis: RedisConfig{Mode: "cluster"},
 		},
-		Rules:    RulesConfig{Source: "file"},
+		Rules:    RulesConfig{Source: fromFile, Cache: "/var/lib/weir/rules.json", Required: true},
+		Consul:   ConsulConfig{Register: true},
 		Log:      LogConfig{Level: "info"},
 		Shutdown: ShutdownConfig{Delay: time.Second, Timeout: 3 * time.Second},
 	}
@@ -180,7 +175,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	c := Defaults()
 	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict(), yaml.DisallowUnknownField(), yaml.CustomUnmarshaler(parseDuration))
 	if err := dec.Decode(&c); errors.Is(err, io.EOF) {
-		return nil, errors.New("is empty; name upstreams and rules.file at least")
+		return nil, errors.New("is empty; name upstreams and rules at least")
 	} else if err != nil {
 		return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
 	}
@@ -259,14 +254,7 @@ func (c *Config) validate() error {
 		c.trusted = append(c.trusted, p)
 	}
 	c.validateStore(&f)
-	switch c.Rules.Source {
-	case "file":
-		if c.Rules.File == "" {
-			f.add("rules.file", "must name a rule document when rules.source is file")
-		}
-	default:
-		f.add("rules.source", "must be file (got %q)", c.Rules.Source)
-	}
+	c.validateRules(&f)
 	if _, err := c.Log.level(); err != nil {
 		f.add("log.level", "must be debug, info, warn or error (got %q)", c.Log.Level)
 	}
@@ -322,8 +310,8 @@ func (c *Config) validateServer(f *faults) {
 
 func (c *Config) validateStore(f *faults) {
 	s := &c.Store
-	if s.Nodes < 1 {
-		f.add("store.nodes", "must be at least 1 (got %d)", s.Nodes)
+	if s.Nodes != nil && *s.Nodes < 1 {
+		f.add("store.nodes", "must be at least 1 (got %d)", *s.Nodes)
 	}
 	if s.DeniedMemory < 1 {
 		f.add("store.denied_memory", "must be at least 1 (got %d)", s.DeniedMemory)
@@ -399,12 +387,8 @@ func (l LogConfig) level() (slog.Level, error) {
 // Check reports what would keep a node of this configuration from starting, without
 // starting anything.
 func Check(c *Config) error {
-	data, err := os.ReadFile(c.Rules.File)
-	if err != nil {
-		return fmt.Errorf("rules.file: %w", err)
-	}
-	if _, err := rules.Load(data); err != nil {
-		return fmt.Errorf("%s: %w", c.Rules.File, err)
+	if err := c.checkRules(); err != nil {
+		return err
 	}
 	if c.Listen.TLS != nil {
 		if _, err := newCertificate(*c.Listen.TLS); err != nil {

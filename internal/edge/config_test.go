@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/region"
 )
 
 // Each file of testdata/bad-config begins with the error it must give, as comments.
@@ -50,10 +53,11 @@ func TestDefaults(t *testing.T) {
 		Upstreams: []UpstreamConfig{{"http://127.0.0.1:9000"}},
 		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, ""},
 		Store: StoreConfig{
-			Kind: "redis", Timeout: 25 * time.Millisecond, Nodes: 1, DeniedMemory: 100000, MaxKeys: 1000000,
+			Kind: "redis", Timeout: 25 * time.Millisecond, DeniedMemory: 100000, MaxKeys: 1000000,
 			Redis: RedisConfig{Mode: "cluster", Addrs: []string{"127.0.0.1:7000"}},
 		},
-		Rules:    RulesConfig{Source: "file", File: "rules.yaml"},
+		Rules:    RulesConfig{Source: "file", File: "rules.yaml", Cache: "/var/lib/weir/rules.json", Required: true},
+		Consul:   ConsulConfig{Register: true},
 		Log:      LogConfig{"info"},
 		Shutdown: ShutdownConfig{time.Second, 3 * time.Second},
 	}, c)
@@ -101,6 +105,72 @@ func TestCheckFindsWhatNewWouldRefuse(t *testing.T) {
 	f(func(c *Config) { c.Store.Redis.TLS = &RedisTLSConfig{CertFile: junk, KeyFile: junk} }, "store.redis.tls.cert_file: ")
 }
 
+func TestCheckWithConsul(t *testing.T) {
+	dir := t.TempDir()
+	cache, junk := filepath.Join(dir, "rules.json"), filepath.Join(dir, "junk")
+	write := func(file string, data []byte) { require.NoError(t, os.WriteFile(file, data, 0o600)) }
+	encoded := func(document string) []byte {
+		data, err := encodeCache(region.NewPointer([]byte(document), "", time.Now()), []byte(document))
+		require.NoError(t, err)
+		return data
+	}
+	write(junk, []byte("junk"))
+	f := func(change func(*Config), want string) {
+		t.Helper()
+		// Where nothing answers: a check connects to nothing.
+		c, err := ParseConfig([]byte("node: {region: a, pop: b}\nupstreams: [{url: \"http://127.0.0.1:9000\"}]\n" +
+			"store: {redis: {addrs: [\"192.0.2.1:7000\"]}}\nrules: {source: consul}\nconsul: {addr: \"192.0.2.1:8500\"}\n"))
+		require.NoError(t, err)
+		c.Rules.Cache = cache
+		change(c)
+		if err = Check(c); want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+	f(func(*Config) {}, "")
+	write(cache, encoded(oneRule))
+	f(func(*Config) {}, "")
+	write(cache, encoded("rules: [{}]"))
+	f(func(*Config) {}, "rules.cache: "+cache+": rules[0].limit: is required")
+	write(cache, encoded(oneRule)[1:])
+	f(func(*Config) {}, "rules.cache: "+cache+": is damaged: it is not what the node wrote")
+	require.NoError(t, os.Remove(cache))
+	f(func(c *Config) { c.Consul.TLS = &region.TLSConfig{CAFile: junk} }, "consul: tls.ca_file: "+junk+" holds no certificate")
+}
+
+func TestWhatIsRegistered(t *testing.T) {
+	taken := func(addr string) net.Addr {
+		a, err := net.ResolveTCPAddr("tcp", addr)
+		require.NoError(t, err)
+		return a
+	}
+	f := func(listen ListenConfig, advertise, advertiseAdmin, address string, port int, admin, check string) {
+		t.Helper()
+		c := Defaults()
+		c.Node, c.Listen = NodeConfig{"n", "r", "p"}, listen
+		c.Consul.Advertise, c.Consul.AdvertiseAdmin = advertise, advertiseAdmin
+		c.Rules = RulesConfig{Source: "consul", Cache: "x"}
+		c.Store.Kind, c.Upstreams = "memory", []UpstreamConfig{{"http://a"}}
+		if c.Listen.AdminTokenFile = ""; listen.Admin[0] != '1' {
+			c.Listen.AdminTokenFile = "config_test.go"
+		}
+		require.NoError(t, c.validate())
+		r, err := c.registration(taken("127.0.0.1:18080"), taken("127.0.0.1:18081"))
+		require.NoError(t, err)
+		require.Equal(t, region.Registration{ID: "n", Address: address, Port: port, AdminURL: admin, Region: "r", PoP: "p", CheckURL: check}, r)
+		require.NoError(t, r.Validate())
+	}
+	local := ListenConfig{Public: "127.0.0.1:0", Admin: "127.0.0.1:0"}
+	all := ListenConfig{Public: ":0", Admin: "[::]:0"}
+	f(local, "", "", "127.0.0.1", 18080, "127.0.0.1:18081", "http://127.0.0.1:18081/readyz")
+	f(local, "edge-3.example.com", "10.0.0.1", "edge-3.example.com", 18080, "10.0.0.1:18081", "http://127.0.0.1:18081/readyz")
+	f(local, "203.0.113.1:443", "10.0.0.1:9000", "203.0.113.1", 443, "10.0.0.1:9000", "http://127.0.0.1:18081/readyz")
+	f(all, "2001:db8::1", "2001:db8::2", "2001:db8::1", 18080, "[2001:db8::2]:18081", "http://[2001:db8::2]:18081/readyz")
+	f(all, "[2001:db8::1]:443", "edge-3:9000", "2001:db8::1", 443, "edge-3:9000", "http://edge-3:9000/readyz")
+}
+
 const configDoc = "../../docs/CONFIG.md"
 
 func TestConfigDocNamesEveryField(t *testing.T) {
@@ -121,7 +191,11 @@ func fieldPaths(t reflect.Type, prefix string) []string {
 	var paths []string
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name := f.Tag.Get("yaml")
+		name, _, inline := strings.Cut(f.Tag.Get("yaml"), ",")
+		if inline {
+			paths = append(paths, fieldPaths(f.Type, prefix)...)
+			continue
+		}
 		if name == "" {
 			continue
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+	"github.com/weir-edge/weir/pkg/region"
 )
 
 // Edge is one node.
@@ -37,9 +38,21 @@ type Edge struct {
 	shared    *redisstore.Store // nil without Redis
 	fallback  *limiter.Fallback // nil without Redis
 	upstreams *proxy.Pool
-	running   atomic.Pointer[ruleset]
-	rules     ruleSource
+	running   atomic.Pointer[ruleset] // nil until there are rules
 	requests  sync.Pool
+
+	ruleFile     ruleFile
+	state        atomic.Pointer[ruleState]
+	stateChanged chan struct{} // holds one signal
+
+	nodes atomic.Int64 // that share the store
+
+	// Unless Consul is followed, these are nil.
+	consul       *region.Consul
+	follower     *follower
+	consulState  *condition
+	cacheState   *condition
+	registration *condition // nil, too, if the node does not register
 
 	certificate                  *certificate // nil without TLS
 	rulesFault, certificateFault string       // last logged
@@ -52,14 +65,21 @@ type Edge struct {
 }
 
 // New builds a node from its configuration. builtinRules, if not empty, are used in
-// place of a rule file. The rules must be good, for a node without any would let
-// everything pass; a Redis that is away is no reason not to start.
+// place of a rule file. The rules in a file must be good, for a node without any would
+// let everything pass; a Redis or Consul that is away is no reason not to start.
 func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	e := &Edge{config: c, log: log.With("node", c.Node.ID), builtinRules: builtinRules}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.requests.New = func() any { return &request{} }
-	e.metrics = newMetrics(func() time.Time { return e.running.Load().since })
-	if err := e.loadRules(true); err != nil {
+	e.metrics = newMetrics(e.rulesAge)
+	e.state.Store(&ruleState{stale: true})
+	e.stateChanged = make(chan struct{}, 1)
+	e.setNodes(c.Store.nodes())
+	load := func() error { return e.loadRules(true) }
+	if c.followsConsul() && builtinRules == "" {
+		load = e.openConsul
+	}
+	if err := load(); err != nil {
 		return nil, err
 	}
 	if c.Listen.TLS != nil {
@@ -141,6 +161,11 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	watching, stopWatching := context.WithCancel(e.ctx)
 	defer stopWatching()
 	wg.Go(func() { e.watchFiles(watching, reload) })
+	registered, deregister := context.WithCancel(watching)
+	defer deregister()
+	if e.consul != nil {
+		e.followConsul(&wg, watching, registered, public.Addr(), admin.Addr())
+	}
 
 	e.log.Info("serving", "public", public.Addr().String(), "admin", admin.Addr().String(), "store", e.config.Store.Kind)
 	if ready != nil {
@@ -151,7 +176,10 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		err = fmt.Errorf("listener failed: %w", err)
 	case <-ctx.Done():
 	}
+	deregister() // beside the drain, which takes longer
 	e.drain(server)
+	// A server that is shut down before its Serve has begun does not know of it.
+	_ = public.Close()
 	stopAdmin, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	if adminServer.Shutdown(stopAdmin) != nil {
@@ -187,6 +215,9 @@ func (e *Edge) close() {
 	if e.shared != nil {
 		e.fallback.Close()
 		_ = e.shared.Close()
+	}
+	if e.consul != nil {
+		e.consul.Close()
 	}
 }
 

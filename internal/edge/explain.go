@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -128,7 +129,11 @@ type ruleDecision struct {
 // explain tells which rules would decide a request, by which keys, and what is
 // left. It looks at the store and charges nothing.
 func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
-	m, version, err := e.matchDescribed(r.URL.Query())
+	running, ok := e.runningRules(w)
+	if !ok {
+		return
+	}
+	m, err := running.matchDescribed(r.URL.Query())
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
@@ -141,7 +146,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		adminError(w, http.StatusBadGateway, err)
 		return
 	}
-	out := explanation{Client: r.URL.Query().Get("client"), RulesVersion: version, Rules: []ruleDecision{}}
+	out := explanation{Client: r.URL.Query().Get("client"), RulesVersion: running.version, Rules: []ruleDecision{}}
 	switch {
 	case d.Allowed:
 		out.Verdict = "pass"
@@ -172,11 +177,15 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	id := q.Get("rule")
-	if _, known := e.running.Load().set.Rule(id); !known {
+	running, ok := e.runningRules(w)
+	if !ok {
+		return
+	}
+	if _, known := running.set.Rule(id); !known {
 		adminError(w, http.StatusBadRequest, fmt.Errorf("rule: must name one of the running rules (got %q); see /v1/rules", id))
 		return
 	}
-	m, _, err := e.matchDescribed(q)
+	m, err := running.matchDescribed(q)
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
@@ -200,15 +209,20 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"reset": reset})
 }
 
-func (e *Edge) matchDescribed(q url.Values) (*rules.Match, string, error) {
+// runningRules answers 503 if there are no rules yet.
+func (e *Edge) runningRules(w http.ResponseWriter) (*ruleset, bool) {
+	running := e.running.Load()
+	if running == nil {
+		adminError(w, http.StatusServiceUnavailable, errors.New("there are no rules yet; /readyz says why"))
+	}
+	return running, running != nil
+}
+
+func (s *ruleset) matchDescribed(q url.Values) (*rules.Match, error) {
 	d, err := describe(q)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	set := e.running.Load().set
 	m := &rules.Match{}
-	if err := set.Match(d, 0, m); err != nil {
-		return nil, "", err
-	}
-	return m, set.Version(), nil
+	return m, s.set.Match(d, 0, m)
 }

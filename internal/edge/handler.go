@@ -24,6 +24,10 @@ func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
 		r.badRequest(err.Error())
 		return
 	}
+	if r.running == nil {
+		r.noRules()
+		return
+	}
 	r.identify()
 	if err := r.matchRules(); err != nil {
 		r.badRequest(err.Error())

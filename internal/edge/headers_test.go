@@ -140,7 +140,7 @@ func TestConcurrencyRefusalHasARetryAfter(t *testing.T) {
 
 func TestStoreFailurePolicies(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
-	n := start(t, setup{redis: redis, config: func(c *Config) { c.Store.Nodes = 2 }, rules: `
+	n := start(t, setup{redis: redis, config: func(c *Config) { c.Store.Nodes = new(2) }, rules: `
 rules:
   - {id: strict, match: {paths: [/strict]}, key: [client_ip], limit: 100, window: 1h, on_store_failure: closed}
   - {id: lax, match: {paths: [/lax]}, key: [client_ip], limit: 1, window: 1h, on_store_failure: open}

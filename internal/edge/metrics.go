@@ -10,7 +10,6 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
-	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // outcome is the value of the outcome label.
@@ -38,12 +37,16 @@ type metrics struct {
 	panics          prometheus.Counter
 
 	storeUp     prometheus.Gauge
+	storeNodes  prometheus.Gauge
 	storeErrors *prometheus.CounterVec
 	batchSize   prometheus.Histogram
 
 	rulesInfo     *prometheus.GaugeVec
 	rulesAge      prometheus.GaugeFunc
 	rulesRejected prometheus.Counter
+	rulesStale    prometheus.Gauge
+	sourceUp      prometheus.Gauge
+	cacheErrors   prometheus.Counter
 
 	upstreamSeconds prometheus.Histogram
 	upstreamErrors  *prometheus.CounterVec
@@ -55,7 +58,7 @@ var decisionBuckets = []float64{
 	.000_001, .000_005, .000_025, .0001, .000_25, .0005, .001, .0025, .005, .01, .02, .025, .03, .05, .1, .25, 1,
 }
 
-func newMetrics(rulesSince func() time.Time) *metrics {
+func newMetrics(rulesAge func() float64) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -99,14 +102,17 @@ func newMetrics(rulesSince func() time.Time) *metrics {
 	m.panics = counter("panics_total", "Requests answered 500 because a handler panicked.")
 
 	m.storeUp = gauge("store_up", "1 while every shard of the store answers, 0 while any does not.")
+	m.storeNodes = gauge("store_nodes", "Edge nodes that share the store, by which a limit is divided while it is away.")
 	m.storeErrors = counters("store_errors_total", "Decisions that the store could not make, by kind.", "kind")
 	m.batchSize = histogram("store_batch_size", "Calls that went to a shard in one round trip.", prometheus.ExponentialBuckets(1, 2, 10))
 
 	m.rulesInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_rules_info", Help: "1 for the version of the rules that this node runs."}, []string{"version"})
-	m.rulesAge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_rules_age_seconds", Help: "Time since the running rules were loaded, in seconds."},
-		func() float64 { return time.Since(rulesSince()).Seconds() })
+	m.rulesAge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_rules_age_seconds", Help: "Time since the running rules were loaded, in seconds; NaN before there are any."}, rulesAge)
 	m.registry.MustRegister(m.rulesInfo, m.rulesAge)
 	m.rulesRejected = counter("rules_rejected_total", "Rule documents refused; the rules before them went on running.")
+	m.rulesStale = gauge("rules_stale", "1 while the running rules are not the newest published, or it is unknown which those are.")
+	m.sourceUp = gauge("rules_source_up", "1 while the source of the rules can be read: Consul, or the file.")
+	m.cacheErrors = counter("rules_cache_errors_total", "Failures to write the last good rules to disk, or to use those found there.")
 
 	m.upstreamSeconds = histogram("upstream_seconds", "Time until an upstream's response headers, in seconds.", prometheus.DefBuckets)
 	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind.", "kind")
@@ -170,14 +176,14 @@ func (c *ruleCounters) inc(m *metrics, rule string, o outcome, s limiter.Source)
 
 // running notes that these rules are in force, and drops the counters of rules
 // that are gone.
-func (m *metrics) running(now, before *rules.Set) {
+func (m *metrics) running(now, before *ruleset) {
 	m.rulesInfo.Reset()
-	m.rulesInfo.WithLabelValues(now.Version()).Set(1)
+	m.rulesInfo.WithLabelValues(now.version).Set(1)
 	if before == nil {
 		return
 	}
-	for _, rule := range before.Rules() {
-		if _, stays := now.Rule(rule.ID); stays {
+	for _, rule := range before.set.Rules() {
+		if _, stays := now.set.Rule(rule.ID); stays {
 			continue
 		}
 		// One by one: matching by the rule alone looks at every series there is.
@@ -187,6 +193,16 @@ func (m *metrics) running(now, before *rules.Set) {
 			}
 		}
 	}
+}
+
+func (m *metrics) setStale(stale bool) { m.rulesStale.Set(oneIf(stale)) }
+func (m *metrics) setSourceUp(up bool) { m.sourceUp.Set(oneIf(up)) }
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func (m *metrics) storeFailed(err error) {

@@ -15,19 +15,23 @@ import (
 
 // What dashboards and alerts rely on. A name that changes here breaks them.
 var fixedMetrics = map[string][]string{
-	"weir_requests_total":        {"code_class"},
-	"weir_request_seconds":       nil,
-	"weir_decisions_total":       {"outcome", "rule", "source"},
-	"weir_decision_seconds":      {"source"},
-	"weir_store_up":              nil,
-	"weir_store_errors_total":    {"kind"},
-	"weir_store_batch_size":      nil,
-	"weir_rules_info":            {"version"},
-	"weir_rules_age_seconds":     nil,
-	"weir_rules_rejected_total":  nil,
-	"weir_upstream_seconds":      nil,
-	"weir_upstream_errors_total": {"kind"},
-	"weir_panics_total":          nil,
+	"weir_requests_total":           {"code_class"},
+	"weir_request_seconds":          nil,
+	"weir_decisions_total":          {"outcome", "rule", "source"},
+	"weir_decision_seconds":         {"source"},
+	"weir_store_up":                 nil,
+	"weir_store_errors_total":       {"kind"},
+	"weir_store_batch_size":         nil,
+	"weir_rules_info":               {"version"},
+	"weir_rules_age_seconds":        nil,
+	"weir_rules_rejected_total":     nil,
+	"weir_rules_source_up":          nil,
+	"weir_rules_stale":              nil,
+	"weir_rules_cache_errors_total": nil,
+	"weir_store_nodes":              nil,
+	"weir_upstream_seconds":         nil,
+	"weir_upstream_errors_total":    {"kind"},
+	"weir_panics_total":             nil,
 }
 
 func TestMetrics(t *testing.T) {

@@ -6,16 +6,22 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
 )
 
 type rulesView struct {
-	Version string
-	Rules   []ruleView
-	Refused *rejection
+	Version, Source string
+	Since           time.Time
+	Canary, Stale   bool
+	Pointer         *region.Pointer
+	Rules           []ruleView
+	Refused         *refusal
+	Consul, Cache   *conditionView
 }
 
 func (n *node) rulesView() rulesView {
@@ -101,6 +107,8 @@ rules:
 	require.NoError(t, os.Remove(n.rulesFile))
 	hup(4)
 	eventually(t, "the loss is told", func() bool { return n.metric("weir_rules_rejected_total") == 2 })
+	require.Zero(t, n.metric("weir_rules_source_up"))
+	require.EqualValues(t, 1, n.metric("weir_rules_stale"))
 	n.writeRules("")
 	hup(5)
 	eventually(t, "the next refusal", func() bool { return n.metric("weir_rules_rejected_total") == 3 })
@@ -109,7 +117,14 @@ rules:
 	n.replaceRules(ruleB)
 	n.reload <- syscall.SIGHUP
 	n.inForce(first, "b")
-	require.Nil(t, n.rulesView().Refused)
+	v = n.rulesView()
+	require.Nil(t, v.Refused)
+	require.Equal(t, "file", v.Source)
+	require.Nil(t, v.Pointer)
+	require.Nil(t, v.Consul)
+	require.Nil(t, v.Cache)
+	require.EqualValues(t, 1, n.metric("weir_rules_source_up"))
+	require.Zero(t, n.metric("weir_rules_stale"))
 }
 
 func TestRaisedLimitFreesARefusedKeyAtOnce(t *testing.T) {

@@ -1,90 +1,88 @@
 package edge
 
 import (
-	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
-	"os"
+	"maps"
+	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/region"
 )
+
+// Where the rules in force came from, beside fromFile and fromConsul.
+const (
+	fromBuiltin = "builtin"
+	fromCache   = "cache"
+)
+
+// noVersion stands in for the version where there have never been any rules.
+const noVersion = "none"
 
 // ruleset is the rules in force with what is counted for them, swapped as one.
 type ruleset struct {
 	set      *rules.Set
+	version  string
 	since    time.Time
 	counters []ruleCounters // by rule index
 	samplers []sampler      // by rule index
 }
 
-// rejection is a rule document that was refused.
-type rejection struct {
+func newRuleset(set *rules.Set, version string) *ruleset {
+	n := len(set.Rules())
+	return &ruleset{set: set, version: version, since: time.Now(), counters: make([]ruleCounters, n), samplers: make([]sampler, n)}
+}
+
+// ruleState is what runs and what is known beside it, published as one.
+type ruleState struct {
+	running *ruleset // nil until there are rules
+	source  string   // "" until there are rules
+	canary  bool
+	pointer *region.Pointer // that is followed; nil if unknown, and without Consul
+	refused *refusal
+	stale   bool // what runs is not what it should be, or that is unknown
+}
+
+// version is what runs, in words.
+func (s *ruleState) version() string {
+	if s.running == nil {
+		return noVersion
+	}
+	return s.running.version
+}
+
+// none reports whether there have never been any rules.
+func (s *ruleState) none() bool { return s.version() == noVersion }
+
+// refusal is a document, or what should name one, that was not put in force.
+type refusal struct {
 	At      time.Time `json:"at"`
-	Version string    `json:"version"`
+	Version string    `json:"version"` // "" if none was named
+	Canary  bool      `json:"canary,omitempty"`
 	Errors  []string  `json:"errors"`
 }
 
-// ruleSource loads the rules and keeps the last good ones running.
-type ruleSource struct {
-	mu       sync.Mutex        // one load at a time
-	seen     [sha256.Size]byte // at the last look
-	last     [sha256.Size]byte // put in force, or refused
-	rejected *rejection
+// String is what a line has room for.
+func (r *refusal) String() string {
+	if r == nil {
+		return ""
+	}
+	if r.Version == "" {
+		return r.Errors[0]
+	}
+	return r.Version + ": " + r.Errors[0]
 }
 
-// loadRules reads the rule file and puts it in force. A bad document changes
-// nothing: the rules before it go on, and the fault is counted, logged and shown by
-// /v1/rules. An unchanged file is not looked at twice. Unless asked to, it waits for
-// two looks to find the same: the beginning of a document that is just being written
-// can be a good document, with fewer rules.
-func (e *Edge) loadRules(asked bool) error {
-	s := &e.rules
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	data := []byte(e.builtinRules)
-	if e.builtinRules == "" {
-		var err error
-		if data, err = os.ReadFile(e.config.Rules.File); err != nil {
-			return s.reject("", fmt.Errorf("rules.file: %w", err), e.metrics)
-		}
-	}
-	sum := sha256.Sum256(data)
-	settled := sum == s.seen
-	s.seen = sum
-	if sum == s.last {
-		if s.rejected != nil && s.rejected.Version == "" {
-			s.rejected = nil // the file was missing for a while
-		}
-		if asked && e.running.Load() != nil {
-			e.log.Info("the rule file is as it was at the last load", "refused", s.rejected != nil)
-		}
-		return nil
-	}
-	if !settled && !asked {
-		return nil
-	}
-	s.last = sum
-	set, err := rules.Load(data)
-	if err != nil {
-		return s.reject(fmt.Sprintf("%x", sum)[:12], fmt.Errorf("rules refused: %w", err), e.metrics)
-	}
-	s.rejected = nil
-	e.enforce(set)
-	return nil
-}
-
-// reject notes a document that is not put in force, once, and returns why.
-func (s *ruleSource) reject(version string, err error, m *metrics) error {
+// refuse notes why a version is not put in force. A refusal that stands already is
+// neither replaced nor counted again; fresh reports whether this one is new.
+func (e *Edge) refuse(standing *refusal, version string, canary bool, err error) (r *refusal, fresh bool) {
 	why := messages(err)
-	if s.rejected == nil || s.rejected.Version != version || !slices.Equal(s.rejected.Errors, why) {
-		s.rejected = &rejection{At: time.Now(), Version: version, Errors: why}
-		m.rulesRejected.Inc()
+	if standing != nil && standing.Version == version && slices.Equal(standing.Errors, why) {
+		return standing, false
 	}
-	return err
+	e.metrics.rulesRejected.Inc()
+	return &refusal{At: time.Now().UTC(), Version: version, Canary: canary, Errors: why}, true
 }
 
 func messages(err error) []string {
@@ -100,56 +98,50 @@ func messages(err error) []string {
 }
 
 // enforce swaps the rules. Requests under way finish by the ones they began with.
-func (e *Edge) enforce(set *rules.Set) {
-	before := e.running.Load()
-	n := len(set.Rules())
-	next := &ruleset{set: set, since: time.Now(), counters: make([]ruleCounters, n), samplers: make([]sampler, n)}
-	e.running.Store(next)
-	var old *rules.Set
-	if before != nil {
-		old = before.set
-	}
-	e.metrics.running(set, old)
-	e.log.Info("rules in force", "version", set.Version(), "rules", len(set.Rules()))
+// set must never have been in force before: the memory of refusals knows limits by
+// their address, and would believe again what it learned before others counted.
+func (e *Edge) enforce(set *rules.Set, source string, canary bool) {
+	next := newRuleset(set, set.Version())
+	before := e.running.Swap(next)
+	e.metrics.running(next, before)
+	e.log.Info("rules in force", "version", next.version, "rules", len(set.Rules()), "source", source, "canary", canary)
 }
 
-// watchEvery is how often files are looked at. Polling sees a file replaced by a
-// rename or behind a changed link, which notifications of an inode do not.
-const watchEvery = time.Second
-
-// watchFiles reloads rules and certificate when their files change, or at once when
-// asked (SIGHUP), until ctx ends. It keeps the memory store swept meanwhile.
-func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		asked := false
-		select {
-		case <-ctx.Done():
-			return
-		case <-now:
-			e.log.Info("reload asked for")
-			asked = true
-		case <-tick.C:
-			e.local.Sweep()
-		}
-		if e.builtinRules == "" {
-			e.report("reload rules", &e.rulesFault, e.loadRules(asked))
-		}
-		if e.certificate != nil {
-			e.report("reload certificate", &e.certificateFault, e.certificate.reload())
-		}
+// unlimited puts a set without rules in force, for a node that need not wait for
+// rules.
+func (e *Edge) unlimited() error {
+	set, err := rules.Compile(&rules.Document{Rules: []rules.Rule{}})
+	if err != nil {
+		return err
 	}
+	next := newRuleset(set, noVersion)
+	e.metrics.running(next, e.running.Swap(next))
+	return nil
 }
 
-// report logs a fault when it is new, not at every look.
-func (e *Edge) report(what string, last *string, err error) {
-	if err == nil {
-		*last = ""
+// publish shows operators what runs now and what is known beside it.
+func (e *Edge) publish(s ruleState) {
+	s.running = e.running.Load()
+	before := e.state.Swap(&s)
+	e.metrics.setStale(s.stale)
+	if before != nil && maps.Equal(before.meta(), s.meta()) {
 		return
 	}
-	if text := err.Error(); text != *last {
-		*last = text
-		e.log.Error(what, "error", err)
+	select { // one waiting signal tells of all changes
+	case e.stateChanged <- struct{}{}:
+	default:
 	}
+}
+
+// meta is what the node's registration says of its rules.
+func (s *ruleState) meta() map[string]string {
+	return map[string]string{"rules_version": s.version(), "rules_refused": s.refused.String()}
+}
+
+// rulesAge is for how many seconds the running rules have been in force.
+func (e *Edge) rulesAge() float64 {
+	if s := e.state.Load(); !s.none() {
+		return time.Since(s.running.since).Seconds()
+	}
+	return math.NaN()
 }

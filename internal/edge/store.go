@@ -45,7 +45,7 @@ func (e *Edge) openStore() error {
 	}
 	e.shared = shared
 	e.metrics.storeUp.Set(1)
-	nodes := func() int { return c.Nodes }
+	nodes := func() int { return int(e.nodes.Load()) }
 	e.fallback = limiter.NewFallback(shared, e.local, nodes, e.metrics.storeFailed)
 	if !shared.Slots() {
 		e.store = limiter.NewDenied(e.fallback, c.DeniedMemory, 0)

@@ -1,0 +1,213 @@
+package edge
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// Where rules come from.
+const (
+	fromFile   = "file"
+	fromConsul = "consul"
+)
+
+// RulesConfig says where the rules come from.
+type RulesConfig struct {
+	Source string `yaml:"source"`
+	File   string `yaml:"file"`
+	// Cache is the file that keeps the last good document of Consul, so that the
+	// node starts while Consul is away.
+	Cache string `yaml:"cache"`
+	// Required keeps a node that has never had rules from serving. Only with
+	// Consul: without a good file no node starts.
+	Required bool `yaml:"required"`
+}
+
+// ConsulConfig says which Consul the node follows and how it is registered there.
+type ConsulConfig struct {
+	region.ConsulConfig `yaml:",inline"`
+
+	Register bool `yaml:"register"`
+	// Advertise and AdvertiseAdmin are where others reach the node, if not at the
+	// addresses that it listens on: host or host:port.
+	Advertise      string `yaml:"advertise"`
+	AdvertiseAdmin string `yaml:"advertise_admin"`
+}
+
+func (c *Config) followsConsul() bool { return c.Rules.Source == fromConsul }
+
+func (c *Config) validateRules(f *faults) {
+	switch c.Rules.Source {
+	case fromFile:
+		if c.Rules.File == "" {
+			f.add("rules.file", "must name a rule document when rules.source is file")
+		}
+	case fromConsul:
+		if c.Rules.File != "" {
+			f.add("rules.file", "is for rules.source file, and stands in for nothing when Consul is away; rules.cache does. Remove it")
+		}
+		if c.Rules.Cache == "" {
+			f.add("rules.cache", "must name a file when rules.source is consul: without it the node cannot start while Consul is away")
+		}
+		c.validateConsul(f)
+	default:
+		f.add("rules.source", "must be file or consul (got %q)", c.Rules.Source)
+	}
+}
+
+func (c *Config) validateConsul(f *faults) {
+	// They become part of keys and of the registration.
+	if err := region.CheckName(c.Node.Region); err != nil {
+		f.add("node.region", "%v", err)
+	}
+	if err := region.CheckName(c.Node.PoP); err != nil {
+		f.add("node.pop", "%v", err)
+	}
+	if err := c.Consul.ValidateAt("consul"); err != nil {
+		*f = append(*f, err)
+	}
+	if !c.Consul.Register {
+		return
+	}
+	c.validateAdvertised(f, "consul.advertise", c.Consul.Advertise, "listen.public", c.Listen.Public)
+	c.validateAdvertised(f, "consul.advertise_admin", c.Consul.AdvertiseAdmin, "listen.admin", c.Listen.Admin)
+	r := region.Registration{ID: c.Node.ID, Port: 1, AdminURL: "a:1", Region: "a", PoP: "a", CheckURL: "http://a"}
+	if err := r.Validate(); err != nil {
+		f.add("node.id", "%s", strings.TrimPrefix(err.Error(), "id: "))
+	}
+}
+
+// validateAdvertised checks an address that others are told.
+func (c *Config) validateAdvertised(f *faults, path, given, listenPath, listen string) {
+	host, _, err := advertised(given, listen)
+	if err != nil {
+		return // listen is reported already
+	}
+	if given == "" {
+		if unspecified(host) {
+			f.add(path, "must say where others reach this node: %s is %s, every address there is", listenPath, listen)
+		}
+		return
+	}
+	good := hostName(host) && !unspecified(host)
+	if _, port, err := net.SplitHostPort(given); err == nil {
+		n, err := strconv.ParseUint(port, 10, 16)
+		good = good && err == nil && n > 0
+	}
+	if !good {
+		f.add(path, "must be a host or host:port that others reach (got %q)", given)
+	}
+}
+
+// advertised returns where a listener is reached: what is given, and what that
+// leaves out from the address it listens on.
+func advertised(given, listen string) (host, port string, err error) {
+	if host, port, err = net.SplitHostPort(listen); err != nil || given == "" {
+		return host, port, err
+	}
+	if h, p, err := net.SplitHostPort(given); err == nil {
+		return h, p, nil
+	}
+	return strings.Trim(given, "[]"), port, nil
+}
+
+func unspecified(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "" || err == nil && a.IsUnspecified()
+}
+
+// hostName reports whether host is an address or could be a name.
+func hostName(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	for _, b := range []byte(host) {
+		if !(b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '-' || b == '.' || b == '_') {
+			return false
+		}
+	}
+	return host != ""
+}
+
+// registration is what Consul is told of this node, whose listeners have these
+// addresses.
+func (c *Config) registration(public, admin net.Addr) (region.Registration, error) {
+	r := region.Registration{ID: c.Node.ID, Region: c.Node.Region, PoP: c.Node.PoP}
+	host, port, err := advertised(c.Consul.Advertise, listening(c.Listen.Public, public))
+	if err != nil {
+		return r, err
+	}
+	if r.Port, err = strconv.Atoi(port); err != nil {
+		return r, fmt.Errorf("consul.advertise: port: %w", err)
+	}
+	r.Address = host
+	adminHost, adminPort, err := advertised(c.Consul.AdvertiseAdmin, listening(c.Listen.Admin, admin))
+	if err != nil {
+		return r, err
+	}
+	r.AdminURL = net.JoinHostPort(adminHost, adminPort)
+	// The agent that asks is near, so it is told where the node listens, not
+	// where the world reaches it; unless that is nowhere in particular.
+	check := listening(c.Listen.Admin, admin)
+	if h, _, err := net.SplitHostPort(check); err != nil || unspecified(h) {
+		check = r.AdminURL
+	}
+	r.CheckURL = "http://" + check + "/readyz"
+	return r, nil
+}
+
+// listening is the host as configured with the port that was taken.
+func listening(configured string, taken net.Addr) string {
+	host, _, err := net.SplitHostPort(configured)
+	if t, ok := taken.(*net.TCPAddr); ok && err == nil {
+		return net.JoinHostPort(host, strconv.Itoa(t.Port))
+	}
+	return configured
+}
+
+// nodes is how many nodes share the store when nobody counts them.
+func (s *StoreConfig) nodes() int {
+	if s.Nodes == nil {
+		return 1
+	}
+	return *s.Nodes
+}
+
+// checkRules reports what would keep the rules from being loaded. It does not ask
+// Consul.
+func (c *Config) checkRules() error {
+	if !c.followsConsul() {
+		data, err := os.ReadFile(c.Rules.File)
+		if err != nil {
+			return fmt.Errorf("rules.file: %w", err)
+		}
+		if _, err := rules.Load(data); err != nil {
+			return fmt.Errorf("%s: %w", c.Rules.File, err)
+		}
+		return nil
+	}
+	consul, err := region.OpenConsul(c.Consul.ConsulConfig)
+	if err != nil {
+		return fmt.Errorf("consul: %w", err)
+	}
+	consul.Close()
+	cached, err := readCache(c.Rules.Cache)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		_, err = rules.Load(cached.document)
+	}
+	if err != nil {
+		return fmt.Errorf("rules.cache: %s: %w; delete the file, the node writes it anew", c.Rules.Cache, err)
+	}
+	return nil
+}

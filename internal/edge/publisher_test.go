@@ -1,0 +1,148 @@
+package edge
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// publisher writes rules to Consul as an operator's program does, and also what one
+// never would.
+type publisher struct {
+	*region.Documents
+	t      *testing.T
+	consul *testenv.Consul
+	prefix string // of this test's keys
+}
+
+// publish shares a Consul between tests by a prefix of their own.
+func publish(t *testing.T, c *testenv.Consul) *publisher {
+	t.Helper()
+	p := &publisher{t: t, consul: c, prefix: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "."))}
+	config := p.config()
+	if c.Token() != "" {
+		config.TokenFile = p.file(c.Token())
+	}
+	client, err := region.OpenConsul(config)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	p.Documents = client.Documents("rules")
+	return p
+}
+
+func (p *publisher) file(content string) string {
+	p.t.Helper()
+	file := filepath.Join(p.t.TempDir(), "file")
+	require.NoError(p.t, os.WriteFile(file, []byte(content), 0o600))
+	return file
+}
+
+func (p *publisher) config() region.ConsulConfig {
+	c := region.ConsulConfig{Addr: p.consul.Addr(), Prefix: p.prefix}
+	if ca := p.consul.CAFile(); ca != "" {
+		c.TLS = &region.TLSConfig{CAFile: ca}
+	}
+	return c
+}
+
+// setup is for a node that follows. It is in PoP ams1 and does not register.
+func (p *publisher) setup(change ...func(*Config)) setup {
+	cache := filepath.Join(p.t.TempDir(), "weir", "rules.json")
+	return setup{config: func(c *Config) {
+		c.Node.Region, c.Node.PoP = "eu-west", "ams1"
+		c.Rules = RulesConfig{Source: "consul", Cache: cache, Required: true}
+		c.Consul = ConsulConfig{ConsulConfig: p.config()}
+		for _, f := range change {
+			f(c)
+		}
+	}}
+}
+
+func (p *publisher) put(document string) region.Pointer {
+	p.t.Helper()
+	_, err := p.Put(p.t.Context(), []byte(document))
+	require.NoError(p.t, err)
+	return region.NewPointer([]byte(document), "test", time.Now())
+}
+
+func (p *publisher) point(to region.Pointer) {
+	p.t.Helper()
+	value, err := json.Marshal(to)
+	require.NoError(p.t, err)
+	p.write(p.CurrentKey(), string(value))
+}
+
+// apply puts a document in force and returns its version.
+func (p *publisher) apply(document string) string {
+	p.t.Helper()
+	to := p.put(document)
+	p.point(to)
+	return to.Version
+}
+
+// canary has one PoP follow a document for a while.
+func (p *publisher) canary(pop, document string, lasts time.Duration) string {
+	p.t.Helper()
+	to := p.put(document)
+	ends := time.Now().Add(lasts)
+	to.ExpiresAt = &ends
+	require.NoError(p.t, p.SetCanary(p.t.Context(), pop, to))
+	return to.Version
+}
+
+func (p *publisher) versionKey(version string) string { return p.prefix + "/rules/versions/" + version }
+
+func (p *publisher) write(key, value string) {
+	p.t.Helper()
+	_, err := p.consul.Client().KV().Put(&api.KVPair{Key: key, Value: []byte(value)}, nil)
+	require.NoError(p.t, err)
+}
+
+func (p *publisher) remove(key string) {
+	p.t.Helper()
+	_, err := p.consul.Client().KV().Delete(key, nil)
+	require.NoError(p.t, err)
+}
+
+// shows waits for what /v1/rules is to say.
+func (n *node) shows(what string, ok func(rulesView) bool) rulesView {
+	n.t.Helper()
+	var v rulesView
+	eventually(n.t, what, func() bool { v = n.rulesView(); return ok(v) })
+	return v
+}
+
+// runs waits until a version is in force and known to be the one to follow.
+func (n *node) runs(version string) rulesView {
+	n.t.Helper()
+	return n.shows("it runs "+version, func(v rulesView) bool { return v.Version == version && !v.Stale })
+}
+
+// refuses waits for a refusal, and checks that nothing else changed.
+func (n *node) refuses(version, text string) rulesView {
+	n.t.Helper()
+	before := n.rulesView()
+	v := n.shows("it refuses "+version+" with "+text, func(v rulesView) bool {
+		return v.Refused != nil && v.Refused.Version == version && strings.Contains(v.Refused.Errors[0], text)
+	})
+	require.Equal(n.t, before.Version, v.Version, "the rules before go on")
+	require.Equal(n.t, before.Since, v.Since)
+	return v
+}
+
+func (n *node) readyz() (int, map[string]string) {
+	n.t.Helper()
+	a := n.operate("GET", "/readyz")
+	var state map[string]string
+	require.NoError(n.t, json.Unmarshal([]byte(a.body), &state))
+	return a.status, state
+}

@@ -1,0 +1,195 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// maxCache is what a file of the longest document takes, each byte escaped.
+const maxCache = 6*region.MaxDocument + 1<<20
+
+// published is a document that Consul named, or did before this node started.
+type published struct {
+	pointer  region.Pointer
+	document []byte
+	source   string
+}
+
+// ruleCache keeps the last good document on disk. Writing is its own goroutine's:
+// a slow disk holds up no rules.
+type ruleCache struct {
+	file    string
+	state   *condition
+	failed  func() // at each failure
+	next    chan *published
+	written string // SHA-256 of the document in the file
+}
+
+func newRuleCache(file string, state *condition, failed func()) *ruleCache {
+	return &ruleCache{file: file, state: state, failed: failed, next: make(chan *published, 1)}
+}
+
+// read returns the document in the file, nil without one.
+func (c *ruleCache) read() (*published, error) {
+	p, err := readCache(c.file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; it is overwritten by the next good document", c.file, err)
+	}
+	c.written = p.pointer.SHA256
+	return p, nil
+}
+
+// prepare creates the folder and shows whether it can be written to.
+func (c *ruleCache) prepare() error {
+	if err := os.MkdirAll(filepath.Dir(c.file), 0o750); err != nil {
+		return err
+	}
+	probe, err := os.CreateTemp(filepath.Dir(c.file), filepath.Base(c.file)+".probe")
+	if err != nil {
+		return err
+	}
+	_ = probe.Close() // nothing was written
+	return os.Remove(probe.Name())
+}
+
+// put has p written soon, in place of what waits.
+func (c *ruleCache) put(p *published) {
+	select {
+	case <-c.next:
+	default:
+	}
+	c.next <- p // room: only one goroutine puts
+}
+
+// run writes until ctx ends. What fails is tried again.
+func (c *ruleCache) run(ctx context.Context) {
+	var waiting *published
+	var again <-chan time.Time
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case waiting = <-c.next:
+			failures = 0
+		case <-again:
+		}
+		again = nil
+		if waiting.pointer.SHA256 == c.written {
+			continue
+		}
+		if err := c.write(waiting); err != nil {
+			c.state.note(err)
+			c.failed()
+			again = time.After(region.Backoff(failures, rand.Float64()))
+			failures++
+			continue
+		}
+		c.written = waiting.pointer.SHA256
+		c.state.note(nil)
+	}
+}
+
+// write replaces the file so that there is a whole one at any instant, also after
+// a loss of power.
+func (c *ruleCache) write(p *published) error {
+	data, err := encodeCache(p.pointer, p.document)
+	if err != nil {
+		return err
+	}
+	folder := filepath.Dir(c.file)
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return err
+	}
+	next := c.file + ".next"
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) { // of a node that died
+		return err
+	}
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(next, c.file)
+	}
+	if err != nil {
+		_ = os.Remove(next) // the fault is the one before
+		return err
+	}
+	d, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// cacheFile is the file's content.
+type cacheFile struct {
+	Pointer  region.Pointer `json:"pointer"`
+	Document string         `json:"document"` // rules are UTF-8
+	// Checksum is the SHA-256 of the two as they stand in the file.
+	Checksum string `json:"checksum"`
+}
+
+func encodeCache(pointer region.Pointer, document []byte) ([]byte, error) {
+	c := cacheFile{Pointer: pointer, Document: string(document)}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	c.Checksum = fmt.Sprintf("%x", sha256.Sum256(data))
+	data, err = json.Marshal(c)
+	return append(data, '\n'), err
+}
+
+var errDamaged = errors.New("is damaged: it is not what the node wrote")
+
+// readCache returns what encodeCache made, if not a bit of it has changed.
+func readCache(file string) (*published, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxCache))
+	if err != nil {
+		return nil, err
+	}
+	return decodeCache(data)
+}
+
+func decodeCache(data []byte) (*published, error) {
+	var c cacheFile
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, fmt.Errorf("%w (%w)", errDamaged, err)
+	}
+	document := []byte(c.Document)
+	// Writing it again compares all of it: names, spaces and the checksum too.
+	again, err := encodeCache(c.Pointer, document)
+	if err != nil || !bytes.Equal(again, data) {
+		return nil, errDamaged
+	}
+	named := region.NewPointer(document, "", time.Time{})
+	if c.Pointer.SHA256 != named.SHA256 || c.Pointer.Version != named.Version {
+		return nil, fmt.Errorf("%w (the document has version %s, its pointer names %s)", errDamaged, named.Version, c.Pointer.Version)
+	}
+	return &published{pointer: c.Pointer, document: document, source: fromCache}, nil
+}

@@ -1,0 +1,202 @@
+package edge
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// cachedDocument is a good document with what JSON has to escape.
+const cachedDocument = "# \"quotes\", <angles>,\ttabs \\ and é\nrules:\n  - {id: a, key: [client_ip], limit: 1, window: 1h}\n"
+
+func encodedCache(t testing.TB) []byte {
+	t.Helper()
+	data, err := encodeCache(region.NewPointer([]byte(cachedDocument), "op@example", time.Now()), []byte(cachedDocument))
+	require.NoError(t, err)
+	return data
+}
+
+func TestCacheRoundTrip(t *testing.T) {
+	data := encodedCache(t)
+	p, err := decodeCache(data)
+	require.NoError(t, err)
+	require.Equal(t, cachedDocument, string(p.document))
+	require.Equal(t, "op@example", p.pointer.AppliedBy)
+	require.Equal(t, "cache", p.source)
+	rapid.Check(t, func(t *rapid.T) {
+		document := rapid.String().Draw(t, "document")
+		pointer := region.NewPointer([]byte(document), rapid.String().Draw(t, "by"), time.Unix(rapid.Int64Range(0, 1<<32).Draw(t, "at"), 0))
+		data, err := encodeCache(pointer, []byte(document))
+		require.NoError(t, err)
+		p, err := decodeCache(data)
+		require.NoError(t, err)
+		require.Equal(t, document, string(p.document))
+		require.Equal(t, pointer.SHA256, p.pointer.SHA256)
+	})
+}
+
+// No damage goes unseen, wherever it is.
+func TestDamagedCacheIsNotRead(t *testing.T) {
+	whole := encodedCache(t)
+	damaged := func(data []byte, what string, at int) {
+		t.Helper()
+		_, err := decodeCache(data)
+		require.ErrorIs(t, err, errDamaged, "%s at byte %d: %q", what, at, data)
+	}
+	for at := range whole {
+		damaged(whole[:at], "cut off", at)
+		for bit := range 8 {
+			flipped := append([]byte(nil), whole...)
+			flipped[at] ^= 1 << bit
+			damaged(flipped, "a bit flipped", at)
+		}
+		damaged(append(append([]byte(nil), whole[:at]...), whole[at+1:]...), "a byte lost", at)
+		damaged(append(append(append([]byte(nil), whole[:at]...), ' '), whole[at:]...), "a space", at)
+		zeroed := append([]byte(nil), whole...)
+		clear(zeroed[at:])
+		damaged(zeroed, "zeroes", at)
+	}
+	damaged(append(append([]byte(nil), whole...), whole...), "twice", len(whole))
+
+	// A file that is whole but lies about its document.
+	pointer := region.NewPointer([]byte("other"), "", time.Now())
+	lie, err := encodeCache(pointer, []byte(cachedDocument))
+	require.NoError(t, err)
+	damaged(lie, "another document", 0)
+}
+
+func FuzzCache(f *testing.F) {
+	whole := encodedCache(f)
+	f.Add(whole)
+	f.Add(whole[:len(whole)/2])
+	f.Add([]byte("{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := decodeCache(data)
+		if err != nil {
+			return
+		}
+		again, err := encodeCache(p.pointer, p.document)
+		require.NoError(t, err)
+		require.Equal(t, again, data)
+		require.Equal(t, p.pointer.SHA256, region.NewPointer(p.document, "", time.Time{}).SHA256)
+	})
+}
+
+// unreachable is the configuration of a node whose Consul never answers.
+func unreachable(t *testing.T, cache string) setup {
+	t.Helper()
+	return setup{config: func(c *Config) {
+		c.Node.Region, c.Node.PoP = "eu-west", "ams1"
+		c.Rules = RulesConfig{Source: "consul", Cache: cache, Required: true}
+		c.Consul.Addr, c.Consul.Register = "127.0.0.1:1", false
+	}}
+}
+
+func TestDamagedCacheIsNeverInForce(t *testing.T) {
+	whole := encodedCache(t)
+	file := filepath.Join(t.TempDir(), "rules.json")
+	write := func(data []byte) { require.NoError(t, os.WriteFile(file, data, 0o600)) }
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		data := append([]byte(nil), whole...)
+		at := random.IntN(len(data))
+		data[at] ^= 1 << random.IntN(8)
+		if random.IntN(2) == 0 {
+			data = data[:at]
+		}
+		write(data)
+		n := start(t, unreachable(t, file))
+		require.Nil(t, n.running.Load())
+		status, state := n.readyz()
+		require.Equal(t, 503, status)
+		require.Equal(t, "no rules", state["status"])
+		require.EqualValues(t, 1, n.metric("weir_rules_cache_errors_total"))
+		logged := n.logs.lines(t, "cached rules not used")
+		require.Len(t, logged, 1)
+		require.Contains(t, logged[0]["error"], file+": is damaged: it is not what the node wrote")
+		n.stop()
+	}
+	// Whole, but no good rules.
+	data, err := encodeCache(region.NewPointer([]byte(badRules), "", time.Now()), []byte(badRules))
+	require.NoError(t, err)
+	write(data)
+	n := start(t, unreachable(t, file))
+	require.Nil(t, n.running.Load())
+	require.Len(t, n.logs.lines(t, "cached rules not used"), 1)
+	n.stop()
+
+	write(whole)
+	n = start(t, unreachable(t, file))
+	require.Equal(t, "cache", n.rulesView().Source)
+	require.Zero(t, n.metric("weir_rules_cache_errors_total"))
+}
+
+func TestCacheOnDisk(t *testing.T) {
+	t.Parallel()
+	p := publish(t, testenv.StartConsul(t, testenv.ConsulOptions{}))
+	s := p.setup()
+	first := p.apply(ruleA)
+	n := start(t, s)
+	file := n.config.Rules.Cache
+	holds := func(version string) {
+		t.Helper()
+		eventually(t, "the file holds "+version, func() bool {
+			kept, err := readCache(file)
+			return err == nil && kept.pointer.Version == version
+		})
+	}
+	holds(first)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	info, err = os.Stat(filepath.Dir(file))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o750), info.Mode().Perm(), "the folder was missing")
+
+	// A folder that is replaced by a file cannot be written to, not even by root.
+	folder := filepath.Dir(file)
+	require.NoError(t, os.Rename(folder, folder+".away"))
+	require.NoError(t, os.WriteFile(folder, nil, 0o600))
+	second := p.apply(ruleB)
+	n.runs(second)
+	v := n.shows("the fault", func(v rulesView) bool { return !v.Cache.OK })
+	require.Contains(t, v.Cache.Error, folder)
+	status, state := n.readyz()
+	require.Equal(t, 200, status)
+	require.Equal(t, v.Cache.Error, state["rules_cache"])
+	eventually(t, "it goes on trying", func() bool { return n.metric("weir_rules_cache_errors_total") >= 3 })
+	require.Len(t, n.logs.lines(t, "rules cannot be cached, a start needs consul until they can"), 1)
+
+	require.NoError(t, os.Remove(folder))
+	require.NoError(t, os.Rename(folder+".away", folder))
+	require.NoError(t, os.WriteFile(file+".next", []byte("left behind"), 0o644))
+	holds(second)
+	eventually(t, "the fault is over", func() bool { return n.rulesView().Cache.OK })
+	require.Len(t, n.logs.lines(t, "rules are cached again"), 1)
+	_, err = os.Stat(file + ".next")
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	// A damaged file is overwritten.
+	n.stop()
+	require.NoError(t, os.WriteFile(file, []byte("junk"), 0o600))
+	n = start(t, s)
+	n.runs(second)
+	holds(second)
+}
+
+func TestUnwritableCacheIsToldAtTheStart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	n := start(t, unreachable(t, filepath.Join(file, "rules.json")))
+	_, state := n.readyz()
+	require.Contains(t, state["rules_cache"], "not a directory")
+	require.Len(t, n.logs.lines(t, "rules cannot be cached, a start needs consul until they can"), 1)
+}
