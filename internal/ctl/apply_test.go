@@ -1,0 +1,499 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// Most tests of commands share two Consuls, each with keys of its own.
+func TestFleet(t *testing.T) {
+	names := []string{"eu-west", "us-east"}
+	consuls := map[string]*testenv.Consul{}
+	for _, name := range names {
+		consuls[name] = testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: name})
+	}
+	for name, test := range map[string]func(*testing.T, *fleet){
+		"apply":             testApply,
+		"confirm":           testConfirm,
+		"partial":           testPartialFlag,
+		"concurrent":        testConcurrent,
+		"interleaved":       testInterleaved,
+		"moved":             testMovedBeforeTheFirst,
+		"moved while wait":  testMovedWhileWaiting,
+		"refused":           testRefused,
+		"behind":            testBehind,
+		"catalogue":         testCatalogue,
+		"repair":            testRepair,
+		"not stored":        testNotStored,
+		"interrupted":       testInterrupted,
+		"diff":              testDiff,
+		"rollback":          testRollback,
+		"history":           testHistory,
+		"show":              testShow,
+		"status":            testStatus,
+		"watch":             testWatch,
+		"explain":           testExplain,
+		"inspect":           testInspect,
+		"reset":             testReset,
+		"completion":        testCompletion,
+		"replay":            testReplay,
+		"canary promoted":   testCanaryPromoted,
+		"canary limits":     testCanaryLimits,
+		"canary fails":      testCanaryFails,
+		"canary idle":       testCanaryIdle,
+		"canary interrupt":  testCanaryInterrupted,
+		"canary overtaken":  testCanaryOvertaken,
+		"canary refused":    testCanaryRefused,
+		"canary elsewhere":  testCanaryElsewhere,
+		"canary restarted":  testCanaryRestarted,
+		"canary taken over": testCanaryTakenOver,
+		"canary silent":     testCanarySilent,
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t, newFleet(t, "test"+time.Now().Format("150405.000000000"), names, consuls))
+		})
+	}
+}
+
+func parse[T any](t *testing.T, text string) T {
+	t.Helper()
+	var v T
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
+	return v
+}
+
+func testApply(t *testing.T, f *fleet) {
+	edges := []*stub{f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "eu-west", "fra1", "fra1-1"), f.edge(t, "us-east", "iad1", "iad1-1")}
+	file := write(t, "rules.yaml", rulesOf(100))
+	before := time.Now().Add(-time.Second)
+	r := f.good(t, "rules", "apply", file, "--yes", "-m", "begin", "--by", "ana")
+	version := region.NewPointer([]byte(rulesOf(100)), "", before).Version
+	require.Contains(t, r.out, "eu-west, us-east: no rules published yet; "+file+" is "+version)
+	require.Contains(t, r.out, "+ per-client  100 in 1m by client_ip (rolling_window)")
+	require.Contains(t, r.out, "REGION   RESULT   VERSION       EDGES\neu-west  applied  "+version+"  2 of 2\nus-east  applied  "+version+"  1 of 1\n")
+	require.Contains(t, r.errOut, "eu-west  2 of 2 edges run "+version+"\n")
+	for _, e := range edges {
+		require.Equal(t, version, e.runs())
+	}
+	for _, name := range f.names {
+		p, _, err := f.rules(name).Current(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "ana", p.AppliedBy)
+		require.WithinRange(t, p.AppliedAt, before, time.Now())
+		stored, err := f.rules(name).Load(t.Context(), *p)
+		require.NoError(t, err)
+		require.Equal(t, rulesOf(100), string(stored))
+		changes, err := f.rules(name).History(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []region.Change{{Pointer: *p, Message: "begin"}}, changes)
+	}
+
+	// Again: nothing to do but to look.
+	again := parse[changeReport](t, f.good(t, "rules", "apply", file, "-o", "json").out)
+	require.True(t, again.Converged)
+	require.Equal(t, version, again.Version)
+	require.Zero(t, again.AppliedAt)
+	for i, edges := range []int{2, 1} {
+		require.Equal(t, alreadyThere, again.Regions[i].Result)
+		require.Equal(t, edges, *again.Regions[i].Running)
+	}
+	changes, err := f.rules("eu-west").History(t.Context())
+	require.NoError(t, err)
+	require.Len(t, changes, 1)
+
+	// One region by itself, from standard input.
+	var out, errOut buffer
+	p := &program{in: strings.NewReader(rulesOf(50)), out: &out, errOut: &errOut}
+	require.NoError(t, p.run(t.Context(), []string{"rules", "apply", "-", "--yes", "--region", "us-east", "-o", "json", "--fleet", f.file}), errOut.String())
+	require.Equal(t, version, f.current(t, "eu-west"))
+	report := parse[changeReport](t, out.String())
+	require.Equal(t, applied, report.Regions[0].Result)
+	require.Equal(t, version, report.Regions[0].Before.Version)
+	require.Equal(t, report.Version, edges[2].runs())
+	require.Equal(t, version, edges[0].runs())
+	changes, err = f.rules("us-east").History(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, version, changes[0].Replaced)
+	require.Contains(t, errOut.String(), "limit: 100 → 50", "the difference is no part of the JSON")
+}
+
+func testConfirm(t *testing.T, f *fleet) {
+	file := write(t, "rules.yaml", rulesOf(100))
+	r := f.run(t, "rules", "apply", file)
+	require.Equal(t, statusUsage, r.status)
+	require.Contains(t, r.errOut, "regionctl: nobody can be asked here; give --yes")
+	require.Contains(t, r.out, "+ per-client", "the difference is shown all the same")
+
+	s := f.converse(t, "rules", "apply", file)
+	s.sees(t, "to eu-west, us-east? [y/N] ")
+	s.answer(t, "no")
+	require.Equal(t, statusFailed, s.end(t).status)
+
+	s = f.converse(t, "rules", "apply", file)
+	s.sees(t, "[y/N] ")
+	s.cancel()
+	r = s.end(t)
+	require.Equal(t, statusInterrupted, r.status)
+	require.Contains(t, r.errOut, "interrupted; nothing was changed")
+	require.Empty(t, f.current(t, "eu-west"))
+
+	s = f.converse(t, "rules", "apply", file)
+	s.sees(t, "[y/N] ")
+	s.answer(t, "Y")
+	r = s.end(t)
+	require.Zero(t, r.status, r.errOut)
+	require.Contains(t, r.errOut, "eu-west: no edge is registered there")
+	require.NotEmpty(t, f.current(t, "us-east"))
+
+	r = f.run(t, "rules", "apply", write(t, "bad.yaml", "rules: [{id: A, key: [client_ip], limit: 0, window: 1m}]"), "--yes")
+	require.Equal(t, statusUsage, r.status)
+	require.Contains(t, r.errOut, "has 2 problems:\n  rules[0].id: must be")
+	require.Contains(t, r.errOut, "\n  rules[0].limit: must be")
+	require.Equal(t, statusUsage, f.run(t, "rules", "apply", file, "--yes", "--region", "mars").status)
+}
+
+func testPartialFlag(t *testing.T, f *fleet) {
+	broken := newFleet(t, f.prefix, []string{"eu-west"}, f.consuls)
+	addr := "127.0.0.1:1" // nobody listens there
+	broken.file = write(t, "fleet.yaml", "regions:\n  - {name: eu-west, consul: {addr: \""+f.consuls["eu-west"].Addr()+"\", prefix: "+f.prefix+"}}\n"+
+		"  - {name: us-east, consul: {addr: \""+addr+"\", prefix: "+f.prefix+"}}\n")
+	file := write(t, "rules.yaml", rulesOf(100))
+	r := broken.run(t, "rules", "apply", file, "--yes")
+	require.Equal(t, statusFailed, r.status)
+	require.Contains(t, r.errOut, "nothing was changed, because us-east cannot be reached:\nus-east: consul 127.0.0.1:1: ")
+	require.Contains(t, r.errOut, "go on without with --partial")
+	require.Empty(t, f.current(t, "eu-west"))
+
+	r = broken.run(t, "rules", "apply", file, "--yes", "--partial", "-o", "json")
+	require.Equal(t, statusPartial, r.status, r.errOut)
+	report := parse[changeReport](t, r.out)
+	require.Equal(t, applied, report.Regions[0].Result)
+	require.Equal(t, unreachable, report.Regions[1].Result)
+	require.Contains(t, r.errOut, "eu-west has "+report.Version+" and us-east has not:\nus-east: consul")
+	require.NotEmpty(t, f.current(t, "eu-west"))
+
+	// With the whole fleet in reach again, the same command finishes.
+	r = f.good(t, "rules", "apply", file, "--yes", "-o", "json")
+	report = parse[changeReport](t, r.out)
+	require.Equal(t, alreadyThere, report.Regions[0].Result)
+	require.Equal(t, applied, report.Regions[1].Result)
+
+	broken.file = write(t, "fleet.yaml", "regions:\n  - {name: us-east, consul: {addr: \""+addr+"\"}}\n")
+	r = broken.run(t, "rules", "apply", file, "--yes", "--partial")
+	require.Equal(t, statusFailed, r.status)
+	require.Contains(t, r.errOut, "nothing was changed, no region can be reached")
+}
+
+// Two people look at the same difference and say yes at the same time.
+func testConcurrent(t *testing.T, f *fleet) {
+	limit := 100
+	for round := range 5 {
+		var sessions []*session
+		for _, by := range []string{"ana", "bob"} {
+			limit++
+			s := f.converse(t, "rules", "apply", write(t, "rules.yaml", rulesOf(limit)), "--by", by, "-o", "json")
+			s.sees(t, "[y/N] ")
+			sessions = append(sessions, s)
+		}
+		for _, s := range sessions {
+			go s.answer(t, "y")
+		}
+		winner, loser := sessions[0].end(t), sessions[1].end(t)
+		by := "ana"
+		if winner.status != 0 {
+			winner, loser, by = loser, winner, "bob"
+		}
+		require.Zero(t, winner.status, winner.errOut)
+		require.Equal(t, statusConflict, loser.status, loser.errOut)
+		won, lostReport := parse[changeReport](t, winner.out), parse[changeReport](t, loser.out)
+		require.Contains(t, loser.errOut, "nothing was changed anywhere: eu-west: "+by+" applied "+won.Version+" at ")
+		require.Equal(t, lost, lostReport.Regions[0].Result)
+		require.Equal(t, by, lostReport.Regions[0].Now.AppliedBy)
+		require.Equal(t, untouched, lostReport.Regions[1].Result)
+		for _, name := range f.names {
+			require.Equal(t, won.Version, f.current(t, name))
+			changes, err := f.rules(name).History(t.Context())
+			require.NoError(t, err)
+			require.Len(t, changes, round+1, "the other left no trace")
+			require.Equal(t, won.Version, changes[0].Version)
+		}
+	}
+}
+
+// Somebody changes the second region alone, between the two steps of a change of both.
+func testInterleaved(t *testing.T, f *fleet) {
+	f.publish(t, rulesOf(1), "ana", f.names...)
+	s := f.converse(t, "rules", "apply", write(t, "rules.yaml", rulesOf(2)), "-o", "json")
+	s.sees(t, "[y/N] ")
+	theirs := f.publish(t, rulesOf(3), "bob", "us-east")
+	s.answer(t, "y")
+	r := s.end(t)
+	require.Equal(t, statusConflict, r.status)
+	report := parse[changeReport](t, r.out)
+	require.Equal(t, []string{applied, lost}, []string{report.Regions[0].Result, report.Regions[1].Result})
+	require.Contains(t, r.errOut, "the fleet is divided: eu-west has "+report.Version+" and us-east has not:\nus-east: bob applied "+theirs.Version)
+	require.Equal(t, theirs.Version, f.current(t, "us-east"))
+}
+
+// The first region is there already and would not be written, so that only looking
+// again tells that it was moved on.
+func testMovedBeforeTheFirst(t *testing.T, f *fleet) {
+	f.publish(t, rulesOf(2), "ana", "eu-west")
+	old := f.publish(t, rulesOf(1), "ana", "us-east")
+	s := f.converse(t, "rules", "apply", write(t, "rules.yaml", rulesOf(2)))
+	s.sees(t, "to us-east? [y/N] ")
+	f.publish(t, rulesOf(3), "bob", "eu-west")
+	s.answer(t, "y")
+	r := s.end(t)
+	require.Equal(t, statusConflict, r.status)
+	require.Contains(t, r.errOut, "nothing was changed anywhere: eu-west: bob applied")
+	require.Equal(t, old.Version, f.current(t, "us-east"))
+}
+
+func testMovedWhileWaiting(t *testing.T, f *fleet) {
+	f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) { s.stays = true })
+	s := f.converse(t, "rules", "apply", write(t, "rules.yaml", rulesOf(2)), "--yes", "--wait", "20s")
+	s.sees(t, "0 of 1 edges run")
+	f.publish(t, rulesOf(3), "bob", "eu-west")
+	r := s.end(t)
+	require.Equal(t, statusConflict, r.status)
+	require.Contains(t, r.errOut, "eu-west: bob applied")
+}
+
+func testRefused(t *testing.T, f *fleet) {
+	version := region.NewPointer([]byte(rulesOf(2)), "", time.Now()).Version
+	f.publish(t, rulesOf(1), "ana", f.names...)
+	e := f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) {
+		s.refuses, s.reasons = version, []string{"rules[0].limit: must be odd", "rules[0].window: must be prime\x1b[2J"}
+	})
+	require.Eventually(t, func() bool { return e.runs() != "" }, patience, tick)
+	began := time.Now()
+	r := f.run(t, "rules", "apply", write(t, "rules.yaml", rulesOf(2)), "--yes", "--wait", "1h")
+	require.Equal(t, statusPartial, r.status)
+	require.Less(t, time.Since(began), 15*time.Second, "there is nothing to wait for")
+	require.Contains(t, r.errOut, "eu-west: node ams1-1 refuses "+version+" and goes on with "+e.runs()+":\n")
+	require.Contains(t, r.errOut, "rules[0].limit: must be odd\n")
+	require.Contains(t, r.errOut, "must be prime?[2J", "a terminal must not obey an edge")
+	require.Contains(t, r.errOut, "regionctl rules rollback")
+
+	s := f.run(t, "rules", "status")
+	require.Equal(t, statusPartial, s.status)
+	require.Contains(t, s.out, "ams1-1 refused "+version+":\n      rules[0].limit: must be odd\n")
+}
+
+func testBehind(t *testing.T, f *fleet) {
+	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.stays, s.version = true, "0123456789ab" })
+	r := f.run(t, "rules", "apply", write(t, "rules.yaml", rulesOf(2)), "--yes", "--wait", "700ms", "-o", "json")
+	require.Equal(t, statusPartial, r.status)
+	require.Contains(t, r.errOut, "us-east: iad1-1 runs 0123456789ab\n")
+	report := parse[changeReport](t, r.out)
+	require.False(t, report.Converged)
+	require.Equal(t, applied, report.Regions[1].Result)
+	require.Equal(t, "iad1-1", report.Regions[1].Behind[0].ID)
+	r = f.good(t, "rules", "apply", write(t, "rules.yaml", rulesOf(3)), "--yes", "--wait", "0")
+	require.NotContains(t, r.errOut, "edges run")
+}
+
+// An edge that cannot be asked is known by what it registered.
+func testCatalogue(t *testing.T, f *fleet) {
+	version := region.NewPointer([]byte(rulesOf(2)), "", time.Now()).Version
+	e := f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.silent, s.stays, s.version = true, true, "0123456789ab" })
+	s := f.converse(t, "rules", "apply", write(t, "rules.yaml", rulesOf(2)), "--yes")
+	s.sees(t, "us-east  0 of 1 edges run")
+	e.mu.Lock()
+	e.version = version
+	e.mu.Unlock()
+	f.register(t, e)
+	r := s.end(t)
+	require.Zero(t, r.status, r.errOut)
+	status := parse[fleetStatus](t, f.good(t, "rules", "status", "-o", "json").out)
+	require.Equal(t, "catalogue", status.Regions[1].Nodes[0].Seen)
+	require.Contains(t, status.Regions[1].Nodes[0].AdminError, "answered 500: the stub is silent")
+}
+
+// What is damaged in Consul is no obstacle to applying, which repairs it.
+func testRepair(t *testing.T, f *fleet) {
+	kv := f.consuls["eu-west"].Client().KV()
+	put := func(key, value string) {
+		t.Helper()
+		pair, _, err := kv.Get(key, nil)
+		require.NoError(t, err)
+		pair.Value = []byte(value)
+		_, err = kv.Put(pair, nil)
+		require.NoError(t, err)
+	}
+	p := f.publish(t, rulesOf(1), "ana", f.names...)
+	put(f.prefix+"/rules/current", "{")
+	file := write(t, "rules.yaml", rulesOf(2))
+	r := f.run(t, "rules", "diff", file)
+	require.Zero(t, r.status)
+	require.Contains(t, r.out, "eu-west: what runs cannot be read")
+	s := f.run(t, "rules", "status")
+	require.Equal(t, statusPartial, s.status)
+	require.Contains(t, s.out, "eu-west: not known\n")
+	f.good(t, "rules", "apply", file, "--yes")
+	require.Equal(t, f.current(t, "us-east"), f.current(t, "eu-west"))
+
+	// A document that is gone is stored again by applying it, and damage is reported.
+	_, err := kv.Delete(f.prefix+"/rules/versions/"+f.current(t, "eu-west"), nil)
+	require.NoError(t, err)
+	f.good(t, "rules", "apply", file, "--yes")
+	now, _, err := f.rules("eu-west").Current(t.Context())
+	require.NoError(t, err)
+	_, err = f.rules("eu-west").Load(t.Context(), *now)
+	require.NoError(t, err)
+	put(f.prefix+"/rules/versions/"+p.Version, "rules: []")
+	r = f.run(t, "rules", "rollback", "--to", p.Version, "--region", "eu-west", "--yes")
+	require.Equal(t, statusFailed, r.status)
+	require.Contains(t, r.errOut, "nothing was changed: eu-west: ")
+	require.Contains(t, r.errOut, "delete the key and apply the document again")
+}
+
+// One region cannot store the document: no region is pointed at it.
+func testNotStored(t *testing.T, f *fleet) {
+	version := region.NewPointer([]byte(rulesOf(2)), "", time.Now()).Version
+	_, err := f.consuls["us-east"].Client().KV().Put(&api.KVPair{Key: f.prefix + "/rules/versions/" + version, Value: []byte("other bytes")}, nil)
+	require.NoError(t, err)
+	file := write(t, "rules.yaml", rulesOf(2))
+	r := f.run(t, "rules", "apply", file, "--yes")
+	require.Equal(t, statusFailed, r.status)
+	require.Contains(t, r.errOut, "nothing was changed, because us-east did not store the document:\nus-east: consul ")
+	require.Empty(t, f.current(t, "eu-west"))
+	r = f.run(t, "rules", "apply", file, "--yes", "--partial")
+	require.Equal(t, statusPartial, r.status)
+	require.Equal(t, version, f.current(t, "eu-west"))
+	require.Empty(t, f.current(t, "us-east"))
+}
+
+func testInterrupted(t *testing.T, f *fleet) {
+	f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) { s.stays = true })
+	s := f.converse(t, "rules", "apply", write(t, "rules.yaml", rulesOf(2)), "--yes", "--wait", "1h")
+	s.sees(t, "0 of 1 edges run")
+	s.cancel()
+	r := s.end(t)
+	require.Equal(t, statusInterrupted, r.status)
+	require.Contains(t, r.errOut, "interrupted while waiting; eu-west, us-east has")
+	require.NotEmpty(t, f.current(t, "us-east"))
+}
+
+// A region that dies after the first was switched.
+func TestPartialFailure(t *testing.T) {
+	f := startFleet(t, "eu-west", "us-east", "ap-south")
+	f.publish(t, rulesOf(1), "ana", f.names...)
+	edge := f.edge(t, "ap-south", "sin1", "sin1-1")
+	file := write(t, "rules.yaml", rulesOf(2))
+
+	p := &program{in: strings.NewReader(""), out: &buffer{}, errOut: &buffer{}, fleetFile: f.file, timeout: 2 * time.Second, format: "json"}
+	doc, err := p.readDocument(file)
+	require.NoError(t, err)
+	c := &change{p: p, doc: doc, by: "ana", wait: 10 * time.Second}
+	targets, closeAll, err := p.targets(nil)
+	require.NoError(t, err)
+	defer closeAll()
+	require.NoError(t, c.prepare(t.Context(), targets))
+	require.NoError(t, c.store(t.Context()))
+	f.consuls["us-east"].Kill()
+	err = c.switchOver(t.Context(), nil, func() {})
+	require.Equal(t, statusPartial, ExitStatus(err))
+	require.ErrorContains(t, err, "eu-west, ap-south has "+doc.version()+" and us-east has not:\nus-east: consul ")
+	require.ErrorContains(t, err, "running this again finishes it")
+	report := parse[changeReport](t, p.out.(*buffer).String())
+	require.Equal(t, []string{applied, unsuccessful, applied}, []string{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
+	require.Equal(t, doc.version(), edge.runs())
+
+	// While it is away nothing more happens, and afterwards the rest.
+	r := f.run(t, "rules", "apply", file, "--yes")
+	require.Equal(t, statusFailed, r.status)
+	require.Contains(t, r.errOut, "nothing was changed, because us-east cannot be reached")
+	s := f.run(t, "rules", "status")
+	require.Equal(t, statusPartial, s.status)
+	require.Contains(t, s.out, "us-east: not known")
+	h := f.run(t, "rules", "history")
+	require.Equal(t, statusPartial, h.status)
+	require.Contains(t, h.out, "eu-west, ap-south")
+
+	f.consuls["us-east"].Start()
+	r = f.good(t, "rules", "apply", file, "--yes", "-o", "json")
+	report = parse[changeReport](t, r.out)
+	require.Equal(t, []string{alreadyThere, applied, alreadyThere}, []string{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
+	require.True(t, report.Converged)
+
+	// The first region decides: when it fails, no other is touched.
+	c = &change{p: p, by: "ana"}
+	c.doc, err = parseDocument("next", []byte(rulesOf(3)))
+	require.NoError(t, err)
+	require.NoError(t, c.prepare(t.Context(), targets))
+	require.NoError(t, c.store(t.Context()))
+	f.consuls["eu-west"].Kill()
+	err = c.switchOver(t.Context(), nil, func() {})
+	require.Equal(t, statusFailed, ExitStatus(err))
+	require.ErrorContains(t, err, "nothing was changed: eu-west: consul ")
+	require.Equal(t, doc.version(), f.current(t, "us-east"))
+	require.Equal(t, doc.version(), f.current(t, "ap-south"))
+}
+
+// An interruption between two regions sees the one under way through.
+func TestInterruptedBetweenRegions(t *testing.T) {
+	f := startFleet(t, "eu-west", "us-east")
+	p := &program{in: strings.NewReader(""), out: &buffer{}, errOut: &buffer{}, fleetFile: f.file, timeout: 2 * time.Second, format: "json"}
+	doc, err := parseDocument("rules.yaml", []byte(rulesOf(1)))
+	require.NoError(t, err)
+	targets, closeAll, err := p.targets(nil)
+	require.NoError(t, err)
+	defer closeAll()
+	c := &change{p: p, doc: doc, by: "ana", wait: time.Second}
+	require.NoError(t, c.prepare(t.Context(), targets))
+	require.NoError(t, c.store(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = c.switchOver(ctx, nil, func() {})
+	require.Equal(t, statusInterrupted, ExitStatus(err))
+	require.ErrorContains(t, err, "interrupted; nothing was changed")
+
+	c.regions[0].Result = applied
+	err = c.outcome(ctx)
+	require.Equal(t, statusInterrupted, ExitStatus(err))
+	require.ErrorContains(t, err, "interrupted: eu-west has "+doc.version()+" and us-east has not; running this again finishes it")
+}
+
+// The least that regionctl must be allowed, and what it says when it is not.
+func TestLeastPrivilege(t *testing.T) {
+	consul := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})
+	f := newFleet(t, "weir", []string{"eu-west"}, map[string]*testenv.Consul{"eu-west": consul})
+	c, err := region.OpenConsul(region.ConsulConfig{Addr: consul.Addr(), TokenFile: write(t, "token", consul.Token())})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	f.open["eu-west"] = c // for the test itself, which may do all
+	allow := func(policy string) {
+		t.Helper()
+		_, secret := consul.NewToken(t, policy)
+		f.file = write(t, "fleet.yaml", "regions:\n  - {name: eu-west, consul: {addr: \""+consul.Addr()+"\", token_file: "+write(t, "token", secret)+"}}\n")
+	}
+	const keys, nodes = `key_prefix "weir/rules/" { policy = "write" } `, `service "weir-edge" { policy = "read" } node_prefix "" { policy = "read" }`
+	allow(keys + nodes)
+	s := newSite(t, f, load(50, 1, 0))
+	r := s.good(t, s.args("--bake", "500ms", "--yes")...)
+	require.Contains(t, r.out, "eu-west  applied  "+s.next+"  2 of 2")
+	s.good(t, "rules", "status")
+	s.good(t, "rules", "history")
+	s.good(t, "rules", "rollback", "--yes")
+
+	allow(keys)
+	r = s.run(t, "rules", "apply", s.file, "--yes", "--wait", "500ms")
+	require.Equal(t, statusPartial, r.status)
+	require.Contains(t, r.errOut, "read the nodes of weir-edge: some entries are hidden from this token; add them to its policies")
+	allow(`key_prefix "weir/rules/" { policy = "read" } ` + nodes)
+	r = s.run(t, "rules", "rollback", "--yes")
+	require.Equal(t, statusFailed, r.status)
+	require.Contains(t, r.errOut, "put a token whose policies allow this into ")
+	require.Equal(t, s.next, f.current(t, "eu-west"))
+}

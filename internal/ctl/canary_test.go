@@ -1,0 +1,283 @@
+package ctl
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// site is a fleet whose site ams1 tries rules while two other sites do not.
+type site struct {
+	*fleet
+	old    region.Pointer
+	file   string
+	next   string // the candidate's version
+	edges  []*stub
+	canary *stub
+}
+
+// load says what happens between two looks at an edge.
+func load(requests, limited, errors float64) func(*stub, string) {
+	return func(s *stub, _ string) {
+		s.requests["2xx"] += requests - errors
+		s.requests["5xx"] += errors
+		s.limited += limited
+	}
+}
+
+func newSite(t *testing.T, f *fleet, onTrial func(*stub, string)) *site {
+	t.Helper()
+	s := &site{fleet: f, old: f.publish(t, rulesOf(1), "ana", f.names...), file: write(t, "rules.yaml", rulesOf(2))}
+	s.next = region.NewPointer([]byte(rulesOf(2)), "", time.Now()).Version
+	s.canary = f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = onTrial })
+	others := func(e *stub) { e.traffic = load(100, 2, 0) }
+	s.edges = []*stub{s.canary, f.edge(t, "eu-west", "fra1", "fra1-1", others)}
+	if len(f.names) > 1 {
+		s.edges = append(s.edges, f.edge(t, "us-east", "iad1", "iad1-1", others))
+	}
+	for _, e := range s.edges {
+		require.Eventually(t, func() bool { return e.runs() == s.old.Version }, patience, tick)
+	}
+	return s
+}
+
+// args run a trial that looks every 100 ms.
+func (s *site) args(more ...string) []string {
+	return append([]string{"rules", "apply", s.file, "--canary", "ams1", "--interval", "100ms"}, more...)
+}
+
+// gone requires that the canary was taken back and that nothing was changed.
+func (s *site) gone(t *testing.T) {
+	t.Helper()
+	for _, name := range s.names {
+		canaries, err := s.rules(name).Canaries(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, canaries)
+	}
+}
+
+func (s *site) unchanged(t *testing.T) {
+	t.Helper()
+	s.gone(t)
+	for _, name := range s.names {
+		require.Equal(t, s.old.Version, s.current(t, name))
+	}
+	for _, e := range s.edges {
+		require.Eventually(t, func() bool { return e.runs() == s.old.Version }, patience, tick)
+	}
+}
+
+func testCanaryPromoted(t *testing.T, f *fleet) {
+	s := newSite(t, f, load(50, 2, 0))
+	c := s.converse(t, s.args("--bake", "1s", "-o", "json")...)
+	c.sees(t, "try "+s.next+" on ams1 for 1s, then apply it to eu-west, us-east? [y/N] ")
+	c.answer(t, "y")
+	c.sees(t, "ams1: ")
+	require.Equal(t, s.next, s.canary.runs())
+	require.Equal(t, s.old.Version, s.edges[1].runs(), "the others wait")
+	p, err := s.rules("eu-west").Canary(t.Context(), "ams1")
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(61*time.Second), *p.ExpiresAt, 5*time.Second)
+	elsewhere, err := s.rules("us-east").Canaries(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, elsewhere)
+	r := c.end(t)
+	require.Zero(t, r.status, r.errOut)
+	s.gone(t)
+	for _, e := range s.edges {
+		require.Equal(t, s.next, e.runs())
+	}
+	report := parse[changeReport](t, r.out)
+	require.True(t, report.Canary.Promoted)
+	require.True(t, report.Converged)
+	require.Equal(t, []string{"eu-west"}, report.Canary.Regions)
+	require.InDelta(t, 0.04, report.Canary.Canary.limitedShare(), 0.001)
+	require.InDelta(t, 0.02, report.Canary.Others.limitedShare(), 0.001)
+	require.Contains(t, r.errOut, "ams1 is within the bounds after 1s: ")
+	require.Contains(t, r.errOut, "limited 4.00 % (others 2.00 %), 5xx 0.00 % (others 0.00 % of ")
+
+	// There is nothing to try any more.
+	r = s.good(t, s.args("--bake", "1h", "--yes")...)
+	require.Contains(t, r.out, "no difference")
+}
+
+func testCanaryLimits(t *testing.T, f *fleet) {
+	s := newSite(t, f, load(100, 30, 0))
+	began := time.Now()
+	r := s.run(t, s.args("--bake", "10m", "--yes", "-o", "json")...)
+	require.Equal(t, statusFailed, r.status)
+	require.Less(t, time.Since(began), 30*time.Second, "it does not bake on")
+	require.Regexp(t, `canary on ams1: outside the bounds twice in a row: it limited 30.00 % of \d+ requests, the other sites 2.00 % of \d+; at most 5 points more is allowed\n`+
+		`the canary was removed, and no region was changed\n`, r.errOut)
+	s.unchanged(t)
+	report := parse[changeReport](t, r.out)
+	require.False(t, report.Canary.Promoted)
+	require.Contains(t, report.Canary.Why, "it limited 30.00 %")
+	require.Equal(t, untouched, report.Regions[0].Result)
+
+	// Another bound, and the same figures are good.
+	s.good(t, s.args("--bake", "500ms", "--yes", "--max-limited-increase", "0.3")...)
+	require.Equal(t, s.next, s.current(t, "us-east"))
+}
+
+func testCanaryFails(t *testing.T, f *fleet) {
+	s := newSite(t, f, load(100, 0, 5))
+	r := s.run(t, s.args("--bake", "10m", "--yes")...)
+	require.Equal(t, statusFailed, r.status)
+	require.Regexp(t, `it answered 5xx to 5.00 % of \d+ requests, the other sites to 0.00 % of \d+; at most 1 points more is allowed\n`, r.errOut)
+	s.unchanged(t)
+}
+
+func testCanaryIdle(t *testing.T, f *fleet) {
+	s := newSite(t, f, load(1, 1, 0))
+	r := s.run(t, s.args("--bake", "500ms", "--yes", "--min-requests", "1000")...)
+	require.Equal(t, statusFailed, r.status)
+	require.Regexp(t, `not promoted: it had only \d requests in 500ms, and is judged by at least 1000; bake longer, or lower --min-requests`, r.errOut)
+	s.unchanged(t)
+	s.canary.mu.Lock()
+	s.canary.traffic = nil
+	s.canary.mu.Unlock()
+	s.good(t, s.args("--bake", "500ms", "--yes", "--min-requests", "0")...)
+	require.Equal(t, s.next, s.current(t, "us-east"))
+}
+
+func testCanaryInterrupted(t *testing.T, f *fleet) {
+	s := newSite(t, f, load(10, 0, 0))
+	c := s.converse(t, s.args("--bake", "10m", "--yes")...)
+	c.sees(t, "ams1: ")
+	require.Equal(t, s.next, s.canary.runs())
+	c.cancel()
+	r := c.end(t)
+	require.Equal(t, statusInterrupted, r.status)
+	require.Contains(t, r.errOut, "regionctl: canary on ams1: interrupted\nthe canary was removed, and no region was changed\n")
+	s.unchanged(t)
+
+	c = s.converse(t, s.args("--bake", "10m", "--yes")...)
+	require.Eventually(t, func() bool {
+		p, err := s.rules("eu-west").Canary(t.Context(), "ams1")
+		return err == nil && p != nil
+	}, patience, time.Millisecond)
+	c.cancel() // before its edges follow
+	require.Equal(t, statusInterrupted, c.end(t).status)
+	s.unchanged(t)
+}
+
+// Somebody applies something during the bake.
+func testCanaryOvertaken(t *testing.T, f *fleet) {
+	s := newSite(t, f, load(10, 0, 0))
+	c := s.converse(t, s.args("--bake", "10m", "--yes")...)
+	c.sees(t, "ams1: ")
+	theirs := s.publish(t, rulesOf(7), "bob", "us-east")
+	r := c.end(t)
+	require.Equal(t, statusConflict, r.status)
+	require.Contains(t, r.errOut, "canary on ams1: us-east: bob applied "+theirs.Version)
+	s.gone(t)
+	require.Equal(t, s.old.Version, s.current(t, "eu-west"))
+}
+
+func testCanaryRefused(t *testing.T, f *fleet) {
+	s := newSite(t, f, load(10, 0, 0))
+	s.canary.mu.Lock()
+	s.canary.refuses, s.canary.reasons = s.next, []string{"rules[0].limit: must be odd"}
+	s.canary.mu.Unlock()
+	r := s.run(t, s.args("--bake", "10m", "--yes")...)
+	require.Equal(t, statusFailed, r.status)
+	require.Contains(t, r.errOut, "node ams1-1 refuses "+s.next+":\n    rules[0].limit: must be odd\n")
+	s.unchanged(t)
+
+	s.canary.mu.Lock()
+	s.canary.refuses, s.canary.stays = "", true
+	s.canary.mu.Unlock()
+	r = s.run(t, s.args("--bake", "10m", "--yes", "--wait", "500ms")...)
+	require.Equal(t, statusFailed, r.status)
+	require.Contains(t, r.errOut, "its edges did not all follow within 500ms: ams1-1 runs "+s.old.Version)
+	s.gone(t)
+}
+
+func testCanaryElsewhere(t *testing.T, f *fleet) {
+	s := newSite(t, f, load(10, 0, 0))
+	r := s.run(t, "rules", "apply", s.file, "--yes", "--canary", "mars")
+	require.Equal(t, statusUsage, r.status)
+	require.Contains(t, r.errOut, "--canary mars: no edge of that site passes its check; there are edges in ams1, fra1, iad1 (nothing was changed)")
+	for _, bad := range [][]string{{"--bake", "0s"}, {"--interval", "1h"}, {"--min-requests", "-1"}, {"--max-limited-increase", "2"}, {"--max-5xx-increase", "NaN"}} {
+		require.Equal(t, statusUsage, s.run(t, append([]string{"rules", "apply", s.file, "--yes", "--canary", "ams1"}, bad...)...).status, "%v", bad)
+	}
+	require.Equal(t, statusUsage, s.run(t, "rules", "apply", s.file, "--yes", "--bake", "1m").status)
+
+	theirs := region.NewPointer([]byte(rulesOf(9)), "bob", time.Now())
+	ends := time.Now().Add(time.Hour)
+	theirs.ExpiresAt = &ends
+	require.NoError(t, s.rules("eu-west").SetCanary(t.Context(), "ams1", theirs))
+	r = s.run(t, s.args("--yes")...)
+	require.Equal(t, statusConflict, r.status)
+	require.Contains(t, r.errOut, "eu-west: bob has been trying "+theirs.Version+" on ams1")
+	left, err := s.rules("eu-west").Canary(t.Context(), "ams1")
+	require.NoError(t, err)
+	require.Equal(t, "bob", left.AppliedBy)
+}
+
+// A node that restarts counts from zero, and its figures are lost in between.
+func testCanaryRestarted(t *testing.T, f *fleet) {
+	looks := 0
+	s := newSite(t, f, func(e *stub, version string) {
+		if looks++; looks%3 == 0 {
+			e.requests, e.limited = map[string]float64{}, 0
+		}
+		load(50, 1, 0)(e, version)
+	})
+	r := s.good(t, s.args("--bake", "1s", "--yes", "-o", "json")...)
+	report := parse[changeReport](t, r.out)
+	require.InDelta(t, 0.02, report.Canary.Canary.limitedShare(), 0.001)
+	require.Zero(t, int(report.Canary.Canary.Requests)%50)
+}
+
+// Somebody else's canary takes the place of ours; theirs is left alone.
+func testCanaryTakenOver(t *testing.T, f *fleet) {
+	s := newSite(t, f, load(10, 0, 0))
+	c := s.converse(t, s.args("--bake", "10m", "--yes")...)
+	c.sees(t, "ams1: ")
+	theirs := region.NewPointer([]byte(rulesOf(9)), "bob", time.Now())
+	ends := time.Now().Add(time.Hour)
+	theirs.ExpiresAt = &ends
+	require.NoError(t, s.rules("eu-west").SetCanary(t.Context(), "ams1", theirs))
+	r := c.end(t)
+	require.Equal(t, statusConflict, r.status)
+	require.Contains(t, r.errOut, "eu-west: someone else ended it, or began another")
+	left, err := s.rules("eu-west").Canary(t.Context(), "ams1")
+	require.NoError(t, err)
+	require.Equal(t, theirs.Version, left.Version)
+}
+
+// An edge that nobody can look into is not promoted.
+func testCanarySilent(t *testing.T, f *fleet) {
+	looks := 0
+	s := newSite(t, f, func(e *stub, version string) {
+		looks++
+		e.silent = looks == 3 // from the next question on
+		load(100, 0, 0)(e, version)
+	})
+	r := s.run(t, s.args("--bake", "1s", "--yes")...)
+	require.Equal(t, statusFailed, r.status)
+	require.Regexp(t, `not promoted: the figures of ams1-1 \(node ams1-1: admin \S+ answered 500: the stub is silent\) could not be read at the end`, r.errOut)
+	s.canary.mu.Lock()
+	s.canary.silent = false
+	s.canary.mu.Unlock()
+	s.unchanged(t)
+}
+
+// Consul is gone when the canary is to be taken back: its edges do that by themselves.
+func TestCanaryCannotBeRemoved(t *testing.T) {
+	f := startFleet(t, "eu-west")
+	s := &site{fleet: f, old: f.publish(t, rulesOf(1), "ana", f.names...), file: write(t, "rules.yaml", rulesOf(2))}
+	f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = load(10, 0, 0) })
+	c := s.converse(t, s.args("--bake", "10m", "--yes", "--timeout", "1s")...)
+	c.sees(t, "ams1: ")
+	f.consuls["eu-west"].Kill()
+	r := c.end(t)
+	require.Equal(t, statusFailed, r.status)
+	require.Regexp(t, fmt.Sprintf(`the canary could not be removed; its edges end it by themselves at \d{4}-.*Z:\neu-west: consul %s`, f.consuls["eu-west"].Addr()), r.errOut)
+}

@@ -1,0 +1,112 @@
+package ctl
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// completionTime is what a person waits for after pressing Tab.
+const completionTime = time.Second
+
+type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
+
+func complete(c *cobra.Command, flag string, words ...string) {
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails only if the flag is unknown
+}
+
+func completeFiles(c *cobra.Command, flag string, extensions ...string) {
+	_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return extensions, cobra.ShellCompDirectiveFilterFileExt
+	})
+}
+
+// completeDocument completes the first argument with documents, the second with any
+// file, and nothing after that.
+func completeDocument(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return []string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
+	case 1:
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (p *program) completeRegions(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	fleet, err := p.fleet()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, r := range fleet.Regions {
+		names = append(names, r.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFromConsul completes with what the regions of the fleet know.
+func completeFromConsul(p *program, names *[]string, look func(context.Context, *target) ([]string, error)) completion {
+	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		targets, closeAll, err := p.targets(*names)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer closeAll()
+		ctx := c.Context()
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(ctx, completionTime)
+		defer cancel()
+		var words []string
+		for _, a := range ask(ctx, p, targets, look) {
+			words = append(words, a.value...)
+		}
+		return distinct(words), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	}
+}
+
+// completeVersions offers the versions of the history, the newest first.
+func (p *program) completeVersions(names *[]string) completion {
+	return completeFromConsul(p, names, func(ctx context.Context, t *target) ([]string, error) {
+		changes, err := t.rules.History(ctx)
+		var words []string
+		for _, c := range changes {
+			words = append(words, c.Version+"\t"+stamp(c.AppliedAt)+" "+printable(c.AppliedBy+" "+c.Message))
+		}
+		return words, err
+	})
+}
+
+// completeNodes offers something about the registered edges.
+func (p *program) completeNodes(names *[]string, of func(region.Node) string) completion {
+	return completeFromConsul(p, names, func(ctx context.Context, t *target) ([]string, error) {
+		nodes, err := t.consul.Nodes(ctx)
+		var words []string
+		for _, n := range nodes {
+			words = append(words, printable(of(n)))
+		}
+		slices.Sort(words)
+		return words, err
+	})
+}
+
+// completeRules offers the ids of the rules in force.
+func (p *program) completeRules(names *[]string) completion {
+	return completeFromConsul(p, names, func(ctx context.Context, t *target) ([]string, error) {
+		s, err := look(ctx, t)
+		if err != nil || s.running == nil {
+			return nil, err
+		}
+		var words []string
+		for _, c := range s.running.set.Rules() {
+			words = append(words, c.ID+"\t"+printable(c.Description))
+		}
+		return words, nil
+	})
+}

@@ -1,0 +1,247 @@
+package ctl
+
+import (
+	"cmp"
+	"net/netip"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// difference is what changes from one document to another, by what the rules mean:
+// a default that is written out, or a list in another order, is no change.
+type difference struct {
+	Added     []ruleSummary `json:"added"`
+	Removed   []ruleSummary `json:"removed"`
+	Changed   []ruleChange  `json:"changed"`
+	Unchanged int           `json:"unchanged"`
+	// Reordered rules decide as before; answers and logs follow the new order.
+	Reordered bool `json:"reordered"`
+}
+
+// ruleSummary is a whole rule in a line.
+type ruleSummary struct {
+	Rule    string `json:"rule"`
+	Summary string `json:"summary"`
+}
+
+// ruleChange is a rule that stays, with other fields.
+type ruleChange struct {
+	Rule   string        `json:"rule"`
+	Fields []fieldChange `json:"fields"`
+	// Recount says that the rule gets new counters: nobody has spent anything of it.
+	Recount bool `json:"counts_start_anew"`
+}
+
+type fieldChange struct {
+	Field string `json:"field"`
+	Old   string `json:"old"`
+	New   string `json:"new"`
+}
+
+func (d *difference) empty() bool {
+	return len(d.Added)+len(d.Removed)+len(d.Changed) == 0
+}
+
+// compare tells what changes when next replaces running, which may be nil.
+func compare(running, next *document) *difference {
+	d := &difference{Added: []ruleSummary{}, Removed: []ruleSummary{}, Changed: []ruleChange{}}
+	if running == nil {
+		running = &document{set: &rules.Set{}}
+	}
+	var before, after []string // the rules in both, in either order
+	for _, old := range running.set.Rules() {
+		if _, stays := next.set.Rule(old.ID); stays {
+			before = append(before, old.ID)
+		} else {
+			d.Removed = append(d.Removed, running.summary(old))
+		}
+	}
+	for _, c := range next.set.Rules() {
+		old, known := running.set.Rule(c.ID)
+		if !known {
+			d.Added = append(d.Added, next.summary(c))
+			continue
+		}
+		after = append(after, c.ID)
+		fields := changedFields(running.fields(old), next.fields(c))
+		if len(fields) == 0 {
+			d.Unchanged++
+			continue
+		}
+		d.Changed = append(d.Changed, ruleChange{c.ID, fields, old.Limit.Tag() != c.Limit.Tag() || keyOf(old) != keyOf(c)})
+	}
+	d.Reordered = !slices.Equal(before, after)
+	return d
+}
+
+type fieldValue struct{ name, value string }
+
+// fields are what a rule says, defaults filled in, in the order of the reference.
+func (d *document) fields(c *rules.Compiled) []fieldValue {
+	match := d.rules[c.Index].Match
+	var list []fieldValue
+	add := func(name, value string) {
+		if value != "" {
+			list = append(list, fieldValue{name, value})
+		}
+	}
+	add("description", c.Description)
+	add("match.hosts", anyOf(match.Hosts, strings.ToLower))
+	add("match.paths", anyOf(match.Paths, strings.Clone))
+	add("match.methods", anyOf(match.Methods, strings.Clone))
+	add("match.clients", anyOf(match.Clients, network))
+	headers := map[string]string{}
+	for name, value := range match.Headers {
+		headers[textproto.CanonicalMIMEHeaderKey(name)] = value
+	}
+	for _, name := range sortedKeys(headers) {
+		add("match.headers."+name, strconv.Quote(headers[name]))
+	}
+	add("key", keyOf(c))
+	l := c.Limit
+	add("algorithm", l.Algorithm.String())
+	if l.Algorithm == limiter.RollingWindow {
+		add("storage", l.Storage.String())
+	}
+	add("limit", strconv.FormatInt(l.Limit, 10))
+	add("window", short(l.Window))
+	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+		add("burst", strconv.FormatInt(l.Burst, 10))
+	}
+	if l.MinInterval > 0 {
+		add("min_interval", short(l.MinInterval))
+	}
+	if c.CostHeader != "" {
+		add("cost", "header:"+c.CostHeader)
+	} else {
+		add("cost", strconv.FormatInt(c.Cost, 10))
+	}
+	add("count_denied", strconv.FormatBool(l.CountDenied))
+	for _, tier := range sortedKeys(c.Tiers) {
+		size := "unlimited"
+		if t := c.Tiers[tier]; t != nil {
+			size = strconv.FormatInt(t.Limit, 10)
+		}
+		add("tiers."+tier, size)
+	}
+	add("missing", map[bool]string{false: "skip", true: "limit"}[c.CountMissing])
+	add("mode", c.Mode.String())
+	add("on_store_failure", l.OnFailure.String())
+	return list
+}
+
+// changedFields merges two lists of fields that are in the same order.
+func changedFields(old, now []fieldValue) []fieldChange {
+	values := func(list []fieldValue) map[string]string {
+		m := make(map[string]string, len(list))
+		for _, f := range list {
+			m[f.name] = f.value
+		}
+		return m
+	}
+	before, after := values(old), values(now)
+	var changes []fieldChange
+	for _, f := range now {
+		if before[f.name] != f.value {
+			changes = append(changes, fieldChange{f.name, cmp.Or(before[f.name], "none"), f.value})
+		}
+	}
+	for _, f := range old {
+		if _, stays := after[f.name]; !stays {
+			changes = append(changes, fieldChange{f.name, f.value, "none"})
+		}
+	}
+	return changes
+}
+
+// summary describes a rule that comes or goes.
+func (d *document) summary(c *rules.Compiled) ruleSummary {
+	l, match := c.Limit, d.rules[c.Index].Match
+	words := []string{strconv.FormatInt(l.Limit, 10) + " in " + short(l.Window)}
+	if l.Algorithm == limiter.Concurrency {
+		words = []string{strconv.FormatInt(l.Limit, 10) + " at once"}
+	}
+	if key := keyOf(c); key == "[]" {
+		words = append(words, "for all together")
+	} else {
+		words = append(words, "by "+strings.Trim(key, "[]"))
+	}
+	var where []string
+	for _, list := range [][]string{match.Methods, match.Hosts, match.Paths, match.Clients} {
+		if len(list) > 3 {
+			list = append(slices.Clone(list[:3]), "…")
+		}
+		if len(list) > 0 {
+			where = append(where, strings.Join(list, "|"))
+		}
+	}
+	for _, name := range sortedKeys(match.Headers) {
+		where = append(where, name+": "+match.Headers[name])
+	}
+	if len(where) > 0 {
+		words = append(words, "on "+strings.Join(where, " "))
+	}
+	words = append(words, "("+l.Algorithm.String()+")")
+	if c.Mode != rules.Enforce {
+		words = append(words, "mode "+c.Mode.String())
+	}
+	return ruleSummary{c.ID, strings.Join(words, " ")}
+}
+
+func keyOf(c *rules.Compiled) string {
+	parts := make([]string, len(c.Key))
+	for i, part := range c.Key {
+		parts[i] = part.String()
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// anyOf is a list of which any value matches, so that its order means nothing.
+func anyOf(list []string, canonical func(string) string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	out := make([]string, len(list))
+	for i, value := range list {
+		out[i] = canonical(value)
+	}
+	slices.Sort(out)
+	return "[" + strings.Join(out, ", ") + "]"
+}
+
+func network(text string) string {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return p.Masked().String()
+	}
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()).String()
+	}
+	return text
+}
+
+// short writes a duration without the zeros: 1m, not 1m0s.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

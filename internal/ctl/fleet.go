@@ -1,0 +1,187 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// target is a region that a command works on.
+type target struct {
+	name   string
+	consul *region.Consul
+	rules  *region.Documents
+	admin  *admin
+}
+
+// regionFlag adds --region.
+func (p *program) regionFlag(c *cobra.Command, names *[]string) {
+	c.Flags().StringSliceVar(names, "region", nil, "only this `REGION`; several: repeat it, or separate them by commas (default: all of the fleet file)")
+	_ = c.RegisterFlagCompletionFunc("region", p.completeRegions) // fails only if the flag is unknown
+}
+
+// fleet reads the fleet file.
+func (p *program) fleet() (*region.Fleet, error) {
+	if p.fleetFile == "" {
+		return nil, misused("no fleet file; name it with --fleet FILE or in WEIR_FLEET")
+	}
+	f, err := region.LoadFleet(p.fleetFile)
+	if err != nil {
+		return nil, misused("%w", err)
+	}
+	return f, nil
+}
+
+// targets opens the chosen regions, in the order of the fleet file. It connects to
+// none of them yet.
+func (p *program) targets(names []string) (list []*target, closeAll func(), err error) {
+	fleet, err := p.fleet()
+	if err != nil {
+		return nil, nil, err
+	}
+	chosen, err := fleet.Select(names)
+	if err != nil {
+		return nil, nil, misused("--region: %w", err)
+	}
+	closeAll = func() {
+		for _, t := range list {
+			t.consul.Close()
+			t.admin.close()
+		}
+	}
+	for _, r := range chosen {
+		c, err := region.OpenConsul(r.Consul)
+		if err != nil {
+			closeAll()
+			return nil, nil, misused("%s: region %s: %w", p.fleetFile, r.Name, err)
+		}
+		list = append(list, &target{
+			name: r.Name, consul: c, rules: c.Documents("rules"),
+			admin: newAdmin(r.AdminTokenFile, p.insecureAdmin, p.timeout),
+		})
+	}
+	return list, closeAll, nil
+}
+
+// bounded limits one question to a Consul.
+func (p *program) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("no answer within %s", p.timeout))
+}
+
+// answer is what one region gave.
+type answer[T any] struct {
+	target *target
+	value  T
+	err    error
+}
+
+// ask asks all regions at once and returns their answers in the same order. Each has
+// the time of --timeout.
+func ask[T any](ctx context.Context, p *program, targets []*target, question func(context.Context, *target) (T, error)) []answer[T] {
+	return askUnbounded(ctx, targets, func(ctx context.Context, t *target) (T, error) {
+		ctx, cancel := p.bounded(ctx)
+		defer cancel()
+		return question(ctx, t)
+	})
+}
+
+func askUnbounded[T any](ctx context.Context, targets []*target, question func(context.Context, *target) (T, error)) []answer[T] {
+	answers := make([]answer[T], len(targets))
+	var all sync.WaitGroup
+	for i, t := range targets {
+		all.Go(func() {
+			value, err := question(ctx, t)
+			answers[i] = answer[T]{t, value, err}
+		})
+	}
+	all.Wait()
+	return answers
+}
+
+// failures are the regions that gave an error, and those errors joined.
+func failures[T any](answers []answer[T]) (names []string, err error) {
+	var errs []error
+	for _, a := range answers {
+		if a.err != nil {
+			names = append(names, a.target.name)
+			errs = append(errs, fmt.Errorf("%s: %w", a.target.name, a.err))
+		}
+	}
+	return names, errors.Join(errs...)
+}
+
+// unanswered reports on regions that could not be asked, after the others were
+// shown: nil when there are none.
+func unanswered[T any](answers []answer[T]) error {
+	names, err := failures(answers)
+	switch {
+	case err == nil:
+		return nil
+	case len(names) == len(answers):
+		status := ExitStatus(answers[0].err)
+		for _, a := range answers {
+			if ExitStatus(a.err) != status {
+				status = statusFailed
+			}
+		}
+		return &failure{status, err}
+	}
+	return partial("no answer from %s:\n%w", strings.Join(names, ", "), err)
+}
+
+func regionNames(targets []*target) []string {
+	names := make([]string, len(targets))
+	for i, t := range targets {
+		names[i] = t.name
+	}
+	return names
+}
+
+// whoami is whom the history will name.
+func whoami(flag string) (string, error) {
+	name := cmp.Or(flag, os.Getenv("WEIR_USER"))
+	if name == "" {
+		login := "unknown"
+		if u, err := user.Current(); err == nil {
+			login = u.Username
+		}
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		name = login + "@" + host
+	}
+	return name, checkText("--by", name, 128)
+}
+
+// checkText refuses what others could not read in the history.
+func checkText(what, text string, longest int) error {
+	if len(text) > longest {
+		return misused("%s: must be at most %d bytes (got %d)", what, longest, len(text))
+	}
+	if printable(text) != text {
+		return misused("%s: must be one line without control characters (got %q)", what, text)
+	}
+	return nil
+}
+
+// distinct returns the different values of a list, in order of appearance.
+func distinct(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,307 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+const inspectHelp = `Shows what a client, an API key or anything else that rules count by has left of every
+rule that counts by it. Nothing is charged by asking.
+
+A KEY is an address, which means the client, or NAME=VALUE:
+
+  client=203.0.113.7     host=api.example.com    path=/login       method=POST    tier=pro
+  header:X-Api-Key=abc   cookie:session=abc      query:user=abc
+
+Several KEYs describe one another closer: a rule that counts by client and path is shown
+when both are given, and one that counts by the path alone as well. Rules that count by
+one of the KEYs and by something that is not given are listed with what they lack.
+
+Which rules there are comes from the document in force. For what a rule matches on
+beside its key (a host, a path, a method …) a request that fits it is made up.`
+
+func (p *program) inspectCommand() *cobra.Command {
+	var names []string
+	var node, rule string
+	c := command("inspect KEY…", "show what a client or another key has left", inspectHelp,
+		`  regionctl limits inspect 203.0.113.7
+  regionctl limits inspect client=203.0.113.7 path=/login
+  regionctl limits inspect header:X-Api-Key=abc --region eu-west
+  regionctl limits inspect 203.0.113.7 -o json | jq '.[].rules[] | select(.allowed | not)'`,
+		func(ctx context.Context, args []string) error { return p.inspect(ctx, names, node, rule, args) })
+	p.regionFlag(c, &names)
+	p.nodeFlag(c, &names, &node)
+	c.Flags().StringVar(&rule, "rule", "", "only the rule of this `ID`")
+	_ = c.RegisterFlagCompletionFunc("rule", p.completeRules(&names)) // the flag is known
+	c.ValidArgsFunction = cobra.NoFileCompletions
+	return c
+}
+
+// keys are the values that are asked about, by the name of the key part.
+type keys map[string]string
+
+func parseKeys(args []string) (keys, error) {
+	k := keys{}
+	for _, arg := range args {
+		name, value, named := strings.Cut(arg, "=")
+		if !named {
+			name, value = "client", arg
+		}
+		if name == "client" {
+			name = "client_ip"
+		}
+		kind, sub, hasSub := strings.Cut(name, ":")
+		switch {
+		case value == "":
+			return nil, misused("KEY %q: has no value; write NAME=VALUE", arg)
+		case kind == "header" && sub != "":
+			name = "header:" + textproto.CanonicalMIMEHeaderKey(sub)
+		case (kind == "cookie" || kind == "query") && sub != "":
+		case !hasSub && slices.Contains([]string{"client_ip", "host", "path", "method", "tier"}, name):
+		default:
+			return nil, misused("KEY %q: must be an address, or client, host, path, method, tier, header:NAME, cookie:NAME or query:NAME with =VALUE", arg)
+		}
+		if name == "client_ip" {
+			if _, err := netip.ParseAddr(value); err != nil {
+				return nil, misused("KEY %q: must be an IP address, or NAME=VALUE", arg)
+			}
+		}
+		if name == "path" && !strings.HasPrefix(value, "/") {
+			return nil, misused("KEY %q: must begin with /", arg)
+		}
+		if _, twice := k[name]; twice {
+			return nil, misused("KEY %q: %s is given twice; ask for one at a time", arg, name)
+		}
+		k[name] = value
+	}
+	return k, nil
+}
+
+// question is a request that a rule would count by the given keys.
+type question struct {
+	rule  string
+	query url.Values
+}
+
+// unanswerable is a rule that counts by one of the keys and by something else.
+type unanswerable struct {
+	Rule  string `json:"rule"`
+	Lacks string `json:"lacks"`
+}
+
+// questions are what to ask to learn about every rule that counts by these keys.
+func (k keys) questions(d *document) (list []question, lacking []unanswerable) {
+	for _, c := range d.set.Rules() {
+		counts := false
+		var lacks []string
+		for _, part := range c.Key {
+			if _, given := k[part.String()]; given {
+				counts = true
+			} else {
+				lacks = append(lacks, part.String())
+			}
+		}
+		switch {
+		case !counts || c.Mode == rules.Off:
+			continue
+		case len(lacks) > 0:
+			lacking = append(lacking, unanswerable{c.ID, strings.Join(lacks, ", ")})
+			continue
+		}
+		if q, why := k.fit(d.rules[c.Index].Match); why == "" {
+			list = append(list, question{c.ID, q})
+		}
+	}
+	return list, lacking
+}
+
+// fit makes up a request that has the keys and that the conditions match; why says
+// that there is none.
+func (k keys) fit(match rules.Conditions) (q url.Values, why string) {
+	with := maps.Clone(k)
+	choose := func(name string, fromRule []string, made func(string) string) {
+		if _, given := with[name]; !given && len(fromRule) > 0 {
+			with[name] = made(fromRule[0])
+		}
+	}
+	choose("client_ip", append(slices.Clone(match.Clients), "192.0.2.1"), func(c string) string {
+		if prefix, err := netip.ParsePrefix(c); err == nil {
+			return prefix.Addr().String()
+		}
+		return c
+	})
+	choose("host", match.Hosts, func(h string) string { return strings.Replace(h, "*", "any", 1) })
+	choose("path", append(slices.Clone(match.Paths), "/"), func(path string) string { return strings.TrimSuffix(path, "*") })
+	choose("method", append(slices.Clone(match.Methods), "GET"), func(m string) string { return m })
+
+	path, query, _ := strings.Cut(with["path"], "?")
+	args, _ := url.ParseQuery(query) // what can be read of it
+	q = url.Values{}
+	for name, value := range with {
+		kind, sub, _ := strings.Cut(name, ":")
+		switch kind {
+		case "client_ip":
+			q.Set("client", value)
+		case "host", "method", "tier":
+			q.Set(kind, value)
+		case "header":
+			q.Add("header", sub+":"+value)
+		case "cookie":
+			q.Add("cookie", sub+"="+value)
+		case "query":
+			args.Set(sub, value)
+		}
+	}
+	for _, name := range sortedKeys(match.Headers) {
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		if given, ok := with["header:"+canonical]; ok {
+			if given != match.Headers[name] {
+				return nil, "matches another value of header " + name
+			}
+			continue
+		}
+		q.Add("header", canonical+":"+match.Headers[name])
+	}
+	slices.Sort(q["header"])
+	slices.Sort(q["cookie"])
+	if len(args) > 0 {
+		path += "?" + args.Encode()
+	}
+	q.Set("path", path)
+	return q, ""
+}
+
+// inspected is what one region answers.
+type inspected struct {
+	Region  string          `json:"region"`
+	Node    string          `json:"node,omitempty"`
+	Version string          `json:"rules_version,omitempty"`
+	Rules   []explainedRule `json:"rules"`
+	// Lacking are rules that count by one of the keys and by something not given.
+	Lacking []unanswerable `json:"lacking"`
+	// Omitted counts rules that were not asked about, to keep the answer short.
+	Omitted int    `json:"omitted,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// mostQuestions bounds how many requests are explained for one inspection.
+const mostQuestions = 200
+
+func (p *program) inspect(ctx context.Context, names []string, node, rule string, args []string) error {
+	k, err := parseKeys(args)
+	if err != nil {
+		return err
+	}
+	targets, closeAll, err := p.targets(names)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	if targets, err = p.withNode(ctx, targets, node); err != nil {
+		return err
+	}
+	answers := askUnbounded(ctx, targets, func(ctx context.Context, t *target) (*inspected, error) {
+		return p.inspectRegion(ctx, t, node, rule, k)
+	})
+	list := make([]*inspected, len(answers))
+	for i, a := range answers {
+		list[i] = a.value
+		if a.err != nil {
+			list[i] = &inspected{Region: a.target.name, Rules: []explainedRule{}, Lacking: []unanswerable{}, Error: a.err.Error()}
+		}
+	}
+	if err := p.show(list, func(b *bytes.Buffer, s style) {
+		for _, r := range list {
+			if r.Error == "" {
+				r.write(b, s)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	return unanswered(answers)
+}
+
+func (p *program) inspectRegion(ctx context.Context, t *target, node, rule string, k keys) (*inspected, error) {
+	brief, cancel := p.bounded(ctx)
+	defer cancel()
+	s, err := look(brief, t)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.broken != nil:
+		return nil, s.broken
+	case s.pointer == nil:
+		return nil, errors.New("no rules are published there; regionctl limits explain asks an edge about the rules it has")
+	}
+	if _, known := s.running.set.Rule(rule); rule != "" && !known {
+		return nil, fmt.Errorf("no rule %q in version %s", rule, s.version())
+	}
+	nodes, err := candidates(brief, t, node)
+	if err != nil {
+		return nil, err
+	}
+	questions, lacking := k.questions(s.running)
+	r := &inspected{Region: t.name, Rules: []explainedRule{}, Lacking: append([]unanswerable{}, lacking...)}
+	if rule != "" {
+		questions = filter(questions, func(q question) bool { return q.rule == rule })
+		r.Lacking = filter(r.Lacking, func(u unanswerable) bool { return u.Rule == rule })
+	}
+	cache := map[string]*explanation{} // many rules fit the same request
+	for _, q := range questions {
+		id := q.query.Encode()
+		e, asked := cache[id]
+		if !asked {
+			if len(cache) == mostQuestions {
+				r.Omitted++
+				continue
+			}
+			var n region.Node
+			e, n, err = askOne(ctx, t, nodes, func(ctx context.Context, n region.Node) (*explanation, error) {
+				return t.admin.explain(ctx, n, q.query)
+			})
+			if err != nil {
+				return nil, err
+			}
+			cache[id], r.Node, r.Version = e, n.ID, e.RulesVersion
+		}
+		for _, found := range e.Rules {
+			if found.Rule == q.rule {
+				r.Rules = append(r.Rules, found)
+			}
+		}
+	}
+	return r, nil
+}
+
+func (r *inspected) write(b *bytes.Buffer, s style) {
+	fmt.Fprintf(b, "%s", s.bold(r.Region))
+	if r.Node != "" {
+		fmt.Fprintf(b, " (edge %s, rules %s)", printable(r.Node), orDash(r.Version))
+	}
+	b.WriteString(":\n")
+	if len(r.Rules) == 0 {
+		b.WriteString("  no rule counts by that\n")
+	} else {
+		writeRules(b, s, r.Rules)
+	}
+	if r.Omitted > 0 {
+		fmt.Fprintf(b, "  … and %s; choose one with --rule\n", plural(r.Omitted, "more rule"))
+	}
+	for _, u := range r.Lacking {
+		fmt.Fprintf(b, "  %s also counts by %s; give that, too\n", u.Rule, u.Lacks)
+	}
+}

@@ -1,0 +1,89 @@
+package ctl
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// canaryOptions are the flags of a canary.
+type canaryOptions struct {
+	pop         string
+	bake        time.Duration
+	interval    time.Duration
+	minRequests int
+	maxLimited  float64
+	maxErrors   float64
+}
+
+var canaryFlags = [...]string{"bake", "interval", "min-requests", "max-limited-increase", "max-5xx-increase"}
+
+func (o *canaryOptions) flags(f *pflag.FlagSet) {
+	f.DurationVar(&o.bake, canaryFlags[0], 5*time.Minute, "how long the canary is watched before the rest follows")
+	f.DurationVar(&o.interval, canaryFlags[1], 5*time.Second, "how often its figures are looked at")
+	f.IntVar(&o.minRequests, canaryFlags[2], 100, "how many requests the canary must have had before it is judged")
+	f.Float64Var(&o.maxLimited, canaryFlags[3], 0.05, "by how much its share of limited requests may exceed the others': 0.05 is five percentage points")
+	f.Float64Var(&o.maxErrors, canaryFlags[4], 0.01, "by how much its share of 5xx answers may exceed the others'")
+}
+
+func (o *canaryOptions) changed(f *pflag.FlagSet) bool {
+	for _, name := range canaryFlags {
+		if f.Changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *canaryOptions) check() error {
+	switch {
+	case o.bake <= 0 || o.bake > 24*time.Hour:
+		return misused("--bake %s: must be above 0 and at most 24h", o.bake)
+	case o.interval < 100*time.Millisecond || o.interval > o.bake:
+		return misused("--interval %s: must be between 100ms and --bake, %s", o.interval, o.bake)
+	case o.minRequests < 0:
+		return misused("--min-requests %d: must be 0 or above", o.minRequests)
+	case !(o.maxLimited >= 0 && o.maxLimited <= 1):
+		return misused("--max-limited-increase %v: must be between 0 and 1", o.maxLimited)
+	case !(o.maxErrors >= 0 && o.maxErrors <= 1):
+		return misused("--max-5xx-increase %v: must be between 0 and 1", o.maxErrors)
+	}
+	return nil
+}
+
+// excess says in which figure the canary is outside the bounds, "" if in none. Where
+// the others had no requests, theirs count as 0 %: the bounds are then absolute.
+func (o *canaryOptions) excess(canary, others *traffic) string {
+	c, r := canary.limitedShare(), others.limitedShare()
+	if c-r > o.maxLimited {
+		return fmt.Sprintf("it limited %s of %.0f requests, the other sites %s of %.0f; at most %s more is allowed",
+			percent(c), canary.Requests, percent(r), others.Requests, points(o.maxLimited))
+	}
+	c, r = canary.errorShare(), others.errorShare()
+	if c-r > o.maxErrors {
+		return fmt.Sprintf("it answered 5xx to %s of %.0f requests, the other sites to %s of %.0f; at most %s more is allowed",
+			percent(c), canary.Requests, percent(r), others.Requests, points(o.maxErrors))
+	}
+	return ""
+}
+
+// enough reports whether the canary had enough requests to be judged.
+func (o *canaryOptions) enough(canary *traffic) bool {
+	return canary.Requests >= float64(o.minRequests)
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }
+
+func points(share float64) string { return fmt.Sprintf("%.4g points", 100*share) }
+
+// canaryReport is what became of a canary.
+type canaryReport struct {
+	PoP      string   `json:"pop"`
+	Regions  []string `json:"regions"`
+	Promoted bool     `json:"promoted"`
+	// Why tells why it was not promoted.
+	Why    string  `json:"why,omitempty"`
+	Canary traffic `json:"canary"`
+	Others traffic `json:"others"`
+}

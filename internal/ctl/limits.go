@@ -1,0 +1,140 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+const limitsHelp = `Ask the edges what they count, and have them forget it.
+
+The edges of a region share their counters, so one of them is asked for each region.
+Only reset goes to all of them: each edge remembers by itself whom it has refused.
+
+Edges are asked at the admin address that they registered in Consul. If they want a
+token, name a file with it as admin_token_file in the fleet file. A token is sent over
+plain HTTP only to this host itself, unless --insecure-admin allows more.`
+
+func (p *program) limitsCommand() *cobra.Command {
+	c := group("limits", "ask the edges what they count, or reset it", limitsHelp)
+	c.AddCommand(p.explainCommand(), p.inspectCommand(), p.resetCommand())
+	return c
+}
+
+// described is a request as flags describe it.
+type described struct {
+	client, method, host, path, tier string
+	headers, cookies                 []string
+}
+
+func (d *described) flags(f *pflag.FlagSet) {
+	f.StringVar(&d.client, "client", "", "the client's `ADDRESS`")
+	f.StringVar(&d.method, "method", "GET", "the request's `METHOD`")
+	f.StringVar(&d.host, "host", "", "the `HOST` asked for")
+	f.StringVar(&d.path, "path", "/", "the `PATH`, with its query if rules count by that")
+	f.StringArrayVar(&d.headers, "header", nil, "a header, as `NAME:VALUE`; repeat it for several")
+	f.StringArrayVar(&d.cookies, "cookie", nil, "a cookie, as `NAME=VALUE`; repeat it for several")
+	f.StringVar(&d.tier, "tier", "", "the client's `TIER`")
+}
+
+// query is how an edge reads it. What the edge would refuse is said here, before
+// anybody is asked.
+func (d *described) query() (url.Values, error) {
+	if d.client == "" {
+		return nil, misused("--client is missing; give an address, as in --client 203.0.113.7")
+	}
+	if _, err := netip.ParseAddr(d.client); err != nil {
+		return nil, misused("--client %q: must be an IP address", d.client)
+	}
+	if !strings.HasPrefix(d.path, "/") {
+		return nil, misused("--path %q: must begin with /", d.path)
+	}
+	q := url.Values{"client": {d.client}, "method": {d.method}, "path": {d.path}}
+	for name, value := range map[string]string{"host": d.host, "tier": d.tier} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for _, h := range d.headers {
+		if name, _, ok := strings.Cut(h, ":"); !ok || name == "" {
+			return nil, misused("--header %q: must be NAME:VALUE", h)
+		}
+		q.Add("header", h)
+	}
+	for _, c := range d.cookies {
+		if name, _, ok := strings.Cut(c, "="); !ok || name == "" {
+			return nil, misused("--cookie %q: must be NAME=VALUE", c)
+		}
+		q.Add("cookie", c)
+	}
+	return q, nil
+}
+
+// candidates are the nodes of a region to ask, the best first: those that pass, and
+// of these the ones that are not on trial, since they count by the rules in force.
+func candidates(ctx context.Context, t *target, id string) ([]region.Node, error) {
+	nodes, err := t.consul.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if id != "" {
+		nodes = filter(nodes, func(n region.Node) bool { return n.ID == id })
+		if len(nodes) == 0 {
+			return nil, fmt.Errorf("no edge %q is registered there; regionctl rules status lists them", id)
+		}
+		return nodes, nil
+	}
+	if len(nodes) == 0 {
+		return nil, errors.New("no edge is registered there, or this token may not see them")
+	}
+	canaries, err := t.rules.Canaries(ctx)
+	if err != nil && len(canaries) == 0 {
+		canaries = nil // the order is a matter of taste
+	}
+	rank := func(n region.Node) int {
+		_, onTrial := canaries[n.PoP]
+		switch {
+		case !n.Passing:
+			return 2
+		case onTrial:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(nodes, func(a, b region.Node) int { return rank(a) - rank(b) })
+	return nodes, nil
+}
+
+// mostAttempts is how many nodes of a region are tried before it counts as silent.
+const mostAttempts = 3
+
+// askOne puts a question to the first node of a region that answers it. A node that
+// answers no has answered.
+func askOne[T any](ctx context.Context, t *target, nodes []region.Node, question func(context.Context, region.Node) (T, error)) (T, region.Node, error) {
+	var zero T
+	var errs []error
+	for _, n := range nodes[:min(len(nodes), mostAttempts)] {
+		value, err := question(ctx, n)
+		if err == nil {
+			return value, n, nil
+		}
+		var refused *statusError
+		if errors.As(err, &refused) && refused.code == 400 {
+			return zero, n, misused("%w", err)
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return zero, region.Node{}, errors.Join(errs...)
+}

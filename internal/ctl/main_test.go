@@ -1,0 +1,199 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	// patience is how long things may take that are not measured.
+	patience = 20 * time.Second
+	tick     = 10 * time.Millisecond
+)
+
+// rulesOf is a document that allows so many requests a minute.
+func rulesOf(limit int) string {
+	return fmt.Sprintf("rules:\n  - {id: per-client, key: [client_ip], limit: %d, window: 1m}\n", limit)
+}
+
+// write makes a file in a directory of the test.
+func write(t testing.TB, name, content string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+	return file
+}
+
+// buffer is written by the program and read by the test at the same time.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// fleet is regions with Consuls, and a fleet file that names them.
+type fleet struct {
+	file    string
+	names   []string
+	consuls map[string]*testenv.Consul
+	open    map[string]*region.Consul
+	prefix  string
+}
+
+// startFleet starts a Consul for each region.
+func startFleet(t *testing.T, names ...string) *fleet {
+	t.Helper()
+	consuls := map[string]*testenv.Consul{}
+	for _, name := range names {
+		consuls[name] = testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: name})
+	}
+	return newFleet(t, "weir", names, consuls)
+}
+
+func newFleet(t *testing.T, prefix string, names []string, consuls map[string]*testenv.Consul) *fleet {
+	t.Helper()
+	f := &fleet{names: names, consuls: consuls, open: map[string]*region.Consul{}, prefix: prefix}
+	var text strings.Builder
+	text.WriteString("regions:\n")
+	for _, name := range names {
+		config := region.ConsulConfig{Addr: consuls[name].Addr(), Prefix: prefix}
+		fmt.Fprintf(&text, "  - {name: %s, consul: {addr: %q, prefix: %s}}\n", name, config.Addr, prefix)
+		c, err := region.OpenConsul(config)
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		f.open[name] = c
+	}
+	f.file = write(t, "fleet.yaml", text.String())
+	return f
+}
+
+func (f *fleet) rules(name string) *region.Documents { return f.open[name].Documents("rules") }
+
+// current is the version that a region has in force, "" if none.
+func (f *fleet) current(t *testing.T, name string) string {
+	t.Helper()
+	p, _, err := f.rules(name).Current(t.Context())
+	require.NoError(t, err)
+	if p == nil {
+		return ""
+	}
+	return p.Version
+}
+
+// publish puts a document in force without regionctl.
+func (f *fleet) publish(t *testing.T, document, by string, names ...string) region.Pointer {
+	t.Helper()
+	p := region.NewPointer([]byte(document), by, time.Now())
+	for _, name := range names {
+		_, index, err := f.rules(name).Current(t.Context())
+		require.NoError(t, err)
+		_, err = f.rules(name).Put(t.Context(), []byte(document))
+		require.NoError(t, err)
+		done, err := f.rules(name).Point(t.Context(), p, index)
+		require.NoError(t, err)
+		require.True(t, done)
+		require.NoError(t, f.rules(name).Record(t.Context(), region.Change{Pointer: p}))
+	}
+	return p
+}
+
+// result is how a run of the program ended.
+type result struct {
+	status      int
+	out, errOut string
+}
+
+func (f *fleet) run(t *testing.T, args ...string) result {
+	t.Helper()
+	return f.runContext(t, t.Context(), args...)
+}
+
+func (f *fleet) runContext(t *testing.T, ctx context.Context, args ...string) result {
+	t.Helper()
+	var out, errOut buffer
+	err := Run(ctx, append(args, "--fleet", f.file), strings.NewReader(""), &out, &errOut)
+	return result{ExitStatus(err), out.String(), errOut.String()}
+}
+
+// good runs the program and requires that all is well.
+func (f *fleet) good(t *testing.T, args ...string) result {
+	t.Helper()
+	r := f.run(t, args...)
+	require.Zero(t, r.status, "%v\n%s%s", args, r.out, r.errOut)
+	return r
+}
+
+// session is a run of the program with a person who is asked.
+type session struct {
+	out, errOut buffer
+	answers     *io.PipeWriter
+	ended       chan error
+	cancel      context.CancelFunc
+}
+
+func (f *fleet) converse(t *testing.T, args ...string) *session {
+	t.Helper()
+	in, answers := io.Pipe()
+	s := &session{answers: answers, ended: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	s.cancel = cancel
+	p := &program{in: in, out: &s.out, errOut: &s.errOut, asks: true, width: 80}
+	go func() { s.ended <- p.run(ctx, append(args, "--fleet", f.file)) }()
+	t.Cleanup(func() {
+		cancel()
+		_ = answers.Close() // whoever still reads sees the end
+	})
+	return s
+}
+
+// sees waits for a text on standard error.
+func (s *session) sees(t *testing.T, text string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(s.errOut.String(), text) }, patience, tick, "%q in:\n%s", text, &s.errOut)
+}
+
+func (s *session) answer(t *testing.T, line string) {
+	t.Helper()
+	_, err := io.WriteString(s.answers, line+"\n")
+	require.NoError(t, err)
+}
+
+// end waits for the end.
+func (s *session) end(t *testing.T) result {
+	t.Helper()
+	select {
+	case err := <-s.ended:
+		return result{ExitStatus(err), s.out.String(), s.errOut.String()}
+	case <-time.After(patience):
+		require.Fail(t, "does not end", "%s%s", &s.out, &s.errOut)
+		return result{}
+	}
+}

@@ -1,0 +1,229 @@
+// Package ctl is the inside of regionctl: one file a command, and what they share.
+//
+// Consul is reached through pkg/region, the edges through their admin listeners.
+// What a command finds out goes to standard output; questions, progress and
+// warnings go to standard error.
+package ctl
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const rootHelp = `regionctl changes the rules of a fleet of weir edge nodes, region by region,
+and shows what the nodes do.
+
+Rules live in Consul, in each region its own copy. This is how to change them:
+
+  regionctl rules validate rules.yaml             is it good? every fault, with its path
+  regionctl rules test rules.yaml access.log.gz   who would have been limited yesterday?
+  regionctl rules diff rules.yaml                 what differs from what runs?
+  regionctl rules apply rules.yaml -m "why"       switch all regions, wait for every edge
+  regionctl rules status                          what does each edge run now?
+  regionctl rules rollback                        back to the version before
+
+A change that may hurt is tried on one site first, and taken back by itself when
+that site refuses more than the others:
+
+  regionctl rules apply rules.yaml --canary ams1 --bake 5m
+
+When a client asks why it was refused:
+
+  regionctl limits explain --client 203.0.113.7 --path /login    which rules decide, and why
+  regionctl limits inspect 203.0.113.7                           what it has left
+  regionctl limits reset --rule login --client 203.0.113.7       let it go on at once
+
+The fleet file (--fleet FILE, or WEIR_FLEET) names the regions. Names of files in it
+are relative to it:
+
+  regions:
+    - name: eu-west
+      consul: {addr: "https://consul.eu-west.example.com:8501", token_file: eu-west.token}
+      admin_token_file: admin.token     # of the edges' admin listeners, if they want one
+    - name: us-east
+      consul: {addr: "https://consul.us-east.example.com:8501", token_file: us-east.token}
+      admin_token_file: admin.token
+
+Regions change in the order of the file, and the first one decides between two people
+who apply at the same time. So everybody should use the same file.
+
+Exit status:
+  0    good
+  1    failed; what it says tells whether anything was changed
+  2    used wrongly, or the input is bad: a flag, a document, the fleet file
+  3    done in part: some regions took it and some did not, or not all edges run it yet
+  4    conflict: someone else changed the rules meanwhile
+  130  interrupted
+
+Environment:
+  WEIR_FLEET   the fleet file, if --fleet is not given
+  WEIR_USER    whom the history names, if --by is not given
+  NO_COLOR     no colours, as --no-color`
+
+// program is one run of regionctl.
+type program struct {
+	in      io.Reader
+	out     io.Writer
+	errOut  io.Writer
+	outLive bool // standard output is a terminal
+	live    bool // standard error is one: progress is drawn in place
+	asks    bool // and so is standard input: a person can be asked
+	width   int  // of the terminal
+
+	fleetFile     string
+	format        string
+	noColor       bool
+	timeout       time.Duration
+	insecureAdmin bool
+}
+
+const defaultTimeout = 5 * time.Second
+
+// Run runs regionctl with its arguments until it is done or ctx ends. It prints what
+// is wrong on stderr; ExitStatus turns the error into the program's.
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	p := &program{in: stdin, out: &reader{w: stdout}, errOut: stderr, outLive: isTerminal(stdout), live: isTerminal(stderr), width: 80}
+	p.asks = p.live && isTerminal(stdin)
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 20 {
+		p.width = n
+	}
+	return p.run(ctx, args)
+}
+
+func (p *program) run(ctx context.Context, args []string) error {
+	root := p.rootCommand()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	var f *failure
+	if err != nil && !errors.As(err, &f) {
+		// Every command's own errors are failures, so this is about the command line.
+		err = misused("%w; see %s --help", err, cmd.CommandPath())
+	}
+	if err = settle(ctx, err); err == nil {
+		return nil
+	}
+	if !errors.As(err, &f) || f.err != nil {
+		p.say("regionctl: %v", err)
+	}
+	return err
+}
+
+func (p *program) rootCommand() *cobra.Command {
+	root := group("regionctl", "change and show the rules of a fleet of edge nodes", rootHelp)
+	root.SetIn(p.in)
+	root.SetOut(p.out)
+	root.SetErr(p.errOut)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = version()
+	root.SetVersionTemplate("regionctl {{.Version}}\n")
+	// A group by itself only prints this help.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.checkFlags() }
+
+	flags := root.PersistentFlags()
+	flags.StringVar(&p.fleetFile, "fleet", os.Getenv("WEIR_FLEET"), "the fleet `FILE`, which names the regions (or WEIR_FLEET)")
+	flags.Lookup("fleet").DefValue = ""
+	flags.StringVarP(&p.format, "output", "o", "table", "`FORMAT` of what goes to standard output: table or json")
+	flags.BoolVar(&p.noColor, "no-color", false, "no colours, not even on a terminal (or NO_COLOR)")
+	flags.DurationVar(&p.timeout, "timeout", defaultTimeout, "how long a Consul or an edge may take to answer; at most 5s")
+	flags.BoolVar(&p.insecureAdmin, "insecure-admin", false, "send the admin token over plain HTTP also to edges that are not on this host")
+	complete(root, "output", "table", "json")
+	completeFiles(root, "fleet", "yaml", "yml", "json")
+
+	root.AddCommand(p.rulesCommand(), p.limitsCommand(), p.versionCommand())
+	return root
+}
+
+func (p *program) checkFlags() error {
+	if p.format != "table" && p.format != "json" {
+		return misused("--output %q: unknown; use table or json", p.format)
+	}
+	if p.timeout <= 0 || p.timeout > defaultTimeout {
+		return misused("--timeout %s: must be above 0 and at most %s", p.timeout, defaultTimeout)
+	}
+	return nil
+}
+
+// group is a command that only holds others.
+func group(use, short, long string) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Long: long, DisableFlagsInUseLine: true}
+	c.Args = cobra.ArbitraryArgs
+	c.SuggestionsMinimumDistance = 2
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		hint := ""
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "; did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return misused("no command %q%s; see %s --help", cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
+	}
+	return c
+}
+
+// command is one that does something. names are those of its arguments; one that
+// begins with [ may be left out, one that ends in … repeated.
+func command(use, short, long, examples string, do func(ctx context.Context, args []string) error) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Long: long, Example: examples}
+	names := strings.Fields(use)[1:]
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		need, most := 0, len(names)
+		for _, name := range names {
+			if !strings.HasPrefix(name, "[") {
+				need++
+			}
+			if strings.Contains(name, "…") {
+				most = len(args)
+			}
+		}
+		switch {
+		case len(args) < need:
+			return misused("%s is missing; use %s, and see %s --help", strings.Trim(names[len(args)], "…"), cmd.CommandPath()+strings.TrimPrefix(use, cmd.Name()), cmd.CommandPath())
+		case len(args) > most:
+			return misused("unexpected argument %q; see %s --help", args[most], cmd.CommandPath())
+		}
+		return nil
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		err := do(cmd.Context(), args)
+		var f *failure
+		if err != nil && !errors.As(err, &f) {
+			err = &failure{statusFailed, err}
+		}
+		return err
+	}
+	return c
+}
+
+func (p *program) versionCommand() *cobra.Command {
+	return command("version", "print the version", "Prints version, commit and Go version of this program.", "", func(context.Context, []string) error {
+		if p.wantsJSON() {
+			return p.writeJSON(map[string]string{"version": version()})
+		}
+		_, err := io.WriteString(p.out, "regionctl "+version()+"\n")
+		return err
+	})
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	text := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			text += " " + s.Value
+		}
+	}
+	return text + " " + info.GoVersion
+}

@@ -1,0 +1,204 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// stub is the admin listener of an edge that follows Consul, or does as it is told.
+type stub struct {
+	region, id, pop string
+	server          *httptest.Server
+	stop            context.CancelFunc
+
+	mu      sync.Mutex
+	version string
+	canary  bool
+	stays   bool   // runs what it runs, whatever is published
+	refuses string // the version that it does not take
+	reasons []string
+	silent  bool // its admin listener answers 500
+	seen    map[string]int
+	current *region.Pointer
+	onTrial *region.Pointer
+
+	requests map[string]float64 // by code class
+	limited  float64
+	// traffic is called before each scrape with the version that runs.
+	traffic func(s *stub, version string)
+	explain func(q url.Values) any
+	resets  []url.Values
+	refused int // status of resets, if not 0
+}
+
+// edge registers a stub that follows Consul until the test ends.
+func (f *fleet) edge(t *testing.T, name, pop, id string, setup ...func(*stub)) *stub {
+	t.Helper()
+	s := &stub{region: name, id: id, pop: pop, seen: map[string]int{}, requests: map[string]float64{"2xx": 1000, "5xx": 10}}
+	for _, change := range setup {
+		change(s)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /v1/rules", s.serve(s.rules))
+	mux.HandleFunc("GET /v1/explain", s.serve(func(w http.ResponseWriter, r *http.Request) { reply(w, s.explain(r.URL.Query())) }))
+	mux.HandleFunc("DELETE /v1/limits", s.serve(s.reset))
+	mux.HandleFunc("GET /metrics", s.serve(s.metrics))
+	s.server = httptest.NewServer(mux)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	s.stop = cancel
+	var watches sync.WaitGroup
+	docs := f.rules(name)
+	watches.Go(func() {
+		f.open[name].Watch(ctx, docs.CurrentKey(), nil, func(e *region.Entry) { s.follow(&s.current, e) })
+	})
+	watches.Go(func() {
+		f.open[name].Watch(ctx, docs.CanaryKey(pop), nil, func(e *region.Entry) { s.follow(&s.onTrial, e) })
+	})
+	f.register(t, s)
+	t.Cleanup(func() {
+		cancel()
+		watches.Wait()
+		f.deregister(t, s)
+		s.server.Close()
+	})
+	return s
+}
+
+func (s *stub) admin() string { return s.server.Listener.Addr().String() }
+
+func (f *fleet) register(t *testing.T, s *stub) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(s.admin())
+	require.NoError(t, err)
+	number, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	s.mu.Lock()
+	meta := map[string]string{"region": s.region, "pop": s.pop, "node": s.id, "admin": s.admin(), "rules_version": s.version, "rules_refused": s.refuses}
+	s.mu.Unlock()
+	require.NoError(t, f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
+		ID: region.Service + "-" + s.id, Name: region.Service, Address: host, Port: number, Meta: meta,
+		Check: &api.AgentServiceCheck{HTTP: s.server.URL + "/readyz", Interval: "1s", Status: api.HealthPassing},
+	}))
+	require.Eventually(t, func() bool {
+		nodes, err := f.open[s.region].Nodes(t.Context())
+		return err == nil && slices.ContainsFunc(nodes, func(n region.Node) bool {
+			return n.ID == s.id && n.Passing && n.RulesVersion == meta["rules_version"]
+		})
+	}, patience, tick)
+}
+
+func (f *fleet) deregister(t *testing.T, s *stub) {
+	t.Helper()
+	if f.consuls[s.region].Client().Agent().ServiceDeregister(region.Service+"-"+s.id) != nil {
+		return // its Consul was killed
+	}
+	require.Eventually(t, func() bool {
+		nodes, err := f.open[s.region].Nodes(context.Background())
+		return err == nil && !slices.ContainsFunc(nodes, func(n region.Node) bool { return n.ID == s.id })
+	}, patience, tick)
+}
+
+// follow takes what a watch found.
+func (s *stub) follow(to **region.Pointer, e *region.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*to = nil
+	if e != nil {
+		if p, err := region.ParsePointer(e.Value); err == nil {
+			*to = &p
+		}
+	}
+	if s.stays {
+		return
+	}
+	wanted := s.current
+	s.canary = s.onTrial != nil && !s.onTrial.Expired(time.Now())
+	if s.canary {
+		wanted = s.onTrial
+	}
+	if wanted != nil && wanted.Version != s.refuses {
+		s.version = wanted.Version
+	}
+}
+
+func (s *stub) runs() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
+// serve counts who asks for what. A silent stub answers nothing but its health check.
+func (s *stub) serve(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.seen[r.URL.Path]++
+		if s.silent {
+			http.Error(w, "the stub is silent", http.StatusInternalServerError)
+			return
+		}
+		next(w, r)
+	}
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func (s *stub) rules(w http.ResponseWriter, _ *http.Request) {
+	answer := map[string]any{
+		"version": s.version, "since": time.Now().Add(-time.Hour), "source": "consul", "canary": s.canary,
+		"rules": []any{map[string]any{"id": "per-client"}}, "consul": map[string]any{"ok": true},
+	}
+	if s.refuses != "" {
+		answer["refused"] = map[string]any{"version": s.refuses, "at": time.Now(), "errors": s.reasons}
+	}
+	reply(w, answer)
+}
+
+func (s *stub) reset(w http.ResponseWriter, r *http.Request) {
+	if s.refused != 0 {
+		w.WriteHeader(s.refused)
+		reply(w, map[string]any{"detail": "rule " + r.URL.Query().Get("rule") + " does not count the described request; /v1/explain shows which do"})
+		return
+	}
+	s.resets = append(s.resets, r.URL.Query())
+	reply(w, map[string]any{"reset": []string{"weir:{" + r.URL.Query().Get("client") + "}:" + r.URL.Query().Get("rule") + ":rr"}})
+}
+
+func (s *stub) metrics(w http.ResponseWriter, _ *http.Request) {
+	if s.traffic != nil {
+		s.traffic(s, s.version)
+	}
+	var text strings.Builder
+	text.WriteString("# HELP go_goroutines Number of goroutines.\n# TYPE go_goroutines gauge\ngo_goroutines 9\n")
+	text.WriteString("# HELP weir_requests_total Requests answered, by class of status code.\n# TYPE weir_requests_total counter\n")
+	for _, class := range slices.Sorted(maps.Keys(s.requests)) {
+		fmt.Fprintf(&text, "weir_requests_total{code_class=%q} %v\n", class, s.requests[class])
+	}
+	text.WriteString("# TYPE weir_decisions_total counter\n")
+	fmt.Fprintf(&text, "weir_decisions_total{rule=\"per-client\",outcome=\"allowed\",source=\"redis\"} 5\n")
+	fmt.Fprintf(&text, "weir_decisions_total{rule=\"per-client\",outcome=\"limited\",source=\"redis\"} %v\n", s.limited)
+	fmt.Fprintf(&text, "# TYPE weir_rules_info gauge\nweir_rules_info{version=%q} 1\n", s.version)
+	_, _ = w.Write([]byte(text.String()))
+}
