@@ -29,7 +29,7 @@ func (b *bench) start(addr, name string, args ...string) error {
 	defer out.Close()
 	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%w (make bench installs what is needed)", err)
 	}
@@ -49,7 +49,7 @@ func (b *bench) start(addr, name string, args ...string) error {
 
 func (b *bench) stopAll() {
 	for _, p := range b.started {
-		_ = p.cmd.Process.Kill()
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // nginx has children
 		_ = p.cmd.Wait()
 	}
 	b.started = nil
