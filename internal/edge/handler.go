@@ -77,6 +77,7 @@ func (r *request) refuse() {
 		r.unavailable()
 	} else {
 		r.tooMany(wait)
+		r.edge.metrics.limited.Inc()
 	}
 	r.describe()
 	r.logDenied(wait)

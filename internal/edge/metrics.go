@@ -31,6 +31,7 @@ type metrics struct {
 	registry *prometheus.Registry
 
 	requests        [6]prometheus.Counter // by code class; 0 is none of them
+	limited         prometheus.Counter
 	requestSeconds  prometheus.Histogram
 	decisions       *prometheus.CounterVec
 	decisionSeconds [limiter.SourceCount]prometheus.Observer
@@ -90,6 +91,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 	for i, class := range [...]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"} {
 		m.requests[i] = requests.WithLabelValues(class)
 	}
+	m.limited = counter("requests_limited_total", "Requests refused with 429, by whichever rules.")
 	m.requestSeconds = histogram("request_seconds", "Time from a request's header to the end of its response, in seconds.", prometheus.DefBuckets)
 	m.decisions = counters("decisions_total", "Checks decided, by rule, outcome and who answered.", "rule", "outcome", "source")
 	decisionSeconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{

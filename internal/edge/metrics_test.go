@@ -16,6 +16,7 @@ import (
 // What dashboards and alerts rely on. A name that changes here breaks them.
 var fixedMetrics = map[string][]string{
 	"weir_requests_total":           {"code_class"},
+	"weir_requests_limited_total":   nil,
 	"weir_request_seconds":          nil,
 	"weir_decisions_total":          {"outcome", "rule", "source"},
 	"weir_decision_seconds":         {"source"},
@@ -75,6 +76,7 @@ rules:
 	require.EqualValues(t, 4, n.metric(`weir_requests_total{code_class="2xx"}`))
 	require.EqualValues(t, 2, n.metric(`weir_requests_total{code_class="4xx"}`))
 	require.EqualValues(t, 1, n.metric(`weir_requests_total{code_class="5xx"}`))
+	require.EqualValues(t, 2, n.metric("weir_requests_limited_total"))
 	require.EqualValues(t, 4, n.metric(`weir_decision_seconds{source="redis"}`))
 	require.EqualValues(t, 1, n.metric(`weir_decision_seconds{source="denied_memory"}`))
 	require.EqualValues(t, 4, n.metric("weir_store_batch_size"))
