@@ -126,7 +126,7 @@ func (c *change) run(ctx context.Context, targets []*target, canary *canaryOptio
 	}
 	if canary == nil {
 		c.warnOfCanaries(ctx, todo)
-		if err := c.confirm(ctx, "apply %s to %s?", c.doc.version(), namesOf(todo)); err != nil {
+		if err := c.confirm(ctx, "Apply to %s?", namesOf(todo)); err != nil {
 			return err
 		}
 		if err := c.store(ctx); err != nil {
@@ -138,7 +138,7 @@ func (c *change) run(ctx context.Context, targets []*target, canary *canaryOptio
 	if err != nil {
 		return err
 	}
-	if err := c.confirm(ctx, "try %s on %s for %s, then apply it to %s?", c.doc.version(), canary.pop, canary.bake, namesOf(todo)); err != nil {
+	if err := c.confirm(ctx, "Try on %s for %s, then apply to %s?", canary.pop, short(canary.bake), namesOf(todo)); err != nil {
 		return err
 	}
 	if err := c.store(ctx); err != nil {

@@ -74,7 +74,7 @@ func (s *site) unchanged(t *testing.T) {
 func testCanaryPromoted(t *testing.T, f *fleet) {
 	s := newSite(t, f, load(50, 2, 0))
 	c := s.converse(t, s.args("--bake", "1s", "-o", "json")...)
-	c.sees(t, "try "+s.next+" on ams1 for 1s, then apply it to eu-west, us-east? [y/N] ")
+	c.sees(t, "Try on ams1 for 1s, then apply to eu-west, us-east? [y/N] ")
 	c.answer(t, "y")
 	c.sees(t, "ams1: ")
 	require.Equal(t, s.next, s.canary.runs())

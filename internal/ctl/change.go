@@ -112,10 +112,9 @@ func (c *change) prepare(ctx context.Context, targets []*target) error {
 	if err != nil {
 		fmt.Fprintf(&b, "%s: %s\n", s.bold(strings.Join(names, ", ")), s.yellow("cannot be reached, goes without"))
 	}
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return err
-	}
-	return nil
+	b.WriteByte('\n')
+	_, err = w.Write(b.Bytes())
+	return err
 }
 
 // with are the regions with one of these results.
@@ -339,6 +338,5 @@ func (r *changeReport) write(b *bytes.Buffer, s style) {
 		}
 		t.row(c.Region, result, version, edges)
 	}
-	b.WriteByte('\n')
 	t.write(b)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -74,7 +73,7 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 	if total == 0 {
 		return failed("there is no edge to tell; nothing was reset")
 	}
-	if err := p.confirm(ctx, yes, "reset rule %s for %s on %s in %s?", rule, d.client, plural(total, "edge"), strings.Join(regionNames(targets), ", ")); err != nil {
+	if err := p.confirm(ctx, yes, "Reset rule %s for %s on %s in %s?", rule, d.client, plural(total, "edge"), strings.Join(regionNames(targets), ", ")); err != nil {
 		return err
 	}
 	list := []resetNode{}
@@ -144,5 +143,4 @@ func writeReset(b *bytes.Buffer, s style, list []resetNode) {
 		t.row(n.Region, orDash(n.Node), result, orDashes(n.Reset))
 	}
 	t.write(b)
-	fmt.Fprintln(b)
 }
