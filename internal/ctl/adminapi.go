@@ -17,8 +17,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// maxAdminAnswer bounds what is read of one answer. Ten thousand rules take three
-// megabytes of /v1/rules, and their counters more of /metrics.
+// maxAdminAnswer bounds what is read of one answer. The counters of ten thousand rules
+// take megabytes of /metrics.
 const maxAdminAnswer = 64 << 20
 
 // admin asks the admin listeners of a region's edges.
@@ -47,12 +47,11 @@ func (a *admin) close() { a.transport.CloseIdleConnections() }
 
 // nodeRules is what a node says of its rules.
 type nodeRules struct {
-	Version string     `json:"version"`
-	Since   time.Time  `json:"since"`
-	Source  string     `json:"source"`
-	Canary  bool       `json:"canary"`
-	Refused *refusal   `json:"refused"`
-	Rules   []struct{} `json:"rules"` // only how many
+	Version string    `json:"version"`
+	Since   time.Time `json:"since"`
+	Source  string    `json:"source"`
+	Canary  bool      `json:"canary"`
+	Refused *refusal  `json:"refused"`
 	Consul  *struct {
 		OK    bool   `json:"ok"`
 		Error string `json:"error"`
@@ -68,7 +67,7 @@ type refusal struct {
 
 func (a *admin) rules(ctx context.Context, n region.Node) (*nodeRules, error) {
 	var r nodeRules
-	return &r, a.do(ctx, http.MethodGet, n, "/v1/rules", nil, decodeJSON(&r))
+	return &r, a.do(ctx, http.MethodGet, n, "/v1/rules", url.Values{"brief": {""}}, decodeJSON(&r))
 }
 
 // explanation is what a node answers to /v1/explain.

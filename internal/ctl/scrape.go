@@ -18,20 +18,20 @@ import (
 
 // The metrics that a canary is judged by.
 const (
-	requestsMetric  = "weir_requests_total"
-	decisionsMetric = "weir_decisions_total"
-	rulesMetric     = "weir_rules_info"
+	requestsMetric = "weir_requests_total"
+	limitedMetric  = "weir_requests_limited_total"
+	rulesMetric    = "weir_rules_info"
 )
 
 // sample is what a node counted at a moment.
 type sample struct {
 	version  string             // of the rules that it runs
 	requests map[string]float64 // by code class
-	limited  map[string]float64 // by rule and source
+	limited  float64
 }
 
 func (a *admin) scrape(ctx context.Context, n region.Node) (*sample, error) {
-	s := &sample{requests: map[string]float64{}, limited: map[string]float64{}}
+	s := &sample{requests: map[string]float64{}}
 	return s, a.do(ctx, http.MethodGet, n, "/metrics", nil, s.read)
 }
 
@@ -48,10 +48,8 @@ func (s *sample) read(body io.Reader) error {
 	for _, m := range families[requestsMetric].GetMetric() {
 		s.requests[label(m, "code_class")] = value(m)
 	}
-	for _, m := range families[decisionsMetric].GetMetric() {
-		if label(m, "outcome") == "limited" {
-			s.limited[label(m, "rule")+" "+label(m, "source")] = value(m)
-		}
+	for _, m := range families[limitedMetric].GetMetric() {
+		s.limited = value(m)
 	}
 	for _, m := range families[rulesMetric].GetMetric() {
 		if value(m) == 1 {
@@ -72,7 +70,7 @@ func relevant(body io.Reader) (io.Reader, error) {
 	for in.Scan() {
 		line := in.Text()
 		name := strings.TrimPrefix(strings.TrimPrefix(line, "# TYPE "), "# HELP ")
-		for _, wanted := range []string{requestsMetric, decisionsMetric, rulesMetric} {
+		for _, wanted := range []string{requestsMetric, limitedMetric, rulesMetric} {
 			if rest, ok := strings.CutPrefix(name, wanted); ok && rest != "" && (rest[0] == '{' || rest[0] == ' ') {
 				text.WriteString(line + "\n")
 			}
@@ -135,20 +133,18 @@ func (t *tally) add(node string, now *sample) {
 		return
 	}
 	for class, n := range now.requests {
-		grown := growth(before.requests, class, n)
+		grown := growth(before.requests[class], n)
 		t.total.Requests += grown
 		if class == "5xx" {
 			t.total.Errors += grown
 		}
 	}
-	for series, n := range now.limited {
-		t.total.Limited += growth(before.limited, series, n)
-	}
+	t.total.Limited += growth(before.limited, now.limited)
 }
 
-func growth(before map[string]float64, series string, now float64) float64 {
-	if then, known := before[series]; known && then <= now {
-		return now - then
+func growth(before, now float64) float64 {
+	if before <= now {
+		return now - before
 	}
 	return now
 }

@@ -196,9 +196,7 @@ func (s *stub) metrics(w http.ResponseWriter, _ *http.Request) {
 	for _, class := range slices.Sorted(maps.Keys(s.requests)) {
 		fmt.Fprintf(&text, "weir_requests_total{code_class=%q} %v\n", class, s.requests[class])
 	}
-	text.WriteString("# TYPE weir_decisions_total counter\n")
-	fmt.Fprintf(&text, "weir_decisions_total{rule=\"per-client\",outcome=\"allowed\",source=\"redis\"} 5\n")
-	fmt.Fprintf(&text, "weir_decisions_total{rule=\"per-client\",outcome=\"limited\",source=\"redis\"} %v\n", s.limited)
+	fmt.Fprintf(&text, "# TYPE weir_requests_limited_total counter\nweir_requests_limited_total %v\n", s.limited)
 	fmt.Fprintf(&text, "# TYPE weir_rules_info gauge\nweir_rules_info{version=%q} 1\n", s.version)
 	_, _ = w.Write([]byte(text.String()))
 }

@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	at := func(ok, bad, limited float64) *sample {
-		return &sample{requests: map[string]float64{"2xx": ok, "5xx": bad}, limited: map[string]float64{"a redis": limited}}
+		return &sample{requests: map[string]float64{"2xx": ok, "5xx": bad}, limited: limited}
 	}
 	var c tally
 	c.add("1", at(1000, 100, 50))
@@ -73,27 +73,25 @@ func TestTally(t *testing.T) {
 	require.Equal(t, traffic{100, 5, 10}, c.total)
 	c.add("1", at(20, 1, 2)) // started anew
 	require.Equal(t, traffic{121, 7, 11}, c.total)
-	c.add("1", &sample{requests: map[string]float64{"2xx": 20, "5xx": 1, "4xx": 4}, limited: map[string]float64{"b redis": 3}})
+	c.add("1", &sample{requests: map[string]float64{"2xx": 20, "5xx": 1, "4xx": 4}, limited: 5})
 	require.Equal(t, traffic{125, 10, 11}, c.total, "a series that is new began at zero, and one that is gone adds nothing")
 }
 
 func TestReadMetrics(t *testing.T) {
-	s := &sample{requests: map[string]float64{}, limited: map[string]float64{}}
+	s := &sample{requests: map[string]float64{}}
 	require.NoError(t, s.read(strings.NewReader(`# HELP weir_requests_total Requests.
 # TYPE weir_requests_total counter
 weir_requests_total{code_class="2xx"} 12
 weir_requests_total{code_class="5xx"} 3e2
 # TYPE weir_requests_totally_other gauge
 weir_requests_totally_other{code_class="2xx"} 99
-# TYPE weir_decisions_total counter
-weir_decisions_total{outcome="limited",rule="a",source="redis"} 7
-weir_decisions_total{outcome="limited",rule="a",source="denied_memory"} 8
-weir_decisions_total{outcome="shadow_limited",rule="a",source="redis"} 9
+# TYPE weir_requests_limited_total counter
+weir_requests_limited_total 15
 # TYPE weir_rules_info gauge
 weir_rules_info{version="0123456789ab"} 1
 this is not a metric {
 `)))
-	require.Equal(t, &sample{"0123456789ab", map[string]float64{"2xx": 12, "5xx": 300}, map[string]float64{"a redis": 7, "a denied_memory": 8}}, s)
+	require.Equal(t, &sample{"0123456789ab", map[string]float64{"2xx": 12, "5xx": 300}, 15}, s)
 	require.ErrorContains(t, (&sample{}).read(strings.NewReader("<html>")), "has no weir_requests_total among its metrics; is this an edge?")
 	require.ErrorContains(t, s.read(strings.NewReader("weir_requests_total{code_class=} x\n")), "are not metrics: ")
 }

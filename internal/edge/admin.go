@@ -46,7 +46,7 @@ func (e *Edge) adminIndex(w http.ResponseWriter, _ *http.Request) {
 GET    /healthz      the process is alive
 GET    /readyz       it may be sent traffic
 GET    /metrics      Prometheus metrics
-GET    /v1/rules     the rules in force, and why others were refused
+GET    /v1/rules     the rules in force, and why others were refused; ?brief: without the rules themselves
 GET    /v1/explain?client=203.0.113.7&method=GET&host=example.com&path=/x&header=X-Api-Key:k&cookie=a=b&tier=pro
                      which rules would decide this request and what is left; charges nothing
 DELETE /v1/limits?rule=ID&client=203.0.113.7…
@@ -80,8 +80,6 @@ func (e *Edge) authenticated(next http.Handler) http.Handler {
 	})
 }
 
-// ready fails first when the node stops. A store that is away does not make it
-// unready: rules then follow on_store_failure.
 // ready tells whether the node may be sent traffic. A store or Consul that is away,
 // and rules that are not the newest, are reported and are no reason not to: the node
 // would do no better elsewhere.
@@ -139,7 +137,9 @@ type ruleView struct {
 	OnFailure   string   `json:"on_store_failure"`
 }
 
-func (e *Edge) showRules(w http.ResponseWriter, _ *http.Request) {
+// showRules tells what runs and why other documents do not; with ?brief not the rules
+// themselves, of which there may be megabytes.
+func (e *Edge) showRules(w http.ResponseWriter, r *http.Request) {
 	state := e.state.Load()
 	out := struct {
 		Version string          `json:"version"`
@@ -148,23 +148,32 @@ func (e *Edge) showRules(w http.ResponseWriter, _ *http.Request) {
 		Canary  bool            `json:"canary"`
 		Stale   bool            `json:"stale"`
 		Pointer *region.Pointer `json:"pointer"`
-		Rules   []ruleView      `json:"rules"`
+		Rules   []ruleView      `json:"rules,omitzero"`
 		Refused *refusal        `json:"refused"`
 		Consul  *conditionView  `json:"consul"`
 		Cache   *conditionView  `json:"cache"`
 	}{
 		Version: state.version(), Source: cmp.Or(state.source, noVersion), Canary: state.canary, Stale: state.stale,
-		Pointer: state.pointer, Rules: []ruleView{}, Refused: state.refused,
+		Pointer: state.pointer, Refused: state.refused,
+	}
+	if !state.none() {
+		out.Since = state.running.since.UTC()
+	}
+	if !r.URL.Query().Has("brief") {
+		out.Rules = state.running.views()
 	}
 	if e.consul != nil {
 		out.Consul, out.Cache = e.consulState.view(), e.cacheState.view()
 	}
-	if state.running == nil {
-		writeJSON(w, http.StatusOK, out)
-		return
+	writeJSON(w, http.StatusOK, out)
+}
+
+func (r *ruleset) views() []ruleView {
+	views := []ruleView{}
+	if r == nil {
+		return views
 	}
-	out.Since = state.running.since.UTC()
-	for _, c := range state.running.set.Rules() {
+	for _, c := range r.set.Rules() {
 		v := ruleView{
 			ID: c.ID, Description: c.Description, Mode: c.Mode.String(), Algorithm: c.Algorithm.String(),
 			Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Burst: c.Limit.Burst,
@@ -173,9 +182,9 @@ func (e *Edge) showRules(w http.ResponseWriter, _ *http.Request) {
 		for _, part := range c.Key {
 			v.Key = append(v.Key, part.String())
 		}
-		out.Rules = append(out.Rules, v)
+		views = append(views, v)
 	}
-	writeJSON(w, http.StatusOK, out)
+	return views
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
