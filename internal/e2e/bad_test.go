@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// Whatever bad document stands in Consul, past all that regionctl checks: it is refused
+// with the reason, and the rules before it go on.
+func TestBadDocuments(t *testing.T) {
+	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west")
+	n := f.regions[0].nodes[0]
+	f.apply(doc(100_000))
+	n.WaitReady()
+	good, err := rulesOf(n)
+	require.NoError(t, err)
+
+	files, err := filepath.Glob("../../pkg/limiter/rules/testdata/bad/*.yaml")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 100)
+	step := 1
+	if !soak() {
+		step = 15 // a node looks at two documents a second
+	}
+	consul, err := region.OpenConsul(region.ConsulConfig{Addr: f.regions[0].consul.Addr()})
+	require.NoError(t, err)
+	defer consul.Close()
+	documents := consul.Documents("rules")
+	tried := 0
+	for i := 0; i < len(files); i += step {
+		bad, err := os.ReadFile(files[i])
+		require.NoError(t, err)
+		if len(bad) == 0 {
+			continue // is no document at all, and cannot be stored
+		}
+		_, index, err := documents.Current(t.Context())
+		require.NoError(t, err)
+		_, err = documents.Put(t.Context(), bad)
+		require.NoError(t, err)
+		p := region.NewPointer(bad, "a mishap", time.Now())
+		done, err := documents.Point(t.Context(), p, index)
+		require.NoError(t, err)
+		require.True(t, done)
+		var now running
+		eventually(t, 10*time.Second, files[i]+" is refused", func() bool {
+			now, err = rulesOf(n)
+			return err == nil && now.Refused != nil && now.Refused.Version == p.Version
+		})
+		tried++
+		for _, reason := range now.Refused.Errors {
+			require.Regexp(t, `^(rules|document)\b.*?: .{10,}`, reason, "%s names no path", files[i])
+		}
+		require.Equal(t, good.Version, now.Version)
+		require.Equal(t, good.Since, now.Since, "the rules before were touched")
+		status, text := readyz(t, n)
+		require.Equal(t, http.StatusOK, status, text)
+		require.Contains(t, text, p.Version)
+		require.EqualValues(t, tried, metrics(t, n, "weir_rules_rejected_total")["weir_rules_rejected_total"])
+		require.EqualValues(t, 1, metrics(t, n, "weir_rules_stale")["weir_rules_stale"])
+	}
+	t.Logf("%d documents refused", tried)
+	got, err := policies(n, "/", victim)
+	require.NoError(t, err)
+	require.Equal(t, policyOf(100_000), got)
+	f.apply(doc(200_000))
+	require.Zero(t, metrics(t, n, "weir_rules_stale")["weir_rules_stale"])
+}
