@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint bench soak tables tools deps deps-bench clean distclean
+.PHONY: help run build test check lint bench profile soak tables tools deps deps-bench clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -30,11 +30,21 @@ lint: ## formatting and vet
 soak: deps tools ## the long forms of the tests: many seeds, 20 runs of exactness, 60 s of fuzzing
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
 	$(GO) test -run '^$$' -fuzz FuzzLoad -fuzztime 60s ./pkg/limiter/rules
+	$(GO) test -run '^$$' -fuzz FuzzDecode -fuzztime 20s ./pkg/region
+	$(GO) test -run '^$$' -fuzz FuzzCache -fuzztime 20s ./internal/edge
+	for target in FuzzCombined FuzzJSON FuzzTarget FuzzCookie; do \
+		$(GO) test -run '^$$' -fuzz $$target -fuzztime 20s ./internal/ctl/replay || exit 1; done
 
-bench: deps-bench build ## measure beside bare fasthttp, nginx and redis_rate; about 8 minutes
+bench: deps-bench build ## measure beside bare fasthttp, nginx and redis_rate; about 9 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
 	bin/bench
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/limiter/rules
+
+profile: deps-bench build ## profile the edge under load, for the compiler to build it by; 2 minutes
+	cd tools && $(GO) build -o ../bin/bench ./bench
+	rm -rf bin/profiles
+	for part in refuse proxy; do bin/bench -only $$part -rounds 3 -profiles bin/profiles || exit 1; done
+	$(GO) tool pprof -proto bin/profiles/*.pprof >cmd/edge/default.pgo
 
 tables: deps ## memory of every algorithm, by MEMORY USAGE, beside the published figures
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
