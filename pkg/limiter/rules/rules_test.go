@@ -84,6 +84,8 @@ func TestRefusedBeforeReading(t *testing.T) {
 	f("", "document: is empty; write rules: [] for no rules")
 	f("null", "document: is empty; write rules: [] for no rules")
 	f("rules: [\xff]", "document: is not valid UTF-8")
+	f("rules: []\n# \x1b[2J", "document: holds the control character U+001B in line 2; remove it")
+	f("rules: []\n\n# \u009b2J", "document: holds the control character U+009B in line 3; remove it")
 	f("rules: []"+strings.Repeat(" ", MaxBytes), "document: is larger than 2097152 bytes (got 2097161); split the rules or shorten them")
 	f(`{"rules": `+strings.Repeat("[", 900)+strings.Repeat("]", 900)+"}", "document: is nested more than 16 deep")
 	f("rules:\n  "+strings.Repeat("- ", 100_000), "document: is nested more than 16 deep")

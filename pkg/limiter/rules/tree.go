@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -56,6 +57,10 @@ func read(data []byte) (tree, error) {
 		return tree{}, fmt.Errorf("is larger than %d bytes (got %d); split the rules or shorten them", MaxBytes, len(data))
 	case !utf8.Valid(data):
 		return tree{}, errors.New("is not valid UTF-8")
+	case bytes.IndexFunc(data, isControl) >= 0:
+		at := bytes.IndexFunc(data, isControl)
+		r, _ := utf8.DecodeRune(data[at:])
+		return tree{}, fmt.Errorf("holds the control character %U in line %d; remove it", r, 1+bytes.Count(data[:at], []byte("\n")))
 	case len(bytes.TrimSpace(data)) == 0:
 		return tree{}, errEmpty
 	case json.Valid(data):
@@ -66,6 +71,9 @@ func read(data []byte) (tree, error) {
 	}
 	return fromYAML(string(data))
 }
+
+// isControl finds what could steer the terminal of whoever looks at a document.
+func isControl(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
 
 func tooDeep() error { return fmt.Errorf("is nested more than %d deep", maxDepth) }
 
