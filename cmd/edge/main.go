@@ -32,7 +32,7 @@ const devHint = `
 weir is running. Try, in another terminal:
 
   curl -i http://%[1]s/hello                                      # passes, and says what is left
-  for i in $(seq 11); do curl -s -o /dev/null -w '%%{http_code}\n' http://%[1]s/; done   # the 11th in 10 s gets 429
+  for i in $(seq 10); do curl -s -o /dev/null -w '%%{http_code}\n' http://%[1]s/; done   # the 11th in 10 s, with the one before, gets 429
   curl 'http://%[2]s/v1/explain?client=127.0.0.1&path=/hello'      # which rules decide, and why
 
 Ctrl-C stops it.

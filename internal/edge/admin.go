@@ -36,7 +36,16 @@ func (e *Edge) adminHandler() http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return e.authenticated(mux)
+	return e.named(e.authenticated(mux))
+}
+
+// named says in every answer which node it is: one address may lead to another node
+// on each machine, as the default 127.0.0.1:8081 does.
+func (e *Edge) named(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Weir-Node", e.config.Node.ID)
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (e *Edge) adminIndex(w http.ResponseWriter, _ *http.Request) {
@@ -142,6 +151,7 @@ type ruleView struct {
 func (e *Edge) showRules(w http.ResponseWriter, r *http.Request) {
 	state := e.state.Load()
 	out := struct {
+		Node    string          `json:"node"`
 		Version string          `json:"version"`
 		Since   time.Time       `json:"since,omitzero"`
 		Source  string          `json:"source"`
@@ -153,7 +163,7 @@ func (e *Edge) showRules(w http.ResponseWriter, r *http.Request) {
 		Consul  *conditionView  `json:"consul"`
 		Cache   *conditionView  `json:"cache"`
 	}{
-		Version: state.version(), Source: cmp.Or(state.source, noVersion), Canary: state.canary, Stale: state.stale,
+		Node: e.config.Node.ID, Version: state.version(), Source: cmp.Or(state.source, noVersion), Canary: state.canary, Stale: state.stale,
 		Pointer: state.pointer, Refused: state.refused,
 	}
 	if !state.none() {

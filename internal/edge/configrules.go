@@ -79,7 +79,7 @@ func (c *Config) validateConsul(f *faults) {
 	}
 	c.validateAdvertised(f, "consul.advertise", c.Consul.Advertise, "listen.public", c.Listen.Public)
 	c.validateAdvertised(f, "consul.advertise_admin", c.Consul.AdvertiseAdmin, "listen.admin", c.Listen.Admin)
-	r := region.Registration{ID: c.Node.ID, Port: 1, AdminURL: "a:1", Region: "a", PoP: "a", CheckURL: "http://a"}
+	r := region.Registration{ID: c.Node.ID, Port: 1, Admin: "a:1", Region: "a", PoP: "a", CheckURL: "http://a"}
 	if err := r.Validate(); err != nil {
 		f.add("node.id", "%s", strings.TrimPrefix(err.Error(), "id: "))
 	}
@@ -153,12 +153,12 @@ func (c *Config) registration(public, admin net.Addr) (region.Registration, erro
 	if err != nil {
 		return r, err
 	}
-	r.AdminURL = net.JoinHostPort(adminHost, adminPort)
+	r.Admin = net.JoinHostPort(adminHost, adminPort)
 	// The agent that asks is near, so it is told where the node listens, not
 	// where the world reaches it; unless that is nowhere in particular.
 	check := listening(c.Listen.Admin, admin)
 	if h, _, err := net.SplitHostPort(check); err != nil || unspecified(h) {
-		check = r.AdminURL
+		check = r.Admin
 	}
 	r.CheckURL = "http://" + check + "/readyz"
 	return r, nil

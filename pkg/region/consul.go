@@ -31,7 +31,7 @@ const (
 	answerTimeout = 5 * time.Second
 	// blockFor is how long Consul holds a blocking query; it adds up to a
 	// sixteenth of its own so that not all of them end together.
-	blockFor = 30 * time.Second
+	blockFor = 10 * time.Second
 	// leeway is what a watch allows beyond that. It is longer than the 7 s for
 	// which Consul holds a request while it elects a leader.
 	leeway = 10 * time.Second
@@ -70,8 +70,8 @@ func OpenConsul(c ConsulConfig) (*Consul, error) {
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{
 			Timeout: dialTimeout,
-			// A blocking query is silent for half a minute. Without probes a
-			// network that swallows packets would go unnoticed as long.
+			// A blocking query is silent for seconds. Without probes a network that
+			// swallows packets would go unnoticed until it is given up.
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3},
 		}).DialContext,
 		TLSClientConfig:     secure,
@@ -181,6 +181,20 @@ func (c *Consul) list(ctx context.Context, prefix string) ([]Entry, error) {
 	return entries, nil
 }
 
+// keys names all keys under a prefix.
+func (c *Consul) keys(ctx context.Context, prefix string) ([]string, error) {
+	ctx, cancel := within(ctx, answerTimeout)
+	defer cancel()
+	keys, meta, err := c.api.KV().Keys(prefix, "", query{}.options(ctx))
+	if err == nil && meta.ResultsFilteredByACLs {
+		err = errHidden
+	}
+	if err != nil {
+		return nil, c.failure(ctx, "list "+prefix, err)
+	}
+	return keys, nil
+}
+
 // put writes a key whatever it holds.
 func (c *Consul) put(ctx context.Context, key string, value []byte) error {
 	return c.write(ctx, "write "+key, key, func(o *api.WriteOptions) error {
@@ -199,6 +213,17 @@ func (c *Consul) cas(ctx context.Context, key string, value []byte, index uint64
 	return done, err
 }
 
+// removeCAS deletes a key if its ModifyIndex is index still; that there is none is
+// no obstacle.
+func (c *Consul) removeCAS(ctx context.Context, key string, index uint64) (done bool, err error) {
+	err = c.write(ctx, "delete "+key, key, func(o *api.WriteOptions) (err error) {
+		done, _, err = c.api.KV().DeleteCAS(&api.KVPair{Key: key, ModifyIndex: index}, o)
+		return err
+	})
+	return done, err
+}
+
+// remove deletes a key whatever it holds.
 func (c *Consul) remove(ctx context.Context, key string) error {
 	return c.write(ctx, "delete "+key, key, func(o *api.WriteOptions) error {
 		_, err := c.api.KV().Delete(key, o)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -81,8 +82,12 @@ func (d *Documents) pointer(ctx context.Context, key string) (*Pointer, uint64, 
 	return &p, entry.ModifyIndex, nil
 }
 
-// unreadable says which key holds nonsense.
+// unreadable says which key holds nonsense. Consul takes any bytes for a key; one
+// that is not clean is quoted, for a terminal would obey them.
 func (c *Consul) unreadable(key string, err error) error {
+	if !cleanPath(key) {
+		key = strconv.Quote(key)
+	}
 	return fmt.Errorf("%s: %s: %w", c.name, key, err)
 }
 
@@ -153,6 +158,25 @@ func (d *Documents) Put(ctx context.Context, document []byte) (version string, e
 	return version, nil
 }
 
+// Versions returns the versions that are stored, in order.
+func (d *Documents) Versions(ctx context.Context) ([]string, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	folder := d.versionKey("")
+	keys, err := d.consul.keys(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	versions := []string{}
+	for _, key := range keys {
+		if version := strings.TrimPrefix(key, folder); isHex(version, versionDigits) {
+			versions = append(versions, version)
+		}
+	}
+	return versions, nil
+}
+
 // Point puts the document that p names in force, if the pointer has not changed
 // since Current returned index; 0 means that there must be none yet. It returns
 // false when someone else was faster.
@@ -166,67 +190,85 @@ func (d *Documents) Point(ctx context.Context, p Pointer, index uint64) (bool, e
 	if p.ExpiresAt != nil {
 		return false, &FieldError{"expires_at", "is for canaries; leave it out"}
 	}
+	return d.swap(ctx, d.CurrentKey(), p, index)
+}
+
+// swap changes one pointer.
+func (d *Documents) swap(ctx context.Context, key string, p Pointer, index uint64) (bool, error) {
 	value, err := json.Marshal(p)
 	if err != nil {
 		return false, err
 	}
-	done, err := d.consul.cas(ctx, d.CurrentKey(), value, index)
+	done, err := d.consul.cas(ctx, key, value, index)
 	var status *StatusError
 	if err == nil || errors.As(err, &status) && status.Code < 500 {
 		return done, err
 	}
-	entry, _, again := d.consul.get(ctx, d.CurrentKey(), query{consistent: true}, answerTimeout)
+	entry, _, again := d.consul.get(ctx, key, query{consistent: true}, answerTimeout)
 	if again == nil && entry != nil && bytes.Equal(entry.Value, value) {
 		return true, nil
 	}
 	return false, fmt.Errorf("%w; it may still take effect, look before trying again", err)
 }
 
-// SetCanary has the edges of one PoP follow p, which must say when that ends.
-func (d *Documents) SetCanary(ctx context.Context, pop string, p Pointer) error {
+// SetCanary has the edges of one PoP follow p, which must say when that ends, if
+// their pointer has not changed since Canary returned index; 0 means that there
+// must be none yet. It returns false when someone else was faster, and looks after
+// a failure as Point does.
+func (d *Documents) SetCanary(ctx context.Context, pop string, p Pointer, index uint64) (bool, error) {
 	if err := errors.Join(d.check(pop), p.validate()); err != nil {
-		return err
+		return false, err
 	}
 	if p.ExpiresAt == nil {
-		return &FieldError{"expires_at", "must be set: a canary that is forgotten must end"}
+		return false, &FieldError{"expires_at", "must be set: a canary that is forgotten must end"}
 	}
-	value, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	return d.consul.put(ctx, d.CanaryKey(pop), value)
+	return d.swap(ctx, d.CanaryKey(pop), p, index)
 }
 
-// Canary returns what the edges of one PoP follow, or nil if nothing of their
-// own. It may have expired.
-func (d *Documents) Canary(ctx context.Context, pop string) (*Pointer, error) {
+// Canary returns what the edges of one PoP follow, or nil if nothing of their own,
+// and the index to give to SetCanary and DeleteCanary, also beside an error about
+// what stands there. It may have expired.
+func (d *Documents) Canary(ctx context.Context, pop string) (*Pointer, uint64, error) {
 	if err := d.check(pop); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	p, _, err := d.pointer(ctx, d.CanaryKey(pop))
-	return p, err
+	return d.pointer(ctx, d.CanaryKey(pop))
 }
 
-// DeleteCanary has the edges of one PoP follow the current pointer again. That
-// there is no canary is no error.
-func (d *Documents) DeleteCanary(ctx context.Context, pop string) error {
+// DeleteCanary has the edges of one PoP follow the current pointer again, if theirs
+// has not changed since Canary returned index. It returns false when someone else
+// has put another in its place; that there is none any more is what was wanted.
+func (d *Documents) DeleteCanary(ctx context.Context, pop string, index uint64) (bool, error) {
+	if err := d.check(pop); err != nil {
+		return false, err
+	}
+	return d.consul.removeCAS(ctx, d.CanaryKey(pop), index)
+}
+
+// EndCanary has the edges of one PoP follow the current pointer again, whatever
+// they follow now. That there is no canary is no error.
+func (d *Documents) EndCanary(ctx context.Context, pop string) error {
 	if err := d.check(pop); err != nil {
 		return err
 	}
 	return d.consul.remove(ctx, d.CanaryKey(pop))
 }
 
-// Canaries returns all canaries by PoP, also expired ones. Those that can be read
-// are returned beside an error that names the others.
-func (d *Documents) Canaries(ctx context.Context) (map[string]Pointer, error) {
-	canaries := map[string]Pointer{}
-	return canaries, d.each(ctx, "canary", func(name string, value []byte) error {
+// Canaries returns all canaries by PoP, also expired ones. wrong names the keys
+// that hold something else; err says that nothing could be listed.
+func (d *Documents) Canaries(ctx context.Context) (canaries map[string]Pointer, wrong []error, err error) {
+	canaries = map[string]Pointer{}
+	wrong, err = d.each(ctx, "canary", func(name string, value []byte) error {
 		p, err := ParsePointer(value)
+		if err == nil {
+			err = CheckName(name)
+		}
 		if err == nil {
 			canaries[name] = p
 		}
 		return err
 	})
+	return canaries, wrong, err
 }
 
 // Record adds a change to the history. Recording a change twice is the same as
@@ -245,11 +287,10 @@ func (d *Documents) Record(ctx context.Context, c Change) error {
 	return d.consul.put(ctx, d.historyKey(c), value)
 }
 
-// History returns all changes, newest first. Those that can be read are returned
-// beside an error that names the others.
-func (d *Documents) History(ctx context.Context) ([]Change, error) {
-	var changes []Change
-	err := d.each(ctx, "history", func(_ string, value []byte) error {
+// History returns all changes, newest first. wrong names the keys that hold
+// something else; err says that nothing could be listed.
+func (d *Documents) History(ctx context.Context) (changes []Change, wrong []error, err error) {
+	wrong, err = d.each(ctx, "history", func(_ string, value []byte) error {
 		c, err := parseChange(value)
 		if err == nil {
 			changes = append(changes, c)
@@ -259,20 +300,20 @@ func (d *Documents) History(ctx context.Context) ([]Change, error) {
 	slices.SortStableFunc(changes, func(a, b Change) int {
 		return cmp.Or(b.AppliedAt.Compare(a.AppliedAt), cmp.Compare(b.Version, a.Version))
 	})
-	return changes, err
+	return changes, wrong, err
 }
 
-// each reads all keys in a folder of these documents.
-func (d *Documents) each(ctx context.Context, folder string, read func(name string, value []byte) error) error {
+// each reads all keys in a folder of these documents. wrong is what read says of
+// some of them.
+func (d *Documents) each(ctx context.Context, folder string, read func(name string, value []byte) error) (wrong []error, err error) {
 	if err := d.check(); err != nil {
-		return err
+		return nil, err
 	}
 	prefix := d.key(folder) + "/"
 	entries, err := d.consul.list(ctx, prefix)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var wrong []error
 	for _, e := range entries {
 		name := strings.TrimPrefix(e.Key, prefix)
 		if name == "" {
@@ -282,5 +323,5 @@ func (d *Documents) each(ctx context.Context, folder string, read func(name stri
 			wrong = append(wrong, d.consul.unreadable(e.Key, fmt.Errorf("%w; correct or delete the key", err)))
 		}
 	}
-	return errors.Join(wrong...)
+	return wrong, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode"
 
 	"github.com/hashicorp/consul/api"
 )
@@ -59,9 +60,16 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("answered %d (%s)%s", e.Code, e.Text, e.hint)
 }
 
-// shorten keeps a page of HTML out of an error.
+// shorten keeps a page of HTML out of an error, and what a terminal would obey: a
+// refusal may repeat what others sent.
 func shorten(text string) string {
-	text = strings.Join(strings.Fields(text[:min(len(text), 4096)]), " ")
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && !unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text[:min(len(text), 4096)], ""))
+	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > 300 {
 		text = strings.ToValidUTF8(text[:300], "") + "…"
 	}

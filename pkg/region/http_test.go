@@ -55,6 +55,12 @@ func TestFailuresAreNeverMissing(t *testing.T) {
 			},
 			"answered 502 (<html> <p>sorry sorry",
 		},
+		"what a terminal obeys": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "a\x1b[2J\nb\u009b\u0085c\x7f\x00\xffd\re", http.StatusForbidden)
+			},
+			"answered 403 (a[2J b cd e); name",
+		},
 		"without a word":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, "answered 503 (without a reason)"},
 		"empty":             {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }, "EOF"},
 		"another server":    {http.NotFound, "answered 404 without X-Consul-Index; this is not Consul, correct addr"},
@@ -129,8 +135,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	var all sync.WaitGroup
 	for what, ask := range map[string]func() error{
 		"read":   func() error { _, _, err := c.Documents("rules").Current(t.Context()); return err },
-		"list":   func() error { _, err := c.Documents("rules").History(t.Context()); return err },
-		"delete": func() error { return c.Documents("rules").DeleteCanary(t.Context(), "ams1") },
+		"list":   func() error { _, _, err := c.Documents("rules").History(t.Context()); return err },
+		"delete": func() error { return c.Documents("rules").EndCanary(t.Context(), "ams1") },
 		"nodes":  func() error { _, err := c.Nodes(t.Context()); return err },
 	} {
 		all.Go(func() {
@@ -143,7 +149,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 	all.Wait()
 	require.Equal(t, 10*time.Second, query{}.bound())
-	require.Equal(t, 41875*time.Millisecond, query{index: 1}.bound())
+	require.Equal(t, 20625*time.Millisecond, query{index: 1}.bound())
 }
 
 // An empty list with status 200 is not what Consul says of a missing key. It is
@@ -188,7 +194,7 @@ func TestWatchAsksAsItShould(t *testing.T) {
 	require.Empty(t, e.Value)
 	require.EqualValues(t, 70, e.ModifyIndex)
 	require.Equal(t, "/v1/kv/weir/k?dc=eu-west", <-queries)
-	require.Equal(t, "/v1/kv/weir/k?dc=eu-west&index=77&wait=30000ms", <-queries)
+	require.Equal(t, "/v1/kv/weir/k?dc=eu-west&index=77&wait=10000ms", <-queries)
 }
 
 func TestWatchOfNoKeyFails(t *testing.T) {
@@ -315,9 +321,12 @@ func TestNamesCannotLeaveThePrefix(t *testing.T) {
 	for _, name := range []string{"", "../../other", "a/b", "A", "a b", "..", "x?recurse"} {
 		want := "must be 1 to 64 lower-case letters, digits or -"
 		d := c.Documents("rules")
-		require.ErrorContains(t, d.SetCanary(ctx, name, canary), "pop: "+want)
-		require.ErrorContains(t, d.DeleteCanary(ctx, name), "pop: "+want)
-		_, err := d.Canary(ctx, name)
+		_, err := d.SetCanary(ctx, name, canary, 0)
+		require.ErrorContains(t, err, "pop: "+want)
+		_, err = d.DeleteCanary(ctx, name, 1)
+		require.ErrorContains(t, err, "pop: "+want)
+		require.ErrorContains(t, d.EndCanary(ctx, name), "pop: "+want)
+		_, _, err = d.Canary(ctx, name)
 		require.ErrorContains(t, err, "pop: "+want)
 
 		d = c.Documents(name)
@@ -329,9 +338,11 @@ func TestNamesCannotLeaveThePrefix(t *testing.T) {
 		require.ErrorContains(t, err, "kind of document: "+want)
 		_, err = d.Point(ctx, p, 0)
 		require.ErrorContains(t, err, "kind of document: "+want)
-		_, err = d.History(ctx)
+		_, err = d.Versions(ctx)
 		require.ErrorContains(t, err, "kind of document: "+want)
-		_, err = d.Canaries(ctx)
+		_, _, err = d.History(ctx)
+		require.ErrorContains(t, err, "kind of document: "+want)
+		_, _, err = d.Canaries(ctx)
 		require.ErrorContains(t, err, "kind of document: "+want)
 		require.ErrorContains(t, d.Record(ctx, Change{Pointer: p}), "kind of document: "+want)
 	}
@@ -346,7 +357,8 @@ func TestNamesCannotLeaveThePrefix(t *testing.T) {
 	require.ErrorContains(t, d.Record(ctx, Change{Pointer: p, Replaced: "x"}), `replaced: must be a version (got "x")`)
 	_, err = d.Point(ctx, canary, 0)
 	require.ErrorContains(t, err, "expires_at: is for canaries; leave it out")
-	require.ErrorContains(t, d.SetCanary(ctx, "ams1", p), "expires_at: must be set")
+	_, err = d.SetCanary(ctx, "ams1", p, 0)
+	require.ErrorContains(t, err, "expires_at: must be set")
 	_, err = d.Put(ctx, nil)
 	require.EqualError(t, err, "document is empty")
 }

@@ -22,6 +22,7 @@ type Node struct {
 	PoP          string `json:"pop"`
 	Address      string `json:"address"` // host:port for clients
 	Admin        string `json:"admin"`   // host:port of the admin listener
+	Prefix       string `json:"prefix"`  // of the keys that it follows
 	RulesVersion string `json:"rules_version"`
 	RulesRefused string `json:"rules_refused,omitempty"`
 	// Passing reports that all its checks pass. If not, Output is what the first
@@ -81,7 +82,7 @@ func newNode(e *api.ServiceEntry) Node {
 	s := e.Service
 	n := Node{
 		ID: cmp.Or(s.Meta["node"], strings.TrimPrefix(s.ID, Service+"-")), Region: s.Meta["region"], PoP: s.Meta["pop"],
-		Admin: s.Meta["admin"], RulesVersion: s.Meta["rules_version"], RulesRefused: s.Meta["rules_refused"],
+		Admin: s.Meta["admin"], Prefix: s.Meta["prefix"], RulesVersion: s.Meta["rules_version"], RulesRefused: s.Meta["rules_refused"],
 		Passing: e.Checks.AggregatedStatus() == api.HealthPassing,
 	}
 	host := s.Address

@@ -84,7 +84,7 @@ func parseJSON(value []byte, to any) error {
 	if json.Unmarshal(value, &fields) == nil {
 		for _, name := range []string{"applied_at", "expires_at"} {
 			if text, given := fields[name]; given && json.Unmarshal(text, &time.Time{}) != nil {
-				return &FieldError{name, fmt.Sprintf("must be a time such as 2006-01-02T15:04:05Z (got %s)", text)}
+				return &FieldError{name, fmt.Sprintf("must be a time such as 2006-01-02T15:04:05Z (got %s)", shorten(string(text)))}
 			}
 		}
 	}

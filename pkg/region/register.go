@@ -35,7 +35,7 @@ type Registration struct {
 	ID       string // the node's, unique in its datacenter
 	Address  string // where clients reach it; empty: the agent's address
 	Port     int
-	AdminURL string // the admin listener: host:port, or a URL with nothing behind that
+	Admin    string // the admin listener: host:port
 	Region   string
 	PoP      string
 	CheckURL string // what Consul asks every 2 s: the admin listener's /readyz
@@ -53,8 +53,8 @@ func (r *Registration) Validate() error {
 	if r.Port < 1 || r.Port > 65535 {
 		f.add("port", "must be between 1 and 65535 (got %d)", r.Port)
 	}
-	if _, _, err := net.SplitHostPort(r.admin()); err != nil {
-		f.add("admin", "must be host:port (got %q)", r.AdminURL)
+	if _, _, err := net.SplitHostPort(r.Admin); err != nil {
+		f.add("admin", "must be host:port (got %q)", r.Admin)
 	}
 	if err := CheckName(r.Region); err != nil {
 		f.add("region", "%v", err)
@@ -66,13 +66,6 @@ func (r *Registration) Validate() error {
 		f.add("check", "must be a URL such as http://127.0.0.1:8081/readyz (got %q)", r.CheckURL)
 	}
 	return errors.Join(f.list...)
-}
-
-func (r *Registration) admin() string {
-	if u, err := url.Parse(r.AdminURL); err == nil && u.Host != "" {
-		return u.Host
-	}
-	return r.AdminURL
 }
 
 func (r *Registration) serviceID() string { return Service + "-" + r.ID }
@@ -185,7 +178,8 @@ func (s *service) current() map[string]string {
 			meta[name] = value
 		}
 	}
-	meta["region"], meta["pop"], meta["node"], meta["admin"] = s.Region, s.PoP, s.ID, s.admin()
+	meta["region"], meta["pop"], meta["node"], meta["admin"] = s.Region, s.PoP, s.ID, s.Admin
+	meta["prefix"] = s.consul.prefix
 	return meta
 }
 

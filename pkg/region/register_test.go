@@ -44,7 +44,7 @@ func newEdge(t testing.TB, id, pop string) *edge {
 	}))
 	t.Cleanup(ready.Close)
 	e.Registration = Registration{
-		ID: id, Address: "192.0.2.7", Port: 8080, AdminURL: ready.URL, Region: "eu-west", PoP: pop, CheckURL: ready.URL + "/readyz",
+		ID: id, Address: "192.0.2.7", Port: 8080, Admin: strings.TrimPrefix(ready.URL, "http://"), Region: "eu-west", PoP: pop, CheckURL: ready.URL + "/readyz",
 	}
 	return e
 }
@@ -124,7 +124,7 @@ func TestRegister(t *testing.T) {
 	nodes, err := c.Nodes(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []Node{{
-		ID: "edge-1.example.com", Region: "eu-west", PoP: "ams1", Address: "192.0.2.7:8080", Admin: strings.TrimPrefix(e.AdminURL, "http://"),
+		ID: "edge-1.example.com", Region: "eu-west", PoP: "ams1", Address: "192.0.2.7:8080", Admin: e.Admin, Prefix: "weir",
 		RulesVersion: "0123456789ab", RulesRefused: strings.Repeat("ä", 254) + "…", Passing: true,
 	}}, nodes)
 	require.LessOrEqual(t, len(nodes[0].RulesRefused), 512, "Consul takes no more")
@@ -274,7 +274,7 @@ func TestRegisterStopsInTime(t *testing.T) {
 		<-done
 		require.Equal(t, []string{"/v1/agent/service/register", "/v1/agent/service/deregister/weir-edge-edge-1"}, order)
 		require.JSONEq(t, `{"ID":"weir-edge-edge-1","Name":"weir-edge","Address":"192.0.2.7","Port":8080,
-			"Meta":{"region":"eu-west","pop":"ams1","node":"edge-1","admin":"`+e.admin()+`"},
+			"Meta":{"region":"eu-west","pop":"ams1","node":"edge-1","admin":"`+e.Admin+`","prefix":"weir"},
 			"Check":{"CheckID":"service:weir-edge-edge-1","Name":"readyz","HTTP":"`+e.CheckURL+`","Interval":"2s","Timeout":"1s",
 				"DeregisterCriticalServiceAfter":"10m","Notes":"registered with token 1 of this process"},"Checks":null}`, string(sent))
 	})
@@ -340,10 +340,9 @@ func TestNodesAndTokens(t *testing.T) {
 }
 
 func TestRegistrationValidate(t *testing.T) {
-	good := Registration{ID: "edge-1", Port: 1, AdminURL: "127.0.0.1:8081", Region: "eu", PoP: "ams1", CheckURL: "http://127.0.0.1:8081/readyz"}
+	good := Registration{ID: "edge-1", Port: 1, Admin: "127.0.0.1:8081", Region: "eu", PoP: "ams1", CheckURL: "http://127.0.0.1:8081/readyz"}
 	require.NoError(t, good.Validate())
-	require.Equal(t, "127.0.0.1:8081", good.admin())
-	bad := Registration{ID: "a/b", Address: "0.0.0.0", AdminURL: "here", Region: "EU", CheckURL: "127.0.0.1:8081/readyz"}
+	bad := Registration{ID: "a/b", Address: "0.0.0.0", Admin: "here", Region: "EU", CheckURL: "127.0.0.1:8081/readyz"}
 	want := "id: must be 1 to 128 letters, digits or . _ : - (got \"a/b\")\n" +
 		"address: must be one that clients can reach (got 0.0.0.0)\n" +
 		"port: must be between 1 and 65535 (got 0)\n" +

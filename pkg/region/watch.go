@@ -29,8 +29,8 @@ func Backoff(attempt int, random float64) time.Duration {
 
 // Watch calls each with the entry of key (nil when the key is missing) at once,
 // and again whenever its content changes, until ctx ends. It never gives up: it
-// asks Consul with blocking queries of 30 s, and after a failure waits for
-// Backoff. Content that is older than the last, or gone, is delivered only when
+// asks Consul with blocking queries of 10 s, and after a failure waits for
+// Backoff. A Consul that hangs is a failure after 21 s at most. Content that is older than the last, or gone, is delivered only when
 // the leader has confirmed it, so that a server that lags behind is no news.
 //
 // state, which may be nil, hears of each answer (nil) and each failure, among
