@@ -64,23 +64,11 @@ GET    /debug/pprof/ profiles
 `, e.config.Node.ID)
 }
 
-// authenticated asks for the token if there is one. Probes stay open: they tell
-// nothing, and load balancers send no credentials.
+// authenticated asks for the token if there is one. Probes stay open, for load
+// balancers send no credentials; to those they tell no more than how things are.
 func (e *Edge) authenticated(next http.Handler) http.Handler {
-	if e.config.Listen.AdminTokenFile == "" {
-		return next
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		want, err := os.ReadFile(e.config.Listen.AdminTokenFile)
-		token := strings.TrimSpace(string(want))
-		given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		// Hashes have one length, so that comparing them tells nothing of it.
-		a, b := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(given))
-		if err != nil || token == "" || !isBearer || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
+		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !e.authorized(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
 			adminError(w, http.StatusUnauthorized, errors.New("send the token of listen.admin_token_file as Authorization: Bearer TOKEN"))
 			return
@@ -89,19 +77,33 @@ func (e *Edge) authenticated(next http.Handler) http.Handler {
 	})
 }
 
+// authorized reports whether a request may see everything.
+func (e *Edge) authorized(r *http.Request) bool {
+	if e.config.Listen.AdminTokenFile == "" {
+		return true
+	}
+	want, err := os.ReadFile(e.config.Listen.AdminTokenFile)
+	token := strings.TrimSpace(string(want))
+	given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	// Hashes have one length, so that comparing them tells nothing of it.
+	a, b := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(given))
+	return err == nil && token != "" && isBearer && subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
 // ready tells whether the node may be sent traffic. A store or Consul that is away,
 // and rules that are not the newest, are reported and are no reason not to: the node
-// would do no better elsewhere.
+// would do no better elsewhere. Who may not see everything gets words in place of
+// addresses, paths and errors.
 func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
 	rules := e.state.Load()
-	state := map[string]any{"rules_version": rules.version()}
+	state := map[string]string{"rules_version": rules.version()}
 	if e.shared != nil {
-		state["store"] = "ok"
-		if err := e.shared.Ping(r.Context()); err != nil {
-			state["store"] = err.Error()
-		}
+		state["store"] = wordsOf(e.shared.Ping(r.Context()))
 	}
 	e.describeRules(state, rules)
+	if !e.authorized(r) {
+		state = withoutDetail(state)
+	}
 	status := http.StatusServiceUnavailable
 	switch {
 	case e.draining.Load():
@@ -114,8 +116,16 @@ func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, state)
 }
 
+// wordsOf is "ok" or the error.
+func wordsOf(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "ok"
+}
+
 // describeRules adds what is not as it should be.
-func (e *Edge) describeRules(state map[string]any, rules *ruleState) {
+func (e *Edge) describeRules(state map[string]string, rules *ruleState) {
 	if rules.refused != nil {
 		state["rules_refused"] = rules.refused.String()
 	}
@@ -132,6 +142,25 @@ func (e *Edge) describeRules(state map[string]any, rules *ruleState) {
 	if e.registration != nil {
 		state["registration"] = e.registration.text()
 	}
+}
+
+// withoutDetail keeps of a state what tells a stranger nothing.
+func withoutDetail(state map[string]string) map[string]string {
+	brief := map[string]string{"rules_version": state["rules_version"], "rules": "ok"}
+	for _, name := range []string{"store", "consul"} {
+		switch text, known := state[name]; {
+		case known && text == "ok":
+			brief[name] = "ok"
+		case known:
+			brief[name] = "away"
+		}
+	}
+	if _, refused := state["rules_refused"]; refused {
+		brief["rules"] = "refused"
+	} else if _, said := state["rules"]; said {
+		brief["rules"] = "unpublished"
+	}
+	return brief
 }
 
 type ruleView struct {

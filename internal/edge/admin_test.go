@@ -28,9 +28,14 @@ func TestAdmin(t *testing.T) {
 		a := n.operate("GET", path)
 		require.Equal(t, 200, a.status, path)
 		require.Contains(t, a.body, want, path)
+		require.Equal(t, []string{"test-node"}, a.header.Values("Weir-Node"), path)
 	}
-	require.Equal(t, 404, n.operate("GET", "/nothing").status)
-	require.Equal(t, 405, n.operate("POST", "/v1/rules").status)
+	require.Contains(t, n.operate("GET", "/v1/rules").body, `"node": "test-node"`)
+	for _, a := range []answer{n.operate("GET", "/nothing"), n.operate("POST", "/v1/rules"), n.operate("GET", "/v1/explain")} {
+		require.Contains(t, []int{404, 405, 400}, a.status)
+		require.Equal(t, "test-node", a.header.Get("Weir-Node"), a.status)
+	}
+	require.NotContains(t, n.get("/").header, "Weir-Node")
 	for _, path := range []string{"/metrics", "/v1/rules", "/healthz", "/debug/pprof/"} {
 		require.Equal(t, "ok", n.get(path).body, "the public side has no admin: %s is the origin's", path)
 	}
@@ -49,6 +54,7 @@ func TestAdminToken(t *testing.T) {
 		require.Equal(t, 401, a.status)
 		require.Equal(t, `Bearer realm="weir"`, a.header.Get("WWW-Authenticate"))
 		require.NotContains(t, a.body, "horse")
+		require.Equal(t, "test-node", a.header.Get("Weir-Node"))
 	}
 	for _, path := range []string{"/", "/metrics", "/v1/rules", "/v1/explain", "/debug/pprof/", "/healthz/x", "//healthz"} {
 		closed(path)
@@ -66,6 +72,46 @@ func TestAdminToken(t *testing.T) {
 	closed("/v1/rules", "Authorization: Bearer ") // no token never means everybody
 	require.NoError(t, os.Remove(file))
 	closed("/v1/rules", "Authorization: Bearer next")
+}
+
+// Without the token the probe says how things are, and no more.
+func TestReadinessToStrangers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("horse"), 0o600))
+	redis := testenv.Redis(t, testenv.Options{})
+	blocked := filepath.Join(file, "rules.json") // below a file nothing can be written
+	s := unreachable(t, blocked)
+	consul := s.config
+	s.redis, s.config = redis, func(c *Config) {
+		consul(c)
+		c.Listen.AdminTokenFile, c.Consul.Register = file, true
+	}
+	n := start(t, s)
+	ask := func(n *node, headers ...string) (status int, state map[string]string) {
+		a := n.operate("GET", "/readyz", headers...)
+		require.NoError(t, json.Unmarshal([]byte(a.body), &state))
+		return a.status, state
+	}
+	status, state := ask(n)
+	require.Equal(t, 503, status)
+	require.Equal(t, map[string]string{"status": "no rules", "rules_version": "none", "rules": "ok", "store": "ok", "consul": "away"}, state)
+	redis.Kill()
+	_, state = ask(n, "Authorization: Bearer wrong")
+	require.Equal(t, map[string]string{"status": "no rules", "rules_version": "none", "rules": "ok", "store": "away", "consul": "away"}, state)
+	_, state = ask(n, "Authorization: Bearer horse")
+	require.Contains(t, state["store"], redis.Addr)
+	require.Contains(t, state["rules_cache"], file)
+	require.Contains(t, state, "registration")
+
+	n = start(t, setup{rules: ruleA, config: func(c *Config) { c.Listen.AdminTokenFile = file }})
+	n.replaceRules(badRules)
+	version := n.running.Load().version
+	eventually(t, "a refusal", func() bool { _, state := ask(n); return state["rules"] == "refused" })
+	status, state = ask(n)
+	require.Equal(t, 200, status)
+	require.Equal(t, map[string]string{"status": "ready", "rules_version": version, "rules": "refused"}, state)
+	_, state = ask(n, "Authorization: Bearer horse")
+	require.Contains(t, state["rules_refused"], "rules[0].limit")
 }
 
 func TestExplain(t *testing.T) {

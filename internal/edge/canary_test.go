@@ -2,10 +2,13 @@ package edge
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/region"
 )
 
 func followsCanaryOfItsPoP(t *testing.T, p *publisher) {
@@ -24,13 +27,13 @@ func followsCanaryOfItsPoP(t *testing.T, p *publisher) {
 	second := p.apply(ruleC)
 	fra.runs(second)
 	eventually(t, "the node of the canary keeps the new current rules on disk", func() bool {
-		kept, err := readCache(ams.config.Rules.Cache)
+		kept, err := ams.kept()
 		return err == nil && kept.pointer.Version == second
 	})
 	require.Equal(t, candidate, ams.rulesView().Version)
 	require.False(t, fra.rulesView().Canary)
 
-	require.NoError(t, p.DeleteCanary(t.Context(), "ams1"))
+	require.NoError(t, p.EndCanary(t.Context(), "ams1"))
 	v = ams.runs(second)
 	require.False(t, v.Canary)
 
@@ -55,7 +58,7 @@ func canaryExpires(t *testing.T, p *publisher) {
 	late := p.put(badRules)
 	over := time.Now().Add(-time.Second)
 	late.ExpiresAt = &over
-	require.NoError(t, p.SetCanary(t.Context(), "ams1", late))
+	p.setCanary("ams1", late)
 	second := p.apply(ruleC)
 	n.runs(second)
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
@@ -107,13 +110,54 @@ func canaryIsPromoted(t *testing.T, p *publisher) {
 	running := n.running.Load()
 	p.apply(ruleB)
 	eventually(t, "it is kept on disk", func() bool {
-		kept, err := readCache(n.config.Rules.Cache)
+		kept, err := n.kept()
 		return err == nil && kept.pointer.Version == candidate
 	})
-	require.NoError(t, p.DeleteCanary(t.Context(), "ams1"))
+	require.NoError(t, p.EndCanary(t.Context(), "ams1"))
 	after := n.shows("the canary is over", func(v rulesView) bool { return !v.Canary })
 	require.Equal(t, candidate, after.Version)
 	require.Equal(t, before.Since, after.Since)
 	require.Nil(t, after.Pointer.ExpiresAt)
 	require.Same(t, running, n.running.Load(), "nothing is swapped")
+}
+
+// The clock of a node that is behind, or set back, does not prolong a canary.
+func TestCanaryIsBoundByTheNodesOwnClock(t *testing.T) {
+	n := start(t, unreachable(t, filepath.Join(t.TempDir(), "rules.json")))
+	f := &follower{edge: n.Edge}
+	applied := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+	pointer := func(document string, applied time.Time, lasts time.Duration) *region.Pointer {
+		p, expires := region.NewPointer([]byte(document), "test", applied), applied.Add(lasts)
+		p.ExpiresAt = &expires
+		return &p
+	}
+	sees := func(p *region.Pointer, now time.Time) {
+		f.take(event{canary: true, finding: &finding{pointer: p}}, now)
+	}
+	behind := applied.Add(-time.Hour)
+	require.False(t, f.canary.lives(behind))
+	sees(pointer("a", applied, 5*time.Minute), behind)
+	require.True(t, f.canary.lives(behind))
+	require.Equal(t, time.Minute, f.nextLook(behind))
+	require.True(t, f.canary.lives(behind.Add(5*time.Minute-1)))
+	require.Equal(t, time.Second, f.nextLook(behind.Add(5*time.Minute-time.Second)))
+	require.False(t, f.canary.lives(behind.Add(5*time.Minute)))
+
+	// Seen again, also after it was gone, it is the same.
+	sees(pointer("a", applied, 5*time.Minute), behind.Add(4*time.Minute))
+	sees(nil, behind.Add(4*time.Minute))
+	sees(pointer("a", applied, 5*time.Minute), behind.Add(4*time.Minute))
+	require.False(t, f.canary.lives(behind.Add(5*time.Minute)))
+	// Another one has its own time.
+	sees(pointer("a", applied.Add(time.Second), 5*time.Minute), behind.Add(6*time.Minute))
+	require.True(t, f.canary.lives(behind.Add(11*time.Minute-1)))
+	require.False(t, f.canary.lives(behind.Add(11*time.Minute)))
+	sees(pointer("a", applied, -time.Minute), behind)
+	require.False(t, f.canary.lives(behind), "over before it began")
+
+	// The wall clock counts as well: a node that is ahead ends it early.
+	ahead := applied.Add(4 * time.Minute)
+	sees(pointer("b", applied, 5*time.Minute), ahead)
+	require.True(t, f.canary.lives(ahead.Add(time.Minute-1)))
+	require.False(t, f.canary.lives(ahead.Add(time.Minute)))
 }

@@ -110,7 +110,7 @@ func TestCheckWithConsul(t *testing.T) {
 	cache, junk := filepath.Join(dir, "rules.json"), filepath.Join(dir, "junk")
 	write := func(file string, data []byte) { require.NoError(t, os.WriteFile(file, data, 0o600)) }
 	encoded := func(document string) []byte {
-		data, err := encodeCache(region.NewPointer([]byte(document), "", time.Now()), []byte(document))
+		data, err := encodeCache(europe, region.NewPointer([]byte(document), "", time.Now()), []byte(document))
 		require.NoError(t, err)
 		return data
 	}
@@ -118,7 +118,7 @@ func TestCheckWithConsul(t *testing.T) {
 	f := func(change func(*Config), want string) {
 		t.Helper()
 		// Where nothing answers: a check connects to nothing.
-		c, err := ParseConfig([]byte("node: {region: a, pop: b}\nupstreams: [{url: \"http://127.0.0.1:9000\"}]\n" +
+		c, err := ParseConfig([]byte("node: {region: eu-west, pop: b}\nupstreams: [{url: \"http://127.0.0.1:9000\"}]\n" +
 			"store: {redis: {addrs: [\"192.0.2.1:7000\"]}}\nrules: {source: consul}\nconsul: {addr: \"192.0.2.1:8500\"}\n"))
 		require.NoError(t, err)
 		c.Rules.Cache = cache
@@ -159,7 +159,7 @@ func TestWhatIsRegistered(t *testing.T) {
 		require.NoError(t, c.validate())
 		r, err := c.registration(taken("127.0.0.1:18080"), taken("127.0.0.1:18081"))
 		require.NoError(t, err)
-		require.Equal(t, region.Registration{ID: "n", Address: address, Port: port, AdminURL: admin, Region: "r", PoP: "p", CheckURL: check}, r)
+		require.Equal(t, region.Registration{ID: "n", Address: address, Port: port, Admin: admin, Region: "r", PoP: "p", CheckURL: check}, r)
 		require.NoError(t, r.Validate())
 	}
 	local := ListenConfig{Public: "127.0.0.1:0", Admin: "127.0.0.1:0"}

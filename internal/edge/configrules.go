@@ -199,7 +199,7 @@ func (c *Config) checkRules() error {
 		return fmt.Errorf("consul: %w", err)
 	}
 	consul.Close()
-	cached, err := readCache(c.Rules.Cache)
+	cached, err := readCache(c.Rules.Cache, c.cacheOwner())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

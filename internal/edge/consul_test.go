@@ -172,8 +172,8 @@ func followsLargeDocument(t *testing.T, p *publisher) {
 	version := p.apply(b.String())
 	v := n.runs(version)
 	require.Len(t, v.Rules, 8000)
-	eventually(t, "it is kept on disk", func() bool { _, err := readCache(n.config.Rules.Cache); return err == nil })
-	kept, err := readCache(n.config.Rules.Cache)
+	eventually(t, "it is kept on disk", func() bool { _, err := n.kept(); return err == nil })
+	kept, err := n.kept()
 	require.NoError(t, err)
 	require.Equal(t, b.String(), string(kept.document))
 }
@@ -206,7 +206,7 @@ func countsStay(t *testing.T, p *publisher) {
 	n.runs(p.canary("ams1", limit(10), time.Hour))
 	require.EqualValues(t, 6, n.remaining("a", "127.0.0.1"))
 	require.NoError(t, s.redis.Client().FlushAll(t.Context()).Err())
-	require.NoError(t, p.DeleteCanary(t.Context(), "ams1"))
+	require.NoError(t, p.EndCanary(t.Context(), "ams1"))
 	n.runs(first)
 	require.Equal(t, 200, n.get("/").status)
 }
@@ -240,7 +240,7 @@ func changesUnderLoad(t *testing.T, p *publisher) {
 		p.apply(document(9000 + i))
 		n.runs(p.canary("ams1", document(9000-i), time.Hour))
 		p.apply(document(9100 + i))
-		require.NoError(t, p.DeleteCanary(t.Context(), "ams1"))
+		require.NoError(t, p.EndCanary(t.Context(), "ams1"))
 		n.runs(region.NewPointer([]byte(document(9100+i)), "", time.Time{}).Version)
 	}
 	stop()

@@ -66,7 +66,7 @@ func TestStartWithoutConsul(t *testing.T) {
 	n.runs(first)
 	// A canary must not outlive its pointer: it is nothing that a node starts from.
 	n.runs(p.canary("ams1", ruleB, time.Hour))
-	eventually(t, "the current rules are kept", func() bool { _, err := readCache(n.config.Rules.Cache); return err == nil })
+	eventually(t, "the current rules are kept", func() bool { _, err := n.kept(); return err == nil })
 	n.stop()
 	consul.Kill()
 
@@ -92,12 +92,13 @@ func TestStartWithoutConsul(t *testing.T) {
 	require.Len(t, fresh.logs.lines(t, "no rules yet, requests get 503 until consul names some"), 1)
 
 	running := n.running.Load()
-	require.NoError(t, os.Remove(n.config.Rules.Cache)) // what it holds need not be written
+	require.NoError(t, os.Remove(n.config.Rules.Cache))
 	consul.Start()
-	require.NoError(t, p.DeleteCanary(t.Context(), "ams1"))
+	require.NoError(t, p.EndCanary(t.Context(), "ams1"))
 	v = n.runs(first)
 	require.Equal(t, "consul", v.Source)
 	eventually(t, "the cached rules are confirmed", func() bool { return n.rulesView().Consul.OK && !n.rulesView().Canary })
+	eventually(t, "and written again, for somebody deleted them", func() bool { _, err := n.kept(); return err == nil })
 	fresh.runs(first)
 	second := p.apply(ruleB)
 	n.runs(second)
@@ -112,7 +113,7 @@ func TestCachedRulesAreConfirmed(t *testing.T) {
 	first := p.apply(ruleA)
 	n := start(t, s)
 	n.runs(first)
-	eventually(t, "the rules are kept", func() bool { _, err := readCache(n.config.Rules.Cache); return err == nil })
+	eventually(t, "the rules are kept", func() bool { _, err := n.kept(); return err == nil })
 	n.stop()
 	p.remove(p.versionKey(first)) // it is not asked for
 	n = start(t, s)
@@ -223,7 +224,7 @@ func TestRegistration(t *testing.T) {
 	first := p.apply(ruleA)
 	eventually(t, "it passes", func() bool { list := nodes(); return list[0].Passing && list[0].RulesVersion == first })
 	require.Equal(t, []region.Node{{
-		ID: "test-node", Region: "eu-west", PoP: "ams1", Address: n.public, Admin: n.admin, RulesVersion: first, Passing: true,
+		ID: "test-node", Region: "eu-west", PoP: "ams1", Address: n.public, Admin: n.admin, Prefix: p.prefix, RulesVersion: first, Passing: true,
 	}}, withoutOutput(nodes()))
 	second := p.apply(ruleB)
 	eventually(t, "the version follows", func() bool { return nodes()[0].RulesVersion == second })

@@ -95,8 +95,16 @@ func (p *publisher) canary(pop, document string, lasts time.Duration) string {
 	to := p.put(document)
 	ends := time.Now().Add(lasts)
 	to.ExpiresAt = &ends
-	require.NoError(p.t, p.SetCanary(p.t.Context(), pop, to))
+	p.setCanary(pop, to)
 	return to.Version
+}
+
+// setCanary replaces whatever canary there is.
+func (p *publisher) setCanary(pop string, to region.Pointer) {
+	p.t.Helper()
+	value, err := json.Marshal(to)
+	require.NoError(p.t, err)
+	p.write(p.CanaryKey(pop), string(value))
 }
 
 func (p *publisher) versionKey(version string) string { return p.prefix + "/rules/versions/" + version }
@@ -119,6 +127,11 @@ func (n *node) shows(what string, ok func(rulesView) bool) rulesView {
 	var v rulesView
 	eventually(n.t, what, func() bool { v = n.rulesView(); return ok(v) })
 	return v
+}
+
+// kept is what the node has on disk.
+func (n *node) kept() (*published, error) {
+	return readCache(n.config.Rules.Cache, n.config.cacheOwner())
 }
 
 // runs waits until a version is in force and known to be the one to follow.

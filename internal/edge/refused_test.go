@@ -35,7 +35,7 @@ func refusesDocument(t *testing.T, p *publisher) {
 	_, state = n.readyz()
 	require.NotContains(t, state, "rules_refused")
 	require.EqualValues(t, 1, n.metric("weir_rules_rejected_total"))
-	kept, err := readCache(n.config.Rules.Cache)
+	kept, err := n.kept()
 	require.NoError(t, err)
 	require.NotEqual(t, bad, kept.pointer.Version)
 }

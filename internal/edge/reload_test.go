@@ -168,3 +168,12 @@ func TestRulesBeingWritten(t *testing.T) {
 	require.NoError(t, e.loadRules(true), "asked for")
 	require.Equal(t, "a", inForce())
 }
+
+func TestBuiltinRulesCanBeRead(t *testing.T) {
+	e, err := New(DevConfig("127.0.0.1:1"), SampleRules, discard())
+	require.NoError(t, err)
+	t.Cleanup(e.close)
+	n := &node{Edge: e, t: t}
+	require.EqualValues(t, 1, n.metric("weir_rules_source_up"))
+	require.Zero(t, n.metric("weir_rules_stale"))
+}

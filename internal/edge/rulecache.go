@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -26,23 +27,53 @@ type published struct {
 	source   string
 }
 
+// cacheOwner is whose rules a cache holds. A file that a disk brought along from
+// another region must not limit this one's clients.
+type cacheOwner struct {
+	Region     string `json:"region"`
+	Datacenter string `json:"datacenter"` // as configured; empty: the agent's
+	Prefix     string `json:"prefix"`
+}
+
+func (c *Config) cacheOwner() cacheOwner {
+	return cacheOwner{Region: c.Node.Region, Datacenter: c.Consul.Datacenter, Prefix: cmp.Or(c.Consul.Prefix, region.DefaultPrefix)}
+}
+
+// refuse says why a node of o does not use the cache of another.
+func (o cacheOwner) refuse(other cacheOwner) error {
+	switch {
+	case o.Region != other.Region:
+		return fmt.Errorf("holds the rules of region %s, this node is in %s", other.Region, o.Region)
+	case o.Datacenter != other.Datacenter:
+		return fmt.Errorf("holds the rules of consul.datacenter %q, this node follows %q", other.Datacenter, o.Datacenter)
+	case o.Prefix != other.Prefix:
+		return fmt.Errorf("holds the rules of consul.prefix %s, this node follows %s", other.Prefix, o.Prefix)
+	}
+	return nil
+}
+
+// cacheLookEvery is how often the file is looked for, in case somebody deletes it.
+const cacheLookEvery = time.Minute
+
 // ruleCache keeps the last good document on disk. Writing is its own goroutine's:
 // a slow disk holds up no rules.
 type ruleCache struct {
-	file    string
-	state   *condition
-	failed  func() // at each failure
-	next    chan *published
-	written string // SHA-256 of the document in the file
+	file      string
+	owner     cacheOwner
+	state     *condition
+	failed    func() // at each failure
+	lookEvery time.Duration
+	next      chan *published
+	written   string // SHA-256 of the document in the file
 }
 
-func newRuleCache(file string, state *condition, failed func()) *ruleCache {
-	return &ruleCache{file: file, state: state, failed: failed, next: make(chan *published, 1)}
+func newRuleCache(file string, owner cacheOwner, state *condition, failed func()) *ruleCache {
+	return &ruleCache{file: file, owner: owner, state: state, failed: failed, lookEvery: cacheLookEvery, next: make(chan *published, 1)}
 }
 
 // read returns the document in the file, nil without one.
 func (c *ruleCache) read() (*published, error) {
-	p, err := readCache(c.file)
+	p, err := readCache(c.file, c.owner)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -75,39 +106,61 @@ func (c *ruleCache) put(p *published) {
 	c.next <- p // room: only one goroutine puts
 }
 
-// run writes until ctx ends. What fails is tried again.
+// run keeps the file until ctx ends. What fails is tried again.
 func (c *ruleCache) run(ctx context.Context) {
-	var waiting *published
-	var again <-chan time.Time
-	failures := 0
-	for {
+	var kept *published // nil until one is put
+	for failures := 0; ; {
+		wait := c.lookEvery
+		if !c.state.view().OK {
+			wait = region.Backoff(failures, rand.Float64())
+			failures++
+		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return
-		case waiting = <-c.next:
+		case kept = <-c.next:
 			failures = 0
-		case <-again:
+		case <-timer.C:
 		}
-		again = nil
-		if waiting.pointer.SHA256 == c.written {
-			continue
-		}
-		if err := c.write(waiting); err != nil {
-			c.state.note(err)
+		timer.Stop()
+		err := c.keep(kept)
+		c.state.note(err)
+		if err != nil {
 			c.failed()
-			again = time.After(region.Backoff(failures, rand.Float64()))
-			failures++
-			continue
+		} else {
+			failures = 0
 		}
-		c.written = waiting.pointer.SHA256
-		c.state.note(nil)
 	}
+}
+
+// keep has the file hold p. If it does, or there is nothing to hold, it looks whether
+// a fault that was noted has gone.
+func (c *ruleCache) keep(p *published) error {
+	if p != nil && (p.pointer.SHA256 != c.written || !c.present()) {
+		if err := c.write(p); err != nil {
+			return err
+		}
+		c.written = p.pointer.SHA256
+		return nil
+	}
+	if c.state.view().OK {
+		return nil
+	}
+	return c.prepare()
+}
+
+// present reports whether there is a file.
+func (c *ruleCache) present() bool {
+	info, err := os.Stat(c.file)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // write replaces the file so that there is a whole one at any instant, also after
 // a loss of power.
 func (c *ruleCache) write(p *published) error {
-	data, err := encodeCache(p.pointer, p.document)
+	data, err := encodeCache(c.owner, p.pointer, p.document)
 	if err != nil {
 		return err
 	}
@@ -143,14 +196,15 @@ func (c *ruleCache) write(p *published) error {
 
 // cacheFile is the file's content.
 type cacheFile struct {
+	cacheOwner
 	Pointer  region.Pointer `json:"pointer"`
 	Document string         `json:"document"` // rules are UTF-8
-	// Checksum is the SHA-256 of the two as they stand in the file.
+	// Checksum is the SHA-256 of the others as they stand in the file.
 	Checksum string `json:"checksum"`
 }
 
-func encodeCache(pointer region.Pointer, document []byte) ([]byte, error) {
-	c := cacheFile{Pointer: pointer, Document: string(document)}
+func encodeCache(owner cacheOwner, pointer region.Pointer, document []byte) ([]byte, error) {
+	c := cacheFile{cacheOwner: owner, Pointer: pointer, Document: string(document)}
 	data, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
@@ -162,8 +216,8 @@ func encodeCache(pointer region.Pointer, document []byte) ([]byte, error) {
 
 var errDamaged = errors.New("is damaged: it is not what the node wrote")
 
-// readCache returns what encodeCache made, if not a bit of it has changed.
-func readCache(file string) (*published, error) {
+// readCache returns what encodeCache made for owner, if not a bit of it has changed.
+func readCache(file string, owner cacheOwner) (*published, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -173,23 +227,26 @@ func readCache(file string) (*published, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeCache(data)
+	return decodeCache(data, owner)
 }
 
-func decodeCache(data []byte) (*published, error) {
+func decodeCache(data []byte, owner cacheOwner) (*published, error) {
 	var c cacheFile
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, fmt.Errorf("%w (%w)", errDamaged, err)
 	}
 	document := []byte(c.Document)
 	// Writing it again compares all of it: names, spaces and the checksum too.
-	again, err := encodeCache(c.Pointer, document)
+	again, err := encodeCache(c.cacheOwner, c.Pointer, document)
 	if err != nil || !bytes.Equal(again, data) {
 		return nil, errDamaged
 	}
 	named := region.NewPointer(document, "", time.Time{})
 	if c.Pointer.SHA256 != named.SHA256 || c.Pointer.Version != named.Version {
 		return nil, fmt.Errorf("%w (the document has version %s, its pointer names %s)", errDamaged, named.Version, c.Pointer.Version)
+	}
+	if err := owner.refuse(c.cacheOwner); err != nil {
+		return nil, err
 	}
 	return &published{pointer: c.Pointer, document: document, source: fromCache}, nil
 }

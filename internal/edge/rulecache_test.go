@@ -1,9 +1,14 @@
 package edge
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,16 +22,19 @@ import (
 // cachedDocument is a good document with what JSON has to escape.
 const cachedDocument = "# \"quotes\", <angles>,\ttabs \\ and é\nrules:\n  - {id: a, key: [client_ip], limit: 1, window: 1h}\n"
 
+// europe is the owner that tests write and read as.
+var europe = cacheOwner{Region: "eu-west", Prefix: "weir"}
+
 func encodedCache(t testing.TB) []byte {
 	t.Helper()
-	data, err := encodeCache(region.NewPointer([]byte(cachedDocument), "op@example", time.Now()), []byte(cachedDocument))
+	data, err := encodeCache(europe, region.NewPointer([]byte(cachedDocument), "op@example", time.Now()), []byte(cachedDocument))
 	require.NoError(t, err)
 	return data
 }
 
 func TestCacheRoundTrip(t *testing.T) {
 	data := encodedCache(t)
-	p, err := decodeCache(data)
+	p, err := decodeCache(data, europe)
 	require.NoError(t, err)
 	require.Equal(t, cachedDocument, string(p.document))
 	require.Equal(t, "op@example", p.pointer.AppliedBy)
@@ -34,9 +42,9 @@ func TestCacheRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		document := rapid.String().Draw(t, "document")
 		pointer := region.NewPointer([]byte(document), rapid.String().Draw(t, "by"), time.Unix(rapid.Int64Range(0, 1<<32).Draw(t, "at"), 0))
-		data, err := encodeCache(pointer, []byte(document))
+		data, err := encodeCache(europe, pointer, []byte(document))
 		require.NoError(t, err)
-		p, err := decodeCache(data)
+		p, err := decodeCache(data, europe)
 		require.NoError(t, err)
 		require.Equal(t, document, string(p.document))
 		require.Equal(t, pointer.SHA256, p.pointer.SHA256)
@@ -48,7 +56,7 @@ func TestDamagedCacheIsNotRead(t *testing.T) {
 	whole := encodedCache(t)
 	damaged := func(data []byte, what string, at int) {
 		t.Helper()
-		_, err := decodeCache(data)
+		_, err := decodeCache(data, europe)
 		require.ErrorIs(t, err, errDamaged, "%s at byte %d: %q", what, at, data)
 	}
 	for at := range whole {
@@ -68,7 +76,7 @@ func TestDamagedCacheIsNotRead(t *testing.T) {
 
 	// A file that is whole but lies about its document.
 	pointer := region.NewPointer([]byte("other"), "", time.Now())
-	lie, err := encodeCache(pointer, []byte(cachedDocument))
+	lie, err := encodeCache(europe, pointer, []byte(cachedDocument))
 	require.NoError(t, err)
 	damaged(lie, "another document", 0)
 }
@@ -79,11 +87,11 @@ func FuzzCache(f *testing.F) {
 	f.Add(whole[:len(whole)/2])
 	f.Add([]byte("{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := decodeCache(data)
+		p, err := decodeCache(data, europe)
 		if err != nil {
 			return
 		}
-		again, err := encodeCache(p.pointer, p.document)
+		again, err := encodeCache(europe, p.pointer, p.document)
 		require.NoError(t, err)
 		require.Equal(t, again, data)
 		require.Equal(t, p.pointer.SHA256, region.NewPointer(p.document, "", time.Time{}).SHA256)
@@ -125,7 +133,7 @@ func TestDamagedCacheIsNeverInForce(t *testing.T) {
 		n.stop()
 	}
 	// Whole, but no good rules.
-	data, err := encodeCache(region.NewPointer([]byte(badRules), "", time.Now()), []byte(badRules))
+	data, err := encodeCache(europe, region.NewPointer([]byte(badRules), "", time.Now()), []byte(badRules))
 	require.NoError(t, err)
 	write(data)
 	n := start(t, unreachable(t, file))
@@ -149,7 +157,7 @@ func TestCacheOnDisk(t *testing.T) {
 	holds := func(version string) {
 		t.Helper()
 		eventually(t, "the file holds "+version, func() bool {
-			kept, err := readCache(file)
+			kept, err := n.kept()
 			return err == nil && kept.pointer.Version == version
 		})
 	}
@@ -190,6 +198,106 @@ func TestCacheOnDisk(t *testing.T) {
 	n = start(t, s)
 	n.runs(second)
 	holds(second)
+}
+
+// A file that somebody deletes is written again, without any news from Consul.
+func TestDeletedCacheIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.json")
+	log := slog.New(slog.DiscardHandler)
+	failures := atomic.Int32{}
+	c := newRuleCache(file, europe, newCondition(log, "bad", "again", nil), func() { failures.Add(1) })
+	c.lookEvery = 10 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { c.run(ctx) })
+	p := &published{pointer: region.NewPointer([]byte(ruleA), "test", time.Now()), document: []byte(ruleA)}
+	holds := func(what string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			kept, err := readCache(file, europe)
+			return err == nil && kept.pointer.SHA256 == p.pointer.SHA256
+		})
+	}
+	c.put(p)
+	holds("it is written")
+	c.put(p)
+	eventually(t, "the same is taken", func() bool { return len(c.next) == 0 })
+	require.NoError(t, os.Remove(file))
+	holds("it is written again")
+	require.True(t, c.state.view().OK)
+	require.Zero(t, failures.Load())
+}
+
+// A fault found at the start ends when the disk is repaired, although what is to be
+// written is in the file already, or is nothing.
+func TestCacheFaultEnds(t *testing.T) {
+	t.Parallel()
+	consul := testenv.StartConsul(t, testenv.ConsulOptions{})
+	for name, document := range map[string]string{"nothing published": "", "the same rules": ruleA} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := publish(t, consul)
+			s := p.setup()
+			if document != "" {
+				version := p.apply(document)
+				n := start(t, s)
+				n.runs(version)
+				eventually(t, "it is kept", func() bool { _, err := n.kept(); return err == nil })
+				n.stop()
+			}
+			var folder string
+			s.change = func(e *Edge) { // between the look at the start and the run
+				folder = filepath.Dir(e.config.Rules.Cache)
+				e.cacheState.note(errors.New("read-only"))
+				require.NoError(t, os.Rename(folder, folder+".away"))
+				require.NoError(t, os.WriteFile(folder, nil, 0o600))
+			}
+			n := start(t, s)
+			eventually(t, "it is looked at again", func() bool { return n.metric("weir_rules_cache_errors_total") >= 2 })
+			v := n.rulesView()
+			require.False(t, v.Cache.OK)
+			require.Contains(t, v.Cache.Error, folder)
+			require.NoError(t, os.Remove(folder))
+			require.NoError(t, os.Rename(folder+".away", folder))
+			n.shows("the fault is over", func(v rulesView) bool { return v.Cache.OK })
+			_, state := n.readyz()
+			require.NotContains(t, state, "rules_cache")
+			left, err := filepath.Glob(filepath.Join(folder, "*.probe*"))
+			require.NoError(t, err)
+			require.Empty(t, left)
+		})
+	}
+}
+
+// A disk that comes from another region does not bring its rules along.
+func TestCacheOfAnotherIsRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.json")
+	s := unreachable(t, file)
+	configured := s.config
+	for name, row := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"region":     {func(c *Config) { c.Node.Region = "mars" }, "holds the rules of region eu-west, this node is in mars"},
+		"datacenter": {func(c *Config) { c.Consul.Datacenter = "dc2" }, `holds the rules of consul.datacenter "", this node follows "dc2"`},
+		"prefix":     {func(c *Config) { c.Consul.Prefix = "other" }, "holds the rules of consul.prefix weir, this node follows other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(file, encodedCache(t), 0o600))
+			s.config = func(c *Config) { configured(c); row.change(c) }
+			n := start(t, s)
+			require.Nil(t, n.running.Load())
+			logged := n.logs.lines(t, "cached rules not used")
+			require.Len(t, logged, 1)
+			require.Equal(t, file+": "+row.want+"; it is overwritten by the next good document", logged[0]["error"])
+			require.EqualError(t, n.config.checkRules(), "rules.cache: "+file+": "+row.want+"; delete the file, the node writes it anew")
+		})
+	}
+	s.config = func(c *Config) { configured(c); c.Consul.Prefix = "weir" }
+	require.NotNil(t, start(t, s).running.Load(), "the default prefix is the same written out")
 }
 
 func TestUnwritableCacheIsToldAtTheStart(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/region"
 )
 
 // follower keeps in force what two keys in Consul name: the current rules, and while
@@ -29,11 +30,26 @@ type followed struct {
 	good    *published // that the pointer named last and that was good
 	set     *rules.Set // good compiled; nil if it was in force
 	refused *refusal
+
+	// Of a canary: the pointer that was seen last, and when it is over by this
+	// node's monotonic clock. A clock that is behind, or set back, must not prolong it.
+	seen region.Pointer
+	ends time.Time
 }
 
-// lives reports whether the pointer is there and, if it is a canary, not over.
+// see notes a canary's pointer, which ends no later after it is first seen than it
+// was to last when it was set.
+func (f *followed) see(p *region.Pointer, now time.Time) {
+	if f.seen.ExpiresAt != nil && f.seen.SHA256 == p.SHA256 && f.seen.AppliedAt.Equal(p.AppliedAt) && f.seen.ExpiresAt.Equal(*p.ExpiresAt) {
+		return
+	}
+	f.seen, f.ends = *p, now.Add(p.ExpiresAt.Sub(p.AppliedAt))
+}
+
+// lives reports whether a canary's pointer is there and not over.
 func (f *followed) lives(now time.Time) bool {
-	return f.finding.pointer != nil && !f.finding.pointer.Expired(now)
+	p := f.finding.pointer
+	return p != nil && !p.Expired(now) && now.Before(f.ends)
 }
 
 // errNoAnswer stands for the time before the first answer.
@@ -44,7 +60,7 @@ func newFollower(e *Edge) (*follower, error) {
 	f := &follower{edge: e, events: make(chan event)}
 	f.current.asked, f.canary.asked = errNoAnswer, errNoAnswer
 	failed := e.metrics.cacheErrors.Inc
-	f.cache = newRuleCache(e.config.Rules.Cache, e.cacheState, failed)
+	f.cache = newRuleCache(e.config.Rules.Cache, e.config.cacheOwner(), e.cacheState, failed)
 	if err := f.fromCache(); err != nil {
 		failed()
 		e.log.Error("cached rules not used", "error", err)
@@ -100,7 +116,7 @@ func (f *follower) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case ev := <-f.events:
-			f.take(ev)
+			f.take(ev, time.Now())
 		case <-timer.C:
 		}
 		f.settle(time.Now())
@@ -120,11 +136,11 @@ func (f *follower) nextLook(now time.Time) time.Duration {
 	if !f.canary.lives(now) {
 		return time.Minute
 	}
-	return min(time.Minute, f.canary.finding.pointer.ExpiresAt.Sub(now))
+	return min(time.Minute, f.canary.finding.pointer.ExpiresAt.Sub(now), f.canary.ends.Sub(now))
 }
 
 // take notes an event.
-func (f *follower) take(ev event) {
+func (f *follower) take(ev event, now time.Time) {
 	p := &f.current
 	if ev.canary {
 		p = &f.canary
@@ -135,6 +151,9 @@ func (f *follower) take(ev event) {
 	}
 	found := *ev.finding
 	p.known, p.finding = true, found
+	if ev.canary && found.pointer != nil {
+		p.see(found.pointer, now)
+	}
 	if found.good != nil {
 		p.good = found.good
 		if found.set != nil {

@@ -32,12 +32,12 @@ func (e *Edge) loadRules(asked bool) error {
 	if e.builtinRules == "" {
 		source = fromFile
 		var err error
-		data, err = os.ReadFile(e.config.Rules.File)
-		e.metrics.setSourceUp(err == nil)
-		if err != nil {
+		if data, err = os.ReadFile(e.config.Rules.File); err != nil {
+			e.metrics.setSourceUp(false)
 			return e.refuseFile("", fmt.Errorf("rules.file: %w", err))
 		}
 	}
+	e.metrics.setSourceUp(true)
 	sum := sha256.Sum256(data)
 	settled := sum == f.seen
 	f.seen = sum
