@@ -16,7 +16,7 @@ func (e *Edge) openConsul() error {
 	if e.consul, err = region.OpenConsul(e.config.Consul.ConsulConfig); err != nil {
 		return fmt.Errorf("consul: %w", err)
 	}
-	e.consulState = newCondition(e.log, "consul does not answer, the rules in force go on", "consul answers again", errNoAnswer)
+	e.consulState = newCondition(e.log, "consul cannot be read, the node goes on with what it has", "consul can be read again", errNoAnswer)
 	e.cacheState = newCondition(e.log, "rules cannot be cached, a start needs consul until they can", "rules are cached again", nil)
 	if e.config.Consul.Register {
 		e.registration = newCondition(e.log, "the node is not registered in consul", "the node is registered in consul again", errNoAnswer)

@@ -48,8 +48,8 @@ func TestConsulIsKilledAndBack(t *testing.T) {
 	require.Less(t, time.Since(back), 10*time.Second)
 	eventually(t, "both pointers are answered", func() bool { return n.rulesView().Consul.OK })
 	require.EqualValues(t, 1, n.metric("weir_rules_source_up"))
-	require.Len(t, n.logs.lines(t, "consul does not answer, the rules in force go on"), 1, "told once, not at every attempt")
-	require.Len(t, n.logs.lines(t, "consul answers again"), 1)
+	require.Len(t, n.logs.lines(t, "consul cannot be read, the node goes on with what it has"), 1, "told once, not at every attempt")
+	require.Len(t, n.logs.lines(t, "consul can be read again"), 1)
 	require.True(t, v.Since.After(running.Since))
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
 }

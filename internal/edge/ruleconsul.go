@@ -76,6 +76,7 @@ func newFollower(e *Edge) (*follower, error) {
 	case e.config.Rules.Required:
 		e.log.Warn("no rules yet, requests get 503 until consul names some")
 	default:
+		e.log.Warn("no rules yet, every request passes until consul names some (rules.required is false)")
 		err = e.unlimited()
 		f.settle(time.Now())
 		return f, err

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,7 +79,8 @@ func (r *Registration) serviceID() string { return Service + "-" + r.ID }
 //
 // It retries without end, and looks about every 10 s whether the agent still
 // knows the service and whether the token is still the one that it was
-// registered with: an agent goes on using that. An r that is not valid is never
+// registered with: an agent goes on using that. Of two nodes of the same id the
+// later one is registered, and the other's state says so. An r that is not valid is never
 // registered. state, which may be nil, hears of each answer (nil) and each
 // failure. The callbacks run on the caller's goroutine.
 func (c *Consul) Register(ctx context.Context, r Registration, meta func() map[string]string, changed <-chan struct{}, state func(error)) {
@@ -110,8 +112,10 @@ func (c *Consul) Register(ctx context.Context, r Registration, meta func() map[s
 		failures = 0
 		s.rest(ctx, c.lookEvery*4/5+rand.N(c.lookEvery*2/5), true)
 	}
-	if s.attempted {
-		state(s.deregister(context.WithoutCancel(ctx)))
+	if s.attempted && !s.foreign {
+		if err := s.deregister(context.WithoutCancel(ctx)); err != nil {
+			state(err)
+		}
 	}
 }
 
@@ -123,6 +127,7 @@ type service struct {
 	changed <-chan struct{}
 
 	attempted bool
+	foreign   bool // another node has registered under the same id
 	stepped   time.Time
 	sent      map[string]string // nil: not known to be registered
 	token     string            // that it was sent with
@@ -212,12 +217,17 @@ func (s *service) register(ctx context.Context, meta map[string]string, token st
 func (s *service) known(ctx context.Context) (bool, error) {
 	ctx, cancel := within(ctx, answerTimeout)
 	defer cancel()
-	_, _, err := s.consul.api.Agent().Service(s.serviceID(), query{}.options(ctx))
+	there, _, err := s.consul.api.Agent().Service(s.serviceID(), query{}.options(ctx))
 	if isNotFound(err) {
+		s.foreign = false
 		return false, nil
 	}
 	if err != nil {
 		return false, s.consul.failure(ctx, "look for the node's registration", err)
+	}
+	if s.foreign = there.Address != s.Address || there.Port != s.Port; s.foreign {
+		return false, fmt.Errorf("node id %q: %s in pop %s is registered by it too; give each node an id of its own",
+			s.ID, net.JoinHostPort(there.Address, strconv.Itoa(there.Port)), there.Meta["pop"])
 	}
 	return true, nil
 }

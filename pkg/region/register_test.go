@@ -177,6 +177,29 @@ func TestRegister(t *testing.T) {
 }
 
 // An agent that lost the service, or all it had, gets it again.
+// Two nodes of one id: the later one has the entry, the earlier one says what is wrong,
+// and does not take the other's entry away when it stops.
+func TestRegisterTwice(t *testing.T) {
+	t.Parallel()
+	c := open(t, ConsulConfig{Addr: testenv.StartConsul(t, testenv.ConsulOptions{}).Addr()})
+	c.lookEvery = time.Second
+	first := newEdge(t, "edge-1", "ams1")
+	stopFirst := first.register(t, c)
+	until(t, c, "registered", passing)
+	second := newEdge(t, "edge-1", "fra1")
+	second.Port++
+	stopSecond := second.register(t, c)
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(first.failures(), func(text string) bool {
+			return strings.Contains(text, `node id "edge-1": `) && strings.Contains(text, "in pop fra1 is registered by it too; give each node an id of its own")
+		})
+	}, patience, 10*time.Millisecond)
+	stopFirst()
+	until(t, c, "still there", func(nodes []Node) bool { return len(nodes) == 1 && nodes[0].PoP == "fra1" })
+	stopSecond()
+	until(t, c, "deregistered", none)
+}
+
 func TestRegisterAgain(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
