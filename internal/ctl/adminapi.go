@@ -164,6 +164,14 @@ func (a *admin) ask(ctx context.Context, method string, n region.Node, path stri
 		return err
 	}
 	defer resp.Body.Close()
+	// An address such as 127.0.0.1 leads to another node on each machine.
+	switch answering := resp.Header.Get("Weir-Node"); answering {
+	case n.ID:
+	case "":
+		return errors.New("the answer does not say which node it is from; is this an edge?")
+	default:
+		return fmt.Errorf("answered by node %s, not %s; its admin address is not reachable from here", printable(answering), printable(n.ID))
+	}
 	body := http.MaxBytesReader(nil, resp.Body, maxAdminAnswer)
 	if resp.StatusCode != http.StatusOK {
 		return &statusError{resp.StatusCode, a.detail(resp.StatusCode, body)}

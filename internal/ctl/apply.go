@@ -16,15 +16,19 @@ const applyHelp = `Puts FILE in force in all regions of the fleet file, or in th
   3. stores it in every region; versions are kept and never overwritten
   4. points the regions at it one after another, in the order of the fleet file, each
      only if nobody has changed it since the difference was shown
-  5. waits until every registered edge runs it
+  5. ends the canaries of these regions, and waits until every registered edge runs it
 
 When somebody else applies at the same time, one of the two wins the first region and
 the other is told by whom and when, and has changed nothing anywhere (status 4).
 
 When a region cannot be reached, nothing is changed in any. --partial goes on without
 it. When one fails after the first was switched, the others are switched all the same,
-and the result says which have what (status 3). Running the same command again finishes
-the job: regions that have the document are left as they are and waited for again.
+and the result says which have what (status 3). Where the answer was lost, that is not
+known, and the result says so. Running the same command again finishes the job: regions
+that have the document keep it, get what is missing of their history, and are waited
+for again. The first one is marked anew, so that two people still cannot pass each other.
+
+A region in which no edge is registered within 15 seconds is not waited for.
 
 An edge that refuses the document goes on with its old rules; its reasons are shown.
 
@@ -34,7 +38,8 @@ of server errors (5xx) with those of all other sites. Within the bounds at the e
 document is applied as above. Twice outside of them, with at least --min-requests, and
 the canary is taken back at once (status 1). It is also taken back when this program
 is interrupted or loses its way; should that fail, or this host vanish, the edges take
-it back themselves a minute after the bake.
+it back themselves a minute after the bake. An apply or rollback without --canary ends
+any trial in its regions at once, also one that nobody attends to.
 
 FILE may be - for standard input; --yes is needed then.`
 
@@ -119,13 +124,10 @@ func (c *change) run(ctx context.Context, targets []*target, canary *canaryOptio
 	}
 	todo := c.with(untouched)
 	if len(todo) == 0 {
-		if err := c.store(ctx); err != nil {
-			return err
-		}
-		return c.report(nil, c.outcome(ctx), c.await(ctx))
+		return c.settle(ctx, canary == nil)
 	}
 	if canary == nil {
-		c.warnOfCanaries(ctx, todo)
+		c.warnOfCanaries(ctx)
 		if err := c.confirm(ctx, "Apply to %s?", namesOf(todo)); err != nil {
 			return err
 		}
@@ -147,11 +149,34 @@ func (c *change) run(ctx context.Context, targets []*target, canary *canaryOptio
 	return trial.run(ctx)
 }
 
+// settle is a change of regions that have the version already. Only trials that are in
+// the way of it need a question.
+func (c *change) settle(ctx context.Context, end bool) error {
+	if end && c.warnOfCanaries(ctx) {
+		if err := c.confirm(ctx, "End that in %s?", namesOf(c.with(alreadyThere))); err != nil {
+			return err
+		}
+	}
+	if err := c.store(ctx); err != nil {
+		return err
+	}
+	c.complete(ctx)
+	if end {
+		c.endCanaries(ctx)
+	}
+	return c.report(nil, c.outcome(ctx), c.await(ctx))
+}
+
 // switchOver points the regions, and waits. between is called as soon as they are
 // pointed.
 func (c *change) switchOver(ctx context.Context, canary *canaryReport, between func()) error {
 	err := c.point(ctx)
 	between()
+	if c.pointed {
+		detached := context.WithoutCancel(ctx)
+		c.complete(detached)
+		c.endCanaries(detached)
+	}
 	if err == nil {
 		err = c.outcome(ctx)
 	}
@@ -168,24 +193,31 @@ func (c *change) confirm(ctx context.Context, format string, args ...any) error 
 	return c.p.confirm(ctx, c.yes, format, args...)
 }
 
-// warnOfCanaries tells that somebody tries something on a site.
-func (c *change) warnOfCanaries(ctx context.Context, regions []*regionChange) {
+// warnOfCanaries tells that somebody tries something on a site, and returns whether
+// anybody does.
+func (c *change) warnOfCanaries(ctx context.Context) (tried bool) {
 	var targets []*target
-	for _, r := range regions {
+	for _, r := range c.with(untouched, alreadyThere) {
 		targets = append(targets, r.target)
 	}
 	now := time.Now()
 	for _, a := range ask(ctx, c.p, targets, func(ctx context.Context, t *target) (map[string]region.Pointer, error) {
-		return t.rules.Canaries(ctx)
+		canaries, wrong, err := t.rules.Canaries(ctx)
+		for _, note := range wrong {
+			c.p.warn("%s: %v", t.name, note)
+		}
+		return canaries, err
 	}) {
 		if a.err != nil {
 			c.p.warn("%s: canaries: %v", a.target.name, a.err)
 		}
 		for _, pop := range sortedKeys(a.value) {
 			if canary := a.value[pop]; !canary.Expired(now) {
+				tried = true
 				c.p.warn("%s: %s tries %s on %s until %s; its edges follow that, and applying ends the trial", a.target.name,
-					printable(canary.AppliedBy), canary.Version, printable(pop), stamp(*canary.ExpiresAt))
+					printable(canary.AppliedBy), canary.Version, printable(pop), until(&canary))
 			}
 		}
 	}
+	return tried
 }

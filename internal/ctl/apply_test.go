@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -57,6 +56,17 @@ func TestFleet(t *testing.T) {
 		"canary restarted":  testCanaryRestarted,
 		"canary taken over": testCanaryTakenOver,
 		"canary silent":     testCanarySilent,
+		"wrong node":        testWrongNode,
+		"orphan":            testOrphan,
+		"trial ended":       testTrialEnded,
+		"finishing":         testFinishing,
+		"strangers":         testStrangers,
+		"nonsense":          testNonsense,
+		"terminal":          testShowOnTerminal,
+		"forgotten":         testForgotten,
+		"lost answer":       testLostAnswer,
+		"no edges":          testNoEdges,
+		"look is bounded":   testLookIsBounded,
 	} {
 		t.Run(name, func(t *testing.T) {
 			test(t, newFleet(t, "test"+time.Now().Format("150405.000000000"), names, consuls))
@@ -92,7 +102,7 @@ func testApply(t *testing.T, f *fleet) {
 		stored, err := f.rules(name).Load(t.Context(), *p)
 		require.NoError(t, err)
 		require.Equal(t, rulesOf(100), string(stored))
-		changes, err := f.rules(name).History(t.Context())
+		changes, _, err := f.rules(name).History(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []region.Change{{Pointer: *p, Message: "begin"}}, changes)
 	}
@@ -106,7 +116,7 @@ func testApply(t *testing.T, f *fleet) {
 		require.Equal(t, alreadyThere, again.Regions[i].Result)
 		require.Equal(t, edges, *again.Regions[i].Running)
 	}
-	changes, err := f.rules("eu-west").History(t.Context())
+	changes, _, err := f.rules("eu-west").History(t.Context())
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
 
@@ -120,7 +130,7 @@ func testApply(t *testing.T, f *fleet) {
 	require.Equal(t, version, report.Regions[0].Before.Version)
 	require.Equal(t, report.Version, edges[2].runs())
 	require.Equal(t, version, edges[0].runs())
-	changes, err = f.rules("us-east").History(t.Context())
+	changes, _, err = f.rules("us-east").History(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, version, changes[0].Replaced)
 	require.Contains(t, errOut.String(), "limit: 100 → 50", "the difference is no part of the JSON")
@@ -221,7 +231,7 @@ func testConcurrent(t *testing.T, f *fleet) {
 		require.Equal(t, untouched, lostReport.Regions[1].Result)
 		for _, name := range f.names {
 			require.Equal(t, won.Version, f.current(t, name))
-			changes, err := f.rules(name).History(t.Context())
+			changes, _, err := f.rules(name).History(t.Context())
 			require.NoError(t, err)
 			require.Len(t, changes, round+1, "the other left no trace")
 			require.Equal(t, won.Version, changes[0].Version)
@@ -315,6 +325,7 @@ func testCatalogue(t *testing.T, f *fleet) {
 	f.register(t, e)
 	r := s.end(t)
 	require.Zero(t, r.status, r.errOut)
+	f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) { s.version = version })
 	status := parse[fleetStatus](t, f.good(t, "rules", "status", "-o", "json").out)
 	require.Equal(t, "catalogue", status.Regions[1].Nodes[0].Seen)
 	require.Contains(t, status.Regions[1].Nodes[0].AdminError, "answered 500: the stub is silent")
@@ -383,117 +394,4 @@ func testInterrupted(t *testing.T, f *fleet) {
 	require.Equal(t, statusInterrupted, r.status)
 	require.Contains(t, r.errOut, "interrupted while waiting; eu-west, us-east has")
 	require.NotEmpty(t, f.current(t, "us-east"))
-}
-
-// A region that dies after the first was switched.
-func TestPartialFailure(t *testing.T) {
-	f := startFleet(t, "eu-west", "us-east", "ap-south")
-	f.publish(t, rulesOf(1), "ana", f.names...)
-	edge := f.edge(t, "ap-south", "sin1", "sin1-1")
-	file := write(t, "rules.yaml", rulesOf(2))
-
-	p := &program{in: strings.NewReader(""), out: &buffer{}, errOut: &buffer{}, fleetFile: f.file, timeout: 2 * time.Second, format: "json"}
-	doc, err := p.readDocument(file)
-	require.NoError(t, err)
-	c := &change{p: p, doc: doc, by: "ana", wait: 10 * time.Second}
-	targets, closeAll, err := p.targets(nil)
-	require.NoError(t, err)
-	defer closeAll()
-	require.NoError(t, c.prepare(t.Context(), targets))
-	require.NoError(t, c.store(t.Context()))
-	f.consuls["us-east"].Kill()
-	err = c.switchOver(t.Context(), nil, func() {})
-	require.Equal(t, statusPartial, ExitStatus(err))
-	require.ErrorContains(t, err, "eu-west, ap-south has "+doc.version()+" and us-east has not:\nus-east: consul ")
-	require.ErrorContains(t, err, "running this again finishes it")
-	report := parse[changeReport](t, p.out.(*buffer).String())
-	require.Equal(t, []string{applied, unsuccessful, applied}, []string{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
-	require.Equal(t, doc.version(), edge.runs())
-
-	// While it is away nothing more happens, and afterwards the rest.
-	r := f.run(t, "rules", "apply", file, "--yes")
-	require.Equal(t, statusFailed, r.status)
-	require.Contains(t, r.errOut, "nothing was changed, because us-east cannot be reached")
-	s := f.run(t, "rules", "status")
-	require.Equal(t, statusPartial, s.status)
-	require.Contains(t, s.out, "us-east: not known")
-	h := f.run(t, "rules", "history")
-	require.Equal(t, statusPartial, h.status)
-	require.Contains(t, h.out, "eu-west, ap-south")
-
-	f.consuls["us-east"].Start()
-	r = f.good(t, "rules", "apply", file, "--yes", "-o", "json")
-	report = parse[changeReport](t, r.out)
-	require.Equal(t, []string{alreadyThere, applied, alreadyThere}, []string{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
-	require.True(t, report.Converged)
-
-	// The first region decides: when it fails, no other is touched.
-	c = &change{p: p, by: "ana"}
-	c.doc, err = parseDocument("next", []byte(rulesOf(3)))
-	require.NoError(t, err)
-	require.NoError(t, c.prepare(t.Context(), targets))
-	require.NoError(t, c.store(t.Context()))
-	f.consuls["eu-west"].Kill()
-	err = c.switchOver(t.Context(), nil, func() {})
-	require.Equal(t, statusFailed, ExitStatus(err))
-	require.ErrorContains(t, err, "nothing was changed: eu-west: consul ")
-	require.Equal(t, doc.version(), f.current(t, "us-east"))
-	require.Equal(t, doc.version(), f.current(t, "ap-south"))
-}
-
-// An interruption between two regions sees the one under way through.
-func TestInterruptedBetweenRegions(t *testing.T) {
-	f := startFleet(t, "eu-west", "us-east")
-	p := &program{in: strings.NewReader(""), out: &buffer{}, errOut: &buffer{}, fleetFile: f.file, timeout: 2 * time.Second, format: "json"}
-	doc, err := parseDocument("rules.yaml", []byte(rulesOf(1)))
-	require.NoError(t, err)
-	targets, closeAll, err := p.targets(nil)
-	require.NoError(t, err)
-	defer closeAll()
-	c := &change{p: p, doc: doc, by: "ana", wait: time.Second}
-	require.NoError(t, c.prepare(t.Context(), targets))
-	require.NoError(t, c.store(t.Context()))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err = c.switchOver(ctx, nil, func() {})
-	require.Equal(t, statusInterrupted, ExitStatus(err))
-	require.ErrorContains(t, err, "interrupted; nothing was changed")
-
-	c.regions[0].Result = applied
-	err = c.outcome(ctx)
-	require.Equal(t, statusInterrupted, ExitStatus(err))
-	require.ErrorContains(t, err, "interrupted: eu-west has "+doc.version()+" and us-east has not; running this again finishes it")
-}
-
-// The least that regionctl must be allowed, and what it says when it is not.
-func TestLeastPrivilege(t *testing.T) {
-	consul := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})
-	f := newFleet(t, "weir", []string{"eu-west"}, map[string]*testenv.Consul{"eu-west": consul})
-	c, err := region.OpenConsul(region.ConsulConfig{Addr: consul.Addr(), TokenFile: write(t, "token", consul.Token())})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	f.open["eu-west"] = c // for the test itself, which may do all
-	allow := func(policy string) {
-		t.Helper()
-		_, secret := consul.NewToken(t, policy)
-		f.file = write(t, "fleet.yaml", "regions:\n  - {name: eu-west, consul: {addr: \""+consul.Addr()+"\", token_file: "+write(t, "token", secret)+"}}\n")
-	}
-	const keys, nodes = `key_prefix "weir/rules/" { policy = "write" } `, `service "weir-edge" { policy = "read" } node_prefix "" { policy = "read" }`
-	allow(keys + nodes)
-	s := newSite(t, f, load(50, 1, 0))
-	r := s.good(t, s.args("--bake", "500ms", "--yes")...)
-	require.Contains(t, r.out, "eu-west  applied  "+s.next+"  2 of 2")
-	s.good(t, "rules", "status")
-	s.good(t, "rules", "history")
-	s.good(t, "rules", "rollback", "--yes")
-
-	allow(keys)
-	r = s.run(t, "rules", "apply", s.file, "--yes", "--wait", "500ms")
-	require.Equal(t, statusPartial, r.status)
-	require.Contains(t, r.errOut, "read the nodes of weir-edge: some entries are hidden from this token; add them to its policies")
-	allow(`key_prefix "weir/rules/" { policy = "read" } ` + nodes)
-	r = s.run(t, "rules", "rollback", "--yes")
-	require.Equal(t, statusFailed, r.status)
-	require.Contains(t, r.errOut, "put a token whose policies allow this into ")
-	require.Equal(t, s.next, f.current(t, "eu-west"))
 }

@@ -16,7 +16,7 @@ func (p *program) confirm(ctx context.Context, yes bool, format string, args ...
 	if !p.asks {
 		return misused("nobody can be asked here; give --yes to go on without a question (nothing was changed)")
 	}
-	fmt.Fprintf(p.errOut, p.errStyle().bold(format)+" [y/N] ", args...)
+	fmt.Fprint(p.errOut, p.errStyle().bold(clean(fmt.Sprintf(format, args...)))+" [y/N] ")
 	answered := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(p.in).ReadString('\n') // the end of input is a no

@@ -31,7 +31,8 @@ type trial struct {
 	targets []*target // all regions of the change
 	homes   []*target // those that have the site
 	pointer region.Pointer
-	set     []*target // where the canary was set, or may have been
+	set     []*target          // where the canary was set, or may have been
+	before  map[*target]uint64 // the index of what the site followed on its own
 
 	canary, others tally
 	silent         map[string]bool // nodes whose last scrape failed
@@ -41,7 +42,7 @@ type trial struct {
 
 // newTrial finds the site. Nothing is changed.
 func (c *change) newTrial(ctx context.Context, targets []*target, o *canaryOptions) (*trial, error) {
-	t := &trial{canaryOptions: o, c: c, p: c.p, silent: map[string]bool{}}
+	t := &trial{canaryOptions: o, c: c, p: c.p, silent: map[string]bool{}, before: map[*target]uint64{}}
 	for _, r := range c.with(untouched, alreadyThere) {
 		t.targets = append(t.targets, r.target)
 	}
@@ -49,9 +50,10 @@ func (c *change) newTrial(ctx context.Context, targets []*target, o *canaryOptio
 		here  bool
 		pops  []string
 		other *region.Pointer
+		index uint64
 	}
 	answers := ask(ctx, c.p, t.targets, func(ctx context.Context, target *target) (s site, err error) {
-		nodes, err := target.consul.Nodes(ctx)
+		nodes, err := target.nodes(ctx)
 		if err != nil {
 			return s, err
 		}
@@ -60,7 +62,10 @@ func (c *change) newTrial(ctx context.Context, targets []*target, o *canaryOptio
 			s.here = s.here || n.PoP == o.pop && n.Passing
 		}
 		if s.here {
-			s.other, err = target.rules.Canary(ctx, o.pop)
+			s.other, s.index, err = target.rules.Canary(ctx, o.pop)
+			if s.index != 0 {
+				err = nil // nonsense in its place is overwritten
+			}
 		}
 		return s, err
 	})
@@ -74,9 +79,10 @@ func (c *change) newTrial(ctx context.Context, targets []*target, o *canaryOptio
 			continue
 		}
 		t.homes = append(t.homes, a.target)
-		if other := a.value.other; other != nil && !other.Expired(time.Now()) {
-			return nil, conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s at the latest; wait for that", a.target.name,
-				printable(other.AppliedBy), other.Version, o.pop, stamp(other.AppliedAt), stamp(*other.ExpiresAt))
+		t.before[a.target] = a.value.index
+		if other := a.value.other; other != nil && !other.Expired(time.Now()) && other.Version != c.doc.version() {
+			return nil, conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s; wait for that, or end it with regionctl rules apply or rollback without --canary", a.target.name,
+				printable(other.AppliedBy), other.Version, o.pop, stamp(other.AppliedAt), until(other))
 		}
 	}
 	if len(t.homes) == 0 {
@@ -141,10 +147,13 @@ func (t *trial) try(ctx context.Context) error {
 	for _, home := range t.homes {
 		t.set = append(t.set, home)
 		brief, cancel := t.p.bounded(ctx)
-		err := home.rules.SetCanary(brief, t.pop, t.pointer)
+		done, err := home.rules.SetCanary(brief, t.pop, t.pointer, t.before[home])
 		cancel()
-		if err != nil {
+		switch {
+		case err != nil:
 			return fmt.Errorf("%s: %w", home.name, err)
+		case !done:
+			return t.moved(home)
 		}
 	}
 	if err := t.start(ctx); err != nil {
@@ -167,6 +176,8 @@ func (t *trial) start(ctx context.Context) error {
 			return ctx.Err()
 		case a.moved:
 			return t.moved(a.target)
+		case a.empty || a.err == nil && a.view != nil && len(a.view.Nodes) == 0:
+			return fmt.Errorf("%s: its edges are gone", a.target.name)
 		case len(a.refused) > 0:
 			n := a.refused[0]
 			return fmt.Errorf("%s: node %s refuses %s:\n    %s\n  correct the document", a.target.name, printable(n.ID), t.c.doc.version(), indented(n.reasons()))
@@ -178,8 +189,6 @@ func (t *trial) start(ctx context.Context) error {
 				why = a.view.behind()[0].why()
 			}
 			return fmt.Errorf("%s: its edges did not all follow within %s: %s; see regionctl rules status", a.target.name, limit, why)
-		case len(a.view.Nodes) == 0:
-			return fmt.Errorf("%s: its edges are gone", a.target.name)
 		}
 	}
 	return nil
@@ -253,13 +262,14 @@ func (t *trial) look(ctx context.Context) error {
 		sample *sample
 		err    error
 	}
-	answers := askUnbounded(ctx, t.targets, func(ctx context.Context, target *target) ([]counted, error) {
+	// Nodes that do not answer must not keep those that do from being judged.
+	brief, cancel := context.WithTimeout(ctx, t.p.look)
+	defer cancel()
+	answers := askUnbounded(brief, t.targets, func(ctx context.Context, target *target) ([]counted, error) {
 		if err := t.unchanged(ctx, target); err != nil {
 			return nil, err
 		}
-		brief, cancel := t.p.bounded(ctx)
-		nodes, err := target.consul.Nodes(brief)
-		cancel()
+		nodes, err := target.nodes(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -333,8 +343,8 @@ func (t *trial) unchanged(ctx context.Context, target *target) error {
 		if home != target {
 			continue
 		}
-		canary, err := target.rules.Canary(ctx, t.pop)
-		if err != nil {
+		canary, index, err := target.rules.Canary(ctx, t.pop)
+		if err != nil && index == 0 {
 			return err
 		}
 		if canary == nil || !t.isMine(map[string]region.Pointer{t.pop: *canary}) {
@@ -344,15 +354,23 @@ func (t *trial) unchanged(ctx context.Context, target *target) error {
 	return nil
 }
 
+// until is when a canary ends by itself.
+func until(p *region.Pointer) string {
+	if p.ExpiresAt == nil {
+		return "it is ended"
+	}
+	return stamp(*p.ExpiresAt)
+}
+
 // remove takes the canary back wherever it was set, also when ctx has ended. One that
 // somebody else has put in its place is left alone.
 func (t *trial) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	answers := ask(ctx, t.p, t.set, func(ctx context.Context, target *target) (struct{}, error) {
-		canary, err := target.rules.Canary(ctx, t.pop)
+		canary, index, err := target.rules.Canary(ctx, t.pop)
 		if err == nil && canary != nil && t.isMine(map[string]region.Pointer{t.pop: *canary}) {
-			err = target.rules.DeleteCanary(ctx, t.pop)
+			_, err = target.rules.DeleteCanary(ctx, t.pop, index) // false: it is not ours any more
 		}
 		return struct{}{}, err
 	})

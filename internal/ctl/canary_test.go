@@ -54,7 +54,7 @@ func (s *site) args(more ...string) []string {
 func (s *site) gone(t *testing.T) {
 	t.Helper()
 	for _, name := range s.names {
-		canaries, err := s.rules(name).Canaries(t.Context())
+		canaries, _, err := s.rules(name).Canaries(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, canaries)
 	}
@@ -79,10 +79,10 @@ func testCanaryPromoted(t *testing.T, f *fleet) {
 	c.sees(t, "ams1: ")
 	require.Equal(t, s.next, s.canary.runs())
 	require.Equal(t, s.old.Version, s.edges[1].runs(), "the others wait")
-	p, err := s.rules("eu-west").Canary(t.Context(), "ams1")
+	p, _, err := s.rules("eu-west").Canary(t.Context(), "ams1")
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now().Add(61*time.Second), *p.ExpiresAt, 5*time.Second)
-	elsewhere, err := s.rules("us-east").Canaries(t.Context())
+	elsewhere, _, err := s.rules("us-east").Canaries(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, elsewhere)
 	r := c.end(t)
@@ -158,7 +158,7 @@ func testCanaryInterrupted(t *testing.T, f *fleet) {
 
 	c = s.converse(t, s.args("--bake", "10m", "--yes")...)
 	require.Eventually(t, func() bool {
-		p, err := s.rules("eu-west").Canary(t.Context(), "ams1")
+		p, _, err := s.rules("eu-west").Canary(t.Context(), "ams1")
 		return err == nil && p != nil
 	}, patience, time.Millisecond)
 	c.cancel() // before its edges follow
@@ -211,11 +211,11 @@ func testCanaryElsewhere(t *testing.T, f *fleet) {
 	theirs := region.NewPointer([]byte(rulesOf(9)), "bob", time.Now())
 	ends := time.Now().Add(time.Hour)
 	theirs.ExpiresAt = &ends
-	require.NoError(t, s.rules("eu-west").SetCanary(t.Context(), "ams1", theirs))
+	s.try(t, "eu-west", "ams1", theirs)
 	r = s.run(t, s.args("--yes")...)
 	require.Equal(t, statusConflict, r.status)
 	require.Contains(t, r.errOut, "eu-west: bob has been trying "+theirs.Version+" on ams1")
-	left, err := s.rules("eu-west").Canary(t.Context(), "ams1")
+	left, _, err := s.rules("eu-west").Canary(t.Context(), "ams1")
 	require.NoError(t, err)
 	require.Equal(t, "bob", left.AppliedBy)
 }
@@ -243,11 +243,11 @@ func testCanaryTakenOver(t *testing.T, f *fleet) {
 	theirs := region.NewPointer([]byte(rulesOf(9)), "bob", time.Now())
 	ends := time.Now().Add(time.Hour)
 	theirs.ExpiresAt = &ends
-	require.NoError(t, s.rules("eu-west").SetCanary(t.Context(), "ams1", theirs))
+	s.try(t, "eu-west", "ams1", theirs)
 	r := c.end(t)
 	require.Equal(t, statusConflict, r.status)
 	require.Contains(t, r.errOut, "eu-west: someone else ended it, or began another")
-	left, err := s.rules("eu-west").Canary(t.Context(), "ams1")
+	left, _, err := s.rules("eu-west").Canary(t.Context(), "ams1")
 	require.NoError(t, err)
 	require.Equal(t, theirs.Version, left.Version)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region"
@@ -21,6 +20,7 @@ const (
 	applied      = "applied"
 	lost         = "conflict" // someone else was faster
 	unsuccessful = "failed"
+	unknown      = "unknown" // the answer was lost; it may have taken effect
 )
 
 // change puts one document in force in some regions. apply and rollback are changes.
@@ -28,7 +28,9 @@ const (
 // The order of its steps is what makes it safe. The document is stored everywhere
 // before any region is pointed at it. The regions are pointed one after another, in
 // the order of the fleet file, each on condition that nobody has touched it since the
-// difference was shown; whoever loses the first one has changed nothing.
+// difference was shown; whoever loses the first one has changed nothing. That first one
+// is therefore written even if it has the version already. Only then are canaries ended,
+// so that what every edge should run is the version.
 type change struct {
 	p       *program
 	doc     *document
@@ -38,8 +40,10 @@ type change struct {
 	partial bool
 	wait    time.Duration
 
-	regions []*regionChange
-	pointer region.Pointer // set when the regions are pointed
+	regions  []*regionChange
+	pointer  region.Pointer // set when the regions are pointed
+	pointed  bool           // at least one was
+	deserted bool           // a region has no edge that could run anything
 }
 
 // regionChange is one region of a change.
@@ -57,8 +61,9 @@ type regionChange struct {
 	Running *int       `json:"running,omitempty"`
 	Behind  []nodeView `json:"behind,omitempty"`
 
-	target *target
-	index  uint64
+	target  *target
+	index   uint64
+	renewed bool // its pointer was written
 }
 
 func (r *regionChange) fail(result string, err error) {
@@ -158,112 +163,6 @@ func (c *change) region(name string) *regionChange {
 	return c.regions[slices.IndexFunc(c.regions, func(r *regionChange) bool { return r.Region == name })]
 }
 
-// point switches the regions over. It stops at the first one if that fails, and goes
-// on after that: a fleet should not stay divided because one region is away.
-func (c *change) point(ctx context.Context) error {
-	waiting := c.with(untouched)
-	if len(waiting) == 0 {
-		return nil
-	}
-	if err := c.unmoved(ctx); err != nil {
-		return err
-	}
-	c.pointer = region.NewPointer(c.doc.bytes, c.by, time.Now())
-	var history sync.WaitGroup
-	defer history.Wait()
-	for i, r := range waiting {
-		if ctx.Err() != nil {
-			break
-		}
-		// What is on its way is seen through, or nobody would know how it ended.
-		detached := context.WithoutCancel(ctx)
-		done, err := r.target.rules.Point(detached, c.pointer, r.index)
-		switch {
-		case err != nil:
-			r.fail(unsuccessful, err)
-		case !done:
-			r.lose(detached, c.p)
-		default:
-			r.Result = applied
-			history.Go(func() { c.record(detached, r) })
-		}
-		if i == 0 && r.Result != applied {
-			break
-		}
-	}
-	return nil
-}
-
-// unmoved looks again at the regions that are there already: they are not written, so
-// nothing else would notice that someone has just moved them on.
-func (c *change) unmoved(ctx context.Context) error {
-	for _, r := range c.with(alreadyThere) {
-		brief, cancel := c.p.bounded(ctx)
-		now, index, err := r.target.rules.Current(brief)
-		cancel()
-		if err != nil {
-			return failed("nothing was changed: %s: %w", r.Region, err)
-		}
-		if index != r.index {
-			r.Result, r.Now, r.Error = lost, now, whoMoved(now)
-		}
-	}
-	if moved := c.with(lost); len(moved) > 0 {
-		return conflict("nothing was changed anywhere: %s: %s", moved[0].Region, moved[0].Error)
-	}
-	return nil
-}
-
-// lose finds out who was faster.
-func (r *regionChange) lose(ctx context.Context, p *program) {
-	ctx, cancel := p.bounded(ctx)
-	defer cancel()
-	now, _, err := r.target.rules.Current(ctx)
-	if err != nil {
-		r.fail(lost, fmt.Errorf("someone changed the rules meanwhile, and who cannot be read: %w", err))
-		return
-	}
-	r.Result, r.Now, r.Error = lost, now, whoMoved(now)
-}
-
-func (c *change) record(ctx context.Context, r *regionChange) {
-	entry := region.Change{Pointer: c.pointer, Message: c.message}
-	if r.Before != nil {
-		entry.Replaced = r.Before.Version
-	}
-	if err := r.target.rules.Record(ctx, entry); err != nil {
-		c.p.warn("%s: the rules are in force, but the history was not written: %v", r.Region, err)
-	}
-}
-
-// outcome is what is wrong after the regions were pointed, nil if nothing is.
-func (c *change) outcome(ctx context.Context) error {
-	took, have := c.with(applied), c.with(applied, alreadyThere)
-	left, losing, failing := c.with(untouched), c.with(lost), c.with(unsuccessful, unreachable)
-	without := filter(c.regions, func(r *regionChange) bool { return !slices.Contains(have, r) })
-	var reasons []string
-	for _, r := range append(slices.Clone(losing), failing...) {
-		reasons = append(reasons, r.Region+": "+r.Error)
-	}
-	why := strings.Join(reasons, "\n")
-	divided := fmt.Sprintf("%s has %s and %s has not", namesOf(have), c.doc.version(), namesOf(without))
-	switch {
-	case len(losing) > 0 && len(took) == 0:
-		return conflict("nothing was changed anywhere: %s", why)
-	case len(losing) > 0:
-		return conflict("the fleet is divided: %s:\n%s", divided, why)
-	case len(without) == 0:
-		return nil
-	case len(left) > 0 && ctx.Err() != nil && len(have) == 0:
-		return interrupted("interrupted; nothing was changed")
-	case len(left) > 0 && ctx.Err() != nil:
-		return interrupted("interrupted: %s; running this again finishes it", divided)
-	case len(have) == 0:
-		return failed("nothing was changed: %s", why)
-	}
-	return partial("%s:\n%s\nrunning this again finishes it", divided, why)
-}
-
 // await waits for the edges of all regions that have the version.
 func (c *change) await(ctx context.Context) error {
 	have := c.with(applied, alreadyThere)
@@ -292,6 +191,7 @@ func (c *change) await(ctx context.Context) error {
 			r.Now = a.view.Pointer
 		}
 		if edges == 0 && a.err == nil {
+			c.deserted = true
 			c.p.warn("%s: no edge is registered there, or this token may not see them; nothing to wait for", r.Region)
 		}
 	}
@@ -306,7 +206,7 @@ func (c *change) report(canary *canaryReport, outcome, waiting error) error {
 	r := changeReport{
 		Version: c.doc.version(), SHA256: region.NewPointer(c.doc.bytes, "", time.Time{}).SHA256, AppliedAt: c.pointer.AppliedAt,
 		AppliedBy: c.by, Message: c.message, Regions: c.regions, Canary: canary,
-		Converged: outcome == nil && waiting == nil && c.wait > 0,
+		Converged: outcome == nil && waiting == nil && c.wait > 0 && !c.deserted,
 	}
 	err := c.p.show(r, func(b *bytes.Buffer, s style) { r.write(b, s) })
 	return cmp.Or(outcome, waiting, err)
@@ -333,7 +233,7 @@ func (r *changeReport) write(b *bytes.Buffer, s style) {
 		switch c.Result {
 		case applied, alreadyThere:
 			result = s.green(c.Result)
-		case untouched:
+		case untouched, unknown:
 			result = s.yellow(c.Result)
 		}
 		t.row(c.Region, result, version, edges)

@@ -50,7 +50,7 @@ func testRollback(t *testing.T, f *fleet) {
 	require.Contains(t, r.out, "limit: 3 → 2")
 	require.Equal(t, versions[1], f.current(t, "us-east"))
 	require.Equal(t, versions[1], edge.runs())
-	changes, err := f.rules("us-east").History(t.Context())
+	changes, _, err := f.rules("us-east").History(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "rollback to "+versions[1], changes[0].Message)
 	require.Equal(t, versions[2], changes[0].Replaced)
@@ -112,11 +112,12 @@ func testShow(t *testing.T, f *fleet) {
 }
 
 func testStatus(t *testing.T, f *fleet) {
-	r := f.good(t, "rules", "status")
+	r := f.run(t, "rules", "status")
+	require.Equal(t, statusPartial, r.status, "no edges are not all edges")
 	require.Contains(t, r.out, "eu-west: no rules published yet\n  no edge is registered, or this token may not see them\n")
-	e := f.edge(t, "eu-west", "ams1", "ams1-1")
+	e, other := f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")
 	p := f.publish(t, rulesOf(1), "ana", f.names...)
-	require.Eventually(t, func() bool { return e.runs() == p.Version }, patience, tick)
+	require.Eventually(t, func() bool { return e.runs() == p.Version && other.runs() == p.Version }, patience, tick)
 	r = f.good(t, "rules", "status")
 	require.Contains(t, r.out, "eu-west: "+p.Version+" by ana, "+stamp(p.AppliedAt))
 	require.Regexp(t, `  EDGE    POP   RUNS          SINCE  SOURCE  FROM   CHECK    CONVERGED\n  ams1-1  ams1  `+p.Version+`  1h0m   consul  admin  passing  yes\n`, r.out)
@@ -128,17 +129,17 @@ func testStatus(t *testing.T, f *fleet) {
 	trial.ExpiresAt = &ends
 	_, err := f.rules("eu-west").Put(t.Context(), []byte(rulesOf(2)))
 	require.NoError(t, err)
-	require.NoError(t, f.rules("eu-west").SetCanary(t.Context(), "ams1", trial))
+	f.try(t, "eu-west", "ams1", trial)
 	require.Eventually(t, func() bool { return e.runs() == trial.Version }, patience, tick)
 	r = f.good(t, "rules", "status")
 	require.Contains(t, r.out, "canary on ams1: "+trial.Version+" by bob, until "+stamp(ends))
 	require.Contains(t, r.out, "consul (canary)")
 	apply := f.good(t, "rules", "apply", write(t, "rules.yaml", rulesOf(3)), "--yes")
 	require.Contains(t, apply.errOut, "warning: eu-west: bob tries "+trial.Version+" on ams1")
-	require.Contains(t, apply.errOut, "0 of 1 edges run "+f.current(t, "eu-west")+", 1 a canary")
-	require.NoError(t, f.rules("eu-west").DeleteCanary(t.Context(), "ams1"))
+	require.Contains(t, apply.errOut, "eu-west: canary of bob on ams1 ended\n")
+	require.Contains(t, apply.errOut, "eu-west  1 of 1 edges run "+f.current(t, "eu-west")+"\n")
+	require.Equal(t, f.current(t, "eu-west"), e.runs())
 
-	require.Eventually(t, func() bool { return e.runs() == f.current(t, "eu-west") }, patience, tick)
 	e.mu.Lock()
 	e.stays, e.version = true, "0123456789ab"
 	e.mu.Unlock()

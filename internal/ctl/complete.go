@@ -74,7 +74,7 @@ func completeFromConsul(p *program, names *[]string, look func(context.Context, 
 // completeVersions offers the versions of the history, the newest first.
 func (p *program) completeVersions(names *[]string) completion {
 	return completeFromConsul(p, names, func(ctx context.Context, t *target) ([]string, error) {
-		changes, err := t.rules.History(ctx)
+		changes, _, err := t.rules.History(ctx)
 		var words []string
 		for _, c := range changes {
 			words = append(words, c.Version+"\t"+stamp(c.AppliedAt)+" "+printable(c.AppliedBy+" "+c.Message))
@@ -86,7 +86,7 @@ func (p *program) completeVersions(names *[]string) completion {
 // completeNodes offers something about the registered edges.
 func (p *program) completeNodes(names *[]string, of func(region.Node) string) completion {
 	return completeFromConsul(p, names, func(ctx context.Context, t *target) ([]string, error) {
-		nodes, err := t.consul.Nodes(ctx)
+		nodes, err := t.nodes(ctx)
 		var words []string
 		for _, n := range nodes {
 			words = append(words, printable(of(n)))

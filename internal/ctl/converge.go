@@ -18,6 +18,9 @@ const (
 	refusedFor = 2 * time.Second
 	// afterwards is how long the other regions have once one has said no.
 	afterwards = 2 * time.Second
+	// registering is how long edges that lost their place in the catalogue, as when
+	// Consul lost its data, take to return to it.
+	registering = 15 * time.Second
 )
 
 // awaiting is the wait for the nodes of some regions to run a version.
@@ -36,6 +39,7 @@ type arrival struct {
 	err     error       // why the last look failed
 	moved   bool        // someone changed what the nodes should run
 	refused []nodeView  // that will not run it
+	empty   bool        // no node is registered, and none came
 	done    bool
 }
 
@@ -67,7 +71,7 @@ func (w *awaiting) run(ctx context.Context, targets []*target, limit time.Durati
 			w.follow(ctx, &arrivals[i], func() {
 				mu.Lock()
 				defer mu.Unlock()
-				if a := &arrivals[i]; a.done && !a.arrived() {
+				if a := &arrivals[i]; a.done && !a.arrived() && !a.empty {
 					time.AfterFunc(afterwards, cancel)
 				}
 				text[i] = fmt.Sprintf("%-*s  %s", longest(targets), targets[i].name, w.describe(&arrivals[i]))
@@ -81,21 +85,19 @@ func (w *awaiting) run(ctx context.Context, targets []*target, limit time.Durati
 
 // follow looks at one region again and again.
 func (w *awaiting) follow(ctx context.Context, a *arrival, changed func()) {
-	known := map[string]nodeView{}
 	refusing := map[string]time.Time{}
+	began := time.Now()
 	for {
-		view, err := w.p.view(ctx, a.target, w.wanted, known)
+		view, err := w.p.view(ctx, a.target, w.wanted, w.version)
 		if ctx.Err() != nil {
 			return // what was seen last is better than half a look
 		}
 		a.err = err
 		if err == nil {
 			a.view = view
-			w.accept(view)
 			a.moved = w.moved != nil && w.moved(view)
 			a.refused = nil
 			for _, n := range view.Nodes {
-				known[n.ID] = n
 				if !n.refuses() {
 					delete(refusing, n.ID)
 					continue
@@ -107,7 +109,8 @@ func (w *awaiting) follow(ctx context.Context, a *arrival, changed func()) {
 					a.refused = append(a.refused, n)
 				}
 			}
-			a.done = a.moved || len(a.refused) > 0 || view.Converged
+			a.empty = len(view.Nodes) == 0 && time.Since(began) >= w.p.registering
+			a.done = a.moved || len(a.refused) > 0 || view.Converged || a.empty
 		}
 		changed()
 		if a.done {
@@ -119,16 +122,6 @@ func (w *awaiting) follow(ctx context.Context, a *arrival, changed func()) {
 		case <-time.After(lookEvery):
 		}
 	}
-}
-
-// accept takes a node that runs the version for one that is there, also if it should
-// follow a canary that it refused or that has just ended.
-func (w *awaiting) accept(v *regionView) {
-	for i := range v.Nodes {
-		n := &v.Nodes[i]
-		n.Converged = n.Converged || n.Version == w.version
-	}
-	v.Converged = v.Error == "" && len(v.behind()) == 0
 }
 
 // describe is one line of progress.
@@ -144,9 +137,6 @@ func (w *awaiting) describe(a *arrival) string {
 	}
 	behind := v.behind()
 	text := fmt.Sprintf("%d of %d edges run %s", len(v.Nodes)-len(behind), len(v.Nodes), w.version)
-	if others := len(filter(v.Nodes, func(n nodeView) bool { return n.Converged && n.Version != w.version })); others > 0 {
-		text = fmt.Sprintf("%d of %d edges run %s, %d a canary", len(v.Nodes)-len(behind)-others, len(v.Nodes), w.version, others)
-	}
 	if len(behind) > 0 {
 		var names []string
 		for _, n := range behind[:min(3, len(behind))] {
@@ -160,7 +150,8 @@ func (w *awaiting) describe(a *arrival) string {
 	return text
 }
 
-// verdict turns arrivals into what is wrong, nil if all nodes are there.
+// verdict turns arrivals into what is wrong, nil if all nodes are there. A region
+// without nodes is none of it.
 func (w *awaiting) verdict(arrivals []arrival, limit time.Duration) error {
 	var wrong []string
 	refused := false
@@ -181,6 +172,9 @@ func (w *awaiting) verdict(arrivals []arrival, limit time.Duration) error {
 		case a.view == nil:
 			wrong = append(wrong, fmt.Sprintf("%s: not known yet", a.target.name))
 		default:
+			if a.view.Error != "" {
+				wrong = append(wrong, fmt.Sprintf("%s: %s", a.target.name, a.view.Error))
+			}
 			for _, n := range a.view.behind() {
 				wrong = append(wrong, fmt.Sprintf("%s: %s", a.target.name, n.why()))
 			}

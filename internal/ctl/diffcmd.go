@@ -117,6 +117,7 @@ func groupByVersion(answers []answer[*published], d *document) []diffGroup {
 
 // write shows at most so many rules of a group; 0 is all.
 func (r *diffReport) write(b *bytes.Buffer, s style, label string, most int) {
+	label = printable(label)
 	for i, g := range r.Groups {
 		if i > 0 {
 			b.WriteByte('\n')
@@ -137,7 +138,7 @@ func (r *diffReport) write(b *bytes.Buffer, s style, label string, most int) {
 		}
 		switch {
 		case g.Unreadable != "":
-			fmt.Fprintf(b, "  %s: %s\n", s.yellow("not comparable"), indented(g.Unreadable))
+			fmt.Fprintf(b, "  %s: %s\n", s.yellow("not comparable"), indented(clean(g.Unreadable)))
 		case g.Same:
 			b.WriteString("  no difference\n")
 		default:
@@ -158,21 +159,21 @@ func (d *difference) write(b *bytes.Buffer, s style, most int) {
 	fits := func() bool { shown++; return most == 0 || shown <= most }
 	for _, r := range d.Removed {
 		if fits() {
-			t.row(s.red("- "+r.Rule), s.red(printable(r.Summary)))
+			t.row(s.red("- "+printable(r.Rule)), s.red(printable(r.Summary)))
 		}
 	}
 	for _, r := range d.Added {
 		if fits() {
-			t.row(s.green("+ "+r.Rule), s.green(printable(r.Summary)))
+			t.row(s.green("+ "+printable(r.Rule)), s.green(printable(r.Summary)))
 		}
 	}
 	for _, r := range d.Changed {
 		if !fits() {
 			continue
 		}
-		name := s.yellow("~ " + r.Rule)
+		name := s.yellow("~ " + printable(r.Rule))
 		for _, f := range r.Fields {
-			t.row(name, f.Field+": "+s.red(printable(f.Old))+" → "+s.green(printable(f.New)))
+			t.row(name, printable(f.Field)+": "+s.red(printable(f.Old))+" → "+s.green(printable(f.New)))
 			name = ""
 		}
 		if r.Recount {

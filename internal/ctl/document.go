@@ -206,13 +206,13 @@ func (p *program) validate(name string) error {
 	if p.wantsJSON() {
 		err = p.writeJSON(v)
 	} else if v.Valid {
-		_, err = fmt.Fprintf(p.out, "%s is good: %s, version %s\n", name, plural(v.Rules, "rule"), v.Version)
+		_, err = fmt.Fprintf(p.out, "%s is good: %s, version %s\n", printable(name), plural(v.Rules, "rule"), v.Version)
 	} else {
 		var text strings.Builder
 		for _, e := range v.Errors {
 			fmt.Fprintf(&text, "%s: %s\n", name, e)
 		}
-		_, err = io.WriteString(p.out, text.String())
+		_, err = io.WriteString(p.out, clean(text.String()))
 	}
 	if err == nil && !v.Valid {
 		err = misused("%s has %s; correct what is listed", name, plural(len(v.Errors), "problem"))

@@ -22,6 +22,50 @@ type target struct {
 	consul *region.Consul
 	rules  *region.Documents
 	admin  *admin
+
+	prefix  string // of the keys that its edges follow
+	warn    func(format string, args ...any)
+	strayed sync.Once // the warning of strangers
+}
+
+// nodes are the registered edges of the region. One datacenter may serve several
+// regions, each with a prefix of its own.
+func (t *target) nodes(ctx context.Context) ([]region.Node, error) {
+	all, err := t.consul.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var own []region.Node
+	renamed, misled := map[string]int{}, map[string]int{}
+	for _, n := range all {
+		switch here := n.Prefix == "" || n.Prefix == t.prefix; {
+		case here && n.Region == t.name:
+			own = append(own, n)
+		case here:
+			renamed[n.Region]++
+		case n.Region == t.name:
+			misled[n.Prefix]++
+		}
+	}
+	if len(renamed)+len(misled) > 0 {
+		t.strayed.Do(func() {
+			for _, name := range sortedKeys(renamed) {
+				t.warn("%s: %s in region %s; the fleet file calls this one %s", t.name, claim(renamed[name]), orDash(name), t.name)
+			}
+			for _, prefix := range sortedKeys(misled) {
+				t.warn("%s: %s configured with consul.prefix %s; the fleet file says %s", t.name, claim(misled[prefix]), printable(prefix), t.prefix)
+			}
+		})
+	}
+	return own, nil
+}
+
+// claim begins a sentence about what nodes say of themselves.
+func claim(nodes int) string {
+	if nodes == 1 {
+		return "1 node says it is"
+	}
+	return fmt.Sprintf("%d nodes say they are", nodes)
 }
 
 // regionFlag adds --region.
@@ -66,7 +110,7 @@ func (p *program) targets(names []string) (list []*target, closeAll func(), err 
 			return nil, nil, misused("%s: region %s: %w", p.fleetFile, r.Name, err)
 		}
 		list = append(list, &target{
-			name: r.Name, consul: c, rules: c.Documents("rules"),
+			name: r.Name, consul: c, rules: c.Documents("rules"), prefix: cmp.Or(r.Consul.Prefix, region.DefaultPrefix), warn: p.warn,
 			admin: newAdmin(r.AdminTokenFile, p.insecureAdmin, p.timeout),
 		})
 	}

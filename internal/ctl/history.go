@@ -38,11 +38,11 @@ func recall(ctx context.Context, t *target) (memory, error) {
 	if err != nil {
 		return memory{}, err
 	}
-	changes, err := t.rules.History(ctx)
-	if err != nil && len(changes) == 0 {
+	changes, wrong, err := t.rules.History(ctx)
+	if err != nil {
 		return memory{}, err
 	}
-	return memory{s.pointer, changes, errors.Join(s.broken, err)}, nil
+	return memory{s.pointer, changes, errors.Join(append(wrong, s.broken)...)}, nil
 }
 
 // isCurrent reports whether a change is the one that made what is in force.

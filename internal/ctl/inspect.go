@@ -302,6 +302,6 @@ func (r *inspected) write(b *bytes.Buffer, s style) {
 		fmt.Fprintf(b, "  … and %s; choose one with --rule\n", plural(r.Omitted, "more rule"))
 	}
 	for _, u := range r.Lacking {
-		fmt.Fprintf(b, "  %s also counts by %s; give that, too\n", u.Rule, u.Lacks)
+		fmt.Fprintf(b, "  %s also counts by %s; give that, too\n", printable(u.Rule), printable(u.Lacks))
 	}
 }

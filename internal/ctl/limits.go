@@ -22,7 +22,8 @@ Only reset goes to all of them: each edge remembers by itself whom it has refuse
 
 Edges are asked at the admin address that they registered in Consul. If they want a
 token, name a file with it as admin_token_file in the fleet file. A token is sent over
-plain HTTP only to this host itself, unless --insecure-admin allows more.`
+plain HTTP only to this host itself, unless --insecure-admin allows more. An edge that
+listens at 127.0.0.1 can be asked only on its own host; answers of others are refused.`
 
 func (p *program) limitsCommand() *cobra.Command {
 	c := group("limits", "ask the edges what they count, or reset it", limitsHelp)
@@ -82,7 +83,7 @@ func (d *described) query() (url.Values, error) {
 // candidates are the nodes of a region to ask, the best first: those that pass, and
 // of these the ones that are not on trial, since they count by the rules in force.
 func candidates(ctx context.Context, t *target, id string) ([]region.Node, error) {
-	nodes, err := t.consul.Nodes(ctx)
+	nodes, err := t.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +97,7 @@ func candidates(ctx context.Context, t *target, id string) ([]region.Node, error
 	if len(nodes) == 0 {
 		return nil, errors.New("no edge is registered there, or this token may not see them")
 	}
-	canaries, err := t.rules.Canaries(ctx)
-	if err != nil && len(canaries) == 0 {
-		canaries = nil // the order is a matter of taste
-	}
+	canaries, _, _ := t.rules.Canaries(ctx) // the order is a matter of taste
 	rank := func(n region.Node) int {
 		_, onTrial := canaries[n.PoP]
 		switch {

@@ -125,6 +125,16 @@ func (f *fleet) publish(t *testing.T, document, by string, names ...string) regi
 	return p
 }
 
+// try has a site follow p without regionctl.
+func (f *fleet) try(t *testing.T, name, pop string, p region.Pointer) {
+	t.Helper()
+	_, index, err := f.rules(name).Canary(t.Context(), pop)
+	require.NoError(t, err)
+	done, err := f.rules(name).SetCanary(t.Context(), pop, p, index)
+	require.NoError(t, err)
+	require.True(t, done)
+}
+
 // result is how a run of the program ended.
 type result struct {
 	status      int
@@ -136,10 +146,17 @@ func (f *fleet) run(t *testing.T, args ...string) result {
 	return f.runContext(t, t.Context(), args...)
 }
 
+// program does not wait long for edges that do not come.
+func (f *fleet) program(in io.Reader, out, errOut io.Writer) *program {
+	p := newProgram(in, out, errOut)
+	p.registering = 300 * time.Millisecond
+	return p
+}
+
 func (f *fleet) runContext(t *testing.T, ctx context.Context, args ...string) result {
 	t.Helper()
 	var out, errOut buffer
-	err := Run(ctx, append(args, "--fleet", f.file), strings.NewReader(""), &out, &errOut)
+	err := f.program(strings.NewReader(""), &out, &errOut).run(ctx, append(args, "--fleet", f.file))
 	return result{ExitStatus(err), out.String(), errOut.String()}
 }
 
@@ -165,7 +182,8 @@ func (f *fleet) converse(t *testing.T, args ...string) *session {
 	s := &session{answers: answers, ended: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.cancel = cancel
-	p := &program{in: in, out: &s.out, errOut: &s.errOut, asks: true, width: 80}
+	p := f.program(in, &s.out, &s.errOut)
+	p.asks = true
 	go func() { s.ended <- p.run(ctx, append(args, "--fleet", f.file)) }()
 	t.Cleanup(func() {
 		cancel()

@@ -46,6 +46,13 @@ type regionView struct {
 	Nodes     []nodeView                `json:"nodes"`
 	Converged bool                      `json:"converged"`
 	Error     string                    `json:"error,omitempty"`
+	// Notes tell of keys that hold nonsense and keep nobody from anything.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// converge says whether all nodes run what they should. None is not all.
+func (v *regionView) converge() {
+	v.Converged = v.Error == "" && len(v.Nodes) > 0 && len(v.behind()) == 0
 }
 
 // behind are the nodes that do not run what they should.
@@ -71,8 +78,8 @@ func (v *regionView) expected(pop string) string {
 }
 
 // view looks at a region: its pointers, and those of its nodes that wanted accepts
-// (nil: all). known are nodes that need not be asked again.
-func (p *program) view(ctx context.Context, t *target, wanted func(region.Node) bool, known map[string]nodeView) (*regionView, error) {
+// (nil: all). They should run version, or if that is empty, what the pointers say.
+func (p *program) view(ctx context.Context, t *target, wanted func(region.Node) bool, version string) (*regionView, error) {
 	brief, cancel := p.bounded(ctx)
 	defer cancel()
 	v := &regionView{Region: t.name, Canaries: map[string]region.Pointer{}, Nodes: []nodeView{}}
@@ -81,9 +88,12 @@ func (p *program) view(ctx context.Context, t *target, wanted func(region.Node) 
 		return nil, err
 	}
 	v.Pointer = s.pointer
-	canaries, err := t.rules.Canaries(brief)
-	if err != nil && len(canaries) == 0 {
+	canaries, wrong, err := t.rules.Canaries(brief)
+	if err != nil {
 		return nil, err
+	}
+	for _, err := range wrong {
+		v.Notes = append(v.Notes, err.Error())
 	}
 	now := time.Now()
 	for pop, c := range canaries {
@@ -91,36 +101,24 @@ func (p *program) view(ctx context.Context, t *target, wanted func(region.Node) 
 			v.Canaries[pop] = c
 		}
 	}
-	nodes, err := t.consul.Nodes(brief)
+	nodes, err := t.nodes(brief)
 	if err != nil {
 		return nil, err
 	}
 	if wanted != nil {
 		nodes = filter(nodes, wanted)
 	}
-	v.Nodes = p.viewNodes(ctx, t, v, nodes, known)
-	v.Converged = s.broken == nil && len(v.behind()) == 0
+	v.Nodes = make([]nodeView, len(nodes))
+	each(nodes, func(i int, n region.Node) { v.Nodes[i] = viewNode(ctx, t, n, cmp.Or(version, v.expected(n.PoP))) })
 	if s.broken != nil {
 		v.Error = s.broken.Error()
 	}
+	v.converge()
 	return v, nil
 }
 
 // atOnce is how many nodes of a region are asked at the same time.
 const atOnce = 16
-
-func (p *program) viewNodes(ctx context.Context, t *target, v *regionView, nodes []region.Node, known map[string]nodeView) []nodeView {
-	views := make([]nodeView, len(nodes))
-	each(nodes, func(i int, n region.Node) {
-		expected := v.expected(n.PoP)
-		if last, ok := known[n.ID]; ok && last.Converged && last.Expected == expected {
-			views[i] = last
-			return
-		}
-		views[i] = viewNode(ctx, t, n, expected)
-	})
-	return views
-}
 
 // viewNode asks a node what it runs, or takes what it registered.
 func viewNode(ctx context.Context, t *target, n region.Node, expected string) nodeView {
@@ -161,6 +159,9 @@ func (n *nodeView) refuses() bool {
 // why is what keeps a node behind, in a line.
 func (n *nodeView) why() string {
 	text := fmt.Sprintf("%s runs %s", printable(n.ID), orDash(n.Version))
+	if n.Canary {
+		text += ", a canary"
+	}
 	switch {
 	case n.refuses():
 		text = fmt.Sprintf("%s refuses %s", printable(n.ID), printable(n.Refused.Version))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +21,22 @@ import (
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && isatty.IsTerminal(file.Fd())
+}
+
+// usualColumns is the width of a terminal that does not tell.
+const usualColumns = 80
+
+// columns is how wide a terminal is.
+func columns(stream any) int {
+	if file, ok := stream.(*os.File); ok {
+		if n := terminalColumns(file.Fd()); n > 0 {
+			return n
+		}
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 20 {
+		return n
+	}
+	return usualColumns
 }
 
 // reader is standard output for someone who may stop reading, as head does. That is
@@ -79,10 +96,32 @@ func (p *program) wantsJSON() bool { return p.format == "json" }
 
 // writeJSON is the whole of standard output with -o json.
 func (p *program) writeJSON(v any) error {
-	enc := json.NewEncoder(p.out)
+	var b bytes.Buffer
+	if err := encode(&b, v, "  "); err != nil {
+		return err
+	}
+	_, err := p.out.Write(b.Bytes())
+	return err
+}
+
+// encode writes JSON without anything that a terminal would obey: the encoder leaves
+// DEL and the C1 controls, which only strings can hold, as they are.
+func encode(b *bytes.Buffer, v any, indent string) error {
+	var text strings.Builder
+	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	for _, r := range text.String() {
+		if r != '\n' && unicode.IsControl(r) {
+			fmt.Fprintf(b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return nil
 }
 
 // show writes JSON, or what text makes for a person.
@@ -98,11 +137,16 @@ func (p *program) show(v any, text func(*bytes.Buffer, style)) error {
 
 // say tells the person something that is not the result.
 func (p *program) say(format string, args ...any) {
-	fmt.Fprintf(p.errOut, format+"\n", args...)
+	p.note("", format, args...)
+}
+
+// note puts a painted label before what is said.
+func (p *program) note(label, format string, args ...any) {
+	_, _ = io.WriteString(p.errOut, label+clean(fmt.Sprintf(format, args...))+"\n") // nowhere else to say it
 }
 
 func (p *program) warn(format string, args ...any) {
-	p.say(p.errStyle().yellow("warning:")+" "+format, args...)
+	p.note(p.errStyle().yellow("warning:")+" ", format, args...)
 }
 
 // table aligns columns. Cells may be painted.
@@ -160,15 +204,25 @@ func clip(text string, columns int) string {
 	return string([]rune(text)[:max(0, columns-1)]) + "…"
 }
 
-// printable takes out of a text what a terminal would obey. All that comes out of
-// Consul or an edge passes through it before a person sees it.
-func printable(text string) string {
+// clean takes out of a text what a terminal would obey. Everything that was not made
+// here passes through it before a person sees it, and is painted afterwards.
+func clean(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsGraphic(r) {
+		if r == utf8.RuneError || unicode.IsControl(r) && r != '\n' && r != '\t' {
 			return '?'
 		}
 		return r
 	}, text)
+}
+
+// printable is clean for what must be one line, and look like what it is.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsGraphic(r) {
+			return '?'
+		}
+		return r
+	}, clean(text))
 }
 
 // orDash stands in for a value that is not there.
@@ -226,9 +280,9 @@ func (l *lines) update(now []string) {
 		switch {
 		case l.live:
 			// A line that wraps could not be found again.
-			b.WriteString("\r\x1b[K" + clip(line, l.width-1) + "\n")
+			b.WriteString("\r\x1b[K" + clip(printable(line), l.width-1) + "\n")
 		case !same && line != "":
-			b.WriteString(line + "\n")
+			b.WriteString(printable(line) + "\n")
 		}
 	}
 	l.shown = append([]string(nil), now...)

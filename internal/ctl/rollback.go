@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +53,7 @@ func (c *change) rollback(ctx context.Context, names []string, to string) error 
 	if away, err := failures(answers); err != nil && (!c.partial || len(away) == len(targets)) {
 		return failed("nothing was changed, because %s cannot be reached:\n%w", strings.Join(away, ", "), err)
 	}
-	p, err := rollbackTarget(answers, to)
+	p, err := c.p.rollbackTarget(ctx, answers, to)
 	if err != nil {
 		return misused("%w; nothing was changed", err)
 	}
@@ -64,30 +65,105 @@ func (c *change) rollback(ctx context.Context, names []string, to string) error 
 }
 
 // rollbackTarget is the version to go back to, which must be one.
-func rollbackTarget(answers []answer[memory], to string) (*region.Pointer, error) {
+func (p *program) rollbackTarget(ctx context.Context, answers []answer[memory], to string) (*region.Pointer, error) {
 	if to != "" {
-		return find(known(answers), to)
+		return p.recollect(ctx, answers, to)
 	}
 	var lines []string
-	var chosen *region.Pointer
-	divided := false
+	chosen, divided := "", false
 	for i := range answers {
 		a := &answers[i]
 		if a.err != nil {
 			continue
 		}
-		p, err := a.value.before()
+		before, err := a.value.before()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", a.target.name, err)
 		}
-		lines = append(lines, fmt.Sprintf("%s to %s", a.target.name, p.Version))
-		divided = divided || chosen != nil && chosen.Version != p.Version
-		chosen = p
+		lines = append(lines, fmt.Sprintf("%s to %s", a.target.name, before))
+		divided = divided || chosen != "" && chosen != before
+		chosen = before
 	}
 	if divided {
 		return nil, fmt.Errorf("the regions would go back to different versions: %s; choose one with --to, or regions with --region", strings.Join(lines, ", "))
 	}
-	return chosen, nil
+	return p.recollect(ctx, answers, chosen)
+}
+
+// recollect returns the one version that begins with these digits: one of the history,
+// or one that is stored though the history does not know it.
+func (p *program) recollect(ctx context.Context, answers []answer[memory], digits string) (*region.Pointer, error) {
+	found, err := find(known(answers), digits)
+	if err == nil {
+		return found, nil
+	}
+	var targets []*target
+	for _, a := range answers {
+		if a.err == nil {
+			targets = append(targets, a.target)
+		}
+	}
+	for _, a := range ask(ctx, p, targets, func(ctx context.Context, t *target) (*region.Pointer, error) {
+		versions, err := t.rules.Versions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		stored := make([]region.Pointer, len(versions))
+		for i, v := range versions {
+			stored[i].Version = v
+		}
+		named, err := find(stored, digits)
+		if err != nil {
+			return nil, nil // another region may have it
+		}
+		return t.stored(ctx, named.Version)
+	}) {
+		switch {
+		case a.err != nil:
+			return nil, fmt.Errorf("%w; %s: %w", err, a.target.name, a.err)
+		case a.value == nil:
+		case found != nil && found.Version != a.value.Version:
+			return nil, fmt.Errorf("version %q: several begin so, %s and %s; give more digits", digits, found.Version, a.value.Version)
+		default:
+			found = a.value
+		}
+	}
+	if found == nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// stored names a version that no pointer names: what is stored says what its SHA-256 is.
+func (t *target) stored(ctx context.Context, version string) (p *region.Pointer, err error) {
+	key := t.consul.Key("rules", "versions", version)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = fmt.Errorf("%s: no answer", key)
+	t.consul.Watch(ctx, key, func(failure error) {
+		if failure != nil {
+			err = failure
+			cancel()
+		}
+	}, func(e *region.Entry) {
+		cancel() // one look is enough
+		var data []byte
+		if e == nil {
+			err = fmt.Errorf("%s: %w", key, region.ErrMissing)
+			return
+		}
+		if data, err = region.Decode(e.Value); err != nil {
+			return
+		}
+		named := region.NewPointer(data, "", time.Time{})
+		if named.Version != version {
+			err = fmt.Errorf("%s: %w; delete the key and apply the document again", key, region.ErrCorrupt)
+			return
+		}
+		named.AppliedAt = time.Unix(0, 0).UTC() // it is not known, and a pointer must have one
+		p = &named
+	})
+	return p, err
 }
 
 func known(answers []answer[memory]) []region.Pointer {
@@ -100,22 +176,30 @@ func known(answers []answer[memory]) []region.Pointer {
 
 // before is what was in force before the present version. The change that made it
 // present knows; clocks of different people cannot put the history out of order.
-func (m *memory) before() (*region.Pointer, error) {
+func (m *memory) before() (string, error) {
 	if m.pointer == nil {
-		return nil, errors.New("no rules are in force; name a version with --to")
+		return "", errors.New("no rules are in force; name a version with --to")
 	}
-	replaced := ""
+	if version, ok := m.replaced(); ok {
+		return version, nil
+	}
+	return "", fmt.Errorf("the history knows no version before %s; name one with --to", m.pointer.Version)
+}
+
+// replaced is what the version in force replaced; if that was not recorded, the newest
+// version that is another.
+func (m *memory) replaced() (string, bool) {
 	for _, c := range m.changes {
-		if m.isCurrent(c) {
-			replaced = c.Replaced
+		if m.isCurrent(c) && c.Replaced != "" && c.Replaced != c.Version {
+			return c.Replaced, true
 		}
 	}
 	for _, c := range m.changes {
-		if c.Version == replaced || replaced == "" && c.Version != m.pointer.Version {
-			return &c.Pointer, nil
+		if c.Version != m.pointer.Version {
+			return c.Version, true
 		}
 	}
-	return nil, fmt.Errorf("the history knows no version before %s; name one with --to", m.pointer.Version)
+	return "", false
 }
 
 // fetch loads a version from the first region that has it.

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 
@@ -77,6 +76,9 @@ type program struct {
 	live    bool // standard error is one: progress is drawn in place
 	asks    bool // and so is standard input: a person can be asked
 	width   int  // of the terminal
+	// registering is how long to wait for the first edge of a region, look how long
+	// one look at the figures of all may take.
+	registering, look time.Duration
 
 	fleetFile     string
 	format        string
@@ -90,12 +92,14 @@ const defaultTimeout = 5 * time.Second
 // Run runs regionctl with its arguments until it is done or ctx ends. It prints what
 // is wrong on stderr; ExitStatus turns the error into the program's.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	p := &program{in: stdin, out: &reader{w: stdout}, errOut: stderr, outLive: isTerminal(stdout), live: isTerminal(stderr), width: 80}
+	p := newProgram(stdin, stdout, stderr)
+	p.outLive, p.live, p.width = isTerminal(stdout), isTerminal(stderr), columns(stderr)
 	p.asks = p.live && isTerminal(stdin)
-	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 20 {
-		p.width = n
-	}
 	return p.run(ctx, args)
+}
+
+func newProgram(stdin io.Reader, stdout, stderr io.Writer) *program {
+	return &program{in: stdin, out: &reader{w: stdout}, errOut: stderr, width: usualColumns, registering: registering, look: defaultTimeout}
 }
 
 func (p *program) run(ctx context.Context, args []string) error {

@@ -11,7 +11,8 @@ import (
 )
 
 const showHelp = `Prints a rule document as it was applied, byte by byte: the one in force, or VERSION,
-of which four digits are enough if no other begins with them.
+of which four digits are enough if no other begins with them. On a terminal, what that
+would obey is shown as a question mark.
 
 If the regions have different versions in force, --region must say which is meant.
 With -o json the document comes with the pointer that names it.`
@@ -58,7 +59,7 @@ func (p *program) showDocument(ctx context.Context, names []string, version stri
 	}
 	var pointer *region.Pointer
 	if version != "" {
-		pointer, err = find(known(answers), version)
+		pointer, err = p.recollect(ctx, answers, version)
 	} else {
 		pointer, err = inForce(answers)
 	}
@@ -71,6 +72,9 @@ func (p *program) showDocument(ctx context.Context, names []string, version stri
 	}
 	if p.wantsJSON() {
 		return p.writeJSON(shown{from.name, *pointer, string(data)})
+	}
+	if p.outLive {
+		data = []byte(clean(string(data)))
 	}
 	_, err = p.out.Write(data)
 	return err

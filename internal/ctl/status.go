@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -15,7 +14,7 @@ import (
 const statusHelp = `Shows for every region what is in force, since when and by whom; what is tried on a
 site; and for every registered edge what it runs, where it has that from, what it
 refused and why, and whether it is healthy. A region has converged when all its edges
-run what they should.
+run what they should, and there are any.
 
 Edges are asked at their admin listeners. Where that is not possible, the version comes
 from what they registered in Consul, and the column FROM says catalogue.
@@ -80,7 +79,7 @@ func (p *program) status(ctx context.Context, names []string, every time.Duratio
 				list = append(list, v.Region)
 			}
 		}
-		return partial("not converged: %s; the edges with a no are behind, and what they refused is listed", strings.Join(list, ", "))
+		return partial("not converged: %s; the edges with a no are behind, what they refused is listed, and where no edge is registered nobody follows", strings.Join(list, ", "))
 	}
 	return nil
 }
@@ -94,9 +93,7 @@ func (p *program) watchStatus(ctx context.Context, targets []*target, every time
 		}
 		var b bytes.Buffer
 		if p.wantsJSON() {
-			enc := json.NewEncoder(&b)
-			enc.SetEscapeHTML(false)
-			if err := enc.Encode(s); err != nil {
+			if err := encode(&b, s, ""); err != nil {
 				return err
 			}
 		} else {
@@ -124,7 +121,7 @@ func (p *program) watchStatus(ctx context.Context, targets []*target, every time
 func (p *program) lookAll(ctx context.Context, targets []*target) (*fleetStatus, []answer[*regionView]) {
 	s := &fleetStatus{At: time.Now().UTC(), Converged: true, Regions: []regionView{}}
 	answers := askUnbounded(ctx, targets, func(ctx context.Context, t *target) (*regionView, error) {
-		return p.view(ctx, t, nil, nil)
+		return p.view(ctx, t, nil, "")
 	})
 	for _, a := range answers {
 		v := a.value
@@ -160,11 +157,14 @@ func (v *regionView) write(b *bytes.Buffer, st style, now time.Time) {
 		fmt.Fprintf(b, "%s: %s\n", name, st.yellow("no rules published yet"))
 	}
 	if v.Error != "" {
-		fmt.Fprintf(b, "  %s\n", indented(printableLines(v.Error)))
+		fmt.Fprintf(b, "  %s\n", indented(clean(v.Error)))
+	}
+	for _, note := range v.Notes {
+		fmt.Fprintf(b, "  %s\n", printable(note))
 	}
 	for _, pop := range sortedKeys(v.Canaries) {
 		c := v.Canaries[pop]
-		fmt.Fprintf(b, "  canary on %s: %s by %s, until %s\n", printable(pop), c.Version, printable(c.AppliedBy), stamp(*c.ExpiresAt))
+		fmt.Fprintf(b, "  canary on %s: %s by %s, until %s\n", printable(pop), c.Version, printable(c.AppliedBy), until(&c))
 	}
 	if len(v.Nodes) == 0 {
 		if v.Error == "" {
@@ -205,13 +205,4 @@ func (v *regionView) write(b *bytes.Buffer, st style, now time.Time) {
 	for _, note := range notes {
 		fmt.Fprintf(b, "    %s\n", note)
 	}
-}
-
-// printableLines keeps the line ends of a text.
-func printableLines(text string) string {
-	list := strings.Split(text, "\n")
-	for i, line := range list {
-		list[i] = printable(line)
-	}
-	return strings.Join(list, "\n")
 }

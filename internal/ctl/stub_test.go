@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,7 +35,8 @@ type stub struct {
 	stays   bool   // runs what it runs, whatever is published
 	refuses string // the version that it does not take
 	reasons []string
-	silent  bool // its admin listener answers 500
+	silent  bool   // its admin listener answers 500
+	claims  string // whose answers its admin listener gives, if not its own
 	seen    map[string]int
 	current *region.Pointer
 	onTrial *region.Pointer
@@ -92,7 +94,7 @@ func (f *fleet) register(t *testing.T, s *stub) {
 	number, err := strconv.Atoi(port)
 	require.NoError(t, err)
 	s.mu.Lock()
-	meta := map[string]string{"region": s.region, "pop": s.pop, "node": s.id, "admin": s.admin(), "rules_version": s.version, "rules_refused": s.refuses}
+	meta := map[string]string{"region": s.region, "pop": s.pop, "node": s.id, "admin": s.admin(), "rules_version": s.version, "rules_refused": s.refuses, "prefix": f.prefix}
 	s.mu.Unlock()
 	require.NoError(t, f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
 		ID: region.Service + "-" + s.id, Name: region.Service, Address: host, Port: number, Meta: meta,
@@ -152,6 +154,7 @@ func (s *stub) serve(next http.HandlerFunc) http.HandlerFunc {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.seen[r.URL.Path]++
+		w.Header().Set("Weir-Node", cmp.Or(s.claims, s.id))
 		if s.silent {
 			http.Error(w, "the stub is silent", http.StatusInternalServerError)
 			return

@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -106,7 +107,12 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 	if p.wantsJSON() {
 		return p.writeJSON(report)
 	}
-	return report.WriteText(p.out)
+	var text strings.Builder
+	if err := report.WriteText(&text); err != nil {
+		return err
+	}
+	_, err = io.WriteString(p.out, clean(text.String()))
+	return err
 }
 
 // comparedWith is the document that the new one is compared with, nil for none.

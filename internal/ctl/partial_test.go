@@ -1,0 +1,90 @@
+package ctl
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A region that dies after the first was switched.
+func TestPartialFailure(t *testing.T) {
+	f := startFleet(t, "eu-west", "us-east", "ap-south")
+	f.publish(t, rulesOf(1), "ana", f.names...)
+	edge := f.edge(t, "ap-south", "sin1", "sin1-1")
+	file := write(t, "rules.yaml", rulesOf(2))
+
+	p := &program{in: strings.NewReader(""), out: &buffer{}, errOut: &buffer{}, fleetFile: f.file, timeout: 2 * time.Second, format: "json"}
+	doc, err := p.readDocument(file)
+	require.NoError(t, err)
+	c := &change{p: p, doc: doc, by: "ana", wait: 10 * time.Second}
+	targets, closeAll, err := p.targets(nil)
+	require.NoError(t, err)
+	defer closeAll()
+	require.NoError(t, c.prepare(t.Context(), targets))
+	require.NoError(t, c.store(t.Context()))
+	f.consuls["us-east"].Kill()
+	err = c.switchOver(t.Context(), nil, func() {})
+	require.Equal(t, statusPartial, ExitStatus(err))
+	require.ErrorContains(t, err, "eu-west, ap-south has "+doc.version()+" and in us-east it may have taken effect:\nus-east: consul ")
+	require.ErrorContains(t, err, "running this again finishes it")
+	report := parse[changeReport](t, p.out.(*buffer).String())
+	require.Equal(t, []string{applied, unknown, applied}, []string{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
+	require.Equal(t, doc.version(), edge.runs())
+
+	// While it is away nothing more happens, and afterwards the rest.
+	r := f.run(t, "rules", "apply", file, "--yes")
+	require.Equal(t, statusFailed, r.status)
+	require.Contains(t, r.errOut, "nothing was changed, because us-east cannot be reached")
+	s := f.run(t, "rules", "status")
+	require.Equal(t, statusPartial, s.status)
+	require.Contains(t, s.out, "us-east: not known")
+	h := f.run(t, "rules", "history")
+	require.Equal(t, statusPartial, h.status)
+	require.Contains(t, h.out, "eu-west, ap-south")
+
+	f.consuls["us-east"].Start()
+	r = f.good(t, "rules", "apply", file, "--yes", "-o", "json")
+	report = parse[changeReport](t, r.out)
+	require.Equal(t, []string{alreadyThere, applied, alreadyThere}, []string{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
+	require.False(t, report.Converged, "two regions have no edges")
+
+	// The first region decides: when it fails, no other is touched.
+	c = &change{p: p, by: "ana"}
+	c.doc, err = parseDocument("next", []byte(rulesOf(3)))
+	require.NoError(t, err)
+	require.NoError(t, c.prepare(t.Context(), targets))
+	require.NoError(t, c.store(t.Context()))
+	f.consuls["eu-west"].Kill()
+	err = c.switchOver(t.Context(), nil, func() {})
+	require.Equal(t, statusFailed, ExitStatus(err))
+	require.ErrorContains(t, err, " may have taken effect in eu-west; run this again:\neu-west: consul ")
+	require.Equal(t, doc.version(), f.current(t, "us-east"))
+	require.Equal(t, doc.version(), f.current(t, "ap-south"))
+}
+
+// An interruption between two regions sees the one under way through.
+func TestInterruptedBetweenRegions(t *testing.T) {
+	f := startFleet(t, "eu-west", "us-east")
+	p := &program{in: strings.NewReader(""), out: &buffer{}, errOut: &buffer{}, fleetFile: f.file, timeout: 2 * time.Second, format: "json"}
+	doc, err := parseDocument("rules.yaml", []byte(rulesOf(1)))
+	require.NoError(t, err)
+	targets, closeAll, err := p.targets(nil)
+	require.NoError(t, err)
+	defer closeAll()
+	c := &change{p: p, doc: doc, by: "ana", wait: time.Second}
+	require.NoError(t, c.prepare(t.Context(), targets))
+	require.NoError(t, c.store(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = c.switchOver(ctx, nil, func() {})
+	require.Equal(t, statusInterrupted, ExitStatus(err))
+	require.ErrorContains(t, err, "interrupted; nothing was changed")
+
+	c.regions[0].Result = applied
+	err = c.outcome(ctx)
+	require.Equal(t, statusInterrupted, ExitStatus(err))
+	require.ErrorContains(t, err, "interrupted: eu-west has "+doc.version()+" and us-east has not; running this again finishes it")
+}

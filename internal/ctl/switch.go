@@ -1,0 +1,205 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// point switches the regions over. It stops at the first one if that fails, and goes
+// on after that: a fleet should not stay divided because one region is away.
+func (c *change) point(ctx context.Context) error {
+	if len(c.with(untouched)) == 0 {
+		return nil
+	}
+	if err := c.unmoved(ctx); err != nil {
+		return err
+	}
+	c.pointer = region.NewPointer(c.doc.bytes, c.by, time.Now())
+	var history sync.WaitGroup
+	defer history.Wait()
+	// Two changes that meet agree at the first region who goes on, so it is written
+	// also if it has the version already.
+	for i, r := range c.with(untouched, alreadyThere) {
+		if ctx.Err() != nil {
+			break
+		}
+		if i > 0 && r.Result == alreadyThere {
+			continue
+		}
+		// What is on its way is seen through, or nobody would know how it ended.
+		detached := context.WithoutCancel(ctx)
+		done, err := r.target.rules.Point(detached, c.pointer, r.index)
+		var answer *region.StatusError
+		switch {
+		case errors.As(err, &answer) && answer.Code < 500:
+			r.fail(unsuccessful, err)
+		case err != nil:
+			r.fail(unknown, err)
+		case !done:
+			r.lose(detached, c.p)
+		default:
+			c.pointed, r.renewed = true, true
+			if r.Result == untouched {
+				r.Result = applied
+			}
+			history.Go(func() { c.record(detached, r, c.pointer) })
+		}
+		if i == 0 && !r.renewed {
+			break
+		}
+	}
+	return nil
+}
+
+// unmoved looks again at the regions that are there already: most are not written, so
+// nothing else would notice that someone has just moved them on.
+func (c *change) unmoved(ctx context.Context) error {
+	for _, r := range c.with(alreadyThere) {
+		brief, cancel := c.p.bounded(ctx)
+		now, index, err := r.target.rules.Current(brief)
+		cancel()
+		if err != nil {
+			return failed("nothing was changed: %s: %w", r.Region, err)
+		}
+		if index != r.index {
+			r.Result, r.Now, r.Error = lost, now, whoMoved(now)
+		}
+	}
+	if moved := c.with(lost); len(moved) > 0 {
+		return conflict("nothing was changed anywhere: %s: %s", moved[0].Region, moved[0].Error)
+	}
+	return nil
+}
+
+// lose finds out who was faster.
+func (r *regionChange) lose(ctx context.Context, p *program) {
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	now, _, err := r.target.rules.Current(ctx)
+	if err != nil {
+		r.fail(lost, fmt.Errorf("someone changed the rules meanwhile, and who cannot be read: %w", err))
+		return
+	}
+	r.Result, r.Now, r.Error = lost, now, whoMoved(now)
+}
+
+// record adds to a region's history that pointer is in force, unless it says so.
+func (c *change) record(ctx context.Context, r *regionChange, pointer region.Pointer) {
+	entry := region.Change{Pointer: pointer, Message: c.message}
+	if pointer.AppliedBy != c.by {
+		entry.Message = "" // that is not why
+	}
+	err := func() error {
+		if r.Before == nil || r.Before.Version != pointer.Version {
+			if r.Before != nil {
+				entry.Replaced = r.Before.Version
+			}
+			return r.target.rules.Record(ctx, entry)
+		}
+		// Written again, or written by someone who could not record it.
+		changes, _, err := r.target.rules.History(ctx)
+		if err != nil {
+			return err
+		}
+		m := memory{pointer: &pointer, changes: changes}
+		if slices.ContainsFunc(changes, m.isCurrent) {
+			return nil
+		}
+		m.pointer = r.Before
+		entry.Replaced, _ = m.replaced() // not known is good enough
+		return r.target.rules.Record(ctx, entry)
+	}()
+	if err != nil {
+		c.p.warn("%s: the rules are in force, but the history was not written: %v", r.Region, err)
+	}
+}
+
+// complete does what an earlier change, which put the version in force, may have left
+// undone in the regions that are there already.
+func (c *change) complete(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, r := range c.with(alreadyThere) {
+		if !r.renewed && r.Before != nil {
+			all.Go(func() {
+				ctx, cancel := c.p.bounded(ctx)
+				defer cancel()
+				c.record(ctx, r, *r.Before)
+			})
+		}
+	}
+}
+
+// endCanaries has all edges of the regions that have the version follow it.
+func (c *change) endCanaries(ctx context.Context) {
+	var targets []*target
+	for _, r := range c.with(applied, alreadyThere) {
+		targets = append(targets, r.target)
+	}
+	now := time.Now()
+	for _, a := range ask(ctx, c.p, targets, func(ctx context.Context, t *target) (ended []string, err error) {
+		canaries, _, err := t.rules.Canaries(ctx)
+		for _, pop := range sortedKeys(canaries) {
+			if wrong := t.rules.EndCanary(ctx, pop); wrong != nil {
+				err = errors.Join(err, wrong)
+			} else if p := canaries[pop]; !p.Expired(now) {
+				ended = append(ended, fmt.Sprintf("canary of %s on %s ended", orDash(p.AppliedBy), pop))
+			}
+		}
+		return ended, err
+	}) {
+		for _, text := range a.value {
+			c.p.say("%s: %s", a.target.name, text)
+		}
+		if a.err != nil {
+			c.p.warn("%s: its canaries could not be ended: %v", a.target.name, a.err)
+		}
+	}
+}
+
+// outcome is what is wrong after the regions were pointed, nil if nothing is.
+func (c *change) outcome(ctx context.Context) error {
+	have, left, losing, unclear := c.with(applied, alreadyThere), c.with(untouched), c.with(lost), c.with(unknown)
+	failing := c.with(unknown, unsuccessful, unreachable)
+	without := c.with(untouched, lost, unsuccessful, unreachable)
+	var reasons []string
+	for _, r := range append(slices.Clone(losing), failing...) {
+		reasons = append(reasons, r.Region+": "+r.Error)
+	}
+	why := strings.Join(reasons, "\n")
+	var parts []string
+	if len(have) > 0 {
+		parts = append(parts, namesOf(have)+" has "+c.doc.version())
+	}
+	if len(without) > 0 {
+		parts = append(parts, namesOf(without)+" has not")
+	}
+	if len(unclear) > 0 {
+		parts = append(parts, "in "+namesOf(unclear)+" it may have taken effect")
+	}
+	divided := strings.Join(parts, " and ")
+	switch {
+	case len(losing) > 0 && !c.pointed && len(unclear) == 0:
+		return conflict("nothing was changed anywhere: %s", why)
+	case len(losing) > 0:
+		return conflict("the fleet is divided: %s:\n%s", divided, why)
+	case len(without)+len(unclear) == 0:
+		return nil
+	case len(left) > 0 && ctx.Err() != nil && len(have)+len(unclear) == 0:
+		return interrupted("interrupted; nothing was changed")
+	case len(left) > 0 && ctx.Err() != nil:
+		return interrupted("interrupted: %s; running this again finishes it", divided)
+	case len(have)+len(unclear) == 0:
+		return failed("nothing was changed: %s", why)
+	case len(have) == 0:
+		return failed("%s may have taken effect in %s; run this again:\n%s", c.doc.version(), namesOf(unclear), why)
+	}
+	return partial("%s:\n%s\nrunning this again finishes it", divided, why)
+}
