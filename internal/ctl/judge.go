@@ -17,11 +17,13 @@ type canaryOptions struct {
 	maxErrors   float64
 }
 
+const defaultInterval = 5 * time.Second
+
 var canaryFlags = [...]string{"bake", "interval", "min-requests", "max-limited-increase", "max-5xx-increase"}
 
 func (o *canaryOptions) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.bake, canaryFlags[0], 5*time.Minute, "how long the canary is watched before the rest follows")
-	f.DurationVar(&o.interval, canaryFlags[1], 5*time.Second, "how often its figures are looked at")
+	f.DurationVar(&o.interval, canaryFlags[1], defaultInterval, "how often its figures are looked at")
 	f.IntVar(&o.minRequests, canaryFlags[2], 100, "how many requests the canary must have had before it is judged")
 	f.Float64Var(&o.maxLimited, canaryFlags[3], 0.05, "by how much its share of limited requests may exceed the others': 0.05 is five percentage points")
 	f.Float64Var(&o.maxErrors, canaryFlags[4], 0.01, "by how much its share of 5xx answers may exceed the others'")
@@ -37,6 +39,9 @@ func (o *canaryOptions) changed(f *pflag.FlagSet) bool {
 }
 
 func (o *canaryOptions) check() error {
+	if o.interval == defaultInterval && o.bake > 0 {
+		o.interval = min(o.interval, o.bake) // nobody asked for that much
+	}
 	switch {
 	case o.bake <= 0 || o.bake > 24*time.Hour:
 		return misused("--bake %s: must be above 0 and at most 24h", o.bake)

@@ -51,7 +51,8 @@ func (c *change) rollback(ctx context.Context, names []string, to string) error 
 	defer closeAll()
 	answers := ask(ctx, c.p, targets, recall)
 	if away, err := failures(answers); err != nil && (!c.partial || len(away) == len(targets)) {
-		return failed("nothing was changed, because %s cannot be reached:\n%w", strings.Join(away, ", "), err)
+		return failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, choose other regions with --region, or go on without with --partial",
+			strings.Join(away, ", "), err)
 	}
 	p, err := c.p.rollbackTarget(ctx, answers, to)
 	if err != nil {

@@ -76,7 +76,11 @@ func (p *program) status(ctx context.Context, names []string, every time.Duratio
 		var list []string
 		for i := range s.Regions {
 			if v := &s.Regions[i]; !v.Converged {
-				list = append(list, v.Region)
+				name := v.Region
+				if v.Pointer == nil {
+					name += " (nothing is published there; regionctl rules apply does)"
+				}
+				list = append(list, name)
 			}
 		}
 		return partial("not converged: %s; the edges with a no are behind, what they refused is listed, and where no edge is registered nobody follows", strings.Join(list, ", "))
@@ -180,7 +184,10 @@ func (v *regionView) write(b *bytes.Buffer, st style, now time.Time) {
 		check := st.green("passing")
 		if !n.Passing {
 			check = st.red("failing")
-			why := cmp.Or(strings.Join(strings.Fields(n.Output), " "), "Consul has not looked yet")
+			why := cmp.Or(strings.Join(strings.Fields(n.Output), " "), "Consul shows no reason yet")
+			if n.Version == "none" { // as a node without rules registers
+				why = "it has no rules yet; regionctl rules apply publishes them"
+			}
 			notes = append(notes, fmt.Sprintf("%s fails its check: %s", printable(n.ID), clip(printable(why), 200)))
 		}
 		since, source := "-", orDash(n.Source)
