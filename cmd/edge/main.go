@@ -11,10 +11,10 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/weir-edge/weir/internal/edge"
+	"github.com/weir-edge/weir/internal/version"
 )
 
 const usage = `edge limits HTTP requests and forwards those that pass.
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	file := flags.String("config", "", "configuration `FILE`; docs/CONFIG.md describes it")
 	check := flags.Bool("check", false, "check the configuration and its rules, then exit")
 	dev := flags.Bool("dev", false, "run with a memory store, a built-in origin and sample rules")
-	version := flags.Bool("version", false, "print the version")
+	showVersion := flags.Bool("version", false, "print the version")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
@@ -79,8 +79,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch {
 	case flags.NArg() > 0:
 		return fail("unexpected argument %q; see edge -help", flags.Arg(0))
-	case *version:
-		fmt.Fprintln(stdout, "weir edge", buildVersion())
+	case *showVersion:
+		fmt.Fprintln(stdout, "weir edge", version.String())
 		return nil
 	case *dev && (*file != "" || *check):
 		return fail("-dev brings its own configuration; leave -config and -check out")
@@ -132,18 +132,4 @@ func serve(ctx context.Context, config *edge.Config, builtin string, stderr io.W
 		return errUsage
 	}
 	return node.Run(ctx, reload, ready)
-}
-
-func buildVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	version := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			version += " " + s.Value
-		}
-	}
-	return version + " " + info.GoVersion
 }

@@ -10,11 +10,12 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/version"
 )
 
 const rootHelp = `regionctl changes the rules of a fleet of weir edge nodes, region by region,
@@ -126,7 +127,7 @@ func (p *program) rootCommand() *cobra.Command {
 	root.SetOut(p.out)
 	root.SetErr(p.errOut)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.Version = version()
+	root.Version = version.String()
 	root.SetVersionTemplate("regionctl {{.Version}}\n")
 	// A group by itself only prints this help.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
@@ -211,23 +212,9 @@ func command(use, short, long, examples string, do func(ctx context.Context, arg
 func (p *program) versionCommand() *cobra.Command {
 	return command("version", "print the version", "Prints version, commit and Go version of this program.", "", func(context.Context, []string) error {
 		if p.wantsJSON() {
-			return p.writeJSON(map[string]string{"version": version()})
+			return p.writeJSON(map[string]string{"version": version.String()})
 		}
-		_, err := io.WriteString(p.out, "regionctl "+version()+"\n")
+		_, err := io.WriteString(p.out, "regionctl "+version.String()+"\n")
 		return err
 	})
-}
-
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	text := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			text += " " + s.Value
-		}
-	}
-	return text + " " + info.GoVersion
 }

@@ -128,7 +128,7 @@ func (a *arena) unquoted(quoted []byte) []byte {
 	return a.since(start)
 }
 
-// escapedRune decodes \uXXXX, or two of them that are one character, and returns how
+// escapedRune decodes \u and four digits, or two of these that are one character, and returns how
 // many bytes it took. Half a character becomes U+FFFD.
 func escapedRune(b []byte) (r rune, n int) {
 	const width = len(`\u0000`)
