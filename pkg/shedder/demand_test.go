@@ -1,0 +1,57 @@
+package shedder
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// poisson draws how many events an interval has.
+func poisson(rng *rand.Rand, mean float64) (n uint64) {
+	for left := mean - rng.ExpFloat64(); left > 0; left -= rng.ExpFloat64() {
+		n++
+	}
+	return n
+}
+
+func TestRateIsCalmAndQuick(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var r rate
+	for range 200 {
+		r.add(float64(poisson(rng, 100)), 1, Interval)
+	}
+	for range 600 {
+		r.add(float64(poisson(rng, 100)), 1, Interval)
+		require.InEpsilon(t, 1000, r.calm, 0.04)
+	}
+	for range 5 {
+		r.add(float64(poisson(rng, 300)), 1, Interval)
+	}
+	require.InEpsilon(t, 2650, r.calm, 0.1, "half a second after a step")
+	for range 5 {
+		r.add(0, 1, Interval)
+	}
+	require.Less(t, r.calm, 700.0)
+}
+
+// Of users who want 800 requests a second half are shed, and each of those asks four
+// times.
+func TestDemandIsWhatUsersWantAndNotWhatTheyRepeat(t *testing.T) {
+	var d demand
+	for range 100 {
+		tallies := [MaxClasses]tally{3: {offered: 40 + 4*40, passed: 40}}
+		d.add(&tallies, 40, 0.5, 4, Interval)
+	}
+	r := d.reading(0.5)
+	require.InDelta(t, 800, r.Demand[3], 1)
+	require.InDelta(t, 400, r.Served, 1)
+	require.Equal(t, 0.5, r.Utilization)
+	// Of a class that is shed whole, only those refused are there to count.
+	d = demand{}
+	for range 100 {
+		tallies := [MaxClasses]tally{3: {offered: 80}}
+		d.add(&tallies, 0, 1, 4, Interval)
+	}
+	require.InDelta(t, 800, d.reading(0).Demand[3], 1)
+}

@@ -1,0 +1,119 @@
+package shedder
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// held runs a law with one reading for a while.
+func held(law string, s State, seconds float64, r Reading) State {
+	settings := Defaults()
+	for range int(math.Round(seconds / Interval.Seconds())) {
+		s = laws[law](s, Interval, &r, &settings)
+	}
+	return s
+}
+
+// demanding is a reading of four classes alike.
+func demanding(utilization, demand, served float64) Reading {
+	r := Reading{Utilization: utilization, Served: served}
+	for i := range 4 {
+		r.Demand[i] = demand / 4
+	}
+	return r
+}
+
+func TestPublishedTimeline(t *testing.T) {
+	full := demanding(1, 2000, 1000)
+	s := held(LawPublished, held(LawPublished, State{}, 200, demanding(0.1, 0, 0)), 119, full)
+	require.Zero(t, s.Level, "the fault of its patience: 120 s")
+	s = held(LawPublished, s, 61, full)
+	require.InDelta(t, 1.5, s.Level, 0.03, "half of everything after another 60 s")
+	s = held(LawPublished, s, 1000, demanding(0.75, 750, 750))
+	require.InDelta(t, 1.5, s.Level, 0.03, "the latch: nothing is restored in the dead band")
+	s = held(LawPublished, s, 59, demanding(0, 0, 0))
+	require.InDelta(t, 0.03, s.Level, 0.04, "as slow to restore as to shed")
+}
+
+func TestIntegratorTimeline(t *testing.T) {
+	rest := held(LawIntegrator, State{}, 200, demanding(0.1, 100, 100))
+	even := demanding(1, 1000, 1000)
+	require.Zero(t, held(LawIntegrator, rest, 27.9, even).Level, "28 s of patience")
+	require.InDelta(t, 0.05, held(LawIntegrator, rest, 30, even).Level, 0.01)
+	deep := held(LawIntegrator, rest, 2, demanding(1, 2000, 1000))
+	require.Greater(t, deep.Level, 0.1, "depth: 28 s and 120 s are for no excess")
+	require.Zero(t, held(LawIntegrator, deep, 60, demanding(0.75, 750, 750)).Level, "no latch")
+	require.Zero(t, held(LawIntegrator, State{Integral: 1, Level: 3}, 10.1, demanding(0, 100, 100)).Level, "restored in 10 s")
+}
+
+func TestPITimeline(t *testing.T) {
+	rest := State{}
+	require.Zero(t, held(LawPI, rest, 600, demanding(0.79, 5000, 1000)).Level, "below start nothing is shed")
+	require.Zero(t, held(LawPI, rest, 27.9, demanding(0.9, 1000, 1000)).Level, "28 s of patience")
+	slow := held(LawPI, rest, 40, demanding(0.9, 1000, 1000))
+	require.Greater(t, slow.Level, 0.0, "and then little by little")
+	require.Less(t, slow.Level, 0.5)
+
+	quick := held(LawPI, rest, 0.5, demanding(0.95, 2000, 1000))
+	require.InDelta(t, 2.0, quick.Level, 0.1, "half a second after a step to twice as much, half is shed")
+	require.InDelta(t, 3.0, held(LawPI, rest, 0.3, demanding(1, 10_000, 1000)).Level, 1e-9)
+
+	require.Equal(t, State{}, held(LawPI, quick, 0.1, demanding(0.2, 500, 500)), "all of it fits")
+	require.Zero(t, held(LawPI, quick, 0.1, demanding(0.75, 750, 750)).Level, "no dead band to get stuck in")
+	require.Equal(t, State{}, held(LawPI, held(LawPI, rest, 20, demanding(0.9, 1000, 1000)), 0.4, demanding(0.5, 1000, 1000)), "patience is restored as soon")
+}
+
+func TestPIHungUpstream(t *testing.T) {
+	s := held(LawPI, State{}, 60, demanding(1, 1000, 0))
+	require.Equal(t, 3.0, s.Level)
+	require.Equal(t, 1.0, s.Rate, "a rate of 0 would mean that it does not regulate")
+	s = held(LawPI, s, 5, demanding(0.1, 1000, 900))
+	require.Less(t, s.Level, 0.6, "what is served again is let in again")
+}
+
+func TestLawsStayInBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		settings := Defaults()
+		settings.Law = rapid.SampledFrom([]string{LawPI, LawIntegrator, LawPublished, LawCap}).Draw(t, "law")
+		settings.Classes = settings.Classes[:rapid.IntRange(1, 4).Draw(t, "classes")]
+		var s State
+		for range 200 {
+			r := Reading{Utilization: rapid.Float64Range(0, 1).Draw(t, "u"), Served: rapid.Float64Range(0, 1e5).Draw(t, "served")}
+			for i := range settings.Classes {
+				r.Demand[i] = rapid.Float64Range(0, 1e5).Draw(t, "demand")
+			}
+			dt := time.Duration(rapid.Int64Range(1, int64(time.Second)).Draw(t, "dt"))
+			s = laws[settings.Law](s, dt, &r, &settings)
+			require.GreaterOrEqual(t, s.Level, 0.0)
+			require.LessOrEqual(t, s.Level, float64(len(settings.Classes)-1))
+			require.False(t, math.IsNaN(s.Rate) || math.IsInf(s.Rate, 0) || s.Rate < 0)
+		}
+	})
+}
+
+func TestLevelForLetsInTheRate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		classes := rapid.IntRange(1, MaxClasses).Draw(t, "classes")
+		var r Reading
+		for i := range classes {
+			r.Demand[i] = rapid.Float64Range(0, 1000).Draw(t, "demand")
+		}
+		rate := rapid.Float64Range(0, 10_000).Draw(t, "rate")
+		level, in := r.levelFor(rate, classes), 0.0
+		for i := range classes {
+			in += r.Demand[i] * (1 - share(level, i, classes))
+			if i > 0 && share(level, i, classes) < 1 {
+				continue
+			}
+			for lower := i + 1; lower < classes && i > 0; lower++ {
+				require.Equal(t, 1.0, share(level, lower, classes), "lower classes go first")
+			}
+		}
+		require.InDelta(t, max(r.Demand[0], min(rate, r.total())), in, 1e-6)
+		require.Zero(t, share(level, 0, classes), "the first class is never shed by the level")
+	})
+}

@@ -1,0 +1,99 @@
+package shedder
+
+import (
+	"runtime/metrics"
+	"time"
+)
+
+// process measures this process.
+type process struct {
+	allowed allowance
+	cpu     cpu
+	sched   sched
+}
+
+func (p *process) measure(now time.Time) []Measure {
+	return []Measure{p.cpu.measure(now, cpuTime(), p.allowed.measure(now)), p.sched.measure(now)}
+}
+
+// cpu is the share of the CPU time that the process may use which it does use, over
+// about a second: a collection of garbage is no overload.
+type cpu struct {
+	at   time.Time
+	used time.Duration
+	mean float64
+}
+
+const cpuMemory = time.Second
+
+func (c *cpu) measure(now time.Time, used time.Duration, allowed float64) Measure {
+	m := Measure{Name: SignalCPU}
+	elapsed := now.Sub(c.at)
+	if !c.at.IsZero() && elapsed > 0 && used > 0 && allowed > 0 {
+		share := (used - c.used).Seconds() / elapsed.Seconds() / allowed
+		c.mean += (share - c.mean) * min(1, elapsed.Seconds()/cpuMemory.Seconds())
+		m.Value, m.At = c.mean, now
+	}
+	c.at, c.used = now, used
+	return m
+}
+
+const schedMetric = "/sched/latencies:seconds"
+
+// sched is the 99th percentile of how long goroutines were ready before they ran, over
+// about a second. The runtime samples about one in eight.
+type sched struct {
+	sample [1]metrics.Sample
+	ring   [schedRing][]uint64
+	next   int
+}
+
+const (
+	schedRing = 11 // a second of differences
+	// fewSamples are too few for a 99th percentile that one goroutine does not make.
+	fewSamples = 200
+)
+
+func (s *sched) measure(now time.Time) Measure {
+	m := Measure{Name: SignalSchedLatency}
+	s.sample[0].Name = schedMetric
+	metrics.Read(s.sample[:])
+	if s.sample[0].Value.Kind() != metrics.KindFloat64Histogram {
+		return m
+	}
+	h := s.sample[0].Value.Float64Histogram()
+	before := s.ring[s.next]
+	diff := make([]uint64, len(h.Counts))
+	if len(before) == len(h.Counts) {
+		for i := range diff {
+			diff[i] = h.Counts[i] - before[i]
+		}
+		m.Problem = ProblemFew
+		if v, ok := percentile99(diff, h.Buckets); ok {
+			m.Value, m.At, m.Problem = v, now, ""
+		}
+	}
+	s.ring[s.next] = append(before[:0], h.Counts...)
+	s.next = (s.next + 1) % schedRing
+	return m
+}
+
+// percentile99 is the upper bound of the bucket with the 99th percentile.
+func percentile99(counts []uint64, buckets []float64) (float64, bool) {
+	var total, sum uint64
+	for _, c := range counts {
+		total += c
+	}
+	if total < fewSamples {
+		return 0, false
+	}
+	for i, c := range counts {
+		if sum += c; sum*100 >= total*99 {
+			return min(buckets[i+1], maxSchedLatency), true
+		}
+	}
+	return 0, false
+}
+
+// maxSchedLatency stands in for the last bucket's infinity.
+const maxSchedLatency = 10.0

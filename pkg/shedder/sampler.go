@@ -1,0 +1,82 @@
+package shedder
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Sampler has the signals of the process and of the application, and makes Shedders
+// sample.
+type Sampler struct {
+	process process
+	added   []*added
+}
+
+// added is an application's signal with what it said last.
+type added struct {
+	name   string
+	signal Signal
+	mu     sync.Mutex
+	said   Measure
+}
+
+// NewSampler returns a Sampler with SignalCPU, SignalSchedLatency and the signals of
+// the application, by name. A name of one of those two replaces it.
+func NewSampler(signals map[string]Signal) *Sampler {
+	s := &Sampler{}
+	for name, signal := range signals {
+		s.added = append(s.added, &added{name: name, signal: signal, said: Measure{Name: name}})
+	}
+	return s
+}
+
+// Run has the shedders sample every Interval until ctx ends. Each added signal is
+// asked by a goroutine of its own, so that one which blocks becomes stale and holds up
+// nothing else; Run does not wait for it.
+func (s *Sampler) Run(ctx context.Context, shedders ...*Shedder) {
+	for _, a := range s.added {
+		go a.run(ctx)
+	}
+	tick := time.NewTicker(Interval)
+	defer tick.Stop()
+	for {
+		now := time.Now()
+		shared := s.Measures(now)
+		for _, shedder := range shedders {
+			shedder.Tick(now, shared)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Measures returns what the process and the added signals say.
+func (s *Sampler) Measures(now time.Time) []Measure {
+	measures := s.process.measure(now)
+	for _, a := range s.added {
+		a.mu.Lock()
+		measures = append(measures, a.said)
+		a.mu.Unlock()
+	}
+	return measures
+}
+
+func (a *added) run(ctx context.Context) {
+	tick := time.NewTicker(Interval)
+	defer tick.Stop()
+	for {
+		value, at := a.signal.Measure(time.Now())
+		a.mu.Lock()
+		a.said = Measure{Name: a.name, Value: value, At: at}
+		a.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package shedder
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// MaxClasses is how many classes there may be.
+const MaxClasses = 8
+
+// The signals that every Shedder has. The first two are its own; the others are of
+// the process and come from a Sampler.
+const (
+	SignalInFlight     = "inflight"      // requests between Admit and Done
+	SignalUpstreamWait = "upstream_wait" // seconds that a request spends there, those still waiting included
+	SignalCPU          = "cpu"           // CPU time used, as a share of what the process may use
+	SignalSchedLatency = "sched_latency" // seconds that goroutines wait to run, 99th percentile
+)
+
+// The laws.
+const (
+	LawPI         = "pi"         // excess demand shortens its patience, then it regulates what is let in
+	LawIntegrator = "integrator" // the published law, corrected
+	LawPublished  = "published"  // the published law with its faults, for comparison
+	LawCap        = "cap"        // only the caps: the level stays 0
+)
+
+// Settings decide when to shed and whom.
+type Settings struct {
+	// Version is shown with every refusal.
+	Version string
+	// Enabled is the kill switch: false sheds nothing, and goes on measuring.
+	Enabled bool
+	Law     string
+	// Start is the utilization at which overload begins, Target what is aimed at
+	// while shedding; 0 < Target <= Start < 1.
+	Start, Target float64
+	// Patience is how long utilization may stay at Start with no more demand than is
+	// served. LawPI loses it sooner the more demand exceeds what is served.
+	Patience time.Duration
+	// Rotate is for how long the same users are shed before others are.
+	Rotate time.Duration
+	// Signals that count, and what they mean.
+	Signals map[string]Knees
+	// Classes of requests, first kept to first shed.
+	Classes []Class
+	// Candidates run in shadow.
+	Candidates []Candidate
+}
+
+// Knees turn a signal into a utilization: 0 up to Low, 1 from High on, and a straight
+// line between. They are in the signal's own unit; times are in seconds.
+type Knees struct{ Low, High float64 }
+
+// Class is a priority.
+type Class struct {
+	Name string
+	// MaxInFlight is how many requests, of all classes, may be in flight before one
+	// of this class is refused, whatever the level.
+	MaxInFlight int64
+}
+
+// Candidate is what would be in force beside the live settings. Its own Enabled and
+// Candidates are ignored.
+type Candidate struct {
+	Name     string
+	Settings Settings
+}
+
+// Defaults suit a node in front of an origin that nobody has measured: they leave
+// room for about a thousand requests in flight.
+func Defaults() Settings {
+	return Settings{
+		Version: "built-in", Enabled: true, Law: LawPI,
+		Start: 0.8, Target: 0.7, Patience: 28 * time.Second, Rotate: time.Minute,
+		Signals: map[string]Knees{
+			SignalInFlight:     {0, 800},
+			SignalUpstreamWait: {0.5, 5},
+			SignalSchedLatency: {0.010, 0.100},
+			SignalCPU:          {0.60, 0.98},
+		},
+		Classes: []Class{{"critical", 1000}, {"write", 900}, {"read", 800}, {"test", 700}},
+	}
+}
+
+// FieldError is one fault of Settings.
+type FieldError struct{ Field, Msg string }
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Msg }
+
+// Validate returns all faults, joined, each a *FieldError; or nil.
+func (s *Settings) Validate() error {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, &FieldError{field, fmt.Sprintf(format, args...)})
+	}
+	if !slices.Contains([]string{LawPI, LawIntegrator, LawPublished, LawCap}, s.Law) {
+		fault("law", "must be pi, integrator, published or cap (got %q)", s.Law)
+	}
+	if !(s.Start > 0 && s.Start < 1) {
+		fault("start", "must be greater than 0 and less than 1 (got %v)", s.Start)
+	}
+	if !(s.Target > 0 && s.Target <= s.Start) {
+		fault("target", "must be greater than 0 and at most start, %v (got %v)", s.Start, s.Target)
+	}
+	if s.Patience < Interval || s.Patience > time.Hour {
+		fault("patience", "must be between %v and 1h (got %v)", Interval, s.Patience)
+	}
+	if s.Rotate < time.Second || s.Rotate > 24*time.Hour {
+		fault("rotate", "must be between 1s and 24h (got %v)", s.Rotate)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Signals)) {
+		k := s.Signals[name]
+		switch field := "signals." + name; {
+		case math.IsNaN(k.Low) || math.IsInf(k.Low, 0) || k.Low < 0:
+			fault(field+".low", "must be 0 or more (got %v)", k.Low)
+		case math.IsNaN(k.High) || math.IsInf(k.High, 0) || k.High <= k.Low:
+			fault(field+".high", "must be greater than low, %v (got %v)", k.Low, k.High)
+		}
+	}
+	s.validateClasses(fault)
+	names := map[string]bool{}
+	for i, c := range s.Candidates {
+		if names[c.Name] {
+			fault(fmt.Sprintf("candidates[%d].name", i), "%q is taken; choose another", c.Name)
+		}
+		names[c.Name] = true
+		own := c.Settings
+		own.Candidates = nil
+		if len(own.Classes) != len(s.Classes) {
+			fault("candidates."+c.Name+".classes", "must be as many as the live ones, %d (got %d)", len(s.Classes), len(own.Classes))
+		}
+		for _, err := range unjoin(own.Validate()) {
+			var f *FieldError
+			if errors.As(err, &f) {
+				fault("candidates."+c.Name+"."+f.Field, "%s", f.Msg)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Settings) validateClasses(fault func(field, format string, args ...any)) {
+	if n := len(s.Classes); n < 1 || n > MaxClasses {
+		fault("classes", "must be 1 to %d (got %d)", MaxClasses, n)
+	}
+	names := map[string]bool{}
+	for i, c := range s.Classes {
+		field := fmt.Sprintf("classes[%d]", i)
+		switch {
+		case c.Name == "":
+			fault(field+".name", "must be set")
+		case names[c.Name]:
+			fault(field+".name", "%q is taken; choose another", c.Name)
+		}
+		names[c.Name] = true
+		if c.MaxInFlight < 1 {
+			fault(field+".max_in_flight", "must be at least 1 (got %d)", c.MaxInFlight)
+		}
+		if i > 0 && c.MaxInFlight > s.Classes[i-1].MaxInFlight {
+			fault(field+".max_in_flight", "must be at most that of %s, which is kept longer, %d (got %d)", s.Classes[i-1].Name, s.Classes[i-1].MaxInFlight, c.MaxInFlight)
+		}
+	}
+}
+
+func unjoin(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return nil
+}
+
+// clone returns settings that share nothing with s.
+func (s *Settings) clone() Settings {
+	c := *s
+	c.Signals = maps.Clone(s.Signals)
+	c.Classes = slices.Clone(s.Classes)
+	c.Candidates = make([]Candidate, len(s.Candidates))
+	for i := range s.Candidates {
+		c.Candidates[i] = Candidate{s.Candidates[i].Name, s.Candidates[i].Settings.clone()}
+	}
+	return c
+}
+
+// utilization is what a value means.
+func (k Knees) utilization(v float64) float64 {
+	return min(1, max(0, (v-k.Low)/(k.High-k.Low)))
+}
+
+// at is the value that means a utilization.
+func (k Knees) at(utilization float64) float64 { return k.Low + utilization*(k.High-k.Low) }

@@ -1,0 +1,69 @@
+package shedder
+
+import "time"
+
+// Status is what a Shedder sees and does.
+type Status struct {
+	Name        string
+	Settings    Settings
+	At          time.Time // of the last sample
+	Level       float64
+	Utilization float64
+	Winner      string  // the signal with the highest utilization; "" if none counts
+	Regulating  bool    // the law holds utilization at Target
+	Demand      float64 // requests a second that users want
+	Served      float64 // requests a second that came to an end
+	Signals     []SignalStatus
+	Classes     []ClassStatus
+	Candidates  []CandidateStatus
+}
+
+// ClassStatus is how things stand for a class. Counts are since the start.
+type ClassStatus struct {
+	Name        string
+	InFlight    int64
+	MaxInFlight int64
+	Probability float64 // of being shed by the level
+	Demand      float64 // requests a second that users want
+	Admitted    uint64
+	ShedByLevel uint64
+	ShedByCap   uint64
+}
+
+// CandidateStatus is what other settings would do.
+type CandidateStatus struct {
+	Name        string
+	Level       float64
+	Utilization float64
+	Winner      string
+	Shed        []uint64 // requests since the start that it would have shed, by class
+}
+
+// Status returns what the last sample found.
+func (s *Shedder) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &s.ticker
+	st := Status{
+		Name: s.name, Settings: t.settings.clone(), At: t.at, Level: t.state.Level,
+		Regulating: t.state.Rate > 0, Served: t.demand.served.calm,
+		Signals: append([]SignalStatus(nil), t.signals...),
+	}
+	if t.winner != nil {
+		st.Winner, st.Utilization = t.winner.Name, t.winner.Utilization
+	}
+	classes := len(t.settings.Classes)
+	for i, class := range t.settings.Classes {
+		c := &s.classes[i]
+		st.Demand += t.demand.classes[i].calm
+		st.Classes = append(st.Classes, ClassStatus{
+			Name: class.Name, InFlight: c.inflight.Load(), MaxInFlight: class.MaxInFlight,
+			Probability: share(t.state.Level, i, classes), Demand: t.demand.classes[i].calm,
+			Admitted: c.admitted.Load() - c.withdrawn.Load(), ShedByLevel: c.byLevel.Load(), ShedByCap: c.byCap.Load(),
+		})
+	}
+	for _, c := range t.candidates {
+		st.Candidates = append(st.Candidates, c.status())
+	}
+	return st
+}
