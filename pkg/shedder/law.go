@@ -24,6 +24,8 @@ type State struct {
 	// Rate is how many requests a second LawPI takes the site to be good for; 0 while
 	// it lets in whatever comes.
 	Rate float64
+	// Mean is the utilization of the last second or so, while LawPI regulates.
+	Mean float64
 }
 
 type law func(s State, dt time.Duration, r *Reading, settings *Settings) State
@@ -34,16 +36,18 @@ const (
 	// haste: with demand twice what is served, patience ends in about a third of a
 	// second instead of 28 s.
 	haste = 100
-	// tolerance is how much more than what is served may come in, by chance, without
-	// being excess.
+	// tolerance is how far demand, or a rate, may be from what is served by chance.
 	tolerance = 1.1
 	// gain is how much of the rate gives way to a utilization that is off by 1.
-	gain = 0.05
+	gain = 0.04
 	// correction is how much of the rate's own estimate is given up in a second for a
 	// utilization that is off by 1, by the cube of what it is off: what chance moves is
 	// left alone, and what is far off comes back soon (error-squared control of a level
 	// goes the same way: Shinskey, Process Control Systems).
-	correction = 0.5
+	correction = 0.3
+	// regrowth is how much a rate grows in a second that leaves the site idle, as one
+	// does that was learned while the site hung.
+	regrowth = 3
 )
 
 // pi lets in what is served, and a little less or more to hold utilization at Target.
@@ -66,14 +70,18 @@ func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 		if s.Integral < 1 {
 			return State{Integral: s.Integral}
 		}
-		s = State{Integral: 1, Rate: r.Served}
+		s = State{Integral: 1, Rate: r.Served, Mean: u}
 	}
 	off := u - settings.Target
 	s.Rate *= 1 - correction*off*off*off*dt.Seconds()
+	s.Mean += (u - s.Mean) * min(1, dt.Seconds())
+	if idle := 1 - 2*s.Mean/settings.Target; idle > 0 {
+		s.Rate *= 1 + regrowth*idle*dt.Seconds()
+	}
 	if u >= 1 {
-		s.Rate = min(s.Rate, r.Served) // it is good for no more than it does
+		s.Rate = min(s.Rate, r.Served*tolerance) // it is good for no more than it does
 	} else if off < 0 {
-		s.Rate = max(s.Rate, r.Served) // nor for less
+		s.Rate = max(s.Rate, r.Served/tolerance) // nor for less
 	}
 	s.Rate = max(s.Rate, 1)
 	s.Level = r.levelFor(s.Rate*(1-gain*off), len(settings.Classes))
