@@ -84,9 +84,8 @@ func BenchmarkLoad(b *testing.B) {
 func BenchmarkCompile(b *testing.B) {
 	for _, kind := range []string{"path", "host", "client", "header"} {
 		text, _ := three(kind, MaxRules)
-		root, err := fromYAML(text)
+		doc, err := Parse([]byte(text))
 		require.NoError(b, err)
-		doc := decode(root, new(problems))
 		b.Run(kind, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := Compile(doc); err != nil {

@@ -98,15 +98,22 @@ func (s *Set) Rule(id string) (*Compiled, bool) {
 func (s *Set) Version() string { return s.version }
 
 // Load parses and compiles. The error is Errors and holds every problem of both.
-func Load(data []byte) (*Set, error) {
+func Load(data []byte) (*Set, error) { return LoadGently(data, noRest) }
+
+// LoadGently is Load for a machine that has requests to serve meanwhile. Reading a
+// large document is a tenth of a second of work; rest is called between its small
+// steps, each far below a millisecond, and may sleep.
+func LoadGently(data []byte, rest func()) (*Set, error) {
 	var p problems
-	doc := parse(data, &p)
+	doc := parse(data, &p, rest)
 	if doc == nil {
 		return nil, p.errors()
 	}
 	p.unreadable()
-	return compile(doc, data, &p)
+	return compile(doc, data, &p, rest)
 }
+
+func noRest() {}
 
 // Compile validates a document and makes it ready for use. The error is Errors
 // and holds every problem.
@@ -115,10 +122,10 @@ func Compile(doc *Document) (*Set, error) {
 	if err != nil {
 		return nil, Errors{err}
 	}
-	return compile(doc, data, new(problems))
+	return compile(doc, data, new(problems), noRest)
 }
 
-func compile(doc *Document, data []byte, p *problems) (*Set, error) {
+func compile(doc *Document, data []byte, p *problems, rest func()) (*Set, error) {
 	if len(doc.Rules) > MaxRules {
 		p.add(-1, "rules", "has more than %d rules (got %d); join rules that differ only in what they match", MaxRules, len(doc.Rules))
 		return nil, p.errors()
@@ -127,6 +134,7 @@ func compile(doc *Document, data []byte, p *problems) (*Set, error) {
 	s := &Set{version: hex.EncodeToString(sum[:])[:12], byID: make(map[string]*Compiled, len(doc.Rules))}
 	headerNames := make(map[string]bool)
 	for i := range doc.Rules {
+		rest()
 		c := compileRule(i, &doc.Rules[i], p)
 		if first, twice := s.byID[c.ID]; twice && c.ID != "" {
 			p.add(i, "id", "%s is the id of rules[%d] already; every rule needs its own", shown(c.ID), first.Index)
@@ -144,7 +152,7 @@ func compile(doc *Document, data []byte, p *problems) (*Set, error) {
 	if errs := p.errors(); errs != nil {
 		return nil, errs
 	}
-	s.index.build(s.rules)
+	s.index.build(s.rules, rest)
 	return s, nil
 }
 

@@ -106,6 +106,10 @@ func (p *problems) errors() Errors {
 	return errs
 }
 
+// Suggest returns "; did you mean x?" for the known name nearest to a mistyped one,
+// or "".
+func Suggest(got string, known ...string) string { return suggest(got, known...) }
+
 // suggest returns "; did you mean x?" for the known name nearest to a mistyped
 // one, or "".
 func suggest(got string, known ...string) string {

@@ -26,7 +26,7 @@ type residue struct {
 	headers []header
 }
 
-func (x *index) build(rules []*Compiled) {
+func (x *index) build(rules []*Compiled, rest func()) {
 	frequency := make(map[header]int)
 	for _, c := range rules {
 		for _, h := range c.match.headers {
@@ -34,6 +34,7 @@ func (x *index) build(rules []*Compiled) {
 		}
 	}
 	for _, c := range rules {
+		rest()
 		if c.Mode != Off {
 			x.add(c, frequency)
 		}

@@ -13,7 +13,7 @@ import (
 // is Errors and holds every problem.
 func Parse(data []byte) (*Document, error) {
 	var p problems
-	doc := parse(data, &p)
+	doc := parse(data, &p, noRest)
 	if errs := p.errors(); errs != nil {
 		return nil, errs
 	}
@@ -22,16 +22,16 @@ func Parse(data []byte) (*Document, error) {
 
 // parse returns what could be read, so that Load can go on to find the problems
 // of the rest; it returns nil if nothing could.
-func parse(data []byte, p *problems) *Document {
-	root, err := read(data)
+func parse(data []byte, p *problems, rest func()) *Document {
+	root, err := read(data, rest)
 	if err != nil {
 		p.add(-1, "", "%v", err)
 		return nil
 	}
-	return decode(root, p)
+	return decode(root, p, rest)
 }
 
-func decode(root tree, p *problems) *Document {
+func decode(root tree, p *problems, rest func()) *Document {
 	if root.kind == nullKind {
 		p.add(-1, "", "%v", errEmpty)
 		return nil
@@ -52,14 +52,21 @@ func decode(root tree, p *problems) *Document {
 		return nil
 	}
 	doc := &Document{Rules: make([]Rule, len(list.items))}
+	var r Rule
+	known := d.ruleFields(&r)
 	for i, item := range list.items {
-		d.rule = i
-		d.readRule(item, &doc.Rules[i])
+		rest()
+		d.rule, r = i, Rule{}
+		d.fields("", item, known)
+		if item.kind == mapKind && !slices.Contains(item.names, "limit") {
+			p.add(i, "limit", "is required; write how many requests may pass in a window")
+		}
+		doc.Rules[i] = r
 	}
 	return doc
 }
 
-// decoder fills fields of one rule and reports what does not fit.
+// decoder reads fields, of one rule at a time, and reports what does not fit.
 type decoder struct {
 	p    *problems
 	rule int
@@ -70,20 +77,20 @@ type field struct {
 	read func(path string, t tree)
 }
 
-func (d *decoder) readRule(t tree, r *Rule) {
+// ruleFields returns what reads the fields of rules, one after the other, into r.
+func (d *decoder) ruleFields(r *Rule) []field {
 	c := &r.Match
-	d.fields("", t, []field{
+	match := []field{
+		{"hosts", d.list(&c.Hosts)},
+		{"paths", d.list(&c.Paths)},
+		{"methods", d.list(&c.Methods)},
+		{"clients", d.list(&c.Clients)},
+		{"headers", d.table(&c.Headers, d.text)},
+	}
+	return []field{
 		{"id", d.text(&r.ID)},
 		{"description", d.text(&r.Description)},
-		{"match", func(path string, t tree) {
-			d.fields(path, t, []field{
-				{"hosts", d.list(&c.Hosts)},
-				{"paths", d.list(&c.Paths)},
-				{"methods", d.list(&c.Methods)},
-				{"clients", d.list(&c.Clients)},
-				{"headers", d.table(&c.Headers, d.text)},
-			})
-		}},
+		{"match", func(path string, t tree) { d.fields(path, t, match) }},
 		{"key", d.list(&r.Key)},
 		{"algorithm", d.text(&r.Algorithm)},
 		{"storage", d.text(&r.Storage)},
@@ -97,9 +104,6 @@ func (d *decoder) readRule(t tree, r *Rule) {
 		{"missing", d.text(&r.Missing)},
 		{"mode", d.text(&r.Mode)},
 		{"on_store_failure", d.text(&r.OnStoreFailure)},
-	})
-	if t.kind == mapKind && !slices.Contains(t.names, "limit") {
-		d.p.add(d.rule, "limit", "is required; write how many requests may pass in a window")
 	}
 }
 
@@ -194,12 +198,13 @@ func (d *decoder) text(to *string) func(string, tree) {
 }
 
 func (d *decoder) duration(to *string) func(string, tree) {
+	text := d.text(to)
 	return func(path string, t tree) {
 		if t.kind == numberKind {
 			d.p.add(d.rule, path, "must be a duration with a unit (got %s); write %ss for seconds", &t, t.text)
 			return
 		}
-		d.text(to)(path, t)
+		text(path, t)
 	}
 }
 
@@ -258,6 +263,10 @@ func (d *decoder) list(to *[]string) func(string, tree) {
 		}
 		*to = make([]string, len(t.items))
 		for i, item := range t.items {
+			if item.kind == stringKind && item.text != "" {
+				(*to)[i] = item.text
+				continue
+			}
 			d.text(&(*to)[i])(path+"["+strconv.Itoa(i)+"]", item)
 		}
 	}

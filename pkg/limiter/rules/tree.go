@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v3" // the quickest: rules are large, and are read beside requests
 )
 
 // tree is a document before it has a meaning. Decoding by hand from it, instead
@@ -40,40 +37,91 @@ func (k kind) String() string {
 	return [...]string{"nothing", "a boolean", "a number", "a string", "a list", "a map"}[k]
 }
 
-// Far beyond what the schema needs, these keep a hostile document from exhausting
-// the stack, and from the YAML parser's weak spot: its time grows with the square
-// of the fields in one map.
-const (
-	maxDepth  = 16
-	maxFields = 512
-)
+// maxDepth is far beyond what the schema needs, and keeps a hostile document from
+// exhausting the stack.
+const maxDepth = 16
 
 var errEmpty = errors.New("is empty; write rules: [] for no rules")
 
 // read returns the tree of a YAML or JSON document.
-func read(data []byte) (tree, error) {
-	switch {
-	case len(data) > MaxBytes:
+func read(data []byte, rest func()) (tree, error) {
+	if len(data) > MaxBytes {
 		return tree{}, fmt.Errorf("is larger than %d bytes (got %d); split the rules or shorten them", MaxBytes, len(data))
-	case !utf8.Valid(data):
+	}
+	if !utf8.Valid(data) {
 		return tree{}, errors.New("is not valid UTF-8")
-	case bytes.IndexFunc(data, isControl) >= 0:
-		at := bytes.IndexFunc(data, isControl)
-		r, _ := utf8.DecodeRune(data[at:])
-		return tree{}, fmt.Errorf("holds the control character %U in line %d; remove it", r, 1+bytes.Count(data[:at], []byte("\n")))
-	case len(bytes.TrimSpace(data)) == 0:
-		return tree{}, errEmpty
-	case json.Valid(data):
+	}
+	if err := plain(data, rest); err != nil {
+		return tree{}, err
+	}
+	source := &lines{data: data, rest: rest}
+	if json.Valid(data) {
 		// YAML is nearly a superset of JSON: tabs and escaped slashes differ.
-		dec := json.NewDecoder(bytes.NewReader(data))
+		dec := json.NewDecoder(source)
 		dec.UseNumber()
 		return fromJSON(dec, 0)
 	}
-	return fromYAML(string(data))
+	return fromYAML(source)
 }
 
-// isControl finds what could steer the terminal of whoever looks at a document.
-func isControl(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
+// plain refuses what can be told from the characters alone. A node of YAML takes a
+// hundred times the memory of its text, so they are counted before there are any, by
+// the punctuation that each needs.
+func plain(data []byte, rest func()) error {
+	line, values := 0, 0
+	for text := range bytes.Lines(data) {
+		rest()
+		line++
+		if text[0] == '%' {
+			return fmt.Errorf("uses %q in line %d: tags and directives are not accepted; remove it", "%", line)
+		}
+		for _, r := range string(text) {
+			switch {
+			case r == '\n', r == ',', r == ':', r == '-', r == '[', r == '{', r == '?':
+				values++
+			case isControl(r):
+				return fmt.Errorf("holds the control character %U in line %d; remove it", r, line)
+			}
+		}
+	}
+	if values > maxValues {
+		return fmt.Errorf("holds more than %d names and values (got %d); split the rules or shorten them", maxValues, values)
+	}
+	return nil
+}
+
+// isControl finds what could steer the terminal of whoever looks at a document, and
+// what YAML, unlike an editor, takes for the end of a line.
+func isControl(r rune) bool {
+	return (unicode.IsControl(r) || r == '\u2028' || r == '\u2029') && r != '\n' && r != '\r' && r != '\t'
+}
+
+// lines hands out a document line by line, so that there are rests between, and that
+// a parser which stops has not read far beyond what stopped it.
+type lines struct {
+	data []byte
+	at   int
+	rest func()
+}
+
+func (l *lines) Read(p []byte) (int, error) {
+	if l.at == len(l.data) {
+		return 0, io.EOF
+	}
+	l.rest()
+	left := l.data[l.at:]
+	if end := bytes.IndexByte(left, '\n') + 1; end > 0 {
+		left = left[:end]
+	}
+	n := copy(p, left)
+	l.at += n
+	return n, nil
+}
+
+// reached returns the line of the last character handed out.
+func (l *lines) reached() int {
+	return 1 + bytes.Count(l.data[:max(l.at-1, 0)], []byte("\n"))
+}
 
 func tooDeep() error { return fmt.Errorf("is nested more than %d deep", maxDepth) }
 
@@ -117,176 +165,124 @@ func fromJSON(dec *json.Decoder, depth int) (tree, error) {
 	return tree{}, nil // null
 }
 
-func fromYAML(src string) (t tree, err error) {
+func fromYAML(source *lines) (t tree, err error) {
 	// A fault of the YAML library must refuse the document, not stop the edge.
 	defer func() {
 		if r := recover(); r != nil {
 			t, err = tree{}, fmt.Errorf("is not valid YAML: %v", r)
 		}
 	}()
-	tokens := lexer.Tokenize(src)
-	if len(tokens) > maxValues {
-		return tree{}, fmt.Errorf("holds more than %d names and values (got %d); split the rules or shorten them", maxValues, len(tokens))
-	}
-	if err := plain(tokens); err != nil {
-		return tree{}, err
-	}
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
-		var syntax yaml.Error
-		if errors.As(err, &syntax) && syntax.GetToken() != nil {
-			return tree{}, fmt.Errorf("is not valid YAML: line %d: %s", syntax.GetToken().Position.Line, syntax.GetMessage())
+	dec := yaml.NewDecoder(source)
+	var bodies []*yaml.Node
+	for {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			break
 		}
-		return tree{}, fmt.Errorf("is not valid YAML: %w", err)
-	}
-	var bodies []ast.Node
-	for _, doc := range file.Docs {
-		if doc.Body != nil {
-			bodies = append(bodies, doc.Body)
+		if err != nil {
+			return tree{}, syntax(err, source.reached())
+		}
+		if body := doc.Content[0]; body.Tag != "!!null" {
+			bodies = append(bodies, body)
 		}
 	}
 	switch len(bodies) {
 	case 0:
 		return tree{}, errEmpty
 	case 1:
-		return fromNode(bodies[0], 0)
+		return fromNode(bodies[0], 0, source.rest)
 	}
 	return tree{}, fmt.Errorf("holds %d YAML documents; keep one", len(bodies))
 }
 
-// plain refuses what makes YAML unbounded or surprising: aliases can multiply a
-// small document into a huge one, and nesting costs stack while it is parsed.
-func plain(tokens token.Tokens) error {
-	var maps fieldCounter
-	depth, dashes := 0, 0
-	for i, tk := range tokens {
-		line := 0
-		if tk.Position != nil {
-			line = tk.Position.Line
+// syntax says what is wrong with a document, and where. The library gives the line of
+// a character, unless it is the first; of a structure it gives where that began, which
+// may be the list of all rules, so that the line reached says more.
+func syntax(err error, reached int) error {
+	where, what := fmt.Sprintf("by line %d", reached), strings.TrimPrefix(err.Error(), "yaml: ")
+	if line, rest, found := strings.Cut(what, ": "); found && strings.HasPrefix(line, "line ") {
+		what = rest
+		if !strings.HasPrefix(what, "did not find expected") {
+			where = "in " + line
 		}
-		if tk.Type != token.SequenceEntryType {
-			dashes = 0
-		}
-		switch tk.Type {
-		case token.AnchorType, token.AliasType, token.MergeKeyType:
-			return fmt.Errorf("uses %q in line %d: anchors, aliases and merges are not accepted; write the values out", tk.Value, line)
-		case token.TagType, token.DirectiveType:
-			return fmt.Errorf("uses %q in line %d: tags and directives are not accepted; remove it", tk.Value, line)
-		case token.MappingKeyType:
-			return fmt.Errorf("uses %q in line %d: only plain names can be keys", tk.Value, line)
-		case token.SequenceEntryType:
-			dashes++
-			if depth <= 0 {
-				maps.leave(tk.Position.Column)
+	}
+	switch {
+	case strings.HasPrefix(what, "exceeded max depth"):
+		return tooDeep()
+	case strings.HasPrefix(what, "unknown anchor"), strings.HasSuffix(what, "alphabetic or numeric character"):
+		return noAlias("*", where)
+	case strings.HasSuffix(what, "cannot start any token"):
+		what += "; indent with spaces instead of tabs, and put values that begin with @ or ` in quotes"
+	}
+	return fmt.Errorf("is not valid YAML %s: %s", where, what)
+}
+
+// noAlias refuses what can multiply a small document into a huge one.
+func noAlias(sign, where string) error {
+	return fmt.Errorf("uses %q %s: anchors, aliases and merges are not accepted; write the values out, or put quotes around them", sign, where)
+}
+
+func fromNode(n *yaml.Node, depth int, rest func()) (tree, error) {
+	if err := surprising(n); err != nil {
+		return tree{}, err
+	}
+	if depth > maxDepth {
+		return tree{}, tooDeep()
+	}
+	if n.Kind == yaml.ScalarNode {
+		return tree{kind: scalarKind(n.Tag), text: n.Value}, nil
+	}
+	t := tree{kind: listKind, items: make([]tree, 0, len(n.Content))}
+	if n.Kind == yaml.MappingNode {
+		t.kind = mapKind
+	}
+	for i, child := range n.Content {
+		rest()
+		if t.kind == mapKind && i%2 == 0 {
+			// A block map begins at its first name, unless that comes after a "?".
+			if child.Kind != yaml.ScalarNode || n.Style&yaml.FlowStyle == 0 && child.Column != n.Column {
+				return tree{}, fmt.Errorf("uses %q in line %d: only plain names can be keys", "?", child.Line)
 			}
-		case token.SequenceStartType, token.MappingStartType:
-			depth++
-			maps = append(maps, fieldCount{column: maps.column() + 1, braces: tk.Type == token.MappingStartType})
-		case token.SequenceEndType, token.MappingEndType:
-			depth--
-			maps.leave(maps.column() - 1)
-		case token.CollectEntryType, token.MappingValueType:
-			column := maps.column()
-			switch {
-			case tk.Type == token.CollectEntryType && !maps.braces():
-				continue // a list may be long
-			case depth <= 0 && i > 0:
-				column = tokens[i-1].Position.Column
+			if err := surprising(child); err != nil {
+				return tree{}, err
 			}
-			if maps.add(column) > maxFields {
-				return fmt.Errorf("has more than %d fields in one map by line %d", maxFields, line)
-			}
+			t.names = append(t.names, child.Value)
+			continue
 		}
-		if depth > maxDepth || dashes > maxDepth {
-			return tooDeep()
+		item, err := fromNode(child, depth+1, rest)
+		if err != nil {
+			return tree{}, err
 		}
+		t.items = append(t.items, item)
+	}
+	return t, nil
+}
+
+// surprising refuses what readers of YAML understand differently, or not at all.
+func surprising(n *yaml.Node) error {
+	where := func() string { return fmt.Sprintf("in line %d", n.Line) }
+	switch {
+	case n.Anchor != "":
+		return noAlias("&", where())
+	case n.Kind == yaml.AliasNode:
+		return noAlias("*", where())
+	case n.Tag == "!!merge":
+		return noAlias("<<", where())
+	case n.Style&yaml.TaggedStyle != 0:
+		return fmt.Errorf("uses %q %s: tags and directives are not accepted; remove it", n.Tag, where())
 	}
 	return nil
 }
 
-// fieldCounter counts the fields of the maps that are open, outermost first. A
-// block map is known by its column; one in braces counts as a column further in.
-type fieldCounter []fieldCount
-
-type fieldCount struct {
-	column int
-	braces bool
-	n      int // colons, and the commas in braces, where a field needs no colon
-}
-
-func (c fieldCounter) column() int {
-	if len(c) == 0 {
-		return 0
+func scalarKind(tag string) kind {
+	switch tag {
+	case "!!null":
+		return nullKind
+	case "!!bool":
+		return boolKind
+	case "!!int", "!!float":
+		return numberKind
 	}
-	return c[len(c)-1].column
-}
-
-func (c fieldCounter) braces() bool { return len(c) > 0 && c[len(c)-1].braces }
-
-// leave forgets the maps that are further in than column.
-func (c *fieldCounter) leave(column int) {
-	for len(*c) > 0 && c.column() > column {
-		*c = (*c)[:len(*c)-1]
-	}
-}
-
-func (c *fieldCounter) add(column int) int {
-	c.leave(column)
-	if len(*c) == 0 || c.column() < column {
-		*c = append(*c, fieldCount{column: column})
-	}
-	last := &(*c)[len(*c)-1]
-	last.n++
-	return last.n
-}
-
-func fromNode(n ast.Node, depth int) (tree, error) {
-	if depth > maxDepth {
-		return tree{}, tooDeep()
-	}
-	switch n := n.(type) {
-	case *ast.NullNode:
-		return tree{}, nil
-	case *ast.BoolNode:
-		return tree{kind: boolKind, text: n.Token.Value}, nil
-	case *ast.IntegerNode:
-		return tree{kind: numberKind, text: n.Token.Value}, nil
-	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
-		return tree{kind: numberKind, text: n.GetToken().Value}, nil
-	case *ast.StringNode:
-		return tree{kind: stringKind, text: n.Value}, nil
-	case *ast.LiteralNode:
-		return tree{kind: stringKind, text: n.Value.Value}, nil
-	case *ast.SequenceNode:
-		t := tree{kind: listKind}
-		for _, v := range n.Values {
-			item, err := fromNode(v, depth+1)
-			if err != nil {
-				return tree{}, err
-			}
-			t.items = append(t.items, item)
-		}
-		return t, nil
-	case *ast.MappingValueNode:
-		return fromPairs([]*ast.MappingValueNode{n}, depth)
-	case *ast.MappingNode:
-		return fromPairs(n.Values, depth)
-	}
-	if n == nil {
-		return tree{}, io.ErrUnexpectedEOF
-	}
-	return tree{}, fmt.Errorf("has %q in line %d, which rules do not use; write plain YAML", n.Type(), n.GetToken().Position.Line)
-}
-
-func fromPairs(pairs []*ast.MappingValueNode, depth int) (tree, error) {
-	t := tree{kind: mapKind}
-	for _, pair := range pairs {
-		item, err := fromNode(pair.Value, depth+1)
-		if err != nil {
-			return tree{}, err
-		}
-		t.names = append(t.names, pair.Key.GetToken().Value)
-		t.items = append(t.items, item)
-	}
-	return t, nil
+	return stringKind // dates too
 }
