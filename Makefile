@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint bench profile soak tables tools deps deps-bench clean distclean
+.PHONY: help run build test check lint bench overload overload-fast profile soak tables lab lab-down lab-status tools deps deps-bench deps-lab deps-overload clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -14,11 +14,11 @@ run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8
 build: ## build the programs into bin/
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
-test: deps tools ## install what the tests need, then run them all with the race detector
+test: deps deps-lab tools ## install what the tests need, then run them all with the race detector
 	$(GO) test -race -timeout 15m ./...
 	@echo "allocation bounds, which the race detector blurs"
 	$(GO) test -count 1 -run Alloc ./internal/edge/... ./pkg/...
-	cd tools && $(GO) vet ./...
+	cd tools && $(GO) vet ./... && $(GO) test -race ./overload
 
 check: lint test build ## exactly what CI runs
 	bin/edge -version
@@ -40,6 +40,14 @@ bench: deps-bench build ## measure beside bare fasthttp, nginx and redis_rate; a
 	bin/bench
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/limiter/rules
 
+overload: deps-overload build ## show what the load shedder holds beside none, caps and the published law; about 35 minutes
+	cd tools && $(GO) build -o ../bin/overload ./overload
+	bin/overload -svg docs/overload.svg -doc docs/SHEDDING.md
+
+overload-fast: deps-overload build ## the same of our law only, with steps of 20 s; about 6 minutes
+	cd tools && $(GO) build -o ../bin/overload ./overload
+	bin/overload -short -only weir
+
 profile: deps-bench build ## profile the edge under load, for the compiler to build it by; 2 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
 	rm -rf bin/profiles
@@ -49,16 +57,41 @@ profile: deps-bench build ## profile the edge under load, for the compiler to bu
 tables: deps ## memory of every algorithm, by MEMORY USAGE, beside the published figures
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
 
-tools: .bin/consul ## build the Consul that the tests start, into .bin/
+# What the lab is made with: terraform, or OpenTofu where there is none.
+TERRAFORM ?= $(shell command -v terraform || echo "$(CURDIR)/.bin/tofu")
+LAB_DIR ?= $(CURDIR)/.lab
+# A file of variables for the lab, such as terraform/lab/small.tfvars.
+LAB_VARS ?=
+
+lab: deps-lab tools build ## three regions on this machine, by Terraform; again: mends it. LAB_VARS=FILE changes it
+	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin
+	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/up.sh $(LAB_VARS)
+
+lab-status: ## the processes of the lab, and what memory they take
+	@LAB="$(LAB_DIR)" terraform/lab/scripts/status.sh
+
+lab-down: ## end the lab and remove its files, whatever state it is in
+	@LAB="$(LAB_DIR)" terraform/lab/scripts/down.sh
+
+tools: .bin/consul .bin/tofu ## build into .bin/ what the tests start: Consul, and OpenTofu where there is no terraform
 
 .bin/consul: tools/consul/go.mod tools/consul/go.sum tools/consul/build.sh
 	@GO="$(GO)" tools/consul/build.sh "$(CURDIR)/$@"
 
-deps: ## install redis-server and redis-sentinel if they are missing
-	@tools/install.sh redis-server redis-sentinel gcc
+.bin/tofu: tools/tofu/go.mod tools/tofu/go.sum tools/tofu/build.sh
+	@GO="$(GO)" tools/tofu/build.sh "$(CURDIR)/$@"
+
+deps: ## install redis-server, redis-sentinel, dig and prometheus if they are missing
+	@tools/install.sh redis-server redis-sentinel dig prometheus gcc
 
 deps-bench: ## install what make bench compares with
 	@tools/install.sh redis-server redis-sentinel nginx wrk
+
+deps-lab:
+	@tools/install.sh redis-server curl
+
+deps-overload:
+	@tools/install.sh wrk
 
 clean: ## remove what was built, but not .bin/, which takes minutes to build
 	rm -rf bin

@@ -5,7 +5,10 @@ set -eu
 missing=
 for name in "$@"; do
   PATH="$PATH:/usr/sbin" command -v "$name" >/dev/null 2>&1 || missing="$missing $name"
-  case "$missing" in *\ gcc) missing="$missing libc6-dev" ;; esac
+  case "$missing" in
+    *\ gcc) missing="$missing libc6-dev" ;;
+    *\ dig) missing="${missing% dig} dnsutils" ;; # named otherwise than its program
+  esac
 done
 [ -n "$missing" ] || exit 0
 

@@ -56,6 +56,7 @@ func redisConfig(originURL, mode string, addrs []string, budget time.Duration, n
 upstreams: [{url: %q}]
 trusted_proxies: [127.0.0.1]
 log: {level: info}
+shedder: {signals: {cpu: off, sched_latency: off, upstream_wait: off}}
 store:
   kind: redis
   timeout: %s

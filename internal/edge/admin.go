@@ -31,6 +31,9 @@ func (e *Edge) adminHandler() http.Handler {
 	mux.HandleFunc("GET /v1/rules", e.showRules)
 	mux.HandleFunc("GET /v1/explain", e.explain)
 	mux.HandleFunc("DELETE /v1/limits", e.resetLimits)
+	mux.HandleFunc("GET /v1/shedder", e.showShedder)
+	mux.HandleFunc("PUT /v1/shedder", e.overrideShedder)
+	mux.HandleFunc("DELETE /v1/shedder", e.endOverride)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -60,6 +63,10 @@ GET    /v1/explain?client=203.0.113.7&method=GET&host=example.com&path=/x&header
                      which rules would decide this request and what is left; charges nothing
 DELETE /v1/limits?rule=ID&client=203.0.113.7…
                      forget one counter; the request is described as for explain
+GET    /v1/shedder   how busy the upstreams are, what is shed, and by which settings; ?brief: without the settings
+PUT    /v1/shedder?for=15m
+                     shed by these settings, on this node alone, for a while; the body is the document
+DELETE /v1/shedder   end that now
 GET    /debug/pprof/ profiles
 `, e.config.Node.ID)
 }
@@ -129,6 +136,7 @@ func (e *Edge) describeRules(state map[string]string, rules *ruleState) {
 	if rules.refused != nil {
 		state["rules_refused"] = rules.refused.String()
 	}
+	e.keeper.describe(state)
 	if e.consul == nil {
 		return
 	}
@@ -238,7 +246,9 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func adminError(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": err.Error(),
-	})
+	problem := map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": err.Error()}
+	if list := messages(err); len(list) > 1 {
+		problem["errors"] = list
+	}
+	_ = json.NewEncoder(w).Encode(problem)
 }

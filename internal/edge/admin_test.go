@@ -125,7 +125,7 @@ rules:
 	a := n.operate("GET", "/v1/explain?client=203.0.113.7&method=POST&host=shop.example.com&path=/api/x%3Fq=1&header=x-api-key:+example&cookie=sid=1&tier=pro")
 	require.Equal(t, 200, a.status, a.body)
 	require.JSONEq(t, `{
-		"client": "203.0.113.7", "rules_version": "`+n.running.Load().set.Version()+`", "verdict": "pass",
+		"client": "203.0.113.7", "rules_version": "`+n.running.Load().set.Version()+`", "verdict": "pass", "upstream": "default", "class": "write",
 		"rules": [
 			{"rule": "per-client", "mode": "enforce", "algorithm": "rolling_window", "key": "weir:{203.0.113.7}:per-client:rr", "cost": 1,
 			 "limit": 2, "window": "1m0s", "allowed": true, "remaining": 2, "reset_after": "0s", "source": "memory"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -132,7 +133,7 @@ func TestCanaryIsBoundByTheNodesOwnClock(t *testing.T) {
 		return &p
 	}
 	sees := func(p *region.Pointer, now time.Time) {
-		f.take(event{canary: true, finding: &finding{pointer: p}}, now)
+		f.take(event[rules.Set]{canary: true, finding: &finding[rules.Set]{pointer: p}}, now)
 	}
 	behind := applied.Add(-time.Hour)
 	require.False(t, f.canary.lives(behind))

@@ -14,7 +14,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
@@ -24,6 +23,7 @@ type Config struct {
 	Listen         ListenConfig     `yaml:"listen"`
 	Server         ServerConfig     `yaml:"server"`
 	Upstreams      []UpstreamConfig `yaml:"upstreams"`
+	Routes         []RouteConfig    `yaml:"routes"`
 	Upstream       ForwardConfig    `yaml:"upstream"`
 	TrustedProxies []string         `yaml:"trusted_proxies"`
 	TierHeader     string           `yaml:"tier_header"`
@@ -31,6 +31,7 @@ type Config struct {
 	Store          StoreConfig      `yaml:"store"`
 	Rules          RulesConfig      `yaml:"rules"`
 	Consul         ConsulConfig     `yaml:"consul"`
+	Shedder        ShedderConfig    `yaml:"shedder"`
 	Log            LogConfig        `yaml:"log"`
 	Shutdown       ShutdownConfig   `yaml:"shutdown"`
 
@@ -70,7 +71,8 @@ type ServerConfig struct {
 
 // UpstreamConfig is one origin.
 type UpstreamConfig struct {
-	URL string `yaml:"url"`
+	URL   string `yaml:"url"`
+	Group string `yaml:"group"` // "" is defaultGroup
 }
 
 // ForwardConfig is how requests are forwarded.
@@ -233,9 +235,7 @@ func (c *Config) validate() error {
 	}
 	c.validateListen(&f)
 	c.validateServer(&f)
-	if len(c.Upstreams) == 0 {
-		f.add("upstreams", "must name at least one, as in [{url: \"http://127.0.0.1:9000\"}]")
-	}
+	c.validateGroups(&f)
 	for i, text := range c.TrustedProxies {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -255,6 +255,7 @@ func (c *Config) validate() error {
 	}
 	c.validateStore(&f)
 	c.validateRules(&f)
+	c.validateShedder(&f)
 	if _, err := c.Log.level(); err != nil {
 		f.add("log.level", "must be debug, info, warn or error (got %q)", c.Log.Level)
 	}
@@ -395,15 +396,11 @@ func Check(c *Config) error {
 			return err
 		}
 	}
-	pc, err := c.proxy()
+	pools, err := c.pools(nil)
 	if err != nil {
 		return err
 	}
-	pool, err := proxy.New(pc) // connects to nothing
-	if err != nil {
-		return err
-	}
-	pool.Close()
+	closePools(pools)
 	if c.Store.Kind == "redis" {
 		_, err = c.Store.redis()
 	}

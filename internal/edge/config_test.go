@@ -50,7 +50,7 @@ func TestDefaults(t *testing.T) {
 		Node:      NodeConfig{ID: host},
 		Listen:    ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"},
 		Server:    ServerConfig{16384, 1 << 30, 100000, 10 * time.Second, time.Minute, 75 * time.Second},
-		Upstreams: []UpstreamConfig{{"http://127.0.0.1:9000"}},
+		Upstreams: []UpstreamConfig{{URL: "http://127.0.0.1:9000"}},
 		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, ""},
 		Store: StoreConfig{
 			Kind: "redis", Timeout: 25 * time.Millisecond, DeniedMemory: 100000, MaxKeys: 1000000,
@@ -58,6 +58,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Rules:    RulesConfig{Source: "file", File: "rules.yaml", Cache: "/var/lib/weir/rules.json", Required: true},
 		Consul:   ConsulConfig{Register: true},
+		Shedder:  ShedderConfig{Source: "config"},
 		Log:      LogConfig{"info"},
 		Shutdown: ShutdownConfig{time.Second, 3 * time.Second},
 	}, c)
@@ -152,7 +153,7 @@ func TestWhatIsRegistered(t *testing.T) {
 		c.Node, c.Listen = NodeConfig{"n", "r", "p"}, listen
 		c.Consul.Advertise, c.Consul.AdvertiseAdmin = advertise, advertiseAdmin
 		c.Rules = RulesConfig{Source: "consul", Cache: "x"}
-		c.Store.Kind, c.Upstreams = "memory", []UpstreamConfig{{"http://a"}}
+		c.Store.Kind, c.Upstreams = "memory", []UpstreamConfig{{URL: "http://a"}}
 		if c.Listen.AdminTokenFile = ""; listen.Admin[0] != '1' {
 			c.Listen.AdminTokenFile = "config_test.go"
 		}
@@ -191,17 +192,24 @@ func fieldPaths(t reflect.Type, prefix string) []string {
 	var paths []string
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, _, inline := strings.Cut(f.Tag.Get("yaml"), ",")
-		if inline {
-			paths = append(paths, fieldPaths(f.Type, prefix)...)
+		name, option, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if option == "inline" {
+			inner := f.Type
+			if inner.Kind() == reflect.Pointer {
+				inner = inner.Elem()
+			}
+			paths = append(paths, fieldPaths(inner, prefix)...)
 			continue
 		}
-		if name == "" {
+		if name == "" || name == "-" {
 			continue
 		}
 		path := prefix + name
 		inner := f.Type
 		switch {
+		case prefix == "shedder.": // what is within is told in its row
+			paths = append(paths, path)
+			continue
 		case inner.Kind() == reflect.Pointer:
 			inner = inner.Elem()
 		case inner.Kind() == reflect.Slice && inner.Elem().Kind() == reflect.Struct:

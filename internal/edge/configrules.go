@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region"
 )
@@ -199,15 +200,30 @@ func (c *Config) checkRules() error {
 		return fmt.Errorf("consul: %w", err)
 	}
 	consul.Close()
-	cached, err := readCache(c.Rules.Cache, c.cacheOwner())
+	err = c.checkCache("rules.cache", c.Rules.Cache, func(document []byte) error {
+		_, err := rules.Load(document)
+		return err
+	})
+	if err == nil && c.Shedder.Source == fromConsul {
+		err = c.checkCache("shedder.cache", c.Shedder.Cache, func(document []byte) error {
+			_, err := shedding.Parse(document)
+			return err
+		})
+	}
+	return err
+}
+
+// checkCache reports what is wrong with a cached document, if there is one.
+func (c *Config) checkCache(path, file string, load func([]byte) error) error {
+	cached, err := readCache(file, c.cacheOwner())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		_, err = rules.Load(cached.document)
+		err = load(cached.document)
 	}
 	if err != nil {
-		return fmt.Errorf("rules.cache: %s: %w; delete the file, the node writes it anew", c.Rules.Cache, err)
+		return fmt.Errorf("%s: %s: %w; delete the file, the node writes it anew", path, file, err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 
@@ -45,8 +46,16 @@ func (e *Edge) register(ctx context.Context, public, admin net.Addr) {
 		e.registration.note(err)
 		return
 	}
-	meta := func() map[string]string { return e.state.Load().meta() }
-	e.consul.Register(ctx, r, meta, e.stateChanged, e.registration.note)
+	e.consul.Register(ctx, r, e.meta, e.stateChanged, e.registration.note)
+}
+
+// meta is what the node's registration says beside where it is.
+func (e *Edge) meta() map[string]string {
+	meta := e.state.Load().meta()
+	if told := e.shedderMeta.Load(); told != nil {
+		maps.Copy(meta, *told)
+	}
+	return meta
 }
 
 // countNodes takes the catalogue of nodes. That none of this region lives, though

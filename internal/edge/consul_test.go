@@ -146,7 +146,7 @@ func needsNoRules(t *testing.T, p *publisher) {
 	require.Equal(t, "nothing is published; apply rules with regionctl", state["rules"])
 	require.EqualValues(t, 1, n.metric(`weir_rules_info{version="none"}`))
 	a := n.operate("GET", "/v1/explain?client=127.0.0.1")
-	require.JSONEq(t, `{"client": "127.0.0.1", "rules_version": "none", "verdict": "pass", "rules": []}`, a.body)
+	require.JSONEq(t, `{"client": "127.0.0.1", "rules_version": "none", "verdict": "pass", "upstream": "default", "class": "read", "rules": []}`, a.body)
 	v := n.rulesView()
 	require.Nil(t, v.Refused)
 	require.True(t, v.Stale)

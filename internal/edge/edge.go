@@ -24,6 +24,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/shedder"
 )
 
 // Edge is one node.
@@ -32,18 +33,25 @@ type Edge struct {
 	log          *slog.Logger
 	builtinRules string // of -dev; else they come from the configured file
 
-	metrics   *metrics
-	store     limiter.TakeReturner
-	local     *memory.Store
-	shared    *redisstore.Store // nil without Redis
-	fallback  *limiter.Fallback // nil without Redis
-	upstreams *proxy.Pool
-	running   atomic.Pointer[ruleset] // nil until there are rules
-	requests  sync.Pool
+	metrics  *metrics
+	store    limiter.TakeReturner
+	local    *memory.Store
+	shared   *redisstore.Store // nil without Redis
+	fallback *limiter.Fallback // nil without Redis
+	groups   []*group          // of upstreams
+	routes   routes
+	running  atomic.Pointer[ruleset] // nil until there are rules
+	shedding atomic.Pointer[shedSettings]
+	requests sync.Pool
 
 	ruleFile     ruleFile
 	state        atomic.Pointer[ruleState]
 	stateChanged chan struct{} // holds one signal
+
+	keeper      *shedKeeper
+	sampler     *shedder.Sampler
+	shedLog     sampler
+	shedderMeta atomic.Pointer[map[string]string]
 
 	nodes atomic.Int64 // that share the store
 
@@ -72,6 +80,8 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.requests.New = func() any { return &request{} }
 	e.metrics = newMetrics(e.rulesAge)
+	e.metrics.registry.MustRegister(shedCollector{e})
+	e.sampler = shedder.NewSampler(nil)
 	e.state.Store(&ruleState{stale: true})
 	e.stateChanged = make(chan struct{}, 1)
 	e.setNodes(c.Store.nodes())
@@ -91,38 +101,15 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	if err := e.openUpstreams(); err != nil {
 		return nil, err
 	}
-	if err := e.openStore(); err != nil {
-		e.upstreams.Close()
+	err := e.openShedder()
+	if err == nil {
+		err = e.openStore()
+	}
+	if err != nil {
+		e.closeUpstreams()
 		return nil, err
 	}
 	return e, nil
-}
-
-func (e *Edge) openUpstreams() error {
-	pc, err := e.config.proxy()
-	if err != nil {
-		return err
-	}
-	pc.Observer = e.metrics
-	e.upstreams, err = proxy.New(pc)
-	return err
-}
-
-func (c *Config) proxy() (proxy.Config, error) {
-	f := &c.Upstream
-	pc := proxy.Config{
-		DialTimeout: f.DialTimeout, Timeout: f.Timeout, StreamTimeout: f.StreamTimeout, IdleTimeout: f.IdleTimeout,
-		MaxConns: f.MaxConns, FailAfter: f.FailAfter, FailFor: f.FailFor,
-		MaxRequestBodyBytes: c.Server.MaxBodyBytes,
-	}
-	for _, u := range c.Upstreams {
-		pc.Upstreams = append(pc.Upstreams, u.URL)
-	}
-	pool, err := caPool("upstream.ca_file", f.CAFile)
-	if pool != nil {
-		pc.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
-	}
-	return pc, err
 }
 
 // Run serves until ctx ends, then drains: readyz fails, the listener closes after
@@ -161,6 +148,8 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	watching, stopWatching := context.WithCancel(e.ctx)
 	defer stopWatching()
 	wg.Go(func() { e.watchFiles(watching, reload) })
+	wg.Go(func() { e.keeper.run(watching) })
+	wg.Go(func() { e.sample(watching) })
 	registered, deregister := context.WithCancel(watching)
 	defer deregister()
 	if e.consul != nil {
@@ -211,7 +200,7 @@ func (e *Edge) close() {
 	}
 	e.stop()
 	<-done
-	e.upstreams.Close()
+	e.closeUpstreams()
 	if e.shared != nil {
 		e.fallback.Close()
 		_ = e.shared.Close()

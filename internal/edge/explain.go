@@ -106,6 +106,8 @@ func firstOf(values []string) ([]byte, int) {
 type explanation struct {
 	Client       string         `json:"client"`
 	RulesVersion string         `json:"rules_version"`
+	Upstream     string         `json:"upstream"` // the group
+	Class        string         `json:"class"`    // for the shedder
 	Verdict      string         `json:"verdict"`
 	RetryAfter   string         `json:"retry_after,omitempty"`
 	Rules        []ruleDecision `json:"rules"`
@@ -133,7 +135,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	m, err := running.matchDescribed(r.URL.Query())
+	m, asked, err := running.matchDescribed(r.URL.Query())
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
@@ -147,6 +149,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := explanation{Client: r.URL.Query().Get("client"), RulesVersion: running.version, Rules: []ruleDecision{}}
+	out.Upstream, out.Class = e.destination(asked)
 	switch {
 	case d.Allowed:
 		out.Verdict = "pass"
@@ -185,7 +188,7 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 		adminError(w, http.StatusBadRequest, fmt.Errorf("rule: must name one of the running rules (got %q); see /v1/rules", id))
 		return
 	}
-	m, err := running.matchDescribed(q)
+	m, _, err := running.matchDescribed(q)
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
@@ -218,11 +221,19 @@ func (e *Edge) runningRules(w http.ResponseWriter) (*ruleset, bool) {
 	return running, running != nil
 }
 
-func (s *ruleset) matchDescribed(q url.Values) (*rules.Match, error) {
+func (s *ruleset) matchDescribed(q url.Values) (*rules.Match, *described, error) {
 	d, err := describe(q)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m := &rules.Match{}
-	return m, s.set.Match(d, 0, m)
+	return m, d, s.set.Match(d, 0, m)
+}
+
+// destination is where a described request would go, and as what. Its headers are
+// believed, as if it came through a trusted proxy.
+func (e *Edge) destination(d *described) (upstream, class string) {
+	var scratch rules.Match
+	s := e.shedding.Load()
+	return e.routes.find(d, &scratch).name, s.document.Classes[s.classes.Class(d, &scratch)].Name
 }

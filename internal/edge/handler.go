@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/shedder"
 )
 
 // serve is the request path, from top to bottom.
@@ -33,6 +34,14 @@ func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
 		r.badRequest(err.Error())
 		return
 	}
+	if r.known() {
+		r.refuse()
+		return
+	}
+	if !r.admit() {
+		r.shed()
+		return
+	}
 	if len(r.match.Checks) > 0 && !r.take() {
 		r.refuse()
 		return
@@ -47,6 +56,7 @@ func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 	r.edge, r.ctx, r.running, r.began = e, ctx, e.running.Load(), ctx.Time()
 	r.decision.Reset(0)
 	r.status = 0
+	r.group, r.permit, r.admitted, r.forwarding, r.finished = nil, shedder.Permit{}, false, false, false
 	r.holders.Store(1)
 	return r
 }
@@ -54,6 +64,17 @@ func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 // matchRules finds the checks that this request must pass.
 func (r *request) matchRules() error {
 	return r.running.set.Match(r, rand.Uint64(), &r.match)
+}
+
+// known decides what takes no I/O: that a check is known to be refused. A flood of
+// refused requests is to cost neither the store nor the shedder.
+func (r *request) known() bool {
+	denied, ok := r.edge.store.(*limiter.Denied)
+	if !ok || !denied.Known(r.match.Checks, &r.decision) {
+		return false
+	}
+	r.edge.metrics.decided(r, time.Since(r.began))
+	return true
 }
 
 // take decides; it reports whether the request passes.
@@ -87,9 +108,18 @@ func (r *request) refuse() {
 func (r *request) forward() {
 	r.holders.Add(1) // until the response's body has gone out
 	via := proxy.Via{Peer: r.peer, Trusted: r.trusted, TLS: r.ctx.IsTLS(), Done: r}
-	if err := r.edge.upstreams.Forward(r.ctx, via); err != nil {
-		var failed *proxy.Error
-		if errors.As(err, &failed) {
+	r.forwarding = true
+	err := r.group.pool.Forward(r.ctx, via)
+	r.forwarding = false
+	var failed *proxy.Error
+	switch {
+	case errors.As(err, &failed) && failed.Kind.BeforeUpstream():
+		r.withdraw()
+	case r.finished:
+		r.done()
+	}
+	if err != nil {
+		if failed != nil {
 			r.upstreamFailed(failed)
 		} else {
 			r.problem(fasthttp.StatusBadGateway, "about:blank", "the origin did not answer", err.Error())
@@ -98,8 +128,15 @@ func (r *request) forward() {
 	r.status = r.ctx.Response.StatusCode()
 }
 
-// Finish implements proxy.Finisher: the exchange with the upstream is over.
-func (r *request) Finish() { r.release() }
+// Finish implements proxy.Finisher: the exchange with the upstream is over. While
+// forward still runs, only that knows whether there was one.
+func (r *request) Finish() {
+	r.finished = true
+	if !r.forwarding {
+		r.done()
+	}
+	r.release()
+}
 
 // end is the handler's last word. It also stops a panic, which fasthttp would let
 // take the process down.
@@ -111,6 +148,12 @@ func (r *request) end() {
 		r.ctx.SetConnectionClose()
 		r.problem(fasthttp.StatusInternalServerError, "about:blank", "internal error", "")
 		r.holders.Store(1) // whatever else held it will not come back to it
+		if r.forwarding {
+			r.done()
+		}
+	}
+	if r.holders.Load() == 1 { // no body streams on
+		r.withdraw()
 	}
 	r.status = r.ctx.Response.StatusCode()
 	r.release()
@@ -126,7 +169,7 @@ func (r *request) release() {
 	e.returnLeases(r)
 	e.metrics.served(r)
 	r.match.Reset()
-	r.ctx, r.running, r.tier = nil, nil, nil
+	r.ctx, r.running, r.tier, r.group = nil, nil, nil, nil
 	e.requests.Put(r)
 }
 

@@ -95,6 +95,7 @@ func start(t *testing.T, s setup) *node {
 	c.Rules.File = n.rulesFile
 	c.Shutdown = ShutdownConfig{Delay: 0, Timeout: 2 * time.Second}
 	c.Store.Kind = "memory"
+	c.Shedder.Document = settings(t, calm) // a loaded machine must not look like an overload
 	if s.redis != nil {
 		c.Store.Kind, c.Store.Redis.Mode, c.Store.Redis.Addrs = "redis", "single", []string{s.redis.Addr}
 		c.Store.Timeout = time.Second // a loaded machine must not look like a broken store

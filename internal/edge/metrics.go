@@ -49,6 +49,11 @@ type metrics struct {
 	sourceUp      prometheus.Gauge
 	cacheErrors   prometheus.Counter
 
+	shed            *prometheus.CounterVec
+	shedderInfo     *prometheus.GaugeVec
+	shedderRejected prometheus.Counter
+	shedCacheErrors prometheus.Counter
+
 	upstreamSeconds prometheus.Histogram
 	upstreamErrors  *prometheus.CounterVec
 }
@@ -115,6 +120,12 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.rulesStale = gauge("rules_stale", "1 while the running rules are not the newest published, or it is unknown which those are.")
 	m.sourceUp = gauge("rules_source_up", "1 while the source of the rules can be read: Consul, or the file.")
 	m.cacheErrors = counter("rules_cache_errors_total", "Failures to write the last good rules to disk, or to use those found there.")
+
+	m.shed = counters("shed_total", "Requests refused with 503 by the load shedder, by class and by the signal that spoke for it, or cap.", "class", "reason")
+	m.shedderInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_info", Help: "1 for the version of the shedder's settings that this node runs, and where they came from."}, []string{"version", "source"})
+	m.registry.MustRegister(m.shedderInfo)
+	m.shedderRejected = counter("shedder_rejected_total", "Documents of shedder settings in Consul, and pointers, refused; the settings before them went on.")
+	m.shedCacheErrors = counter("shedder_cache_errors_total", "Failures to write the last good shedder settings to disk, or to use those found there.")
 
 	m.upstreamSeconds = histogram("upstream_seconds", "Time until an upstream's response headers, in seconds.", prometheus.DefBuckets)
 	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind.", "kind")

@@ -33,11 +33,22 @@ var fixedMetrics = map[string][]string{
 	"weir_upstream_seconds":         nil,
 	"weir_upstream_errors_total":    {"kind"},
 	"weir_panics_total":             nil,
+
+	"weir_shed_total":                 {"class", "reason"},
+	"weir_shed_level":                 {"upstream"},
+	"weir_shed_probability":           {"class", "upstream"},
+	"weir_shed_signal_up":             {"signal", "upstream"},
+	"weir_utilization":                {"signal", "upstream"},
+	"weir_inflight":                   {"class", "upstream"},
+	"weir_shadow_shed_total":          {"candidate", "class"},
+	"weir_shedder_info":               {"source", "version"},
+	"weir_shedder_rejected_total":     nil,
+	"weir_shedder_cache_errors_total": nil,
 }
 
 func TestMetrics(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
-	n := start(t, setup{redis: redis, rules: `
+	n := start(t, setup{redis: redis, config: func(c *Config) { c.Shedder.Document = settings(t, calm+"candidates: {other: {start: 0.9}}\n") }, rules: `
 rules:
   - {id: hard, match: {paths: ["/limited/*"]}, key: [client_ip, "header:X-Api-Key", path], limit: 3, window: 1h}
   - {id: soft, match: {paths: ["/limited/*"]}, key: [client_ip], limit: 1, window: 1h, mode: shadow}
@@ -90,6 +101,10 @@ rules:
 	n.replaceRules("rules: [")
 	n.reload <- syscall.SIGHUP
 	eventually(t, "the document is refused", func() bool { return n.metric("weir_rules_rejected_total") == 1 })
+	eventually(t, "the shedder has sampled", func() bool {
+		_, known := n.series(`weir_utilization{signal="inflight",upstream="default"}`)
+		return known
+	})
 	n.checkMetricNames()
 }
 
@@ -100,8 +115,13 @@ func (n *node) checkMetricNames() {
 		"code_class": regexp.MustCompile(`^([1-5]xx|other)$`),
 		"rule":       regexp.MustCompile(`^(hard|soft|local)$`),
 		"outcome":    regexp.MustCompile(`^(allowed|limited|shadow_limited|error)$`),
-		"source":     regexp.MustCompile(`^(redis|memory|denied_memory|fallback)$`),
+		"source":     regexp.MustCompile(`^(redis|memory|denied_memory|fallback|config)$`),
 		"kind":       regexp.MustCompile(`^[a-z_]{1,20}$`),
+		"class":      regexp.MustCompile(`^(critical|write|read|test)$`),
+		"reason":     regexp.MustCompile(`^(cap|inflight)$`),
+		"signal":     regexp.MustCompile(`^inflight$`),
+		"upstream":   regexp.MustCompile(`^default$`),
+		"candidate":  regexp.MustCompile(`^other$`),
 		"version":    regexp.MustCompile(`^[0-9a-f]{12}$`),
 	}
 	families, err := n.metrics.registry.Gather()

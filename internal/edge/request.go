@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/shedder"
 )
 
 // request is one request on its way. It is pooled: nothing of it may be kept.
@@ -27,9 +28,18 @@ type request struct {
 	trusted bool       // the peer is a trusted proxy
 	tier    []byte
 
+	group    *group         // of upstreams; nil before admit
+	permit   shedder.Permit // held while admitted
+	admitted bool
+
 	match    rules.Match
+	scratch  rules.Match // for the class and the route
 	decision limiter.Decision
 	buf      []byte // scratch for headers and bodies
+
+	// forwarding says that the request is at its upstream's, and finished that the
+	// exchange is over before Forward is.
+	forwarding, finished bool
 
 	// holders counts who still uses this request: the handler, and the body
 	// of a response that streams on after it. The last one finishes it.

@@ -7,8 +7,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // ruleFile is what is known of the rule file.
@@ -55,7 +53,7 @@ func (e *Edge) loadRules(asked bool) error {
 		return nil
 	}
 	f.last = sum
-	set, err := rules.Load(data)
+	set, err := e.compile(data)
 	if err != nil {
 		return e.refuseFile(fmt.Sprintf("%x", sum)[:12], fmt.Errorf("rules refused: %w", err))
 	}
@@ -68,7 +66,10 @@ func (e *Edge) loadRules(asked bool) error {
 // refuseFile notes a file that is not put in force, and returns why.
 func (e *Edge) refuseFile(version string, err error) error {
 	f := &e.ruleFile
-	f.refused, _ = e.refuse(f.refused, version, false, err)
+	standing := f.refused
+	if f.refused = refused(standing, version, false, err); f.refused != standing {
+		e.metrics.rulesRejected.Inc()
+	}
 	e.publish(ruleState{source: fromFile, refused: f.refused, stale: true})
 	return err
 }

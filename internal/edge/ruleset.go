@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region"
 )
@@ -74,21 +75,21 @@ func (r *refusal) String() string {
 	return r.Version + ": " + r.Errors[0]
 }
 
-// refuse notes why a version is not put in force. A refusal that stands already is
-// neither replaced nor counted again; fresh reports whether this one is new.
-func (e *Edge) refuse(standing *refusal, version string, canary bool, err error) (r *refusal, fresh bool) {
+// refused notes why a version is not put in force. A refusal that stands already is
+// not replaced.
+func refused(standing *refusal, version string, canary bool, err error) *refusal {
 	why := messages(err)
 	if standing != nil && standing.Version == version && slices.Equal(standing.Errors, why) {
-		return standing, false
+		return standing
 	}
-	e.metrics.rulesRejected.Inc()
-	return &refusal{At: time.Now().UTC(), Version: version, Canary: canary, Errors: why}, true
+	return &refusal{At: time.Now().UTC(), Version: version, Canary: canary, Errors: why}
 }
 
+// messages are the faults of a document, one by one.
 func messages(err error) []string {
 	var list rules.Errors
 	if !errors.As(err, &list) {
-		return []string{err.Error()}
+		return shedding.Faults(err)
 	}
 	var out []string
 	for _, e := range list {
@@ -124,9 +125,13 @@ func (e *Edge) publish(s ruleState) {
 	s.running = e.running.Load()
 	before := e.state.Swap(&s)
 	e.metrics.setStale(s.stale)
-	if before != nil && maps.Equal(before.meta(), s.meta()) {
-		return
+	if before == nil || !maps.Equal(before.meta(), s.meta()) {
+		e.changed()
 	}
+}
+
+// changed has the node's registration brought up to date.
+func (e *Edge) changed() {
 	select { // one waiting signal tells of all changes
 	case e.stateChanged <- struct{}{}:
 	default:

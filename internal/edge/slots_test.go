@@ -130,7 +130,7 @@ func TestSlotsOfADeadNodeExpire(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	n := start(t, setup{redis: redis, rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 2, window: 500ms}]"})
 	// What the other node did last.
-	m, err := n.running.Load().matchDescribed(url.Values{"client": {"127.0.0.1"}})
+	m, _, err := n.running.Load().matchDescribed(url.Values{"client": {"127.0.0.1"}})
 	require.NoError(t, err)
 	var d limiter.Decision
 	for lease := range uint64(2) {

@@ -252,3 +252,34 @@ func TestDeniedLetsAttemptsBeCounted(t *testing.T) {
 	}
 	require.EqualValues(t, 5, next.takes.Load())
 }
+
+// Known says what Take would from memory, asks nobody, and leaves the rest to Take.
+func TestDeniedKnown(t *testing.T) {
+	m, next, clock := remembering(1000)
+	l := rule(t, "r fixed_window limit=1 window=10s")
+	var d limiter.Decision
+	known := func(checks ...limiter.Check) bool {
+		t.Helper()
+		before := next.takes.Load()
+		d.Reset(0)
+		d.Allowed = true
+		got := m.Known(checks, &d)
+		require.Equal(t, before, next.takes.Load())
+		require.Equal(t, !got, d.Allowed)
+		return got
+	}
+	require.False(t, known())
+	require.False(t, known(check(l, "a", 1)))
+	ask(t, m, check(l, "a", 1))
+	ask(t, m, check(l, "a", 1))
+	require.True(t, known(check(l, "a", 1)))
+	require.Equal(t, limiter.SourceDenied, d.Results[0].Source)
+	require.Equal(t, 10*time.Second, d.Results[0].RetryAfter)
+	require.False(t, known(check(l, "b", 1)))
+	require.True(t, known(check(l, "b", 1), check(l, "a", 1)), "one is enough")
+	peek := check(l, "a", 1)
+	peek.Peek = true
+	require.False(t, known(peek))
+	clock.Set(10 * time.Second)
+	require.False(t, known(check(l, "a", 1)))
+}

@@ -19,6 +19,10 @@ var (
 	ErrCorrupt = errors.New("the stored document is corrupt")
 )
 
+// permanentKind are documents that are in force until the next: a service whose rules
+// end by themselves would one day run without any.
+const permanentKind = "rules"
+
 // Documents are the versions of one kind of document ("rules", "shedder") in one
 // datacenter, and which of them is in force. Versions never change; one pointer
 // does, by compare-and-set.
@@ -96,6 +100,15 @@ func (c *Consul) unreadable(key string, err error) error {
 // ErrCorrupt when other bytes are stored under it.
 func (d *Documents) Load(ctx context.Context, p Pointer) ([]byte, error) {
 	if err := errors.Join(d.check(), p.validate()); err != nil {
+		return nil, err
+	}
+	return d.LoadNamed(ctx, Named{p.Version, p.SHA256})
+}
+
+// LoadNamed is Load for a document that no pointer of its own names, as that which
+// follows a temporary one.
+func (d *Documents) LoadNamed(ctx context.Context, p Named) ([]byte, error) {
+	if err := errors.Join(d.check(), p.validate("")); err != nil {
 		return nil, err
 	}
 	key := d.versionKey(p.Version)
@@ -179,7 +192,7 @@ func (d *Documents) Versions(ctx context.Context) ([]string, error) {
 
 // Point puts the document that p names in force, if the pointer has not changed
 // since Current returned index; 0 means that there must be none yet. It returns
-// false when someone else was faster.
+// false when someone else was faster. Except for rules, p may say when that ends.
 //
 // After a failure it looks whether the pointer was written all the same: an
 // answer may be lost where the write was not.
@@ -187,7 +200,7 @@ func (d *Documents) Point(ctx context.Context, p Pointer, index uint64) (bool, e
 	if err := errors.Join(d.check(), p.validate()); err != nil {
 		return false, err
 	}
-	if p.ExpiresAt != nil {
+	if p.ExpiresAt != nil && d.kind == permanentKind {
 		return false, &FieldError{"expires_at", "is for canaries; leave it out"}
 	}
 	return d.swap(ctx, d.CurrentKey(), p, index)
@@ -218,6 +231,9 @@ func (d *Documents) swap(ctx context.Context, key string, p Pointer, index uint6
 func (d *Documents) SetCanary(ctx context.Context, pop string, p Pointer, index uint64) (bool, error) {
 	if err := errors.Join(d.check(pop), p.validate()); err != nil {
 		return false, err
+	}
+	if p.Then != nil {
+		return false, &FieldError{"then", "is not for canaries, after which the current document is in force; leave it out"}
 	}
 	if p.ExpiresAt == nil {
 		return false, &FieldError{"expires_at", "must be set: a canary that is forgotten must end"}

@@ -25,6 +25,9 @@ type Node struct {
 	Prefix       string `json:"prefix"`  // of the keys that it follows
 	RulesVersion string `json:"rules_version"`
 	RulesRefused string `json:"rules_refused,omitempty"`
+	// The same of the shedder; a program without one registers neither.
+	ShedderVersion string `json:"shedder_version,omitempty"`
+	ShedderRefused string `json:"shedder_refused,omitempty"`
 	// Passing reports that all its checks pass. If not, Output is what the first
 	// that fails said.
 	Passing bool   `json:"passing"`
@@ -83,6 +86,7 @@ func newNode(e *api.ServiceEntry) Node {
 	n := Node{
 		ID: cmp.Or(s.Meta["node"], strings.TrimPrefix(s.ID, Service+"-")), Region: s.Meta["region"], PoP: s.Meta["pop"],
 		Admin: s.Meta["admin"], Prefix: s.Meta["prefix"], RulesVersion: s.Meta["rules_version"], RulesRefused: s.Meta["rules_refused"],
+		ShedderVersion: s.Meta["shedder_version"], ShedderRefused: s.Meta["shedder_refused"],
 		Passing: e.Checks.AggregatedStatus() == api.HealthPassing,
 	}
 	host := s.Address

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -15,13 +16,32 @@ type Pointer struct {
 	SHA256    string    `json:"sha256"`  // of the document before compression, in hex
 	AppliedAt time.Time `json:"applied_at"`
 	AppliedBy string    `json:"applied_by"`
-	// ExpiresAt is when a canary ends by itself. Only canaries have one.
+	// ExpiresAt is when this ends by itself: every canary does, and a document that
+	// was put in force for a time.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	// Then is what is in force after ExpiresAt; nil: what the configuration of each
+	// edge says.
+	Then *Named `json:"then,omitempty"`
 }
 
-// Expired reports whether p names a canary whose time is over.
+// Named is a document by its version and its hash.
+type Named struct {
+	Version string `json:"version"` // the first 12 digits of SHA256
+	SHA256  string `json:"sha256"`  // of the document before compression, in hex
+}
+
+// Expired reports whether the time of p is over.
 func (p Pointer) Expired(now time.Time) bool {
 	return p.ExpiresAt != nil && !now.Before(*p.ExpiresAt)
+}
+
+// InForce is the document that p puts in force at a moment: its own, or Then after
+// ExpiresAt, which may be nil.
+func (p Pointer) InForce(now time.Time) *Named {
+	if p.Expired(now) {
+		return p.Then
+	}
+	return &Named{p.Version, p.SHA256}
 }
 
 // Change is an entry of the history: who replaced which version, when and why.
@@ -76,6 +96,8 @@ func parseJSON(value []byte, to any) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &wrong) && wrong.Field != "" && wrong.Type.Kind() == reflect.Struct:
+		return &FieldError{wrong.Field, fmt.Sprintf("must be an object with version and sha256 (got a %s)", wrong.Value)}
 	case errors.As(err, &wrong) && wrong.Field != "":
 		return &FieldError{wrong.Field, fmt.Sprintf("must be a string (got a %s)", wrong.Value)}
 	}
@@ -92,15 +114,29 @@ func parseJSON(value []byte, to any) error {
 }
 
 func (p Pointer) validate() error {
+	if err := (Named{p.Version, p.SHA256}).validate(""); err != nil {
+		return err
+	}
 	switch {
-	case !isHex(p.SHA256, sha256Digits):
-		return &FieldError{"sha256", fmt.Sprintf("must be %d hex digits in lower case (got %q)", sha256Digits, p.SHA256)}
-	case !isHex(p.Version, versionDigits):
-		return &FieldError{"version", fmt.Sprintf("must be %d hex digits in lower case (got %q)", versionDigits, p.Version)}
-	case p.Version != p.SHA256[:versionDigits]:
-		return &FieldError{"version", fmt.Sprintf("must be the first %d digits of sha256, %s (got %s)", versionDigits, p.SHA256[:versionDigits], p.Version)}
 	case p.AppliedAt.IsZero():
 		return &FieldError{"applied_at", "must be the time of the change, such as 2006-01-02T15:04:05Z"}
+	case p.Then != nil && p.ExpiresAt == nil:
+		return &FieldError{"then", "is what follows expires_at, which is missing"}
+	case p.Then != nil:
+		return p.Then.validate("then.")
+	}
+	return nil
+}
+
+// validate names fields by their path, which begins with prefix.
+func (n Named) validate(prefix string) error {
+	switch {
+	case !isHex(n.SHA256, sha256Digits):
+		return &FieldError{prefix + "sha256", fmt.Sprintf("must be %d hex digits in lower case (got %q)", sha256Digits, n.SHA256)}
+	case !isHex(n.Version, versionDigits):
+		return &FieldError{prefix + "version", fmt.Sprintf("must be %d hex digits in lower case (got %q)", versionDigits, n.Version)}
+	case n.Version != n.SHA256[:versionDigits]:
+		return &FieldError{prefix + "version", fmt.Sprintf("must be the first %d digits of sha256, %s (got %s)", versionDigits, n.SHA256[:versionDigits], n.Version)}
 	}
 	return nil
 }

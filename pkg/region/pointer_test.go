@@ -30,6 +30,10 @@ func TestPointerRoundTrip(t *testing.T) {
 		if rapid.Bool().Draw(t, "canary") {
 			expires := at.Add(time.Hour).UTC()
 			p.ExpiresAt = &expires
+			if rapid.Bool().Draw(t, "then") {
+				then := NewPointer(rapid.SliceOf(rapid.Byte()).Draw(t, "after"), "", at)
+				p.Then = &Named{then.Version, then.SHA256}
+			}
 		}
 		value, err := json.Marshal(Change{Pointer: p, Replaced: "0123456789ab", Message: rapid.String().Draw(t, "message")})
 		require.NoError(t, err)
@@ -44,6 +48,7 @@ func TestPointerRoundTrip(t *testing.T) {
 func TestParsePointerRefuses(t *testing.T) {
 	const sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 	good := `{"version":"ba7816bf8f01","sha256":"` + sum + `","applied_at":"2026-03-01T10:00:00Z","applied_by":"ana"}`
+	const expires = `"expires_at":"2026-03-01T11:00:00Z",`
 	_, err := ParsePointer([]byte(good))
 	require.NoError(t, err)
 	for _, row := range []struct{ value, want string }{
@@ -66,6 +71,11 @@ func TestParsePointerRefuses(t *testing.T) {
 		{strings.Replace(good, `,"applied_at":"2026-03-01T10:00:00Z"`, ``, 1), `applied_at: must be the time of the change, such as 2006-01-02T15:04:05Z`},
 		{strings.Replace(good, "2026-03-01T10", "1 March", 1), `applied_at: must be a time such as 2006-01-02T15:04:05Z (got "1 March:00:00Z")`},
 		{strings.Replace(good, `"2026-03-01T10:00:00Z"`, `5`, 1), `applied_at: must be a time such as 2006-01-02T15:04:05Z (got 5)`},
+		{strings.Replace(good, `"applied_by"`, `"then":{"version":"ba7816bf8f01","sha256":"`+sum+`"},"applied_by"`, 1), `then: is what follows expires_at, which is missing`},
+		{strings.Replace(good, `"applied_by"`, expires+`"then":5,"applied_by"`, 1), `then: must be an object with version and sha256 (got a number)`},
+		{strings.Replace(good, `"applied_by"`, expires+`"then":{"version":5},"applied_by"`, 1), `then.version: must be a string (got a number)`},
+		{strings.Replace(good, `"applied_by"`, expires+`"then":{},"applied_by"`, 1), `then.sha256: must be 64 hex digits in lower case (got "")`},
+		{strings.Replace(good, `"applied_by"`, expires+`"then":{"version":"../../other1","sha256":"`+sum+`"},"applied_by"`, 1), `then.version: must be 12 hex digits in lower case (got "../../other1")`},
 		{strings.Replace(good, `"applied_by"`, `"expires_at":"soon","applied_by"`, 1), `expires_at: must be a time such as 2006-01-02T15:04:05Z (got "soon")`},
 	} {
 		p, err := ParsePointer([]byte(row.value))
@@ -87,6 +97,18 @@ func TestExpired(t *testing.T) {
 	require.False(t, Pointer{}.Expired(end))
 	require.False(t, Pointer{ExpiresAt: &end}.Expired(end.Add(-1)))
 	require.True(t, Pointer{ExpiresAt: &end}.Expired(end))
+}
+
+func TestInForce(t *testing.T) {
+	end := time.Unix(100, 0)
+	p := NewPointer([]byte("abc"), "ana", time.Unix(1, 0))
+	own, after := &Named{p.Version, p.SHA256}, &Named{"0", "00"}
+	require.Equal(t, own, p.InForce(end), "it does not end")
+	p.ExpiresAt, p.Then = &end, after
+	require.Equal(t, own, p.InForce(end.Add(-1)))
+	require.Equal(t, after, p.InForce(end))
+	p.Then = nil
+	require.Nil(t, p.InForce(end), "what the configuration says")
 }
 
 func TestCheckName(t *testing.T) {

@@ -73,9 +73,9 @@ func (r *Registration) serviceID() string { return Service + "-" + r.ID }
 
 // Register keeps the node registered as service weir-edge until ctx ends, and
 // then deregisters it, within 2 s in all. meta is asked for the values that
-// change (rules_version, rules_refused); changed, which may be nil, says that
-// they did. Changes in quick succession become one registration. A node that
-// dies unheard is deregistered by Consul after 10 minutes.
+// change (rules_version, rules_refused, and the same of the shedder); changed, which
+// may be nil, says that they did. Changes in quick succession become one
+// registration. A node that dies unheard is deregistered by Consul after 10 minutes.
 //
 // It retries without end, and looks about every 10 s whether the agent still
 // knows the service and whether the token is still the one that it was

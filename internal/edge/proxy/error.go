@@ -37,6 +37,12 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
+// BeforeUpstream reports whether a request was refused before anything was asked of an
+// upstream for it.
+func (k Kind) BeforeUpstream() bool {
+	return k == KindBadRequest || k == KindUnsupported
+}
+
 // Error is why a request got no response from an upstream.
 type Error struct {
 	Kind     Kind

@@ -95,6 +95,19 @@ type Pool struct {
 	closing   sync.Once
 }
 
+// URLError says which of Config.Upstreams is wrong.
+type URLError struct {
+	Index int
+	URL   string
+	Err   error
+}
+
+func (e *URLError) Error() string {
+	return fmt.Sprintf("upstreams[%d].url %q: %v", e.Index, e.URL, e.Err)
+}
+
+func (e *URLError) Unwrap() error { return e.Err }
+
 // New checks cfg and starts the pool. It connects to nothing yet.
 func New(cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
@@ -109,7 +122,7 @@ func New(cfg Config) (*Pool, error) {
 	for i, raw := range cfg.Upstreams {
 		u, err := p.newUpstream(raw)
 		if err != nil {
-			return nil, fmt.Errorf("upstreams[%d].url %q: %w", i, raw, err)
+			return nil, &URLError{i, raw, err}
 		}
 		p.ups = append(p.ups, u)
 	}

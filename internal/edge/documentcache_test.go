@@ -206,7 +206,7 @@ func TestDeletedCacheIsWrittenAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.json")
 	log := slog.New(slog.DiscardHandler)
 	failures := atomic.Int32{}
-	c := newRuleCache(file, europe, newCondition(log, "bad", "again", nil), func() { failures.Add(1) })
+	c := newDocumentCache(file, europe, newCondition(log, "bad", "again", nil), func() { failures.Add(1) })
 	c.lookEvery = 10 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -281,9 +281,9 @@ func TestCacheOfAnotherIsRefused(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"region":     {func(c *Config) { c.Node.Region = "mars" }, "holds the rules of region eu-west, this node is in mars"},
-		"datacenter": {func(c *Config) { c.Consul.Datacenter = "dc2" }, `holds the rules of consul.datacenter "", this node follows "dc2"`},
-		"prefix":     {func(c *Config) { c.Consul.Prefix = "other" }, "holds the rules of consul.prefix weir, this node follows other"},
+		"region":     {func(c *Config) { c.Node.Region = "mars" }, "is of region eu-west, this node is in mars"},
+		"datacenter": {func(c *Config) { c.Consul.Datacenter = "dc2" }, `is of consul.datacenter "", this node follows "dc2"`},
+		"prefix":     {func(c *Config) { c.Consul.Prefix = "other" }, "is of consul.prefix weir, this node follows other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, encodedCache(t), 0o600))

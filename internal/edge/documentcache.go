@@ -27,7 +27,7 @@ type published struct {
 	source   string
 }
 
-// cacheOwner is whose rules a cache holds. A file that a disk brought along from
+// cacheOwner is whose document a cache holds. A file that a disk brought along from
 // another region must not limit this one's clients.
 type cacheOwner struct {
 	Region     string `json:"region"`
@@ -43,11 +43,11 @@ func (c *Config) cacheOwner() cacheOwner {
 func (o cacheOwner) refuse(other cacheOwner) error {
 	switch {
 	case o.Region != other.Region:
-		return fmt.Errorf("holds the rules of region %s, this node is in %s", other.Region, o.Region)
+		return fmt.Errorf("is of region %s, this node is in %s", other.Region, o.Region)
 	case o.Datacenter != other.Datacenter:
-		return fmt.Errorf("holds the rules of consul.datacenter %q, this node follows %q", other.Datacenter, o.Datacenter)
+		return fmt.Errorf("is of consul.datacenter %q, this node follows %q", other.Datacenter, o.Datacenter)
 	case o.Prefix != other.Prefix:
-		return fmt.Errorf("holds the rules of consul.prefix %s, this node follows %s", other.Prefix, o.Prefix)
+		return fmt.Errorf("is of consul.prefix %s, this node follows %s", other.Prefix, o.Prefix)
 	}
 	return nil
 }
@@ -55,9 +55,9 @@ func (o cacheOwner) refuse(other cacheOwner) error {
 // cacheLookEvery is how often the file is looked for, in case somebody deletes it.
 const cacheLookEvery = time.Minute
 
-// ruleCache keeps the last good document on disk. Writing is its own goroutine's:
+// documentCache keeps the last good document on disk. Writing is its own goroutine's:
 // a slow disk holds up no rules.
-type ruleCache struct {
+type documentCache struct {
 	file      string
 	owner     cacheOwner
 	state     *condition
@@ -67,12 +67,12 @@ type ruleCache struct {
 	written   string // SHA-256 of the document in the file
 }
 
-func newRuleCache(file string, owner cacheOwner, state *condition, failed func()) *ruleCache {
-	return &ruleCache{file: file, owner: owner, state: state, failed: failed, lookEvery: cacheLookEvery, next: make(chan *published, 1)}
+func newDocumentCache(file string, owner cacheOwner, state *condition, failed func()) *documentCache {
+	return &documentCache{file: file, owner: owner, state: state, failed: failed, lookEvery: cacheLookEvery, next: make(chan *published, 1)}
 }
 
 // read returns the document in the file, nil without one.
-func (c *ruleCache) read() (*published, error) {
+func (c *documentCache) read() (*published, error) {
 	p, err := readCache(c.file, c.owner)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -85,7 +85,7 @@ func (c *ruleCache) read() (*published, error) {
 }
 
 // prepare creates the folder and shows whether it can be written to.
-func (c *ruleCache) prepare() error {
+func (c *documentCache) prepare() error {
 	if err := os.MkdirAll(filepath.Dir(c.file), 0o750); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (c *ruleCache) prepare() error {
 }
 
 // put has p written soon, in place of what waits.
-func (c *ruleCache) put(p *published) {
+func (c *documentCache) put(p *published) {
 	select {
 	case <-c.next:
 	default:
@@ -107,7 +107,7 @@ func (c *ruleCache) put(p *published) {
 }
 
 // run keeps the file until ctx ends. What fails is tried again.
-func (c *ruleCache) run(ctx context.Context) {
+func (c *documentCache) run(ctx context.Context) {
 	var kept *published // nil until one is put
 	for failures := 0; ; {
 		wait := c.lookEvery
@@ -137,7 +137,7 @@ func (c *ruleCache) run(ctx context.Context) {
 
 // keep has the file hold p. If it does, or there is nothing to hold, it looks whether
 // a fault that was noted has gone.
-func (c *ruleCache) keep(p *published) error {
+func (c *documentCache) keep(p *published) error {
 	if p != nil && (p.pointer.SHA256 != c.written || !c.present()) {
 		if err := c.write(p); err != nil {
 			return err
@@ -152,14 +152,14 @@ func (c *ruleCache) keep(p *published) error {
 }
 
 // present reports whether there is a file.
-func (c *ruleCache) present() bool {
+func (c *documentCache) present() bool {
 	info, err := os.Stat(c.file)
 	return err == nil && info.Mode().IsRegular()
 }
 
 // write replaces the file so that there is a whole one at any instant, also after
 // a loss of power.
-func (c *ruleCache) write(p *published) error {
+func (c *documentCache) write(p *published) error {
 	data, err := encodeCache(c.owner, p.pointer, p.document)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (c *ruleCache) write(p *published) error {
 type cacheFile struct {
 	cacheOwner
 	Pointer  region.Pointer `json:"pointer"`
-	Document string         `json:"document"` // rules are UTF-8
+	Document string         `json:"document"` // UTF-8
 	// Checksum is the SHA-256 of the others as they stand in the file.
 	Checksum string `json:"checksum"`
 }

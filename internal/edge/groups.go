@@ -1,0 +1,219 @@
+package edge
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// defaultGroup has the upstreams that name no group, and the requests that no route
+// sends elsewhere.
+const defaultGroup = "default"
+
+// RouteConfig sends requests to an upstream group.
+type RouteConfig struct {
+	Match rules.Conditions `yaml:"match"`
+	Group string           `yaml:"group"`
+}
+
+// group is upstreams that share what overloads them: one that is slow sheds its own
+// requests, and no other's.
+type group struct {
+	name    string
+	pool    *proxy.Pool
+	shedder *shedder.Shedder
+}
+
+// routes tell the group of a request: the first that holds.
+type routes struct {
+	conditions *rules.Matcher
+	groups     []*group // by condition
+	otherwise  *group
+}
+
+func (t *routes) find(r rules.Request, scratch *rules.Match) *group {
+	if len(t.groups) > 0 {
+		if found := t.conditions.Find(r, scratch); len(found) > 0 {
+			return t.groups[found[0]]
+		}
+	}
+	return t.otherwise
+}
+
+// groups returns the names of the upstream groups, in the order of the file.
+func (c *Config) groups() []string {
+	var names []string
+	for _, u := range c.Upstreams {
+		if name := u.group(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (u *UpstreamConfig) group() string {
+	if u.Group == "" {
+		return defaultGroup
+	}
+	return u.Group
+}
+
+func (c *Config) validateGroups(f *faults) {
+	if len(c.Upstreams) == 0 {
+		f.add("upstreams", "must name at least one, as in [{url: \"http://127.0.0.1:9000\"}]")
+		return
+	}
+	routed := map[string]bool{defaultGroup: true}
+	for _, r := range c.Routes {
+		routed[r.Group] = true
+	}
+	for i, u := range c.Upstreams {
+		at := fmt.Sprintf("upstreams[%d].group", i)
+		if err := region.CheckName(u.group()); err != nil {
+			f.add(at, "%v", err)
+		} else if !routed[u.group()] {
+			f.add(at, "no route leads to %s; add one to routes, or remove the group", u.Group)
+		}
+	}
+	names := c.groups()
+	if !slices.Contains(names, defaultGroup) {
+		f.add("upstreams", "must have one without a group: requests that no route matches go there")
+	}
+	for i, r := range c.Routes {
+		if at := fmt.Sprintf("routes[%d].group", i); r.Group == "" {
+			f.add(at, "must name one of the groups of upstreams: %s", strings.Join(names, ", "))
+		} else if !slices.Contains(names, r.Group) {
+			f.add(at, "has no upstream%s (got %q)", rules.Suggest(r.Group, names...), r.Group)
+		}
+	}
+	var list rules.Errors
+	if _, err := c.routeMatcher(); errors.As(err, &list) {
+		for _, err := range list {
+			place, rest, _ := strings.Cut(err.Error(), "].") // [2].paths[0]: …
+			if rest == "" {
+				f.add("routes", "%s", strings.TrimPrefix(err.Error(), "document: "))
+				continue
+			}
+			path, text, _ := strings.Cut(rest, ": ")
+			f.add("routes"+place+"].match."+path, "%s", text)
+		}
+	}
+}
+
+func (c *Config) routeMatcher() (*rules.Matcher, error) {
+	var list []rules.Conditions
+	for _, r := range c.Routes {
+		list = append(list, r.Match)
+	}
+	return rules.NewMatcher(list)
+}
+
+// pools makes the connections of each group, in the order of groups. It connects to
+// nothing yet.
+func (c *Config) pools(observer proxy.Observer) (pools []*proxy.Pool, err error) {
+	defer func() {
+		if err != nil {
+			closePools(pools)
+		}
+	}()
+	ca, err := caPool("upstream.ca_file", c.Upstream.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range c.groups() {
+		pc, places := c.proxy(name)
+		pc.Observer = observer
+		if ca != nil {
+			pc.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca}
+		}
+		pool, err := proxy.New(pc)
+		var wrong *proxy.URLError
+		if errors.As(err, &wrong) {
+			wrong.Index = places[wrong.Index]
+		}
+		if err != nil {
+			return pools, err
+		}
+		pools = append(pools, pool)
+	}
+	return pools, nil
+}
+
+func closePools(pools []*proxy.Pool) {
+	for _, p := range pools {
+		p.Close()
+	}
+}
+
+// proxy returns what forwards to one group, and where its upstreams stand in the file.
+func (c *Config) proxy(group string) (pc proxy.Config, places []int) {
+	f := &c.Upstream
+	pc = proxy.Config{
+		DialTimeout: f.DialTimeout, Timeout: f.Timeout, StreamTimeout: f.StreamTimeout, IdleTimeout: f.IdleTimeout,
+		MaxConns: f.MaxConns, FailAfter: f.FailAfter, FailFor: f.FailFor,
+		MaxRequestBodyBytes: c.Server.MaxBodyBytes,
+	}
+	for i, u := range c.Upstreams {
+		if u.group() == group {
+			pc.Upstreams, places = append(pc.Upstreams, u.URL), append(places, i)
+		}
+	}
+	return pc, places
+}
+
+// openUpstreams makes the groups and the routes to them. Their shedders are configured
+// afterwards.
+func (e *Edge) openUpstreams() error {
+	pools, err := e.config.pools(e.metrics)
+	if err != nil {
+		return err
+	}
+	for i, name := range e.config.groups() {
+		s, err := shedder.New(name, shedder.Defaults())
+		if err != nil {
+			closePools(pools)
+			return err
+		}
+		e.groups = append(e.groups, &group{name: name, pool: pools[i], shedder: s})
+	}
+	e.routes.otherwise = e.group(defaultGroup)
+	for _, r := range e.config.Routes {
+		e.routes.groups = append(e.routes.groups, e.group(r.Group))
+	}
+	if e.routes.conditions, err = e.config.routeMatcher(); err != nil {
+		e.closeUpstreams()
+	}
+	return err
+}
+
+func (e *Edge) group(name string) *group {
+	for _, g := range e.groups {
+		if g.name == name {
+			return g
+		}
+	}
+	return nil // validation has seen to it
+}
+
+// sample has the shedders look until ctx ends.
+func (e *Edge) sample(ctx context.Context) {
+	var all []*shedder.Shedder
+	for _, g := range e.groups {
+		all = append(all, g.shedder)
+	}
+	e.sampler.Run(ctx, all...)
+}
+
+func (e *Edge) closeUpstreams() {
+	for _, g := range e.groups {
+		g.pool.Close()
+	}
+}

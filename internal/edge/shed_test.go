@@ -1,0 +1,360 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+)
+
+// calm are settings under which a loaded machine sheds nothing by itself.
+const calm = "signals: {cpu: off, sched_latency: off, upstream_wait: off}\n"
+
+func settings(t testing.TB, text string) *shedding.Document {
+	t.Helper()
+	d, err := shedding.Parse([]byte(text))
+	require.NoError(t, err)
+	return d
+}
+
+// capped refuses every request of class test and none of the others: an empty node has
+// one request in flight at least while it decides about it.
+const capped = calm + `
+classes:
+  - {name: critical, max_in_flight: 2, match: [{headers: {X-Class: critical}}]}
+  - {name: read, max_in_flight: 1}
+  - {name: test, max_in_flight: 1, match: [{headers: {X-Class: test}}]}
+`
+
+// inflight is what the node holds for its upstreams, as it says itself.
+func (n *node) inflight() (sum int64) {
+	for _, g := range n.groups {
+		for _, c := range g.shedder.Status().Classes {
+			sum += c.InFlight
+		}
+	}
+	return sum
+}
+
+func (n *node) idle() {
+	n.t.Helper()
+	eventually(n.t, "every permit comes back", func() bool { return n.inflight() == 0 })
+}
+
+// holding starts a node whose origin holds requests to /hold until release is called.
+func holding(t *testing.T, s setup) (n *node, release func()) {
+	t.Helper()
+	hold := make(chan struct{})
+	release = sync.OnceFunc(func() { close(hold) })
+	s.origin = func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/hold") {
+			<-hold
+		}
+		_, _ = io.WriteString(w, "ok")
+	}
+	n = start(t, s)
+	t.Cleanup(release)
+	return n, release
+}
+
+// occupy sends requests that stay in flight.
+func (n *node) occupy(wg *sync.WaitGroup, path string, count int, headers ...string) {
+	n.t.Helper()
+	before := n.inflight()
+	for range count {
+		wg.Go(func() {
+			req, _ := http.NewRequest("GET", "http://"+n.public+path, nil)
+			for _, h := range headers {
+				name, value, _ := strings.Cut(h, ": ")
+				req.Header.Set(name, value)
+			}
+			if resp, err := n.client.Do(req); err == nil {
+				resp.Body.Close()
+			}
+		})
+	}
+	eventually(n.t, "they are in flight", func() bool { return n.inflight() == before+int64(count) })
+}
+
+func TestShedAnswer(t *testing.T) {
+	n, release := holding(t, setup{config: func(c *Config) {
+		c.TrustedProxies = []string{"127.0.0.0/8"}
+		c.Shedder.Document = settings(t, capped+"reason_header: true\nretry_after: {min: 3s, max: 6s}\n")
+	}})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer release()
+	n.occupy(&wg, "/hold", 1)
+	waits := map[int]bool{}
+	for range 40 {
+		a := n.get("/x")
+		require.Equal(t, 503, a.status)
+		require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
+		require.JSONEq(t, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Shedding load","status":503,"class":"read"}`, a.body)
+		seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
+		require.NoError(t, err)
+		waits[seconds] = true
+		require.Regexp(t, `^inflight;value=\d+;threshold=1;utilization=[\d.]+;level=0;version=[0-9a-f]{12};class=read;upstream=default;kind=cap$`, a.header.Get("Weir-Shed-Reason"))
+	}
+	require.Greater(t, len(waits), 1, "jittered")
+	for w := range waits {
+		require.True(t, w >= 3 && w <= 6, w)
+	}
+	require.Equal(t, 503, n.get("/x", "X-Class: test").status)
+	require.Equal(t, 200, n.get("/x", "X-Class: critical").status, "has room of its own")
+	require.EqualValues(t, 40, n.metric(`weir_shed_total{class="read",reason="cap"}`))
+	require.EqualValues(t, 1, n.metric(`weir_shed_total{class="test",reason="cap"}`))
+	require.Zero(t, n.metric(`weir_shed_total{class="critical",reason="cap"}`))
+	require.EqualValues(t, 1, n.metric(`weir_inflight{class="read",upstream="default"}`))
+	lines := n.logs.lines(t, "request shed")
+	require.NotEmpty(t, lines)
+	require.Less(t, len(lines), 41, "sampled")
+	require.Equal(t, "read", lines[0]["class"])
+	require.Equal(t, "cap", lines[0]["kind"])
+	require.NotContains(t, n.logs.String(), "/x", "never anything of the request")
+	release()
+	wg.Wait()
+	n.idle()
+	require.Equal(t, 200, n.get("/x").status)
+}
+
+// A client that is no trusted proxy cannot raise its class.
+func TestClassIsNotRaisedByAClient(t *testing.T) {
+	n, release := holding(t, setup{config: func(c *Config) { c.Shedder.Document = settings(t, capped) }})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer release()
+	n.occupy(&wg, "/hold", 1)
+	require.Equal(t, 503, n.get("/x", "X-Class: critical").status)
+	require.Empty(t, n.get("/x").header.Get("Weir-Shed-Reason"), "is opt-in")
+}
+
+// A request that a rule is known to refuse costs no capacity, and one that is shed costs
+// no count: memory, shedder, store, in this order.
+func TestStagesInOrder(t *testing.T) {
+	const rule = "rules: [{id: one, match: {paths: [/limited]}, key: [client_ip], limit: 1, window: 1h}]"
+	n, release := holding(t, setup{
+		rules:  rule,
+		config: func(c *Config) { c.Shedder.Document = settings(t, capped) },
+		change: func(e *Edge) {
+			e.store = limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}), func() int { return 1 }, nil), 1000, 0)
+		},
+	})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer release()
+	n.occupy(&wg, "/hold", 1)
+	require.Equal(t, 503, n.get("/limited").status, "shed")
+	require.EqualValues(t, 1, n.remaining2("one", "&path=/limited"), "and not counted")
+	release()
+	wg.Wait()
+	n.idle()
+	require.Equal(t, 200, n.get("/limited").status)
+	require.Equal(t, 429, n.get("/limited").status, "the store refuses")
+	n.idle()
+	admitted := n.groups[0].shedder.Status().Classes[1].Admitted
+	require.Equal(t, 429, n.get("/limited").status, "from memory")
+	require.Equal(t, admitted, n.groups[0].shedder.Status().Classes[1].Admitted, "the shedder was not asked")
+	require.EqualValues(t, 1, n.metric(`weir_decisions_total{rule="one",outcome="limited",source="denied_memory"}`))
+	require.EqualValues(t, 2, n.metric("weir_requests_limited_total"))
+}
+
+func (n *node) remaining2(rule, more string) int64 {
+	n.t.Helper()
+	return n.explained(rule, "127.0.0.1", more).Remaining
+}
+
+// However a request ends, its permit comes back.
+func TestPermitsComeBack(t *testing.T) {
+	n := start(t, setup{
+		rules:  "rules:\n  - {id: one, match: {paths: [/limited]}, key: [client_ip], limit: 1, window: 1h}\n  - {id: k, match: {paths: [/twice]}, key: [\"header:X-K\"], limit: 100, window: 1h}\n",
+		config: func(c *Config) { c.Shedder.Document = settings(t, calm); c.Upstream.Timeout = 200 * time.Millisecond },
+		origin: func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/abort":
+				panic(http.ErrAbortHandler)
+			case "/slow":
+				select {
+				case <-r.Context().Done():
+				case <-time.After(patience):
+				}
+			case "/big", "/broken":
+				for i := range 64 {
+					if _, err := w.Write(make([]byte, 32<<10)); err != nil || r.URL.Path == "/broken" && i == 32 {
+						panic(http.ErrAbortHandler)
+					}
+				}
+			}
+		},
+	})
+	f := func(what string, do func()) {
+		t.Helper()
+		do()
+		n.idle()
+	}
+	f("answered", func() { require.Equal(t, 200, n.get("/").status) })
+	f("limited", func() { n.get("/limited"); require.Equal(t, 429, n.get("/limited").status) })
+	f("bad request", func() { require.Equal(t, 400, n.get("/twice", "X-K: a", "X-K: b").status) })
+	f("unsupported", func() { n.raw("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nConnection: close\r\n\r\n") })
+	f("upstream hangs up", func() { require.Equal(t, 502, n.get("/abort").status) })
+	f("upstream too slow", func() { require.Equal(t, 504, n.get("/slow").status) })
+	f("streamed", func() { require.Len(t, n.get("/big").body, 2<<20) })
+	f("stream breaks", func() {
+		resp, err := n.client.Get("http://" + n.public + "/broken")
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.Error(t, err)
+		resp.Body.Close()
+	})
+	f("client hangs up", func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, "GET", "http://"+n.public+"/big", nil)
+		require.NoError(t, err)
+		resp, err := n.client.Do(req)
+		require.NoError(t, err)
+		cancel()
+		resp.Body.Close()
+	})
+	f("client hangs up while it sends", func() {
+		c, err := net.Dial("tcp", n.public)
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(c, "POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n%s", make([]byte, 20000))
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	})
+	s := n.groups[0].shedder.Status()
+	for _, c := range s.Classes {
+		require.Zero(t, c.ShedByCap+c.ShedByLevel)
+	}
+	require.Equal(t, 200, n.get("/").status)
+}
+
+// So does that of a request on which weir itself fails, before or at its upstream.
+func TestPermitsComeBackFromAPanic(t *testing.T) {
+	for name, breakIt := range map[string]func(*Edge){
+		"before": func(e *Edge) { e.store = faulty{} },
+		"at":     func(e *Edge) { e.groups[0].pool = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := inMemory(t, "rules: [{id: one, key: [client_ip], limit: 9, window: 1h}]")
+			pool := e.groups[0].pool
+			breakIt(e)
+			ctx := received(t, "192.0.2.1", usual...)
+			e.serve(ctx)
+			require.Equal(t, 500, ctx.Response.StatusCode())
+			e.groups[0].pool = pool // it is closed in the end
+			for _, c := range e.groups[0].shedder.Status().Classes {
+				require.Zero(t, c.InFlight)
+			}
+		})
+	}
+}
+
+// faulty is a store with a fault.
+type faulty struct{ limiter.TakeReturner }
+
+func (faulty) Take(context.Context, []limiter.Check, *limiter.Decision) error { panic("a fault") }
+
+// One slow upstream group is no matter of the others.
+func TestGroupsShedByThemselves(t *testing.T) {
+	other := newOrigin(t, "other")
+	n, release := holding(t, setup{config: func(c *Config) {
+		c.Upstreams = append(c.Upstreams, UpstreamConfig{URL: other, Group: "search"})
+		c.Routes = []RouteConfig{{Group: "search"}}
+		c.Routes[0].Match.Paths = []string{"/search/*"}
+		c.Shedder.Document = settings(t, capped)
+	}})
+	require.Equal(t, "other", n.get("/search/x").body)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer release()
+	n.occupy(&wg, "/hold", 1)
+	require.Equal(t, 503, n.get("/x").status)
+	require.Equal(t, "other", n.get("/search/x").body)
+	require.EqualValues(t, 1, n.metric(`weir_inflight{class="read",upstream="default"}`))
+	v, known := n.series(`weir_inflight{class="read",upstream="search"}`)
+	require.True(t, known)
+	require.Zero(t, v)
+	a := n.operate("GET", "/v1/explain?client=127.0.0.1&path=/search/y&header=X-Class:critical")
+	require.Contains(t, a.body, `"upstream": "search"`)
+	require.Contains(t, a.body, `"class": "critical"`)
+}
+
+// newOrigin answers everything with one word.
+func newOrigin(t *testing.T, word string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, word) })}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(ln) }()
+	t.Cleanup(func() { _ = s.Close(); <-done })
+	return "http://" + ln.Addr().String()
+}
+
+// The answer that an overloaded node gives most allocates nothing.
+func TestSheddingAllocatesNothing(t *testing.T) {
+	e := inMemory(t, "rules: []")
+	_, err := e.enforceSettings(settings(t, capped+"reason_header: true\n"), fromConfig)
+	require.NoError(t, err)
+	permit, ok := e.groups[0].shedder.Admit(1, 0)
+	require.True(t, ok)
+	defer permit.Done()
+	ctx := received(t, "192.0.2.1", usual...)
+	serve := func() {
+		ctx.Response.Reset()
+		e.serve(ctx)
+	}
+	serve()
+	require.Equal(t, 503, ctx.Response.StatusCode())
+	require.Contains(t, string(ctx.Response.Header.String()), "Weir-Shed-Reason: ")
+	serve()
+	require.LessOrEqual(t, testing.AllocsPerRun(2000, serve), bound(0))
+}
+
+// BenchmarkShed is what a refusal by the shedder costs beyond fasthttp's own work.
+func BenchmarkShed(b *testing.B) {
+	e := inMemory(b, "rules: []")
+	_, err := e.enforceSettings(settings(b, capped), fromConfig)
+	require.NoError(b, err)
+	permit, _ := e.groups[0].shedder.Admit(1, 0)
+	defer permit.Done()
+	ctx := received(b, "192.0.2.1", usual...)
+	b.ReportAllocs()
+	for b.Loop() {
+		ctx.Response.Reset()
+		e.serve(ctx)
+	}
+	require.Equal(b, 503, ctx.Response.StatusCode())
+}
+
+func TestUsers(t *testing.T) {
+	e := inMemory(t, "rules: []")
+	hash := func(peer string, header ...string) uint64 {
+		r := e.begin(received(t, peer, append([]string{"GET / HTTP/1.1", "Host: a"}, header...)...))
+		defer r.end()
+		r.identify()
+		return r.user(e.shedding.Load().user)
+	}
+	key := hash("192.0.2.1", "X-Api-Key: k")
+	require.Equal(t, key, hash("192.0.2.2", "X-Api-Key: k"), "known by the key")
+	require.NotEqual(t, key, hash("192.0.2.1", "X-Api-Key: other"))
+	require.Equal(t, hash("192.0.2.1"), hash("192.0.2.1", "X-Api-Key: a", "X-Api-Key: b"), "a key that is sent twice is none")
+	require.NotEqual(t, hash("192.0.2.1"), hash("192.0.2.2"))
+	require.Equal(t, hash("2001:db8::1"), hash("2001:db8::2"), "one /64 is one user")
+	_, err := e.enforceSettings(settings(t, calm+"user: [\"cookie:session\"]\n"), fromConfig)
+	require.NoError(t, err)
+	require.NotEqual(t, hash("192.0.2.1"), hash("192.0.2.2"), "who has none is known by the address")
+}

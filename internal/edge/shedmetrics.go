@@ -1,0 +1,112 @@
+package edge
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// shedCollector reads the shedders when metrics are collected, so that series of
+// signals, classes, candidates and groups that are gone are gone.
+type shedCollector struct{ edge *Edge }
+
+var (
+	utilizationDesc = shedDesc("utilization", "How busy a signal says the upstream is, 0 to 1; its own value between the knees of the settings.", "signal", "upstream")
+	signalUpDesc    = shedDesc("shed_signal_up", "1 while a signal that the settings name is measured, 0 while it is missing or stale and so left out.", "signal", "upstream")
+	levelDesc       = shedDesc("shed_level", "How far shedding has gone: 0 is none, each whole step is one class more.", "upstream")
+	probabilityDesc = shedDesc("shed_probability", "Share of a class that the level sheds, 0 to 1.", "class", "upstream")
+	inflightDesc    = shedDesc("inflight", "Requests between admission and the end of the exchange with the upstream.", "class", "upstream")
+	shadowDesc      = shedDesc("shadow_shed_total", "Requests that a candidate would have shed. "+shedding.ShadowBias, "candidate", "class")
+)
+
+func shedDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("weir_"+name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (c shedCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{utilizationDesc, signalUpDesc, levelDesc, probabilityDesc, inflightDesc, shadowDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c shedCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	shadow := map[[2]string]uint64{}
+	for _, g := range c.edge.groups {
+		s := g.shedder.Status()
+		gauge(levelDesc, s.Level, g.name)
+		for _, signal := range s.Signals {
+			up := signal.Problem == ""
+			gauge(signalUpDesc, oneIf(up), signal.Name, g.name)
+			if up {
+				gauge(utilizationDesc, signal.Utilization, signal.Name, g.name)
+			}
+		}
+		for _, class := range s.Classes {
+			gauge(probabilityDesc, class.Probability, class.Name, g.name)
+			gauge(inflightDesc, float64(class.InFlight), class.Name, g.name)
+		}
+		for _, candidate := range s.Candidates {
+			for i, n := range candidate.Shed {
+				if i < len(s.Classes) {
+					shadow[[2]string{candidate.Name, s.Classes[i].Name}] += n
+				}
+			}
+		}
+	}
+	for labels, n := range shadow {
+		ch <- prometheus.MustNewConstMetric(shadowDesc, prometheus.CounterValue, float64(n), labels[0], labels[1])
+	}
+}
+
+// shedByCap is the reason of a refusal at a class's cap.
+const shedByCap = "cap"
+
+// expectShed makes the counters of what these settings may shed, so that counting
+// allocates nothing.
+func (m *metrics) expectShed(s *shedSettings, settings *shedder.Settings) {
+	for _, class := range settings.Classes {
+		reasons := []string{shedByCap}
+		for name := range settings.Signals {
+			reasons = append(reasons, name)
+		}
+		for _, reason := range reasons {
+			labels := shedLabels{class.Name, reason}
+			if s.counters[labels] == nil {
+				s.counters[labels] = m.shed.WithLabelValues(class.Name, reason)
+			}
+		}
+	}
+}
+
+func (m *metrics) countShed(s *shedSettings, reason *shedder.Reason) {
+	labels := shedLabels{reason.Class, reason.Signal}
+	if reason.Kind == shedder.KindCap {
+		labels.reason = shedByCap
+	}
+	counter := s.counters[labels]
+	if counter == nil { // decided by the settings before these
+		counter = m.shed.WithLabelValues(labels.class, labels.reason)
+	}
+	counter.Inc()
+}
+
+// shedding notes that these settings are in force, and drops the counters of those
+// before that are gone.
+func (m *metrics) shedding(now, before *shedSettings) {
+	m.shedderInfo.Reset()
+	m.shedderInfo.WithLabelValues(now.document.Version, now.source).Set(1)
+	if before == nil {
+		return
+	}
+	for labels := range before.counters {
+		if now.counters[labels] == nil {
+			m.shed.DeleteLabelValues(labels.class, labels.reason)
+		}
+	}
+}

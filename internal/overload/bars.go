@@ -1,0 +1,151 @@
+package overload
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// bar is what must hold at a load.
+type bar struct {
+	load, text string
+	judge      func(*Column) Cell
+}
+
+// bars are the rows of the table.
+func bars() []bar {
+	var all []bar
+	for i, least := range []float64{0.90, 0.85, 0.80} { // by overloads
+		all = append(all, goodputBar(overloads[i], least))
+	}
+	for _, load := range overloads {
+		all = append(all, latencyBar(load))
+	}
+	every := "2x, 5x, 10x"
+	return append(all,
+		bar{every, "critical requests answered ≥ 99.9 %", worstBar(
+			func(r *Result) float64 { return 1 - r.Critical },
+			func(lost float64) Cell { return judged(percent(1-lost), lost <= 0.001) })},
+		bar{every, "shed while a lower class is let in: 0", levelBar(
+			func(r *Result) float64 { return float64(r.Faults) },
+			func(n float64) Cell { return judged(fmt.Sprintf("%.0f", n), n == 0) })},
+		bar{every, "level swings by < 0.15 once settled", levelBar(
+			func(r *Result) float64 { return r.Swing },
+			func(swing float64) Cell { return judged(fmt.Sprintf("%.3f", swing), swing < 0.15) })},
+		bar{every, "goodput varies by < 5 % once settled", worstBar(
+			func(r *Result) float64 { return r.Variation },
+			func(v float64) Cell { return judged(percent(v), v < 0.05) })},
+		bar{every, "sheds within 1 s", worstBar(
+			func(r *Result) float64 { return float64(r.Onset) },
+			func(d float64) Cell { return judged(elapsed(since(d)), since(d) <= time.Second) })},
+		bar{"from there to 0.5x", "sheds nothing after 10 s", shedBar(
+			func(r *Result) float64 { return float64(r.Recovery) },
+			func(d float64) Cell { return judged(elapsed(since(d)), since(d) <= 10*time.Second) })},
+		bar{"0.1x to 0.7x, bursts to 0.9x", "requests shed: 0", one(Calm, func(r *Result) Cell {
+			return judged(fmt.Sprint(r.Sheds), r.Sheds == 0)
+		})},
+		bar{"0.75x after 2x", "level returns to 0", one(Latch, func(r *Result) Cell {
+			if r.LevelSheds == 0 {
+				return unjudged
+			}
+			return judged(elapsed(r.LevelZero), r.LevelZero < Never)
+		})},
+		bar{"0.7x after 2x, three retries each", "answered of what is asked ≥ 99 %", one(Storm, func(r *Result) Cell {
+			return judged(percent(r.Recovered), r.Recovered >= 0.99)
+		})},
+		bar{"a refusal", "CPU time ≤ 1.1 × a bare 503", refusalBar(func(r *Refusal) Cell {
+			return judged(fmt.Sprintf("%.2f", r.CPU), r.CPU <= 1.1)
+		})},
+		bar{"a refusal", "1 / throughput ≤ 1.1 × a bare 503", refusalBar(func(r *Refusal) Cell {
+			return judged(fmt.Sprintf("%.2f", r.Rate), r.Rate <= 1.1)
+		})},
+		bar{"a refusal", "allocations: 0", refusalBar(func(r *Refusal) Cell {
+			return judged(fmt.Sprintf("%.2f", r.Allocs), r.Allocs < 0.05) // the rest is the process' own upkeep
+		})},
+	)
+}
+
+func goodputBar(load, least float64) bar {
+	s := Overload(load)
+	return bar{s.Name, fmt.Sprintf("goodput ≥ %.2f C", least), one(s.Name, func(r *Result) Cell {
+		return judged(fmt.Sprintf("%.3f", r.Goodput), r.Goodput >= least)
+	})}
+}
+
+func latencyBar(load float64) bar {
+	s := Overload(load)
+	return bar{s.Name, "p99 of admitted ≤ 2 × that at 0.7 C", func(c *Column) Cell {
+		r, reference := c.result(s.Name), c.result(Reference)
+		if r == nil || reference == nil || reference.P99 == 0 {
+			return Cell{}
+		}
+		ratio := float64(r.P99) / float64(reference.P99)
+		return judged(fmt.Sprintf("%.2f (%s)", ratio, elapsed(r.P99)), ratio <= 2)
+	}}
+}
+
+// one judges the result of a scenario.
+func one(scenario string, judge func(*Result) Cell) func(*Column) Cell {
+	return func(c *Column) Cell {
+		r := c.result(scenario)
+		if r == nil {
+			return Cell{}
+		}
+		return judge(r)
+	}
+}
+
+// worstBar judges the largest figure of the overloads.
+func worstBar(figure func(*Result) float64, judge func(float64) Cell) func(*Column) Cell {
+	return func(c *Column) Cell {
+		largest, ok := c.worst(figure)
+		if !ok {
+			return Cell{}
+		}
+		return judge(largest)
+	}
+}
+
+// shedBar is a worstBar for those that shed at all.
+func shedBar(figure func(*Result) float64, judge func(float64) Cell) func(*Column) Cell {
+	return ifAny(func(r *Result) float64 { return float64(r.Sheds) }, worstBar(figure, judge))
+}
+
+// levelBar is a worstBar for those that have a level.
+func levelBar(figure func(*Result) float64, judge func(float64) Cell) func(*Column) Cell {
+	return ifAny(func(r *Result) float64 { return float64(r.LevelSheds) }, worstBar(figure, judge))
+}
+
+func ifAny(count func(*Result) float64, judge func(*Column) Cell) func(*Column) Cell {
+	return func(c *Column) Cell {
+		if most, ok := c.worst(count); ok && most == 0 {
+			return unjudged
+		}
+		return judge(c)
+	}
+}
+
+func refusalBar(judge func(*Refusal) Cell) func(*Column) Cell {
+	return func(c *Column) Cell {
+		if c.Refusal == nil {
+			return Cell{}
+		}
+		return judge(c.Refusal)
+	}
+}
+
+func percent(share float64) string {
+	if math.IsInf(share, 0) {
+		return "∞"
+	}
+	return fmt.Sprintf("%.2f %%", 100*share)
+}
+
+// since undoes the passage of a duration through a float64, in which Never is not
+// exact.
+func since(nanoseconds float64) time.Duration {
+	if nanoseconds >= float64(Never) {
+		return Never
+	}
+	return time.Duration(nanoseconds)
+}

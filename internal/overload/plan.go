@@ -1,0 +1,113 @@
+package overload
+
+import (
+	"fmt"
+	"time"
+)
+
+// Plan is a load over time.
+type Plan []Step
+
+// Length is how long the plan takes.
+func (p Plan) Length() time.Duration { return p.begin(len(p)) }
+
+// Span is when step i is.
+func (p Plan) Span(i int) Span { return Span{p.begin(i), p.begin(i + 1)} }
+
+func (p Plan) begin(i int) time.Duration {
+	sum := time.Duration(0)
+	for _, step := range p[:i] {
+		sum += step.For
+	}
+	return sum
+}
+
+// shortStep is enough for what a law of seconds does, and leaves ten seconds of a step
+// after it has Settled.
+const shortStep = 20 * time.Second
+
+// Scale returns the plan or, if short, its short form: no step takes longer than 20 s.
+func (p Plan) Scale(short bool) Plan {
+	scaled := make(Plan, len(p))
+	for i, step := range p {
+		if short {
+			step.For = min(step.For, shortStep)
+		}
+		scaled[i] = step
+	}
+	return scaled
+}
+
+// Mix is a load, as a share of Capacity, as the classes make it up: critical ones ask
+// for a fifth of Capacity, or half of a load that is less than two fifths; of the rest,
+// a fifth are writes, three fifths reads and a fifth tests.
+func Mix(load float64) []float64 {
+	critical := min(0.2, load/2)
+	rest := load - critical
+	mix := make([]float64, Classes)
+	mix[Critical], mix[Write], mix[Read], mix[Test] = critical, 0.2*rest, 0.6*rest, 0.2*rest
+	return mix
+}
+
+// Scenario is a plan and where to look.
+type Scenario struct {
+	Name string
+	Load float64 // of the step that is measured, as a share of Capacity
+	Plan Plan
+	Step int // the one that is measured
+	// Disturb asks a real run to collect garbage and to exchange the rules meanwhile.
+	Disturb bool
+}
+
+// The scenarios that are not named by their load.
+const (
+	Reference = "reference" // what the 99th percentiles are compared with
+	Calm      = "calm"      // in which nothing may be shed
+	Latch     = "latch"     // a load near capacity after an overload
+	Storm     = "storm"     // refusals are repeated
+)
+
+// overloads are the loads of the table, in Capacity.
+var overloads = []float64{2, 5, 10}
+
+// Scenarios returns those of the table, in their short form if short.
+func Scenarios(short bool) []Scenario {
+	all := []Scenario{{Name: Reference, Load: 0.7, Plan: Plan{{30 * time.Second, Mix(0.7), 0}}}}
+	for _, load := range overloads {
+		all = append(all, Overload(load))
+	}
+	all = append(all,
+		Scenario{Name: Calm, Load: 0.7, Plan: calm(), Disturb: true},
+		Scenario{Name: Latch, Load: 0.75, Step: 2, Plan: Plan{
+			{5 * time.Second, Mix(0.5), 0},
+			{20 * time.Second, Mix(2), 0},
+			{60 * time.Second, Mix(0.75), 0},
+		}},
+		Scenario{Name: Storm, Load: 0.7, Step: 2, Plan: Plan{
+			{10 * time.Second, Mix(0.5), 3},
+			{20 * time.Second, Mix(2), 3},
+			{30 * time.Second, Mix(0.7), 3},
+		}})
+	for i := range all {
+		all[i].Plan = all[i].Plan.Scale(short)
+	}
+	return all
+}
+
+// Overload is a step to a load and back.
+func Overload(load float64) Scenario {
+	return Scenario{Name: fmt.Sprintf("%gx", load), Load: load, Step: 1, Plan: Plan{
+		{10 * time.Second, Mix(0.5), 0},
+		{60 * time.Second, Mix(load), 0},
+		{15 * time.Second, Mix(0.5), 0},
+	}}
+}
+
+// calm rises from 0.1 to 0.7 within a minute, and bursts to 0.9 for a second at each.
+func calm() Plan {
+	var p Plan
+	for load := 1; load <= 7; load++ {
+		p = append(p, Step{7600 * time.Millisecond, Mix(float64(load) / 10), 0}, Step{time.Second, Mix(0.9), 0})
+	}
+	return p
+}

@@ -1,0 +1,165 @@
+package overload
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// Simulate runs a plan in virtual time: the Shedder is the real one, the origin a
+// queue before its workers. The same seed gives the same run.
+func Simulate(plan []Step, contender Contender, seed uint64) Run {
+	return simulate(plan, contender, seed, Workers, func(time.Duration) float64 { return 1 })
+}
+
+// simulate is Simulate with an origin of so many workers, which take a multiple of the
+// time that may change.
+func simulate(plan []Step, contender Contender, seed uint64, workers int, slowness func(time.Duration) float64) Run {
+	s := &simulation{times: ServiceTimes(seed), workers: workers, slowness: slowness, rand: rand.New(rand.NewPCG(seed, Classes+1))}
+	var err error
+	if s.shedder, err = shedder.New("origin", contender.Settings); err != nil {
+		panic(err) // the contenders are constants
+	}
+	for _, step := range plan {
+		s.end += step.For
+	}
+	s.push(0, s.tick)
+	arrivals := Schedule(plan, seed)
+	for s.events.Len() > 0 || len(arrivals) > 0 {
+		if len(arrivals) > 0 && (s.events.Len() == 0 || arrivals[0].Due <= s.events[0].at) {
+			s.now = arrivals[0].Due
+			s.request(arrivals[0], false)
+			arrivals = arrivals[1:]
+			continue
+		}
+		e := heap.Pop(&s.events).(event)
+		s.now = e.at
+		e.do()
+	}
+	return s.run
+}
+
+// simulation is the state of one run.
+type simulation struct {
+	rand    *rand.Rand
+	shedder *shedder.Shedder
+	now     time.Duration
+	end     time.Duration
+	events  events
+	order   int
+	run     Run
+
+	times    []time.Duration
+	slowness func(time.Duration) float64
+	workers  int
+	busy     int // workers
+	begun    int // requests that a worker has taken up
+	queue    []func()
+}
+
+// event happens at a time; those of the same time in the order in which they were made.
+type event struct {
+	at    time.Duration
+	order int
+	do    func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].order < e[j].order
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+
+func (e *events) Push(x any) { *e = append(*e, x.(event)) }
+
+func (e *events) Pop() any {
+	last := len(*e) - 1
+	x := (*e)[last]
+	*e = (*e)[:last]
+	return x
+}
+
+func (s *simulation) push(at time.Duration, do func()) {
+	s.order++
+	heap.Push(&s.events, event{at, s.order, do})
+}
+
+// request asks the shedder, and the origin if that lets it.
+func (s *simulation) request(a Arrival, retry bool) {
+	at := Attempt{Due: a.Due, Class: a.Class, Retry: retry}
+	permit, ok := s.shedder.Admit(a.Class, userHash(a.User))
+	switch {
+	case !ok:
+		at.Outcome, at.Capped = Shed, permit.Reason().Kind == shedder.KindCap
+		s.finish(a, at)
+	case len(s.queue) >= QueueLimit:
+		permit.Done()
+		at.Outcome, at.Took = Failed, Deadline
+		s.finish(a, at)
+	default:
+		s.queue = append(s.queue, func() {
+			permit.Done()
+			at.Took = s.now - a.Due
+			if at.Took > Deadline {
+				at.Outcome = Failed
+			}
+			s.finish(a, at)
+		})
+		s.serve()
+	}
+}
+
+// finish notes an attempt, and has it repeated if its client does that. One that waits
+// longer than its deadline is given up then, though the origin does not know it.
+func (s *simulation) finish(a Arrival, at Attempt) {
+	s.run.Attempts = append(s.run.Attempts, at)
+	if at.Outcome == Answered || a.Retries == 0 {
+		return
+	}
+	a.Retries--
+	later := max(s.now, a.Due+min(at.Took, Deadline)+RetryDelay+time.Duration(s.rand.Int64N(int64(RetryDelay))))
+	a.Due = later
+	s.push(later, func() { s.request(a, true) })
+}
+
+// serve gives free workers what has waited longest.
+func (s *simulation) serve() {
+	for s.busy < s.workers && len(s.queue) > 0 {
+		done := s.queue[0]
+		s.queue = s.queue[1:]
+		s.busy++
+		service := time.Duration(float64(s.times[s.begun%len(s.times)]) * s.slowness(s.now))
+		s.push(s.now+service, func() {
+			s.busy--
+			done()
+			s.serve()
+		})
+		s.begun++
+	}
+}
+
+// tick has the shedder sample.
+func (s *simulation) tick() {
+	s.shedder.Tick(time.Unix(1_000_000_000, 0).Add(s.now), nil)
+	st := s.shedder.Status()
+	sample := Sample{At: s.now, Level: st.Level}
+	for _, class := range st.Classes {
+		sample.InFlight += class.InFlight
+		sample.Probability = append(sample.Probability, class.Probability)
+	}
+	s.run.Samples = append(s.run.Samples, sample)
+	if s.now < s.end {
+		s.push(s.now+shedder.Interval, s.tick)
+	}
+}
+
+// userHash stands for the hash of a user's name.
+func userHash(user int) uint64 {
+	h := uint64(user+1) * 0x9e3779b97f4a7c15
+	h ^= h >> 32
+	return h * 0xd6e8feb86659fd93
+}

@@ -1,0 +1,149 @@
+package overload
+
+import (
+	"bytes"
+	"encoding/xml"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// perfect is what a shedder would measure that holds everything.
+func perfect() Column {
+	c := Column{Name: "perfect", Refusal: &Refusal{CPU: 1.1, Rate: 1.05, Allocs: 0.01}}
+	for _, s := range Scenarios(false) {
+		r := Result{Scenario: s.Name, Goodput: 0.95, P99: 150 * ms, Critical: 0.9995, Sheds: 9, LevelSheds: 9,
+			Swing: 0.1, Variation: 0.04, Onset: 100 * ms, Recovery: 9 * time.Second, LevelZero: 20 * time.Second, Recovered: 0.995}
+		switch s.Name {
+		case Reference:
+			r.P99 = 90 * ms
+		case Calm:
+			r.Sheds, r.LevelSheds = 0, 0
+		}
+		c.Results = append(c.Results, r)
+	}
+	return c
+}
+
+func TestTheTableHasEveryBar(t *testing.T) {
+	table := NewTable([]Column{perfect()})
+	require.Len(t, table.Rows, len(bars()))
+	for _, row := range table.Rows {
+		require.Equal(t, Held, row.Cells[0].Verdict, "%s %s: %s", row.Load, row.Bar, row.Cells[0])
+	}
+	require.Empty(t, table.Missed("perfect"))
+}
+
+func TestEachBarCanBeMissed(t *testing.T) {
+	f := func(bar, text string, spoil func(*Column)) {
+		t.Helper()
+		c := perfect()
+		spoil(&c)
+		missed := NewTable([]Column{c}).Missed("perfect")
+		require.Len(t, missed, 1)
+		require.Contains(t, missed[0], bar)
+		require.Contains(t, missed[0], "got "+text)
+	}
+	f("2x: goodput", "0.899", func(c *Column) { c.result("2x").Goodput = 0.8991 })
+	f("5x: goodput", "0.849", func(c *Column) { c.result("5x").Goodput = 0.8491 })
+	f("10x: goodput", "0.799", func(c *Column) { c.result("10x").Goodput = 0.7991 })
+	f("10x: p99", "2.01 (181 ms)", func(c *Column) { c.result("10x").P99 = 181 * ms })
+	f("critical", "99.80 %", func(c *Column) { c.result("5x").Critical = 0.998 })
+	f("lower class", "1", func(c *Column) { c.result("2x").Faults = 1 })
+	f("swings", "0.150", func(c *Column) { c.result("2x").Swing = 0.15 })
+	f("varies", "∞", func(c *Column) { c.result("2x").Variation = math.Inf(1) })
+	f("within 1 s", "never", func(c *Column) { c.result("5x").Onset = Never })
+	f("within 1 s", "1.2 s", func(c *Column) { c.result("5x").Onset = 1200 * ms })
+	f("after 10 s", "10.1 s", func(c *Column) { c.result("5x").Recovery = 10100 * ms })
+	f("requests shed", "1", func(c *Column) { c.result(Calm).Sheds = 1 })
+	f("returns to 0", "never", func(c *Column) { c.result(Latch).LevelZero = Never })
+	f("retries", "98.00 %", func(c *Column) { c.result(Storm).Recovered = 0.98 })
+	f("CPU time", "1.11", func(c *Column) { c.Refusal.CPU = 1.11 })
+	f("throughput", "1.20", func(c *Column) { c.Refusal.Rate = 1.2 })
+	f("allocations", "1.00", func(c *Column) { c.Refusal.Allocs = 1 })
+}
+
+func TestWhatWasNotMeasuredIsNotJudged(t *testing.T) {
+	require.Empty(t, NewTable([]Column{{Name: "nothing"}}).Rows)
+
+	// No shedder: that it never sheds while it should is judged, the rest cannot be.
+	none := perfect()
+	none.Refusal = nil
+	for i := range none.Results {
+		r := &none.Results[i]
+		r.Sheds, r.LevelSheds, r.Onset, r.Recovery, r.Swing, r.LevelZero = 0, 0, Never, 0, 0, 0
+	}
+	got := map[string]string{}
+	for _, row := range NewTable([]Column{none, perfect()}).Rows {
+		got[row.Bar] = row.Cells[0].String()
+	}
+	require.Equal(t, "never ✗", got["sheds within 1 s"])
+	require.Equal(t, "–", got["sheds nothing after 10 s"])
+	require.Equal(t, "–", got["level swings by < 0.15 once settled"])
+	require.Equal(t, "–", got["shed while a lower class is let in: 0"])
+	require.Equal(t, "–", got["level returns to 0"])
+	require.Equal(t, "0 ✓", got["requests shed: 0"])
+	require.Equal(t, "", got["CPU time ≤ 1.1 × a bare 503"])
+}
+
+func TestTablesAreWritten(t *testing.T) {
+	c := perfect()
+	c.Results = []Result{*c.result(Reference), *c.result(Calm)}
+	c.Results[1].Sheds = 3
+	c.Refusal = nil
+	table := NewTable([]Column{c, c})
+	table.Columns = []string{"a", "b"}
+	require.Equal(t, "| load | bar | a | b |\n|---|---|---|---|\n"+
+		"| 0.1x to 0.7x, bursts to 0.9x | requests shed: 0 | 3 ✗ | 3 ✗ |\n", table.Markdown())
+	var out bytes.Buffer
+	require.NoError(t, table.Terminal(&out))
+	lines := strings.Split(out.String(), "\n")
+	require.Len(t, lines, 3)
+	require.Equal(t, strings.Index(lines[0], "bar "), strings.Index(lines[1], "requests"))
+}
+
+func TestRegenerateReplacesOnlyItsPart(t *testing.T) {
+	document := "a\n<!-- make overload: x -->\nold\n<!-- end: x -->\nb\n<!-- make overload: y -->\n<!-- end: y -->\n"
+	got, err := Regenerate([]byte(document), "x", "| new |\n")
+	require.NoError(t, err)
+	require.Equal(t, strings.Replace(document, "old", "| new |", 1), string(got))
+	again, err := Regenerate(got, "x", "| new |\n")
+	require.NoError(t, err)
+	require.Equal(t, got, again)
+	_, err = Regenerate([]byte(document), "z", "")
+	require.ErrorContains(t, err, `no place for "z"; add the lines <!-- make overload: z --> and <!-- end: z -->`)
+}
+
+func TestThePlotIsWellFormedAndWithinItsFrame(t *testing.T) {
+	curves := []Curve{
+		{"none & <all>", []Point{{0.25, 0.25}, {1, 0.98}, {10, 0}}, []Point{{2, 0.01}}},
+		{"weir", []Point{{0.1, 0.1}, {20, 3}}, nil},
+	}
+	var out bytes.Buffer
+	require.NoError(t, Plot(&out, curves))
+	dec := xml.NewDecoder(bytes.NewReader(out.Bytes()))
+	elements := map[string]int{}
+	for {
+		token, err := dec.Token()
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		if e, ok := token.(xml.StartElement); ok {
+			elements[e.Name.Local]++
+		}
+	}
+	require.Equal(t, 2, elements["polyline"])
+	require.Equal(t, 2, elements["circle"], "one run and its legend")
+	text := out.String()
+	require.Contains(t, text, "none &amp; &lt;all&gt;")
+	require.Contains(t, text, "prefers-color-scheme: dark")
+	require.Equal(t, float64(left), atLoad(0.1), "loads beyond the axis stand at its end")
+	require.Equal(t, float64(width-right), atLoad(20))
+	require.Equal(t, float64(top), atGoodput(3))
+	require.Equal(t, float64(height-bottom), atGoodput(0))
+}

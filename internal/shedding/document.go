@@ -1,0 +1,186 @@
+// Package shedding is the document that operators tune the load shedder with: how it
+// is written, what is wrong with it, and what it means for one upstream group.
+// pkg/shedder decides; this package only says by which settings.
+package shedding
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// Bounds of a document. Each signal, class, group and candidate is a series of metrics
+// or more, and candidates are asked about each request.
+const (
+	MaxBytes      = 64 << 10
+	maxSignals    = 32
+	maxUpstreams  = 64
+	maxCandidates = 16
+	maxConditions = 64 // of a class
+	maxUser       = 4
+	longestRetry  = time.Hour
+)
+
+// The versions of settings that nobody published.
+const (
+	VersionBuiltIn = "built-in"
+	VersionConfig  = "config"
+)
+
+// Document is the settings of all upstream groups. One that Parse, Set or Defaults
+// returned is good and not to be changed.
+type Document struct {
+	// Version is not part of the document: the first 12 hex digits of the SHA-256 of
+	// what was parsed, until someone knows better.
+	Version string `json:"-" yaml:"-"`
+
+	Enabled  bool     `json:"enabled" yaml:"enabled"`
+	Law      string   `json:"law" yaml:"law"`
+	Start    float64  `json:"start" yaml:"start"`
+	Target   float64  `json:"target" yaml:"target"`
+	Patience Duration `json:"patience" yaml:"patience"`
+	Rotate   Duration `json:"rotate" yaml:"rotate"`
+	// User is by what a user is known to the shedder: the first that a request has.
+	User         []string `json:"user" yaml:"user"`
+	RetryAfter   Span     `json:"retry_after" yaml:"retry_after"`
+	ReasonHeader bool     `json:"reason_header" yaml:"reason_header"`
+	// Signals that count by name; those that do not are there too, and Off.
+	Signals map[string]Knees `json:"signals" yaml:"signals"`
+	// Classes from first kept to first shed.
+	Classes      []Class             `json:"classes" yaml:"classes"`
+	DefaultClass string              `json:"default_class" yaml:"default_class"`
+	Upstreams    map[string]Override `json:"upstreams,omitempty" yaml:"upstreams,omitempty"`
+	Candidates   map[string]Override `json:"candidates,omitempty" yaml:"candidates,omitempty"`
+}
+
+// Span is a shortest and a longest time.
+type Span struct {
+	Min Duration `json:"min" yaml:"min"`
+	Max Duration `json:"max" yaml:"max"`
+}
+
+// Class is a priority, and which requests have it.
+type Class struct {
+	Name        string             `json:"name" yaml:"name"`
+	MaxInFlight int64              `json:"max_in_flight" yaml:"max_in_flight"`
+	Match       []rules.Conditions `json:"match,omitempty" yaml:"match,omitempty"`
+}
+
+// Override is what differs for an upstream group, or in a candidate. nil is as it is
+// without it.
+type Override struct {
+	Law         *string          `json:"law,omitempty" yaml:"law,omitempty"`
+	Start       *float64         `json:"start,omitempty" yaml:"start,omitempty"`
+	Target      *float64         `json:"target,omitempty" yaml:"target,omitempty"`
+	Patience    *Duration        `json:"patience,omitempty" yaml:"patience,omitempty"`
+	Signals     map[string]Knees `json:"signals,omitempty" yaml:"signals,omitempty"`
+	MaxInFlight map[string]int64 `json:"max_in_flight,omitempty" yaml:"max_in_flight,omitempty"`
+}
+
+// Knees are those of a signal; nil is as it is without them.
+type Knees struct {
+	Off       bool
+	Low, High *Knee
+}
+
+// Knee is a value of a signal, in its unit; times are in seconds.
+type Knee struct {
+	Value  float64
+	IsTime bool // written as a duration
+}
+
+// timed are the signals that are times.
+var timed = map[string]bool{shedder.SignalUpstreamWait: true, shedder.SignalSchedLatency: true}
+
+// Defaults returns the settings of a node that nobody configured.
+func Defaults() *Document {
+	s := shedder.Defaults()
+	d := &Document{
+		Version: VersionBuiltIn, Enabled: s.Enabled, Law: s.Law, Start: s.Start, Target: s.Target,
+		Patience: Duration(s.Patience), Rotate: Duration(s.Rotate),
+		User:       []string{"header:X-Api-Key", "client_ip"},
+		RetryAfter: Span{Duration(time.Second), Duration(10 * time.Second)},
+		Signals:    map[string]Knees{}, DefaultClass: "read",
+	}
+	for name, k := range s.Signals {
+		d.Signals[name] = Knees{Low: &Knee{k.Low, timed[name]}, High: &Knee{k.High, timed[name]}}
+	}
+	match := map[string][]rules.Conditions{
+		"critical": {{Headers: map[string]string{"X-Weir-Class": "critical"}}},
+		"write":    {{Methods: []string{"POST", "PUT", "PATCH", "DELETE"}}},
+		"test":     {{Headers: map[string]string{"X-Weir-Class": "test"}}},
+	}
+	for _, c := range s.Classes {
+		d.Classes = append(d.Classes, Class{c.Name, c.MaxInFlight, match[c.Name]})
+	}
+	return d
+}
+
+// Settings returns what holds for one upstream group, with the candidates on top of it.
+func (d *Document) Settings(group string) (shedder.Settings, error) {
+	s := d.live(group)
+	for _, name := range slices.Sorted(maps.Keys(d.Candidates)) {
+		own := d.live(group)
+		own.apply(d.Candidates[name])
+		s.Candidates = append(s.Candidates, shedder.Candidate{Name: name, Settings: own.Settings})
+	}
+	return s.Settings, s.Validate()
+}
+
+// settings are those of pkg/shedder on their way there.
+type settings struct{ shedder.Settings }
+
+// live returns what is enforced for a group.
+func (d *Document) live(group string) *settings {
+	s := &settings{shedder.Settings{
+		Version: d.Version, Enabled: d.Enabled, Law: d.Law, Start: d.Start, Target: d.Target,
+		Patience: time.Duration(d.Patience), Rotate: time.Duration(d.Rotate), Signals: map[string]shedder.Knees{},
+	}}
+	for _, c := range d.Classes {
+		s.Classes = append(s.Classes, shedder.Class{Name: c.Name, MaxInFlight: c.MaxInFlight})
+	}
+	s.signals(d.Signals)
+	s.apply(d.Upstreams[group])
+	return s
+}
+
+func (s *settings) apply(o Override) {
+	if o.Law != nil {
+		s.Law = *o.Law
+	}
+	if o.Start != nil {
+		s.Start = *o.Start
+	}
+	if o.Target != nil {
+		s.Target = *o.Target
+	}
+	if o.Patience != nil {
+		s.Patience = time.Duration(*o.Patience)
+	}
+	s.signals(o.Signals)
+	for i := range s.Classes {
+		if n, given := o.MaxInFlight[s.Classes[i].Name]; given {
+			s.Classes[i].MaxInFlight = n
+		}
+	}
+}
+
+func (s *settings) signals(given map[string]Knees) {
+	for name, k := range given {
+		if k.Off {
+			delete(s.Signals, name)
+			continue
+		}
+		knees := s.Signals[name]
+		if k.Low != nil {
+			knees.Low = k.Low.Value
+		}
+		if k.High != nil {
+			knees.High = k.High.Value
+		}
+		s.Signals[name] = knees
+	}
+}

@@ -1,0 +1,54 @@
+package shedding
+
+import (
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// Matcher tells the class of a request. It is immutable.
+type Matcher struct {
+	conditions *rules.Matcher
+	leads      []lead // by condition, in the order in which they are asked
+	otherwise  int
+}
+
+// lead is what a condition that holds means.
+type lead struct {
+	class   int
+	trusted bool // it holds only for a request that came through a trusted proxy
+}
+
+// Matcher compiles the conditions of the classes.
+//
+// A request is first asked whether it belongs below the default class, and then
+// whether above: whoever lowers itself is believed. What a header says may raise a
+// request only if a trusted proxy passed it on, for any client can write one.
+func (d *Document) Matcher() (*Matcher, error) {
+	m := &Matcher{otherwise: d.class(d.DefaultClass)}
+	var list []rules.Conditions
+	take := func(class int, above bool) {
+		for _, c := range d.Classes[class].Match {
+			list = append(list, c)
+			m.leads = append(m.leads, lead{class, above && len(c.Headers) > 0})
+		}
+	}
+	for i := len(d.Classes) - 1; i > m.otherwise; i-- {
+		take(i, false)
+	}
+	for i := range max(m.otherwise, 0) {
+		take(i, true)
+	}
+	var err error
+	m.conditions, err = rules.NewMatcher(list)
+	return m, err
+}
+
+// Class returns the index of a request's class. It allocates nothing once scratch has
+// grown, which is any Match that is not in use.
+func (m *Matcher) Class(r rules.Request, scratch *rules.Match) int {
+	for _, i := range m.conditions.Find(r, scratch) {
+		if l := m.leads[i]; !l.trusted || r.Trusted() {
+			return l.class
+		}
+	}
+	return m.otherwise
+}

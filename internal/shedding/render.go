@@ -1,0 +1,77 @@
+package shedding
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Duration is written with units, as in 1m30s.
+type Duration time.Duration
+
+// String leaves out the units that are zero: 1m, not 1m0s.
+func (d Duration) String() string {
+	text := time.Duration(d).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if n := len(text) - len(zero); n > 0 && text[n:] == zero {
+			text = text[:n+1]
+		}
+	}
+	return text
+}
+
+// MarshalJSON implements json.Marshaler.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+// MarshalYAML implements the marshalers of YAML.
+func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
+
+// written is how a knee stands in a document: as a duration or a number.
+func (k Knee) written() any {
+	switch {
+	case k.IsTime:
+		return Duration(math.Round(k.Value * float64(time.Second))).String()
+	case k.Value == math.Trunc(k.Value) && math.Abs(k.Value) < 1<<53:
+		return int64(k.Value)
+	}
+	return k.Value
+}
+
+// MarshalJSON implements json.Marshaler.
+func (k Knee) MarshalJSON() ([]byte, error) { return json.Marshal(k.written()) }
+
+// MarshalYAML implements the marshalers of YAML.
+func (k Knee) MarshalYAML() (any, error) { return k.written(), nil }
+
+// off stands for a signal that does not count.
+const off = "off"
+
+type writtenKnees struct {
+	Low  *Knee `json:"low,omitempty" yaml:"low,omitempty"`
+	High *Knee `json:"high,omitempty" yaml:"high,omitempty"`
+}
+
+func (k Knees) written() any {
+	if k.Off {
+		return off
+	}
+	return writtenKnees{k.Low, k.High}
+}
+
+// MarshalJSON implements json.Marshaler.
+func (k Knees) MarshalJSON() ([]byte, error) { return json.Marshal(k.written()) }
+
+// MarshalYAML implements the marshalers of YAML.
+func (k Knees) MarshalYAML() (any, error) { return k.written(), nil }
+
+// YAML renders the document with every field, as Parse reads it.
+func (d *Document) YAML() ([]byte, error) {
+	data, err := yaml.MarshalWithOptions(d, yaml.IndentSequence(true))
+	if err != nil {
+		return nil, fmt.Errorf("write shedder settings: %w", err)
+	}
+	return data, nil
+}

@@ -1,0 +1,221 @@
+package shedding
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// validate finds what is wrong with what the fields mean.
+func (f *faults) validate(d *Document) {
+	f.user(d.User)
+	f.classNames(d)
+	low, high := time.Duration(d.RetryAfter.Min), time.Duration(d.RetryAfter.Max)
+	if low < time.Second || low > longestRetry {
+		f.add("retry_after.min", "must be between 1s and 1h (got %v)", d.RetryAfter.Min)
+	}
+	if high < low || high > longestRetry {
+		f.add("retry_after.max", "must be between min, %v, and 1h (got %v)", d.RetryAfter.Min, d.RetryAfter.Max)
+	}
+	if n := len(d.Upstreams); n > maxUpstreams {
+		f.add("upstreams", "has more than %d groups (got %d)", maxUpstreams, n)
+	}
+	if n := len(d.Candidates); n > maxCandidates {
+		f.add("candidates", "has more than %d (got %d); each is asked about each request", maxCandidates, n)
+	}
+	if len(f.list) > 0 {
+		return // groups and candidates would repeat it
+	}
+	f.complete("signals", d.Signals)
+	for _, at := range []struct {
+		path string
+		list map[string]Override
+	}{{"upstreams", d.Upstreams}, {"candidates", d.Candidates}} {
+		for _, name := range slices.Sorted(maps.Keys(at.list)) {
+			f.differs(join(at.path, name), at.list[name], d)
+		}
+	}
+	if len(f.list) > 0 {
+		return
+	}
+	f.values(d)
+}
+
+func (f *faults) user(list []string) {
+	if len(list) == 0 || len(list) > maxUser {
+		f.add("user", "must name 1 to %d (got %d), as in [client_ip]", maxUser, len(list))
+		return
+	}
+	_, err := rules.ParseKey(list)
+	f.within("user", err)
+}
+
+// within takes over faults of package rules below a path.
+func (f *faults) within(path string, err error) {
+	var list rules.Errors
+	if !errors.As(err, &list) {
+		return
+	}
+	for _, err := range list {
+		var field limiter.FieldError
+		if errors.As(err, &field) {
+			f.add(path+field.Field, "%s", field.Msg)
+		}
+	}
+}
+
+func (f *faults) classNames(d *Document) {
+	seen := map[string]bool{}
+	for i, c := range d.Classes {
+		at := fmt.Sprintf("classes[%d]", i)
+		switch {
+		case !word(c.Name):
+			f.add(at+".name", "must be 1 to 64 characters of a-z, 0-9, - and _ (got %s)", shown(c.Name))
+		case seen[c.Name]:
+			f.add(at+".name", "%s is taken; choose another", c.Name)
+		}
+		seen[c.Name] = true
+		_, err := rules.NewMatcher(c.Match)
+		f.within(at+".match", err)
+	}
+	if !seen[d.DefaultClass] {
+		f.add("default_class", "must be one of the classes%s (got %s)", rules.Suggest(d.DefaultClass, d.names()...), shown(d.DefaultClass))
+	}
+	if i := d.class(d.DefaultClass); i >= 0 && d.Classes[i].Match != nil {
+		f.add(fmt.Sprintf("classes[%d].match", i), "is not for %s, which has all that match no other; remove it", d.DefaultClass)
+	}
+	if _, err := d.Matcher(); err != nil && len(f.list) == 0 {
+		f.add("classes", "%v", err)
+	}
+}
+
+func (d *Document) names() []string {
+	var names []string
+	for _, c := range d.Classes {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// class returns the index of a class, or -1.
+func (d *Document) class(name string) int {
+	return slices.IndexFunc(d.Classes, func(c Class) bool { return c.Name == name })
+}
+
+// complete asks for both knees of a signal that nothing below it has.
+func (f *faults) complete(path string, given map[string]Knees, below ...map[string]Knees) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		k := given[name]
+		for _, m := range below {
+			if b, ok := m[name]; ok && !b.Off {
+				k.Low, k.High = first(k.Low, b.Low), first(k.High, b.High)
+			}
+		}
+		if k.Off || k.Low != nil && k.High != nil {
+			continue
+		}
+		missing := "low"
+		if k.Low != nil {
+			missing = "high"
+		}
+		if len(below) > 0 && below[0][name].Off {
+			f.add(join(path, name)+"."+missing, "is required: signals.%s is off, so there is nothing to differ from", name)
+			continue
+		}
+		known := slices.Sorted(maps.Keys(shedder.Defaults().Signals))
+		f.add(join(path, name)+"."+missing, "is required: there is no default for this signal%s", rules.Suggest(name, known...))
+	}
+}
+
+func first(a, b *Knee) *Knee {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func (f *faults) differs(path string, o Override, d *Document) {
+	f.complete(path+".signals", o.Signals, d.Signals)
+	for _, name := range slices.Sorted(maps.Keys(o.MaxInFlight)) {
+		if d.class(name) < 0 {
+			f.add(path+".max_in_flight."+named(name), "is none of the classes%s", rules.Suggest(name, d.names()...))
+		}
+	}
+}
+
+// values has pkg/shedder judge what the document means for each group. A fault of the
+// document itself is not told again for each of them.
+func (f *faults) values(d *Document) {
+	told := map[string]bool{}
+	judge := func(path string, s *settings) {
+		for _, err := range each(s.Validate()) {
+			var fault *shedder.FieldError
+			if !errors.As(err, &fault) || told[fault.Error()] {
+				continue
+			}
+			if path == "" {
+				told[fault.Error()] = true
+				f.add(fault.Field, "%s", fault.Msg)
+				continue
+			}
+			f.add(join(path, f.overridden(fault.Field, d)), "%s", fault.Msg)
+		}
+	}
+	judge("", d.live(""))
+	for _, name := range slices.Sorted(maps.Keys(d.Upstreams)) {
+		judge("upstreams."+name, d.live(name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Candidates)) {
+		for _, group := range append([]string{""}, slices.Sorted(maps.Keys(d.Upstreams))...) {
+			s := d.live(group)
+			s.apply(d.Candidates[name])
+			before := len(f.list)
+			judge("candidates."+name, s)
+			if len(f.list) > before {
+				break // for one group is enough
+			}
+		}
+	}
+}
+
+var classLimit = regexp.MustCompile(`^classes\[(\d+)\]\.max_in_flight$`)
+
+// overridden is what a field of settings is called in an override.
+func (f *faults) overridden(field string, d *Document) string {
+	if m := classLimit.FindStringSubmatch(field); m != nil {
+		if i, err := strconv.Atoi(m[1]); err == nil && i < len(d.Classes) {
+			return "max_in_flight." + d.Classes[i].Name
+		}
+	}
+	return field
+}
+
+// each returns what errors.Join has joined. Other errors that wrap several are one.
+func each(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if ok && errors.Join(joined.Unwrap()...).Error() == err.Error() {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// Faults returns what is wrong with a document, one message each, from an error of
+// Parse or Set.
+func Faults(err error) []string {
+	var out []string
+	for _, fault := range each(err) {
+		out = append(out, fault.Error())
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+package shedding
+
+import (
+	"math"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// ShadowBias is to stand wherever it is shown what candidates would have shed.
+const ShadowBias = "A candidate runs in shadow: what it would have shed is served and goes on loading the node, so its utilization stays high and its count overstates what it would shed if it were live. Compare candidates with each other, and take the figure as an upper bound."
+
+// UpstreamStatus is how things stand for an upstream group, as GET /v1/shedder tells.
+type UpstreamStatus struct {
+	Name        string            `json:"name"`
+	At          time.Time         `json:"at,omitzero"` // of the last sample
+	Level       float64           `json:"level"`
+	Utilization float64           `json:"utilization"`
+	Winner      string            `json:"winner"` // the signal with the highest utilization; "" if none counts
+	Regulating  bool              `json:"regulating"`
+	Demand      float64           `json:"demand"` // requests a second
+	Served      float64           `json:"served"` // requests a second
+	Signals     []SignalStatus    `json:"signals"`
+	Classes     []ClassStatus     `json:"classes"`
+	Candidates  []CandidateStatus `json:"candidates"`
+}
+
+// SignalStatus is what a signal says, in its unit; times are in seconds.
+type SignalStatus struct {
+	Name        string  `json:"name"`
+	Value       float64 `json:"value"`
+	Low         float64 `json:"low"`
+	High        float64 `json:"high"`
+	Utilization float64 `json:"utilization"`
+	Problem     string  `json:"problem,omitempty"` // why it does not count
+}
+
+// ClassStatus is how things stand for a class. Counts are since the node's start.
+type ClassStatus struct {
+	Name        string  `json:"name"`
+	InFlight    int64   `json:"in_flight"`
+	MaxInFlight int64   `json:"max_in_flight"`
+	Probability float64 `json:"probability"` // of being shed by the level
+	Demand      float64 `json:"demand"`      // requests a second
+	Admitted    uint64  `json:"admitted"`
+	ShedByLevel uint64  `json:"shed_by_level"`
+	ShedByCap   uint64  `json:"shed_by_cap"`
+}
+
+// CandidateStatus is what other settings would do; see ShadowBias.
+type CandidateStatus struct {
+	Name        string            `json:"name"`
+	Level       float64           `json:"level"`
+	Utilization float64           `json:"utilization"`
+	Winner      string            `json:"winner"`
+	Shed        map[string]uint64 `json:"shed"` // by class, since the start
+}
+
+// NewUpstreamStatus is s as operators see it.
+func NewUpstreamStatus(s shedder.Status) UpstreamStatus {
+	u := UpstreamStatus{
+		Name: s.Name, At: s.At.UTC(), Level: finite(s.Level), Utilization: finite(s.Utilization), Winner: s.Winner, Regulating: s.Regulating,
+		Demand: finite(s.Demand), Served: finite(s.Served),
+		Signals: []SignalStatus{}, Classes: []ClassStatus{}, Candidates: []CandidateStatus{},
+	}
+	for _, g := range s.Signals {
+		u.Signals = append(u.Signals, SignalStatus{
+			Name: g.Name, Value: finite(g.Value), Low: g.Knees.Low, High: g.Knees.High, Utilization: finite(g.Utilization), Problem: g.Problem,
+		})
+	}
+	for _, c := range s.Classes {
+		u.Classes = append(u.Classes, ClassStatus{
+			Name: c.Name, InFlight: c.InFlight, MaxInFlight: c.MaxInFlight, Probability: finite(c.Probability), Demand: finite(c.Demand),
+			Admitted: c.Admitted, ShedByLevel: c.ShedByLevel, ShedByCap: c.ShedByCap,
+		})
+	}
+	for _, c := range s.Candidates {
+		v := CandidateStatus{Name: c.Name, Level: finite(c.Level), Utilization: finite(c.Utilization), Winner: c.Winner, Shed: map[string]uint64{}}
+		for i, n := range c.Shed {
+			if i < len(s.Classes) {
+				v.Shed[s.Classes[i].Name] = n
+			}
+		}
+		u.Candidates = append(u.Candidates, v)
+	}
+	return u
+}
+
+// finite keeps what an application's signal may say out of JSON, which cannot hold it.
+func finite(v float64) float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	return v
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/overload"
+)
+
+// queue is what overload.Workers would do, without doing it: each request is given to
+// the worker that is free first, and its answer waits until that one would be done.
+// Work that begins late because this process did is still done in time, so the origin
+// has its capacity to the request, however busy the machine.
+type queue struct {
+	epoch  time.Time
+	inside atomic.Int64
+
+	mu    sync.Mutex
+	free  [overload.Workers]time.Duration // when each worker is done with what it was given
+	times []time.Duration
+	begun int
+}
+
+// enter returns when a request that has come at now is answered; false if too many
+// wait already. leave must be called then.
+func (q *queue) enter(now time.Duration) (time.Duration, bool) {
+	if q.inside.Add(1) > overload.Workers+overload.QueueLimit {
+		q.inside.Add(-1)
+		return 0, false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first := 0
+	for i, at := range q.free {
+		if at < q.free[first] {
+			first = i
+		}
+	}
+	q.free[first] = max(now, q.free[first]) + q.times[q.begun%len(q.times)]
+	q.begun++
+	return q.free[first], true
+}
+
+func (q *queue) leave() { q.inside.Add(-1) }
+
+// serveOrigin is the origin of known capacity. /hold never answers, so that requests
+// are in flight.
+func serveOrigin(ctx context.Context, listen string, seed uint64) error {
+	q := &queue{epoch: time.Now(), times: overload.ServiceTimes(seed)}
+	body := []byte("hello from the origin\n")
+	server := &fasthttp.Server{CloseOnShutdown: true, Handler: func(req *fasthttp.RequestCtx) {
+		if string(req.Path()) == "/hold" {
+			<-ctx.Done()
+			return
+		}
+		at, ok := q.enter(time.Since(q.epoch))
+		if !ok {
+			req.Error("the queue is full", fasthttp.StatusServiceUnavailable)
+			return
+		}
+		time.Sleep(at - time.Since(q.epoch))
+		q.leave()
+		req.SetBody(body)
+	}}
+	return serve(ctx, server, listen)
+}
+
+// serveRefusals is the least that fasthttp needs to refuse, with the body and the
+// headers that weir sends or with a short message.
+func serveRefusals(ctx context.Context, listen string, same bool) error {
+	kind, body := "text/plain; charset=utf-8", []byte("overloaded\n")
+	if same {
+		kind, body = "application/problem+json", []byte(`{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Shedding load","status":503,"class":"read"}`)
+	}
+	return serve(ctx, &fasthttp.Server{Handler: func(req *fasthttp.RequestCtx) {
+		req.SetStatusCode(fasthttp.StatusServiceUnavailable)
+		req.SetContentType(kind)
+		req.Response.Header.Set("Retry-After", "5")
+		req.SetBody(body)
+	}}, listen)
+}
+
+func serve(ctx context.Context, server *fasthttp.Server, listen string) error {
+	stopped := context.AfterFunc(ctx, func() { _ = server.Shutdown() })
+	defer stopped()
+	return server.ListenAndServe(listen)
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/internal/overload"
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// cost is what a server spent on requests.
+type cost struct {
+	name    string
+	addr    string
+	process *process
+	cpu     []time.Duration // user and system time for each, by round
+	rates   []float64       // requests a second, by round
+}
+
+// refusal measures what refusing costs weir and what it costs bare fasthttp, in turn,
+// with 64 connections that ask as fast as they are answered. The
+// ratios are to the one with a short message.
+func (o *options) refusal(ctx context.Context, l *lab) (*overload.Refusal, error) {
+	defer l.stop()
+	bare, same, weir := &cost{name: "bare fasthttp 503, a short message"}, &cost{name: "bare fasthttp 503, the message of weir"}, &cost{name: "weir"}
+	var err error
+	if bare.addr, bare.process, err = l.self("refuse"); err != nil {
+		return nil, err
+	}
+	if same.addr, same.process, err = l.self("refuse-same"); err != nil {
+		return nil, err
+	}
+	n, err := o.full(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	weir.addr, weir.process = n.public, n.process
+
+	rounds, each := 7, 3*time.Second
+	if o.short {
+		rounds = 3
+	}
+	allocs, refused := 0.0, 0.0
+	for range rounds {
+		for _, c := range []*cost{bare, same, weir} {
+			before, err := n.mallocs(ctx)
+			if err != nil {
+				return nil, err
+			}
+			requests, err := c.measure(ctx, each)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			after, err := n.mallocs(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if c == weir {
+				allocs, refused = allocs+after-before, refused+requests
+			}
+		}
+	}
+	fmt.Printf("\nRefusing, 64 connections\n  %-44s %12s %8s %16s %8s\n", "", "a second", "ratio", "CPU a request", "ratio")
+	for _, c := range []*cost{bare, same, weir} {
+		rate, cpu := median(c.rates), median(c.cpu)
+		fmt.Printf("  %-44s %12.0f %8.2f %16s %8.2f\n", c.name, rate, rate/median(bare.rates), cpu, float64(cpu)/float64(median(bare.cpu)))
+	}
+	return &overload.Refusal{
+		CPU:    float64(median(weir.cpu)) / float64(median(bare.cpu)),
+		Rate:   median(bare.rates) / median(weir.rates),
+		Allocs: allocs / refused,
+	}, nil
+}
+
+// full is a node that refuses everything: one request may be in flight, and one is.
+func (o *options) full(ctx context.Context, l *lab) (*node, error) {
+	origin, _, err := l.self("origin")
+	if err != nil {
+		return nil, err
+	}
+	settings := overload.Settings(shedder.LawCap)
+	for i := range settings.Classes {
+		settings.Classes[i].MaxInFlight = 1
+	}
+	n, err := l.startNode(o.edge, origin, settings, false)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		resp, err := http.Get("http://" + n.public + "/hold") // until the node is stopped
+		if err == nil {
+			resp.Body.Close()
+		}
+	}()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		s, err := n.sample(ctx)
+		if err == nil && s.InFlight == 1 {
+			return n, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("no request is in flight: %+v, %w", s, err)
+		}
+	}
+}
+
+var (
+	wrkRequests = regexp.MustCompile(`(\d+) requests in`)
+	wrkRefused  = regexp.MustCompile(`Non-2xx or 3xx responses: (\d+)`)
+	wrkRate     = regexp.MustCompile(`Requests/sec:\s+([\d.]+)`)
+)
+
+// measure asks for a while and returns how many requests were refused.
+func (c *cost) measure(ctx context.Context, d time.Duration) (float64, error) {
+	before, err := cpuTime(c.process.cmd.Process.Pid)
+	if err != nil {
+		return 0, err
+	}
+	out, err := exec.CommandContext(ctx, "wrk", "-t2", "-c64", fmt.Sprintf("-d%d", int(d.Seconds())),
+		"-H", "X-Api-Key: user-1", "http://"+c.addr+"/catalogue").CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("wrk: %w: %s; make overload installs it", err, out)
+	}
+	after, err := cpuTime(c.process.cmd.Process.Pid)
+	if err != nil {
+		return 0, err
+	}
+	requests, refused, rate := number(wrkRequests, out), number(wrkRefused, out), number(wrkRate, out)
+	if requests == 0 || requests != refused {
+		return 0, fmt.Errorf("%.0f of %.0f requests were refused; all had to be: %s", refused, requests, out)
+	}
+	c.cpu = append(c.cpu, time.Duration(float64(after-before)/requests))
+	c.rates = append(c.rates, rate)
+	return requests, nil
+}
+
+func number(in *regexp.Regexp, text []byte) float64 {
+	m := in.FindSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.ParseFloat(string(m[1]), 64)
+	return n
+}
+
+// cpuTime is the user and system time of a process, to the hundredth of a second in
+// which Linux tells it (proc(5), stat).
+func cpuTime(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, after, _ := strings.Cut(string(text), ") ") // the name may hold spaces
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, text)
+	}
+	ticks := 0
+	for _, field := range fields[11:13] {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
+}
+
+func median[T float64 | time.Duration](v []T) T {
+	s := slices.Sorted(slices.Values(v))
+	return s[len(s)/2]
+}
