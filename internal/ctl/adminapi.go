@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -45,8 +46,9 @@ func newAdmin(tokenFile string, insecure bool, timeout time.Duration) *admin {
 
 func (a *admin) close() { a.transport.CloseIdleConnections() }
 
-// nodeRules is what a node says of its rules.
-type nodeRules struct {
+// nodeRuns is what a node says of the rules, or of the settings of the shedder, that it
+// runs.
+type nodeRuns struct {
 	Version string    `json:"version"`
 	Since   time.Time `json:"since"`
 	Source  string    `json:"source"`
@@ -56,6 +58,11 @@ type nodeRules struct {
 		OK    bool   `json:"ok"`
 		Error string `json:"error"`
 	} `json:"consul"`
+	// Of the shedder: the settings, and how things stand by upstream group.
+	Document *struct {
+		Enabled bool `json:"enabled"`
+	} `json:"document"`
+	Upstreams []shedding.UpstreamStatus `json:"upstreams"`
 }
 
 // refusal is a document that a node did not take.
@@ -65,9 +72,9 @@ type refusal struct {
 	Errors  []string  `json:"errors,omitempty"`
 }
 
-func (a *admin) rules(ctx context.Context, n region.Node) (*nodeRules, error) {
-	var r nodeRules
-	return &r, a.do(ctx, http.MethodGet, n, "/v1/rules", url.Values{"brief": {""}}, decodeJSON(&r))
+func (a *admin) runs(ctx context.Context, k *kind, n region.Node) (*nodeRuns, error) {
+	var r nodeRuns
+	return &r, a.do(ctx, http.MethodGet, n, k.path, k.query, decodeJSON(&r))
 }
 
 // explanation is what a node answers to /v1/explain.

@@ -106,7 +106,7 @@ func (c *change) apply(ctx context.Context, file string, names []string, canary 
 			return err
 		}
 	}
-	if c.doc, err = c.p.readDocument(file); err != nil {
+	if c.doc, err = c.p.readDocument(rulesKind, file); err != nil {
 		return err
 	}
 	targets, closeAll, err := c.p.targets(names)
@@ -128,7 +128,11 @@ func (c *change) run(ctx context.Context, targets []*target, canary *canaryOptio
 	}
 	if canary == nil {
 		c.warnOfCanaries(ctx)
-		if err := c.confirm(ctx, "Apply to %s?", namesOf(todo)); err != nil {
+		question := "Apply to %s?"
+		if c.lasts > 0 {
+			question = "Apply to %s for " + short(c.lasts) + "?"
+		}
+		if err := c.confirm(ctx, question, namesOf(todo)); err != nil {
 			return err
 		}
 		if err := c.store(ctx); err != nil {
@@ -183,8 +187,8 @@ func (c *change) switchOver(ctx context.Context, canary *canaryReport, between f
 	if len(c.with(applied)) == 0 {
 		return c.report(canary, err, nil)
 	}
-	if ctx.Err() != nil {
-		return c.report(canary, err, interrupted("interrupted before waiting; %s has %s, and regionctl rules status shows who runs it", namesOf(c.with(applied, alreadyThere)), c.doc.version()))
+	if have := c.with(applied, alreadyThere); ctx.Err() != nil {
+		return c.report(canary, err, interrupted("interrupted before waiting; %s has %s, and %s shows who runs it", namesOf(have), runsAll(have), have[0].target.kind.look))
 	}
 	return c.report(canary, err, c.await(ctx))
 }
@@ -198,11 +202,13 @@ func (c *change) confirm(ctx context.Context, format string, args ...any) error 
 func (c *change) warnOfCanaries(ctx context.Context) (tried bool) {
 	var targets []*target
 	for _, r := range c.with(untouched, alreadyThere) {
-		targets = append(targets, r.target)
+		if r.target.kind.canaries {
+			targets = append(targets, r.target)
+		}
 	}
 	now := time.Now()
 	for _, a := range ask(ctx, c.p, targets, func(ctx context.Context, t *target) (map[string]region.Pointer, error) {
-		canaries, wrong, err := t.rules.Canaries(ctx)
+		canaries, wrong, err := t.docs.Canaries(ctx)
 		for _, note := range wrong {
 			c.p.warn("%s: %v", t.name, note)
 		}

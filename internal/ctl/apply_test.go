@@ -15,12 +15,7 @@ import (
 
 // Most tests of commands share two Consuls, each with keys of its own.
 func TestFleet(t *testing.T) {
-	names := []string{"eu-west", "us-east"}
-	consuls := map[string]*testenv.Consul{}
-	for _, name := range names {
-		consuls[name] = testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: name})
-	}
-	for name, test := range map[string]func(*testing.T, *fleet){
+	inFleets(t, map[string]func(*testing.T, *fleet){
 		"apply":             testApply,
 		"confirm":           testConfirm,
 		"partial":           testPartialFlag,
@@ -67,7 +62,17 @@ func TestFleet(t *testing.T) {
 		"lost answer":       testLostAnswer,
 		"no edges":          testNoEdges,
 		"look is bounded":   testLookIsBounded,
-	} {
+	})
+}
+
+// inFleets runs tests with two Consuls, each test with keys of its own.
+func inFleets(t *testing.T, tests map[string]func(*testing.T, *fleet)) {
+	names := []string{"eu-west", "us-east"}
+	consuls := map[string]*testenv.Consul{}
+	for _, name := range names {
+		consuls[name] = testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: name})
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test(t, newFleet(t, "test"+time.Now().Format("150405.000000000"), names, consuls))
 		})
@@ -214,16 +219,7 @@ func testConcurrent(t *testing.T, f *fleet) {
 			s.sees(t, "[y/N] ")
 			sessions = append(sessions, s)
 		}
-		for _, s := range sessions {
-			go s.answer(t, "y")
-		}
-		winner, loser := sessions[0].end(t), sessions[1].end(t)
-		by := "ana"
-		if winner.status != 0 {
-			winner, loser, by = loser, winner, "bob"
-		}
-		require.Zero(t, winner.status, winner.errOut)
-		require.Equal(t, statusConflict, loser.status, loser.errOut)
+		by, winner, loser := duel(t, sessions)
 		won, lostReport := parse[changeReport](t, winner.out), parse[changeReport](t, loser.out)
 		require.Contains(t, loser.errOut, "nothing was changed anywhere: eu-west: "+by+" applied "+won.Version+" at ")
 		require.Equal(t, lost, lostReport.Regions[0].Result)
@@ -237,6 +233,21 @@ func testConcurrent(t *testing.T, f *fleet) {
 			require.Equal(t, won.Version, changes[0].Version)
 		}
 	}
+}
+
+// duel has ana and bob say yes at the same time, and returns who wins.
+func duel(t *testing.T, sessions []*session) (by string, winner, loser result) {
+	t.Helper()
+	for _, s := range sessions {
+		go s.answer(t, "y")
+	}
+	by, winner, loser = "ana", sessions[0].end(t), sessions[1].end(t)
+	if winner.status != 0 {
+		by, winner, loser = "bob", loser, winner
+	}
+	require.Zero(t, winner.status, winner.errOut)
+	require.Equal(t, statusConflict, loser.status, loser.errOut)
+	return by, winner, loser
 }
 
 // Somebody changes the second region alone, between the two steps of a change of both.

@@ -62,7 +62,7 @@ func (c *change) newTrial(ctx context.Context, targets []*target, o *canaryOptio
 			s.here = s.here || n.PoP == o.pop && n.Passing
 		}
 		if s.here {
-			s.other, s.index, err = target.rules.Canary(ctx, o.pop)
+			s.other, s.index, err = target.docs.Canary(ctx, o.pop)
 			if s.index != 0 {
 				err = nil // nonsense in its place is overwritten
 			}
@@ -147,7 +147,7 @@ func (t *trial) try(ctx context.Context) error {
 	for _, home := range t.homes {
 		t.set = append(t.set, home)
 		brief, cancel := t.p.bounded(ctx)
-		done, err := home.rules.SetCanary(brief, t.pop, t.pointer, t.before[home])
+		done, err := home.docs.SetCanary(brief, t.pop, t.pointer, t.before[home])
 		cancel()
 		switch {
 		case err != nil:
@@ -168,8 +168,8 @@ func (t *trial) start(ctx context.Context) error {
 	if t.c.wait > 0 {
 		limit = min(limit, t.c.wait)
 	}
-	w := &awaiting{p: t.p, version: t.c.doc.version(), wanted: func(n region.Node) bool { return n.PoP == t.pop && n.Passing },
-		moved: func(v *regionView) bool { return !t.isMine(v.Canaries) }}
+	w := &awaiting{p: t.p, version: func(*target) string { return t.c.doc.version() }, wanted: func(n region.Node) bool { return n.PoP == t.pop && n.Passing },
+		moved: func(_ *target, v *regionView) bool { return !t.isMine(v.Canaries) }}
 	for _, a := range w.run(ctx, t.homes, limit) {
 		switch {
 		case ctx.Err() != nil:
@@ -331,19 +331,19 @@ func (t *trial) unchanged(ctx context.Context, target *target) error {
 	ctx, cancel := t.p.bounded(ctx)
 	defer cancel()
 	r := t.c.region(target.name)
-	now, index, err := target.rules.Current(ctx)
+	now, index, err := target.docs.Current(ctx)
 	if err != nil && index == 0 {
 		return err
 	}
 	if index != r.index {
 		r.Now = now
-		return conflict("%s: %s", target.name, whoMoved(now))
+		return conflict("%s: %s", target.name, rulesKind.whoMoved(now))
 	}
 	for _, home := range t.homes {
 		if home != target {
 			continue
 		}
-		canary, index, err := target.rules.Canary(ctx, t.pop)
+		canary, index, err := target.docs.Canary(ctx, t.pop)
 		if err != nil && index == 0 {
 			return err
 		}
@@ -368,9 +368,9 @@ func (t *trial) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	answers := ask(ctx, t.p, t.set, func(ctx context.Context, target *target) (struct{}, error) {
-		canary, index, err := target.rules.Canary(ctx, t.pop)
+		canary, index, err := target.docs.Canary(ctx, t.pop)
 		if err == nil && canary != nil && t.isMine(map[string]region.Pointer{t.pop: *canary}) {
-			_, err = target.rules.DeleteCanary(ctx, t.pop, index) // false: it is not ours any more
+			_, err = target.docs.DeleteCanary(ctx, t.pop, index) // false: it is not ours any more
 		}
 		return struct{}{}, err
 	})

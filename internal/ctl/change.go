@@ -32,8 +32,12 @@ const (
 // is therefore written even if it has the version already. Only then are canaries ended,
 // so that what every edge should run is the version.
 type change struct {
-	p       *program
-	doc     *document
+	p   *program
+	doc *document // for all regions, or
+	// aimAt says for each region which document is meant; a.published is filled in.
+	aimAt func(ctx context.Context, t *target, a *aim) error
+	// lasts is for how long; 0: until the next change.
+	lasts   time.Duration
 	by      string
 	message string
 	yes     bool
@@ -41,9 +45,9 @@ type change struct {
 	wait    time.Duration
 
 	regions  []*regionChange
-	pointer  region.Pointer // set when the regions are pointed
-	pointed  bool           // at least one was
-	deserted bool           // a region has no edge that could run anything
+	at       time.Time // when the regions were pointed
+	pointed  bool      // at least one was
+	deserted bool      // a region has no edge that could run anything
 }
 
 // regionChange is one region of a change.
@@ -51,6 +55,10 @@ type regionChange struct {
 	Region string `json:"region"`
 	Result string `json:"result"`
 	Error  string `json:"error,omitempty"`
+	// Version is the one that this region is to run, where that may differ. Then is
+	// what follows when its time is over.
+	Version string        `json:"version,omitempty"`
+	Then    *region.Named `json:"then,omitempty"`
 	// Before is what was in force when the difference was shown, Now what is after a
 	// conflict.
 	Before *region.Pointer `json:"before"`
@@ -61,9 +69,26 @@ type regionChange struct {
 	Running *int       `json:"running,omitempty"`
 	Behind  []nodeView `json:"behind,omitempty"`
 
+	*aim    // nil if it did not answer
 	target  *target
-	index   uint64
 	renewed bool // its pointer was written
+}
+
+// runs is the version that its edges should run.
+func (r *regionChange) runs() string {
+	if r.ends {
+		return own
+	}
+	return r.next.version()
+}
+
+// runsAll are the versions that the edges of these regions should run.
+func runsAll(regions []*regionChange) string {
+	var list []string
+	for _, r := range regions {
+		list = append(list, r.runs())
+	}
+	return strings.Join(distinct(list), " and ")
 }
 
 func (r *regionChange) fail(result string, err error) {
@@ -76,6 +101,7 @@ type changeReport struct {
 	SHA256    string          `json:"sha256"`
 	AppliedAt time.Time       `json:"applied_at,omitzero"`
 	AppliedBy string          `json:"applied_by"`
+	ExpiresAt time.Time       `json:"expires_at,omitzero"`
 	Message   string          `json:"message,omitempty"`
 	Regions   []*regionChange `json:"regions"`
 	Converged bool            `json:"converged"`
@@ -85,7 +111,7 @@ type changeReport struct {
 // prepare reads what is in force everywhere and shows the difference. Unless the
 // change may be partial, it stops when a region cannot be reached.
 func (c *change) prepare(ctx context.Context, targets []*target) error {
-	answers := ask(ctx, c.p, targets, look)
+	answers := ask(ctx, c.p, targets, c.look)
 	names, err := failures(answers)
 	if len(names) == len(targets) {
 		return failed("nothing was changed, no region can be reached:\n%w", err)
@@ -94,7 +120,11 @@ func (c *change) prepare(ctx context.Context, targets []*target) error {
 		return failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, choose other regions with --region, or go on without with --partial",
 			strings.Join(names, ", "), err)
 	}
-	report := diffReport{Version: c.doc.version(), Rules: len(c.doc.rules), Groups: groupByVersion(answers, c.doc)}
+	for _, a := range answers {
+		if a.err == nil && a.value.wrong != nil {
+			return a.value.wrong
+		}
+	}
 	for _, a := range answers {
 		r := &regionChange{Region: a.target.name, Result: untouched, target: a.target}
 		c.regions = append(c.regions, r)
@@ -102,8 +132,13 @@ func (c *change) prepare(ctx context.Context, targets []*target) error {
 			r.fail(unreachable, a.err)
 			continue
 		}
-		r.Before, r.index = a.value.pointer, a.value.index
-		if a.value.version() == c.doc.version() {
+		r.aim, r.Before = a.value, a.value.pointer
+		if a.target.kind.temporary {
+			r.Version = r.runs()
+		}
+		if c.lasts > 0 {
+			r.Then = r.returns()
+		} else if r.already() {
 			r.Result = alreadyThere
 		}
 	}
@@ -112,14 +147,33 @@ func (c *change) prepare(ctx context.Context, targets []*target) error {
 	if c.p.wantsJSON() {
 		w, s = c.p.errOut, c.p.errStyle()
 	}
-	const mostRules = 50
-	report.write(&b, s, c.doc.label(), mostRules)
+	const mostChanges = 50
+	writeGroups(&b, s, groupByVersion(answers), mostChanges)
 	if err != nil {
 		fmt.Fprintf(&b, "%s: %s\n", s.bold(strings.Join(names, ", ")), s.yellow("cannot be reached, goes without"))
 	}
 	b.WriteByte('\n')
 	_, err = w.Write(b.Bytes())
 	return err
+}
+
+// look finds out what a region has in force, and what it shall have.
+func (c *change) look(ctx context.Context, t *target) (*aim, error) {
+	s, err := look(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	a := &aim{published: s, next: c.doc}
+	if c.aimAt != nil {
+		a.wrong = c.aimAt(ctx, t, a)
+	}
+	if c.lasts > 0 && a.wrong == nil && a.broken != nil {
+		a.wrong = failed("nothing was changed: %s: %w; after --for nothing good would return, so leave that out", t.name, a.broken)
+	}
+	if c.lasts > 0 && a.wrong == nil {
+		a.after = ", for " + short(c.lasts) + ", and then " + follows(a.returns())
+	}
+	return a, nil
 }
 
 // with are the regions with one of these results.
@@ -142,7 +196,7 @@ func (c *change) store(ctx context.Context) error {
 		targets = append(targets, r.target)
 	}
 	answers := ask(ctx, c.p, targets, func(ctx context.Context, t *target) (string, error) {
-		return t.rules.Put(ctx, c.doc.bytes)
+		return t.docs.Put(ctx, c.region(t.name).next.bytes)
 	})
 	names, err := failures(answers)
 	if err == nil {
@@ -173,11 +227,14 @@ func (c *change) await(ctx context.Context) error {
 	for _, r := range have {
 		targets = append(targets, r.target)
 	}
-	version := c.doc.version()
-	w := &awaiting{p: c.p, version: version, moved: func(v *regionView) bool {
-		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != version)
+	limit := c.wait
+	if c.lasts > 0 {
+		limit = min(limit, c.lasts)
+	}
+	w := &awaiting{p: c.p, version: func(t *target) string { return c.region(t.name).runs() }, moved: func(t *target, v *regionView) bool {
+		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.name).next.version())
 	}}
-	arrivals := w.run(ctx, targets, c.wait)
+	arrivals := w.run(ctx, targets, limit)
 	for i := range arrivals {
 		a, r := &arrivals[i], have[i]
 		if a.view == nil {
@@ -196,17 +253,45 @@ func (c *change) await(ctx context.Context) error {
 		}
 	}
 	if ctx.Err() != nil {
-		return interrupted("interrupted while waiting; %s has %s, and regionctl rules status shows who runs it", namesOf(have), version)
+		return interrupted("interrupted while waiting; %s has %s, and %s shows who runs it", namesOf(have), runsAll(have), have[0].target.kind.look)
 	}
-	return w.verdict(arrivals, c.wait)
+	return w.verdict(arrivals, limit)
+}
+
+// only is the document of all regions, nil if there are several.
+func (c *change) only() (doc *document) {
+	for _, r := range c.regions {
+		switch {
+		case r.aim == nil:
+		case r.ends, doc != nil && doc.version() != r.next.version():
+			return nil
+		default:
+			doc = r.next
+		}
+	}
+	return doc
+}
+
+// expires is when what was put in force ends by itself, nil if it does not.
+func (c *change) expires() *time.Time {
+	if c.lasts == 0 {
+		return nil
+	}
+	at := c.at.Add(c.lasts)
+	return &at
 }
 
 // report prints how it ended. A divided fleet matters more than edges that are late.
 func (c *change) report(canary *canaryReport, outcome, waiting error) error {
 	r := changeReport{
-		Version: c.doc.version(), SHA256: region.NewPointer(c.doc.bytes, "", time.Time{}).SHA256, AppliedAt: c.pointer.AppliedAt,
-		AppliedBy: c.by, Message: c.message, Regions: c.regions, Canary: canary,
+		AppliedAt: c.at, AppliedBy: c.by, Message: c.message, Regions: c.regions, Canary: canary,
 		Converged: outcome == nil && waiting == nil && c.wait > 0 && !c.deserted,
+	}
+	if c.lasts > 0 && c.pointed {
+		r.ExpiresAt = *c.expires()
+	}
+	if doc := c.only(); doc != nil {
+		r.Version, r.SHA256 = doc.version(), doc.pointer("", time.Time{}).SHA256
 	}
 	err := c.p.show(r, func(b *bytes.Buffer, s style) { r.write(b, s) })
 	return cmp.Or(outcome, waiting, err)
@@ -217,11 +302,11 @@ func (r *changeReport) write(b *bytes.Buffer, s style) {
 	t.row("REGION", "RESULT", "VERSION", "EDGES")
 	for _, c := range r.Regions {
 		version, edges := "-", "-"
-		if c.Before != nil {
-			version = c.Before.Version
+		if c.aim != nil {
+			version = orDash(c.version())
 		}
 		if c.Result == applied || c.Result == alreadyThere {
-			version = r.Version
+			version = c.runs()
 		}
 		if c.Now != nil {
 			version = c.Now.Version

@@ -28,7 +28,13 @@ func testDiff(t *testing.T, f *fleet) {
 	require.Contains(t, r.out, "  no difference\n")
 	require.Equal(t, statusFailed, f.run(t, "rules", "diff", file, "--exit-code").status)
 	require.Zero(t, f.run(t, "rules", "diff", file, "--exit-code", "--region", "us-east").status)
-	report := parse[diffReport](t, f.good(t, "rules", "diff", file, "-o", "json").out)
+	report := parse[struct {
+		Different bool
+		Groups    []struct {
+			Same       bool
+			Difference *difference
+		}
+	}](t, f.good(t, "rules", "diff", file, "-o", "json").out)
 	require.True(t, report.Different)
 	require.Equal(t, []fieldChange{{"limit", "1", "2"}}, report.Groups[0].Difference.Changed[0].Fields)
 	require.True(t, report.Groups[1].Same)

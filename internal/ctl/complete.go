@@ -50,9 +50,9 @@ func (p *program) completeRegions(*cobra.Command, []string, string) ([]string, c
 }
 
 // completeFromConsul completes with what the regions of the fleet know.
-func completeFromConsul(p *program, names *[]string, look func(context.Context, *target) ([]string, error)) completion {
+func completeFromConsul(p *program, k *kind, names *[]string, look func(context.Context, *target) ([]string, error)) completion {
 	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		targets, closeAll, err := p.targets(*names)
+		targets, closeAll, err := p.targetsOf(k, *names)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -72,9 +72,9 @@ func completeFromConsul(p *program, names *[]string, look func(context.Context, 
 }
 
 // completeVersions offers the versions of the history, the newest first.
-func (p *program) completeVersions(names *[]string) completion {
-	return completeFromConsul(p, names, func(ctx context.Context, t *target) ([]string, error) {
-		changes, _, err := t.rules.History(ctx)
+func (p *program) completeVersions(k *kind, names *[]string) completion {
+	return completeFromConsul(p, k, names, func(ctx context.Context, t *target) ([]string, error) {
+		changes, _, err := t.docs.History(ctx)
 		var words []string
 		for _, c := range changes {
 			words = append(words, c.Version+"\t"+stamp(c.AppliedAt)+" "+printable(c.AppliedBy+" "+c.Message))
@@ -83,9 +83,19 @@ func (p *program) completeVersions(names *[]string) completion {
 	})
 }
 
+// completeVersion offers them for the only argument.
+func (p *program) completeVersion(k *kind, names *[]string) completion {
+	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return p.completeVersions(k, names)(cmd, args, text)
+	}
+}
+
 // completeNodes offers something about the registered edges.
 func (p *program) completeNodes(names *[]string, of func(region.Node) string) completion {
-	return completeFromConsul(p, names, func(ctx context.Context, t *target) ([]string, error) {
+	return completeFromConsul(p, rulesKind, names, func(ctx context.Context, t *target) ([]string, error) {
 		nodes, err := t.nodes(ctx)
 		var words []string
 		for _, n := range nodes {
@@ -98,13 +108,13 @@ func (p *program) completeNodes(names *[]string, of func(region.Node) string) co
 
 // completeRules offers the ids of the rules in force.
 func (p *program) completeRules(names *[]string) completion {
-	return completeFromConsul(p, names, func(ctx context.Context, t *target) ([]string, error) {
+	return completeFromConsul(p, rulesKind, names, func(ctx context.Context, t *target) ([]string, error) {
 		s, err := look(ctx, t)
 		if err != nil || s.running == nil {
 			return nil, err
 		}
 		var words []string
-		for _, c := range s.running.set.Rules() {
+		for _, c := range s.running.book().set.Rules() {
 			words = append(words, c.ID+"\t"+printable(c.Description))
 		}
 		return words, nil

@@ -26,10 +26,10 @@ const (
 // awaiting is the wait for the nodes of some regions to run a version.
 type awaiting struct {
 	p       *program
-	version string
+	version func(*target) string
 	wanted  func(region.Node) bool // nil: all nodes
 	// moved, which may be nil, reports that a region no longer wants that version.
-	moved func(*regionView) bool
+	moved func(*target, *regionView) bool
 }
 
 // arrival is how the wait ended in one region.
@@ -88,14 +88,14 @@ func (w *awaiting) follow(ctx context.Context, a *arrival, changed func()) {
 	refusing := map[string]time.Time{}
 	began := time.Now()
 	for {
-		view, err := w.p.view(ctx, a.target, w.wanted, w.version)
+		view, err := w.p.view(ctx, a.target, w.wanted, w.version(a.target))
 		if ctx.Err() != nil {
 			return // what was seen last is better than half a look
 		}
 		a.err = err
 		if err == nil {
 			a.view = view
-			a.moved = w.moved != nil && w.moved(view)
+			a.moved = w.moved != nil && w.moved(a.target, view)
 			a.refused = nil
 			for _, n := range view.Nodes {
 				if !n.refuses() {
@@ -136,7 +136,7 @@ func (w *awaiting) describe(a *arrival) string {
 		return "no edge is registered"
 	}
 	behind := v.behind()
-	text := fmt.Sprintf("%d of %d edges run %s", len(v.Nodes)-len(behind), len(v.Nodes), w.version)
+	text := fmt.Sprintf("%d of %d edges run %s", len(v.Nodes)-len(behind), len(v.Nodes), w.version(a.target))
 	if len(behind) > 0 {
 		var names []string
 		for _, n := range behind[:min(3, len(behind))] {
@@ -153,14 +153,16 @@ func (w *awaiting) describe(a *arrival) string {
 // verdict turns arrivals into what is wrong, nil if all nodes are there. A region
 // without nodes is none of it.
 func (w *awaiting) verdict(arrivals []arrival, limit time.Duration) error {
-	var wrong []string
+	var wrong, versions []string
 	refused := false
+	k := arrivals[0].target.kind
 	for i := range arrivals {
 		a := &arrivals[i]
+		versions = append(versions, w.version(a.target))
 		switch {
 		case a.arrived():
 		case a.moved:
-			return conflict("%s: %s", a.target.name, whoMoved(a.view.Pointer))
+			return conflict("%s: %s", a.target.name, k.whoMoved(a.view.Pointer))
 		case len(a.refused) > 0:
 			refused = true
 			for _, n := range a.refused {
@@ -180,22 +182,23 @@ func (w *awaiting) verdict(arrivals []arrival, limit time.Duration) error {
 			}
 		}
 	}
+	version := strings.Join(distinct(versions), " and ")
 	switch {
 	case len(wrong) == 0:
 		return nil
 	case refused:
-		return partial("not all edges run %s:\n  %s\ncorrect the document, or go back with regionctl rules rollback", w.version, strings.Join(wrong, "\n  "))
+		return partial("not all edges run %s:\n  %s\ncorrect the document, or go back with regionctl %s rollback", version, strings.Join(wrong, "\n  "), k.name)
 	}
-	return partial("not all edges run %s after %s:\n  %s\nregionctl rules status --watch shows whether they get there; running this again waits again",
-		w.version, limit, strings.Join(wrong, "\n  "))
+	return partial("not all edges run %s after %s:\n  %s\n%s shows whether they get there; running this again waits again",
+		version, limit, strings.Join(wrong, "\n  "), k.watch)
 }
 
-func whoMoved(now *region.Pointer) string {
+func (k *kind) whoMoved(now *region.Pointer) string {
 	if now == nil {
-		return "someone deleted the pointer to the rules meanwhile; apply again to set it"
+		return fmt.Sprintf("someone deleted the pointer to the %s meanwhile; %s again to set it", k.what, k.put)
 	}
-	return fmt.Sprintf("%s applied %s at %s meanwhile; look at it with regionctl rules show, and apply again if yours is to stand",
-		printable(now.AppliedBy), now.Version, stamp(now.AppliedAt))
+	return fmt.Sprintf("%s %s %s at %s meanwhile; look at it with regionctl %s show, and %s again if yours is to stand",
+		printable(now.AppliedBy), k.did, now.Version, stamp(now.AppliedAt), k.name, k.put)
 }
 
 func longest(targets []*target) int {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// difference is what changes from one document to another, by what the rules mean:
+// difference is what changes from one document of rules to another, by what they mean:
 // a default that is written out, or a list in another order, is no change.
 type difference struct {
 	Added     []ruleSummary `json:"added"`
@@ -48,11 +48,16 @@ func (d *difference) empty() bool {
 	return len(d.Added)+len(d.Removed)+len(d.Changed) == 0
 }
 
+func (b *ruleBook) compare(running body) changes {
+	before, _ := running.(*ruleBook)
+	return compare(before, b)
+}
+
 // compare tells what changes when next replaces running, which may be nil.
-func compare(running, next *document) *difference {
+func compare(running, next *ruleBook) *difference {
 	d := &difference{Added: []ruleSummary{}, Removed: []ruleSummary{}, Changed: []ruleChange{}}
 	if running == nil {
-		running = &document{set: &rules.Set{}}
+		running = &ruleBook{set: &rules.Set{}}
 	}
 	var before, after []string // the rules in both, in either order
 	for _, old := range running.set.Rules() {
@@ -80,11 +85,14 @@ func compare(running, next *document) *difference {
 	return d
 }
 
+// none is the value of a field that is not there.
+const none = "none"
+
 type fieldValue struct{ name, value string }
 
 // fields are what a rule says, defaults filled in, in the order of the reference.
-func (d *document) fields(c *rules.Compiled) []fieldValue {
-	match := d.rules[c.Index].Match
+func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
+	match := b.rules[c.Index].Match
 	var list []fieldValue
 	add := func(name, value string) {
 		if value != "" {
@@ -149,20 +157,20 @@ func changedFields(old, now []fieldValue) []fieldChange {
 	var changes []fieldChange
 	for _, f := range now {
 		if before[f.name] != f.value {
-			changes = append(changes, fieldChange{f.name, cmp.Or(before[f.name], "none"), f.value})
+			changes = append(changes, fieldChange{f.name, cmp.Or(before[f.name], none), f.value})
 		}
 	}
 	for _, f := range old {
 		if _, stays := after[f.name]; !stays {
-			changes = append(changes, fieldChange{f.name, f.value, "none"})
+			changes = append(changes, fieldChange{f.name, f.value, none})
 		}
 	}
 	return changes
 }
 
 // summary describes a rule that comes or goes.
-func (d *document) summary(c *rules.Compiled) ruleSummary {
-	l, match := c.Limit, d.rules[c.Index].Match
+func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
+	l, match := c.Limit, b.rules[c.Index].Match
 	words := []string{strconv.FormatInt(l.Limit, 10) + " in " + short(l.Window)}
 	if l.Algorithm == limiter.Concurrency {
 		words = []string{strconv.FormatInt(l.Limit, 10) + " at once"}

@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func documentOf(t *testing.T, text string) *document {
+func documentOf(t *testing.T, text string) *ruleBook {
 	t.Helper()
-	d, err := parseDocument("rules.yaml", []byte(text))
+	d, err := parseDocument(rulesKind, "rules.yaml", []byte(text))
 	require.NoError(t, err)
-	return d
+	return d.book()
 }
 
 // ruleOf is a document with one rule that has these fields beside the usual ones.

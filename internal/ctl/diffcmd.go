@@ -4,12 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/weir-edge/weir/pkg/region"
 )
 
 const diffHelp = `Shows what would change if FILE were applied: for each rule, which fields get which
@@ -39,7 +35,7 @@ func (p *program) diffCommand() *cobra.Command {
 }
 
 func (p *program) diff(ctx context.Context, name string, names []string, exitCode bool) error {
-	d, err := p.readDocument(name)
+	d, err := p.readDocument(rulesKind, name)
 	if err != nil {
 		return err
 	}
@@ -48,12 +44,15 @@ func (p *program) diff(ctx context.Context, name string, names []string, exitCod
 		return err
 	}
 	defer closeAll()
-	answers := ask(ctx, p, targets, look)
-	r := diffReport{Version: d.version(), Rules: len(d.rules), Groups: groupByVersion(answers, d)}
+	answers := ask(ctx, p, targets, func(ctx context.Context, t *target) (*aim, error) {
+		s, err := look(ctx, t)
+		return &aim{published: s, next: d}, err
+	})
+	r := diffReport{Version: d.version(), Rules: len(d.book().rules), Groups: groupByVersion(answers)}
 	for _, g := range r.Groups {
 		r.Different = r.Different || !g.Same
 	}
-	if err := p.show(r, func(b *bytes.Buffer, s style) { r.write(b, s, d.label(), 0) }); err != nil {
+	if err := p.show(r, func(b *bytes.Buffer, s style) { writeGroups(b, s, r.Groups, 0) }); err != nil {
 		return err
 	}
 	if err := unanswered(answers); err != nil {
@@ -72,82 +71,6 @@ type diffReport struct {
 	Different bool        `json:"different"`
 	Groups    []diffGroup `json:"groups"`
 }
-
-// diffGroup is the regions that have the same version in force.
-type diffGroup struct {
-	Regions []string        `json:"regions"`
-	Running *region.Pointer `json:"running"`
-	// Same says that the version is that of the document, to the last byte.
-	Same bool `json:"same"`
-	// Difference is missing if they are the same, or if Unreadable says why it is
-	// not known.
-	Difference *difference `json:"difference,omitempty"`
-	Unreadable string      `json:"unreadable,omitempty"`
-}
-
-// groupByVersion leaves out regions that did not answer.
-func groupByVersion(answers []answer[*published], d *document) []diffGroup {
-	groups := []diffGroup{}
-	place := map[string]int{}
-	for _, a := range answers {
-		if a.err != nil {
-			continue
-		}
-		s := a.value
-		id := s.version()
-		if s.broken != nil {
-			id = "broken " + a.target.name
-		}
-		if i, known := place[id]; known {
-			groups[i].Regions = append(groups[i].Regions, a.target.name)
-			continue
-		}
-		place[id] = len(groups)
-		g := diffGroup{Regions: []string{a.target.name}, Running: s.pointer, Same: s.version() == d.version() && s.broken == nil}
-		switch {
-		case s.broken != nil:
-			g.Unreadable = s.broken.Error()
-		case !g.Same:
-			g.Difference = compare(s.running, d)
-		}
-		groups = append(groups, g)
-	}
-	return groups
-}
-
-// write shows at most so many rules of a group; 0 is all.
-func (r *diffReport) write(b *bytes.Buffer, s style, label string, most int) {
-	label = printable(label)
-	for i, g := range r.Groups {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		runs := "runs"
-		if len(g.Regions) > 1 {
-			runs = "run"
-		}
-		where := s.bold(strings.Join(g.Regions, ", "))
-		switch {
-		case g.Running == nil && g.Unreadable == "":
-			fmt.Fprintf(b, "%s: no rules published yet; %s\n", where, label)
-		case g.Running == nil:
-			fmt.Fprintf(b, "%s: what %s cannot be read; %s\n", where, runs, label)
-		default:
-			fmt.Fprintf(b, "%s %s %s (%s, %s); %s\n", where, runs, g.Running.Version,
-				printable(g.Running.AppliedBy), stamp(g.Running.AppliedAt), label)
-		}
-		switch {
-		case g.Unreadable != "":
-			fmt.Fprintf(b, "  %s: %s\n", s.yellow("not comparable"), indented(clean(g.Unreadable)))
-		case g.Same:
-			b.WriteString("  no difference\n")
-		default:
-			g.Difference.write(b, s, most)
-		}
-	}
-}
-
-func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n    ") }
 
 func (d *difference) write(b *bytes.Buffer, s style, most int) {
 	if d.empty() && !d.Reordered {
@@ -189,6 +112,3 @@ func (d *difference) write(b *bytes.Buffer, s style, most int) {
 	}
 	fmt.Fprintf(b, "  %d added, %d removed, %d changed, %d as before\n", len(d.Added), len(d.Removed), len(d.Changed), d.Unchanged)
 }
-
-// when is a moment and how long ago that was.
-func when(now, t time.Time) string { return fmt.Sprintf("%s (%s ago)", stamp(t), ago(now, t)) }

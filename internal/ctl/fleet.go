@@ -20,7 +20,8 @@ import (
 type target struct {
 	name   string
 	consul *region.Consul
-	rules  *region.Documents
+	kind   *kind
+	docs   *region.Documents // of that kind
 	admin  *admin
 
 	prefix  string // of the keys that its edges follow
@@ -86,9 +87,14 @@ func (p *program) fleet() (*region.Fleet, error) {
 	return f, nil
 }
 
-// targets opens the chosen regions, in the order of the fleet file. It connects to
-// none of them yet.
+// targets opens the chosen regions for the rules.
 func (p *program) targets(names []string) (list []*target, closeAll func(), err error) {
+	return p.targetsOf(rulesKind, names)
+}
+
+// targetsOf opens the chosen regions, in the order of the fleet file, for one kind of
+// document. It connects to none of them yet.
+func (p *program) targetsOf(k *kind, names []string) (list []*target, closeAll func(), err error) {
 	fleet, err := p.fleet()
 	if err != nil {
 		return nil, nil, err
@@ -110,7 +116,7 @@ func (p *program) targets(names []string) (list []*target, closeAll func(), err 
 			return nil, nil, misused("%s: region %s: %w", p.fleetFile, r.Name, err)
 		}
 		list = append(list, &target{
-			name: r.Name, consul: c, rules: c.Documents("rules"), prefix: cmp.Or(r.Consul.Prefix, region.DefaultPrefix), warn: p.warn,
+			name: r.Name, consul: c, kind: k, docs: c.Documents(k.name), prefix: cmp.Or(r.Consul.Prefix, region.DefaultPrefix), warn: p.warn,
 			admin: newAdmin(r.AdminTokenFile, p.insecureAdmin, p.timeout),
 		})
 	}

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/pkg/region"
 )
@@ -17,6 +20,20 @@ first. A change of several regions at once is one line. * marks what is in force
 
 The versions stay in Consul, so any of them can be looked at with regionctl rules show
 and brought back with regionctl rules rollback --to VERSION.`
+
+const historyExamples = `  regionctl rules history
+  regionctl rules history --region eu-west -n 0
+  regionctl rules history -o json | jq -r '.[] | select(.applied_by == "ana") | .version'`
+
+func (p *program) historyCommand(k *kind, help, examples string) *cobra.Command {
+	var names []string
+	var most int
+	c := command("history", "show who changed what, when and why", help, examples,
+		func(ctx context.Context, _ []string) error { return p.history(ctx, k, names, most) })
+	p.regionFlag(c, &names)
+	c.Flags().IntVarP(&most, "lines", "n", 20, "how many changes to show; 0 shows all")
+	return c
+}
 
 // past is one change, in all regions that it was made in.
 type past struct {
@@ -28,6 +45,7 @@ type past struct {
 
 // memory is what a region remembers.
 type memory struct {
+	kind    *kind
 	pointer *region.Pointer
 	changes []region.Change
 	wrong   error // part of the history cannot be read
@@ -38,23 +56,46 @@ func recall(ctx context.Context, t *target) (memory, error) {
 	if err != nil {
 		return memory{}, err
 	}
-	changes, wrong, err := t.rules.History(ctx)
+	changes, wrong, err := t.docs.History(ctx)
 	if err != nil {
 		return memory{}, err
 	}
-	return memory{s.pointer, changes, errors.Join(append(wrong, s.broken)...)}, nil
+	return memory{t.kind, s.pointer, changes, errors.Join(append(wrong, s.broken)...)}, nil
 }
 
-// isCurrent reports whether a change is the one that made what is in force.
+// wrote reports whether a change is the one that wrote a pointer.
+func wrote(c region.Change, p *region.Pointer) bool {
+	return c.Version == p.Version && c.AppliedAt.Equal(p.AppliedAt)
+}
+
+// isCurrent reports whether a change is the one that made what is in force. When
+// something temporary has ended, that is what lasted before.
 func (m *memory) isCurrent(c region.Change) bool {
-	return m.pointer != nil && c.Version == m.pointer.Version && c.AppliedAt.Equal(m.pointer.AppliedAt)
+	switch {
+	case m.pointer == nil:
+		return false
+	case !m.pointer.Expired(time.Now()):
+		return wrote(c, m.pointer)
+	}
+	return m.pointer.Then != nil && c.ExpiresAt == nil && c.Version == m.pointer.Then.Version
+}
+
+// version is the one in force, "" if none is.
+func (m *memory) version() string {
+	if m.pointer != nil {
+		if n := m.pointer.InForce(time.Now()); n != nil {
+			return n.Version
+		}
+	}
+	return ""
 }
 
 // merge joins the histories of regions, the newest change first.
 func merge(answers []answer[memory]) []past {
 	merged := []past{}
 	for _, a := range answers {
-		for _, c := range a.value.changes {
+		current := slices.IndexFunc(a.value.changes, a.value.isCurrent)
+		for n, c := range a.value.changes {
 			i := slices.IndexFunc(merged, func(m past) bool {
 				return m.Version == c.Version && m.AppliedAt.Equal(c.AppliedAt) && m.AppliedBy == c.AppliedBy && m.Replaced == c.Replaced
 			})
@@ -63,7 +104,7 @@ func merge(answers []answer[memory]) []past {
 				merged = append(merged, past{Change: c, Regions: []string{}, Current: []string{}})
 			}
 			merged[i].Regions = append(merged[i].Regions, a.target.name)
-			if a.value.isCurrent(c) {
+			if n == current {
 				merged[i].Current = append(merged[i].Current, a.target.name)
 			}
 		}
@@ -74,8 +115,8 @@ func merge(answers []answer[memory]) []past {
 	return merged
 }
 
-func (p *program) history(ctx context.Context, names []string, most int) error {
-	targets, closeAll, err := p.targets(names)
+func (p *program) history(ctx context.Context, k *kind, names []string, most int) error {
+	targets, closeAll, err := p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}
@@ -92,19 +133,26 @@ func (p *program) history(ctx context.Context, names []string, most int) error {
 		hidden = len(list) - most
 		list = list[:most]
 	}
-	if err := p.show(list, func(b *bytes.Buffer, s style) { writeHistory(b, s, list, hidden, len(targets)) }); err != nil {
+	if err := p.show(list, func(b *bytes.Buffer, s style) { k.writeHistory(b, s, list, hidden, len(targets)) }); err != nil {
 		return err
 	}
 	return unanswered(answers)
 }
 
-func writeHistory(b *bytes.Buffer, s style, list []past, hidden, regions int) {
+func (k *kind) writeHistory(b *bytes.Buffer, s style, list []past, hidden, regions int) {
 	if len(list) == 0 {
 		b.WriteString("no changes yet\n")
 		return
 	}
 	t := table{}
-	t.row("", "WHEN", "BY", "VERSION", "REPLACED", "REGIONS", "MESSAGE")
+	row := func(mark, at, by, version, replaced, until, where, message string) {
+		cells := []string{mark, at, by, version, replaced, until, where, message}
+		if !k.temporary {
+			cells = slices.Delete(cells, 5, 6)
+		}
+		t.row(cells...)
+	}
+	row("", "WHEN", "BY", "VERSION", "REPLACED", "UNTIL", "REGIONS", "MESSAGE")
 	for _, c := range list {
 		mark, where := " ", strings.Join(c.Regions, ", ")
 		if len(c.Current) > 0 {
@@ -113,7 +161,11 @@ func writeHistory(b *bytes.Buffer, s style, list []past, hidden, regions int) {
 		if len(c.Regions) == regions && regions > 1 {
 			where = "all"
 		}
-		t.row(mark, stamp(c.AppliedAt), printable(c.AppliedBy), c.Version, orDash(c.Replaced), where, printable(c.Message))
+		ends := "-"
+		if c.ExpiresAt != nil {
+			ends = until(&c.Pointer)
+		}
+		row(mark, stamp(c.AppliedAt), printable(c.AppliedBy), c.Version, orDash(c.Replaced), ends, where, printable(c.Message))
 	}
 	t.write(b)
 	if hidden > 0 {
@@ -126,6 +178,9 @@ func (m *memory) known() []region.Pointer {
 	var list []region.Pointer
 	if m.pointer != nil {
 		list = append(list, *m.pointer)
+		if then := m.pointer.Then; then != nil {
+			list = append(list, region.Pointer{Version: then.Version, SHA256: then.SHA256, AppliedAt: m.pointer.AppliedAt})
+		}
 	}
 	for _, c := range m.changes {
 		list = append(list, c.Pointer)
@@ -134,7 +189,7 @@ func (m *memory) known() []region.Pointer {
 }
 
 // find returns the one version that begins with these digits.
-func find(pointers []region.Pointer, digits string) (*region.Pointer, error) {
+func (k *kind) find(pointers []region.Pointer, digits string) (*region.Pointer, error) {
 	var found *region.Pointer
 	for i := range pointers {
 		p := &pointers[i]
@@ -149,7 +204,7 @@ func find(pointers []region.Pointer, digits string) (*region.Pointer, error) {
 		}
 	}
 	if found == nil || len(digits) < 4 {
-		return nil, fmt.Errorf("version %q: unknown; regionctl rules history lists them", digits)
+		return nil, fmt.Errorf("version %q: unknown; regionctl %s history lists them", digits, k.name)
 	}
 	return found, nil
 }

@@ -103,8 +103,8 @@ type unanswerable struct {
 }
 
 // questions are what to ask to learn about every rule that counts by these keys.
-func (k keys) questions(d *document) (list []question, lacking []unanswerable) {
-	for _, c := range d.set.Rules() {
+func (k keys) questions(b *ruleBook) (list []question, lacking []unanswerable) {
+	for _, c := range b.set.Rules() {
 		counts := false
 		var lacks []string
 		for _, part := range c.Key {
@@ -121,7 +121,7 @@ func (k keys) questions(d *document) (list []question, lacking []unanswerable) {
 			lacking = append(lacking, unanswerable{c.ID, strings.Join(lacks, ", ")})
 			continue
 		}
-		if q, why := k.fit(d.rules[c.Index].Match); why == "" {
+		if q, why := k.fit(b.rules[c.Index].Match); why == "" {
 			list = append(list, question{c.ID, q})
 		}
 	}
@@ -247,14 +247,14 @@ func (p *program) inspectRegion(ctx context.Context, t *target, node, rule strin
 	case s.pointer == nil:
 		return nil, errors.New("no rules are published there; regionctl limits explain asks an edge about the rules it has")
 	}
-	if _, known := s.running.set.Rule(rule); rule != "" && !known {
+	if _, known := s.running.book().set.Rule(rule); rule != "" && !known {
 		return nil, fmt.Errorf("no rule %q in version %s", rule, s.version())
 	}
 	nodes, err := candidates(brief, t, node)
 	if err != nil {
 		return nil, err
 	}
-	questions, lacking := k.questions(s.running)
+	questions, lacking := k.questions(s.running.book())
 	r := &inspected{Region: t.name, Rules: []explainedRule{}, Lacking: append([]unanswerable{}, lacking...)}
 	if rule != "" {
 		questions = filter(questions, func(q question) bool { return q.rule == rule })

@@ -97,7 +97,7 @@ func candidates(ctx context.Context, t *target, id string) ([]region.Node, error
 	if len(nodes) == 0 {
 		return nil, errors.New("no edge is registered there, or this token may not see them")
 	}
-	canaries, _, _ := t.rules.Canaries(ctx) // the order is a matter of taste
+	canaries, _, _ := t.docs.Canaries(ctx) // the order is a matter of taste
 	rank := func(n region.Node) int {
 		_, onTrial := canaries[n.PoP]
 		switch {

@@ -97,6 +97,8 @@ func newFleet(t *testing.T, prefix string, names []string, consuls map[string]*t
 
 func (f *fleet) rules(name string) *region.Documents { return f.open[name].Documents("rules") }
 
+func (f *fleet) settings(name string) *region.Documents { return f.open[name].Documents("shedder") }
+
 // current is the version that a region has in force, "" if none.
 func (f *fleet) current(t *testing.T, name string) string {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -35,6 +36,10 @@ type nodeView struct {
 	// what it wrote into the "catalogue", if AdminError kept it from being asked.
 	Seen       string `json:"seen"`
 	AdminError string `json:"admin_error,omitempty"`
+	// Shedders are those of its upstream groups, if it was asked for them.
+	Shedders []shedding.UpstreamStatus `json:"upstreams,omitempty"`
+	// Off is the kill switch of them.
+	Off bool `json:"off,omitempty"`
 }
 
 // regionView is what is known of one region at a moment.
@@ -60,21 +65,36 @@ func (v *regionView) behind() []nodeView {
 	var list []nodeView
 	for _, n := range v.Nodes {
 		if !n.Converged {
+			n.Shedders = nil // this is about what it runs
 			list = append(list, n)
 		}
 	}
 	return list
 }
 
-// expected is the version that a PoP's nodes should run, "" if there is none.
-func (v *regionView) expected(pop string) string {
+// expected is the version that a PoP's nodes should run, "" if there is none, own if
+// it is that of their configuration.
+func (v *regionView) expected(k *kind, pop string) string {
 	if c, ok := v.Canaries[pop]; ok {
 		return c.Version
 	}
-	if v.Pointer == nil {
-		return ""
+	if v.Pointer != nil {
+		if n := v.Pointer.InForce(time.Now()); n != nil {
+			return n.Version
+		}
 	}
-	return v.Pointer.Version
+	if k.temporary && v.Error == "" {
+		return own
+	}
+	return ""
+}
+
+// own stands for the version of what the configuration of an edge says.
+const own = shedding.VersionConfig
+
+// runs reports whether an edge of this version runs what is expected.
+func runs(version, expected string) bool {
+	return expected != "" && version == expected || expected == own && version == shedding.VersionBuiltIn
 }
 
 // view looks at a region: its pointers, and those of its nodes that wanted accepts
@@ -88,17 +108,22 @@ func (p *program) view(ctx context.Context, t *target, wanted func(region.Node) 
 		return nil, err
 	}
 	v.Pointer = s.pointer
-	canaries, wrong, err := t.rules.Canaries(brief)
-	if err != nil {
-		return nil, err
+	if s.broken != nil {
+		v.Error = s.broken.Error()
 	}
-	for _, err := range wrong {
-		v.Notes = append(v.Notes, err.Error())
-	}
-	now := time.Now()
-	for pop, c := range canaries {
-		if !c.Expired(now) {
-			v.Canaries[pop] = c
+	if t.kind.canaries {
+		canaries, wrong, err := t.docs.Canaries(brief)
+		if err != nil {
+			return nil, err
+		}
+		for _, err := range wrong {
+			v.Notes = append(v.Notes, err.Error())
+		}
+		now := time.Now()
+		for pop, c := range canaries {
+			if !c.Expired(now) {
+				v.Canaries[pop] = c
+			}
 		}
 	}
 	nodes, err := t.nodes(brief)
@@ -109,10 +134,9 @@ func (p *program) view(ctx context.Context, t *target, wanted func(region.Node) 
 		nodes = filter(nodes, wanted)
 	}
 	v.Nodes = make([]nodeView, len(nodes))
-	each(nodes, func(i int, n region.Node) { v.Nodes[i] = viewNode(ctx, t, n, cmp.Or(version, v.expected(n.PoP))) })
-	if s.broken != nil {
-		v.Error = s.broken.Error()
-	}
+	each(nodes, func(i int, n region.Node) {
+		v.Nodes[i] = viewNode(ctx, t, n, cmp.Or(version, v.expected(t.kind, n.PoP)))
+	})
 	v.converge()
 	return v, nil
 }
@@ -124,20 +148,23 @@ const atOnce = 16
 func viewNode(ctx context.Context, t *target, n region.Node, expected string) nodeView {
 	v := nodeView{
 		ID: n.ID, PoP: n.PoP, Address: n.Address, Admin: n.Admin, Passing: n.Passing, Output: n.Output,
-		Version: n.RulesVersion, Expected: expected, Seen: "catalogue",
+		Expected: expected, Seen: "catalogue",
 	}
-	if n.RulesRefused != "" {
-		v.Refused = registeredRefusal(n.RulesRefused)
+	var refused string
+	if v.Version, refused = t.kind.registered(n); refused != "" {
+		v.Refused = registeredRefusal(refused)
 	}
-	if r, err := t.admin.rules(ctx, n); err != nil {
+	if r, err := t.admin.runs(ctx, t.kind, n); err != nil {
 		v.AdminError = err.Error()
 	} else {
 		v.Version, v.Since, v.Source, v.Canary, v.Refused, v.Seen = r.Version, r.Since, r.Source, r.Canary, r.Refused, "admin"
+		v.Shedders = r.Upstreams
+		v.Off = r.Document != nil && !r.Document.Enabled
 		if r.Consul != nil && !r.Consul.OK {
 			v.ConsulError = cmp.Or(r.Consul.Error, "no answer yet")
 		}
 	}
-	v.Converged = v.Expected != "" && v.Version == v.Expected
+	v.Converged = runs(v.Version, v.Expected)
 	return v
 }
 
@@ -161,6 +188,9 @@ func (n *nodeView) why() string {
 	text := fmt.Sprintf("%s runs %s", printable(n.ID), orDash(n.Version))
 	if n.Canary {
 		text += ", a canary"
+	}
+	if n.Source == "admin" {
+		text += ", set on the node itself"
 	}
 	switch {
 	case n.refuses():

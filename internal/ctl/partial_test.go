@@ -17,7 +17,7 @@ func TestPartialFailure(t *testing.T) {
 	file := write(t, "rules.yaml", rulesOf(2))
 
 	p := &program{in: strings.NewReader(""), out: &buffer{}, errOut: &buffer{}, fleetFile: f.file, timeout: 2 * time.Second, format: "json"}
-	doc, err := p.readDocument(file)
+	doc, err := p.readDocument(rulesKind, file)
 	require.NoError(t, err)
 	c := &change{p: p, doc: doc, by: "ana", wait: 10 * time.Second}
 	targets, closeAll, err := p.targets(nil)
@@ -53,7 +53,7 @@ func TestPartialFailure(t *testing.T) {
 
 	// The first region decides: when it fails, no other is touched.
 	c = &change{p: p, by: "ana"}
-	c.doc, err = parseDocument("next", []byte(rulesOf(3)))
+	c.doc, err = parseDocument(rulesKind, "next", []byte(rulesOf(3)))
 	require.NoError(t, err)
 	require.NoError(t, c.prepare(t.Context(), targets))
 	require.NoError(t, c.store(t.Context()))
@@ -69,7 +69,7 @@ func TestPartialFailure(t *testing.T) {
 func TestInterruptedBetweenRegions(t *testing.T) {
 	f := startFleet(t, "eu-west", "us-east")
 	p := &program{in: strings.NewReader(""), out: &buffer{}, errOut: &buffer{}, fleetFile: f.file, timeout: 2 * time.Second, format: "json"}
-	doc, err := parseDocument("rules.yaml", []byte(rulesOf(1)))
+	doc, err := parseDocument(rulesKind, "rules.yaml", []byte(rulesOf(1)))
 	require.NoError(t, err)
 	targets, closeAll, err := p.targets(nil)
 	require.NoError(t, err)

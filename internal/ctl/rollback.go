@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,29 +23,30 @@ version: regionctl rules history lists them.
 If the regions would go back to different versions, nothing is changed, and --to or
 --region must say what is meant.`
 
-func (p *program) rollbackCommand() *cobra.Command {
+const rollbackExamples = `  regionctl rules rollback
+  regionctl rules rollback --to 3f2a0c1b9d4e --yes
+  regionctl rules rollback --region us-east`
+
+func (p *program) rollbackCommand(k *kind, help, examples string) *cobra.Command {
 	var names []string
 	var by, to string
 	c := &change{p: p}
-	cmd := command("rollback", "put the version before in force again", rollbackHelp,
-		`  regionctl rules rollback
-  regionctl rules rollback --to 3f2a0c1b9d4e --yes
-  regionctl rules rollback --region us-east`,
+	cmd := command("rollback", "put the version before in force again", help, examples,
 		func(ctx context.Context, _ []string) error {
 			if err := c.checkFlags(by); err != nil {
 				return err
 			}
-			return c.rollback(ctx, names, to)
+			return c.rollback(ctx, k, names, to)
 		})
 	p.regionFlag(cmd, &names)
 	c.flags(cmd, &by)
 	cmd.Flags().StringVar(&to, "to", "", "the `VERSION` to go back to (default: the one before)")
-	_ = cmd.RegisterFlagCompletionFunc("to", p.completeVersions(&names)) // the flag is known
+	_ = cmd.RegisterFlagCompletionFunc("to", p.completeVersions(k, &names)) // the flag is known
 	return cmd
 }
 
-func (c *change) rollback(ctx context.Context, names []string, to string) error {
-	targets, closeAll, err := c.p.targets(names)
+func (c *change) rollback(ctx context.Context, k *kind, names []string, to string) error {
+	targets, closeAll, err := c.p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}
@@ -54,7 +56,16 @@ func (c *change) rollback(ctx context.Context, names []string, to string) error 
 		return failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, choose other regions with --region, or go on without with --partial",
 			strings.Join(away, ", "), err)
 	}
-	p, err := c.p.rollbackTarget(ctx, answers, to)
+	temporary, err := temporaries(answers)
+	switch {
+	case to != "" || temporary == "":
+	case err != nil:
+		return misused("%w; nothing was changed", err)
+	default:
+		c.aimAt, c.message = endIt, "end of "+temporary
+		return c.run(ctx, targets, nil)
+	}
+	p, err := c.p.rollbackTarget(ctx, k, answers, to)
 	if err != nil {
 		return misused("%w; nothing was changed", err)
 	}
@@ -65,10 +76,49 @@ func (c *change) rollback(ctx context.Context, names []string, to string) error 
 	return c.run(ctx, targets, nil)
 }
 
+// temporaries are the versions that are in force for a time. The error says that they
+// are not everywhere, so that going back would mean different things.
+func temporaries(answers []answer[memory]) (string, error) {
+	var versions, with, without []string
+	for _, a := range answers {
+		switch p := a.value.pointer; {
+		case a.err != nil:
+		case p != nil && p.ExpiresAt != nil && !p.Expired(time.Now()):
+			versions, with = append(versions, p.Version), append(with, a.target.name)
+		default:
+			without = append(without, a.target.name)
+		}
+	}
+	if len(with) > 0 && len(without) > 0 {
+		return versions[0], fmt.Errorf("%s has something in force for a time, %s has not; choose regions with --region", strings.Join(with, ", "), strings.Join(without, ", "))
+	}
+	return strings.Join(distinct(versions), " and "), nil
+}
+
+// endIt ends what a region has in force for a time.
+func endIt(ctx context.Context, t *target, a *aim) (err error) {
+	switch {
+	case a.until() == nil && a.pointer != nil && a.pointer.ExpiresAt != nil:
+		return conflict("nothing was changed: %s: %s has ended by itself meanwhile", t.name, a.pointer.Version)
+	case a.until() == nil:
+		return conflict("nothing was changed: %s: %s", t.name, t.kind.whoMoved(a.pointer))
+	case a.pointer.Then != nil:
+		a.next, err = t.load(ctx, *a.pointer.Then)
+	case a.broken != nil:
+		err = a.broken
+	default:
+		a.next, a.ends = a.running, true
+	}
+	if err != nil {
+		return failed("nothing was changed: %s: %w; wait until it ends by itself, %s, or name a version with --to", t.name, err, until(a.pointer))
+	}
+	return nil
+}
+
 // rollbackTarget is the version to go back to, which must be one.
-func (p *program) rollbackTarget(ctx context.Context, answers []answer[memory], to string) (*region.Pointer, error) {
+func (p *program) rollbackTarget(ctx context.Context, k *kind, answers []answer[memory], to string) (*region.Pointer, error) {
 	if to != "" {
-		return p.recollect(ctx, answers, to)
+		return p.recollect(ctx, k, answers, to)
 	}
 	var lines []string
 	chosen, divided := "", false
@@ -88,13 +138,13 @@ func (p *program) rollbackTarget(ctx context.Context, answers []answer[memory], 
 	if divided {
 		return nil, fmt.Errorf("the regions would go back to different versions: %s; choose one with --to, or regions with --region", strings.Join(lines, ", "))
 	}
-	return p.recollect(ctx, answers, chosen)
+	return p.recollect(ctx, k, answers, chosen)
 }
 
 // recollect returns the one version that begins with these digits: one of the history,
 // or one that is stored though the history does not know it.
-func (p *program) recollect(ctx context.Context, answers []answer[memory], digits string) (*region.Pointer, error) {
-	found, err := find(known(answers), digits)
+func (p *program) recollect(ctx context.Context, k *kind, answers []answer[memory], digits string) (*region.Pointer, error) {
+	found, err := k.find(known(answers), digits)
 	if err == nil {
 		return found, nil
 	}
@@ -105,7 +155,7 @@ func (p *program) recollect(ctx context.Context, answers []answer[memory], digit
 		}
 	}
 	for _, a := range ask(ctx, p, targets, func(ctx context.Context, t *target) (*region.Pointer, error) {
-		versions, err := t.rules.Versions(ctx)
+		versions, err := t.docs.Versions(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +163,7 @@ func (p *program) recollect(ctx context.Context, answers []answer[memory], digit
 		for i, v := range versions {
 			stored[i].Version = v
 		}
-		named, err := find(stored, digits)
+		named, err := k.find(stored, digits)
 		if err != nil {
 			return nil, nil // another region may have it
 		}
@@ -137,7 +187,7 @@ func (p *program) recollect(ctx context.Context, answers []answer[memory], digit
 
 // stored names a version that no pointer names: what is stored says what its SHA-256 is.
 func (t *target) stored(ctx context.Context, version string) (p *region.Pointer, err error) {
-	key := t.consul.Key("rules", "versions", version)
+	key := t.consul.Key(t.kind.name, "versions", version)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	err = fmt.Errorf("%s: no answer", key)
@@ -178,38 +228,43 @@ func known(answers []answer[memory]) []region.Pointer {
 // before is what was in force before the present version. The change that made it
 // present knows; clocks of different people cannot put the history out of order.
 func (m *memory) before() (string, error) {
-	if m.pointer == nil {
-		return "", errors.New("no rules are in force; name a version with --to")
+	if m.version() == "" {
+		return "", fmt.Errorf("no %s are in force; name a version with --to", m.kind.what)
 	}
 	if version, ok := m.replaced(); ok {
 		return version, nil
 	}
-	return "", fmt.Errorf("the history knows no version before %s; name one with --to", m.pointer.Version)
+	return "", fmt.Errorf("the history knows no version before %s; name one with --to", m.version())
 }
 
-// replaced is what the version in force replaced; if that was not recorded, the newest
-// version that is another.
+// replaced is what the version in force replaced; if that was not recorded, or was for
+// a time only, the newest version that is another.
 func (m *memory) replaced() (string, bool) {
 	for _, c := range m.changes {
-		if m.isCurrent(c) && c.Replaced != "" && c.Replaced != c.Version {
+		if m.isCurrent(c) && c.Replaced != "" && c.Replaced != c.Version && !m.hadForATime(c.Replaced) {
 			return c.Replaced, true
 		}
 	}
 	for _, c := range m.changes {
-		if c.Version != m.pointer.Version {
+		if c.ExpiresAt == nil && c.Version != m.version() {
 			return c.Version, true
 		}
 	}
 	return "", false
 }
 
+// hadForATime reports whether a version was in force for a time.
+func (m *memory) hadForATime(version string) bool {
+	return slices.ContainsFunc(m.changes, func(c region.Change) bool { return c.Version == version && c.ExpiresAt != nil })
+}
+
 // fetch loads a version from the first region that has it.
 func (p *program) fetch(ctx context.Context, answers []answer[memory], pointer region.Pointer) (*document, error) {
-	data, _, err := p.load(ctx, answers, pointer)
+	data, from, err := p.load(ctx, answers, pointer)
 	if err != nil {
 		return nil, err
 	}
-	d, err := parseDocument("", data)
+	d, err := parseDocument(from.kind, "", data)
 	if err != nil {
 		return nil, fmt.Errorf("version %s: this regionctl would refuse it:\n%w", pointer.Version, err)
 	}
@@ -223,7 +278,7 @@ func (p *program) load(ctx context.Context, answers []answer[memory], pointer re
 			continue
 		}
 		brief, cancel := p.bounded(ctx)
-		data, err := a.target.rules.Load(brief, pointer)
+		data, err := a.target.docs.Load(brief, pointer)
 		cancel()
 		if err == nil {
 			return data, a.target, nil

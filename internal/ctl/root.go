@@ -18,10 +18,10 @@ import (
 	"github.com/weir-edge/weir/internal/version"
 )
 
-const rootHelp = `regionctl changes the rules of a fleet of weir edge nodes, region by region,
-and shows what the nodes do.
+const rootHelp = `regionctl changes the rules of a fleet of weir edge nodes, and the settings of their
+load shedders, region by region, and shows what the nodes do.
 
-Rules live in Consul, in each region its own copy. This is how to change them:
+Both live in Consul, in each region its own copy. This is how to change them:
 
   regionctl rules validate rules.yaml             is it good? every fault, with its path
   regionctl rules test rules.yaml access.log.gz   who would have been limited yesterday?
@@ -34,6 +34,12 @@ A change that may hurt is tried on one site first, and taken back by itself when
 that site refuses more than the others:
 
   regionctl rules apply rules.yaml --canary ams1 --bake 5m
+
+When the edges shed too much or too little, or nobody must be shed for a while:
+
+  regionctl shedder show --live                       what each edge sheds, and by which signal
+  regionctl shedder set signals.inflight.high=400     other settings, on every edge
+  regionctl shedder set enabled=false --for 1h        off; what was before returns by itself
 
 When a client asks why it was refused:
 
@@ -60,7 +66,7 @@ Exit status:
   1    failed; what it says tells whether anything was changed
   2    used wrongly, or the input is bad: a flag, a document, the fleet file
   3    done in part: some regions took it and some did not, or not all edges run it yet
-  4    conflict: someone else changed the rules meanwhile
+  4    conflict: someone else changed the same meanwhile
   130  interrupted
 
 Environment:
@@ -143,7 +149,7 @@ func (p *program) rootCommand() *cobra.Command {
 	complete(root, "output", "table", "json")
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
-	root.AddCommand(p.rulesCommand(), p.limitsCommand(), p.versionCommand())
+	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.versionCommand())
 	return root
 }
 

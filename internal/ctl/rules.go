@@ -1,10 +1,40 @@
 package ctl
 
 import (
-	"context"
+	"net/url"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/region"
 )
+
+// rulesKind are the rules.
+var rulesKind = &kind{
+	name: "rules", what: "rules", put: "apply", did: "applied", path: "/v1/rules", query: url.Values{"brief": {""}}, longest: rules.MaxBytes, canaries: true,
+	look: "regionctl rules status", watch: "regionctl rules status --watch",
+	parse: func(data []byte) (body, error) {
+		set, err := rules.Load(data)
+		if err != nil {
+			return nil, err
+		}
+		written, err := rules.Parse(data)
+		if err != nil {
+			return nil, err
+		}
+		return &ruleBook{set, written.Rules}, nil
+	},
+	registered: func(n region.Node) (version, refused string) { return n.RulesVersion, n.RulesRefused },
+}
+
+// ruleBook is what a rule document says.
+type ruleBook struct {
+	set   *rules.Set
+	rules []rules.Rule // as written, by the index of set
+}
+
+// book is what a document of rules says.
+func (d *document) book() *ruleBook { return d.body.(*ruleBook) }
 
 const rulesHelp = `Change and show the rules of the fleet.
 
@@ -20,8 +50,8 @@ func (p *program) rulesCommand() *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand()}},
-		{"Change:", []*cobra.Command{p.applyCommand(), p.rollbackCommand()}},
-		{"Look after:", []*cobra.Command{p.statusCommand(), p.historyCommand(), p.showCommand()}},
+		{"Change:", []*cobra.Command{p.applyCommand(), p.rollbackCommand(rulesKind, rollbackHelp, rollbackExamples)}},
+		{"Look after:", []*cobra.Command{p.statusCommand(), p.historyCommand(rulesKind, historyHelp, historyExamples), p.showCommand()}},
 	} {
 		c.AddGroup(&cobra.Group{ID: stage.title, Title: stage.title})
 		for _, sub := range stage.commands {
@@ -29,18 +59,5 @@ func (p *program) rulesCommand() *cobra.Command {
 			c.AddCommand(sub)
 		}
 	}
-	return c
-}
-
-func (p *program) historyCommand() *cobra.Command {
-	var names []string
-	var most int
-	c := command("history", "show who changed what, when and why", historyHelp,
-		`  regionctl rules history
-  regionctl rules history --region eu-west -n 0
-  regionctl rules history -o json | jq -r '.[] | select(.applied_by == "ana") | .version'`,
-		func(ctx context.Context, _ []string) error { return p.history(ctx, names, most) })
-	p.regionFlag(c, &names)
-	c.Flags().IntVarP(&most, "lines", "n", 20, "how many changes to show; 0 shows all")
 	return c
 }

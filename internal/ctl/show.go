@@ -24,15 +24,10 @@ func (p *program) showCommand() *cobra.Command {
   regionctl rules show --region us-east
   diff <(regionctl rules show 3f2a) <(regionctl rules show 77aa)`,
 		func(ctx context.Context, args []string) error {
-			return p.showDocument(ctx, names, strings.Join(args, ""))
+			return p.showDocument(ctx, rulesKind, names, strings.Join(args, ""))
 		})
 	p.regionFlag(c, &names)
-	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return p.completeVersions(&names)(cmd, args, text)
-	}
+	c.ValidArgsFunction = p.completeVersion(rulesKind, &names)
 	return c
 }
 
@@ -43,8 +38,8 @@ type shown struct {
 	Document string         `json:"document"`
 }
 
-func (p *program) showDocument(ctx context.Context, names []string, version string) error {
-	targets, closeAll, err := p.targets(names)
+func (p *program) showDocument(ctx context.Context, k *kind, names []string, version string) error {
+	targets, closeAll, err := p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}
@@ -59,9 +54,9 @@ func (p *program) showDocument(ctx context.Context, names []string, version stri
 	}
 	var pointer *region.Pointer
 	if version != "" {
-		pointer, err = p.recollect(ctx, answers, version)
+		pointer, err = p.recollect(ctx, k, answers, version)
 	} else {
-		pointer, err = inForce(answers)
+		pointer, err = k.inForce(answers)
 	}
 	if err != nil {
 		return misused("%w", err)
@@ -81,11 +76,11 @@ func (p *program) showDocument(ctx context.Context, names []string, version stri
 }
 
 // inForce is the one version that all regions have in force.
-func inForce(answers []answer[memory]) (*region.Pointer, error) {
+func (k *kind) inForce(answers []answer[memory]) (*region.Pointer, error) {
 	var list []string
 	var pointer *region.Pointer
 	for _, a := range answers {
-		if a.err != nil || a.value.pointer == nil {
+		if a.err != nil || a.value.version() == "" {
 			continue
 		}
 		pointer = a.value.pointer
@@ -93,7 +88,7 @@ func inForce(answers []answer[memory]) (*region.Pointer, error) {
 	}
 	switch {
 	case pointer == nil:
-		return nil, fmt.Errorf("no rules are in force; regionctl rules apply publishes them")
+		return nil, fmt.Errorf("no %s are in force; regionctl %s %s publishes them", k.what, k.name, k.put)
 	case len(distinct(list)) > 1:
 		return nil, fmt.Errorf("the regions have different versions in force, %s; choose one, or a region with --region", strings.Join(distinct(list), ", "))
 	}

@@ -62,14 +62,8 @@ func (p *program) status(ctx context.Context, names []string, every time.Duratio
 	if every > 0 {
 		return p.watchStatus(ctx, targets, every)
 	}
-	s, answers := p.lookAll(ctx, targets)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := p.show(s, func(b *bytes.Buffer, st style) { s.write(b, st) }); err != nil {
-		return err
-	}
-	if err := unanswered(answers); err != nil {
+	s, err := p.showAll(ctx, targets, (*fleetStatus).write)
+	if err != nil {
 		return err
 	}
 	if !s.Converged {
@@ -86,6 +80,18 @@ func (p *program) status(ctx context.Context, names []string, every time.Duratio
 		return partial("not converged: %s; the edges with a no are behind, what they refused is listed, and where no edge is registered nobody follows", strings.Join(list, ", "))
 	}
 	return nil
+}
+
+// showAll looks at everything once.
+func (p *program) showAll(ctx context.Context, targets []*target, write func(*fleetStatus, *bytes.Buffer, style)) (*fleetStatus, error) {
+	s, answers := p.lookAll(ctx, targets)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := p.show(s, func(b *bytes.Buffer, st style) { write(s, b, st) }); err != nil {
+		return nil, err
+	}
+	return s, unanswered(answers)
 }
 
 // watchStatus looks until it is told to stop, which is how it is meant to end.
@@ -198,18 +204,24 @@ func (v *regionView) write(b *bytes.Buffer, st style, now time.Time) {
 			source += " (canary)"
 		}
 		t.row(printable(n.ID), orDash(n.PoP), orDash(n.Version), since, source, n.Seen, check, st.verdict(n.Converged))
-		if n.Refused != nil {
-			notes = append(notes, fmt.Sprintf("%s refused %s:\n      %s", printable(n.ID), orDash(n.Refused.Version), strings.ReplaceAll(n.reasons(), "\n", "\n      ")))
-		}
-		if n.ConsulError != "" {
-			notes = append(notes, fmt.Sprintf("%s has lost Consul: %s", printable(n.ID), printable(n.ConsulError)))
-		}
-		if n.AdminError != "" {
-			notes = append(notes, "could not ask: "+printable(n.AdminError))
-		}
+		notes = append(notes, n.complaints()...)
 	}
 	t.write(b)
 	for _, note := range notes {
 		fmt.Fprintf(b, "    %s\n", note)
 	}
+}
+
+// complaints are what is wrong with an edge.
+func (n *nodeView) complaints() (list []string) {
+	if n.Refused != nil {
+		list = append(list, fmt.Sprintf("%s refused %s:\n      %s", printable(n.ID), orDash(n.Refused.Version), strings.ReplaceAll(n.reasons(), "\n", "\n      ")))
+	}
+	if n.ConsulError != "" {
+		list = append(list, fmt.Sprintf("%s has lost Consul: %s", printable(n.ID), printable(n.ConsulError)))
+	}
+	if n.AdminError != "" {
+		list = append(list, "could not ask: "+printable(n.AdminError))
+	}
+	return list
 }

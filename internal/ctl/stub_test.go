@@ -40,6 +40,7 @@ type stub struct {
 	seen    map[string]int
 	current *region.Pointer
 	onTrial *region.Pointer
+	shedder stubShedder
 
 	requests map[string]float64 // by code class
 	limited  float64
@@ -60,6 +61,7 @@ func (f *fleet) edge(t *testing.T, name, pop, id string, setup ...func(*stub)) *
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /v1/rules", s.serve(s.rules))
+	mux.HandleFunc("GET /v1/shedder", s.serve(s.shedding))
 	mux.HandleFunc("GET /v1/explain", s.serve(func(w http.ResponseWriter, r *http.Request) { reply(w, s.explain(r.URL.Query())) }))
 	mux.HandleFunc("DELETE /v1/limits", s.serve(s.reset))
 	mux.HandleFunc("GET /metrics", s.serve(s.metrics))
@@ -74,6 +76,9 @@ func (f *fleet) edge(t *testing.T, name, pop, id string, setup ...func(*stub)) *
 	})
 	watches.Go(func() {
 		f.open[name].Watch(ctx, docs.CanaryKey(pop), nil, func(e *region.Entry) { s.follow(&s.onTrial, e) })
+	})
+	watches.Go(func() {
+		f.open[name].Watch(ctx, f.settings(name).CurrentKey(), nil, s.followSettings)
 	})
 	f.register(t, s)
 	t.Cleanup(func() {
@@ -94,7 +99,8 @@ func (f *fleet) register(t *testing.T, s *stub) {
 	number, err := strconv.Atoi(port)
 	require.NoError(t, err)
 	s.mu.Lock()
-	meta := map[string]string{"region": s.region, "pop": s.pop, "node": s.id, "admin": s.admin(), "rules_version": s.version, "rules_refused": s.refuses, "prefix": f.prefix}
+	meta := map[string]string{"region": s.region, "pop": s.pop, "node": s.id, "admin": s.admin(), "rules_version": s.version, "rules_refused": s.refuses, "prefix": f.prefix,
+		"shedder_version": s.shedder.version(), "shedder_refused": s.shedder.refuses}
 	s.mu.Unlock()
 	require.NoError(t, f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
 		ID: region.Service + "-" + s.id, Name: region.Service, Address: host, Port: number, Meta: meta,

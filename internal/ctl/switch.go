@@ -21,7 +21,7 @@ func (c *change) point(ctx context.Context) error {
 	if err := c.unmoved(ctx); err != nil {
 		return err
 	}
-	c.pointer = region.NewPointer(c.doc.bytes, c.by, time.Now())
+	c.at = time.Now().UTC().Round(0)
 	var history sync.WaitGroup
 	defer history.Wait()
 	// Two changes that meet agree at the first region who goes on, so it is written
@@ -35,7 +35,8 @@ func (c *change) point(ctx context.Context) error {
 		}
 		// What is on its way is seen through, or nobody would know how it ended.
 		detached := context.WithoutCancel(ctx)
-		done, err := r.target.rules.Point(detached, c.pointer, r.index)
+		pointer := c.pointer(r)
+		done, err := r.target.docs.Point(detached, pointer, r.index)
 		var answer *region.StatusError
 		switch {
 		case errors.As(err, &answer) && answer.Code < 500:
@@ -49,7 +50,7 @@ func (c *change) point(ctx context.Context) error {
 			if r.Result == untouched {
 				r.Result = applied
 			}
-			history.Go(func() { c.record(detached, r, c.pointer) })
+			history.Go(func() { c.record(detached, r, pointer) })
 		}
 		if i == 0 && !r.renewed {
 			break
@@ -58,18 +59,28 @@ func (c *change) point(ctx context.Context) error {
 	return nil
 }
 
+// pointer is what a region is pointed at.
+func (c *change) pointer(r *regionChange) region.Pointer {
+	p := r.next.pointer(c.by, c.at)
+	p.ExpiresAt, p.Then = c.expires(), r.Then
+	if r.ends {
+		p.ExpiresAt = &c.at
+	}
+	return p
+}
+
 // unmoved looks again at the regions that are there already: most are not written, so
 // nothing else would notice that someone has just moved them on.
 func (c *change) unmoved(ctx context.Context) error {
 	for _, r := range c.with(alreadyThere) {
 		brief, cancel := c.p.bounded(ctx)
-		now, index, err := r.target.rules.Current(brief)
+		now, index, err := r.target.docs.Current(brief)
 		cancel()
 		if err != nil {
 			return failed("nothing was changed: %s: %w", r.Region, err)
 		}
 		if index != r.index {
-			r.Result, r.Now, r.Error = lost, now, whoMoved(now)
+			r.Result, r.Now, r.Error = lost, now, r.target.kind.whoMoved(now)
 		}
 	}
 	if moved := c.with(lost); len(moved) > 0 {
@@ -82,12 +93,12 @@ func (c *change) unmoved(ctx context.Context) error {
 func (r *regionChange) lose(ctx context.Context, p *program) {
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()
-	now, _, err := r.target.rules.Current(ctx)
+	now, _, err := r.target.docs.Current(ctx)
 	if err != nil {
-		r.fail(lost, fmt.Errorf("someone changed the rules meanwhile, and who cannot be read: %w", err))
+		r.fail(lost, fmt.Errorf("someone changed the %s meanwhile, and who cannot be read: %w", r.target.kind.what, err))
 		return
 	}
-	r.Result, r.Now, r.Error = lost, now, whoMoved(now)
+	r.Result, r.Now, r.Error = lost, now, r.target.kind.whoMoved(now)
 }
 
 // record adds to a region's history that pointer is in force, unless it says so.
@@ -97,27 +108,24 @@ func (c *change) record(ctx context.Context, r *regionChange, pointer region.Poi
 		entry.Message = "" // that is not why
 	}
 	err := func() error {
-		if r.Before == nil || r.Before.Version != pointer.Version {
-			if r.Before != nil {
-				entry.Replaced = r.Before.Version
-			}
-			return r.target.rules.Record(ctx, entry)
+		if r.version() != pointer.Version {
+			entry.Replaced = r.version()
+			return r.target.docs.Record(ctx, entry)
 		}
 		// Written again, or written by someone who could not record it.
-		changes, _, err := r.target.rules.History(ctx)
+		changes, _, err := r.target.docs.History(ctx)
 		if err != nil {
 			return err
 		}
-		m := memory{pointer: &pointer, changes: changes}
-		if slices.ContainsFunc(changes, m.isCurrent) {
+		if slices.ContainsFunc(changes, func(c region.Change) bool { return wrote(c, &pointer) }) {
 			return nil
 		}
-		m.pointer = r.Before
+		m := memory{kind: r.target.kind, pointer: r.Before, changes: changes}
 		entry.Replaced, _ = m.replaced() // not known is good enough
-		return r.target.rules.Record(ctx, entry)
+		return r.target.docs.Record(ctx, entry)
 	}()
 	if err != nil {
-		c.p.warn("%s: the rules are in force, but the history was not written: %v", r.Region, err)
+		c.p.warn("%s: the %s are in force, but the history was not written: %v", r.Region, r.target.kind.what, err)
 	}
 }
 
@@ -141,13 +149,15 @@ func (c *change) complete(ctx context.Context) {
 func (c *change) endCanaries(ctx context.Context) {
 	var targets []*target
 	for _, r := range c.with(applied, alreadyThere) {
-		targets = append(targets, r.target)
+		if r.target.kind.canaries {
+			targets = append(targets, r.target)
+		}
 	}
 	now := time.Now()
 	for _, a := range ask(ctx, c.p, targets, func(ctx context.Context, t *target) (ended []string, err error) {
-		canaries, _, err := t.rules.Canaries(ctx)
+		canaries, _, err := t.docs.Canaries(ctx)
 		for _, pop := range sortedKeys(canaries) {
-			if wrong := t.rules.EndCanary(ctx, pop); wrong != nil {
+			if wrong := t.docs.EndCanary(ctx, pop); wrong != nil {
 				err = errors.Join(err, wrong)
 			} else if p := canaries[pop]; !p.Expired(now) {
 				ended = append(ended, fmt.Sprintf("canary of %s on %s ended", orDash(p.AppliedBy), pop))
@@ -176,7 +186,7 @@ func (c *change) outcome(ctx context.Context) error {
 	why := strings.Join(reasons, "\n")
 	var parts []string
 	if len(have) > 0 {
-		parts = append(parts, namesOf(have)+" has "+c.doc.version())
+		parts = append(parts, namesOf(have)+" has "+runsAll(have))
 	}
 	if len(without) > 0 {
 		parts = append(parts, namesOf(without)+" has not")
@@ -199,7 +209,7 @@ func (c *change) outcome(ctx context.Context) error {
 	case len(have)+len(unclear) == 0:
 		return failed("nothing was changed: %s", why)
 	case len(have) == 0:
-		return failed("%s may have taken effect in %s; run this again:\n%s", c.doc.version(), namesOf(unclear), why)
+		return failed("%s may have taken effect in %s; run this again:\n%s", runsAll(unclear), namesOf(unclear), why)
 	}
 	return partial("%s:\n%s\nrunning this again finishes it", divided, why)
 }

@@ -72,12 +72,12 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 	if o.against != "" && len(o.names) > 0 {
 		return misused("--against and --region say different things to compare with; give one of them")
 	}
-	candidate, err := p.readDocument(file)
+	candidate, err := p.readDocument(rulesKind, file)
 	if err != nil {
 		return err
 	}
 	config := o.replay
-	config.Candidate, config.Format = candidate.set, format
+	config.Candidate, config.Format = candidate.book().set, format
 	if config.Running, err = p.comparedWith(ctx, o); err != nil {
 		return err
 	}
@@ -118,11 +118,11 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 // comparedWith is the document that the new one is compared with, nil for none.
 func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Set, error) {
 	if o.against != "" {
-		d, err := p.readDocument(o.against)
+		d, err := p.readDocument(rulesKind, o.against)
 		if err != nil {
 			return nil, err
 		}
-		return d.set, nil
+		return d.book().set, nil
 	}
 	if p.fleetFile == "" && len(o.names) == 0 {
 		p.say("no fleet file, so there is no document in force to compare with; --against FILE compares with another")
@@ -137,7 +137,7 @@ func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Se
 	if away, err := failures(answers); len(away) == len(answers) {
 		return nil, failed("the document in force cannot be read:\n%w\nleave --fleet and WEIR_FLEET out, or name a document with --against", err)
 	}
-	pointer, err := inForce(answers)
+	pointer, err := rulesKind.inForce(answers)
 	if err != nil {
 		return nil, misused("%w", err)
 	}
@@ -145,7 +145,7 @@ func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Se
 	if err != nil {
 		return nil, err
 	}
-	return d.set, nil
+	return d.book().set, nil
 }
 
 // progressBar shows how much of a log has been read; of a pipe nobody knows the size.

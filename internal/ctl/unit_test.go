@@ -112,7 +112,7 @@ func TestAdminToken(t *testing.T) {
 	ask := func(file string, insecure bool, admin string) error {
 		a := newAdmin(file, insecure, 300*time.Millisecond)
 		defer a.close()
-		_, err := a.rules(t.Context(), region.Node{ID: "ams1-1", Admin: admin})
+		_, err := a.runs(t.Context(), rulesKind, region.Node{ID: "ams1-1", Admin: admin})
 		return err
 	}
 	token := write(t, "token", "correct horse\n")
@@ -155,7 +155,7 @@ func TestAdminIsBounded(t *testing.T) {
 	a := newAdmin("", false, 200*time.Millisecond)
 	defer a.close()
 	n := region.Node{ID: "x", Admin: server.Listener.Addr().String()}
-	_, err := a.rules(t.Context(), n)
+	_, err := a.runs(t.Context(), rulesKind, n)
 	require.ErrorContains(t, err, "no answer in time")
 	_, err = a.scrape(t.Context(), n)
 	require.ErrorContains(t, err, "answered 302", "a redirect is not followed")
@@ -190,14 +190,14 @@ func TestKeys(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	list := []region.Pointer{{Version: "aaaa11111111"}, {Version: "aaaa22222222"}, {Version: "bbbb11111111"}, {Version: "bbbb11111111"}}
-	p, err := find(list, "bbbb")
+	p, err := rulesKind.find(list, "bbbb")
 	require.NoError(t, err)
 	require.Equal(t, "bbbb11111111", p.Version)
-	_, err = find(list, "bbb")
+	_, err = rulesKind.find(list, "bbb")
 	require.ErrorContains(t, err, "unknown")
-	_, err = find(list, "aaaa")
+	_, err = rulesKind.find(list, "aaaa")
 	require.ErrorContains(t, err, "several begin so, aaaa11111111 and aaaa22222222; give more digits")
-	_, err = find(nil, "aaaa11111111")
+	_, err = rulesKind.find(nil, "aaaa11111111")
 	require.ErrorContains(t, err, "regionctl rules history lists them")
 }
 

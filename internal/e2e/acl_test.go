@@ -51,10 +51,15 @@ func TestLeastPrivilege(t *testing.T) {
 	stdout, stderr, status = f.regionctl("rules", "rollback", "--yes")
 	require.Zero(t, status, "%s\n%s", stdout, stderr)
 
+	stdout, stderr, status = f.regionctl("shedder", "set", "signals.inflight.high=400", "--yes")
+	require.Zero(t, status, "%s\n%s", stdout, stderr)
+	stdout, stderr, status = f.regionctl("shedder", "show", "--live")
+	require.Zero(t, status, "%s\n%s", stdout, stderr)
+
 	// What neither may do.
 	as := func(token string) *api.WriteOptions { return &api.WriteOptions{Token: token} }
 	kv := consul.Client().KV()
-	for _, key := range []string{"weir/rules/current", "weir/rules/versions/000000000000", "weir/other"} {
+	for _, key := range []string{"weir/rules/current", "weir/rules/versions/000000000000", "weir/shedder/current", "weir/other"} {
 		_, err := kv.Put(&api.KVPair{Key: key, Value: []byte("x")}, as(edgeToken))
 		require.ErrorContains(t, err, "403", "the edge writes %s", key)
 	}

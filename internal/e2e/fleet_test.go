@@ -45,8 +45,13 @@ func (f *fleet) nodes() (all []*testenv.EdgeNode) {
 // startFleet starts as many nodes in each region. They have no rules yet.
 func startFleet(t *testing.T, o testenv.ConsulOptions, nodes int, regions ...string) *fleet {
 	t.Helper()
+	return startFleetBefore(t, origin(t, nil), o, nodes, regions...)
+}
+
+// startFleetBefore is startFleet with an origin.
+func startFleetBefore(t *testing.T, backend string, o testenv.ConsulOptions, nodes int, regions ...string) *fleet {
+	t.Helper()
 	f := &fleet{t: t}
-	backend := origin(t, nil)
 	for i, consul := range testenv.StartConsuls(t, o, regions...) {
 		s := &site{name: regions[i], consul: consul, redis: testenv.Redis(t, testenv.Options{})}
 		for n := range nodes {
@@ -123,13 +128,17 @@ type running struct {
 }
 
 func rulesOf(n *testenv.EdgeNode) (running, error) {
-	var r running
-	resp, err := http.Get("http://" + n.Admin + "/v1/rules")
+	return told[running](n, "/v1/rules")
+}
+
+// told is what a node's admin side answers.
+func told[T any](n *testenv.EdgeNode, path string) (v T, err error) {
+	resp, err := http.Get("http://" + n.Admin + path)
 	if err != nil {
-		return r, err
+		return v, err
 	}
 	defer resp.Body.Close()
-	return r, json.NewDecoder(resp.Body).Decode(&r)
+	return v, json.NewDecoder(resp.Body).Decode(&v)
 }
 
 // readyz returns the status and text of a node's readiness.

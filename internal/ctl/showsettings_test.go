@@ -1,0 +1,121 @@
+package ctl
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/shedding"
+)
+
+func TestCompareSettings(t *testing.T) {
+	f := func(old, now string, want ...string) {
+		t.Helper()
+		before, err := parseDocument(shedderKind, "", []byte(old))
+		require.NoError(t, err)
+		after, err := parseDocument(shedderKind, "", []byte(now))
+		require.NoError(t, err)
+		c := after.compare(before.body).(*settingsChanges)
+		var got []string
+		for _, f := range c.Fields {
+			got = append(got, f.Field+": "+f.Old+" → "+f.New)
+		}
+		require.Equal(t, want, got)
+		require.Greater(t, c.Unchanged, 10)
+	}
+	f("{}", "enabled: true\npatience: 28000ms\nrotate: 60s\n")
+	f("enabled: true", `{"enabled": false}`, "enabled: true → false")
+	f("{}", "signals: {cpu: off, queue: {low: 1, high: 2.5}}",
+		"signals.cpu: none → off", "signals.queue.low: none → 1", "signals.queue.high: none → 2.5", "signals.cpu.low: 0.6 → none", "signals.cpu.high: 0.98 → none")
+	f("classes: [{name: a, max_in_flight: 5}, {name: b, max_in_flight: 5}]\ndefault_class: a", "classes: [{name: b, max_in_flight: 5}, {name: a, max_in_flight: 4, match: [{paths: [/x]}]}]\ndefault_class: b",
+		"classes: [a, b] → [b, a]", "classes.a.max_in_flight: 5 → 4", `classes.a.match: none → [{"paths":["/x"]}]`, "default_class: a → b")
+	f("upstreams: {search: {start: 0.9}}", "upstreams: {search: {max_in_flight: {test: 9}}}",
+		"upstreams.search.max_in_flight.test: none → 9", "upstreams.search.start: 0.9 → none")
+	f("{}", "user: [client_ip]\nretry_after: {min: 2s}", "user: [header:X-Api-Key, client_ip] → [client_ip]", "retry_after.min: 1s → 2s")
+}
+
+// One assignment may be good only after another, in whichever order they stand.
+func TestSetAll(t *testing.T) {
+	for _, args := range [][]string{{"start=0.6", "target=0.5"}, {"target=0.5", "start=0.6"}, {"signals.inflight.low=900", "signals.inflight.high=1000"}} {
+		_, err := setAll(shedding.Defaults(), args)
+		require.NoError(t, err, "%v", args)
+	}
+	_, err := setAll(shedding.Defaults(), []string{"enabled=false", "start=1", "patience=soon", "laws=pi"})
+	found := problems(err)
+	require.Len(t, found, 3)
+	require.Equal(t, "start", found[0].Path)
+	require.Equal(t, "patience", found[1].Path)
+}
+
+func testShowSettings(t *testing.T, f *fleet) {
+	r := f.run(t, "shedder", "show")
+	require.Equal(t, statusUsage, r.status)
+	require.Equal(t, "# eu-west, us-east: no shedder settings published yet\n", r.out)
+	require.Contains(t, r.errOut, "no shedder settings are in force, so edges have what their configuration says")
+	file := write(t, "shedder.yaml", settingsOf(400))
+	f.good(t, "shedder", "set", file, "--yes", "--by", "ana")
+	lasting := f.pointer(t, "eu-west")
+	r = f.good(t, "shedder", "show")
+	require.Equal(t, "# eu-west, us-east run "+lasting.Version+" (ana, "+stamp(lasting.AppliedAt)+")\n"+settingsOf(400), r.out)
+	require.Equal(t, settingsOf(400), f.good(t, "shedder", "show", lasting.Version[:5]).out, "byte by byte")
+
+	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--region", "us-east")
+	r = f.good(t, "shedder", "show", "--region", "us-east")
+	require.Contains(t, r.out, ", until "+until(f.pointer(t, "us-east"))+")\n# and then "+lasting.Version+" again\nenabled: false\n")
+	_, err := shedding.Parse([]byte(r.out))
+	require.NoError(t, err, "it can be set again")
+	list := parse[[]settingsInForce](t, f.good(t, "shedder", "show", "-o", "json").out)
+	require.Len(t, list, 2)
+	require.Equal(t, settingsOf(400), list[0].Document)
+	require.Equal(t, f.pointer(t, "us-east"), list[1].Pointer)
+	require.Equal(t, statusUsage, f.run(t, "shedder", "show", "ffffffffffff").status)
+	require.Equal(t, statusUsage, f.run(t, "shedder", "show", "ffff", "--live").status)
+	f.good(t, "shedder", "rollback", "--yes", "--to", lasting.Version[:6], "--region", "us-east")
+	require.Equal(t, lasting.Version, f.pointer(t, "us-east").Version)
+	require.Nil(t, f.pointer(t, "us-east").ExpiresAt)
+}
+
+func testShowLive(t *testing.T, f *fleet) {
+	require.Equal(t, statusPartial, f.run(t, "shedder", "show", "--live").status, "there is no edge")
+	busy := []shedding.UpstreamStatus{{
+		Name: "default", Level: 1.4, Utilization: 0.913, Winner: "inflight",
+		Signals:    []shedding.SignalStatus{{Name: "inflight", Value: 730, Utilization: 0.913}, {Name: "queue", Problem: "missing"}},
+		Classes:    []shedding.ClassStatus{{Name: "critical"}, {Name: "read", ShedByLevel: 12, ShedByCap: 3}},
+		Candidates: []shedding.CandidateStatus{{Name: "stricter", Level: 2, Utilization: 1, Winner: "inflight", Shed: map[string]uint64{"read": 99}}},
+	}, {Name: "search", Classes: []shedding.ClassStatus{{Name: "critical"}}}}
+	f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) { s.shedder.status = busy })
+	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.shedder.status, s.shedder.off = busy[1:], true })
+	r := f.good(t, "shedder", "show", "--live")
+	require.Contains(t, r.out, "eu-west: no shedder settings published yet, converged: yes\n")
+	require.Regexp(t, `  ams1-1  ams1  config  1h0m   consul  default   1.40   0.91         inflight 730  critical 0, read 15 \(3 by cap\)\n`+
+		` {39}search    0.00   0.00         -             critical 0\n`, r.out)
+	require.Regexp(t, `  ams1-1  default   stricter   2.00   1.00         inflight 730  critical 0, read 99\n`, r.out)
+	require.Regexp(t, `iad1-1  iad1 .* search    off    0.00 `, r.out)
+	require.Contains(t, r.out, "ams1-1, default: signal queue is left out: missing\n")
+	require.Equal(t, 1, strings.Count(r.out, shedding.ShadowBias))
+	s := parse[fleetStatus](t, f.good(t, "shedder", "show", "--live", "-o", "json").out)
+	require.Equal(t, busy, s.Regions[0].Nodes[0].Shedders)
+
+	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--by", "ana")
+	p := f.pointer(t, "eu-west")
+	r = f.good(t, "shedder", "show", "--live", "--region", "eu-west")
+	require.Contains(t, r.out, "eu-west runs "+p.Version+" (ana, "+stamp(p.AppliedAt)+", until "+until(p)+"), converged: yes\n")
+}
+
+func testCompleteSettings(t *testing.T, f *fleet) {
+	f.good(t, "shedder", "set", "enabled=false", "--yes")
+	t.Setenv("WEIR_FLEET", f.file)
+	for want, args := range map[string][]string{
+		"signals.inflight.high=\n":               {"set", "signals.inf"},
+		"classes.read.max_in_flight=\n":          {"set", "enabled=false", ""},
+		f.pointer(t, "eu-west").Version + "\t":   {"show", ""},
+		f.pointer(t, "eu-west").Version + "\t20": {"rollback", "--to", ""},
+		"1h\n":                                   {"set", "x", "--for", ""},
+		"eu-west\nus-east\n":                     {"set", "x", "--region", ""},
+	} {
+		var out, errOut buffer
+		require.NoError(t, Run(t.Context(), append([]string{"__complete", "shedder"}, args...), strings.NewReader(""), &out, &errOut))
+		require.Contains(t, out.String(), want, "%v", args)
+	}
+}

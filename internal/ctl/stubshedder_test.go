@@ -1,0 +1,66 @@
+package ctl
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// stubShedder is the part of a stub that follows the settings of the shedder.
+type stubShedder struct {
+	pointer *region.Pointer
+	stays   string // the version that it runs, whatever is published
+	refuses string // the version that it does not take
+	last    string // that it took
+	status  []shedding.UpstreamStatus
+	off     bool
+}
+
+// followSettings takes what a watch found.
+func (s *stub) followSettings(e *region.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e == nil {
+		return
+	}
+	if p, err := region.ParsePointer(e.Value); err == nil {
+		s.shedder.pointer = &p
+	}
+}
+
+// version is what it runs, by the clock of now.
+func (s *stubShedder) version() string {
+	if s.stays != "" {
+		return s.stays
+	}
+	version := shedding.VersionConfig
+	if s.pointer != nil {
+		if n := s.pointer.InForce(time.Now()); n != nil {
+			version = n.Version
+		}
+	}
+	if version == s.refuses {
+		return s.last
+	}
+	s.last = version
+	return version
+}
+
+func (s *stub) sheds() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shedder.version()
+}
+
+func (s *stub) shedding(w http.ResponseWriter, _ *http.Request) {
+	answer := map[string]any{
+		"node": s.id, "version": s.shedder.version(), "source": "consul", "since": time.Now().Add(-time.Hour), "consul": map[string]any{"ok": true},
+		"document": map[string]any{"enabled": !s.shedder.off}, "upstreams": s.shedder.status, "shadow_bias": shedding.ShadowBias,
+	}
+	if s.shedder.refuses != "" {
+		answer["refused"] = map[string]any{"version": s.shedder.refuses, "at": time.Now(), "errors": []string{"law: must be another"}}
+	}
+	reply(w, answer)
+}

@@ -1,0 +1,216 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// shedderState is what a node says of its shedder.
+type shedderState struct {
+	Version   string     `json:"version"`
+	Source    string     `json:"source"`
+	ExpiresAt *time.Time `json:"expires_at"`
+	Document  struct {
+		Enabled bool `json:"enabled"`
+	} `json:"document"`
+	Upstreams []struct {
+		Classes []struct {
+			Name     string `json:"name"`
+			InFlight int64  `json:"in_flight"`
+		} `json:"classes"`
+	} `json:"upstreams"`
+}
+
+func sheddingOf(n *testenv.EdgeNode) (shedderState, error) {
+	return told[shedderState](n, "/v1/shedder")
+}
+
+// inFlight is how many requests of a class a node has before its origin.
+func inFlight(n *testenv.EdgeNode, class string) int64 {
+	s, err := sheddingOf(n)
+	if err != nil || len(s.Upstreams) == 0 {
+		return -1
+	}
+	for _, c := range s.Upstreams[0].Classes {
+		if c.Name == class {
+			return c.InFlight
+		}
+	}
+	return -1
+}
+
+// report is what regionctl shedder set prints with -o json.
+type report struct {
+	Version   string    `json:"version"`
+	AppliedAt time.Time `json:"applied_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+	Converged bool      `json:"converged"`
+	Regions   []struct {
+		Region string `json:"region"`
+		Result string `json:"result"`
+	} `json:"regions"`
+}
+
+// set changes settings of the shedder, and fails the test if that fails.
+func (f *fleet) set(args ...string) report {
+	f.t.Helper()
+	stdout, stderr, status := f.regionctl(append([]string{"shedder", "set", "--yes", "-o", "json"}, args...)...)
+	require.Zero(f.t, status, "%s\n%s", stdout, stderr)
+	var r report
+	require.NoError(f.t, json.Unmarshal([]byte(stdout), &r))
+	require.True(f.t, r.Converged, stdout)
+	return r
+}
+
+// requireSheddingBy requires that every node of these regions runs a version.
+func requireSheddingBy(t *testing.T, version string, regions ...*site) {
+	t.Helper()
+	for _, s := range regions {
+		for i, n := range s.nodes {
+			got, err := sheddingOf(n)
+			require.NoError(t, err)
+			require.Equal(t, version, got.Version, "%s, node %d", s.name, i)
+		}
+	}
+}
+
+// Settings are in force on every node when regionctl says so, and decide about the next
+// request. The kill switch lets everything through at once, and ends by itself on every
+// node, with neither regionctl nor Consul.
+func TestShedderTunedAtRunTime(t *testing.T) {
+	hold := make(chan struct{})
+	f := startFleetBefore(t, origin(t, hold), testenv.ConsulOptions{}, 2, "eu-west", "us-east", "ap-south")
+	f.apply(doc(1_000_000))
+	for _, n := range f.nodes() {
+		n.WaitReady()
+	}
+	first := f.set("classes.read.max_in_flight=1", "classes.test.max_in_flight=1")
+	requireSheddingBy(t, first.Version, f.regions...)
+
+	// One request fills each node.
+	var all sync.WaitGroup
+	c := client()
+	defer c.CloseIdleConnections()
+	ask := func(n *testenv.EdgeNode) {
+		all.Go(func() {
+			status, err := get(c, n.Public, "/", victim)
+			if err != nil || status != http.StatusOK {
+				t.Errorf("status %d, %v", status, err)
+			}
+		})
+	}
+	full := func(n *testenv.EdgeNode) bool {
+		status, err := get(c, n.Public, "/", victim)
+		return err == nil && status == http.StatusServiceUnavailable
+	}
+	for _, n := range f.nodes() {
+		ask(n)
+		eventually(t, 10*time.Second, "one is in flight", func() bool { return inFlight(n, "read") == 1 })
+		require.True(t, full(n))
+	}
+
+	const lasts = 8 * time.Second
+	off := f.set("enabled=false", "--for", lasts.String())
+	require.Equal(t, off.AppliedAt.Add(lasts), off.ExpiresAt)
+	requireSheddingBy(t, off.Version, f.regions...)
+	for _, n := range f.nodes() {
+		ask(n)
+		eventually(t, 10*time.Second, "the next passes", func() bool { return inFlight(n, "read") == 2 })
+	}
+	for _, s := range f.regions[1:] {
+		s.consul.Kill()
+	}
+	for _, n := range f.nodes() {
+		eventually(t, lasts+5*time.Second, "the settings before return", func() bool {
+			s, err := sheddingOf(n)
+			return err == nil && s.Version == first.Version && s.Document.Enabled && s.ExpiresAt == nil
+		})
+		require.True(t, full(n))
+	}
+	late := time.Since(off.ExpiresAt)
+	t.Logf("the last of %d nodes was seen back %s after the end", len(f.nodes()), late.Round(time.Millisecond))
+	require.Less(t, late, 2*time.Second)
+	require.GreaterOrEqual(t, late, time.Duration(0), "none was early")
+	close(hold)
+	all.Wait()
+}
+
+// Two people change the settings at the same time: whoever wins, wins everywhere.
+func TestShedderSetByTwo(t *testing.T) {
+	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west", "us-east", "ap-south")
+	for _, n := range f.nodes() {
+		eventually(t, 10*time.Second, "the admin side answers", func() bool { _, err := sheddingOf(n); return err == nil })
+	}
+	// Nothing was published before, so the nodes return to their own settings.
+	configured, err := sheddingOf(f.nodes()[0])
+	require.NoError(t, err)
+	f.set("enabled=false", "--for", "1h")
+	stdout, stderr, code := f.regionctl("shedder", "rollback", "--yes")
+	require.Zero(t, code, "%s\n%s", stdout, stderr)
+	requireSheddingBy(t, configured.Version, f.regions...)
+	f.set("signals.inflight.high=100")
+	for range 3 {
+		var all sync.WaitGroup
+		var status [2]int
+		for i, assignment := range []string{"signals.inflight.high=500", "signals.inflight.high=600"} {
+			all.Go(func() {
+				_, _, status[i] = f.regionctl("shedder", "set", "--yes", "--wait", "0", assignment)
+			})
+		}
+		all.Wait()
+		require.Contains(t, [][2]int{{0, 0}, {0, 4}, {4, 0}}, status)
+		versions := map[string]bool{}
+		for _, s := range f.regions {
+			entry, _, err := s.consul.Client().KV().Get("weir/shedder/current", nil)
+			require.NoError(t, err)
+			var p struct {
+				Version string `json:"version"`
+			}
+			require.NoError(t, json.Unmarshal(entry.Value, &p))
+			versions[p.Version] = true
+		}
+		require.Len(t, versions, 1, "the fleet is divided")
+	}
+}
+
+// A region that cannot be reached keeps a change from all, unless it is to be partial;
+// the same command finishes it.
+func TestShedderSetInPart(t *testing.T) {
+	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west", "us-east", "ap-south")
+	for _, n := range f.nodes() {
+		eventually(t, 10*time.Second, "the admin side answers", func() bool { _, err := sheddingOf(n); return err == nil })
+	}
+	first := f.set("signals.inflight.high=500")
+	away := f.regions[1]
+	away.consul.Kill()
+	_, stderr, status := f.regionctl("shedder", "set", "enabled=false", "--yes")
+	require.Equal(t, 1, status, stderr)
+	require.Contains(t, stderr, "nothing was changed, because us-east cannot be reached")
+	requireSheddingBy(t, first.Version, f.regions...)
+
+	stdout, stderr, status := f.regionctl("shedder", "set", "enabled=false", "--yes", "--partial", "-o", "json")
+	require.Equal(t, 3, status, stderr)
+	var r report
+	require.NoError(t, json.Unmarshal([]byte(stdout), &r))
+	requireSheddingBy(t, r.Version, f.regions[0], f.regions[2])
+	requireSheddingBy(t, first.Version, away)
+
+	away.consul.Start()
+	eventually(t, time.Minute, "the region is back", func() bool {
+		_, _, status := f.regionctl("shedder", "show", "--region", away.name)
+		return status == 0
+	})
+	last := f.set("enabled=false")
+	require.Equal(t, r.Version, last.Version)
+	requireSheddingBy(t, last.Version, f.regions...)
+	stdout, stderr, status = f.regionctl("shedder", "rollback", "--yes")
+	require.Zero(t, status, "%s\n%s", stdout, stderr)
+	requireSheddingBy(t, first.Version, f.regions...)
+}
