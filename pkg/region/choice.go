@@ -1,0 +1,360 @@
+package region
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"net/netip"
+	"slices"
+)
+
+const (
+	earthRadius = 6371.0 // km
+	// PoPs whose distances differ by less are equals: no database of addresses is
+	// more exact than a city.
+	sameDistance = 50.0 // km
+	// A client stays put by its network, not by its address, which may change.
+	clientBits4, clientBits6 = 24, 56
+)
+
+// Locator tells where an address is, and for which network around it that is so;
+// the network is valid also when nothing is known of it. It is safe for concurrent
+// use.
+type Locator interface {
+	Locate(netip.Addr) (at Location, network netip.Prefix, known bool)
+}
+
+// Query is what an answer depends on.
+type Query struct {
+	// Client is the client's subnet, or the address of its resolver.
+	Client netip.Prefix
+	Region string // only PoPs of this one, if not empty
+	Random uint64 // decides between equals
+	// Explain fills Answer.Reason.
+	Explain bool
+}
+
+// Answer is where to send a client.
+type Answer struct {
+	// PoPs are those that come into question, the chosen one first. When none is
+	// healthy these are all, and Addresses are those of all.
+	PoPs      []string
+	Addresses []netip.Addr
+	// Scope is on how many bits of the client's address this depended.
+	Scope    int
+	Spilled  bool // an overloaded PoP gave this client to the next
+	FailOpen bool // no PoP is healthy
+	Reason   []Step
+}
+
+// Step is a sentence of why an answer is as it is.
+type Step string
+
+// chooser is a topology made ready for choosing.
+type chooser struct {
+	pops     []*PoP
+	region   []int // of each PoP
+	names    []string
+	clients  *clientMap
+	geo      Locator
+	all      []string // names of pops, to share
+	location bool     // some PoP has one
+}
+
+func newChooser(t *Topology, geo Locator) *chooser {
+	c := &chooser{geo: geo}
+	for i := range t.Regions {
+		r := &t.Regions[i]
+		c.names = append(c.names, r.Name)
+		for j := range r.PoPs {
+			c.pops, c.region, c.all = append(c.pops, &r.PoPs[j]), append(c.region, i), append(c.all, r.PoPs[j].Name)
+			c.location = c.location || r.PoPs[j].Location != nil
+		}
+	}
+	c.clients = newClientMap(c.pops)
+	return c
+}
+
+// candidate is a PoP in the order of one query. Those of equal rank are equals.
+type candidate struct {
+	pop  int
+	rank rank
+	// lot says who is first among equals: the smallest.
+	lot    float64
+	equals bool // there are some
+}
+
+// rank orders PoPs: those that a client belongs to, the longest network first;
+// then those with a known distance, the nearest first; then as configured.
+type rank struct {
+	last  bool // weight 0
+	group int  // 0: by network, 1: by distance, 2: as configured
+	by    float64
+}
+
+func (a rank) compare(b rank) int {
+	switch {
+	case a.last != b.last:
+		return order(!a.last)
+	case a.group != b.group:
+		return order(a.group < b.group)
+	case a.by != b.by:
+		return order(a.by < b.by)
+	}
+	return 0
+}
+
+func order(less bool) int {
+	if less {
+		return -1
+	}
+	return 1
+}
+
+// choosing is one query under way.
+type choosing struct {
+	*chooser
+	Query
+	states map[string]PoPState
+	list   []candidate
+	answer Answer
+}
+
+// choose is pure: the same query, topology and states give the same answer.
+func (c *chooser) choose(states map[string]PoPState, q Query) Answer {
+	w := &choosing{chooser: c, Query: q, states: states, list: make([]candidate, 0, len(c.pops))}
+	w.Client = netip.PrefixFrom(q.Client.Addr().Unmap(), q.Client.Bits())
+	if !w.Client.IsValid() {
+		w.Client = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	w.Client = w.Client.Masked()
+	w.rankAll()
+	w.shuffleEquals()
+	w.take()
+	return w.answer
+}
+
+// say notes a step, if anybody wants to know.
+func (w *choosing) say(format string, args ...any) {
+	if w.Explain {
+		w.answer.Reason = append(w.answer.Reason, Step(fmt.Sprintf(format, args...)))
+	}
+}
+
+func (w *choosing) depends(bits int) { w.answer.Scope = max(w.answer.Scope, bits) }
+
+// rankAll lists the PoPs in question from the best to the worst.
+func (w *choosing) rankAll() {
+	for i, p := range w.pops {
+		if w.Region == "" || w.names[w.region[i]] == w.Region {
+			w.list = append(w.list, candidate{pop: i, rank: rank{last: p.weight() == 0, group: 2, by: float64(w.region[i])}})
+		}
+	}
+	w.byDistance()
+	w.byNetwork()
+	slices.SortStableFunc(w.list, func(a, b candidate) int { return a.rank.compare(b.rank) })
+}
+
+func (w *choosing) byDistance() {
+	if w.geo == nil || !w.location {
+		return
+	}
+	at, network, known := w.geo.Locate(w.Client.Addr())
+	if network.IsValid() {
+		w.depends(network.Bits())
+	}
+	if !known {
+		w.say("the GeoIP database does not know where %s is: regions in their order", w.client())
+		return
+	}
+	w.say("client %s is at %.2f, %.2f by the GeoIP database (%s)", w.client(), at.Lat, at.Lon, network)
+	for i := range w.list {
+		if l := w.pops[w.list[i].pop].Location; l != nil {
+			w.list[i].rank.group, w.list[i].rank.by = 1, distance(at, *l)
+		}
+	}
+	slices.SortStableFunc(w.list, func(a, b candidate) int { return a.rank.compare(b.rank) })
+	var nearest rank // of a group of equals, which all get its distance
+	for i := range w.list {
+		r := &w.list[i].rank
+		if r.group != 1 {
+			continue
+		}
+		w.say("%s is %.0f km away", w.pops[w.list[i].pop].Name, r.by)
+		if nearest.group == 1 && r.last == nearest.last && r.by-nearest.by < sameDistance {
+			r.by = nearest.by
+		}
+		nearest = *r
+	}
+}
+
+func (w *choosing) byNetwork() {
+	found, scope := w.clients.find(w.Client, nil)
+	w.depends(scope)
+	for _, o := range found { // the longest comes last, and stays
+		for i := range w.list {
+			if c := &w.list[i]; slices.Contains(o.pops, c.pop) {
+				c.rank.group, c.rank.by = 0, float64(-o.network.Bits())
+				w.say("client %s matches %s of %s", w.client(), o.network, w.pops[c.pop].Name)
+			}
+		}
+	}
+}
+
+// client names the client as people do.
+func (w *choosing) client() string {
+	if w.Client.IsSingleIP() {
+		return w.Client.Addr().String()
+	}
+	return w.Client.String()
+}
+
+// shuffleEquals puts equals in an order by lot, each as likely first as its weight
+// says: with u uniform, the smallest of -ln(u)/weight wins so often.
+func (w *choosing) shuffleEquals() {
+	for from := 0; from < len(w.list); {
+		to := from + 1
+		for to < len(w.list) && w.list[to].rank == w.list[from].rank {
+			to++
+		}
+		if to-from > 1 {
+			for i := from; i < to; i++ {
+				// By the PoP, not by its position: one that goes leaves the clients of
+				// the others where they are.
+				c := &w.list[i]
+				u := uniform(mix(mix(w.Random) + uint64(c.pop)))
+				c.lot = -math.Log(1-u) / float64(max(w.pops[c.pop].weight(), 1))
+				c.equals = true
+			}
+			slices.SortStableFunc(w.list[from:to], func(a, b candidate) int { return order(a.lot < b.lot) })
+		}
+		from = to
+	}
+}
+
+// take fills the answer from the ordered list.
+func (w *choosing) take() {
+	healthy := func(p *PoP) bool { s := w.states[p.Name]; return s.Healthy && s.Drained == nil }
+	if !slices.ContainsFunc(w.list, func(c candidate) bool { return healthy(w.pops[c.pop]) }) {
+		healthy = func(p *PoP) bool { return w.states[p.Name].Healthy }
+		if !slices.ContainsFunc(w.list, func(c candidate) bool { return healthy(w.pops[c.pop]) }) {
+			w.say("no PoP is healthy: answering with all")
+			w.answer.FailOpen = true
+			w.fill(w.list)
+			for _, c := range w.list {
+				w.answer.Addresses = append(w.answer.Addresses, w.pops[c.pop].Addresses...)
+			}
+			return
+		}
+		w.say("all healthy PoPs are drained: answering as if they were not")
+	}
+	kept := w.list[:0]
+	for _, c := range w.list {
+		p := w.pops[c.pop]
+		if healthy(p) {
+			kept = append(kept, c)
+		} else if w.Explain {
+			w.explainLeftOut(p)
+		}
+	}
+	if kept[0].equals {
+		w.depends(stickyNetwork(w.Client).Bits())
+		w.say("%s is drawn by lot from equals, by weight", w.pops[kept[0].pop].Name)
+	}
+	if i := w.spill(kept); i > 0 {
+		w.answer.Spilled = true
+		chosen := kept[i]
+		copy(kept[1:i+1], kept[:i])
+		kept[0] = chosen
+	}
+	w.fill(kept)
+	w.answer.Addresses = w.pops[kept[0].pop].Addresses
+	w.say("answer: %s", w.answer.PoPs[0])
+}
+
+func (w *choosing) fill(list []candidate) {
+	w.answer.PoPs = make([]string, len(list))
+	for i, c := range list {
+		w.answer.PoPs[i] = w.all[c.pop]
+	}
+}
+
+func (w *choosing) explainLeftOut(p *PoP) {
+	switch s := w.states[p.Name]; {
+	case s.Healthy:
+		w.say("%s is drained by %s: %s", p.Name, s.Drained.Who, s.Drained.Why)
+	case !s.Known && s.Nodes == 0:
+		w.say("%s is left out: nothing was heard of its region", p.Name)
+	default:
+		w.say("%s is down: %d of %d nodes pass", p.Name, s.Passing, s.Nodes)
+	}
+}
+
+// spill returns which of list gets the client: the first, unless that sheds and
+// this client is in the share that it gives away. It goes to the next that sheds
+// less, which may do the same.
+func (w *choosing) spill(list []candidate) int {
+	chosen := 0
+	for i := range list {
+		p := w.pops[list[i].pop]
+		level := w.states[p.Name].ShedLevel
+		if i > 0 && (p.weight() == 0 || level >= w.states[w.pops[list[chosen].pop].Name].ShedLevel) {
+			continue // weight 0 is for when nothing else is left
+		}
+		if i > 0 {
+			w.say("%s sheds %.0f %% and gives this client to %s", w.pops[list[chosen].pop].Name, 100*w.states[w.pops[list[chosen].pop].Name].ShedLevel, p.Name)
+			chosen = i
+		}
+		if !(level > 0) {
+			break
+		}
+		w.depends(stickyNetwork(w.Client).Bits())
+		if uniform(ticket(w.Client, p.Name)) >= level {
+			w.say("%s sheds %.0f %%, but keeps this client", p.Name, 100*level)
+			break
+		}
+	}
+	return chosen
+}
+
+// stickyNetwork is the part of a client's address by which it stays put.
+func stickyNetwork(client netip.Prefix) netip.Prefix {
+	bits := clientBits6
+	if client.Addr().Is4() {
+		bits = clientBits4
+	}
+	return netip.PrefixFrom(client.Addr(), min(bits, client.Bits())).Masked()
+}
+
+// ticket is a number that is a client's own at one PoP, and the same at every
+// router.
+func ticket(client netip.Prefix, pop string) uint64 {
+	n := stickyNetwork(client)
+	bytes := n.Addr().As16()
+	h := fnv.New64a()
+	_, _ = h.Write(bytes[:]) // a hash takes everything
+	_, _ = h.Write([]byte(pop))
+	return mix(h.Sum64() ^ uint64(n.Bits()))
+}
+
+// StickyRandom is a Query.Random by which a client stays with one of equals.
+func StickyRandom(client netip.Prefix) uint64 { return ticket(client.Masked(), "") }
+
+// mix spreads a number over all bits (the finalizer of splitmix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// uniform turns random bits into a number in [0, 1).
+func uniform(x uint64) float64 { return float64(x>>11) / (1 << 53) }
+
+// distance is the length of the great circle, in km, by the haversine formula.
+func distance(a, b Location) float64 {
+	rad := func(degrees float64) float64 { return degrees * math.Pi / 180 }
+	square := func(x float64) float64 { return x * x }
+	h := square(math.Sin(rad(b.Lat-a.Lat)/2)) + math.Cos(rad(a.Lat))*math.Cos(rad(b.Lat))*square(math.Sin(rad(b.Lon-a.Lon)/2))
+	return 2 * earthRadius * math.Asin(math.Sqrt(min(1, h)))
+}

@@ -1,0 +1,47 @@
+package region
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/oschwald/maxminddb-golang/v2"
+)
+
+// GeoIP is a database of where addresses are, in the MaxMind DB format: GeoLite2
+// City or any other with location.latitude and location.longitude.
+type GeoIP struct{ db *maxminddb.Reader }
+
+var _ Locator = (*GeoIP)(nil)
+
+// OpenGeoIP opens a database file. Replace it by renaming another over it, and
+// open that: writing into the open file would change what is read.
+func OpenGeoIP(file string) (*GeoIP, error) {
+	db, err := maxminddb.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("open GeoIP database %s: %w", file, err)
+	}
+	return &GeoIP{db}, nil
+}
+
+// Close releases the file. Nobody may call Locate any more.
+func (g *GeoIP) Close() error { return g.db.Close() }
+
+// Locate looks an address up. A record that is damaged is none.
+func (g *GeoIP) Locate(a netip.Addr) (at Location, network netip.Prefix, known bool) {
+	r := g.db.Lookup(a)
+	network = r.Prefix()
+	if network.Addr().Is4() != a.Is4() {
+		network = netip.Prefix{} // an IPv4 address in a database without any
+	}
+	if r.Err() != nil || !r.Found() {
+		return Location{}, network, false
+	}
+	var lat, lon *float64
+	if r.DecodePath(&lat, "location", "latitude") != nil || r.DecodePath(&lon, "location", "longitude") != nil || lat == nil || lon == nil {
+		return Location{}, network, false
+	}
+	if !(*lat >= -90 && *lat <= 90 && *lon >= -180 && *lon <= 180) {
+		return Location{}, network, false
+	}
+	return Location{*lat, *lon}, network, true
+}

@@ -1,0 +1,214 @@
+// Package dns answers for one zone with the nearest healthy PoP.
+//
+// It is authoritative and nothing else: it asks nobody, keeps no cache and gives
+// no zone away. Its memory and its goroutines are bounded, whatever is sent to it.
+package dns
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	wire "github.com/miekg/dns"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// Config is how a Server answers.
+type Config struct {
+	// View returns what is known of the fleet. It is called for each query.
+	View func() *region.View
+	// Zone is the zone to answer for; empty: that of the topology.
+	Zone string
+	// NS are the zone's name servers, this one among them.
+	NS []NameServer
+	// Hostmaster is the mail address in the SOA; empty: hostmaster@ the zone.
+	Hostmaster string
+	// TTL is for how long an answer may be kept; 0: 20 s.
+	TTL time.Duration
+	// MaxUDP is the longest answer over UDP, in bytes; 0: 1232, which no network
+	// splits.
+	MaxUDP int
+	// RateLimit is how many answers a second the clients of one /24 or /56 get over
+	// UDP; of those beyond, every second is told to ask by TCP. 0: no limit.
+	RateLimit int
+	Observer  Observer // nil: nobody
+}
+
+// NameServer is a name server of the zone.
+type NameServer struct {
+	Host  string
+	Addrs []netip.Addr // if Host is in the zone
+}
+
+// Observer counts. It is called by many goroutines, and must not wait.
+type Observer interface {
+	// Query hears of each query by the kind of its answer, one of a dozen words.
+	Query(answer string)
+}
+
+func (c *Config) ttl() uint32 { return uint32(c.TTL / time.Second) }
+
+// mailbox is the hostmaster as a name.
+func (c *Config) mailbox(zone string) string {
+	user, host, _ := strings.Cut(cmp.Or(c.Hostmaster, "hostmaster@"+zone), "@")
+	return strings.ReplaceAll(user, ".", `\.`) + "." + host + "."
+}
+
+// Server answers queries. Make one with New.
+type Server struct {
+	config   Config
+	fixed    *zone // of the configuration
+	derived  atomic.Pointer[zone]
+	serialOf atomic.Pointer[numbered]
+	limiter  *limiter
+	started  time.Time
+
+	udp []*net.UDPConn
+	tcp []*net.TCPListener
+}
+
+// New returns a server that listens nowhere yet. Its error names every fault.
+func New(c Config) (*Server, error) {
+	var faults []error
+	add := func(field, format string, args ...any) {
+		faults = append(faults, &region.FieldError{Field: field, Msg: fmt.Sprintf(format, args...)})
+	}
+	if c.View == nil {
+		add("view", "must be set")
+	}
+	c.TTL, c.MaxUDP = cmp.Or(c.TTL, 20*time.Second), cmp.Or(c.MaxUDP, 1232)
+	if c.TTL < time.Second || c.TTL > time.Hour || c.TTL%time.Second != 0 {
+		add("ttl", "must be whole seconds between 1s and 1h (got %s)", c.TTL)
+	}
+	if c.MaxUDP < plainUDP || c.MaxUDP > 4096 {
+		add("max_udp", "must be between %d and 4096 (got %d)", plainUDP, c.MaxUDP)
+	}
+	if c.RateLimit < 0 || c.RateLimit > 1_000_000 {
+		add("rate_limit", "must be between 0 and 1000000 (got %d)", c.RateLimit)
+	}
+	c.Zone = strings.TrimSuffix(strings.ToLower(c.Zone), ".")
+	if user, host, ok := strings.Cut(c.Hostmaster, "@"); c.Hostmaster != "" {
+		_, name := wire.IsDomainName(c.mailbox(""))
+		if !ok || user == "" || host == "" || !name {
+			add("hostmaster", "must be a mail address (got %q)", c.Hostmaster)
+		}
+	}
+	s := &Server{config: c, limiter: newLimiter(c.RateLimit), started: time.Now()}
+	// Without a zone the name servers can be checked all the same, but for whether
+	// they are in it.
+	z, err := newZone(cmp.Or(c.Zone, "zone.invalid"), &c)
+	if c.Zone != "" {
+		s.fixed = z
+	} else if len(c.NS) > 0 {
+		err = nil
+	}
+	if err := errors.Join(append(faults, err)...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Listen binds addr, a host:port, for UDP and TCP. Port 0 takes one that is free
+// for both. Several addresses may be bound before Serve.
+func (s *Server) Listen(addr string) error {
+	var err error
+	for range 10 { // a port that is free for one may be taken for the other
+		var udp *net.UDPConn
+		var tcp *net.TCPListener
+		if udp, tcp, err = listen(addr); err == nil {
+			s.udp, s.tcp = append(s.udp, udp), append(s.tcp, tcp)
+			return nil
+		}
+		if !strings.HasSuffix(addr, ":0") {
+			break
+		}
+	}
+	return fmt.Errorf("listen for DNS: %w", err)
+}
+
+func listen(addr string) (*net.UDPConn, *net.TCPListener, error) {
+	at, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	udp, err := net.ListenUDP("udp", at)
+	if err != nil {
+		return nil, nil, err
+	}
+	bound := udp.LocalAddr().(*net.UDPAddr)
+	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: at.IP, Port: bound.Port, Zone: at.Zone})
+	if err == nil {
+		err = askForDestination(udp, at.IP)
+	}
+	if err != nil {
+		_ = udp.Close() // nothing was sent
+		if tcp != nil {
+			_ = tcp.Close()
+		}
+		return nil, nil, err
+	}
+	return udp, tcp, nil
+}
+
+// Addrs returns the bound addresses.
+func (s *Server) Addrs() []netip.AddrPort {
+	addrs := make([]netip.AddrPort, len(s.udp))
+	for i, conn := range s.udp {
+		addrs[i] = conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	}
+	return addrs
+}
+
+// Serve answers until ctx ends, then closes what Listen bound, lets the answers
+// under way go out, and returns nil. It returns early only if a socket fails.
+func (s *Server) Serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	run := func(serve func() error) {
+		all.Go(func() {
+			if err := serve(); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("serve DNS: %w", err))
+			}
+		})
+	}
+	conns := newConnections()
+	for i := range s.udp {
+		// Each answers where it reads: a flood waits in the socket's buffer and not
+		// in goroutines.
+		for range max(2, runtime.GOMAXPROCS(0)) {
+			run(func() error { return s.serveUDP(ctx, s.udp[i]) })
+		}
+		run(func() error { return s.serveTCP(ctx, s.tcp[i], conns) })
+	}
+	<-ctx.Done()
+	for i := range s.udp {
+		_ = s.udp[i].SetReadDeadline(time.Now()) // wakes the readers; answers may still be written
+		_ = s.tcp[i].Close()
+	}
+	conns.stop()
+	all.Wait()
+	for i := range s.udp {
+		_ = s.udp[i].Close()
+	}
+	s.udp, s.tcp = nil, nil
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+func (s *Server) observe(kind string) {
+	if s.config.Observer != nil && kind != "" {
+		s.config.Observer.Query(kind)
+	}
+}

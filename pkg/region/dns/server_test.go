@@ -1,0 +1,376 @@
+package dns
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	wire "github.com/miekg/dns"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+func TestNewRefuses(t *testing.T) {
+	f := func(change func(*Config), want ...string) {
+		t.Helper()
+		c := config(view(t, fleet, healthy))
+		c.Zone = "edge.example.com"
+		change(&c)
+		s, err := New(c)
+		require.EqualError(t, err, strings.Join(want, "\n"))
+		require.Nil(t, s)
+	}
+	f(func(c *Config) { c.View = nil }, "view: must be set")
+	f(func(c *Config) { c.TTL, c.MaxUDP, c.RateLimit = 1500*time.Millisecond, 100, -1 },
+		"ttl: must be whole seconds between 1s and 1h (got 1.5s)", "max_udp: must be between 512 and 4096 (got 100)", "rate_limit: must be between 0 and 1000000 (got -1)")
+	f(func(c *Config) { c.Zone = "a..b" }, `zone: must be a domain name of at most 180 characters such as edge.example.com (got "a..b")`)
+	f(func(c *Config) { c.NS = nil }, "ns: must name at least one name server, as in ns1.edge.example.com")
+	f(func(c *Config) { c.Zone, c.NS = "", nil }, "ns: must name at least one name server, as in ns1.zone.invalid")
+	f(func(c *Config) { c.Hostmaster = "nobody" }, `hostmaster: must be a mail address (got "nobody")`)
+	one := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	f(func(c *Config) {
+		c.NS = []NameServer{{Host: "a b"}, {Host: "ns1.edge.example.com"}, {"ns.example.org", one}, {"a.b.edge.example.com", one}, {"pop.edge.example.com", one}, {"edge.example.com", one}}
+	},
+		`ns[0].host: must be a domain name (got "a b")`,
+		"ns[1].addresses: must name those of ns1.edge.example.com, which is in the zone itself",
+		"ns[2].addresses: must be left out: ns.example.org is not in the zone edge.example.com",
+		`ns[3].host: must be one label in front of the zone, but not pop or region (got "a.b.edge.example.com")`,
+		`ns[4].host: must be one label in front of the zone, but not pop or region (got "pop.edge.example.com")`,
+		`ns[5].host: must be one label in front of the zone, but not pop or region (got "edge.example.com")`)
+
+	s, err := New(config(nil))
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Listen("127.0.0.1:x"), "listen for DNS: ")
+	require.ErrorContains(t, s.Listen("192.0.2.1:0"), "listen for DNS: ")
+	require.Empty(t, s.Addrs())
+}
+
+func ask(t testing.TB, name string, qtype uint16) []byte {
+	t.Helper()
+	m := new(wire.Msg)
+	m.SetQuestion(name, qtype)
+	packet, err := m.Pack()
+	require.NoError(t, err)
+	return packet
+}
+
+func TestGarbageGetsNoAnswerOrAFault(t *testing.T) {
+	s, err := New(config(view(t, fleet, healthy)))
+	require.NoError(t, err)
+	good := ask(t, "edge.example.com.", wire.TypeA)
+	changed := func(at int, b ...byte) []byte {
+		packet := append([]byte{}, good...)
+		copy(packet[at:], b)
+		return packet
+	}
+	f := func(name string, packet []byte, want string) {
+		t.Helper()
+		answer, kind := s.answer(packet, netip.MustParseAddr("127.0.0.1"), true)
+		require.Equal(t, want, kind, name)
+		require.Equal(t, want == "", answer == nil, name)
+		if answer != nil {
+			m := new(wire.Msg)
+			require.NoError(t, m.Unpack(answer), name)
+			require.True(t, m.Response)
+			require.Equal(t, binary.BigEndian.Uint16(packet), m.Id)
+		}
+	}
+	f("good", good, "answer")
+	f("empty", nil, "")
+	f("short", good[:11], "")
+	f("an answer", changed(2, 0x80), "")
+	f("header", good[:12], "formerr")
+	f("cut in the name", good[:20], "formerr")
+	f("cut in the type", good[:len(good)-3], "formerr")
+	f("more behind", append(changed(0), 0), "formerr")
+	f("two questions", append(changed(4, 0, 2), good[12:]...), "formerr")
+	f("no question", changed(4, 0, 0), "formerr")
+	f("an answer section", changed(6, 0, 1), "formerr")
+	f("a record that is not there", changed(10, 0, 1), "formerr")
+	f("a pointer to itself", changed(12, 0xc0, 12), "formerr")
+	f("a pointer to the header", changed(12, 0xc0, 0), "formerr")
+	f("a label of 64", changed(12, 64), "formerr")
+	f("status", changed(2, 0x10), "notimp")
+	opt := func(data ...byte) []byte {
+		return append(append(changed(10, 0, 1), 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, byte(len(data))), data...)
+	}
+	f("OPT", opt(), "answer")
+	f("an option cut short", opt(0, 8, 0, 9), "formerr")
+	f("half an option", opt(0, 8, 0), "formerr")
+	f("OPT of a name", append(changed(10, 0, 1), 1, 'a', 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0), "formerr")
+	f("OPT among the authorities", append(changed(8, 0, 1), opt()[len(good):]...), "formerr")
+	two := append(opt(), opt()[len(good):]...)
+	two[11] = 2
+	f("two OPT", two, "formerr")
+}
+
+func TestRateLimit(t *testing.T) {
+	l := newLimiter(10)
+	client, now := netip.MustParseAddr("203.0.113.7"), time.Hour
+	count := func(a netip.Addr, n int) (sent, slips int) {
+		for range n {
+			switch l.check(a, now) {
+			case send:
+				sent++
+			case slipped:
+				slips++
+			}
+		}
+		return sent, slips
+	}
+	sent, slips := count(client, 110)
+	require.Equal(t, 10, sent)
+	require.Equal(t, 50, slips, "every second")
+	sent, _ = count(netip.MustParseAddr("203.0.113.200"), 10)
+	require.Zero(t, sent, "a neighbour")
+	sent, _ = count(netip.MustParseAddr("203.0.114.7"), 10)
+	require.Equal(t, 10, sent, "somebody else")
+	now += 500 * time.Millisecond
+	sent, _ = count(client, 100)
+	require.Equal(t, 5, sent)
+	sent, _ = count(netip.MustParseAddr("2001:db8::1"), 100)
+	require.Equal(t, 10, sent)
+	sent, _ = count(netip.MustParseAddr("2001:db8:0:ff::1"), 100)
+	require.Zero(t, sent)
+	sent, _ = count(netip.MustParseAddr("2001:db8:0:100::1"), 100)
+	require.Equal(t, 10, sent)
+	require.Equal(t, send, (*limiter)(nil).check(client, now))
+	require.Nil(t, newLimiter(0))
+}
+
+func TestDigOverTheRate(t *testing.T) {
+	t.Parallel()
+	c, seen := config(view(t, fleet, healthy)), &counts{}
+	c.RateLimit, c.Observer = 1, seen
+	s := serve(t, c)
+	for range 10 {
+		digs(t, s, "+time=1", "+ignore", "edge.example.com", "A") // some get no answer
+	}
+	require.Positive(t, seen.of("dropped"))
+	require.Positive(t, seen.of("slipped"))
+	for range 5 {
+		require.Contains(t, dig(t, s, "+tcp", "edge.example.com", "A"), "192.0.2.1", "TCP is not limited by rate")
+	}
+	answer := truncated(ask(t, "EDGE.example.com.", wire.TypeA))
+	m := new(wire.Msg)
+	require.NoError(t, m.Unpack(answer))
+	require.True(t, m.Truncated && m.Response)
+	require.Equal(t, "EDGE.example.com.", m.Question[0].Name)
+	require.Nil(t, truncated([]byte("garbage garbage")))
+}
+
+// exchange sends messages over one connection and reads as many answers.
+func exchange(t testing.TB, conn net.Conn, packets ...[]byte) []*wire.Msg {
+	t.Helper()
+	var out []byte
+	for _, p := range packets {
+		out = append(binary.BigEndian.AppendUint16(out, uint16(len(p))), p...)
+	}
+	_, err := conn.Write(out)
+	require.NoError(t, err)
+	var answers []*wire.Msg
+	for range packets {
+		m, err := receive(conn)
+		require.NoError(t, err)
+		answers = append(answers, m)
+	}
+	return answers
+}
+
+func receive(conn net.Conn) (*wire.Msg, error) {
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	var length [2]byte
+	if _, err := io.ReadFull(conn, length[:]); err != nil {
+		return nil, err
+	}
+	packet := make([]byte, binary.BigEndian.Uint16(length[:]))
+	if _, err := io.ReadFull(conn, packet); err != nil {
+		return nil, err
+	}
+	m := new(wire.Msg)
+	return m, m.Unpack(packet)
+}
+
+func (s *server) dial(t testing.TB) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func TestTCPConnections(t *testing.T) {
+	t.Parallel()
+	s := serve(t, config(view(t, fleet, healthy)))
+	good := ask(t, "edge.example.com.", wire.TypeA)
+	closed := func(conn net.Conn) {
+		t.Helper()
+		_, err := receive(conn)
+		require.Error(t, err)
+	}
+
+	conn := s.dial(t)
+	for range 3 {
+		for _, m := range exchange(t, conn, good, good, good) {
+			require.Len(t, m.Answer, 1)
+		}
+	}
+	// What could not be a query ends the connection.
+	for _, bytes := range [][]byte{{0, 0}, {0, 5, 1, 2, 3, 4, 5}, {0xff, 0xff}, append([]byte{0, 12}, []byte("\x00\x01\x80\x00\x00\x01\x00\x00\x00\x00\x00\x00")...)} {
+		conn := s.dial(t)
+		_, err := conn.Write(bytes)
+		require.NoError(t, err)
+		closed(conn)
+	}
+	// So does silence in the middle of a query, and without one.
+	slow, idle := s.dial(t), s.dial(t)
+	start := time.Now()
+	_, err := slow.Write([]byte{0, 40, 1})
+	require.NoError(t, err)
+	closed(slow)
+	require.Less(t, time.Since(start), idleTimeout)
+	closed(idle)
+	require.GreaterOrEqual(t, time.Since(start), idleTimeout-time.Second)
+
+	// One connection does not last for ever.
+	conn = s.dial(t)
+	for range maxPerConnection {
+		exchange(t, conn, good)
+	}
+	closed(conn)
+
+	// One network does not get all connections.
+	var open []net.Conn
+	for range maxFromOne {
+		conn := s.dial(t)
+		exchange(t, conn, good)
+		open = append(open, conn)
+	}
+	closed(s.dial(t))
+	require.NoError(t, open[0].Close())
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		_, err = conn.Write(append([]byte{0, byte(len(good))}, good...))
+		if err != nil {
+			return false
+		}
+		_, err = receive(conn)
+		return err == nil
+	}, patience, 20*time.Millisecond)
+
+	start = time.Now()
+	s.stop()
+	require.Less(t, time.Since(start), time.Second, "idle connections hold nothing up")
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	c := newConnections()
+	conns := make([]*net.TCPConn, maxConnections+1)
+	for i := range conns {
+		conns[i] = &net.TCPConn{}
+		require.Equal(t, i < maxConnections, c.enter(conns[i], netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1})), i)
+	}
+	c.leave(conns[0])
+	require.True(t, c.enter(conns[maxConnections], netip.MustParseAddr("2001:db8::1")))
+	for _, conn := range conns[1:] {
+		c.leave(conn)
+	}
+	require.Empty(t, c.from)
+	require.Empty(t, c.open)
+	c.stop()
+	require.False(t, c.enter(conns[0], netip.MustParseAddr("10.0.0.1")))
+}
+
+// A query that came before the end is answered.
+func TestStopAnswersWhatCame(t *testing.T) {
+	t.Parallel()
+	came, release := make(chan struct{}, 8), make(chan struct{})
+	v := view(t, fleet, healthy)
+	c := config(v)
+	c.View = func() *region.View {
+		came <- struct{}{}
+		<-release
+		return v
+	}
+	s := serve(t, c)
+	good := ask(t, "edge.example.com.", wire.TypeA)
+	tcp := s.dial(t)
+	_, err := tcp.Write(append([]byte{0, byte(len(good))}, good...))
+	require.NoError(t, err)
+	udp, err := net.Dial("udp", "127.0.0.1:"+s.port)
+	require.NoError(t, err)
+	defer udp.Close()
+	_, err = udp.Write(good)
+	require.NoError(t, err)
+	<-came
+	<-came
+	stopped := make(chan struct{})
+	go func() { s.stop(); close(stopped) }()
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, patience, time.Millisecond, "listens no more")
+	close(release)
+	m, err := receive(tcp)
+	require.NoError(t, err)
+	require.Len(t, m.Answer, 1)
+	require.NoError(t, udp.SetReadDeadline(time.Now().Add(patience)))
+	n, err := udp.Read(make([]byte, 2000))
+	require.NoError(t, err)
+	require.Positive(t, n)
+	<-stopped
+}
+
+func TestServeReportsASocketThatFails(t *testing.T) {
+	s, err := New(config(view(t, fleet, healthy)))
+	require.NoError(t, err)
+	require.NoError(t, s.Listen("127.0.0.1:0"))
+	require.NoError(t, s.tcp[0].Close())
+	require.ErrorContains(t, s.Serve(t.Context()), "serve DNS: accept tcp")
+}
+
+func TestAnswerAllocates(t *testing.T) {
+	s, err := New(config(view(t, fleet, healthy)))
+	require.NoError(t, err)
+	m := new(wire.Msg)
+	m.SetQuestion("edge.example.com.", wire.TypeA)
+	m.SetEdns0(1232, false)
+	m.IsEdns0().Option = append(m.IsEdns0().Option, &wire.EDNS0_SUBNET{Code: wire.EDNS0SUBNET, Family: 1, SourceNetmask: 24, Address: net.IPv4(203, 0, 113, 0)})
+	packet, err := m.Pack()
+	require.NoError(t, err)
+	from := netip.MustParseAddr("127.0.0.1")
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { s.answer(packet, from, true) }), 45.0)
+	// What is over the rate costs next to nothing.
+	s.limiter = newLimiter(1)
+	_ = s.answerUDP(packet, from, 0)
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { s.answerUDP(packet, from, 0) }), 10.0)
+}
+
+func BenchmarkAnswer(b *testing.B) {
+	for _, pops := range []int{5, 256} {
+		b.Run(fmt.Sprint(pops), func(b *testing.B) {
+			s, err := New(config(view(b, many(pops), healthy)))
+			require.NoError(b, err)
+			packet, from := ask(b, "edge.example.com.", wire.TypeA), netip.MustParseAddr("127.0.0.1")
+			b.ReportAllocs()
+			for b.Loop() {
+				s.answer(packet, from, true)
+			}
+		})
+	}
+}

@@ -1,0 +1,158 @@
+package dns
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxConnections are open at once; maxFromOne of these from one network.
+	maxConnections = 1000
+	maxFromOne     = 50
+	// maxPerConnection is how many queries one connection may bring.
+	maxPerConnection = 200
+	// idleTimeout is how long a connection may bring no query, and ioTimeout how
+	// long one may take to come, or its answer to go.
+	idleTimeout = 5 * time.Second
+	ioTimeout   = 2 * time.Second
+)
+
+// connections are those that are open.
+type connections struct {
+	mu      sync.Mutex
+	open    map[*net.TCPConn]netip.Prefix
+	from    map[netip.Prefix]int
+	stopped bool
+}
+
+func newConnections() *connections {
+	return &connections{open: map[*net.TCPConn]netip.Prefix{}, from: map[netip.Prefix]int{}}
+}
+
+// enter reports whether there is room for conn.
+func (c *connections) enter(conn *net.TCPConn, client netip.Addr) bool {
+	bits := 56
+	if client.Is4() {
+		bits = 24
+	}
+	network, _ := client.Prefix(bits) // of that family
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped || len(c.open) >= maxConnections || c.from[network] >= maxFromOne {
+		return false
+	}
+	c.open[conn] = network
+	c.from[network]++
+	return true
+}
+
+func (c *connections) leave(conn *net.TCPConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	network := c.open[conn]
+	delete(c.open, conn)
+	if c.from[network]--; c.from[network] <= 0 {
+		delete(c.from, network)
+	}
+}
+
+// stop has nobody read any more. Answers under way go out.
+func (c *connections) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	for conn := range c.open {
+		_ = conn.SetReadDeadline(time.Now()) // a connection that fails will end, too
+	}
+}
+
+// isStopped tells those who would read on.
+func (c *connections) isStopped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopped
+}
+
+// serveTCP accepts connections until the listener is closed, and waits for them.
+func (s *Server) serveTCP(ctx context.Context, l *net.TCPListener, conns *connections) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		conn, err := l.AcceptTCP()
+		if err != nil && ctx.Err() == nil && temporary(err) {
+			select { // until a file descriptor is free
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		client := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().WithZone("")
+		if !conns.enter(conn, client) {
+			_ = conn.Close() // it can try again, or ask another name server
+			continue
+		}
+		all.Go(func() {
+			defer conns.leave(conn)
+			defer conn.Close()
+			s.converse(conn, client, conns)
+		})
+	}
+}
+
+// converse answers the queries of one connection in their order.
+func (s *Server) converse(conn *net.TCPConn, client netip.Addr, conns *connections) {
+	var length [2]byte
+	buffer := make([]byte, 512)
+	for range maxPerConnection {
+		if !s.await(conn, length[:], idleTimeout, conns) {
+			return
+		}
+		n := int(binary.BigEndian.Uint16(length[:]))
+		if n < headerLen || n > maxQuery {
+			return
+		}
+		if n > len(buffer) {
+			buffer = make([]byte, maxQuery)
+		}
+		if !s.await(conn, buffer[:n], ioTimeout, conns) {
+			return
+		}
+		answer, kind := s.answer(buffer[:n], client, false)
+		if answer == nil {
+			return
+		}
+		s.observe(kind)
+		framed := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(answer)), uint16(len(answer)))
+		if conn.SetWriteDeadline(time.Now().Add(ioTimeout)) != nil {
+			return
+		}
+		if _, err := conn.Write(append(framed, answer...)); err != nil {
+			return
+		}
+	}
+}
+
+// await fills buffer within limit, and reports whether it could.
+func (s *Server) await(conn *net.TCPConn, buffer []byte, limit time.Duration, conns *connections) bool {
+	if conn.SetReadDeadline(time.Now().Add(limit)) != nil || conns.isStopped() {
+		return false
+	}
+	_, err := io.ReadFull(conn, buffer)
+	return err == nil
+}
+
+// temporary reports whether accepting may succeed later.
+func temporary(err error) bool {
+	return errors.Is(err, syscall.ECONNABORTED) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
+}

@@ -1,0 +1,110 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	wire "github.com/miekg/dns"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+)
+
+// serveUDP answers packets, one after another, until ctx ends.
+func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
+	packet, oob := make([]byte, maxQuery+1), make([]byte, 128)
+	failures := 0
+	for ctx.Err() == nil {
+		n, oobLen, _, from, err := conn.ReadMsgUDPAddrPort(packet, oob)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			// An error that an earlier answer met, for one. A socket that only fails
+			// is of no use.
+			if failures++; failures > 1000 {
+				return err
+			}
+			continue
+		}
+		failures = 0
+		client := from.Addr().Unmap().WithZone("")
+		if n > maxQuery || from.Port() == 0 {
+			continue
+		}
+		if answer := s.answerUDP(packet[:n], client, time.Since(s.started)); answer != nil {
+			// A client that is gone is no fault of ours.
+			_, _, _ = conn.WriteMsgUDPAddrPort(answer, source(oob[:oobLen]), from)
+		}
+	}
+	return nil
+}
+
+// answerUDP is answer within the rate limit.
+func (s *Server) answerUDP(packet []byte, client netip.Addr, now time.Duration) []byte {
+	if len(packet) < headerLen || packet[2]&0x80 != 0 {
+		return nil // as answer does; and it counts for no rate
+	}
+	switch s.limiter.check(client, now) {
+	case dropped:
+		s.observe(kindDropped)
+		return nil
+	case slipped:
+		s.observe(kindSlipped)
+		return truncated(packet)
+	}
+	answer, kind := s.answer(packet, client, true)
+	s.observe(kind)
+	return answer
+}
+
+// truncated tells a client to ask by TCP, at next to no cost.
+func truncated(packet []byte) []byte {
+	q, rcode, ok := parse(packet)
+	if !ok || rcode != wire.RcodeSuccess {
+		return nil
+	}
+	m := wire.Msg{MsgHdr: wire.MsgHdr{Id: q.id, Response: true, Truncated: true, RecursionDesired: q.recurse}}
+	m.Question = []wire.Question{{Name: q.name, Qtype: q.qtype, Qclass: q.class}}
+	answer, err := m.Pack()
+	if err != nil {
+		return nil
+	}
+	return answer
+}
+
+// askForDestination has each packet say to which of this machine's addresses it
+// was sent, where the socket is bound to all: an answer must come from there.
+func askForDestination(conn *net.UDPConn, ip net.IP) error {
+	if ip != nil && !ip.IsUnspecified() {
+		return nil
+	}
+	err4 := ipv4.NewPacketConn(conn).SetControlMessage(ipv4.FlagDst, true)
+	err6 := ipv6.NewPacketConn(conn).SetControlMessage(ipv6.FlagDst, true)
+	if err4 != nil && err6 != nil {
+		return errors.Join(err4, err6)
+	}
+	return nil
+}
+
+// source turns what a packet said of its destination into where its answer comes
+// from.
+func source(oob []byte) []byte {
+	if len(oob) == 0 {
+		return nil
+	}
+	var six ipv6.ControlMessage
+	if six.Parse(oob) == nil && six.Dst != nil {
+		if four := six.Dst.To4(); four != nil {
+			return (&ipv4.ControlMessage{Src: four}).Marshal()
+		}
+		return (&ipv6.ControlMessage{Src: six.Dst}).Marshal()
+	}
+	var four ipv4.ControlMessage
+	if four.Parse(oob) == nil && four.Dst != nil {
+		return (&ipv4.ControlMessage{Src: four.Dst}).Marshal()
+	}
+	return nil
+}

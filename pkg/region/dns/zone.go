@@ -1,0 +1,91 @@
+package dns
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	wire "github.com/miekg/dns"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// infrastructureTTL is for what changes only with the configuration.
+const infrastructureTTL = 3600
+
+// zone is what there is at fixed names of the zone.
+type zone struct {
+	name  string // with the last dot, in lower case
+	ns    []wire.RR
+	glue  []wire.RR // for the name servers within the zone
+	soa   wire.SOA
+	hosts map[string][]netip.Addr // name servers within the zone, by full name
+}
+
+func newZone(name string, c *Config) (*zone, error) {
+	if err := region.CheckZone(name); err != nil {
+		return nil, fmt.Errorf("zone: %w", err)
+	}
+	z := &zone{name: name + ".", hosts: map[string][]netip.Addr{}}
+	var faults []error
+	add := func(i int, field, format string, args ...any) {
+		faults = append(faults, &region.FieldError{Field: fmt.Sprintf("ns[%d].%s", i, field), Msg: fmt.Sprintf(format, args...)})
+	}
+	for i, n := range c.NS {
+		host := strings.TrimSuffix(strings.ToLower(n.Host), ".")
+		if err := region.CheckZone(host); err != nil {
+			add(i, "host", "must be a domain name (got %q)", n.Host)
+			continue
+		}
+		host += "."
+		inside, label := z.within(host)
+		switch {
+		case inside && (label == "" || strings.Contains(label, ".") || label == "pop" || label == "region"):
+			add(i, "host", "must be one label in front of the zone, but not pop or region (got %q)", n.Host)
+		case inside && len(n.Addrs) == 0:
+			add(i, "addresses", "must name those of %s, which is in the zone itself", n.Host)
+		case !inside && len(n.Addrs) > 0:
+			add(i, "addresses", "must be left out: %s is not in the zone %s", n.Host, name)
+		}
+		z.ns = append(z.ns, &wire.NS{Hdr: header(z.name, wire.TypeNS, infrastructureTTL), Ns: host})
+		for _, a := range n.Addrs {
+			z.hosts[host] = append(z.hosts[host], a.Unmap())
+			z.glue = append(z.glue, record(host, a.Unmap(), infrastructureTTL))
+		}
+	}
+	if len(c.NS) == 0 {
+		faults = append(faults, &region.FieldError{Field: "ns", Msg: "must name at least one name server, as in ns1." + name})
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	ttl := c.ttl()
+	z.soa = wire.SOA{
+		Hdr: header(z.name, wire.TypeSOA, ttl), Ns: z.ns[0].(*wire.NS).Ns, Mbox: c.mailbox(name),
+		Refresh: 3600, Retry: 600, Expire: 604800, Minttl: ttl,
+	}
+	return z, nil
+}
+
+// within reports whether a name in lower case is in the zone, and what stands in
+// front of that.
+func (z *zone) within(name string) (inside bool, label string) {
+	if name == z.name {
+		return true, ""
+	}
+	label, inside = strings.CutSuffix(name, "."+z.name)
+	return inside, label
+}
+
+func header(owner string, rrtype uint16, ttl uint32) wire.RR_Header {
+	return wire.RR_Header{Name: owner, Rrtype: rrtype, Class: wire.ClassINET, Ttl: ttl}
+}
+
+// record is the A or AAAA record of an address.
+func record(owner string, a netip.Addr, ttl uint32) wire.RR {
+	if a.Is4() {
+		return &wire.A{Hdr: header(owner, wire.TypeA, ttl), A: a.AsSlice()}
+	}
+	return &wire.AAAA{Hdr: header(owner, wire.TypeAAAA, ttl), AAAA: a.AsSlice()}
+}

@@ -1,0 +1,196 @@
+package region
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// PoPState is what is known of one PoP.
+type PoPState struct {
+	// Healthy is whether clients may be sent to it, with hysteresis.
+	Healthy bool
+	// Known is whether its nodes are known now. If not, the rest is as it was when
+	// they last were, as far as nothing says otherwise.
+	Known          bool
+	Nodes, Passing int
+	Drained        *Drain    // nil: it is not
+	ShedLevel      float64   // 0..1, the mean over the nodes that pass
+	Since          time.Time // when Healthy last changed
+}
+
+// RegionState is how well a region is known.
+type RegionState struct {
+	Known bool      // its nodes are known now
+	Heard time.Time // when its Consul last answered; zero: never
+	Via   string    // the region whose Consul tells of it, while its own does not
+	Err   error     // why its own does not
+}
+
+// View is what is known of the fleet at one moment. It never changes.
+type View struct {
+	Topology *Topology // nil until one was read
+	PoPs     map[string]PoPState
+	Regions  map[string]RegionState
+	At       time.Time
+	chooser  *chooser
+	text     string // of Topology, for the Follower
+}
+
+// NewView makes a view of a topology, which may be nil, and the states of its PoPs.
+// geo may be nil.
+func NewView(t *Topology, pops map[string]PoPState, geo Locator) *View {
+	v := &View{Topology: t, PoPs: pops}
+	if t != nil {
+		v.chooser = newChooser(t, geo)
+	}
+	return v
+}
+
+// Choose answers q. Without a topology the answer is empty. It does no I/O.
+func (v *View) Choose(q Query) Answer {
+	if v.chooser == nil {
+		return Answer{}
+	}
+	return v.chooser.choose(v.PoPs, q)
+}
+
+// PoP returns a PoP of the topology, or nil.
+func (v *View) PoP(name string) *PoP {
+	if v.chooser == nil {
+		return nil
+	}
+	if i := slices.Index(v.chooser.all, name); i >= 0 {
+		return v.chooser.pops[i]
+	}
+	return nil
+}
+
+// HasRegion reports whether the topology has a region.
+func (v *View) HasRegion(name string) bool {
+	return v.chooser != nil && slices.Contains(v.chooser.names, name)
+}
+
+const (
+	// badLooks is how often too few nodes must pass before a PoP goes down. If
+	// none passes, it does at once.
+	badLooks = 2
+	// healthEvery keeps two bad looks apart that count.
+	healthEvery = time.Second
+	// riseAfter is how long enough nodes must pass before a PoP is back. From the
+	// third fall within a minute of the last return on, it doubles with each, up to
+	// maxRise: what flaps stays down.
+	riseAfter = 5 * time.Second
+	maxRise   = 40 * time.Second
+	calm      = time.Minute
+)
+
+// health is the hysteresis of one PoP. The zero health has not looked yet.
+type health struct {
+	up      bool
+	since   time.Time // when up last changed
+	bad     int       // looks in a row with too few
+	counted time.Time // the last of these
+	good    time.Time // while down: since when enough pass; zero: they do not
+	falls   int       // that came soon after a return
+}
+
+// look is how many nodes pass, of how many, at one moment.
+type look struct {
+	nodes, passing int
+	enough         bool
+}
+
+// newLook judges by the share of nodes that must pass; one must in any case.
+func newLook(nodes, passing int, share float64) look {
+	need := max(1, int(math.Ceil(min(share, 1)*float64(nodes))))
+	return look{nodes, passing, passing >= need}
+}
+
+// next is h after a look. It is pure.
+func (h health) next(l look, now time.Time) health {
+	if h.since.IsZero() {
+		return health{up: l.enough, since: now}
+	}
+	switch {
+	case h.up && l.enough:
+		h.bad = 0
+	case h.up:
+		if h.bad == 0 || now.Sub(h.counted) >= healthEvery {
+			h.bad, h.counted = h.bad+1, now
+		}
+		if l.passing > 0 && h.bad < badLooks {
+			break
+		}
+		if now.Sub(h.since) >= calm {
+			h.falls = 0
+		}
+		h = health{since: now, falls: h.falls + 1}
+	case !l.enough:
+		h.good = time.Time{}
+	case h.good.IsZero():
+		h.good = now
+	case now.Sub(h.good) >= h.rise():
+		h = health{up: true, since: now, falls: h.falls}
+	}
+	return h
+}
+
+// rise is how long enough nodes must pass before h is up again.
+func (h health) rise() time.Duration {
+	return min(riseAfter<<min(max(h.falls-2, 0), 8), maxRise)
+}
+
+// fleetFacts is what a look at the whole fleet is made of.
+type fleetFacts struct {
+	topology *Topology
+	regions  map[string]regionFacts
+	share    float64
+}
+
+// states looks at every PoP of the topology, and returns their states and their
+// healths after it. It is pure.
+func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string]PoPState, map[string]health) {
+	states, healths := map[string]PoPState{}, map[string]health{}
+	if f.topology == nil {
+		return states, healths
+	}
+	for _, r := range f.topology.Regions {
+		facts := f.regions[r.Name]
+		nodes, known := facts.effective(now)
+		for _, p := range r.PoPs {
+			s, h := PoPState{Known: known, Drained: f.drained(p.Name)}, before[p.Name]
+			for _, n := range nodes {
+				if n.PoP != p.Name {
+					continue
+				}
+				s.Nodes++
+				if n.Passing {
+					s.Passing++
+					s.ShedLevel += n.shedLevel
+				}
+			}
+			s.ShedLevel /= float64(max(s.Passing, 1))
+			// Before a region is heard of, nothing is a look: it would take riseAfter
+			// to undo.
+			if facts.told() {
+				h = h.next(newLook(s.Nodes, s.Passing, f.share), now)
+				healths[p.Name] = h
+			}
+			s.Healthy, s.Since = h.up, h.since
+			states[p.Name] = s
+		}
+	}
+	return states, healths
+}
+
+// drained returns the oldest word of any region, so that all routers name the same.
+func (f *fleetFacts) drained(pop string) *Drain {
+	var oldest *Drain
+	for _, r := range f.regions {
+		if d, ok := r.drains[pop]; ok && (oldest == nil || d.Since.Before(oldest.Since) || d.Since.Equal(oldest.Since) && d.Who+d.Why < oldest.Who+oldest.Why) {
+			oldest = &d
+		}
+	}
+	return oldest
+}

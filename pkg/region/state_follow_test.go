@@ -1,0 +1,238 @@
+package region
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// site is a PoP of one edge node that can be killed and started.
+type site struct {
+	*edge
+	addr     string
+	listener net.Listener
+}
+
+func newSite(t testing.TB, c *Consul, pop string) *site {
+	t.Helper()
+	s := &site{edge: newEdge(t, pop+"-1", pop)}
+	s.start(t)
+	host, port, err := net.SplitHostPort(s.addr)
+	require.NoError(t, err)
+	s.Address = host
+	s.Port, err = strconv.Atoi(port)
+	require.NoError(t, err)
+	s.register(t, c)
+	return s
+}
+
+func (s *site) start(t testing.TB) {
+	t.Helper()
+	if s.addr == "" {
+		s.addr = "127.0.0.1:0"
+	}
+	l, err := net.Listen("tcp", s.addr)
+	require.NoError(t, err)
+	s.listener, s.addr = l, l.Addr().String()
+	t.Cleanup(func() { _ = l.Close() })
+	s.ready.Store(true)
+}
+
+func (s *site) kill() {
+	_ = s.listener.Close()
+	s.ready.Store(false)
+}
+
+// following is a follower that runs until the end of the test.
+type following struct {
+	*Follower
+	mu    sync.Mutex
+	views []*View
+}
+
+func followAll(t testing.TB, regions ...FollowedRegion) *following {
+	t.Helper()
+	f := &following{Follower: NewFollower(FollowConfig{Regions: regions})}
+	run(t, func(ctx context.Context) {
+		f.Run(ctx, func(v *View) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.views = append(f.views, v)
+		})
+	})
+	return f
+}
+
+// within waits for a view, and returns how long that took.
+func (f *following) within(t testing.TB, limit time.Duration, what string, ok func(*View) bool) {
+	t.Helper()
+	start := time.Now()
+	require.Eventually(t, func() bool { return ok(f.View()) }, limit, 10*time.Millisecond, "%s: %s", what, describe(f.View()))
+	t.Logf("%s after %s", what, time.Since(start).Round(10*time.Millisecond))
+}
+
+func describe(v *View) string {
+	return fmt.Sprintf("%+v %+v", v.PoPs, v.Regions)
+}
+
+// mark forgets the views so far; never then fails if one since was as ok says.
+func (f *following) mark() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.views = nil
+}
+
+func (f *following) always(t testing.TB, what string, ok func(*View) bool) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, v := range f.views {
+		require.True(t, ok(v), "%s: %s", what, describe(v))
+	}
+}
+
+func healthyIs(pop string, want bool) func(*View) bool {
+	return func(v *View) bool { return v.Topology != nil && v.PoPs[pop].Healthy == want }
+}
+
+const twoSites = `
+zone: edge.example.com
+regions:
+  - {name: eu, pops: [{name: ams1, addresses: [192.0.2.1]}, {name: ams2, addresses: [192.0.2.2]}]}
+  - {name: us, pops: [{name: nyc1, addresses: [192.0.2.3]}]}
+`
+
+func TestFollower(t *testing.T) {
+	t.Parallel()
+	servers := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu-dc", "us-dc")
+	eu, us := open(t, ConsulConfig{Addr: servers[0].Addr()}), open(t, ConsulConfig{Addr: servers[1].Addr()})
+	front := forward(t, servers[1].Addr())
+	f := followAll(t, FollowedRegion{"eu", eu}, FollowedRegion{"us", open(t, ConsulConfig{Addr: front.addr})})
+	require.Nil(t, f.View().Topology)
+
+	topology := mustParse(t, twoSites)
+	for _, c := range []*Consul{eu, us} {
+		done, err := c.SetTopology(t.Context(), topology, 0)
+		require.NoError(t, err)
+		require.True(t, done)
+	}
+	ams1, nyc1 := newSite(t, eu, "ams1"), newSite(t, us, "nyc1")
+	f.within(t, patience, "all up", func(v *View) bool { return healthyIs("ams1", true)(v) && healthyIs("nyc1", true)(v) })
+	require.Equal(t, topology, f.View().Topology)
+	require.False(t, f.View().PoPs["ams2"].Healthy)
+	require.True(t, f.View().Regions["us"].Known)
+
+	// A PoP goes and comes back.
+	ams1.kill()
+	f.within(t, 5*time.Second, "out", healthyIs("ams1", false))
+	ams1.start(t)
+	f.within(t, 10*time.Second, "back", healthyIs("ams1", true))
+
+	ams1.set("shed_level", "0.3")
+	f.within(t, patience, "sheds", func(v *View) bool { return v.PoPs["ams1"].ShedLevel == 0.3 })
+
+	// Any region's word drains.
+	d := Drain{Who: "ann", Why: "kernel update", Since: epoch}
+	require.NoError(t, us.Drain(t.Context(), "ams1", d))
+	f.within(t, patience, "drained", func(v *View) bool { return v.PoPs["ams1"].Drained != nil })
+	require.Equal(t, d, *f.View().PoPs["ams1"].Drained)
+	require.True(t, f.View().PoPs["ams1"].Healthy)
+	require.NoError(t, us.Undrain(t.Context(), "ams1"))
+	f.within(t, patience, "undrained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
+
+	// A topology that is deleted or spoilt is still in force.
+	set(t, servers[0], "weir/topology", []byte("zone: ["))
+	remove(t, servers[1], "weir/topology")
+	f.within(t, patience, "spoilt", func(v *View) bool { return v.Regions["eu"].Err != nil })
+	require.ErrorContains(t, f.View().Regions["eu"].Err, "weir/topology: [1:7]")
+	require.Equal(t, topology, f.View().Topology)
+	require.True(t, f.View().PoPs["ams1"].Healthy)
+
+	// The way from here to a region's Consul is cut: another region's tells.
+	f.mark()
+	front.to("")
+	f.within(t, 5*time.Second, "by another way", func(v *View) bool { return v.Regions["us"].Via == "eu" })
+	require.True(t, f.View().Regions["us"].Known)
+	require.Error(t, f.View().Regions["us"].Err)
+	f.always(t, "healthy all the while", healthyIs("nyc1", true))
+	nyc1.kill()
+	f.within(t, 6*time.Second, "out, by another way", healthyIs("nyc1", false))
+	nyc1.start(t)
+	f.within(t, 11*time.Second, "back, by another way", healthyIs("nyc1", true))
+	front.to(servers[1].Addr())
+	f.within(t, patience, "its own way again", func(v *View) bool { return v.Regions["us"].Via == "" && v.Regions["us"].Err == nil })
+}
+
+// A region loses its Consul, and then the rest.
+func TestFollowerLosesARegion(t *testing.T) {
+	t.Parallel()
+	servers := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu", "us")
+	eu, us := open(t, ConsulConfig{Addr: servers[0].Addr()}), open(t, ConsulConfig{Addr: servers[1].Addr()})
+	_, err := eu.SetTopology(t.Context(), mustParse(t, twoSites), 0)
+	require.NoError(t, err)
+	newSite(t, eu, "ams1")
+	nyc1 := newSite(t, us, "nyc1")
+	f := followAll(t, FollowedRegion{"eu", eu}, FollowedRegion{"us", us})
+	f.within(t, patience, "all up", func(v *View) bool { return healthyIs("ams1", true)(v) && healthyIs("nyc1", true)(v) })
+
+	f.mark()
+	servers[1].Kill()
+	f.within(t, patience, "unknown", func(v *View) bool { return !v.Regions["us"].Known && !v.PoPs["nyc1"].Known })
+	checked := time.Now()
+	f.within(t, patience, "for a while", func(v *View) bool { return v.At.Sub(checked) > 5*time.Second })
+	servers[1].Start()
+	f.within(t, patience, "known again", func(v *View) bool { return v.PoPs["nyc1"].Known && v.Regions["us"].Err == nil })
+	checked = time.Now()
+	f.within(t, patience, "checked again", func(v *View) bool { return v.At.Sub(checked) > 5*time.Second })
+	f.always(t, "a loss of Consul alone is none of the PoP, nor is its return", healthyIs("nyc1", true))
+
+	servers[1].Kill()
+	nyc1.kill()
+	f.within(t, 5*time.Second, "the region is out", healthyIs("nyc1", false))
+	require.True(t, f.View().PoPs["ams1"].Healthy)
+	nyc1.start(t)
+	f.within(t, 10*time.Second, "its edges are back, its Consul is not", healthyIs("nyc1", true))
+	servers[1].Start()
+	f.within(t, patience, "known again", func(v *View) bool { return v.PoPs["nyc1"].Known })
+
+	// It hangs: nothing is refused, nothing answers.
+	f.mark()
+	servers[1].Suspend()
+	f.within(t, 10*time.Second, "unknown", func(v *View) bool { return !v.Regions["us"].Known })
+	f.always(t, "healthy", healthyIs("nyc1", true))
+	nyc1.kill()
+	f.within(t, patience, "out", healthyIs("nyc1", false))
+	nyc1.start(t)
+	servers[1].Resume()
+	f.within(t, patience, "back", func(v *View) bool { return v.PoPs["nyc1"].Known && v.PoPs["nyc1"].Healthy })
+	require.True(t, f.View().PoPs["ams1"].Healthy)
+}
+
+// Consul lost its data: that no node is registered is no proof that there is none.
+func TestFollowerOutlastsALossOfData(t *testing.T) {
+	t.Parallel()
+	old, fresh := testenv.StartConsul(t, testenv.ConsulOptions{}), testenv.StartConsul(t, testenv.ConsulOptions{})
+	front := forward(t, old.Addr())
+	c := open(t, ConsulConfig{Addr: old.Addr()})
+	_, err := c.SetTopology(t.Context(), mustParse(t, twoSites), 0)
+	require.NoError(t, err)
+	ams1 := newSite(t, c, "ams1")
+	f := followAll(t, FollowedRegion{"eu", open(t, ConsulConfig{Addr: front.addr})})
+	f.within(t, patience, "up", healthyIs("ams1", true))
+	f.mark()
+	front.to(fresh.Addr())
+	f.within(t, patience, "emptied", func(v *View) bool { return !v.PoPs["ams1"].Known && v.Regions["eu"].Err == nil })
+	checked := time.Now()
+	f.within(t, patience, "for a while", func(v *View) bool { return v.At.Sub(checked) > 3*time.Second })
+	f.always(t, "healthy", healthyIs("ams1", true))
+	ams1.kill()
+	f.within(t, 5*time.Second, "out", healthyIs("ams1", false))
+}

@@ -1,0 +1,272 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+var epoch = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+
+// timeline looks once a second at a PoP of four nodes, of which half must pass, and
+// writes down whether it is healthy: each digit of looks is how many nodes pass.
+func timeline(h health, looks string) (string, health) {
+	var out strings.Builder
+	for i, c := range looks {
+		h = h.next(newLook(4, int(c-'0'), 0.5), epoch.Add(time.Duration(i)*time.Second))
+		out.WriteByte("-+"[map[bool]int{false: 0, true: 1}[h.up]])
+	}
+	return out.String(), h
+}
+
+func TestHysteresis(t *testing.T) {
+	f := func(name, looks, want string) {
+		t.Helper()
+		got, _ := timeline(health{}, looks)
+		require.Equal(t, want, got, "%s: %s", name, looks)
+	}
+	f("the first look decides", "4", "+")
+	f("also against it", "1", "-")
+	f("one bad look", "414", "+++")
+	f("two", "4114", "++--")
+	f("bad looks with a good one between", "4141414141", "++++++++++")
+	f("none passes", "4044", "+---")
+	f("back after 5 s", "4044444444", "+------+++")
+	f("which begin again", "40444442444144444444", "+------+++++++++++++")
+	f("when too few pass", "40444414444444444", "+-----------+++++")
+	f("back from the start", "0444444", "------+")
+	f("a second fall", "4044444404444444", "+------+------++")
+}
+
+func TestHysteresisWithoutAClock(t *testing.T) {
+	h := health{}.next(newLook(4, 4, 0.5), epoch)
+	for range 100 { // looks that come in a burst are one
+		h = h.next(newLook(4, 1, 0.5), epoch.Add(time.Second))
+	}
+	require.True(t, h.up)
+	h = h.next(newLook(4, 1, 0.5), epoch.Add(2*time.Second))
+	require.False(t, h.up)
+	require.Equal(t, epoch.Add(2*time.Second), h.since)
+}
+
+func TestNewLook(t *testing.T) {
+	f := func(nodes, passing int, share float64, enough bool) {
+		t.Helper()
+		require.Equal(t, enough, newLook(nodes, passing, share).enough, "%d of %d, %v", passing, nodes, share)
+	}
+	f(0, 0, 0, false)
+	f(4, 0, 0, false)
+	f(4, 1, 0, true)
+	f(4, 1, 0.5, false)
+	f(4, 2, 0.5, true)
+	f(3, 1, 0.5, false)
+	f(3, 3, 1, true)
+}
+
+// A PoP whose only node comes and goes, at any pace: after the first minute its
+// answer changes rarely.
+func TestFlappingIsDamped(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		up, down := rapid.IntRange(1, 20).Draw(t, "up"), rapid.IntRange(1, 20).Draw(t, "down")
+		h, changes, last := health{}, 0, true
+		for i := range 600 {
+			passing := 0
+			if i%(up+down) < up {
+				passing = 1
+			}
+			h = h.next(newLook(1, passing, 0), epoch.Add(time.Duration(i)*time.Second))
+			if i > 60 && h.up != last {
+				changes++
+			}
+			last = h.up
+		}
+		require.LessOrEqual(t, changes, 14, "in 9 minutes")
+	})
+	// What flapped and then keeps up is back, and forgiven.
+	h := health{}
+	now := epoch
+	step := func(passing, seconds int) {
+		for range seconds {
+			now = now.Add(time.Second)
+			h = h.next(newLook(1, passing, 0), now)
+		}
+	}
+	for range 10 {
+		step(1, 10)
+		step(0, 3)
+	}
+	step(1, 41)
+	require.True(t, h.up)
+	step(1, 60)
+	step(0, 1)
+	require.False(t, h.up)
+	step(1, 6)
+	require.True(t, h.up, "back as after a first fall")
+}
+
+func TestHysteresisProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h, now, since := health{}, epoch, time.Time{}
+		for range rapid.IntRange(1, 100).Draw(t, "looks") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+			l := newLook(4, rapid.IntRange(0, 4).Draw(t, "passing"), 0.5)
+			before := h
+			h = h.next(l, now)
+			switch {
+			case before.since.IsZero():
+				require.Equal(t, l.enough, h.up)
+			case h.up && !before.up:
+				require.True(t, l.enough)
+				require.GreaterOrEqual(t, now.Sub(since), riseAfter, "good for that long")
+			case !h.up && before.up:
+				require.False(t, l.enough)
+			}
+			require.False(t, h.up && l.passing == 0, "nothing passes")
+			if !l.enough {
+				since = now
+			}
+		}
+	})
+}
+
+func seen(pop, id string, passing bool) seenNode {
+	return seenNode{Node: Node{ID: id, PoP: pop, Address: id, Passing: passing}}
+}
+
+func whoPass(nodes []seenNode) string {
+	var names []string
+	for _, n := range nodes {
+		if n.Passing {
+			names = append(names, n.ID)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func TestEffectiveNodes(t *testing.T) {
+	nodes := []seenNode{seen("p", "a", true), seen("p", "b", true), seen("q", "c", true), seen("q", "d", false)}
+	now := epoch.Add(time.Minute)
+	for name, row := range map[string]struct {
+		facts regionFacts
+		want  string
+		known bool
+	}{
+		"its Consul answers":         {regionFacts{}, "a b c", true},
+		"a moment ago it did":        {regionFacts{failing: now.Add(-time.Millisecond)}, "a b c", false},
+		"nobody was asked yet":       {regionFacts{failing: epoch}, "a b c", false},
+		"another Consul tells":       {regionFacts{failing: epoch, second: &opinion{via: "x", nodes: nodes[1:2]}}, "b", true},
+		"another knows of none":      {regionFacts{failing: epoch, second: &opinion{via: "x", reach: map[string]reach{"a": accepted, "b": refused}}}, "a c", false},
+		"nodes answer":               {regionFacts{failing: epoch, second: &opinion{gone: true, reach: map[string]reach{"a": accepted, "b": accepted, "c": accepted, "d": accepted}}}, "a b c d", false},
+		"nodes refuse":               {regionFacts{failing: epoch, second: &opinion{reach: map[string]reach{"a": refused, "b": refused, "c": refused, "d": refused}}}, "", false},
+		"silent to us alone":         {regionFacts{failing: epoch, second: &opinion{}, reached: map[string]bool{"p": true}}, "a b c", false},
+		"silent, and gone for all":   {regionFacts{failing: now.Add(-2 * time.Second), second: &opinion{gone: true}, reached: map[string]bool{"p": true}}, "c", false},
+		"the same for long":          {regionFacts{failing: now.Add(-silence), second: &opinion{gone: true}}, "", false},
+		"none listed, they answer":   {regionFacts{emptied: true, second: &opinion{reach: map[string]reach{"a": accepted, "b": accepted, "c": refused}}}, "a b", false},
+		"none listed, nothing asked": {regionFacts{emptied: true}, "a b c", false},
+	} {
+		row.facts.listed, row.facts.nodes = true, nodes
+		got, known := row.facts.effective(now)
+		require.Equal(t, row.want, whoPass(got), name)
+		require.Equal(t, row.known, known, name)
+		require.True(t, nodes[0].Passing, "what was told is kept")
+	}
+}
+
+func TestListKeepsWhatItKnows(t *testing.T) {
+	f := &regionFacts{}
+	require.False(t, f.told())
+	f.list(nil)
+	require.True(t, f.told())
+	require.False(t, f.emptied, "there were none")
+	f.list([]seenNode{seen("p", "a", true), seen("p", "b", false)})
+
+	// Consul starts again, and has looked at no node.
+	fresh := []seenNode{seen("p", "a", false), seen("p", "b", false), seen("p", "c", false)}
+	for i := range fresh {
+		fresh[i].unchecked = true
+	}
+	f.list(fresh)
+	require.Equal(t, "a", whoPass(f.nodes))
+	f.list(nil)
+	require.True(t, f.emptied)
+	require.Len(t, f.nodes, 3)
+	require.True(t, f.doubtful(epoch))
+	f.list([]seenNode{seen("p", "b", true)})
+	require.False(t, f.doubtful(epoch))
+	require.Equal(t, "b", whoPass(f.nodes))
+
+	f.fail(errAway, epoch)
+	f.fail(errors.New("still"), epoch.Add(time.Minute))
+	require.Equal(t, epoch, f.failing)
+	require.EqualError(t, f.err, "still")
+	f.answered(epoch.Add(time.Hour))
+	require.False(t, f.doubtful(epoch.Add(2*time.Hour)))
+	require.NoError(t, f.err)
+}
+
+func TestStates(t *testing.T) {
+	topology := mustParse(t, europe)
+	shed := func(n seenNode, level float64) seenNode { n.shedLevel = level; return n }
+	facts := fleetFacts{topology: topology, regions: map[string]regionFacts{
+		"eu-west": {
+			listed: true, drains: map[string]Drain{"nyc1": {Who: "ann", Since: epoch}},
+			nodes: []seenNode{shed(seen("ams1", "a", true), 0.4), shed(seen("ams1", "b", true), 0.2), shed(seen("ams1", "c", false), 1), seen("fra1", "liar", true)},
+		},
+		"us-east": {drains: map[string]Drain{"nyc1": {Who: "bob", Since: epoch.Add(-time.Hour)}, "ams2": {Who: "bob"}}},
+	}}
+	states, healths := facts.states(nil, epoch)
+	require.Len(t, states, 5)
+	ams1 := states["ams1"]
+	require.InDelta(t, 0.3, ams1.ShedLevel, 1e-9)
+	ams1.ShedLevel = 0
+	require.Equal(t, PoPState{Healthy: true, Known: true, Nodes: 3, Passing: 2, Since: epoch}, ams1)
+	require.Equal(t, PoPState{Known: true, Since: epoch, Drained: &Drain{Who: "bob"}}, states["ams2"])
+	require.Equal(t, PoPState{}, states["fra1"], "a region tells of its own nodes only")
+	require.Equal(t, PoPState{Drained: &Drain{Who: "bob", Since: epoch.Add(-time.Hour)}}, states["nyc1"], "any region's word, the oldest")
+	require.Len(t, healths, 2)
+
+	facts.regions["us-east"] = regionFacts{listed: true, nodes: []seenNode{seen("nyc1", "n", true)}}
+	states, _ = facts.states(healths, epoch.Add(time.Second))
+	require.True(t, states["nyc1"].Healthy, "at once when its region is first heard of")
+}
+
+func TestShedLevelIsRead(t *testing.T) {
+	for text, want := range map[string]float64{"": 0, "0.3": 0.3, "1": 1, "7": 1, "-1": 0, "NaN": 0, "x": 0, "+Inf": 1} {
+		require.InDelta(t, want, parseShedLevel(text), 0, text)
+	}
+}
+
+func TestPrevailingTopology(t *testing.T) {
+	f := NewFollower(FollowConfig{Regions: []FollowedRegion{{"a", &Consul{}}, {"b", &Consul{}}, {"c", &Consul{}}}})
+	versions := map[byte]regionFacts{}
+	for i, v := range "12" {
+		topology := mustParse(t, fmt.Sprintf("{zone: a, regions: [{name: r, pops: [{name: p%c, addresses: [192.0.2.%d]}]}]}", v, i+1))
+		versions[byte(v)] = regionFacts{topology: topology, topologyText: string(v)}
+	}
+	check := func(held, want string) {
+		t.Helper()
+		regions := map[string]regionFacts{}
+		for i, v := range []byte(held) {
+			regions[string(rune('a'+i))] = versions[v]
+		}
+		got, text := f.prevailing(regions, f.View())
+		require.Equal(t, want, text, held)
+		require.Same(t, versions[append([]byte(want), '-')[0]].topology, got, held)
+	}
+	check("---", "")
+	check("1--", "1")
+	check("211", "1")
+	check("21-", "2")
+	check("122", "2")
+	before := &View{Topology: versions['1'].topology, text: "1"}
+	for _, facts := range []regionFacts{{}, {topology: mustParse(t, twoSites), topologyText: "1"}} {
+		got, text := f.prevailing(map[string]regionFacts{"a": facts}, before)
+		require.Same(t, before.Topology, got, "nothing is no news, nor is the same")
+		require.Equal(t, "1", text)
+	}
+}

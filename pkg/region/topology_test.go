@@ -1,0 +1,197 @@
+package region
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+const twoRegions = `
+zone: Edge.Example.com.
+regions:
+  - name: eu-west
+    pops:
+      - name: ams1
+        addresses: ["203.0.113.10", "2001:db8::10"]
+        location: {lat: 52.37, lon: 4.90}
+        weight: 2
+        clients: ["198.51.100.0/24", "2001:db8:1::/48"]
+      - {name: fra1, addresses: ["203.0.113.20"], location: {lat: 50.11, lon: 8.68}, weight: 0}
+  - name: us-east
+    pops: [{name: nyc1, addresses: ["203.0.113.30"]}]
+`
+
+func mustParse(t testing.TB, text string) *Topology {
+	t.Helper()
+	topology, err := ParseTopology([]byte(text))
+	require.NoError(t, err)
+	return topology
+}
+
+func TestParseTopology(t *testing.T) {
+	two, none := 2, 0
+	want := &Topology{Zone: "edge.example.com", Regions: []TopologyRegion{
+		{Name: "eu-west", PoPs: []PoP{
+			{
+				Name: "ams1", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8::10")},
+				Location: &Location{52.37, 4.90}, Weight: &two,
+				Clients: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:1::/48")},
+			},
+			{Name: "fra1", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.20")}, Location: &Location{50.11, 8.68}, Weight: &none},
+		}},
+		{Name: "us-east", PoPs: []PoP{{Name: "nyc1", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.30")}}}},
+	}}
+	got := mustParse(t, twoRegions)
+	require.Equal(t, want, got)
+	require.NoError(t, got.Validate())
+
+	text, err := json.Marshal(got)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"zone": "edge.example.com", "regions": [
+		{"name": "eu-west", "pops": [
+			{"name": "ams1", "addresses": ["203.0.113.10", "2001:db8::10"], "location": {"lat": 52.37, "lon": 4.9}, "weight": 2, "clients": ["198.51.100.0/24", "2001:db8:1::/48"]},
+			{"name": "fra1", "addresses": ["203.0.113.20"], "location": {"lat": 50.11, "lon": 8.68}, "weight": 0}]},
+		{"name": "us-east", "pops": [{"name": "nyc1", "addresses": ["203.0.113.30"]}]}]}`, string(text))
+	require.Equal(t, want, mustParse(t, string(text)), "JSON is read, too")
+}
+
+func TestParseTopologyRefuses(t *testing.T) {
+	f := func(text string, want ...string) {
+		t.Helper()
+		topology, err := ParseTopology([]byte(text))
+		require.Error(t, err)
+		require.Nil(t, topology)
+		require.Equal(t, strings.Join(want, "\n"), err.Error())
+	}
+	contains := func(text, want string) {
+		t.Helper()
+		_, err := ParseTopology([]byte(text))
+		require.ErrorContains(t, err, want)
+	}
+	f("", "is empty; name the zone and at least one region")
+	f("{}", `zone: must be a domain name of at most 180 characters such as edge.example.com (got "")`, "regions: must name at least one, with its pops")
+	f("zone: a.b\nregions: [{name: x, pops: []}]\n---\n{}", "holds a second document after ---; remove that")
+	contains("zone: a\nregion: []", `unknown field "region"`)
+	contains("zone: a\nregions: [{name: x, pops: [{adresses: []}]}]", `unknown field "adresses"`)
+	contains("zone: a\nzone: b", "already defined")
+	contains("zone: [", "[1:7]")
+	pop := func(fields string) string {
+		return "zone: a\nregions: [{name: eu, pops: [{name: p, addresses: [192.0.2.1], " + fields + "}]}]"
+	}
+	f(pop("weight: -1"), "regions[0].pops[0].weight: must be between 0 and 1000 (got -1)")
+	f(pop("location: {lat: 91, lon: .nan}"),
+		"regions[0].pops[0].location.lat: must be between -90 and 90 (got 91)", "regions[0].pops[0].location.lon: must be between -180 and 180 (got NaN)")
+	f(pop("location: {lat: 1}"), "regions[0].pops[0].location: must have both lat and lon; add the other or remove location")
+	f(pop("clients: [10.0.0.1/8, 10/8, '::ffff:10.0.0.0/104']"),
+		`regions[0].pops[0].clients[1]: must be a network such as 198.51.100.0/24 (got "10/8")`,
+		"regions[0].pops[0].clients[0]: has bits beyond its length; write 10.0.0.0/8 (got 10.0.0.1/8)",
+		"regions[0].pops[0].clients[2]: must be written as an IPv4 network (got ::ffff:10.0.0.0/104)")
+	f(`{zone: a_-.b, regions: [{name: EU, pops: []}, {name: a, pops: [
+		{name: a, addresses: [x, 0.0.0.0, 224.0.0.1, 'fe80::1%eth0', 192.0.2.1, '::ffff:192.0.2.1']}, {name: a}, {name: -a-, addresses: [192.0.2.2]}]}, {name: a, pops: [{name: b, addresses: [192.0.2.2]}]}]}`,
+		`regions[1].pops[0].addresses[0]: must be an IP address such as 203.0.113.10 (got "x")`,
+		`zone: must be a domain name of at most 180 characters such as edge.example.com (got "a_-.b")`,
+		`regions[0].name: must be 1 to 64 lower-case letters, digits or - (got "EU")`,
+		"regions[0].pops: must name at least one; add it or remove the region",
+		"regions[1].pops[0].addresses[1]: must be one that clients can reach (got 0.0.0.0)",
+		"regions[1].pops[0].addresses[2]: must be one that clients can reach (got 224.0.0.1)",
+		"regions[1].pops[0].addresses[3]: must be one that clients can reach (got fe80::1%eth0)",
+		"regions[1].pops[0].addresses[5]: 192.0.2.1 stands at regions[1].pops[0].addresses[4] already; remove one of them",
+		"regions[1].pops[1].name: a is the name at regions[1].pops[0].name already; give each its own",
+		"regions[1].pops[1].addresses: must name at least one that clients can reach",
+		`regions[1].pops[2].name: must fit into a domain name: at most 63 characters, no - at either end (got "-a-")`,
+		"regions[2].name: a is the name at regions[1].name already; give each its own",
+		"regions[2].pops[0].addresses[0]: 192.0.2.2 stands at regions[1].pops[2].addresses[0] already; remove one of them")
+
+	var many strings.Builder
+	many.WriteString("zone: a\nregions: [{name: r, pops: [")
+	for i := range 257 {
+		fmt.Fprintf(&many, "{name: p%d, addresses: [10.0.%d.%d, 10.1.%d.%d, 10.2.%d.%d, 10.3.%d.%d]},", i, i/256, i%256, i/256, i%256, i/256, i%256, i/256, i%256)
+	}
+	f(many.String()+"]}]", "regions: have 257 pops, over the 256 that are allowed; join some", "regions: have 1028 addresses, over the 1000 that are allowed; remove some")
+	f(strings.Repeat(" ", MaxDocument+1), "is 2097153 bytes, over the 2097152 that a document may have")
+
+	require.ErrorContains(t, (&Topology{Zone: "a", Regions: []TopologyRegion{{Name: "r", PoPs: []PoP{{Name: "p", Addresses: make([]netip.Addr, 1), Clients: make([]netip.Prefix, 1)}}}}}).Validate(),
+		"regions[0].pops[0].addresses[0]: must be an IP address\nregions[0].pops[0].clients[0]: must be a network")
+}
+
+func TestTopologyInConsul(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c, ctx := open(t, ConsulConfig{Addr: server.Addr()}), t.Context()
+	got, index, err := c.Topology(ctx)
+	require.NoError(t, err)
+	require.Nil(t, got)
+	require.Zero(t, index)
+	topology := mustParse(t, twoRegions)
+	publish := func(index uint64) bool {
+		t.Helper()
+		done, err := c.SetTopology(ctx, topology, index)
+		require.NoError(t, err)
+		return done
+	}
+	require.False(t, publish(7))
+	require.True(t, publish(0))
+	require.False(t, publish(0))
+	got, index, err = c.Topology(ctx)
+	require.NoError(t, err)
+	require.Equal(t, topology, got)
+	require.True(t, publish(index))
+	_, err = c.SetTopology(ctx, &Topology{}, 0)
+	require.ErrorContains(t, err, "zone: must be")
+
+	set(t, server, c.TopologyKey(), []byte(`{"zone": "a", "later": 1, "regions": [{"name": "r", "later": 2, "pops": [{"name": "p", "addresses": ["192.0.2.1"], "later": {}}]}]}`))
+	got, _, err = c.Topology(ctx)
+	require.NoError(t, err, "a later program may add fields")
+	require.Equal(t, "p", got.Regions[0].PoPs[0].Name)
+	set(t, server, c.TopologyKey(), []byte("zone: ["))
+	_, index, err = c.Topology(ctx)
+	require.ErrorContains(t, err, "consul "+server.Addr()+": weir/topology: [1:7]")
+	require.True(t, publish(index), "and can be replaced")
+
+	t.Run("drain", func(t *testing.T) {
+		drains, wrong, err := c.Drains(ctx)
+		require.NoError(t, err)
+		require.Empty(t, wrong)
+		require.Empty(t, drains)
+		since := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+		d := Drain{Who: "ana", Why: "kernel update", Since: since}
+		require.NoError(t, c.Undrain(ctx, "ams1"), "it is not drained")
+		require.NoError(t, c.Drain(ctx, "ams1", Drain{Who: "bob", Why: "x", Since: since}))
+		require.NoError(t, c.Drain(ctx, "ams1", d))
+		drains, wrong, err = c.Drains(ctx)
+		require.NoError(t, err)
+		require.Empty(t, wrong)
+		require.Equal(t, map[string]Drain{"ams1": d}, drains)
+		require.JSONEq(t, `{"who": "ana", "why": "kernel update", "since": "2026-03-01T10:00:00Z"}`, string(stored(t, server, "weir/drain/ams1")))
+
+		for _, pop := range []string{"", "../rules", "AMS"} {
+			require.ErrorContains(t, c.Drain(ctx, pop, d), "pop: must be 1 to 64 lower-case letters")
+			require.ErrorContains(t, c.Undrain(ctx, pop), "pop: must be 1 to 64 lower-case letters")
+		}
+		require.EqualError(t, c.Drain(ctx, "ams1", Drain{Why: "a\nb"}),
+			"who: must be 1 to 500 bytes in one line (got \"\")\nwhy: must be 1 to 500 bytes in one line (got \"a\\nb\")\nsince: must be the time of the change")
+
+		// That the key is there drains, whatever it holds.
+		set(t, server, "weir/drain/fra1", []byte("yes"))
+		set(t, server, "weir/drain/nyc1", []byte(`{"who": "a\u001b[2J", "why": ""}`))
+		set(t, server, "weir/drain/", nil)
+		set(t, server, "weir/drain/a/b", nil)
+		drains, wrong, err = c.Drains(ctx)
+		require.NoError(t, err)
+		require.Equal(t, map[string]Drain{"ams1": d, "fra1": {Who: "somebody", Why: "the key holds no reason"}, "nyc1": {Who: "a [2J"}}, drains)
+		require.Len(t, wrong, 2)
+		require.ErrorContains(t, wrong[0], "weir/drain/a/b: must be 1 to 64 lower-case letters")
+		require.ErrorContains(t, wrong[1], "weir/drain/fra1: is no JSON object with who, why and since: ")
+		require.NoError(t, c.Undrain(ctx, "ams1"))
+		drains, _, err = c.Drains(ctx)
+		require.NoError(t, err)
+		require.NotContains(t, drains, "ams1")
+	})
+}
