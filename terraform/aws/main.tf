@@ -1,0 +1,53 @@
+# What all regions share: the key that their gossip is encrypted with, and the authority
+# that certifies their Consul servers to each other.
+
+resource "random_bytes" "gossip" {
+  length = 32
+}
+
+resource "tls_private_key" "ca" {
+  algorithm   = "ECDSA"
+  ecdsa_curve = "P256"
+}
+
+resource "tls_self_signed_cert" "ca" {
+  private_key_pem       = tls_private_key.ca.private_key_pem
+  is_ca_certificate     = true
+  set_subject_key_id    = true
+  validity_period_hours = 10 * 365 * 24
+  early_renewal_hours   = 365 * 24
+  allowed_uses          = ["cert_signing", "crl_signing", "digital_signature"]
+
+  subject {
+    common_name  = "${var.name} Consul CA"
+    organization = var.name
+  }
+}
+
+module "region" {
+  source   = "../modules/region"
+  for_each = var.regions
+
+  name            = var.name
+  region          = each.key
+  aws_region      = each.value.aws_region
+  pop             = each.value.pop
+  vpc_cidr        = each.value.vpc_cidr
+  zones           = each.value.zones
+  peers           = { for name, r in var.regions : name => { aws_region = r.aws_region, vpc_cidr = r.vpc_cidr } if name != each.key }
+  operator_cidrs  = var.operator_cidrs
+  release         = var.release
+  architecture    = var.architecture
+  edges           = each.value.edges
+  consul          = each.value.consul
+  redis           = each.value.redis
+  upstreams       = each.value.upstreams
+  certificate_arn = each.value.certificate_arn
+  gossip_key      = random_bytes.gossip.base64
+  tags            = var.tags
+
+  ca = {
+    certificate = tls_self_signed_cert.ca.cert_pem
+    private_key = tls_private_key.ca.private_key_pem
+  }
+}

@@ -1,0 +1,60 @@
+output "url" {
+  description = "What clients ask."
+  value       = "${var.regions[local.names[0]].certificate_arn == null ? "http" : "https"}://${var.dns.zone}/"
+}
+
+output "addresses" {
+  description = "The public addresses of every PoP, by region."
+  value       = { for name, r in module.region : name => r.addresses }
+}
+
+output "fleet" {
+  description = "The fleet file of regionctl. Put consul-ca.pem, <region>.token and <region>.admin beside it: terraform output -raw ca_certificate, and the secrets of secret_arns."
+  value = yamlencode({
+    regions = [for name in local.names : {
+      name = name
+      consul = {
+        addr       = module.region[name].consul.addr
+        datacenter = module.region[name].consul.datacenter
+        token_file = "${name}.token"
+        tls        = { ca_file = "consul-ca.pem", server_name = module.region[name].consul.server_name }
+      }
+      admin_token_file = "${name}.admin"
+    }]
+  })
+}
+
+output "topology" {
+  description = "The topology, for regionctl topology apply."
+  value = yamlencode({
+    zone = var.dns.zone
+    regions = [for name in local.names : {
+      name = name
+      pops = [merge(
+        { name = var.regions[name].pop, addresses = module.region[name].addresses },
+        var.regions[name].location == null ? {} : { location = var.regions[name].location },
+        length(var.regions[name].clients) == 0 ? {} : { clients = var.regions[name].clients },
+      )]
+    }]
+  })
+}
+
+output "ca_certificate" {
+  description = "The certificate that Consul's servers are verified with."
+  value       = tls_self_signed_cert.ca.cert_pem
+}
+
+output "secret_arns" {
+  description = "The secrets of every region: regionctl-token and admin-token are for operators."
+  value       = { for name, r in module.region : name => r.secret_arns }
+}
+
+output "autoscaling_groups" {
+  description = "The autoscaling groups of every region, for instance refreshes."
+  value       = { for name, r in module.region : name => merge(r.autoscaling_groups, { for own, d in module.dns : "dns" => d.autoscaling_group if own == name }) }
+}
+
+output "name_servers" {
+  description = "The zone's name servers in mode regionctl, with their addresses."
+  value       = { for name, host in local.name_servers : host => [for zone in range(var.regions[name].zones) : aws_eip.dns["${name}:${zone}"].public_ip] }
+}

@@ -1,0 +1,152 @@
+variable "name" {
+  description = "What names of resources begin with; tells several fleets in one account apart."
+  type        = string
+  default     = "weir"
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9]{0,7}$", var.name))
+    error_message = "name must be 1 to 8 lower-case letters and digits, and begin with a letter."
+  }
+}
+
+variable "regions" {
+  description = "The regions, by what weir calls them. Adding or removing an entry adds or removes that region alone, and its peerings."
+  type = map(object({
+    aws_region      = string
+    vpc_cidr        = string
+    pop             = string
+    location        = optional(object({ lat = number, lon = number }))
+    clients         = optional(list(string), [])
+    upstreams       = list(string)
+    certificate_arn = optional(string)
+    zones           = optional(number, 3)
+    edges           = optional(object({ count = optional(number, 3), instance_type = optional(string, "c7i.large") }), {})
+    consul          = optional(object({ count = optional(number, 3), instance_type = optional(string, "m7i.large") }), {})
+    redis = optional(object({
+      node_type     = optional(string, "cache.m7g.large")
+      version       = optional(string, "7.1")
+      shards        = optional(number, 3)
+      replicas      = optional(number, 1)
+      rotation_days = optional(number, 30)
+    }), {})
+  }))
+
+  validation {
+    condition     = length(var.regions) >= 1
+    error_message = "regions must hold at least one region."
+  }
+
+  validation {
+    condition     = alltrue([for name in keys(var.regions) : length(name) >= 2 && length(name) <= 16 && can(regex("^[a-z][a-z0-9]*(-[a-z0-9]+)*$", name))])
+    error_message = "regions: a name must be 2 to 16 lower-case letters, digits and dashes, begin with a letter, and have no dash at the end or beside another."
+  }
+
+  validation {
+    condition     = alltrue([for r in values(var.regions) : can(cidrnetmask(r.vpc_cidr))])
+    error_message = "regions: each vpc_cidr must be an IPv4 network, such as 10.1.0.0/16."
+  }
+
+  # Networks overlap exactly if the shorter prefix of both is the same.
+  validation {
+    condition = alltrue(flatten([
+      for a, ra in var.regions : [
+        for b, rb in var.regions : a == b || try(
+          cidrhost("${cidrhost(ra.vpc_cidr, 0)}/${min(split("/", ra.vpc_cidr)[1], split("/", rb.vpc_cidr)[1])}", 0) !=
+          cidrhost("${cidrhost(rb.vpc_cidr, 0)}/${min(split("/", ra.vpc_cidr)[1], split("/", rb.vpc_cidr)[1])}", 0),
+          true,
+        )
+      ]
+    ]))
+    error_message = "regions: the vpc_cidr of two regions overlap; their VPCs are peered and need addresses of their own."
+  }
+
+  validation {
+    condition     = length(distinct([for r in values(var.regions) : r.pop])) == length(var.regions)
+    error_message = "regions: two have the same pop; a PoP's name must be unique in the fleet."
+  }
+
+  validation {
+    condition     = length(distinct([for r in values(var.regions) : r.certificate_arn == null])) <= 1
+    error_message = "regions: either all have a certificate_arn or none: DNS sends a client to any of them."
+  }
+}
+
+variable "release" {
+  description = "The programs: a gzipped tar file in S3 with edge, regionctl and consul in it, and its SHA-256."
+  type = object({
+    bucket = string
+    key    = string
+    region = string
+    sha256 = string
+  })
+
+  validation {
+    condition     = can(regex("^[0-9a-f]{64}$", var.release.sha256))
+    error_message = "release.sha256 must be 64 hexadecimal digits in lower case, as sha256sum prints them."
+  }
+}
+
+variable "architecture" {
+  description = "What the release was built for: x86_64 or arm64. The instance types must match."
+  type        = string
+  default     = "x86_64"
+
+  validation {
+    condition     = contains(["x86_64", "arm64"], var.architecture)
+    error_message = "architecture must be x86_64 or arm64."
+  }
+}
+
+variable "operator_cidrs" {
+  description = "Networks from which regionctl may reach Consul and the edges' admin side, such as that of a VPN."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for cidr in var.operator_cidrs : can(cidrnetmask(cidr)) && try(tonumber(split("/", cidr)[1]) >= 8, false)])
+    error_message = "operator_cidrs must be IPv4 networks of /8 or smaller, such as 10.200.0.0/24: the admin side is not for the world."
+  }
+}
+
+variable "dns" {
+  description = "Who finds the nearest PoP for a client: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is what Route 53 asks for: the origin must answer it with 2xx or 3xx."
+  type = object({
+    mode           = string
+    zone           = string
+    hosted_zone_id = string
+    ttl            = optional(number, 20)
+    health_path    = optional(string, "/")
+    nodes          = optional(object({ count = optional(number, 2), instance_type = optional(string, "t3.small") }), {})
+  })
+
+  validation {
+    condition     = contains(["route53", "regionctl"], var.dns.mode)
+    error_message = "dns.mode must be route53 or regionctl."
+  }
+
+  validation {
+    condition     = can(regex("^([a-z0-9]([a-z0-9-]*[a-z0-9])?\\.)+[a-z]{2,}$", var.dns.zone))
+    error_message = "dns.zone must be a domain name in lower case without the last dot, such as edge.example.com."
+  }
+
+  validation {
+    condition     = can(regex("^Z[A-Z0-9]+$", var.dns.hosted_zone_id))
+    error_message = "dns.hosted_zone_id must be the id of a Route 53 zone, such as Z0123456789ABCDEFGHIJ."
+  }
+
+  validation {
+    condition     = var.dns.ttl >= 1 && var.dns.ttl <= 3600 && startswith(var.dns.health_path, "/")
+    error_message = "dns.ttl must be 1 to 3600 seconds, and dns.health_path begin with /."
+  }
+}
+
+variable "tags" {
+  description = "Tags of everything, beside weir:fleet and weir:region."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for key in keys(var.tags) : !startswith(lower(key), "aws:")])
+    error_message = "tags: AWS keeps keys that begin with aws: for itself."
+  }
+}

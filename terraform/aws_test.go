@@ -1,0 +1,130 @@
+package terraform_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// cloud takes the place of the modules that need one.
+const cloud = `
+module "region" {
+  source   = "./region"
+  for_each = var.regions
+  name     = each.key
+}
+module "dns" {
+  source   = "./region"
+  for_each = local.name_servers
+  name     = each.key
+}
+output "plan" {
+  value = { pairs = local.pairs, routes = local.routes, checks = local.checks, dns = local.dns_addresses, home = local.home, tags = local.tags }
+}
+`
+
+const cloudRegion = `
+variable "name" { type = string }
+output "addresses" { value = [for i in range(1, 4) : "${var.name == "us-east" ? "192.0.2" : "203.0.113"}.${i}"] }
+output "consul" { value = { addr = "https://${var.name}.internal:8501", datacenter = var.name, server_name = "server.${var.name}.consul" } }
+output "secret_arns" { value = { dns-token = "arn:${var.name}" } }
+output "autoscaling_groups" { value = { edge = "weir-${var.name}-edge" } }
+output "autoscaling_group" { value = "weir-${var.name}-dns" }
+`
+
+// example is terraform/aws with its example of values, and what follows it.
+func example(t *testing.T, values string) *scratch {
+	t.Helper()
+	m := load(t, "aws")
+	s := newScratch(t)
+	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "region"), 0o700))
+	s.write("region/main.tf", cloudRegion)
+	s.write("main.tf", cloud+m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "output" },
+		stand{`tls_self_signed_cert\.ca\.cert_pem`, `"CERT"`},
+		stand{`aws_eip\.dns\["[^"]*"\]\.public_ip`, `"198.51.100.$${zone}"`}))
+	s.write("terraform.tfvars", read(t, "aws/terraform.tfvars.example"))
+	s.write("zz.auto.tfvars", values)
+	s.init()
+	return s
+}
+
+func TestAWSOutputs(t *testing.T) {
+	out := example(t, "").outputs()
+	require.Equal(t, "https://edge.example.com/", out["url"])
+	require.Equal(t, map[string]any{
+		"ns-eu-west.edge.example.com": []any{"198.51.100.0", "198.51.100.1", "198.51.100.2"},
+		"ns-us-east.edge.example.com": []any{"198.51.100.0", "198.51.100.1", "198.51.100.2"},
+	}, out["name_servers"])
+	require.Equal(t, map[string]any{"edge": "weir-us-east-edge", "dns": "weir-us-east-dns"}, out["autoscaling_groups"].(map[string]any)["us-east"])
+
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "fleet.yaml"), []byte(out["fleet"].(string)), 0o600))
+	for _, name := range []string{"eu-west.token", "eu-west.admin", "us-east.token", "us-east.admin", "consul-ca.pem"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
+	}
+	fleet, err := region.LoadFleet(filepath.Join(dir, "fleet.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, "https://us-east.internal:8501", fleet.Regions[1].Consul.Addr)
+	require.Equal(t, filepath.Join(dir, "us-east.token"), fleet.Regions[1].Consul.TokenFile)
+
+	topology, err := region.ParseTopology([]byte(out["topology"].(string)))
+	require.NoError(t, err)
+	require.Equal(t, "edge.example.com", topology.Zone)
+	require.Len(t, topology.Regions, 2)
+	require.Equal(t, "us-east", topology.Regions[1].Name)
+	pop := topology.Regions[1].PoPs[0]
+	require.Equal(t, "iad1", pop.Name)
+	require.Equal(t, []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")}, pop.Addresses)
+	require.Equal(t, &region.Location{Lat: 38.94, Lon: -77.46}, pop.Location)
+
+	plan := out["plan"].(map[string]any)
+	require.Equal(t, map[string]any{"eu-west:us-east": map[string]any{"a": "eu-west", "b": "us-east"}}, plan["pairs"])
+	require.Len(t, plan["routes"], 6, "three zones, there and back")
+	require.Len(t, plan["dns"], 6)
+	require.Empty(t, plan["checks"])
+	require.Equal(t, "eu-west-1", plan["home"])
+}
+
+const oneRegion = `regions = { eu-west = { aws_region = "eu-west-1", vpc_cidr = "10.1.0.0/16", pop = "dub1", upstreams = ["https://o.example.com"], clients = ["198.51.100.0/24"], zones = 2 } }` + "\n"
+
+func TestAWSWithRoute53(t *testing.T) {
+	out := example(t, oneRegion+`dns = { mode = "route53", zone = "edge.example.com", hosted_zone_id = "Z0123456789" }`).outputs()
+	require.Equal(t, "http://edge.example.com/", out["url"])
+	require.Empty(t, out["name_servers"])
+	require.Contains(t, out["topology"], "198.51.100.0/24")
+	plan := out["plan"].(map[string]any)
+	require.Empty(t, plan["pairs"])
+	require.Empty(t, plan["routes"])
+	require.Len(t, plan["checks"], 2)
+}
+
+func TestAWSRefuses(t *testing.T) {
+	two := func(a, b string) string { return "regions = {\n eu-west = {" + a + "}\n us-east = {" + b + "}\n}\n" }
+	at := func(cidr, pop string) string {
+		return `aws_region = "eu-west-1", vpc_cidr = "` + cidr + `", pop = "` + pop + `", upstreams = ["https://o.example.com"]`
+	}
+	for values, want := range map[string]string{
+		two(at("10.1.0.0/16", "a"), at("10.1.16.0/20", "b")):                              "vpc_cidr of two regions overlap",
+		two(at("10.1.0.0/16", "a"), at("10.2.0.0/16", "a")):                               "a PoP's name must be unique",
+		two(at("10.1.0.0/16", "a"), at("10.2.0.0/16", "b")+`, certificate_arn = "arn:x"`): "either all have a certificate_arn or none",
+		two(at("10.1/16", "a"), at("10.2.0.0/16", "b")):                                   "must be an IPv4 network",
+		strings.Replace(oneRegion, "eu-west =", `"eu--west" =`, 1):                        "have no dash at the end or beside another",
+		`regions = {}`:                   "at least one region",
+		`name = "Weir"`:                  "1 to 8 lower-case letters",
+		`architecture = "amd64"`:         "x86_64 or arm64",
+		`operator_cidrs = ["0.0.0.0/0"]`: "not for the world",
+		`release = { bucket = "b", key = "k", region = "eu-west-1", sha256 = "abc" }`:        "64 hexadecimal digits",
+		`dns = { mode = "bind", zone = "edge.example.com", hosted_zone_id = "Z0123456789" }`: "route53 or regionctl",
+		`dns = { mode = "route53", zone = "edge.example.com.", hosted_zone_id = "Z1" }`:      "without the last dot",
+		`tags = { "aws:x" = "y" }`: "for itself",
+	} {
+		require.Contains(t, example(t, values).fault(), want, "%s", values)
+	}
+}

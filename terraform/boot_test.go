@@ -1,0 +1,261 @@
+package terraform_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+const (
+	ip = "10.1.128.7"
+	id = "i-0123456789abcdef0"
+)
+
+// tools stand before an instance's own: what it asks AWS and systemd is answered here.
+var tools = map[string]string{
+	"curl": `case "$*" in
+*local-ipv4*) echo ` + ip + ` ;;
+*instance-id*) echo ` + id + ` ;;
+*api/token*) echo token ;;
+*) exit 22 ;;
+esac`,
+	"aws": `case "$1 $2" in
+"s3 cp") for last; do :; done; cp "$RELEASE" "$last" ;;
+"secretsmanager get-secret-value")
+  while [ "$1" != --secret-id ]; do shift; done
+  [ ! -e "$SECRETS/denied" ] || exit 254
+  cat "$SECRETS/$(basename "$(echo "$2" | tr : /)")" ;;
+*) exit 2 ;;
+esac`,
+	"systemctl":        `echo "$@" >>"$WEIR_ROOT/systemctl"`,
+	"systemd-sysusers": `:`,
+	"chgrp":            `echo "$@" >>"$WEIR_ROOT/chgrp"`,
+}
+
+// instance is a folder that takes the place of a machine.
+type instance struct {
+	t       *testing.T
+	root    string
+	env     []string
+	secrets string
+}
+
+// boot writes what a cloud-config says and runs its commands.
+func boot(t *testing.T, text string) *instance {
+	t.Helper()
+	var config struct {
+		Files []struct{ Path, Permissions, Content string } `yaml:"write_files"`
+		Run   [][]string                                    `yaml:"runcmd"`
+	}
+	require.True(t, strings.HasPrefix(text, "#cloud-config\n"), "what cloud-init tells it by")
+	decoder := yaml.NewDecoder(strings.NewReader(text))
+	decoder.KnownFields(true)
+	require.NoError(t, decoder.Decode(&config))
+
+	m := &instance{t: t, root: t.TempDir(), secrets: t.TempDir()}
+	for _, f := range config.Files {
+		mode := os.FileMode(0o644)
+		if strings.HasSuffix(f.Permissions, "755") {
+			mode = 0o755
+		}
+		m.write(f.Path, f.Content, mode)
+	}
+	bin := t.TempDir()
+	for name, script := range tools {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	}
+	release := filepath.Join(t.TempDir(), "release.tar.gz")
+	pack := t.TempDir()
+	for _, name := range []string{"edge", "regionctl", "consul"} {
+		require.NoError(t, os.WriteFile(filepath.Join(pack, name), []byte("#!/bin/sh\necho "+name+"\n"), 0o755))
+	}
+	out, err := exec.Command("tar", "-czf", release, "-C", pack, "edge", "regionctl", "consul").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	sum := sha256.Sum256([]byte(read(t, release)))
+	m.write("/etc/weir/boot.env", strings.Replace(m.read("/etc/weir/boot.env"), strings.Repeat("0", 64), hex.EncodeToString(sum[:]), 1), 0o644)
+	m.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "WEIR_ROOT="+m.root, "SECRETS="+m.secrets, "RELEASE="+release)
+	require.Len(t, config.Run, 1)
+	return m
+}
+
+func (m *instance) write(name, text string, mode os.FileMode) {
+	m.t.Helper()
+	file := filepath.Join(m.root, name)
+	require.NoError(m.t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(m.t, os.WriteFile(file, []byte(text), mode))
+}
+
+func (m *instance) read(name string) string {
+	m.t.Helper()
+	return read(m.t, filepath.Join(m.root, name))
+}
+
+func (m *instance) run(script string) (string, error) {
+	cmd := exec.Command(filepath.Join(m.root, script))
+	cmd.Env = m.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// secret is one that a role may read, by the last part of its ARN.
+func (m *instance) secret(name, text string) {
+	require.NoError(m.t, os.WriteFile(filepath.Join(m.secrets, name), []byte(text), 0o600))
+}
+
+// here makes the paths of a file those below the root, and its sum.
+func (m *instance) here(name string) string {
+	m.t.Helper()
+	text := strings.NewReplacer("/etc/", m.root+"/etc/", "/var/lib/", m.root+"/var/lib/").Replace(m.read(name))
+	m.write(name+".here", text, 0o600)
+	return filepath.Join(m.root, name+".here")
+}
+
+// regionStands tell what the resources of modules/region would.
+var regionStands = []stand{
+	{`data\.aws_availability_zones\.available\.names`, `["a", "b", "c"]`},
+	{`aws_elasticache_replication_group\.this\.configuration_endpoint_address`, `"localhost"`},
+	{`aws_secretsmanager_secret\.this\["([a-z-]+)"\]\.arn`, `"arn:aws:secretsmanager:eu-west-1:1:secret:$1"`},
+	{`aws_secretsmanager_secret\.redis\.arn`, `"arn:aws:secretsmanager:eu-west-1:1:secret:redis"`},
+	{`in random_uuid\.token :`, `in { for i, n in ["management", "agent", "edge", "regionctl", "dns"] : n => { result = "11111111-2222-3333-4444-00000000000$${i}" } } :`},
+	{`random_password\.admin\.result`, `"admin"`},
+	{`tls_private_key\.consul\.private_key_pem`, `"KEY"`},
+	{`tls_locally_signed_cert\.consul\.cert_pem`, `"CERT"`},
+}
+
+func regionOutputs(t *testing.T) map[string]any {
+	t.Helper()
+	m := load(t, filepath.Join("modules", "region"))
+	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" }, regionStands...)
+	s := newScratch(t)
+	text = strings.ReplaceAll(text, `"../cloud-init"`, `"`+relative(t, s.dir, "modules/cloud-init")+`"`)
+	s.write("main.tf", text+`
+output "edge" { value = module.edge_user_data.text }
+output "consul" { value = module.consul_user_data.text }
+output "sizes" { value = [length(module.edge_user_data.user_data), length(module.consul_user_data.user_data)] }
+output "secrets" {
+  value     = local.secrets
+  sensitive = true
+}
+output "secret_names" { value = toset(nonsensitive(keys(local.secrets))) }
+`)
+	s.write("terraform.tfvars", `
+region     = "eu-west"
+aws_region = "eu-west-1"
+pop        = "ams1"
+vpc_cidr   = "10.1.0.0/16"
+peers      = { us-east = { aws_region = "us-east-1", vpc_cidr = "10.2.0.0/16" } }
+release    = { bucket = "releases", key = "weir/weir.tar.gz", region = "eu-west-1", sha256 = "`+strings.Repeat("0", 64)+`" }
+upstreams  = ["http://127.0.0.1:9000", "https://localhost"]
+gossip_key = "`+strings.Repeat("A", 43)+`="
+ca         = { certificate = "BEGIN CERTIFICATE", private_key = "PRIVATE KEY" }
+`)
+	s.init()
+	return s.outputs()
+}
+
+func TestEdgeInstance(t *testing.T) {
+	out := regionOutputs(t)
+	for _, size := range out["sizes"].([]any) {
+		require.Less(t, size.(float64), 16384.0*4/3, "user data ends at 16 KiB")
+	}
+	m := boot(t, out["edge"].(string))
+	for name, text := range out["secrets"].(map[string]any) {
+		m.secret(name, text.(string)+"\n")
+	}
+	m.secret("redis", "redis-1\n")
+	text, err := m.run("/usr/local/lib/weir/boot")
+	require.NoError(t, err, "%s", text)
+
+	require.Equal(t, "#!/bin/sh\necho edge\n", m.read("/usr/local/bin/edge"))
+	require.Equal(t, "redis-1\n", m.read("/etc/weir/redis-password"))
+	require.Equal(t, "11111111-2222-3333-4444-000000000002\n", m.read("/etc/weir/consul-token"))
+	require.Contains(t, m.read("chgrp"), "weir "+m.root+"/etc/weir/admin-token.new")
+	require.Equal(t, []string{"daemon-reload", "enable --now weir-consul.service", "enable --now weir-edge.service", "enable --now weir-secrets.timer"},
+		strings.Split(strings.TrimSpace(m.read("systemctl")), "\n"))
+	for _, name := range []string{"weir-consul.service", "weir-edge.service", "weir-secrets.service", "weir-secrets.timer"} {
+		require.FileExists(t, filepath.Join(m.root, "etc/systemd/system", name))
+	}
+
+	config := m.read("/etc/weir/edge.yaml")
+	require.Contains(t, config, `public: "`+ip+`:8080"`)
+	require.Contains(t, config, `id: "`+id+`"`)
+	checked, err := exec.Command(testenv.Program(t, "edge"), "-check", "-config", m.here("/etc/weir/edge.yaml")).CombinedOutput()
+	require.NoError(t, err, "%s\n%s", checked, config)
+
+	// A rotated secret arrives with the timer; one that cannot be read leaves its file.
+	m.secret("redis", "redis-2\n")
+	text, err = m.run("/usr/local/lib/weir/secrets")
+	require.NoError(t, err, "%s", text)
+	require.Equal(t, "weir: /etc/weir/redis-password is new\n", text)
+	require.Equal(t, "redis-2\n", m.read("/etc/weir/redis-password"))
+	info, err := os.Stat(filepath.Join(m.root, "etc/weir/redis-password"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
+	m.secret("denied", "")
+	text, err = m.run("/usr/local/lib/weir/secrets")
+	require.Error(t, err)
+	require.Contains(t, text, "/etc/weir/redis-password stays as it is")
+	require.Equal(t, "redis-2\n", m.read("/etc/weir/redis-password"))
+	left, err := filepath.Glob(filepath.Join(m.root, "etc/*/*.new"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// A release that is not the one that was meant is not installed.
+func TestBootRefusesAnotherRelease(t *testing.T) {
+	m := boot(t, regionOutputs(t)["edge"].(string))
+	m.write("/etc/weir/boot.env", strings.Replace(m.read("/etc/weir/boot.env"), "RELEASE_SHA256='", "RELEASE_SHA256='00", 1), 0o644)
+	text, err := m.run("/usr/local/lib/weir/boot")
+	require.Error(t, err, "%s", text)
+	require.NoFileExists(t, filepath.Join(m.root, "usr/local/bin/edge"))
+	require.NoFileExists(t, filepath.Join(m.root, "systemctl"))
+}
+
+func TestDNSInstance(t *testing.T) {
+	m := load(t, filepath.Join("modules", "dns"))
+	s := newScratch(t)
+	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" })
+	s.write("main.tf", strings.ReplaceAll(text, `"../cloud-init"`, `"`+relative(t, s.dir, "modules/cloud-init")+`"`)+`
+output "dns" { value = module.user_data.text }
+`)
+	s.write("terraform.tfvars", `
+region         = "eu-west"
+aws_region     = "eu-west-1"
+zone           = "edge.example.com"
+name_servers   = { "ns-eu-west.edge.example.com" = ["192.0.2.1", "192.0.2.2"], "ns-us-east.edge.example.com" = ["192.0.2.9"] }
+network        = { vpc_id = "vpc-1", public_subnet_ids = {}, private_subnet_ids = {} }
+allocation_ids = {}
+ami_id         = "ami-1"
+ca_certificate = "BEGIN CERTIFICATE"
+release        = { bucket = "releases", key = "weir/weir.tar.gz", region = "eu-west-1", sha256 = "`+strings.Repeat("0", 64)+`" }
+consuls = {
+  eu-west = { addr = "https://a.example.com:8501", datacenter = "eu-west", server_name = "server.eu-west.consul", token_arn = "arn:aws:secretsmanager:eu-west-1:1:secret:here" }
+  us-east = { addr = "https://b.example.com:8501", datacenter = "us-east", server_name = "server.us-east.consul", token_arn = "arn:aws:secretsmanager:us-east-1:1:secret:there" }
+}
+`)
+	s.init()
+	i := boot(t, s.outputs()["dns"].(string))
+	i.secret("here", "token-1\n")
+	i.secret("there", "token-2\n")
+	out, err := i.run("/usr/local/lib/weir/boot")
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "token-2\n", i.read("/etc/weir/tokens/us-east"))
+	require.Equal(t, `WEIR_DNS_FLAGS="--listen `+ip+`:53 --zone edge.example.com --ttl 20s`+
+		` --ns ns-eu-west.edge.example.com=192.0.2.1,192.0.2.2 --ns ns-us-east.edge.example.com=192.0.2.9"`+"\n", i.read("/etc/weir/dns.env"))
+
+	fleet, err := region.LoadFleet(i.here("/etc/weir/fleet.yaml"))
+	require.NoError(t, err)
+	require.Len(t, fleet.Regions, 2)
+	require.Equal(t, "server.us-east.consul", fleet.Regions[1].Consul.TLS.ServerName)
+}

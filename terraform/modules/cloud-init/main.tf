@@ -1,0 +1,34 @@
+locals {
+  # What every instance has: the scripts, and the unit that keeps its secrets fresh.
+  common = {
+    "/etc/weir/boot.env" = {
+      mode = "0644"
+      content = join("", [for name, value in {
+        RELEASE_BUCKET = var.release.bucket
+        RELEASE_KEY    = var.release.key
+        RELEASE_REGION = var.release.region
+        RELEASE_SHA256 = var.release.sha256
+        UNITS          = join(" ", concat(var.start, ["weir-secrets.timer"]))
+      } : "${name}='${value}'\n"])
+    }
+    "/etc/weir/secrets.list" = {
+      mode    = "0600"
+      content = join("", [for path, secret in var.secrets : "${path} ${secret.group} ${secret.arn}\n"])
+    }
+    "/usr/lib/sysusers.d/weir.conf"            = { mode = "0644", content = file("${path.module}/../../../deploy/systemd/weir.sysusers") }
+    "/usr/local/lib/weir/boot"                 = { mode = "0755", content = file("${path.module}/files/boot.sh") }
+    "/usr/local/lib/weir/secrets"              = { mode = "0755", content = file("${path.module}/files/secrets.sh") }
+    "/etc/systemd/system/weir-secrets.service" = { mode = "0644", content = file("${path.module}/files/weir-secrets.service") }
+    "/etc/systemd/system/weir-secrets.timer"   = { mode = "0644", content = file("${path.module}/files/weir-secrets.timer") }
+  }
+  units = { for name, content in var.units : "/etc/systemd/system/${name}" => { mode = "0644", content = content } }
+
+  cloud_config = {
+    write_files = [for path, file in merge(local.common, local.units, var.files) : {
+      path        = path
+      permissions = file.mode
+      content     = file.content
+    }]
+    runcmd = [["/usr/local/lib/weir/boot"]]
+  }
+}

@@ -1,0 +1,9 @@
+output "text" {
+  description = "The cloud-config as text."
+  value       = "#cloud-config\n${yamlencode(local.cloud_config)}"
+}
+
+output "user_data" {
+  description = "The same compressed and in base64, as a launch template takes it: user data ends at 16 KiB."
+  value       = base64gzip("#cloud-config\n${yamlencode(local.cloud_config)}")
+}

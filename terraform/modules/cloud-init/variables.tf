@@ -1,0 +1,61 @@
+variable "release" {
+  description = "Where instances find the programs: a gzipped tar file in S3 with edge, regionctl and consul in it, and its SHA-256."
+  type = object({
+    bucket = string
+    key    = string
+    region = string
+    sha256 = string
+  })
+
+  validation {
+    condition     = can(regex("^[0-9a-f]{64}$", var.release.sha256))
+    error_message = "release.sha256 must be 64 hexadecimal digits in lower case, as sha256sum prints them."
+  }
+}
+
+variable "files" {
+  description = "Files to write, by path. In those below /etc/weir and /etc/consul.d the words @PRIVATE_IP@ and @INSTANCE_ID@ are replaced on the instance."
+  type = map(object({
+    content = string
+    mode    = optional(string, "0644")
+  }))
+
+  validation {
+    condition     = alltrue([for path, file in var.files : startswith(path, "/") && can(regex("^0[0-7]{3}$", file.mode))])
+    error_message = "files: a path begins with / and a mode is four octal digits such as 0644."
+  }
+}
+
+variable "secrets" {
+  description = "Files to fill from Secrets Manager, by path: the secret's ARN, and the group that may read the file. Fetched at boot and every five minutes, so that a rotated secret arrives."
+  type = map(object({
+    arn   = string
+    group = string
+  }))
+
+  validation {
+    condition     = alltrue([for path, secret in var.secrets : startswith(path, "/") && can(regex("^arn:[^ ]+$", secret.arn)) && can(regex("^[a-z]+$", secret.group))])
+    error_message = "secrets: a path begins with /, an ARN with arn:, and a group consists of lower-case letters."
+  }
+}
+
+variable "units" {
+  description = "Units of systemd to install, by name."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for name in keys(var.units) : can(regex("^[a-z-]+\\.(service|timer)$", name))])
+    error_message = "units: a name is letters and dashes, and ends with .service or .timer."
+  }
+}
+
+variable "start" {
+  description = "Units to enable and start, in this order."
+  type        = list(string)
+
+  validation {
+    condition     = alltrue([for name in var.start : can(regex("^[a-z-]+\\.(service|timer)$", name))])
+    error_message = "start: a name is letters and dashes, and ends with .service or .timer."
+  }
+}

@@ -1,0 +1,285 @@
+module "user_data" {
+  source = "../cloud-init"
+
+  release = var.release
+  secrets = local.secrets
+  start   = ["weir-dns.service"]
+
+  units = {
+    "weir-dns.service" = file("${path.module}/../../../deploy/systemd/weir-dns.service")
+  }
+
+  files = {
+    "/etc/weir/ca.pem" = { content = var.ca_certificate }
+    "/etc/weir/fleet.yaml" = {
+      content = templatefile("${path.module}/templates/fleet.yaml.tftpl", { consuls = var.consuls })
+    }
+    "/etc/weir/dns.env" = {
+      content = templatefile("${path.module}/templates/dns.env.tftpl", {
+        port         = local.dns_port
+        zone         = var.zone
+        ttl          = var.ttl
+        name_servers = var.name_servers
+      })
+    }
+  }
+}
+
+# Who may reach whom: the world the load balancer's port 53, and that the routers.
+
+resource "aws_security_group" "lb" {
+  region      = var.aws_region
+  name        = "${local.name}-lb"
+  description = "weir: the load balancer before the DNS routers"
+  vpc_id      = var.network.vpc_id
+  tags        = merge(local.tags, { Name = "${local.name}-lb" })
+}
+
+resource "aws_security_group" "node" {
+  region      = var.aws_region
+  name        = local.name
+  description = "weir: DNS routers"
+  vpc_id      = var.network.vpc_id
+  tags        = merge(local.tags, { Name = local.name })
+}
+
+resource "aws_vpc_security_group_ingress_rule" "lb_listener" {
+  for_each = toset(["tcp", "udp"])
+
+  region            = var.aws_region
+  security_group_id = aws_security_group.lb.id
+  description       = "Resolvers, from everywhere"
+  cidr_ipv4         = "0.0.0.0/0"
+  ip_protocol       = each.value
+  from_port         = local.dns_port
+  to_port           = local.dns_port
+  tags              = local.tags
+}
+
+resource "aws_vpc_security_group_egress_rule" "lb" {
+  for_each = toset(["tcp", "udp"])
+
+  region                       = var.aws_region
+  security_group_id            = aws_security_group.lb.id
+  description                  = "To the routers"
+  referenced_security_group_id = aws_security_group.node.id
+  ip_protocol                  = each.value
+  from_port                    = local.dns_port
+  to_port                      = local.dns_port
+  tags                         = local.tags
+}
+
+resource "aws_vpc_security_group_ingress_rule" "node" {
+  for_each = toset(["tcp", "udp"])
+
+  region                       = var.aws_region
+  security_group_id            = aws_security_group.node.id
+  description                  = "From the load balancer"
+  referenced_security_group_id = aws_security_group.lb.id
+  ip_protocol                  = each.value
+  from_port                    = local.dns_port
+  to_port                      = local.dns_port
+  tags                         = local.tags
+}
+
+# Consul of every region, S3 and Secrets Manager.
+resource "aws_vpc_security_group_egress_rule" "node" {
+  for_each = { consul = 8501, aws = 443 }
+
+  region            = var.aws_region
+  security_group_id = aws_security_group.node.id
+  description       = "To ${each.key}"
+  cidr_ipv4         = "0.0.0.0/0"
+  ip_protocol       = "tcp"
+  from_port         = each.value
+  to_port           = each.value
+  tags              = local.tags
+}
+
+# The role.
+
+data "aws_iam_policy_document" "ec2" {
+  statement {
+    actions = ["sts:AssumeRole"]
+
+    principals {
+      type        = "Service"
+      identifiers = ["ec2.amazonaws.com"]
+    }
+  }
+}
+
+data "aws_iam_policy_document" "node" {
+  statement {
+    sid       = "Secrets"
+    actions   = ["secretsmanager:GetSecretValue"]
+    resources = [for secret in values(local.secrets) : secret.arn]
+  }
+
+  statement {
+    sid       = "Release"
+    actions   = ["s3:GetObject"]
+    resources = ["arn:aws:s3:::${var.release.bucket}/${var.release.key}"]
+  }
+}
+
+resource "aws_iam_role" "node" {
+  name               = local.name
+  description        = "weir ${var.region}: DNS routers"
+  assume_role_policy = data.aws_iam_policy_document.ec2.json
+  tags               = local.tags
+}
+
+resource "aws_iam_role_policy" "node" {
+  name   = local.name
+  role   = aws_iam_role.node.id
+  policy = data.aws_iam_policy_document.node.json
+}
+
+resource "aws_iam_instance_profile" "node" {
+  name = local.name
+  role = aws_iam_role.node.name
+  tags = local.tags
+}
+
+# The routers.
+
+resource "aws_launch_template" "node" {
+  region                 = var.aws_region
+  name                   = local.name
+  description            = "weir: DNS router"
+  image_id               = var.ami_id
+  instance_type          = var.nodes.instance_type
+  user_data              = module.user_data.user_data
+  vpc_security_group_ids = [aws_security_group.node.id]
+  update_default_version = true
+  tags                   = local.tags
+
+  iam_instance_profile {
+    arn = aws_iam_instance_profile.node.arn
+  }
+
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+  }
+
+  block_device_mappings {
+    device_name = "/dev/xvda"
+
+    ebs {
+      volume_size = 10
+      volume_type = "gp3"
+      encrypted   = true
+    }
+  }
+
+  tag_specifications {
+    resource_type = "instance"
+    tags          = merge(local.tags, { Name = local.name })
+  }
+
+  tag_specifications {
+    resource_type = "volume"
+    tags          = local.tags
+  }
+
+  lifecycle {
+    # A new AMI comes with the next change that is meant, not with whichever apply.
+    ignore_changes = [image_id]
+  }
+}
+
+resource "aws_autoscaling_group" "node" {
+  region                    = var.aws_region
+  name                      = local.name
+  min_size                  = var.nodes.count
+  max_size                  = var.nodes.count + 1
+  desired_capacity          = var.nodes.count
+  vpc_zone_identifier       = values(var.network.private_subnet_ids)
+  target_group_arns         = [aws_lb_target_group.dns.arn]
+  health_check_type         = "ELB"
+  health_check_grace_period = 300
+
+  launch_template {
+    id      = aws_launch_template.node.id
+    version = aws_launch_template.node.latest_version
+  }
+
+  instance_refresh {
+    strategy = "Rolling"
+
+    preferences {
+      min_healthy_percentage = 100
+      max_healthy_percentage = 100 + ceil(100 / var.nodes.count)
+      instance_warmup        = 60
+      skip_matching          = true
+      auto_rollback          = true
+    }
+  }
+
+  dynamic "tag" {
+    for_each = merge(local.tags, { Name = local.name })
+
+    content {
+      key                 = tag.key
+      value               = tag.value
+      propagate_at_launch = true
+    }
+  }
+
+  depends_on = [aws_iam_role_policy.node]
+}
+
+resource "aws_lb" "dns" {
+  region                           = var.aws_region
+  name                             = local.name
+  internal                         = false
+  load_balancer_type               = "network"
+  security_groups                  = [aws_security_group.lb.id]
+  enable_cross_zone_load_balancing = true
+  tags                             = local.tags
+
+  dynamic "subnet_mapping" {
+    for_each = var.network.public_subnet_ids
+
+    content {
+      subnet_id     = subnet_mapping.value
+      allocation_id = var.allocation_ids[subnet_mapping.key]
+    }
+  }
+}
+
+resource "aws_lb_target_group" "dns" {
+  region   = var.aws_region
+  name     = local.name
+  port     = local.dns_port
+  protocol = "TCP_UDP"
+  vpc_id   = var.network.vpc_id
+  # The resolver's address decides where its clients go.
+  preserve_client_ip   = "true"
+  deregistration_delay = 30
+  tags                 = local.tags
+
+  health_check {
+    protocol            = "TCP"
+    port                = "traffic-port"
+    interval            = 10
+    healthy_threshold   = 2
+    unhealthy_threshold = 2
+  }
+}
+
+resource "aws_lb_listener" "dns" {
+  region            = var.aws_region
+  load_balancer_arn = aws_lb.dns.arn
+  port              = local.dns_port
+  protocol          = "TCP_UDP"
+  tags              = local.tags
+
+  default_action {
+    type             = "forward"
+    target_group_arn = aws_lb_target_group.dns.arn
+  }
+}

@@ -1,0 +1,14 @@
+output "role_arn" {
+  description = "The role of the routers."
+  value       = aws_iam_role.node.arn
+}
+
+output "autoscaling_group" {
+  description = "The autoscaling group of the routers, for instance refreshes."
+  value       = aws_autoscaling_group.node.name
+}
+
+output "load_balancer" {
+  description = "The DNS name of the load balancer before the routers."
+  value       = aws_lb.dns.dns_name
+}

@@ -1,0 +1,150 @@
+variable "name" {
+  description = "What names of resources begin with."
+  type        = string
+  default     = "weir"
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9]{0,7}$", var.name))
+    error_message = "name must be 1 to 8 lower-case letters and digits, and begin with a letter."
+  }
+}
+
+variable "region" {
+  description = "What weir calls the region that these routers stand in."
+  type        = string
+
+  validation {
+    condition     = length(var.region) >= 2 && length(var.region) <= 16 && can(regex("^[a-z][a-z0-9]*(-[a-z0-9]+)*$", var.region))
+    error_message = "region must be 2 to 16 lower-case letters, digits and dashes, begin with a letter, and have no dash at the end or beside another."
+  }
+}
+
+variable "aws_region" {
+  description = "The AWS region."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]{2}(-[a-z]+)+-[0-9]$", var.aws_region))
+    error_message = "aws_region must be the name of an AWS region, such as eu-west-1."
+  }
+}
+
+variable "zone" {
+  description = "The DNS zone that the routers answer for."
+  type        = string
+
+  validation {
+    condition     = can(regex("^([a-z0-9]([a-z0-9-]*[a-z0-9])?\\.)+[a-z]{2,}$", var.zone))
+    error_message = "zone must be a domain name in lower case without the last dot, such as edge.example.com."
+  }
+}
+
+variable "name_servers" {
+  description = "All name servers of the zone with their public addresses, those of other regions too."
+  type        = map(list(string))
+
+  validation {
+    condition     = length(var.name_servers) > 0
+    error_message = "name_servers must hold at least the one of this region."
+  }
+}
+
+variable "ttl" {
+  description = "For how many seconds an answer may be kept."
+  type        = number
+  default     = 20
+
+  validation {
+    condition     = var.ttl >= 1 && var.ttl <= 3600
+    error_message = "ttl must be 1 to 3600 seconds."
+  }
+}
+
+variable "nodes" {
+  description = "How many routers, and of which type."
+  type = object({
+    count         = optional(number, 2)
+    instance_type = optional(string, "t3.small")
+  })
+  default = {}
+
+  validation {
+    condition     = var.nodes.count >= 2 && var.nodes.count <= 20 && floor(var.nodes.count) == var.nodes.count
+    error_message = "nodes.count must be a whole number from 2 to 20: a single router cannot be replaced without a gap."
+  }
+}
+
+variable "network" {
+  description = "The VPC to stand in, as modules/region gives it out: its id, public subnets by zone, and private subnets by zone."
+  type = object({
+    vpc_id             = string
+    public_subnet_ids  = map(string)
+    private_subnet_ids = map(string)
+  })
+}
+
+variable "allocation_ids" {
+  description = "The elastic addresses of the load balancer, by zone, as the public subnets are."
+  type        = map(string)
+}
+
+variable "consuls" {
+  description = "The Consul of every region, by what weir calls the region: how it is reached, and the secret that holds the token."
+  type = map(object({
+    addr        = string
+    datacenter  = string
+    server_name = string
+    token_arn   = string
+  }))
+
+  validation {
+    condition     = alltrue([for consul in values(var.consuls) : startswith(consul.addr, "https://")])
+    error_message = "consuls: every addr must begin with https://, since tokens travel there."
+  }
+}
+
+variable "ca_certificate" {
+  description = "The certificate that the Consul servers are verified with, in PEM."
+  type        = string
+
+  validation {
+    condition     = strcontains(var.ca_certificate, "BEGIN CERTIFICATE")
+    error_message = "ca_certificate must be a certificate in PEM."
+  }
+}
+
+variable "release" {
+  description = "The programs: a gzipped tar file in S3 with edge, regionctl and consul in it, and its SHA-256."
+  type = object({
+    bucket = string
+    key    = string
+    region = string
+    sha256 = string
+  })
+
+  validation {
+    condition     = can(regex("^[0-9a-f]{64}$", var.release.sha256))
+    error_message = "release.sha256 must be 64 hexadecimal digits in lower case, as sha256sum prints them."
+  }
+}
+
+variable "ami_id" {
+  description = "The AMI: an Amazon Linux 2023 of the release's architecture."
+  type        = string
+
+  validation {
+    condition     = startswith(var.ami_id, "ami-")
+    error_message = "ami_id must begin with ami-."
+  }
+}
+
+variable "tags" {
+  description = "Tags of everything, beside weir:fleet and weir:region."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for key in keys(var.tags) : !startswith(lower(key), "aws:")])
+    error_message = "tags: AWS keeps keys that begin with aws: for itself."
+  }
+}

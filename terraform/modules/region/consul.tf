@@ -1,0 +1,182 @@
+locals {
+  # Who keeps which secret in which file.
+  instance_secrets = {
+    consul = {
+      "/etc/consul.d/secret.json" = { arn = aws_secretsmanager_secret.this["consul-server"].arn, group = "consul" }
+      "/etc/consul.d/server.key"  = { arn = aws_secretsmanager_secret.this["consul-server-key"].arn, group = "consul" }
+      "/etc/weir/tokens.env"      = { arn = aws_secretsmanager_secret.this["consul-tokens"].arn, group = "root" }
+    }
+    edge = {
+      "/etc/consul.d/secret.json" = { arn = aws_secretsmanager_secret.this["consul-agent"].arn, group = "consul" }
+      "/etc/weir/consul-token"    = { arn = aws_secretsmanager_secret.this["edge-token"].arn, group = "weir" }
+      "/etc/weir/admin-token"     = { arn = aws_secretsmanager_secret.this["admin-token"].arn, group = "weir" }
+      "/etc/weir/redis-password"  = { arn = aws_secretsmanager_secret.redis.arn, group = "weir" }
+    }
+  }
+}
+
+module "consul_user_data" {
+  source = "../cloud-init"
+
+  release = var.release
+  secrets = local.instance_secrets.consul
+  start   = ["weir-consul.service", "weir-consul-acl.service"]
+
+  units = {
+    "weir-consul.service"     = file("${path.module}/files/weir-consul.service")
+    "weir-consul-acl.service" = file("${path.module}/files/weir-consul-acl.service")
+  }
+
+  files = merge(
+    {
+      "/etc/consul.d/consul.json" = {
+        content = templatefile("${path.module}/templates/consul-server.json.tftpl", {
+          datacenter     = var.region
+          servers        = var.consul.count
+          retry_join     = local.retry_join
+          retry_join_wan = local.retry_join_wan
+        })
+      }
+      "/etc/consul.d/ca.pem"           = { content = nonsensitive(var.ca.certificate) }
+      "/etc/consul.d/server.pem"       = { content = tls_locally_signed_cert.consul.cert_pem }
+      "/usr/local/lib/weir/consul-acl" = { content = file("${path.module}/files/consul-acl.sh"), mode = "0755" }
+    },
+    { for name in fileset("${path.module}/files/policies", "*.hcl") : "/etc/weir/policies/${name}" => { content = file("${path.module}/files/policies/${name}") } },
+  )
+}
+
+resource "aws_launch_template" "consul" {
+  region                 = var.aws_region
+  name                   = "${local.name}-consul"
+  description            = "weir: Consul server"
+  image_id               = data.aws_ssm_parameter.ami.value
+  instance_type          = var.consul.instance_type
+  user_data              = module.consul_user_data.user_data
+  vpc_security_group_ids = [aws_security_group.consul.id]
+  update_default_version = true
+  tags                   = local.tags
+
+  iam_instance_profile {
+    arn = aws_iam_instance_profile.instance["consul"].arn
+  }
+
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+  }
+
+  block_device_mappings {
+    device_name = "/dev/xvda"
+
+    ebs {
+      volume_size = 20
+      volume_type = "gp3"
+      encrypted   = true
+    }
+  }
+
+  tag_specifications {
+    resource_type = "instance"
+    tags          = merge(local.tags, { Name = "${local.name}-consul", (local.join_tag) = local.name })
+  }
+
+  tag_specifications {
+    resource_type = "volume"
+    tags          = local.tags
+  }
+
+  lifecycle {
+    # A new AMI comes with the next change that is meant, not with whichever apply.
+    ignore_changes = [image_id]
+  }
+}
+
+resource "aws_autoscaling_group" "consul" {
+  region              = var.aws_region
+  name                = "${local.name}-consul"
+  min_size            = var.consul.count
+  max_size            = var.consul.count + 1
+  desired_capacity    = var.consul.count
+  vpc_zone_identifier = [for key in local.zone_keys : aws_subnet.private[key].id]
+  target_group_arns   = [aws_lb_target_group.consul.arn]
+  # Not the load balancer's word: a datacenter without a leader must not lose its servers.
+  health_check_type         = "EC2"
+  health_check_grace_period = 300
+
+  launch_template {
+    id      = aws_launch_template.consul.id
+    version = aws_launch_template.consul.latest_version
+  }
+
+  # One more joins and copies the data before one leaves, so that there is always a
+  # majority that has it.
+  instance_refresh {
+    strategy = "Rolling"
+
+    preferences {
+      min_healthy_percentage = 100
+      max_healthy_percentage = 100 + ceil(100 / var.consul.count)
+      instance_warmup        = 300
+      skip_matching          = true
+    }
+  }
+
+  dynamic "tag" {
+    for_each = merge(local.tags, { Name = "${local.name}-consul", (local.join_tag) = local.name })
+
+    content {
+      key                 = tag.key
+      value               = tag.value
+      propagate_at_launch = true
+    }
+  }
+
+  depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_secretsmanager_secret_version.this]
+}
+
+# Consul's HTTPS interface for regionctl, under a name that stays.
+
+resource "aws_lb" "consul" {
+  region                           = var.aws_region
+  name                             = "${local.name}-consul"
+  internal                         = true
+  load_balancer_type               = "network"
+  security_groups                  = [aws_security_group.api.id]
+  subnets                          = [for key in local.zone_keys : aws_subnet.private[key].id]
+  enable_cross_zone_load_balancing = true
+  tags                             = local.tags
+}
+
+resource "aws_lb_target_group" "consul" {
+  region   = var.aws_region
+  name     = "${local.name}-consul"
+  port     = 8501
+  protocol = "TCP"
+  vpc_id   = aws_vpc.this.id
+  # A server may ask itself by way of the load balancer, and a peer from its own region.
+  preserve_client_ip   = "false"
+  deregistration_delay = 30
+  tags                 = local.tags
+
+  health_check {
+    protocol            = "TCP"
+    port                = "traffic-port"
+    interval            = 10
+    healthy_threshold   = 2
+    unhealthy_threshold = 2
+  }
+}
+
+resource "aws_lb_listener" "consul" {
+  region            = var.aws_region
+  load_balancer_arn = aws_lb.consul.arn
+  port              = 8501
+  protocol          = "TCP"
+  tags              = local.tags
+
+  default_action {
+    type             = "forward"
+    target_group_arn = aws_lb_target_group.consul.arn
+  }
+}

@@ -1,0 +1,193 @@
+module "edge_user_data" {
+  source = "../cloud-init"
+
+  release = var.release
+  secrets = local.instance_secrets.edge
+  start   = ["weir-consul.service", "weir-edge.service"]
+
+  units = {
+    "weir-consul.service" = file("${path.module}/files/weir-consul.service")
+    "weir-edge.service"   = file("${path.module}/../../../deploy/systemd/weir-edge.service")
+  }
+
+  files = {
+    "/etc/weir/edge.yaml" = {
+      content = templatefile("${path.module}/templates/edge.yaml.tftpl", {
+        region     = var.region
+        pop        = var.pop
+        edge_port  = local.edge_port
+        admin_port = local.admin_port
+        upstreams  = var.upstreams
+        redis      = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"
+      })
+    }
+    "/etc/consul.d/consul.json" = {
+      content = templatefile("${path.module}/templates/consul-agent.json.tftpl", {
+        datacenter = var.region
+        retry_join = local.retry_join
+      })
+    }
+    "/etc/consul.d/ca.pem" = { content = nonsensitive(var.ca.certificate) }
+  }
+}
+
+resource "aws_launch_template" "edge" {
+  region                 = var.aws_region
+  name                   = "${local.name}-edge"
+  description            = "weir: edge node"
+  image_id               = data.aws_ssm_parameter.ami.value
+  instance_type          = var.edges.instance_type
+  user_data              = module.edge_user_data.user_data
+  vpc_security_group_ids = [aws_security_group.edge.id]
+  update_default_version = true
+  tags                   = local.tags
+
+  iam_instance_profile {
+    arn = aws_iam_instance_profile.instance["edge"].arn
+  }
+
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+  }
+
+  block_device_mappings {
+    device_name = "/dev/xvda"
+
+    ebs {
+      volume_size = 10
+      volume_type = "gp3"
+      encrypted   = true
+    }
+  }
+
+  tag_specifications {
+    resource_type = "instance"
+    tags          = merge(local.tags, { Name = "${local.name}-edge" })
+  }
+
+  tag_specifications {
+    resource_type = "volume"
+    tags          = local.tags
+  }
+
+  lifecycle {
+    # A new AMI comes with the next change that is meant, not with whichever apply.
+    ignore_changes = [image_id]
+  }
+}
+
+resource "aws_autoscaling_group" "edge" {
+  region              = var.aws_region
+  name                = "${local.name}-edge"
+  min_size            = var.edges.count
+  max_size            = var.edges.count + 1
+  desired_capacity    = var.edges.count
+  vpc_zone_identifier = [for key in local.zone_keys : aws_subnet.private[key].id]
+  target_group_arns   = [aws_lb_target_group.edge.arn]
+  health_check_type   = "ELB"
+  # Long enough to publish the first rules: without any, no edge is ready.
+  health_check_grace_period = 900
+
+  launch_template {
+    id      = aws_launch_template.edge.id
+    version = aws_launch_template.edge.latest_version
+  }
+
+  # One by one: a new node serves before an old one drains.
+  instance_refresh {
+    strategy = "Rolling"
+
+    preferences {
+      min_healthy_percentage = 100
+      max_healthy_percentage = 100 + ceil(100 / var.edges.count)
+      instance_warmup        = 60
+      skip_matching          = true
+      auto_rollback          = true
+    }
+  }
+
+  dynamic "tag" {
+    for_each = merge(local.tags, { Name = "${local.name}-edge" })
+
+    content {
+      key                 = tag.key
+      value               = tag.value
+      propagate_at_launch = true
+    }
+  }
+
+  depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_secretsmanager_secret_version.this, aws_secretsmanager_secret_version.redis]
+}
+
+# The PoP's addresses, one in each zone. They outlive the load balancer's nodes, so that
+# the topology may name them.
+resource "aws_eip" "lb" {
+  for_each = local.zone_keys
+
+  region = var.aws_region
+  domain = "vpc"
+  tags   = merge(local.tags, { Name = "${local.name}-${var.pop}-${each.key}" })
+}
+
+resource "aws_lb" "edge" {
+  region                           = var.aws_region
+  name                             = "${local.name}-edge"
+  internal                         = false
+  load_balancer_type               = "network"
+  security_groups                  = [aws_security_group.lb.id]
+  enable_cross_zone_load_balancing = true
+  tags                             = local.tags
+
+  dynamic "subnet_mapping" {
+    for_each = local.zone_keys
+
+    content {
+      subnet_id     = aws_subnet.public[subnet_mapping.value].id
+      allocation_id = aws_eip.lb[subnet_mapping.value].allocation_id
+    }
+  }
+
+  depends_on = [aws_route.internet]
+}
+
+resource "aws_lb_target_group" "edge" {
+  region   = var.aws_region
+  name     = "${local.name}-edge"
+  port     = local.edge_port
+  protocol = "TCP"
+  vpc_id   = aws_vpc.this.id
+  # The edge counts clients by the other end of the connection.
+  preserve_client_ip = "true"
+  # Longer than an edge takes to drain, and than the load balancer to stop sending.
+  deregistration_delay   = 120
+  connection_termination = true
+  tags                   = local.tags
+
+  health_check {
+    protocol            = "HTTP"
+    port                = tostring(local.admin_port)
+    path                = "/readyz"
+    matcher             = "200"
+    interval            = 5
+    timeout             = 2
+    healthy_threshold   = 2
+    unhealthy_threshold = 2
+  }
+}
+
+resource "aws_lb_listener" "edge" {
+  region            = var.aws_region
+  load_balancer_arn = aws_lb.edge.arn
+  port              = local.listener_port
+  protocol          = var.certificate_arn == null ? "TCP" : "TLS"
+  certificate_arn   = var.certificate_arn
+  ssl_policy        = var.certificate_arn == null ? null : "ELBSecurityPolicy-TLS13-1-2-2021-06"
+  tags              = local.tags
+
+  default_action {
+    type             = "forward"
+    target_group_arn = aws_lb_target_group.edge.arn
+  }
+}

@@ -1,0 +1,3 @@
+# The Consul agents themselves, servers among them.
+node_prefix "" { policy = "write" }
+service_prefix "" { policy = "read" }

@@ -1,0 +1,5 @@
+key "weir/topology" { policy = "read" }
+key_prefix "weir/drain/" { policy = "read" }
+service "weir-edge" { policy = "read" }
+node_prefix "" { policy = "read" }
+agent_prefix "" { policy = "read" }

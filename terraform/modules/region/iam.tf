@@ -1,0 +1,118 @@
+# Each role reads the secrets that its instances keep as files, and nothing else.
+
+data "aws_iam_policy_document" "ec2" {
+  statement {
+    actions = ["sts:AssumeRole"]
+
+    principals {
+      type        = "Service"
+      identifiers = ["ec2.amazonaws.com"]
+    }
+  }
+}
+
+data "aws_iam_policy_document" "instance" {
+  for_each = local.instance_secrets
+
+  statement {
+    sid       = "Secrets"
+    actions   = ["secretsmanager:GetSecretValue"]
+    resources = [for secret in values(each.value) : secret.arn]
+  }
+
+  statement {
+    sid       = "Release"
+    actions   = ["s3:GetObject"]
+    resources = ["arn:aws:s3:::${var.release.bucket}/${var.release.key}"]
+  }
+
+  # Consul finds its servers by tag. EC2 cannot restrict this to some instances.
+  statement {
+    sid       = "Join"
+    actions   = ["ec2:DescribeInstances"]
+    resources = ["*"]
+
+    condition {
+      test     = "StringEquals"
+      variable = "aws:RequestedRegion"
+      values   = each.key == "consul" ? concat([var.aws_region], [for peer in values(var.peers) : peer.aws_region]) : [var.aws_region]
+    }
+  }
+}
+
+resource "aws_iam_role" "instance" {
+  for_each = local.instance_secrets
+
+  name               = "${local.name}-${each.key}"
+  description        = "weir ${var.region}: ${each.key}"
+  assume_role_policy = data.aws_iam_policy_document.ec2.json
+  tags               = local.tags
+}
+
+resource "aws_iam_role_policy" "instance" {
+  for_each = local.instance_secrets
+
+  name   = "${local.name}-${each.key}"
+  role   = aws_iam_role.instance[each.key].id
+  policy = data.aws_iam_policy_document.instance[each.key].json
+}
+
+resource "aws_iam_instance_profile" "instance" {
+  for_each = local.instance_secrets
+
+  name = "${local.name}-${each.key}"
+  role = aws_iam_role.instance[each.key].name
+  tags = local.tags
+}
+
+# The rotation.
+
+data "aws_iam_policy_document" "lambda" {
+  statement {
+    actions = ["sts:AssumeRole"]
+
+    principals {
+      type        = "Service"
+      identifiers = ["lambda.amazonaws.com"]
+    }
+  }
+}
+
+data "aws_iam_policy_document" "rotate" {
+  statement {
+    sid = "Secret"
+    actions = [
+      "secretsmanager:DescribeSecret",
+      "secretsmanager:GetSecretValue",
+      "secretsmanager:PutSecretValue",
+      "secretsmanager:UpdateSecretVersionStage",
+    ]
+    resources = [aws_secretsmanager_secret.redis.arn]
+  }
+
+  # It concerns no secret in particular.
+  statement {
+    sid       = "Random"
+    actions   = ["secretsmanager:GetRandomPassword"]
+    resources = ["*"]
+  }
+
+  statement {
+    sid       = "Redis"
+    actions   = ["elasticache:DescribeReplicationGroups", "elasticache:ModifyReplicationGroup"]
+    resources = [aws_elasticache_replication_group.this.arn]
+  }
+}
+
+resource "aws_iam_role" "rotate" {
+  name               = "${local.name}-rotate"
+  description        = "weir ${var.region}: replaces the AUTH token of Redis"
+  assume_role_policy = data.aws_iam_policy_document.lambda.json
+  tags               = local.tags
+}
+
+resource "aws_iam_role_policy" "rotate" {
+  name   = "${local.name}-rotate"
+  role   = aws_iam_role.rotate.id
+  policy = data.aws_iam_policy_document.rotate.json
+}

@@ -1,0 +1,28 @@
+locals {
+  name = "${var.name}-${var.region}"
+  tags = merge(var.tags, { "weir:fleet" = var.name, "weir:region" = var.region })
+
+  edge_port     = 8080
+  admin_port    = 8081
+  redis_port    = 6379
+  listener_port = var.certificate_arn == null ? 80 : 443
+
+  # What Consul finds its servers by, here and in the other regions.
+  join_tag = "weir:consul"
+  retry_join = [
+    "provider=aws region=${var.aws_region} tag_key=${local.join_tag} tag_value=${local.name} addr_type=private_v4",
+  ]
+  retry_join_wan = [
+    for region in sort(keys(var.peers)) :
+    "provider=aws region=${var.peers[region].aws_region} tag_key=${local.join_tag} tag_value=${var.name}-${region} addr_type=private_v4"
+  ]
+
+  consul_server_name = "server.${var.region}.consul"
+
+  ami_parameter = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${var.architecture}"
+}
+
+data "aws_ssm_parameter" "ami" {
+  region = var.aws_region
+  name   = local.ami_parameter
+}

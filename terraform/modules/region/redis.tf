@@ -1,0 +1,120 @@
+resource "aws_elasticache_subnet_group" "this" {
+  region      = var.aws_region
+  name        = local.name
+  description = "weir: private subnets"
+  subnet_ids  = [for key in local.zone_keys : aws_subnet.private[key].id]
+  tags        = local.tags
+}
+
+resource "aws_elasticache_parameter_group" "this" {
+  region      = var.aws_region
+  name        = local.name
+  description = "weir: counters with a time to live"
+  family      = "redis7"
+  tags        = local.tags
+
+  parameter {
+    name  = "cluster-enabled"
+    value = "yes"
+  }
+
+  # Full, it drops the counters that end soonest, and decisions go on.
+  parameter {
+    name  = "maxmemory-policy"
+    value = "volatile-ttl"
+  }
+}
+
+# The first AUTH token. Rotation replaces it right after it is set; the state then holds
+# one that is no longer taken after the next rotation.
+resource "random_password" "redis" {
+  length  = 64
+  special = false
+}
+
+resource "aws_elasticache_replication_group" "this" {
+  region               = var.aws_region
+  replication_group_id = local.name
+  description          = "weir: counters of ${var.region}"
+  tags                 = local.tags
+
+  engine               = "redis"
+  engine_version       = var.redis.version
+  node_type            = var.redis.node_type
+  port                 = local.redis_port
+  parameter_group_name = aws_elasticache_parameter_group.this.name
+
+  cluster_mode               = "enabled"
+  num_node_groups            = var.redis.shards
+  replicas_per_node_group    = var.redis.replicas
+  automatic_failover_enabled = true
+  multi_az_enabled           = true
+  subnet_group_name          = aws_elasticache_subnet_group.this.name
+  security_group_ids         = [aws_security_group.redis.id]
+
+  at_rest_encryption_enabled = true
+  transit_encryption_enabled = true
+  transit_encryption_mode    = "required"
+  auth_token                 = random_password.redis.result
+  auth_token_update_strategy = "ROTATE"
+
+  # Counters live for minutes; a backup would bring back stale ones.
+  snapshot_retention_limit   = 0
+  auto_minor_version_upgrade = true
+  apply_immediately          = true
+
+  lifecycle {
+    # The rotation changes it from then on.
+    ignore_changes = [auth_token, auth_token_update_strategy]
+  }
+}
+
+# Rotation: a function that Secrets Manager calls for each step.
+
+data "archive_file" "rotate" {
+  type        = "zip"
+  source_file = "${path.module}/files/rotate.py"
+  output_path = "${path.root}/.terraform/${local.name}-rotate.zip"
+}
+
+resource "aws_lambda_function" "rotate" {
+  region           = var.aws_region
+  function_name    = "${local.name}-rotate"
+  description      = "weir: replaces the AUTH token of Redis"
+  role             = aws_iam_role.rotate.arn
+  runtime          = "python3.13"
+  architectures    = ["arm64"]
+  handler          = "rotate.handler"
+  timeout          = 900
+  filename         = data.archive_file.rotate.output_path
+  source_code_hash = data.archive_file.rotate.output_base64sha256
+  tags             = local.tags
+
+  environment {
+    variables = { REPLICATION_GROUP = aws_elasticache_replication_group.this.id }
+  }
+
+  depends_on = [aws_iam_role_policy.rotate]
+}
+
+resource "aws_lambda_permission" "rotate" {
+  region        = var.aws_region
+  statement_id  = "secrets-manager"
+  action        = "lambda:InvokeFunction"
+  function_name = aws_lambda_function.rotate.function_name
+  principal     = "secretsmanager.amazonaws.com"
+  source_arn    = aws_secretsmanager_secret.redis.arn
+}
+
+resource "aws_secretsmanager_secret_rotation" "redis" {
+  region              = var.aws_region
+  secret_id           = aws_secretsmanager_secret.redis.id
+  rotation_lambda_arn = aws_lambda_function.rotate.arn
+  rotate_immediately  = true
+
+  rotation_rules {
+    automatically_after_days = var.redis.rotation_days
+  }
+
+  depends_on = [aws_lambda_permission.rotate, aws_secretsmanager_secret_version.redis]
+}

@@ -1,0 +1,100 @@
+# Every secret is one file on the instances that need it, so that a role can be allowed
+# exactly those, and nothing on an instance has to take a secret apart.
+
+resource "random_uuid" "token" {
+  for_each = toset(["management", "agent", "edge", "regionctl", "dns"])
+}
+
+resource "random_password" "admin" {
+  length  = 48
+  special = false
+}
+
+locals {
+  tokens = { for name, uuid in random_uuid.token : name => uuid.result }
+
+  secrets = {
+    # A part of the configuration of Consul's servers.
+    consul-server = jsonencode({
+      encrypt = var.gossip_key
+      acl     = { tokens = { initial_management = local.tokens.management, agent = local.tokens.agent } }
+    })
+    consul-server-key = tls_private_key.consul.private_key_pem
+    # What the servers create the tokens of all others from.
+    consul-tokens = join("", [for name, token in local.tokens : "${upper(name)}='${token}'\n"])
+    # A part of the configuration of the Consul agents beside edges.
+    consul-agent = jsonencode({
+      encrypt = var.gossip_key
+      acl     = { tokens = { agent = local.tokens.agent } }
+    })
+    edge-token      = local.tokens.edge
+    regionctl-token = local.tokens.regionctl
+    dns-token       = local.tokens.dns
+    admin-token     = random_password.admin.result
+  }
+}
+
+resource "aws_secretsmanager_secret" "this" {
+  for_each = toset(nonsensitive(keys(local.secrets)))
+
+  region      = var.aws_region
+  name        = "${var.name}/${var.region}/${each.key}"
+  description = "weir ${var.region}: ${each.key}"
+  # The name is free at once when the region is removed and comes back.
+  recovery_window_in_days = 0
+  tags                    = local.tags
+}
+
+resource "aws_secretsmanager_secret_version" "this" {
+  for_each = aws_secretsmanager_secret.this
+
+  region        = var.aws_region
+  secret_id     = each.value.id
+  secret_string = local.secrets[each.key]
+}
+
+# Apart from the others: it is replaced by itself.
+resource "aws_secretsmanager_secret" "redis" {
+  region                  = var.aws_region
+  name                    = "${var.name}/${var.region}/redis"
+  description             = "weir ${var.region}: AUTH token of Redis"
+  recovery_window_in_days = 0
+  tags                    = local.tags
+}
+
+resource "aws_secretsmanager_secret_version" "redis" {
+  region        = var.aws_region
+  secret_id     = aws_secretsmanager_secret.redis.id
+  secret_string = random_password.redis.result
+
+  lifecycle {
+    # The rotation changes it from then on.
+    ignore_changes = [secret_string, version_stages]
+  }
+}
+
+# The certificate of the Consul servers. All share it, as they share its name.
+
+resource "tls_private_key" "consul" {
+  algorithm   = "ECDSA"
+  ecdsa_curve = "P256"
+}
+
+resource "tls_cert_request" "consul" {
+  private_key_pem = tls_private_key.consul.private_key_pem
+  dns_names       = [local.consul_server_name, "localhost"]
+  ip_addresses    = ["127.0.0.1"]
+
+  subject {
+    common_name = local.consul_server_name
+  }
+}
+
+resource "tls_locally_signed_cert" "consul" {
+  cert_request_pem      = tls_cert_request.consul.cert_request_pem
+  ca_cert_pem           = var.ca.certificate
+  ca_private_key_pem    = var.ca.private_key
+  validity_period_hours = 2 * 365 * 24
+  early_renewal_hours   = 90 * 24
+  allowed_uses          = ["digital_signature", "key_encipherment", "server_auth", "client_auth"]
+}

@@ -1,0 +1,224 @@
+variable "name" {
+  description = "What names of resources begin with; tells several fleets in one account apart."
+  type        = string
+  default     = "weir"
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9]{0,7}$", var.name))
+    error_message = "name must be 1 to 8 lower-case letters and digits, and begin with a letter."
+  }
+}
+
+variable "region" {
+  description = "What weir calls this region: node.region of its edges, and its Consul datacenter."
+  type        = string
+
+  validation {
+    condition     = length(var.region) >= 2 && length(var.region) <= 16 && can(regex("^[a-z][a-z0-9]*(-[a-z0-9]+)*$", var.region))
+    error_message = "region must be 2 to 16 lower-case letters, digits and dashes, begin with a letter, and have no dash at the end or beside another."
+  }
+}
+
+variable "aws_region" {
+  description = "The AWS region that it lives in, such as eu-west-1."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]{2}(-[a-z]+)+-[0-9]$", var.aws_region))
+    error_message = "aws_region must be the name of an AWS region, such as eu-west-1."
+  }
+}
+
+variable "pop" {
+  description = "What weir calls the PoP behind the load balancer."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z0-9][a-z0-9-]{0,62}$", var.pop))
+    error_message = "pop must be lower-case letters, digits and dashes, at most 63."
+  }
+}
+
+variable "vpc_cidr" {
+  description = "Addresses of the VPC. Those of the regions must not overlap: they are peered."
+  type        = string
+
+  validation {
+    condition     = can(cidrnetmask(var.vpc_cidr)) && try(tonumber(split("/", var.vpc_cidr)[1]) >= 16 && tonumber(split("/", var.vpc_cidr)[1]) <= 22, false)
+    error_message = "vpc_cidr must be an IPv4 network of /16 to /22, such as 10.1.0.0/16."
+  }
+}
+
+variable "zones" {
+  description = "How many availability zones to spread over."
+  type        = number
+  default     = 3
+
+  validation {
+    condition     = contains([2, 3], var.zones)
+    error_message = "zones must be 2 or 3: with one, its loss is the loss of the region."
+  }
+}
+
+variable "peers" {
+  description = "The other regions, by what weir calls them. Their Consul servers are joined over the WAN."
+  type = map(object({
+    aws_region = string
+    vpc_cidr   = string
+  }))
+  default = {}
+
+  validation {
+    condition     = alltrue([for peer in values(var.peers) : can(cidrnetmask(peer.vpc_cidr))])
+    error_message = "peers: each vpc_cidr must be an IPv4 network, such as 10.2.0.0/16."
+  }
+}
+
+variable "operator_cidrs" {
+  description = "Networks from which regionctl may reach Consul and the edges' admin side, such as that of a VPN."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for cidr in var.operator_cidrs : can(cidrnetmask(cidr)) && try(tonumber(split("/", cidr)[1]) >= 8, false)])
+    error_message = "operator_cidrs must be IPv4 networks of /8 or smaller, such as 10.200.0.0/24: the admin side is not for the world."
+  }
+}
+
+variable "release" {
+  description = "The programs: a gzipped tar file in S3 with edge, regionctl and consul in it, and its SHA-256."
+  type = object({
+    bucket = string
+    key    = string
+    region = string
+    sha256 = string
+  })
+
+  validation {
+    condition     = can(regex("^[0-9a-f]{64}$", var.release.sha256))
+    error_message = "release.sha256 must be 64 hexadecimal digits in lower case, as sha256sum prints them."
+  }
+}
+
+variable "architecture" {
+  description = "What the release was built for: x86_64 or arm64. The instance types must match."
+  type        = string
+  default     = "x86_64"
+
+  validation {
+    condition     = contains(["x86_64", "arm64"], var.architecture)
+    error_message = "architecture must be x86_64 or arm64."
+  }
+}
+
+variable "edges" {
+  description = "How many edge nodes, and of which type."
+  type = object({
+    count         = optional(number, 3)
+    instance_type = optional(string, "c7i.large")
+  })
+  default = {}
+
+  validation {
+    condition     = var.edges.count >= 2 && var.edges.count <= 100 && floor(var.edges.count) == var.edges.count
+    error_message = "edges.count must be a whole number from 2 to 100: a single edge cannot be replaced without a gap."
+  }
+}
+
+variable "consul" {
+  description = "How many Consul servers, and of which type."
+  type = object({
+    count         = optional(number, 3)
+    instance_type = optional(string, "m7i.large")
+  })
+  default = {}
+
+  validation {
+    condition     = contains([3, 5], var.consul.count)
+    error_message = "consul.count must be 3 or 5: an even number survives no more losses."
+  }
+}
+
+variable "redis" {
+  description = "The Redis Cluster: node type, version, shards, replicas of each, and after how many days the AUTH token is replaced. The one before is taken until the next."
+  type = object({
+    node_type     = optional(string, "cache.m7g.large")
+    version       = optional(string, "7.1")
+    shards        = optional(number, 3)
+    replicas      = optional(number, 1)
+    rotation_days = optional(number, 30)
+  })
+  default = {}
+
+  validation {
+    condition     = var.redis.shards >= 1 && var.redis.shards <= 90 && var.redis.replicas >= 1 && var.redis.replicas <= 5
+    error_message = "redis.shards must be 1 to 90 and redis.replicas 1 to 5: without a replica a shard that dies takes its counts along."
+  }
+
+  validation {
+    condition     = startswith(var.redis.version, "7.")
+    error_message = "redis.version must be 7.x, such as 7.1."
+  }
+
+  validation {
+    condition     = var.redis.rotation_days >= 1 && var.redis.rotation_days <= 365
+    error_message = "redis.rotation_days must be 1 to 365."
+  }
+}
+
+variable "upstreams" {
+  description = "The origins, as the edge's upstreams[].url: scheme, host and port."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.upstreams) >= 1 && length(var.upstreams) <= 64 && alltrue([for url in var.upstreams : can(regex("^https?://[^/:@]+(:[0-9]{1,5})?$", url))])
+    error_message = "upstreams must be 1 to 64 URLs such as https://origin.example.com or http://10.0.0.9:8080, without a path."
+  }
+}
+
+variable "certificate_arn" {
+  description = "The ACM certificate, in aws_region, of the load balancer's TLS listener on port 443. Null: plain TCP on port 80."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.certificate_arn == null || can(regex("^arn:[a-z-]+:acm:", var.certificate_arn))
+    error_message = "certificate_arn must be the ARN of an ACM certificate, or null."
+  }
+}
+
+variable "gossip_key" {
+  description = "Consul's gossip key, the same in all regions: 32 bytes in base64."
+  type        = string
+  sensitive   = true
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9+/]{43}=$", var.gossip_key))
+    error_message = "gossip_key must be 32 bytes in base64, as consul keygen prints them."
+  }
+}
+
+variable "ca" {
+  description = "The authority that Consul's servers are certified by, the same in all regions, in PEM."
+  type = object({
+    certificate = string
+    private_key = string
+  })
+  sensitive = true
+
+  validation {
+    condition     = strcontains(var.ca.certificate, "BEGIN CERTIFICATE") && strcontains(var.ca.private_key, "PRIVATE KEY")
+    error_message = "ca must hold a certificate and its private key in PEM."
+  }
+}
+
+variable "tags" {
+  description = "Tags of everything, beside weir:fleet and weir:region."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for key in keys(var.tags) : !startswith(lower(key), "aws:")])
+    error_message = "tags: AWS keeps keys that begin with aws: for itself."
+  }
+}

@@ -1,0 +1,321 @@
+// Package terraform checks the Terraform modules, and what else weir is deployed with,
+// as far as that is possible without a cloud: every reference, every template, and every
+// file that an instance or a container gets.
+package terraform_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/stretchr/testify/require"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// load has checked already that whatever is named exists.
+func TestNothingIsUnused(t *testing.T) {
+	for dir, m := range allModules(t) {
+		for name := range m.variables {
+			require.True(t, m.usedVariables[name], "%s: variable %s is not used", dir, name)
+		}
+		for name := range m.locals {
+			require.True(t, m.usedLocals[name], "%s: local %s is not used", dir, name)
+		}
+		for name := range m.data {
+			require.Contains(t, m.usedData, name, "%s: data source %s is not used", dir, name)
+		}
+	}
+}
+
+func TestVariablesAndOutputsAreDescribed(t *testing.T) {
+	for dir, m := range allModules(t) {
+		for name, b := range m.variables {
+			require.Contains(t, b.Body.Attributes, "type", "%s: variable %s", dir, name)
+			require.Contains(t, b.Body.Attributes, "description", "%s: variable %s", dir, name)
+			require.Regexp(t, `^[A-Z].*\.$`, literal(t, b.Body.Attributes["description"]), "%s: variable %s: a sentence", dir, name)
+			validations := 0
+			for _, v := range b.Body.Blocks {
+				if v.Type != "validation" {
+					continue
+				}
+				validations++
+				require.Contains(t, v.Body.Attributes, "condition", "%s", v.Range())
+				require.Regexp(t, `\.$`, literal(t, v.Body.Attributes["error_message"]), "%s: a sentence", v.Range())
+			}
+			// An object's shape and a map of files are checked by their types.
+			// A lab may be given whatever it likes.
+			inner := strings.HasPrefix(dir, "lab")
+			if kind := m.text(b.Body.Attributes["type"].Expr.Range()); inner {
+				continue
+			} else if kind == "string" || kind == "number" || kind == "list(string)" {
+				require.NotZero(t, validations, "%s: variable %s takes any %s", dir, name, kind)
+			}
+		}
+		for name, b := range m.outputs {
+			require.Contains(t, b.Body.Attributes, "description", "%s: output %s", dir, name)
+			require.Regexp(t, `\.$`, literal(t, b.Body.Attributes["description"]), "%s: output %s: a sentence", dir, name)
+		}
+	}
+}
+
+// A module is given what it requires and nothing that it does not know, and of what it
+// gives out only what it has is used.
+func TestModuleCalls(t *testing.T) {
+	all := allModules(t)
+	known := map[string]bool{"source": true, "for_each": true, "count": true, "depends_on": true}
+	for dir, m := range all {
+		for name, call := range m.modules {
+			callee := all[m.source(t, call)]
+			require.NotNil(t, callee, "%s: module %s", dir, name)
+			for arg := range call.Body.Attributes {
+				require.True(t, known[arg] || callee.variables[arg] != nil, "%s: module %s has no variable %s", dir, name, arg)
+			}
+			for v, b := range callee.variables {
+				if _, optional := b.Body.Attributes["default"]; !optional {
+					require.Contains(t, call.Body.Attributes, v, "%s: module %s requires %s", dir, name, v)
+				}
+			}
+		}
+		uses := 0
+		has := func(name string, step hcl.Traverser) {
+			attr, ok := step.(hcl.TraverseAttr)
+			require.True(t, ok, "%s", step.SourceRange())
+			require.NotNil(t, all[m.source(t, m.modules[name])].outputs[attr.Name], "%s: module %s has no output %s", step.SourceRange(), name, attr.Name)
+			uses++
+		}
+		m.expressions(func(node hclsyntax.Node) {
+			switch e := node.(type) {
+			case *hclsyntax.ScopeTraversalExpr:
+				if e.Traversal.RootName() == "module" && len(e.Traversal) > 2 {
+					has(e.Traversal[1].(hcl.TraverseAttr).Name, e.Traversal[2])
+				}
+			case *hclsyntax.RelativeTraversalExpr:
+				index, ok := e.Source.(*hclsyntax.IndexExpr)
+				if !ok {
+					return
+				}
+				if name, ok := moduleName(index.Collection); ok {
+					has(name, e.Traversal[0])
+				}
+			case *hclsyntax.ForExpr:
+				name, ok := moduleName(e.CollExpr)
+				if !ok {
+					return
+				}
+				for _, traversal := range e.ValExpr.Variables() {
+					if traversal.RootName() == e.ValVar {
+						has(name, traversal[1])
+					}
+				}
+			}
+		})
+		if dir == "aws" {
+			require.NotZero(t, uses, "no use of an output was found")
+		}
+	}
+}
+
+// moduleName is X of the expression module.X.
+func moduleName(e hclsyntax.Expression) (string, bool) {
+	scope, ok := e.(*hclsyntax.ScopeTraversalExpr)
+	if !ok || scope.Traversal.RootName() != "module" || len(scope.Traversal) != 2 {
+		return "", false
+	}
+	return scope.Traversal[1].(hcl.TraverseAttr).Name, true
+}
+
+// pinned are the versions that the modules were written for.
+var pinned = map[string]string{
+	"hashicorp/archive": "~> 2.7",
+	"hashicorp/aws":     "~> 6.0",
+	"hashicorp/random":  "~> 3.7",
+	"hashicorp/tls":     "~> 4.1",
+}
+
+func TestProvidersArePinned(t *testing.T) {
+	for dir, m := range allModules(t) {
+		require.Contains(t, m.loose, "terraform", "%s: which versions?", dir)
+		require.Contains(t, m.loose["terraform"].Body.Attributes, "required_version", "%s", dir)
+		required := map[string]bool{"terraform": true} // terraform_data is built in
+		for _, b := range m.loose["terraform"].Body.Blocks {
+			if b.Type != "required_providers" {
+				continue
+			}
+			for name, a := range b.Body.Attributes {
+				value, diags := a.Expr.Value(nil)
+				require.False(t, diags.HasErrors(), "%s", diags)
+				source, version := value.GetAttr("source").AsString(), value.GetAttr("version").AsString()
+				require.Equal(t, pinned[source], version, "%s: %s", dir, source)
+				required[name] = true
+			}
+		}
+		for _, blocks := range []map[string]*hclsyntax.Block{m.resources, m.data} {
+			for name, b := range blocks {
+				provider, _, _ := strings.Cut(b.Labels[0], "_")
+				require.True(t, required[provider], "%s: %s needs the provider %s", dir, name, provider)
+			}
+		}
+	}
+}
+
+// Global services know no region; everything else says where it lives, since one
+// provider serves all regions.
+func TestEveryResourceNamesItsRegion(t *testing.T) {
+	global := regexp.MustCompile(`^aws_(iam|route53)_`)
+	for dir, m := range allModules(t) {
+		for _, blocks := range []map[string]*hclsyntax.Block{m.resources, m.data} {
+			for name, b := range blocks {
+				if !strings.HasPrefix(name, "aws_") {
+					continue
+				}
+				_, has := b.Body.Attributes["region"]
+				require.Equal(t, !global.MatchString(name), has, "%s: %s: region", dir, name)
+			}
+		}
+	}
+}
+
+func TestEverythingIsTagged(t *testing.T) {
+	// What AWS keeps no tags for.
+	bare := regexp.MustCompile(`^aws_(route|route_table_association|iam_role_policy|secretsmanager_secret_version|secretsmanager_secret_rotation|lambda_permission|route53_record)\.`)
+	for dir, m := range allModules(t) {
+		for name, b := range m.resources {
+			if !strings.HasPrefix(name, "aws_") {
+				continue
+			}
+			_, tagged := b.Body.Attributes["tags"]
+			for _, inner := range b.Body.Blocks {
+				tagged = tagged || inner.Type == "dynamic" && inner.Labels[0] == "tag"
+			}
+			require.Equal(t, !bare.MatchString(name), tagged, "%s: %s: tags", dir, name)
+		}
+	}
+}
+
+// Only listeners of public load balancers are open to the world.
+func TestNothingElseIsOpenToTheWorld(t *testing.T) {
+	open := map[string]string{
+		filepath.FromSlash("modules/region") + ": aws_vpc_security_group_ingress_rule.lb_listener": "local.listener_port",
+		filepath.FromSlash("modules/dns") + ": aws_vpc_security_group_ingress_rule.lb_listener":    "local.dns_port",
+	}
+	for dir, m := range allModules(t) {
+		for name, b := range m.resources {
+			for _, inner := range b.Body.Blocks {
+				require.NotEqual(t, "ingress", inner.Type, "%s: %s: rules are resources of their own", dir, name)
+			}
+			require.NotContains(t, []string{"aws_security_group_rule", "aws_network_acl"}, b.Labels[0], "%s: %s", dir, name)
+			if public, ok := b.Body.Attributes["associate_public_ip_address"]; ok {
+				require.Fail(t, "instances have no public addresses", "%s", public.Range())
+			}
+			if b.Labels[0] != "aws_vpc_security_group_ingress_rule" {
+				continue
+			}
+			where := dir + ": " + name
+			text := m.text(b.Body.Range())
+			require.NotContains(t, text, "::/0", "%s", where)
+			if !strings.Contains(text, "0.0.0.0/0") {
+				require.NotContains(t, open, where, "not open any more; take it off the list")
+				continue
+			}
+			require.Contains(t, open, where, "open to the world")
+			for _, port := range []string{"from_port", "to_port"} {
+				require.Equal(t, open[where], m.text(b.Body.Attributes[port].Expr.Range()), "%s: %s", where, port)
+			}
+			require.NotEqual(t, `"-1"`, m.text(b.Body.Attributes["ip_protocol"].Expr.Range()), "%s", where)
+		}
+	}
+}
+
+// What an instance may do is listed: no action is a pattern, and only what cannot be
+// restricted concerns every resource.
+func TestRolesAreNarrow(t *testing.T) {
+	wide := map[string]bool{"Join": true, "Random": true}
+	for dir, m := range allModules(t) {
+		for name, b := range m.data {
+			if b.Labels[0] != "aws_iam_policy_document" {
+				continue
+			}
+			for _, statement := range b.Body.Blocks {
+				require.NotContains(t, m.text(statement.Body.Attributes["actions"].Expr.Range()), "*", "%s: %s", dir, name)
+				resources, ok := statement.Body.Attributes["resources"]
+				if !ok || m.text(resources.Expr.Range()) != `["*"]` {
+					continue
+				}
+				require.True(t, wide[literal(t, statement.Body.Attributes["sid"])], "%s: concerns everything", statement.Range())
+			}
+		}
+		for name, b := range m.resources {
+			if b.Labels[0] == "aws_launch_template" {
+				require.Contains(t, m.text(b.Body.Range()), `http_tokens = "required"`, "%s: %s", dir, name)
+				require.Contains(t, m.text(b.Body.Range()), "encrypted = true", "%s: %s", dir, name)
+			}
+		}
+	}
+}
+
+// Every file that is named exists, and every template is given what it uses, and only that.
+func TestTemplates(t *testing.T) {
+	for dir, m := range allModules(t) {
+		context := &hcl.EvalContext{Variables: map[string]cty.Value{
+			"path": cty.ObjectVal(map[string]cty.Value{"module": cty.StringVal(dir), "root": cty.StringVal(dir)}),
+		}}
+		m.expressions(func(node hclsyntax.Node) {
+			call, ok := node.(*hclsyntax.FunctionCallExpr)
+			if !ok || call.Name != "templatefile" && call.Name != "file" {
+				return
+			}
+			name, diags := call.Args[0].Value(context)
+			if diags.HasErrors() {
+				return // of a set of files: fileset names only those that exist
+			}
+			text := read(t, name.AsString())
+			if call.Name == "file" {
+				return
+			}
+			template, diags := hclsyntax.ParseTemplate([]byte(text), name.AsString(), hcl.InitialPos)
+			require.False(t, diags.HasErrors(), "%s", diags)
+			uses := map[string]bool{}
+			for _, traversal := range template.Variables() {
+				uses[traversal.RootName()] = true
+			}
+			given := map[string]bool{}
+			object, ok := call.Args[1].(*hclsyntax.ObjectConsExpr)
+			require.True(t, ok, "%s: write the template's values out", call.Range())
+			for _, item := range object.Items {
+				given[hcl.ExprAsKeyword(item.KeyExpr)] = true
+			}
+			require.Equal(t, slices.Sorted(maps.Keys(uses)), slices.Sorted(maps.Keys(given)), "%s: what %s uses, and what it is given", call.Range(), name.AsString())
+		})
+	}
+}
+
+func TestReadmes(t *testing.T) {
+	for dir, m := range allModules(t) {
+		name := filepath.Join(dir, "README.md")
+		if _, err := os.Stat(name); err != nil && strings.HasPrefix(dir, "lab") {
+			continue // the lab is described with the operations
+		}
+		text := read(t, name)
+		inputs, outputs := "## Inputs\n\n| name | default | what |\n|---|---|---|\n", "## Outputs\n\n| name | what |\n|---|---|\n"
+		for _, name := range slices.Sorted(maps.Keys(m.variables)) {
+			b, value := m.variables[name], "required"
+			if a, ok := b.Body.Attributes["default"]; ok {
+				value = "`" + m.text(a.Expr.Range()) + "`"
+			}
+			inputs += fmt.Sprintf("| `%s` | %s | %s |\n", name, value, literal(t, b.Body.Attributes["description"]))
+		}
+		for _, name := range slices.Sorted(maps.Keys(m.outputs)) {
+			outputs += fmt.Sprintf("| `%s` | %s |\n", name, literal(t, m.outputs[name].Body.Attributes["description"]))
+		}
+		for _, want := range []string{inputs, outputs} {
+			require.True(t, strings.Contains(text, want), "%s/README.md must contain:\n\n%s", dir, want)
+		}
+	}
+}
