@@ -56,7 +56,7 @@ func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 	r.edge, r.ctx, r.running, r.began = e, ctx, e.running.Load(), ctx.Time()
 	r.decision.Reset(0)
 	r.status = 0
-	r.group, r.permit, r.admitted, r.forwarding, r.finished = nil, shedder.Permit{}, false, false, false
+	r.group, r.permit = nil, shedder.Permit{}
 	r.holders.Store(1)
 	return r
 }
@@ -108,35 +108,26 @@ func (r *request) refuse() {
 func (r *request) forward() {
 	r.holders.Add(1) // until the response's body has gone out
 	via := proxy.Via{Peer: r.peer, Trusted: r.trusted, TLS: r.ctx.IsTLS(), Done: r}
-	r.forwarding = true
+	r.permit.Sent()
 	err := r.group.pool.Forward(r.ctx, via)
-	r.forwarding = false
 	var failed *proxy.Error
-	switch {
-	case errors.As(err, &failed) && failed.Kind.BeforeUpstream():
-		r.withdraw()
-	case r.finished:
-		r.done()
-	}
 	if err != nil {
-		if failed != nil {
+		if errors.As(err, &failed) {
+			if failed.Kind.BeforeUpstream() {
+				r.permit.Withdraw()
+			}
 			r.upstreamFailed(failed)
 		} else {
 			r.problem(fasthttp.StatusBadGateway, "about:blank", "the origin did not answer", err.Error())
 		}
+	} else {
+		r.permit.Answered()
 	}
 	r.status = r.ctx.Response.StatusCode()
 }
 
-// Finish implements proxy.Finisher: the exchange with the upstream is over. While
-// forward still runs, only that knows whether there was one.
-func (r *request) Finish() {
-	r.finished = true
-	if !r.forwarding {
-		r.done()
-	}
-	r.release()
-}
+// Finish implements proxy.Finisher: the exchange with the upstream is over.
+func (r *request) Finish() { r.release() }
 
 // end is the handler's last word. It also stops a panic, which fasthttp would let
 // take the process down.
@@ -148,24 +139,19 @@ func (r *request) end() {
 		r.ctx.SetConnectionClose()
 		r.problem(fasthttp.StatusInternalServerError, "about:blank", "internal error", "")
 		r.holders.Store(1) // whatever else held it will not come back to it
-		if r.forwarding {
-			r.done()
-		}
-	}
-	if r.holders.Load() == 1 { // no body streams on
-		r.withdraw()
 	}
 	r.status = r.ctx.Response.StatusCode()
 	r.release()
 }
 
-// release finishes the request when its last holder lets go: the concurrency
-// slots come back, and it is counted.
+// release finishes the request when its last holder lets go: its permit and the
+// concurrency slots come back, and it is counted.
 func (r *request) release() {
 	if r.holders.Add(-1) != 0 {
 		return
 	}
 	e := r.edge
+	r.permit.Done()
 	e.returnLeases(r)
 	e.metrics.served(r)
 	r.match.Reset()

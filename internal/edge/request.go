@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/valyala/fasthttp"
 
@@ -28,18 +29,13 @@ type request struct {
 	trusted bool       // the peer is a trusted proxy
 	tier    []byte
 
-	group    *group         // of upstreams; nil before admit
-	permit   shedder.Permit // held while admitted
-	admitted bool
+	group  *group // of upstreams; nil before admit
+	permit shedder.Permit
 
 	match    rules.Match
 	scratch  rules.Match // for the class and the route
 	decision limiter.Decision
 	buf      []byte // scratch for headers and bodies
-
-	// forwarding says that the request is at its upstream's, and finished that the
-	// exchange is over before Forward is.
-	forwarding, finished bool
 
 	// holders counts who still uses this request: the handler, and the body
 	// of a response that streams on after it. The last one finishes it.
@@ -119,7 +115,7 @@ func parseHop(hop []byte) (netip.Addr, bool) {
 	if len(hop) == 0 || len(hop) > longest {
 		return netip.Addr{}, false
 	}
-	s := string(hop)
+	s := unsafe.String(unsafe.SliceData(hop), len(hop)) // not kept: a zone is copied, and then dropped
 	if a, err := netip.ParseAddr(s); err == nil {
 		return a.WithZone("").Unmap(), true
 	}

@@ -37,8 +37,9 @@ func (r *request) admit() bool {
 	s := r.edge.shedding.Load()
 	r.group = r.edge.routes.find(r, &r.scratch)
 	class := s.classes.Class(r, &r.scratch)
-	r.permit, r.admitted = r.group.shedder.Admit(class, r.user(s.user))
-	return r.admitted
+	var admitted bool
+	r.permit, admitted = r.group.shedder.Admit(class, r.user(s.user))
+	return admitted
 }
 
 // user is a hash of by what the request's user is known: the first that it has, and in
@@ -58,22 +59,6 @@ func (r *request) user(known []rules.KeyPart) uint64 {
 	return xxhash.Sum64(b)
 }
 
-// withdraw gives up a permit that was not used.
-func (r *request) withdraw() {
-	if r.admitted {
-		r.admitted = false
-		r.permit.Withdraw()
-	}
-}
-
-// done gives back a permit that was used.
-func (r *request) done() {
-	if r.admitted {
-		r.admitted = false
-		r.permit.Done()
-	}
-}
-
 var headerShedReason = []byte("Weir-Shed-Reason")
 
 // shed answers 503: the site is too busy for this request.
@@ -83,13 +68,13 @@ func (r *request) shed() {
 	retry := s.document.RetryAfter
 	r.retryAfter(time.Duration(retry.Min) + rand.N(time.Duration(retry.Max-retry.Min)+1))
 	if s.document.ReasonHeader {
-		r.buf = appendReason(r.buf[:0], reason)
+		r.buf = appendReason(r.buf[:0], &reason)
 		r.ctx.Response.Header.SetCanonical(headerShedReason, r.buf)
 	}
 	b := append(r.buf[:0], `{"type":"`+typeReducedCapacity+`","title":"Shedding load","status":503,"class":"`...)
 	b = append(b, reason.Class...) // [a-z0-9_-] only
 	r.body(append(b, `"}`...))
-	e.metrics.countShed(s, reason)
+	e.metrics.countShed(s, &reason)
 	if skipped, ok := e.shedLog.sample(r.began); ok {
 		e.log.Info("request shed", "class", reason.Class, "upstream", reason.Upstream, "kind", reason.Kind, "signal", reason.Signal,
 			"value", reason.Value, "threshold", reason.Threshold, "utilization", reason.Utilization, "level", reason.Level,

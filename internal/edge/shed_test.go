@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -312,16 +314,19 @@ func TestSheddingAllocatesNothing(t *testing.T) {
 	permit, ok := e.groups[0].shedder.Admit(1, 0)
 	require.True(t, ok)
 	defer permit.Done()
-	ctx := received(t, "192.0.2.1", usual...)
-	serve := func() {
-		ctx.Response.Reset()
-		e.serve(ctx)
+	e.config.trusted = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	for _, peer := range []string{"192.0.2.1", "198.51.100.1"} { // directly, and by a trusted proxy
+		ctx := received(t, peer, append(slices.Clone(usual), "X-Forwarded-For: 203.0.113.7, 198.51.100.2")...)
+		serve := func() {
+			ctx.Response.Reset()
+			e.serve(ctx)
+		}
+		serve()
+		require.Equal(t, 503, ctx.Response.StatusCode())
+		require.Contains(t, string(ctx.Response.Header.String()), "Weir-Shed-Reason: ")
+		serve()
+		require.LessOrEqual(t, testing.AllocsPerRun(2000, serve), bound(0))
 	}
-	serve()
-	require.Equal(t, 503, ctx.Response.StatusCode())
-	require.Contains(t, string(ctx.Response.Header.String()), "Weir-Shed-Reason: ")
-	serve()
-	require.LessOrEqual(t, testing.AllocsPerRun(2000, serve), bound(0))
 }
 
 // BenchmarkShed is what a refusal by the shedder costs beyond fasthttp's own work.
@@ -348,13 +353,16 @@ func TestUsers(t *testing.T) {
 		r.identify()
 		return r.user(e.shedding.Load().user)
 	}
+	require.Equal(t, hash("192.0.2.1"), hash("192.0.2.1", "X-Api-Key: mine"), "a client does not choose by what it is known")
+	_, err := e.enforceSettings(settings(t, calm+"user: [\"header:X-Api-Key\", client_ip]\n"), fromConfig)
+	require.NoError(t, err)
 	key := hash("192.0.2.1", "X-Api-Key: k")
-	require.Equal(t, key, hash("192.0.2.2", "X-Api-Key: k"), "known by the key")
+	require.Equal(t, key, hash("192.0.2.2", "X-Api-Key: k"), "unless the settings say so")
 	require.NotEqual(t, key, hash("192.0.2.1", "X-Api-Key: other"))
 	require.Equal(t, hash("192.0.2.1"), hash("192.0.2.1", "X-Api-Key: a", "X-Api-Key: b"), "a key that is sent twice is none")
 	require.NotEqual(t, hash("192.0.2.1"), hash("192.0.2.2"))
 	require.Equal(t, hash("2001:db8::1"), hash("2001:db8::2"), "one /64 is one user")
-	_, err := e.enforceSettings(settings(t, calm+"user: [\"cookie:session\"]\n"), fromConfig)
+	_, err = e.enforceSettings(settings(t, calm+"user: [\"cookie:session\"]\n"), fromConfig)
 	require.NoError(t, err)
 	require.NotEqual(t, hash("192.0.2.1"), hash("192.0.2.2"), "who has none is known by the address")
 }

@@ -97,11 +97,14 @@ func (s *simulation) request(a Arrival, retry bool) {
 		at.Outcome, at.Capped = Shed, permit.Reason().Kind == shedder.KindCap
 		s.finish(a, at)
 	case len(s.queue) >= QueueLimit:
+		permit.Sent()
 		permit.Done()
 		at.Outcome, at.Took = Failed, Deadline
 		s.finish(a, at)
 	default:
+		permit.Sent()
 		s.queue = append(s.queue, func() {
+			permit.Answered()
 			permit.Done()
 			at.Took = s.now - a.Due
 			if at.Took > Deadline {

@@ -101,7 +101,7 @@ func Defaults() *Document {
 	d := &Document{
 		Version: VersionBuiltIn, Enabled: s.Enabled, Law: s.Law, Start: s.Start, Target: s.Target,
 		Patience: Duration(s.Patience), Rotate: Duration(s.Rotate),
-		User:       []string{"header:X-Api-Key", "client_ip"},
+		User:       []string{"client_ip"},
 		RetryAfter: Span{Duration(time.Second), Duration(10 * time.Second)},
 		Signals:    map[string]Knees{}, DefaultClass: "read",
 	}

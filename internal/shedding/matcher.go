@@ -1,6 +1,8 @@
 package shedding
 
 import (
+	"net/textproto"
+
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
@@ -8,7 +10,14 @@ import (
 type Matcher struct {
 	conditions *rules.Matcher
 	leads      []lead // by condition, in the order in which they are asked
+	lowering   []lowering
 	otherwise  int
+}
+
+// lowering is a header that may put a request into a class below the default one.
+type lowering struct {
+	header string
+	class  int
 }
 
 // lead is what a condition that holds means.
@@ -21,7 +30,8 @@ type lead struct {
 //
 // A request is first asked whether it belongs below the default class, and then
 // whether above: whoever lowers itself is believed. What a header says may raise a
-// request only if a trusted proxy passed it on, for any client can write one.
+// request only if a trusted proxy passed it on, for any client can write one. Nor can
+// one raise itself by writing a header a second time that a proxy has lowered it by.
 func (d *Document) Matcher() (*Matcher, error) {
 	m := &Matcher{otherwise: d.class(d.DefaultClass)}
 	var list []rules.Conditions
@@ -33,6 +43,11 @@ func (d *Document) Matcher() (*Matcher, error) {
 	}
 	for i := len(d.Classes) - 1; i > m.otherwise; i-- {
 		take(i, false)
+		for _, c := range d.Classes[i].Match {
+			for name := range c.Headers {
+				m.lowering = append(m.lowering, lowering{textproto.CanonicalMIMEHeaderKey(name), i})
+			}
+		}
 	}
 	for i := range max(m.otherwise, 0) {
 		take(i, true)
@@ -45,6 +60,11 @@ func (d *Document) Matcher() (*Matcher, error) {
 // Class returns the index of a request's class. It allocates nothing once scratch has
 // grown, which is any Match that is not in use.
 func (m *Matcher) Class(r rules.Request, scratch *rules.Match) int {
+	for _, l := range m.lowering {
+		if _, n := r.Header(l.header); n > 1 {
+			return l.class
+		}
+	}
 	for _, i := range m.conditions.Find(r, scratch) {
 		if l := m.leads[i]; !l.trusted || r.Trusted() {
 			return l.class

@@ -53,7 +53,7 @@ func TestSetRefuses(t *testing.T) {
 	f("signals.inflght.high", "400", "signals.inflght.low: is required: there is no default for this signal; did you mean inflight?")
 	f("classes.raed.max_in_flight", "2", "classes.raed.max_in_flight: classes: has no raed; there are critical, write, read, test")
 	f("classes[7].name", "x", "classes[7].name: classes: has no 7; there are critical, write, read, test")
-	f("user[7]", "client_ip", "user[7]: user: has no item 7; there are 2")
+	f("user[7]", "client_ip", "user[7]: user: has no item 7; there are 1")
 	f("user", "[client_ip", "user: is not valid YAML: line 1: did not find expected ',' or ']'")
 	f("user", "client_ip", "user: must be a list (got \"client_ip\"); put brackets around it")
 	f("enabled", "maybe", "enabled: must be true or false (got \"maybe\")")

@@ -8,7 +8,7 @@ import (
 )
 
 // ShadowBias is to stand wherever it is shown what candidates would have shed.
-const ShadowBias = "A candidate runs in shadow: what it would have shed is served and goes on loading the node, so its utilization stays high and its count overstates what it would shed if it were live. Compare candidates with each other, and take the figure as an upper bound."
+const ShadowBias = "A candidate runs in shadow: the utilization that it sees is what the live settings make of it. Its count is too high while they shed less than it would, and too low while they shed more. It is exact where neither sheds; compare candidates with each other."
 
 // UpstreamStatus is how things stand for an upstream group, as GET /v1/shedder tells.
 type UpstreamStatus struct {

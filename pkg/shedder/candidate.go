@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// candidate is what other settings would do, on the same requests and samples. What it
-// would have shed was let in and raised the utilization that it sees next: it runs in
-// an open loop, and says more than it would shed in force.
+// candidate is what other settings would do, on the same requests and samples. It runs
+// in an open loop: the utilization that it sees is what the live settings make of it, so
+// it counts more than it would shed in force while they shed less than it would, and
+// less while they shed more.
 type candidate struct {
 	name     string
 	settings Settings
@@ -29,18 +30,19 @@ func newCandidate(c Candidate) *candidate {
 }
 
 // see counts a request that this candidate would shed.
-func (c *candidate) see(class int, place uint64, inflight int64) {
-	if place < c.shed[class].Load() || inflight >= c.caps[class] {
+func (c *candidate) see(class int, place uint64, held int64) {
+	if place < c.shed[class].Load() || held >= c.caps[class] {
 		c.seen[class].Add(1)
 	}
 }
 
 func (c *candidate) tick(now time.Time, dt time.Duration, measures []Measure, d *demand) {
+	winner := highest(read(&c.settings, measures, now))
+	c.state = next(c.state, dt, winner, d, &c.settings)
 	c.winner, c.highest = "", 0
-	if w := highest(read(&c.settings, measures, now)); w != nil {
-		c.winner, c.highest = w.Name, w.Utilization
+	if winner != nil {
+		c.winner, c.highest = winner.Name, winner.Utilization
 	}
-	c.state = laws[c.settings.Law](c.state, dt, d.reading(c.highest), &c.settings)
 	for i := range c.settings.Classes {
 		c.shed[i].Store(asPlaces(share(c.state.Level, i, len(c.settings.Classes))))
 	}

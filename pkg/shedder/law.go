@@ -18,8 +18,9 @@ type State struct {
 	// Level is what to shed: 0 nothing, 1 the last class, 2 the last two, and of the
 	// class between, a share. At most the number of classes less one.
 	Level float64
-	// Integral is how far the patience is used up: 1 is all of it for LawPI. For the
-	// integrators it is negative while there is patience, and then their share of Level.
+	// Integral is how far the patience is used up. For LawPI 1 is all of it. For the
+	// integrators it is counted in all that can be shed, and what is beyond the patience
+	// is shed.
 	Integral float64
 	// Rate is how many requests a second LawPI takes the site to be good for; 0 while
 	// it lets in whatever comes.
@@ -91,13 +92,13 @@ func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	return s
 }
 
-// The published law: utilization below 0.7 is good, above 0.8 bad, and the integral
-// of the error, between 28 s of patience and 120 s to shed everything, is what is shed.
+// The published law: utilization below 0.7 is good, above 0.8 bad, and the integral of
+// the error, less 28 s of patience, over the 120 s that it takes to shed everything, is
+// what is shed.
 const (
-	goodEnd     = 0.7
-	badStart    = 0.8
-	toShedAll   = 120.0 // seconds
-	toBeginShed = 28.0  // seconds
+	goodEnd   = 0.7
+	badStart  = 0.8
+	toShedAll = 120.0 // seconds
 )
 
 func deadBand(u float64) float64 {
@@ -115,29 +116,31 @@ func deadBand(u float64) float64 {
 // at any depth of overload; in the dead band it sheds for ever what it shed when it
 // came there; and it takes as long to restore as to shed.
 func published(s State, dt time.Duration, r *Reading, settings *Settings) State {
-	s.Integral = min(1, max(-1, s.Integral+deadBand(r.Utilization)/toShedAll*dt.Seconds()))
-	s.Level = max(0, s.Integral) * float64(len(settings.Classes)-1)
+	return integrate(s, deadBand(r.Utilization), 1, dt, settings)
+}
+
+// integrate adds an error, and sheds what is beyond the patience.
+func integrate(s State, e, patience float64, dt time.Duration, settings *Settings) State {
+	s.Integral = min(1+patience, max(0, s.Integral+e/toShedAll*dt.Seconds()))
+	s.Level = max(0, s.Integral-patience) * float64(len(settings.Classes)-1)
 	return s
 }
 
-// integrator is the published law without those faults. The patience is 28 s. Demand
-// beyond what is served is the depth that utilization does not show, and is added to the
-// error. What was shed is restored faster than it is shed at rest. And the dead band
-// holds nothing that would fit: there, too, the error is that of the utilization to be
-// expected if nothing were shed, if that is less than Start.
+// integrator is the published law without those faults. Demand beyond what is served is
+// the depth that utilization does not show, and is added to the error. What is shed is
+// restored faster than patience is. And the dead band holds nothing that would fit: the
+// utilization to be expected there with nothing shed counts, if it is less than Start.
 func integrator(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	e, excess := deadBand(r.Utilization), max(0, r.total()/max(r.Served, 1)-1)
 	switch {
 	case e > 0:
 		e += min(hurry, haste*max(0, excess+1-tolerance))
-	case e < 0 && s.Integral > 0:
+	case e < 0 && s.Level > 0:
 		e *= restore
-	case s.Integral > 0 && r.Utilization*(1+excess) < settings.Start:
+	case s.Level > 0 && r.Utilization*(1+excess) < settings.Start:
 		e = -1
 	}
-	s.Integral = min(1, max(-toBeginShed/toShedAll, s.Integral+e/toShedAll*dt.Seconds()))
-	s.Level = max(0, s.Integral) * float64(len(settings.Classes)-1)
-	return s
+	return integrate(s, e, settings.Patience.Seconds()/toShedAll, dt, settings)
 }
 
 const (

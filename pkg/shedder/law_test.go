@@ -29,7 +29,7 @@ func demanding(utilization, demand, served float64) Reading {
 
 func TestPublishedTimeline(t *testing.T) {
 	full := demanding(1, 2000, 1000)
-	s := held(LawPublished, held(LawPublished, State{}, 200, demanding(0.1, 0, 0)), 119, full)
+	s := held(LawPublished, State{}, 119.9, full)
 	require.Zero(t, s.Level, "the fault of its patience: 120 s")
 	s = held(LawPublished, s, 61, full)
 	require.InDelta(t, 1.5, s.Level, 0.03, "half of everything after another 60 s")
@@ -40,14 +40,14 @@ func TestPublishedTimeline(t *testing.T) {
 }
 
 func TestIntegratorTimeline(t *testing.T) {
-	rest := held(LawIntegrator, State{}, 200, demanding(0.1, 100, 100))
+	rest := State{}
 	even := demanding(1, 1000, 1000)
 	require.Zero(t, held(LawIntegrator, rest, 27.9, even).Level, "28 s of patience")
 	require.InDelta(t, 0.05, held(LawIntegrator, rest, 30, even).Level, 0.01)
 	deep := held(LawIntegrator, rest, 2, demanding(1, 2000, 1000))
 	require.Greater(t, deep.Level, 0.1, "depth: 28 s and 120 s are for no excess")
 	require.Zero(t, held(LawIntegrator, deep, 60, demanding(0.75, 750, 750)).Level, "no latch")
-	require.Zero(t, held(LawIntegrator, State{Integral: 1, Level: 3}, 10.1, demanding(0, 100, 100)).Level, "restored in 10 s")
+	require.Zero(t, held(LawIntegrator, State{Integral: 1 + 28.0/120, Level: 3}, 10.1, demanding(0, 100, 100)).Level, "restored in 10 s")
 }
 
 func TestPITimeline(t *testing.T) {

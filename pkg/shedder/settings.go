@@ -15,8 +15,8 @@ const MaxClasses = 8
 // The signals that every Shedder has. The first two are its own; the others are of
 // the process and come from a Sampler.
 const (
-	SignalInFlight     = "inflight"      // requests between Admit and Done
-	SignalUpstreamWait = "upstream_wait" // seconds that a request spends there, those still waiting included
+	SignalInFlight     = "inflight"      // requests sent and not answered
+	SignalUpstreamWait = "upstream_wait" // seconds that a request waits for its answer, those still waiting included
 	SignalCPU          = "cpu"           // CPU time used, as a share of what the process may use
 	SignalSchedLatency = "sched_latency" // seconds that goroutines wait to run, 99th percentile
 )

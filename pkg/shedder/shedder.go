@@ -13,6 +13,7 @@
 package shedder
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,19 +26,24 @@ const Interval = 100 * time.Millisecond
 type Shedder struct {
 	name     string
 	verdicts atomic.Pointer[verdicts]
-	inflight atomic.Int64
-	served   atomic.Uint64
-	classes  [MaxClasses]counters
+	_        [40]byte // what every request writes is apart from what it reads
+
+	held    atomic.Int64 // permits
+	waiting atomic.Int64 // of them, those sent and not answered
+	served  atomic.Uint64
+	_       [40]byte
+
+	classes [MaxClasses]counters
 
 	mu     sync.Mutex // what Tick and Configure share
 	ticker ticker
 }
 
-// counters of one class, since the start. They share no cache line with others'.
+// counters of one class, since the start. They take a cache line.
 type counters struct {
-	admitted, byLevel, byCap, withdrawn atomic.Uint64
-	inflight                            atomic.Int64
-	_                                   [24]byte
+	admitted, sent, byLevel, byCap atomic.Uint64
+	held                           atomic.Int64
+	_                              [24]byte
 }
 
 // verdicts are what a sample decided. They are immutable.
@@ -96,13 +102,24 @@ func (s *Shedder) Configure(settings Settings) error {
 	return nil
 }
 
-// Permit is what an admitted request holds until Done or Withdraw, of which one must
-// be called, once. A refused one holds nothing but its Reason.
+// Permit is what an admitted request holds until Done. A refused one holds nothing but
+// its Reason. It is for one goroutine at a time, and not to be copied while it is held.
 type Permit struct {
 	shedder *Shedder
 	class   *counters
+	stage   stage
 	reason  *Reason
+	held    int64 // by others, when a cap refused
 }
+
+type stage uint8
+
+const (
+	over stage = iota // or refused
+	admitted
+	sent
+	answered
+)
 
 // Admit decides about one request. class is its index in Settings.Classes; one that is
 // out of range counts as the last. user is a hash of who asks: which users are shed
@@ -114,55 +131,89 @@ func (s *Shedder) Admit(class int, user uint64) (Permit, bool) {
 	}
 	c := &s.classes[class]
 	place := v.place(user)
-	inflight := s.inflight.Load() // a racy read by design: others count before this one shows in it
-	for _, shadow := range v.candidates {
-		shadow.see(class, place, inflight)
+	if len(v.candidates) > 0 {
+		held := s.held.Load() // a racy read by design: others count before this one shows in it
+		for _, shadow := range v.candidates {
+			shadow.see(class, place, held)
+		}
 	}
-	if !v.enabled {
-		return s.admit(c, 0, nil)
-	}
-	if place < v.shed[class] {
+	limit := v.caps[class]
+	switch {
+	case !v.enabled:
+		limit = math.MaxInt64
+	case place < v.shed[class]:
 		c.byLevel.Add(1)
 		return Permit{reason: v.byLevel[class]}, false
 	}
-	return s.admit(c, v.caps[class], v.byCap[class])
-}
-
-// admit counts a request in, unless more than limit (0: any number) would be.
-func (s *Shedder) admit(c *counters, limit int64, reason *Reason) (Permit, bool) {
-	if n := s.inflight.Add(1); limit > 0 && n > limit {
-		s.inflight.Add(-1)
+	held := s.held.Load() // so that a flood of refusals does not even seem to hold permits
+	if held < limit {
+		if held = s.held.Add(1) - 1; held >= limit {
+			s.held.Add(-1)
+		}
+	}
+	if held >= limit {
 		c.byCap.Add(1)
-		return Permit{reason: reason}, false
+		return Permit{reason: v.byCap[class], held: held}, false
 	}
-	c.inflight.Add(1)
+	c.held.Add(1)
 	c.admitted.Add(1)
-	return Permit{shedder: s, class: c}, true
+	return Permit{shedder: s, class: c, stage: admitted}, true
 }
 
-// Done says that the request is over.
-func (p Permit) Done() {
-	if p.shedder == nil {
+// Sent says that the request now goes to what the Shedder stands in front of. What is
+// never sent counts neither as demand nor for the signals.
+func (p *Permit) Sent() {
+	if p.stage == admitted {
+		p.stage = sent
+		p.class.sent.Add(1)
+		p.shedder.waiting.Add(1)
+	}
+}
+
+// Withdraw takes Sent back: something was wrong with the request, and it never got there.
+func (p *Permit) Withdraw() {
+	if p.stage == sent {
+		p.stage = admitted
+		p.class.sent.Add(^uint64(0))
+		p.shedder.waiting.Add(-1)
+	}
+}
+
+// Answered says that the answer has begun. How long a client takes to read it, or how
+// long a stream lasts, says nothing of how busy its origin is. The cap counts the
+// request until Done.
+func (p *Permit) Answered() {
+	if p.stage == sent {
+		p.stage = answered
+		p.shedder.waiting.Add(-1)
+		p.shedder.served.Add(1)
+	}
+}
+
+// Done says that the request is over. More calls do nothing.
+func (p *Permit) Done() {
+	if p.stage == over {
 		return
 	}
-	p.class.inflight.Add(-1)
-	p.shedder.inflight.Add(-1)
-	p.shedder.served.Add(1)
-}
-
-// Withdraw says that the request was not made after all, because someone else refused
-// it. It counts neither as demand nor as served.
-func (p Permit) Withdraw() {
-	if p.shedder == nil {
-		return
+	if p.stage == sent {
+		p.shedder.waiting.Add(-1)
 	}
-	p.class.inflight.Add(-1)
-	p.class.withdrawn.Add(1)
-	p.shedder.inflight.Add(-1)
+	p.stage = over
+	p.class.held.Add(-1)
+	p.shedder.held.Add(-1)
 }
 
-// Reason is why a request was refused; nil if it was not.
-func (p Permit) Reason() *Reason { return p.reason }
+// Reason is why a request was refused; the zero Reason if it was not.
+func (p *Permit) Reason() Reason {
+	if p.reason == nil {
+		return Reason{}
+	}
+	r := *p.reason
+	if r.Kind == KindCap {
+		r.Value = float64(p.held)
+	}
+	return r
+}
 
 // place is where a user stands among 1<<32: those below a class's share are shed. It
 // is another one every rotation, for each user at a moment of its own, so that who is

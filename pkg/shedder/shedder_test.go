@@ -55,19 +55,28 @@ func TestCapsKeepRoomForHigherClasses(t *testing.T) {
 		held = append(held, p)
 		refused, ok := s.Admit(class, 1)
 		require.False(t, ok)
-		require.Equal(t, &Reason{
+		require.Equal(t, Reason{
 			Upstream: "origin", Class: s.ticker.settings.Classes[class].Name, Kind: KindCap, Signal: SignalInFlight,
 			Value: float64(10 - class), Threshold: float64(10 - class), Version: "built-in",
 		}, refused.Reason())
-		refused.Done() // changes nothing
-		refused.Withdraw()
+		refused.Sent() // changes nothing
+		refused.Answered()
+		refused.Done()
 	}
-	for _, p := range held {
-		require.Nil(t, p.Reason())
+	for i := range held {
+		p := &held[i]
+		require.Zero(t, p.Reason())
+		if i%2 == 0 {
+			p.Sent()
+		}
+		p.Answered()
 		p.Done()
+		p.Done() // once is enough
+		p.Answered()
 	}
-	require.Zero(t, s.inflight.Load())
-	require.EqualValues(t, 10, s.served.Load())
+	require.Zero(t, s.held.Load())
+	require.Zero(t, s.waiting.Load())
+	require.EqualValues(t, 5, s.served.Load(), "what was not sent was not served")
 	require.EqualValues(t, 13, s.Status().Classes[3].ShedByCap)
 }
 
@@ -86,23 +95,27 @@ func TestCapsHoldUnderARace(t *testing.T) {
 				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 				}
 				now.Add(-1)
-				if i%3 == 0 {
-					p.Withdraw()
-				} else {
-					p.Done()
+				if i%3 > 0 {
+					p.Sent()
 				}
+				if i%3 > 1 {
+					p.Answered()
+				}
+				p.Done()
 			}
 		})
 	}
 	wg.Wait()
 	require.LessOrEqual(t, most.Load(), int64(10))
-	require.Zero(t, s.inflight.Load())
-	var passed uint64
-	for _, class := range s.Status().Classes {
+	require.Zero(t, s.held.Load())
+	var sent uint64
+	for i, class := range s.Status().Classes {
 		require.Zero(t, class.InFlight)
-		passed += class.Admitted
+		sent += s.classes[i].sent.Load()
 	}
-	require.Equal(t, s.served.Load(), passed)
+	require.Zero(t, s.waiting.Load())
+	require.Positive(t, s.served.Load())
+	require.Less(t, s.served.Load(), sent, "some were sent and not answered")
 }
 
 func TestClassOutOfRangeIsTheLast(t *testing.T) {
@@ -178,8 +191,9 @@ func TestKillSwitch(t *testing.T) {
 	settings.Enabled = false
 	s := newShedder(t, settings)
 	for range 50 {
-		_, ok := s.Admit(3, 1)
+		p, ok := s.Admit(3, 1)
 		require.True(t, ok)
+		p.Sent()
 	}
 	s.Tick(start, nil)
 	s.Tick(start.Add(Interval), nil)
@@ -246,11 +260,12 @@ func TestAllocAdmit(t *testing.T) {
 	s := newShedder(t, settings)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		p, _ := s.Admit(2, 7)
+		p.Sent()
 		p.Done()
 	}))
 	shedding(s, 3)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
-		if p, ok := s.Admit(2, 7); ok || p.Reason() == nil {
+		if p, ok := s.Admit(2, 7); ok || p.Reason().Kind != KindLevel {
 			panic("admitted")
 		}
 	}))
@@ -270,4 +285,104 @@ func BenchmarkAdmit(b *testing.B) {
 			})
 		})
 	}
+}
+
+// A stream is held until its end, and waited for only until it begins.
+func TestStreams(t *testing.T) {
+	settings := small()
+	settings.Signals[SignalUpstreamWait] = Knees{0.1, 1}
+	s := newShedder(t, settings)
+	var streams []Permit
+	for range 7 {
+		p, ok := s.Admit(3, 1)
+		require.True(t, ok)
+		p.Sent()
+		p.Answered()
+		streams = append(streams, p)
+	}
+	for i := range 100 {
+		s.Tick(start.Add(time.Duration(i)*Interval), nil)
+	}
+	st := s.Status()
+	require.Zero(t, st.Utilization)
+	require.EqualValues(t, 7, st.Classes[3].InFlight)
+	_, ok := s.Admit(3, 1)
+	require.False(t, ok, "the cap counts it")
+	for i := range streams {
+		streams[i].Done()
+	}
+	require.EqualValues(t, 7, s.served.Load())
+	require.Zero(t, s.held.Load())
+}
+
+func TestWithdrawnIsNoDemand(t *testing.T) {
+	s := newShedder(t, small())
+	s.Tick(start, nil)
+	for range 30 {
+		p, ok := s.Admit(2, 1)
+		require.True(t, ok)
+		p.Sent()
+		p.Withdraw()
+		p.Withdraw()
+		p.Answered()
+		p.Done()
+	}
+	s.Tick(start.Add(Interval), nil)
+	require.Zero(t, s.Status().Demand)
+	require.Zero(t, s.waiting.Load())
+	require.Zero(t, s.held.Load())
+	require.Zero(t, s.served.Load())
+}
+
+func TestOtherClassesBeginAnew(t *testing.T) {
+	settings := small()
+	settings.Candidates = []Candidate{{"same", small()}}
+	s := newShedder(t, settings)
+	shedding(s, 2)
+	s.ticker.candidates[0].seen[3].Store(5)
+	require.NoError(t, s.Configure(settings))
+	require.Equal(t, 2.0, s.Status().Level)
+	require.EqualValues(t, 5, s.Status().Candidates[0].Shed[3])
+	next := settings.clone()
+	next.Classes[0].Name, next.Candidates[0].Settings.Classes[0].Name = "vip", "vip"
+	require.NoError(t, s.Configure(next))
+	require.Zero(t, s.Status().Level)
+	require.Zero(t, s.Status().Candidates[0].Shed[3])
+}
+
+// A process that was stopped for 20 s counts what came meanwhile over those 20 s.
+func TestLateSample(t *testing.T) {
+	s := newShedder(t, small())
+	pass := func(n int) {
+		for range n {
+			p, _ := s.Admit(2, 1)
+			p.Sent()
+			p.Answered()
+			p.Done()
+		}
+	}
+	now := start
+	for range 50 {
+		s.Tick(now, nil)
+		pass(100)
+		now = now.Add(Interval)
+	}
+	pass(19_900)
+	now = now.Add(20 * time.Second)
+	s.Tick(now, nil)
+	require.InDelta(t, 1000, s.Status().Served, 20)
+	require.InDelta(t, 1000, s.Status().Demand, 20)
+}
+
+func TestNothingIsShedWithoutASignal(t *testing.T) {
+	settings := small()
+	settings.Signals = map[string]Knees{"queue": {0, 1}}
+	s := newShedder(t, settings)
+	s.Tick(start, nil)
+	shedding(s, 2)
+	s.Tick(start.Add(Interval), nil)
+	require.Zero(t, s.Status().Level)
+	p, ok := s.Admit(3, 1)
+	require.True(t, ok)
+	p.Done()
 }

@@ -59,7 +59,7 @@ func read(settings *Settings, measures []Measure, now time.Time) []SignalStatus 
 			case m.At.IsZero() && m.Problem != "":
 				st.Problem = m.Problem
 			case m.At.IsZero() || m.Value != m.Value:
-			case now.Sub(m.At) > staleAfter:
+			case now.Sub(m.At).Abs() > staleAfter: // or from a future that is none
 				st.Problem = ProblemStale
 			default:
 				st.Problem, st.Utilization = "", st.Knees.utilization(m.Value)

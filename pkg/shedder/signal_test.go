@@ -17,7 +17,7 @@ import (
 func TestReadLeavesOutWhatItDoesNotKnow(t *testing.T) {
 	settings := Defaults()
 	settings.Signals = map[string]Knees{
-		"cpu": {0.5, 1}, "few": {0, 1}, "gone": {0, 1}, "nan": {0, 1}, "old": {0, 1}, "unknown": {0, 1},
+		"cpu": {0.5, 1}, "few": {0, 1}, "future": {0, 1}, "gone": {0, 1}, "nan": {0, 1}, "old": {0, 1}, "unknown": {0, 1},
 	}
 	now := start
 	got := read(&settings, []Measure{
@@ -26,6 +26,7 @@ func TestReadLeavesOutWhatItDoesNotKnow(t *testing.T) {
 		{Name: "nan", Value: math.NaN(), At: now},
 		{Name: "old", Value: 1, At: now.Add(-staleAfter - 1)},
 		{Name: "unknown", Value: 1},
+		{Name: "future", Value: 1, At: now.Add(time.Minute)},
 		{Name: "not asked for", Value: 1, At: now},
 	}, now)
 	var problems []string
@@ -33,7 +34,7 @@ func TestReadLeavesOutWhatItDoesNotKnow(t *testing.T) {
 		problems = append(problems, s.Name+": "+s.Problem)
 		require.Equal(t, s.Problem != "", s.Utilization == 0)
 	}
-	require.Equal(t, []string{"cpu: ", "few: too few samples", "gone: missing", "nan: missing", "old: stale", "unknown: missing"}, problems)
+	require.Equal(t, []string{"cpu: ", "few: too few samples", "future: stale", "gone: missing", "nan: missing", "old: stale", "unknown: missing"}, problems)
 	require.Equal(t, "cpu", highest(got).Name)
 	require.Equal(t, 0.5, highest(got).Utilization)
 	require.Nil(t, highest(got[1:]))
@@ -49,23 +50,24 @@ func TestKnees(t *testing.T) {
 
 func TestWaitIsLittlesLaw(t *testing.T) {
 	var w wait
-	var got float64
-	for range 20 {
-		got = w.add(50, 10, Interval) // 100 a second
+	f := func(samples int, waiting int64, served uint64, want float64, problem string) {
+		t.Helper()
+		var m Measure
+		for range samples {
+			m = w.measure(start, waiting, served, Interval)
+		}
+		require.InDelta(t, want, m.Value, 0.11)
+		require.Equal(t, problem, m.Problem)
+		require.Equal(t, problem == "", !m.At.IsZero())
 	}
-	require.InDelta(t, 0.5, got, 1e-9)
-	for range 30 {
-		got = w.add(50, 0, Interval)
-	}
-	require.InDelta(t, 50, got, 1e-9, "nothing finishes: as if the next one finished now")
-	for range 600 {
-		got = w.add(1, 0, Interval)
-	}
-	require.InDelta(t, 63, got, 0.1, "one request that hangs counts by its age")
-	for range 20 {
-		got = w.add(0, 0, Interval)
-	}
-	require.Zero(t, got)
+	f(20, 50, 10, 0.5, "")        // 100 a second
+	f(30, 50, 0, 50, "")          // nothing is answered: as if the next one were now
+	f(600, 50, 0, 63, "")         // and when it has gone on for longer than that
+	f(20, 0, 0, 0, ProblemFew)    // nobody asks
+	f(600, 1, 0, 1, ProblemFew)   // a request that takes long, in peace
+	f(20, 1, 10, 0.01, "")        // few wait because it is quick
+	f(20, fewWaiting, 1, 0.5, "") // 10 a second
+	f(20, fewWaiting, 0, 5, "")   // it may hang
 }
 
 func TestCPU(t *testing.T) {

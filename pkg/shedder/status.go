@@ -18,10 +18,11 @@ type Status struct {
 	Candidates  []CandidateStatus
 }
 
-// ClassStatus is how things stand for a class. Counts are since the start.
+// ClassStatus is how things stand for a class. Counts are since the start, and of
+// whatever class had its place.
 type ClassStatus struct {
 	Name        string
-	InFlight    int64
+	InFlight    int64 // admitted and not over
 	MaxInFlight int64
 	Probability float64 // of being shed by the level
 	Demand      float64 // requests a second that users want
@@ -57,9 +58,9 @@ func (s *Shedder) Status() Status {
 		c := &s.classes[i]
 		st.Demand += t.demand.classes[i].calm
 		st.Classes = append(st.Classes, ClassStatus{
-			Name: class.Name, InFlight: c.inflight.Load(), MaxInFlight: class.MaxInFlight,
+			Name: class.Name, InFlight: c.held.Load(), MaxInFlight: class.MaxInFlight,
 			Probability: share(t.state.Level, i, classes), Demand: t.demand.classes[i].calm,
-			Admitted: c.admitted.Load() - c.withdrawn.Load(), ShedByLevel: c.byLevel.Load(), ShedByCap: c.byCap.Load(),
+			Admitted: c.admitted.Load(), ShedByLevel: c.byLevel.Load(), ShedByCap: c.byCap.Load(),
 		})
 	}
 	for _, c := range t.candidates {

@@ -12,22 +12,22 @@ type ticker struct {
 	demand     demand
 	candidates []*candidate
 
-	at       time.Time // of the last sample
-	counted  [MaxClasses]tally
-	served   uint64
-	wait     wait
-	signals  []SignalStatus
-	winner   *SignalStatus
-	inflight int64
+	at      time.Time // of the last sample
+	counted [MaxClasses]tally
+	served  uint64
+	wait    wait
+	signals []SignalStatus
+	winner  *SignalStatus // nil if no signal counts
 }
 
-// configure takes settings over. A law that stays keeps its state, as does a candidate
-// that stays what it counted.
+// configure takes settings over. A law that stays keeps its state, and a candidate that
+// stays what it counted, unless the classes are others now.
 func (t *ticker) configure(settings Settings) {
-	if settings.Law != t.settings.Law || len(settings.Classes) != len(t.settings.Classes) {
-		t.state = State{}
+	same := slices.EqualFunc(settings.Classes, t.settings.Classes, func(a, b Class) bool { return a.Name == b.Name })
+	if !same {
+		t.demand = demand{}
 	}
-	if !settings.Enabled {
+	if !same || !settings.Enabled || settings.Law != t.settings.Law {
 		t.state = State{}
 	}
 	t.settings = settings
@@ -35,7 +35,7 @@ func (t *ticker) configure(settings Settings) {
 	t.candidates = nil
 	for _, c := range settings.Candidates {
 		next := newCandidate(c)
-		if i := slices.IndexFunc(before, func(b *candidate) bool { return b.name == c.Name }); i >= 0 {
+		if i := slices.IndexFunc(before, func(b *candidate) bool { return b.name == c.Name }); i >= 0 && same {
 			for k := range next.seen {
 				next.seen[k].Store(before[i].seen[k].Load())
 			}
@@ -57,42 +57,47 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 	first := t.at.IsZero()
 	t.at = now
 	tallies, served := s.count(t)
-	t.inflight = s.inflight.Load()
 	if first || dt <= 0 {
 		return
 	}
-	// A process that was stopped must not take the pause for a quiet time, nor for a
-	// long sample of what it sees now.
-	dt = min(dt, 10*Interval)
-
 	classes := len(t.settings.Classes)
+	waiting := s.waiting.Load()
 	t.demand.add(&tallies, served, t.state.Level, classes, dt)
 	measures := append([]Measure{
-		{Name: SignalInFlight, Value: float64(t.inflight), At: now},
-		{Name: SignalUpstreamWait, Value: t.wait.add(t.inflight, served, dt), At: now},
+		{Name: SignalInFlight, Value: float64(waiting), At: now},
+		t.wait.measure(now, waiting, served, dt),
 	}, shared...)
 	t.signals = read(&t.settings, measures, now)
 	t.winner = highest(t.signals)
-	utilization := 0.0
-	if t.winner != nil {
-		utilization = t.winner.Utilization
-	}
+	dt = min(dt, longestStep)
 	for _, c := range t.candidates {
 		c.tick(now, dt, measures, &t.demand)
 	}
 	if t.settings.Enabled {
-		t.state = laws[t.settings.Law](t.state, dt, t.demand.reading(utilization), &t.settings)
+		t.state = next(t.state, dt, t.winner, &t.demand, &t.settings)
 	}
 	s.verdicts.Store(t.verdicts(s.name))
+}
+
+// longestStep is the most that a law takes for one step: a process that was stopped
+// must not shed, or restore, for all of the pause what it sees after it.
+const longestStep = 10 * Interval
+
+// next is the state after dt. Without a signal that counts nothing is known, and so
+// nothing is shed.
+func next(s State, dt time.Duration, winner *SignalStatus, d *demand, settings *Settings) State {
+	if winner == nil {
+		return State{}
+	}
+	return laws[settings.Law](s, dt, d.reading(winner.Utilization), settings)
 }
 
 // count returns what was counted since the last sample.
 func (s *Shedder) count(t *ticker) (tallies [MaxClasses]tally, served uint64) {
 	for i := range s.classes {
 		c := &s.classes[i]
-		passed := c.admitted.Load() + c.byCap.Load() - c.withdrawn.Load()
+		passed := c.sent.Load() + c.byCap.Load()
 		total := tally{offered: passed + c.byLevel.Load(), passed: passed}
-		// Counters are read one by one, while they move: a difference may be below 0.
 		tallies[i] = tally{since(total.offered, t.counted[i].offered), since(total.passed, t.counted[i].passed)}
 		t.counted[i] = total
 	}
@@ -102,6 +107,7 @@ func (s *Shedder) count(t *ticker) (tallies [MaxClasses]tally, served uint64) {
 	return tallies, served
 }
 
+// since is 0 where more was withdrawn than came.
 func since(now, before uint64) uint64 {
 	if now < before {
 		return 0
@@ -128,8 +134,7 @@ func (t *ticker) verdicts(name string) *verdicts {
 		v.caps[i] = class.MaxInFlight
 		byLevel, byCap := level, level
 		byLevel.Class = class.Name
-		byCap.Class, byCap.Kind, byCap.Signal = class.Name, KindCap, SignalInFlight
-		byCap.Value, byCap.Threshold = float64(class.MaxInFlight), float64(class.MaxInFlight)
+		byCap.Class, byCap.Kind, byCap.Signal, byCap.Threshold = class.Name, KindCap, SignalInFlight, float64(class.MaxInFlight)
 		v.byLevel[i], v.byCap[i] = &byLevel, &byCap
 	}
 	return v
@@ -138,35 +143,44 @@ func (t *ticker) verdicts(name string) *verdicts {
 // asPlaces is a share of the places that users have.
 func asPlaces(share float64) uint64 { return uint64(share * (1 << 32)) }
 
-// wait is how long a request spends in the upstream, by Little's law: those in flight
-// over those that finish in a second. Unlike the time that finished requests took, it
-// grows while nothing finishes at all.
+// wait is how long a request waits for the upstream's answer, by Little's law: those
+// that wait over those answered in a second. Unlike the time that answered requests
+// took, it grows while nothing is answered at all.
 type wait struct {
-	inflight [waitSamples]float64
-	served   [waitSamples]float64
-	seconds  [waitSamples]float64
-	next     int
-	stuck    float64 // seconds without one that finished
+	waiting [waitSamples]float64 // times seconds
+	served  [waitSamples]float64
+	seconds [waitSamples]float64
+	next    int
+	stuck   float64 // seconds without an answer
 }
 
-// waitSamples: a second of them.
-const waitSamples = 10
+const (
+	waitSamples = 10 // a second of them
+	// fewWaiting are too few, on average, to tell a slow upstream from a slow request.
+	fewWaiting = 5
+)
 
-func (w *wait) add(inflight int64, served uint64, dt time.Duration) float64 {
-	w.inflight[w.next], w.served[w.next], w.seconds[w.next] = float64(inflight)*dt.Seconds(), float64(served), dt.Seconds()
+func (w *wait) measure(now time.Time, waiting int64, served uint64, dt time.Duration) Measure {
+	seconds := dt.Seconds()
+	w.waiting[w.next], w.served[w.next], w.seconds[w.next] = float64(waiting)*seconds, float64(served), seconds
 	w.next = (w.next + 1) % waitSamples
-	if served > 0 || inflight == 0 {
+	if served > 0 || waiting == 0 {
 		w.stuck = 0
 	} else {
-		w.stuck += dt.Seconds()
+		w.stuck += seconds
 	}
-	var area, done float64
-	for i := range w.inflight {
-		area += w.inflight[i]
+	var area, done, span float64
+	for i := range w.waiting {
+		area += w.waiting[i]
 		done += w.served[i]
+		span += w.seconds[i]
 	}
-	if area == 0 {
-		return 0
+	m := Measure{Name: SignalUpstreamWait, Value: max(w.stuck, area/max(done, 1)), At: now}
+	if area < fewWaiting*span {
+		// Few wait: either it is quick, or there is little to tell it by.
+		if m.Value = area / max(done, 1); done < fewWaiting {
+			m.At, m.Problem = time.Time{}, ProblemFew
+		}
 	}
-	return max(w.stuck, area/max(done, 1))
+	return m
 }

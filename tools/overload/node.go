@@ -122,7 +122,7 @@ func shedderConfig(s shedder.Settings, reasons bool) (string, error) {
 	}
 	text, err := json.Marshal(object{
 		"enabled": s.Enabled, "law": s.Law, "start": s.Start, "target": s.Target,
-		"patience": s.Patience.String(), "rotate": s.Rotate.String(), "reason_header": reasons,
+		"patience": s.Patience.String(), "rotate": s.Rotate.String(), "reason_header": reasons, "user": []string{"header:X-Api-Key"},
 		"signals": signals, "classes": classes, "default_class": s.Classes[overload.Read].Name,
 	})
 	return string(text), err
