@@ -1,0 +1,232 @@
+package weir
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+	"go.k6.io/k6/js/modulestest"
+	"go.k6.io/k6/lib"
+	"go.k6.io/k6/metrics"
+
+	"github.com/weir-edge/weir/loadtest/xk6-weir/oracle"
+)
+
+// vu is a VU with the extension, beyond its init context.
+type vu struct {
+	*modulestest.Runtime
+	samples chan metrics.SampleContainer
+}
+
+// newVU runs setup in the init context.
+func newVU(t *testing.T, setup string) *vu {
+	t.Helper()
+	v := &vu{modulestest.NewRuntime(t), make(chan metrics.SampleContainer, 1000)}
+	m := New().NewModuleInstance(v.VU)
+	require.NoError(t, v.VU.Runtime().Set("weir", m.Exports().Default))
+	_, err := v.VU.Runtime().RunString(setup)
+	require.NoError(t, err)
+	log := logrus.New()
+	log.SetLevel(logrus.ErrorLevel)
+	registry := v.VU.InitEnvField.Registry
+	v.MoveToVUContext(&lib.State{
+		Options:        lib.Options{SystemTags: &metrics.DefaultSystemTagSet},
+		BuiltinMetrics: v.BuiltinMetrics, Logger: log, Dialer: &net.Dialer{}, Samples: v.samples,
+		Tags: lib.NewVUStateTags(registry.RootTagSet()),
+	})
+	return v
+}
+
+func (v *vu) do(t *testing.T, script string) any {
+	t.Helper()
+	value, err := v.VU.Runtime().RunString(script)
+	require.NoError(t, err)
+	return value.Export()
+}
+
+// sum adds up the values of a metric, and returns the tags of the last that
+// is not 0.
+func (v *vu) sum(name string) (sum float64, tags map[string]string) {
+	for n := len(v.samples); n > 0; n-- {
+		c := <-v.samples
+		for _, s := range c.GetSamples() {
+			if s.Metric.Name == name {
+				if sum += s.Value; s.Value != 0 || tags == nil {
+					tags = s.Tags.Map()
+				}
+			}
+		}
+		v.samples <- c
+	}
+	return sum, tags
+}
+
+// pop is a web server on an address of its own that counts connections.
+type pop struct {
+	*httptest.Server
+	opened, open atomic.Int32
+}
+
+func newPop(t *testing.T, host, port string, h http.HandlerFunc) *pop {
+	t.Helper()
+	ln, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	require.NoError(t, err)
+	p := &pop{}
+	p.Server = httptest.NewUnstartedServer(h)
+	p.Listener.Close()
+	p.Listener = ln
+	p.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		switch s {
+		case http.StateNew:
+			p.opened.Add(1)
+			p.open.Add(1)
+		case http.StateClosed:
+			p.open.Add(-1)
+		}
+	}
+	p.Start()
+	t.Cleanup(p.Close)
+	return p
+}
+
+func greet(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) }
+
+func TestConnectionsFollowTheAnswer(t *testing.T) {
+	one := newPop(t, "127.0.0.1", "0", greet)
+	_, port, err := net.SplitHostPort(one.Listener.Addr().String())
+	require.NoError(t, err)
+	two := newPop(t, "127.0.0.2", port, greet)
+	var mu sync.Mutex
+	answer := []string{"e.example. 0 A 127.0.0.1"}
+	server := nameserver(t, func(*dns.Msg) []string { mu.Lock(); defer mu.Unlock(); return answer })
+	set := func(list ...string) { mu.Lock(); answer = list; mu.Unlock() }
+
+	v := newVU(t, fmt.Sprintf(`
+		const c = new weir.Client({region: 'eu-west', dns: %q, subnet: '203.0.113.0/24', connectTimeout: '1s',
+			pops: {'127.0.0.1': {region: 'eu-west', pop: 'ams1'}, '127.0.0.2:%s': {region: 'us-east', pop: 'iad1'}}});
+		const get = () => c.get('http://e.example:%s/x');`, server, port, port))
+	for range 3 {
+		require.Equal(t, "ams1", v.do(t, "get().pop"))
+	}
+	require.Equal(t, int32(1), one.opened.Load(), "one connection is kept")
+	require.Equal(t, "e.example:"+port, v.do(t, "get().body"), "the host is the name")
+
+	set("e.example. 0 A 127.0.0.2")
+	require.Equal(t, "us-east", v.do(t, "get().region"))
+	require.Eventually(t, func() bool { return one.open.Load() == 0 }, timeLimit, tick, "the old connection is closed")
+
+	// It stays with the address that it knows while that is in the answer.
+	set("e.example. 0 A 127.0.0.1", "e.example. 0 A 127.0.0.2")
+	require.Equal(t, "iad1", v.do(t, "get().pop"))
+	require.Equal(t, int32(1), two.opened.Load())
+
+	// Nobody listens at .3: the next one is tried.
+	set("e.example. 0 A 127.0.0.3", "e.example. 0 A 127.0.0.1")
+	require.Equal(t, "ams1", v.do(t, "get().pop"))
+	errors, tags := v.sum("weir_connect_errors")
+	require.Equal(t, 1.0, errors)
+	require.Equal(t, "eu-west", tags["region"])
+	requests, tags := v.sum("http_reqs")
+	require.Equal(t, 7.0, requests)
+	require.Equal(t, "ams1", tags["pop"])
+	require.Equal(t, "200", tags["status"])
+
+	set()
+	require.Contains(t, v.do(t, "get().error"), "no addresses")
+	failed, _ := v.sum("http_req_failed")
+	require.Equal(t, 1.0, failed)
+}
+
+func TestResponseIsRead(t *testing.T) {
+	p := newPop(t, "127.0.0.1", "0", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("RateLimit-Policy", `"per-client";q=10;w=10, "slow";q=2`)
+		w.Header().Set("RateLimit", `"per-client";r=0;t=9`)
+		w.Header().Set("Retry-After", "9")
+		w.WriteHeader(http.StatusTooManyRequests)
+		fmt.Fprint(w, `{"violated-policies":["per-client"]}`)
+	})
+	v := newVU(t, `const c = new weir.Client({region: 'eu-west'}); const o = weir.oracle({fresh: true});
+		o.rule({id: 'per-client', key: ['client_ip'], limit: 10, window: '10s'});
+		o.rule({id: 'slow', key: ['client_ip'], algorithm: 'concurrency', limit: 2, window: '30s', match: {paths: ['/*']}});`)
+	v.do(t, fmt.Sprintf(`const r = c.get(%q, {limits: {'per-client': 'a', slow: {key: 'a'}}})`, p.URL+"/x?secret=1"))
+	require.Equal(t, []any{int64(429), true, int64(9), int64(0), int64(10), int64(-1)},
+		v.do(t, "[r.status, r.limited, r.retryAfter, r.rateLimit[0].remaining, r.rateLimit[1].rule === 'slow' ? 10 : 0, r.rateLimit[1].reset]"))
+	wrong, tags := v.sum("weir_wrongly_refused")
+	require.Equal(t, 1.0, wrong, "nothing was admitted before")
+	require.Equal(t, "per-client", tags["rule"])
+	require.Equal(t, "eu-west", tags["region"])
+	_, tags = v.sum("http_reqs")
+	require.Equal(t, "per-client", tags["rule"])
+	require.Equal(t, p.URL+"/x", tags["name"])
+	require.Equal(t, int64(1), v.do(t, "o.report().find(l => l.rule === 'per-client').wronglyRefused"))
+}
+
+// What is proven while a VU is interrupted is not lost.
+func TestVerdictsOfAnInterruptedVU(t *testing.T) {
+	v := newVU(t, `const o = weir.oracle({fresh: true}); o.rule({id: 'r', limit: 1, window: '1s'});`)
+	m := New().NewModuleInstance(newInitVU(t)).(*Module)
+	m.verdicts([]oracle.Verdict{{Kind: oracle.Overadmitted, Region: "eu-west", Rule: "r", Value: 2}})
+	require.Len(t, m.root.unsent, 1)
+	m.vu = v.VU
+	(&Judge{m}).Finish()
+	sum, tags := v.sum("weir_overadmitted")
+	require.Equal(t, 2.0, sum)
+	require.Equal(t, "eu-west", tags["region"])
+	require.Empty(t, m.root.unsent)
+}
+
+func newInitVU(t *testing.T) *modulestest.VU { return modulestest.NewRuntime(t).VU }
+
+func TestMistakesAreThrown(t *testing.T) {
+	v := newVU(t, `const c = new weir.Client()`)
+	for script, want := range map[string]string{
+		`new weir.Client({regoin: 'x'})`:                        "regoin",
+		`new weir.Client({subnet: '10.0.0.0/8'})`:               "give dns too",
+		`new weir.Client({dns: '127.0.0.1'})`:                   "must be host:port",
+		`new weir.Client({timeout: 5})`:                         "a duration is text",
+		`new weir.Keys({kind: 'random'})`:                       "kind: unknown",
+		`weir.oracle().rule({id: 'r', limit: 0, window: '1s'})`: "limit: must be between",
+		`c.get('ftp://x')`:                                      "no http or https URL",
+		`c.get('http://x', {limits: {nobody: 'k'}})`:            "no such rule",
+	} {
+		_, err := v.VU.Runtime().RunString(script)
+		require.ErrorContains(t, err, want, script)
+	}
+}
+
+func TestRuleIsDeclaredOnce(t *testing.T) {
+	v := newVU(t, `const o = weir.oracle(); const r = {id: 'r', limit: 1, window: '1s'}; o.rule(r); o.rule(r);`)
+	_, err := v.VU.Runtime().RunString(`o.rule({id: 'r', limit: 2, window: '1s'})`)
+	require.ErrorContains(t, err, "declared otherwise")
+	v.do(t, `o.replace({id: 'r', limit: 2, window: '1s'}, '1s'); o.rule(r)`)
+}
+
+func TestKeysInAScript(t *testing.T) {
+	v := newVU(t, `const k = new weir.Keys({kind: 'uniform', n: 3, seed: 1, stream: 2});
+		const b = new weir.Keys({kind: 'retrying_bot'});
+		const stages = new weir.Keys({kind: 'flash_crowd', start: '1s', hold: '1s', surge: 3}).stages(100, '4s', 8);`)
+	require.Contains(t, []any{"key-0", "key-1", "key-2"}, v.do(t, "k.next(0).key"))
+	v.do(t, "b.next(); b.answered(429, 7)")
+	require.EqualValues(t, 7, v.do(t, "b.next().wait"))
+	require.EqualValues(t, 300, v.do(t, "stages[3].target"))
+}
+
+func TestCancelledContextEndsARequest(t *testing.T) {
+	p := newPop(t, "127.0.0.1", "0", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	v := newVU(t, `const c = new weir.Client({timeout: '100ms'})`)
+	require.Contains(t, v.do(t, fmt.Sprintf("c.get(%q).error", p.URL)), context.DeadlineExceeded.Error())
+}
+
+const (
+	timeLimit = 5 * time.Second
+	tick      = 10 * time.Millisecond
+)

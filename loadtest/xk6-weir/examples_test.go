@@ -1,0 +1,186 @@
+package weir
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/stretchr/testify/require"
+)
+
+// built builds a program of the repository; what it is made of is in Go's cache.
+func built(t *testing.T, dir, pkg string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	cmd := exec.Command("go", "build", "-o", out, pkg)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	return out
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// startEdge starts a real edge with the memory store, in front of an origin that greets.
+func startEdge(t *testing.T, program string) string {
+	t.Helper()
+	origin, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })}
+	go func() { _ = server.Serve(origin) }()
+	t.Cleanup(func() { _ = server.Close() })
+
+	dir, public := t.TempDir(), freeAddress(t)
+	rules := filepath.Join(dir, "rules.yaml")
+	require.NoError(t, os.WriteFile(rules, []byte(`
+rules:
+  - {id: per-client, key: [client_ip], algorithm: rolling_window, limit: 10, window: 1s}
+  - {id: in-shadow, match: {paths: [/shadow]}, key: ["header:X-Api-Key"], algorithm: token_bucket, limit: 5, window: 1s, burst: 5, mode: shadow}
+`), 0o600))
+	config := filepath.Join(dir, "edge.yaml")
+	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf(`
+listen: {public: %q, admin: %q}
+upstreams: [{url: "http://%s"}]
+trusted_proxies: [127.0.0.0/8]
+store: {kind: memory}
+rules: {file: %q}
+shutdown: {delay: 0s}
+`, public, freeAddress(t), origin.Addr(), rules)), 0o600))
+	var log bytes.Buffer
+	cmd := exec.Command(program, "-config", config)
+	cmd.Stderr = &log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", public)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	}, 10*time.Second, 20*time.Millisecond)
+	return public
+}
+
+// run runs an example and returns what it wrote and its exit status.
+func run(t *testing.T, k6, script string, env ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, k6, "run", "--no-usage-report", "--address", "", "--quiet", filepath.Join("examples", script))
+	cmd.Env = append(os.Environ(), append(env, "DURATION=4s")...)
+	var out, err bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &err
+	var exit *exec.ExitError
+	if failed := cmd.Run(); errors.As(failed, &exit) {
+		status = exit.ExitCode()
+	} else {
+		require.NoError(t, failed)
+	}
+	return out.String(), err.String(), status
+}
+
+type reported struct {
+	Report []struct {
+		Region, Rule                                    string
+		Admitted, Refused, Overadmitted, WronglyRefused int
+		RetryChecked, RetryWrong                        int
+		Worst                                           struct{ Excess int }
+	}
+}
+
+func report(t *testing.T, stdout string) (r reported) {
+	t.Helper()
+	line := stdout[strings.Index(stdout, "{"):]
+	require.NoError(t, json.NewDecoder(strings.NewReader(line)).Decode(&r), stdout)
+	return r
+}
+
+// Every example, with the real k6 against a real edge.
+func TestExamples(t *testing.T) {
+	k6, edge := built(t, ".", "./cmd/k6"), built(t, "../..", "./cmd/edge")
+	public := startEdge(t, edge)
+	url := "URL=http://" + public
+
+	t.Run("steady", func(t *testing.T) {
+		out, stderr, status := run(t, k6, "steady.js", url, "RUN=1")
+		require.Zero(t, status, out+stderr)
+		r := report(t, out).Report
+		require.Len(t, r, 1)
+		require.Equal(t, "eu-west", r[0].Region)
+		require.Greater(t, r[0].Admitted, 100)
+		require.Greater(t, r[0].Refused, 50)
+		require.Greater(t, r[0].RetryChecked, 50)
+		require.Zero(t, r[0].Overadmitted+r[0].WronglyRefused+r[0].RetryWrong)
+	})
+	t.Run("shadow is caught", func(t *testing.T) {
+		out, stderr, status := run(t, k6, "shadow.js", url, "RUN=2")
+		require.Equal(t, 99, status, out+stderr) // a threshold failed
+		r := report(t, out).Report
+		require.Len(t, r, 1)
+		require.Greater(t, r[0].Overadmitted, 100)
+		require.Positive(t, r[0].Worst.Excess)
+	})
+	t.Run("bots", func(t *testing.T) {
+		out, stderr, status := run(t, k6, "bots.js", url, "RUN=3")
+		require.Zero(t, status, out+stderr)
+	})
+	t.Run("replay", func(t *testing.T) {
+		out, stderr, _ := run(t, k6, "replay.js", url, "SPEED=2")
+		require.Contains(t, stderr+out, "the log has ended")
+	})
+	t.Run("regions", func(t *testing.T) {
+		_, port, err := net.SplitHostPort(public)
+		require.NoError(t, err)
+		// Nobody listens at the first address: the client falls back to the second.
+		server := nameserver(t, func(q *dns.Msg) []string {
+			return []string{"edge.example.com. 1 A 127.0.0.99", "edge.example.com. 1 A 127.0.0.1"}
+		})
+		out, stderr, status := run(t, k6, "regions.js", "URL=http://edge.example.com:"+port, "DNS="+server)
+		require.Zero(t, status, out+stderr)
+		require.Contains(t, out, "weir_connect_errors")
+		require.Contains(t, out, "weir_dns_duration")
+	})
+}
+
+// nameserver answers every question with these records.
+func nameserver(t *testing.T, f func(q *dns.Msg) []string) string {
+	t.Helper()
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg)
+		m.SetReply(q)
+		for _, text := range f(q) {
+			if rr, err := dns.NewRR(text); err == nil {
+				m.Answer = append(m.Answer, rr)
+			}
+		}
+		_ = w.WriteMsg(m)
+	})}
+	go func() { _ = s.ActivateAndServe() }()
+	t.Cleanup(func() { _ = s.Shutdown() })
+	return pc.LocalAddr().String()
+}

@@ -1,0 +1,250 @@
+/**
+ * k6/x/weir: clients of virtual regions, generators of keys, and an oracle that judges a
+ * rate limiter's answers. README.md explains all of it.
+ */
+declare module 'k6/x/weir' {
+  /** A number with a unit, such as "250ms", "10s" or "1h30m". */
+  export type Duration = string;
+
+  export interface Pop {
+    region?: string;
+    pop?: string;
+  }
+
+  export interface ClientOptions {
+    /** The virtual region: the tag `region` of the client's HTTP metrics. */
+    region?: string;
+    /** host:port of the DNS server to ask. Without it k6 resolves names. */
+    dns?: string;
+    /** The network that the client claims to be in (EDNS client subnet). Needs `dns`. */
+    subnet?: string;
+    /** Ask for AAAA instead of A. */
+    ipv6?: boolean;
+    /** Which region and PoP is behind an address ("192.0.2.1" or "192.0.2.1:8080"). */
+    pops?: Record<string, Pop>;
+    /** Of a request, with everything; default "30s". */
+    timeout?: Duration;
+    /** Of connecting to one address; default "3s". */
+    connectTimeout?: Duration;
+    /** Of one question to the DNS server, of which two are asked; default "2s". */
+    dnsTimeout?: Duration;
+    /** After which an unused connection is closed; default "90s". */
+    idleTimeout?: Duration;
+  }
+
+  export interface Params {
+    headers?: Record<string, string>;
+    tags?: Record<string, string>;
+    timeout?: Duration;
+    /** Under which key each declared rule counts this request, for the oracle. */
+    limits?: Record<string, string | { key: string; cost?: number }>;
+    /** The statuses that are no failure; default 200 to 399, and 429. */
+    expected?: number[];
+  }
+
+  /** What a response says about one rule. -1: not stated. */
+  export interface RateLimit {
+    rule: string;
+    limit: number;
+    /** Seconds. */
+    window: number;
+    remaining: number;
+    /** Seconds until all of the limit is free. */
+    reset: number;
+  }
+
+  export interface Response {
+    /** 0: there was no answer; see `error`. */
+    status: number;
+    headers: Record<string, string>;
+    body: string;
+    error: string;
+    /** Of the PoP that answered. */
+    region: string;
+    pop: string;
+    address: string;
+    /** Milliseconds, as k6's http_req_duration. */
+    duration: number;
+    /** Refused by a rule of the edge. */
+    limited: boolean;
+    /** 503. */
+    shed: boolean;
+    /** The rules that refused. */
+    violated: string[];
+    rateLimit: RateLimit[];
+    /** What is wrong with the RateLimit headers; '' if nothing is. */
+    rateLimitError: string;
+    /** Seconds; -1: not stated. */
+    retryAfter: number;
+  }
+
+  export class Client {
+    constructor(options?: ClientOptions);
+    get(url: string, params?: Params): Response;
+    post(url: string, body?: string | null, params?: Params): Response;
+    request(method: string, url: string, body?: string | null, params?: Params): Response;
+    /** Closes the connections that are not in use. */
+    close(): void;
+  }
+
+  export interface CommonKeys {
+    /** The same seed gives the same keys; default 0. */
+    seed?: number;
+    /** Tells generators of one seed apart; default the VU's number. */
+    stream?: number;
+    /** How many keys; default 10000. */
+    n?: number;
+    /** Of the names; default "key-". */
+    prefix?: string;
+    /** Name the keys by addresses of this network instead. */
+    cidr?: string;
+  }
+
+  export type KeysOptions = CommonKeys &
+    (
+      | { kind: 'uniform' }
+      | { kind: 'zipf'; exponent?: number }
+      | {
+          kind: 'flash_crowd';
+          exponent?: number;
+          start?: Duration;
+          ramp?: Duration;
+          hold?: Duration;
+          decay?: Duration;
+          /** How many keys are hot; default 1. */
+          hot?: number;
+          /** Their part of the requests at the peak; default 0.9. */
+          peak?: number;
+          /** The traffic at the peak, as a multiple of the usual; default 5. */
+          surge?: number;
+        }
+      | { kind: 'scanner'; vary?: 'key' | 'path' }
+      | {
+          kind: 'retrying_bot';
+          policy?: 'obey' | 'early' | 'backoff' | 'ignore';
+          /** The part of Retry-After that `early` waits; default 0.5. */
+          early?: number;
+          /** The first wait of `backoff`; default "100ms". */
+          base?: Duration;
+          /** Its longest; default "30s". */
+          max?: Duration;
+        }
+      | {
+          kind: 'diurnal';
+          exponent?: number;
+          /** How long a day takes; default "24h". */
+          day?: Duration;
+          /** Hour of the most traffic; default 20. */
+          peakHour?: number;
+          /** People's traffic at the quietest hour; default 0.2. */
+          low?: number;
+          /** Part of the usual traffic that does not sleep; default 0.1. */
+          bots?: number;
+        }
+      | {
+          kind: 'replay';
+          /** The text of the log: open('./access.log'). */
+          log: string;
+          /** Default 1. */
+          speed?: number;
+        }
+    );
+
+  export interface Turn {
+    key: string;
+    kind: string;
+    path: string;
+    method: string;
+    /** Seconds until the request is due. */
+    wait: number;
+    /** Nothing is left to replay. */
+    done: boolean;
+  }
+
+  export class Keys {
+    constructor(options: KeysOptions);
+    /** @param at seconds since the load began; default by the clock. */
+    next(at?: number): Turn;
+    /** Tells a retrying bot what happened. */
+    answered(status: number, retryAfterSeconds: number): void;
+    /** How much traffic there is, as a multiple of the usual. */
+    intensity(at?: number): number;
+    /** Stages of an executor that ramps its rate. */
+    stages(rate: number, duration: Duration, steps: number): { target: number; duration: string }[];
+  }
+
+  export interface OracleOptions {
+    /** The keys were never used before; default false. */
+    fresh?: boolean;
+    /** How far this clock and the limiter's may be apart; default "1ms". */
+    clockError?: Duration;
+    /** How long after it was given up a request may still be charged; default "60s". */
+    late?: Duration;
+    /** How long after its answer a concurrency slot may be held; default "1s". */
+    release?: Duration;
+    /** How much too short a Retry-After may be; default "25ms". */
+    retrySlack?: Duration;
+    /** Default 200000. */
+    maxKeys?: number;
+    /** Of one key; default 100000. */
+    maxRequests?: number;
+  }
+
+  /** A rule as in a rule document. Fields that do not concern the count are ignored. */
+  export interface Rule {
+    id: string;
+    key?: string[];
+    algorithm?: 'fixed_window' | 'sliding_window' | 'token_bucket' | 'leaky_bucket' | 'rolling_window' | 'concurrency';
+    limit: number;
+    window: Duration;
+    burst?: number;
+    min_interval?: Duration;
+    count_denied?: boolean;
+    cost?: number;
+    /** concurrency: the least time that a request is known to keep its slot. */
+    hold?: Duration;
+    description?: string;
+    match?: object;
+    storage?: 'ring' | 'sorted_set';
+    missing?: 'skip' | 'limit';
+    mode?: 'enforce' | 'shadow' | 'off';
+    on_store_failure?: 'local' | 'open' | 'closed';
+  }
+
+  export interface ReportLine {
+    /** The region that decided. */
+    region: string;
+    rule: string;
+    phase: string;
+    admitted: number;
+    refused: number;
+    unknown: number;
+    /** Refusals that may be due to requests from before the oracle knew the key. */
+    unjudged: number;
+    overadmitted: number;
+    wronglyRefused: number;
+    retryChecked: number;
+    retryWrong: number;
+    retryWorstSeconds: number;
+    /** The window that was exceeded most; absent if none was. */
+    worst?: { key: string; at: string; excess: number; limit: number; window: string; percent: number };
+  }
+
+  export interface Oracle {
+    /** Declares a rule; in the init context. */
+    rule(rule: Rule): void;
+    /** Tells that a rule changes now. Nothing of it is judged until `settle` has passed; default "5s". */
+    replace(rule: Rule, settle?: Duration): void;
+    /** Names the part of the test that begins now: the tag `phase` of the verdicts. */
+    phase(name: string): void;
+    /** Judges what is left; in teardown(). */
+    finish(): void;
+    report(): ReportLine[];
+  }
+
+  /** The oracle of this k6 process. Options are given once, in the init context. */
+  export function oracle(options?: OracleOptions): Oracle;
+
+  const weir: { Client: typeof Client; Keys: typeof Keys; oracle: typeof oracle };
+  export default weir;
+}

@@ -1,0 +1,45 @@
+package oracle
+
+import "math"
+
+// bucket is token_bucket and leaky_bucket: requests fill it, time drains it, and it
+// holds no more than its capacity.
+type bucket struct {
+	capacity int64
+	rate     float64 // drained in a microsecond
+}
+
+// A thousandth of a request is rounding.
+const tolerance = 1e-3
+
+// lookback: what came before the first request that is known is in the level.
+func (bucket) lookback(sent int64) int64 { return sent }
+
+// beyond: what was sent and answered within [x, y] is at most the capacity and what
+// drains in y - x. The level of a bucket that is filled at the times of sending is
+// the largest difference over all x.
+func (m bucket) beyond(c *count, y int64) int64 {
+	if over := c.least.level(y) - float64(m.capacity); over > tolerance {
+		return int64(math.Ceil(over))
+	}
+	return 0
+}
+
+// most returns the highest level that the request can have met: all that was answered
+// before it came as late as possible, and all that was under way came just before.
+func (m bucket) most(c *count, r *refusal) float64 {
+	level := c.most.level(r.sent) + float64(c.sentBy(r.answered)-c.maybe.answered.upTo(r.sent)-r.own)
+	return min(float64(m.capacity), level)
+}
+
+func (m bucket) mayRefuse(c *count, r *refusal) bool {
+	return m.most(c, r)+float64(r.cost) > float64(m.capacity)-tolerance
+}
+
+func (m bucket) wait(c *count, r *refusal) (shortest, longest int64) {
+	free := func(level float64) float64 { return (level + float64(r.cost-m.capacity)) / m.rate }
+	most := m.most(c, r) + float64(r.own) // a refusal that counts fills it further
+	underWay := c.kept.sent.upTo(r.sent) - c.kept.answered.upTo(r.sent)
+	least := min(float64(m.capacity), c.least.level(r.sent)-float64(underWay))
+	return max(0, int64(free(least))-(r.answered-r.sent)), max(0, int64(math.Ceil(free(min(most, float64(m.capacity))))))
+}

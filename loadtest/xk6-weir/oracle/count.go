@@ -1,0 +1,140 @@
+package oracle
+
+import "math"
+
+// count is what is known of one key: who was admitted for certain, and who may have
+// been charged.
+type count struct {
+	rule *rule
+	tag  place
+	// kept is the admitted requests, without those proven beyond the limit; maybe is all
+	// that may have been charged.
+	kept, maybe flow
+	least, most *levels // buckets only: the level that kept and maybe make
+	open        []*Ticket
+	pending     []refusal // not judged yet: requests from before their answer are under way
+	accused     series
+	// known is the time from which no request is missing in maybe.
+	known int64
+	seen  int64 // the last event
+	dirty int   // events since the last prune
+}
+
+// place is what a verdict is about.
+type place struct{ region, rule, key string }
+
+// refusal is a request that the rule refused.
+type refusal struct {
+	sent, answered int64
+	cost           int64
+	own            int64 // what it charged itself, with count_denied
+	retry          int64 // seconds, -1: not said
+	only           bool  // no other rule refused it too
+	phase          string
+}
+
+func newCount(r *rule, p place, known int64) *count {
+	c := &count{rule: r, tag: p, kept: newFlow(), maybe: newFlow(), accused: newSeries(), known: known}
+	if b, ok := r.method.(bucket); ok {
+		c.least = &levels{rate: b.rate, full: math.Inf(1), startAt: longAgo}
+		c.most = &levels{rate: b.rate, full: float64(b.capacity), startAt: longAgo}
+		if known > longAgo {
+			c.most.startAt, c.most.start = known, float64(b.capacity)
+		}
+	}
+	return c
+}
+
+// admit enters a request that passed, and returns how much has to be taken out for the
+// rest to fit the rule.
+func (c *count) admit(sent, answered, cost int64) (beyond int64) {
+	c.charge(sent, answered, cost)
+	if c.least != nil && !c.least.add(sent, float64(cost)) {
+		return 0
+	}
+	c.kept.add(sent, answered, cost)
+	for c.rule.method.beyond(c, answered) > 0 {
+		amount := c.kept.sent.removeLast(&c.kept.answered)
+		if amount == 0 {
+			return beyond // what is left was pruned
+		}
+		if c.least != nil {
+			c.least.removeLast()
+		}
+		beyond += amount
+	}
+	return beyond
+}
+
+// charge enters a request that may have been charged.
+func (c *count) charge(sent, answered, cost int64) {
+	c.maybe.add(sent, answered, cost)
+	if c.most != nil {
+		c.most.add(answered, float64(cost))
+	}
+}
+
+// sentBy is the cost of all that may have been charged by t.
+func (c *count) sentBy(t int64) int64 {
+	sum := c.maybe.sent.upTo(t)
+	for _, o := range c.open {
+		if o.sent <= t {
+			sum += o.cost
+		}
+	}
+	return sum
+}
+
+// possible is the most that can have been decided in [x, y] before r.
+func (c *count) possible(x, y int64, r *refusal) int64 {
+	return c.sentBy(y) - c.maybe.answered.upTo(x-1) - r.own
+}
+
+// settled reports whether everything that can explain the refusal is known.
+func (c *count) settled(r *refusal) bool {
+	for _, o := range c.open {
+		if o.sent <= r.answered {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *count) close(t *Ticket) {
+	for i, o := range c.open {
+		if o == t {
+			last := len(c.open) - 1
+			c.open[i], c.open[last] = c.open[last], nil
+			c.open = c.open[:last]
+			return
+		}
+	}
+}
+
+// oldest is the earliest time that an event to come can ask about.
+func (c *count) oldest(now int64) int64 {
+	for _, o := range c.open {
+		now = min(now, o.sent)
+	}
+	for i := range c.pending {
+		now = min(now, c.pending[i].sent)
+	}
+	return now
+}
+
+// prune forgets what cannot matter any more, and the older half of what is too much.
+func (c *count) prune(now int64, most int) {
+	before := c.oldest(now) - c.rule.life
+	if n := len(c.maybe.sent.at); n > most {
+		if cut := c.maybe.sent.at[n/2]; cut > before {
+			before, c.known = cut, max(c.known, cut+1)
+		}
+	}
+	c.kept.prune(before)
+	c.maybe.prune(before)
+	c.accused.prune(before)
+	if c.least != nil {
+		c.least.prune(before)
+		c.most.prune(before)
+	}
+}

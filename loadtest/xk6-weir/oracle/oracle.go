@@ -1,0 +1,325 @@
+// Package oracle judges a rate limiter from outside. It is told of each request when
+// it is sent and when it is answered, and proves what no order of the limiter's
+// decisions could explain: that more passed than a rule allows, that a request was
+// refused without a reason, or that a refusal stated a wrong time to retry after.
+//
+// When a request was decided is unknown, except that it was after it was sent and before
+// it was answered. Every proof here holds for all decision times in these intervals, so
+// a correct limiter is never accused; what a proof misses is stated at each algorithm.
+package oracle
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options of an Oracle. Zero values mean the defaults.
+type Options struct {
+	// ClockError is how far the clocks of this process and of the limiter may be apart;
+	// default 1ms. Every interval is widened by it on both sides.
+	ClockError time.Duration
+	// Late is how long after it was given up a request may still be charged; default 60s.
+	Late time.Duration
+	// Release is how long after its answer a concurrency slot may still be held; default 1s.
+	Release time.Duration
+	// RetrySlack is how much too short a retry-after may be; default 25ms, the longest
+	// that an edge waits for its store.
+	RetrySlack time.Duration
+	// Fresh promises that the keys were never used before. Otherwise what was counted
+	// before a rule was declared may be the reason of a refusal.
+	Fresh bool
+	// MaxKeys bounds how many keys are remembered; default 200,000.
+	MaxKeys int
+	// MaxRequests bounds how many requests of one key are; default 100,000.
+	MaxRequests int
+	// Now returns Unix microseconds; tests set it.
+	Now func() int64
+}
+
+func (o *Options) complete() {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	set(&o.ClockError, time.Millisecond)
+	set(&o.Late, time.Minute)
+	set(&o.Release, time.Second)
+	set(&o.RetrySlack, 25*time.Millisecond)
+	if o.MaxKeys <= 0 {
+		o.MaxKeys = 200_000
+	}
+	if o.MaxRequests <= 0 {
+		o.MaxRequests = 100_000
+	}
+	if o.Now == nil {
+		o.Now = func() int64 { return time.Now().UnixMicro() }
+	}
+}
+
+// Outcome is what became of a request, seen by one rule.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Admitted: it passed, so it was charged.
+	Admitted Outcome = iota
+	// Refused by this rule.
+	Refused
+	// RefusedElsewhere: by another rule, and was not charged by this one.
+	RefusedElsewhere
+	// Unknown: it may have been charged, now or later.
+	Unknown
+)
+
+// Answer ends a request.
+type Answer struct {
+	Outcome Outcome
+	// RetryAfter in seconds; negative if none was stated.
+	RetryAfter int64
+	// Only tells that no other rule refused the request too: then the time to retry
+	// after is this rule's alone.
+	Only bool
+	// Phase is the part of the test that the answer fell into.
+	Phase string
+}
+
+const shardCount = 64
+
+// Oracle is safe for concurrent use.
+type Oracle struct {
+	options Options
+	rules   sync.Map // id → *rule
+	seed    maphash.Seed
+	shards  [shardCount]shard
+	report  tally
+	keys    atomic.Int64
+}
+
+type shard struct {
+	sync.Mutex
+	counts map[place]*count
+	last   int64 // the clock never runs backwards here
+	forgot int64 // when a key was last forgotten before its time
+}
+
+// New returns an oracle without rules.
+func New(o Options) *Oracle {
+	o.complete()
+	n := &Oracle{options: o, seed: maphash.MakeSeed()}
+	for i := range n.shards {
+		n.shards[i] = shard{counts: map[place]*count{}, last: longAgo, forgot: longAgo}
+	}
+	n.report.lines = map[lineKey]*Line{}
+	return n
+}
+
+// Declare sets a rule, or replaces it. While a replaced rule settles, nothing of it is
+// judged; after that its counts are as of unknown past.
+func (o *Oracle) Declare(r Rule, settle time.Duration) error {
+	c, err := compile(r, &o.options)
+	if err != nil {
+		return err
+	}
+	before, replaced := o.rules.Load(r.ID)
+	if replaced && before.(*rule).Rule == c.Rule {
+		return nil
+	}
+	now := o.options.Now()
+	c.from, c.fresh = now, o.options.Fresh && !replaced
+	if replaced {
+		c.from += settle.Microseconds()
+	}
+	o.rules.Store(r.ID, c)
+	return nil
+}
+
+// Rule returns the declared rule of that id.
+func (o *Oracle) Rule(id string) (Rule, bool) {
+	r, ok := o.rules.Load(id)
+	if !ok {
+		return Rule{}, false
+	}
+	return r.(*rule).Rule, true
+}
+
+// Ticket is a request under way.
+type Ticket struct {
+	oracle *Oracle
+	count  *count
+	shard  *shard
+	sent   int64
+	cost   int64
+}
+
+// Begin notes that a request is about to be sent: the region that will decide it, the
+// rule and the key. It returns nil, which is a valid ticket, if there is nothing to
+// judge: a cost of 0, or a rule that settles.
+func (o *Oracle) Begin(region, id, key string, cost int64) (*Ticket, error) {
+	v, ok := o.rules.Load(id)
+	if !ok {
+		return nil, fmt.Errorf("rule %q is not declared; declare it before requests name it", id)
+	}
+	r, p := v.(*rule), place{region, id, key}
+	if cost <= 0 {
+		return nil, nil
+	}
+	s := &o.shards[maphash.Comparable(o.seed, p)%shardCount]
+	s.Lock()
+	defer s.Unlock()
+	now := s.clock(o)
+	if !r.fresh && now < r.from {
+		return nil, nil
+	}
+	c := s.counts[p]
+	if c == nil || c.rule != r {
+		if c == nil {
+			s.makeRoom(o, now)
+			o.keys.Add(1)
+		}
+		apart := o.options.ClockError.Microseconds()
+		known := r.from + apart // by the limiter's clock
+		if r.fresh {
+			known = longAgo
+		}
+		if s.forgot+r.life+apart > now {
+			known = max(known, s.forgot+apart)
+		}
+		c = newCount(r, p, known)
+		s.counts[p] = c
+	}
+	c.seen = now
+	t := &Ticket{oracle: o, count: c, shard: s, sent: now - o.options.ClockError.Microseconds(), cost: cost}
+	c.open = append(c.open, t)
+	return t, nil
+}
+
+func (s *shard) clock(o *Oracle) int64 {
+	s.last = max(s.last, o.options.Now())
+	return s.last
+}
+
+// makeRoom drops a few keys that cannot matter any more, and one that may if there are
+// too many.
+func (s *shard) makeRoom(o *Oracle, now int64) {
+	const samples = 4
+	var eldest *count
+	seen := 0
+	for p, c := range s.counts {
+		if seen++; seen > samples {
+			break
+		}
+		if len(c.open)+len(c.pending) > 0 {
+			continue
+		}
+		if c.seen+c.rule.life+o.options.Late.Microseconds() < now {
+			delete(s.counts, p)
+			o.keys.Add(-1)
+		} else if eldest == nil || c.seen < eldest.seen {
+			eldest = c
+		}
+	}
+	if eldest != nil && len(s.counts) >= max(1, o.options.MaxKeys/shardCount) {
+		delete(s.counts, eldest.tag)
+		o.keys.Add(-1)
+		s.forgot = now
+	}
+}
+
+// End notes the answer, and returns what it proves, about this request or about earlier
+// ones.
+func (t *Ticket) End(a Answer) []Verdict {
+	if t == nil {
+		return nil
+	}
+	o, c := t.oracle, t.count
+	t.shard.Lock()
+	defer t.shard.Unlock()
+	now := t.shard.clock(o)
+	answered := now + o.options.ClockError.Microseconds() + 1
+	c.close(t)
+	c.seen = now
+	if v, _ := o.rules.Load(c.rule.ID); v != c.rule {
+		return nil // the rule was replaced meanwhile
+	}
+	var verdicts []Verdict
+	o.report.answered(c.tag, a)
+	switch a.Outcome {
+	case Admitted:
+		if n := c.admit(t.sent, answered, t.cost); n > 0 {
+			c.accused.add(answered, n, 0)
+			verdicts = append(verdicts, Verdict{
+				Kind: Overadmitted, Region: c.tag.region, Rule: c.tag.rule, Key: c.tag.key, Phase: a.Phase, Value: float64(n),
+				Excess: c.accused.upTo(answered) - c.accused.upTo(answered-c.rule.window),
+				Sent:   t.sent, Answered: answered,
+			})
+		}
+	case Refused:
+		r := refusal{sent: t.sent, answered: answered, cost: t.cost, retry: a.RetryAfter, only: a.Only, phase: a.Phase}
+		if c.rule.CountDenied {
+			r.own = t.cost
+			c.charge(t.sent, answered, t.cost)
+		}
+		c.pending = append(c.pending, r)
+	case Unknown:
+		c.charge(t.sent, answered+o.uncertain(c.rule), t.cost)
+	}
+	verdicts = c.judge(o, answered, verdicts)
+	if c.dirty++; c.dirty >= 64 {
+		c.dirty = 0
+		c.prune(now, o.options.MaxRequests)
+	}
+	o.report.proven(verdicts, c.rule)
+	return verdicts
+}
+
+// uncertain is how long after it was given up a request may be charged, or hold a slot.
+func (o *Oracle) uncertain(r *rule) int64 {
+	if r.Algorithm == "concurrency" {
+		return r.window + o.options.Late.Microseconds()
+	}
+	return o.options.Late.Microseconds()
+}
+
+// Cancel takes back a request that was never sent.
+func (t *Ticket) Cancel() {
+	if t == nil {
+		return
+	}
+	t.shard.Lock()
+	defer t.shard.Unlock()
+	t.count.close(t)
+}
+
+// Finish ends the test: what is still under way has an unknown outcome, and what waited
+// for it is judged.
+func (o *Oracle) Finish() []Verdict {
+	var verdicts []Verdict
+	for i := range o.shards {
+		s := &o.shards[i]
+		s.Lock()
+		now := s.clock(o)
+		for _, c := range s.counts {
+			if v, _ := o.rules.Load(c.rule.ID); v != c.rule {
+				continue
+			}
+			for _, t := range c.open {
+				c.charge(t.sent, now+o.uncertain(c.rule), t.cost)
+			}
+			c.open = nil
+			found := c.judge(o, now, nil)
+			o.report.proven(found, c.rule)
+			verdicts = append(verdicts, found...)
+		}
+		s.Unlock()
+	}
+	sort.Slice(verdicts, func(i, j int) bool { return verdicts[i].Answered < verdicts[j].Answered })
+	return verdicts
+}
+
+// Keys returns how many keys are remembered.
+func (o *Oracle) Keys() int { return int(o.keys.Load()) }

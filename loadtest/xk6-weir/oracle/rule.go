@@ -1,0 +1,125 @@
+package oracle
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"time"
+)
+
+// Rule is what the limiter promises, in the words of its rule document.
+type Rule struct {
+	ID          string
+	Algorithm   string // default rolling_window
+	Limit       int64
+	Window      time.Duration
+	Burst       int64 // -1: the algorithm's default
+	MinInterval time.Duration
+	CountDenied bool
+	// Subject is the first part of the rule's key. Rules of one subject are decided in
+	// one step; one that is refused by a rule of another subject may be charged for a
+	// moment. Empty: unknown.
+	Subject string
+	// Hold is the least time that a request is known to keep its slot; concurrency
+	// only. Without it nothing is proven about admissions.
+	Hold time.Duration
+}
+
+var validID = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+
+// rule is a Rule ready for use.
+type rule struct {
+	Rule
+	method method
+	window int64 // microseconds
+	// life is how long a request can matter.
+	life int64
+	// from is when judging begins.
+	from int64
+	// fresh: nothing was counted before from.
+	fresh bool
+}
+
+// chain is how many windows in a row are looked at together.
+const (
+	chain        = 64
+	chainEntries = 4096
+)
+
+// chains are the numbers of windows that are tried: all up to four, then fewer.
+var chains = []int64{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}
+
+func compile(r Rule, o *Options) (*rule, error) {
+	bad := func(field, format string, args ...any) error {
+		return fmt.Errorf("rule %q: %s: %s", r.ID, field, fmt.Sprintf(format, args...))
+	}
+	if r.Algorithm == "" {
+		r.Algorithm = "rolling_window"
+	}
+	switch {
+	case !validID.MatchString(r.ID):
+		return nil, bad("id", "must be 1 to 64 of a-z, 0-9 and -")
+	case r.Limit < 1 || r.Limit > 1_000_000_000:
+		return nil, bad("limit", "must be between 1 and 1000000000 (got %d)", r.Limit)
+	case r.Window < time.Millisecond || r.Window > 744*time.Hour:
+		return nil, bad("window", "must be between 1ms and 744h (got %s)", r.Window)
+	case r.Window%time.Millisecond != 0:
+		return nil, bad("window", "must be a whole number of milliseconds (got %s)", r.Window)
+	case r.MinInterval < 0 || r.MinInterval > r.Window:
+		return nil, bad("min_interval", "must be between 0 and the window (got %s)", r.MinInterval)
+	case r.MinInterval != 0 && r.Algorithm != "rolling_window":
+		return nil, bad("min_interval", "only rolling_window has one; remove it")
+	case r.Burst > 0 && r.Algorithm != "token_bucket" && r.Algorithm != "leaky_bucket":
+		return nil, bad("burst", "only token_bucket and leaky_bucket have one; remove it")
+	case r.Burst < -1 || r.Burst > 1_000_000_000:
+		return nil, bad("burst", "must be between 0 and 1000000000 (got %d)", r.Burst)
+	case r.Algorithm == "token_bucket" && r.Burst == 0:
+		return nil, bad("burst", "must be at least 1 (got 0)")
+	case r.Hold < 0 || (r.Hold > 0 && r.Algorithm != "concurrency"):
+		return nil, bad("hold", "only concurrency has one, and it is not negative")
+	case r.CountDenied && r.Algorithm == "concurrency":
+		return nil, bad("count_denied", "a refused request is never in flight; remove it")
+	}
+	c := &rule{Rule: r, window: r.Window.Microseconds()}
+	windows := min(chain, max(1, chainEntries/r.Limit))
+	switch r.Algorithm {
+	case "fixed_window":
+		c.method, c.life = fixedWindow{r.Limit, c.window, windows}, (windows+1)*c.window
+	case "sliding_window":
+		c.method, c.life = slidingWindow{r.Limit, c.window}, 3*c.window
+	case "token_bucket", "leaky_bucket":
+		capacity := r.Burst
+		switch {
+		case r.Algorithm == "leaky_bucket":
+			capacity = max(0, r.Burst) + 1
+		case r.Burst < 0:
+			capacity = r.Limit
+		}
+		b := bucket{capacity: capacity, rate: float64(r.Limit) / float64(c.window)}
+		c.method, c.life = b, int64(math.Ceil(float64(capacity)/b.rate))+c.window
+	case "rolling_window":
+		c.method = rollingWindow{r.Limit, c.window, r.MinInterval.Microseconds(), windows}
+		c.life = windows*c.window + rollingSlack
+	case "concurrency":
+		c.method = concurrency{r.Limit, c.window, min(r.Hold, r.Window).Microseconds(), o.Release.Microseconds()}
+		c.life = c.window + o.Release.Microseconds()
+	default:
+		return nil, bad("algorithm", "unknown (got %q); use one of fixed_window, sliding_window, token_bucket, leaky_bucket, rolling_window, concurrency", r.Algorithm)
+	}
+	return c, nil
+}
+
+// method is what an algorithm allows. Times are microseconds.
+type method interface {
+	// lookback returns the earliest time from which requests can be the reason of a
+	// refusal sent at that time.
+	lookback(sent int64) int64
+	// beyond returns a positive number if the admissions answered by y, the last answer
+	// so far, fit no decision times.
+	beyond(c *count, y int64) int64
+	// mayRefuse reports whether a refusal fits some decision times.
+	mayRefuse(c *count, r *refusal) bool
+	// wait returns the shortest and the longest time after which the refused request
+	// could pass, over all decision times.
+	wait(c *count, r *refusal) (shortest, longest int64)
+}
