@@ -1,0 +1,140 @@
+# Regions on this machine: every process is a real one, on a loopback address of its
+# own. README.md says which address is whose.
+
+locals {
+  dir     = abspath(var.dir)
+  bin     = abspath(var.bin)
+  scripts = abspath("${path.module}/scripts")
+
+  # What every script that Terraform starts gets. make lab-down knows by the mark
+  # whom it may end.
+  environment = { LAB = local.dir, WEIR_LAB_MARK = local.dir }
+
+  # Regions in the order of their numbers, which is that of the fleet file: the
+  # first one is the lock of every change, and must not depend on the alphabet.
+  order = [for key in sort([for name, r in var.regions : format("%03d %s", r.number, name)]) : split(" ", key)[1]]
+
+  fleet = { regions = [for name in local.order : {
+    name   = name
+    consul = { addr = "${module.region[name].consul}:8500", datacenter = name }
+  }] }
+
+  topology = {
+    zone = var.zone
+    regions = [for name in local.order : {
+      name = name
+      pops = [for pop in var.regions[name].pops : merge(
+        { name = pop.name, addresses = module.region[name].pops[pop.name] },
+        pop.location == null ? {} : { location = pop.location },
+        pop.weight == null ? {} : { weight = pop.weight },
+        length(pop.clients) == 0 ? {} : { clients = pop.clients },
+      )]
+    }]
+  }
+
+  # One entry for each process that no region has. Prometheus would be another.
+  globals = merge(
+    !var.dns ? {} : {
+      dns = {
+        command = ["${local.bin}/regionctl", "dns", "--fleet", "${local.dir}/fleet.yaml", "--listen", "${local.dns_address}:5300", "--metrics", "${local.dns_address}:9153"]
+        # It reads the fleet once, so another fleet is another process.
+        config      = yamlencode(local.fleet)
+        config_file = "fleet.yaml"
+        ready       = "curl -fsS -o /dev/null -m 2 http://${local.dns_address}:9153/metrics"
+      }
+    },
+  )
+  dns_address = "${var.network}.0.53"
+
+  processes = concat(flatten([for name in local.order : module.region[name].processes]), [for name in keys(local.globals) : "global/${name}"])
+
+  summary = join("\n", concat(
+    [""],
+    flatten([for name in local.order : [
+      name,
+      [for pop, addresses in module.region[name].pops : format("  %-9s %s", pop, join(" ", [for a in addresses : "http://${a}:8080"]))],
+      format("  %-9s http://%s:9000", "origin", module.region[name].origin),
+      format("  %-9s http://%s:8500", "consul", module.region[name].consul),
+      format("  %-9s %s", "redis", join(" ", module.region[name].redis)),
+    ]]),
+    [for address in [local.dns_address] : "dns         ${address} port 5300, zone ${var.zone}" if var.dns],
+    [
+      "",
+      "Try:",
+      "",
+      "  curl -i http://${values(module.region[local.order[0]].pops)[0][0]}:8080/hello",
+      "  bin/regionctl --fleet ${local.dir}/fleet.yaml rules status",
+      var.dns ? "  dig @${local.dns_address} -p 5300 ${var.zone} +subnet=203.0.113.7/32" : "  make lab-status",
+      "",
+      "make lab-down ends it.",
+      "",
+    ],
+  ))
+}
+
+module "region" {
+  source   = "./region"
+  for_each = var.regions
+
+  name          = each.key
+  prefix        = "${var.network}.${each.value.number}"
+  pops          = each.value.pops[*].name
+  edges_per_pop = each.value.edges_per_pop
+  redis         = var.redis
+  bin           = local.bin
+  consul        = abspath(var.consul)
+  scripts       = local.scripts
+  environment   = local.environment
+}
+
+# What regionctl and make lab need to know. The names of the files are fixed, so that
+# commands in documents work.
+resource "terraform_data" "files" {
+  triggers_replace = [yamlencode(local.fleet), yamlencode(local.topology), local.processes, local.summary]
+
+  provisioner "local-exec" {
+    command = "${local.scripts}/files.sh"
+    environment = merge(local.environment, {
+      FLEET     = yamlencode(local.fleet)
+      TOPOLOGY  = yamlencode(local.topology)
+      PROCESSES = join("\n", local.processes)
+      SUMMARY   = local.summary
+    })
+  }
+}
+
+resource "terraform_data" "wan" {
+  triggers_replace = [for name in local.order : "${name}=${module.region[name].consul_ready}"]
+
+  provisioner "local-exec" {
+    command     = "${local.scripts}/wan.sh ${join(" ", self.triggers_replace)}"
+    environment = merge(local.environment, { CONSUL = abspath(var.consul) })
+  }
+}
+
+# First rules and settings, for regions that have none; and the topology.
+resource "terraform_data" "publish" {
+  triggers_replace = [terraform_data.files.id, terraform_data.wan.id]
+
+  provisioner "local-exec" {
+    command     = "${local.scripts}/publish.sh"
+    environment = merge(local.environment, { REGIONCTL = "${local.bin}/regionctl" })
+  }
+
+  depends_on = [module.region]
+}
+
+module "global" {
+  source   = "./process"
+  for_each = local.globals
+
+  name        = "global/${each.key}"
+  command     = each.value.command
+  config      = each.value.config
+  config_file = each.value.config_file
+  ready       = each.value.ready
+  scripts     = local.scripts
+  environment = local.environment
+
+  depends_on = [terraform_data.publish]
+}

@@ -1,0 +1,341 @@
+// Package lab tests the lab that Terraform stands up on this machine.
+package lab
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// lab is one lab, on addresses of its own.
+type lab struct {
+	t       *testing.T
+	dir     string
+	network string
+	files   string // what the test writes beside
+	env     []string
+}
+
+// newLab prepares a lab, and the end of it, also if the test binary is killed.
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	consul, err := filepath.Abs("../../.bin/consul")
+	require.NoError(t, err)
+	require.FileExists(t, consul, "run make tools")
+	home := t.TempDir()
+	l := &lab{t: t, dir: filepath.Join(home, "lab"), network: freeNetwork(t), files: home}
+	l.env = append(os.Environ(), "LAB="+l.dir, "LAB_BIN="+programs(t), "CONSUL="+consul,
+		"TERRAFORM="+terraform(t), "TF_VAR_network="+l.network)
+
+	watch := exec.Command("sh", "-c", `cat; exec scripts/down.sh`)
+	watch.Env, watch.SysProcAttr = l.env, &syscall.SysProcAttr{Setsid: true}
+	alive, err := watch.StdinPipe() // the kernel closes it with the test
+	require.NoError(t, err)
+	require.NoError(t, watch.Start())
+	t.Cleanup(func() {
+		if log, err := os.ReadFile(filepath.Join(l.dir, "terraform.log")); err == nil && t.Failed() {
+			t.Logf("terraform:\n%s", log)
+		}
+		_ = alive.Close()
+		require.NoError(t, watch.Wait())
+	})
+	return l
+}
+
+// terraform finds what the Makefile would take.
+func terraform(t *testing.T) string {
+	t.Helper()
+	if name := os.Getenv("TERRAFORM"); name != "" {
+		return name
+	}
+	if name, err := exec.LookPath("terraform"); err == nil {
+		return name
+	}
+	tofu, err := filepath.Abs("../../.bin/tofu")
+	require.NoError(t, err)
+	require.FileExists(t, tofu, "install terraform, or run make tools")
+	return tofu
+}
+
+// built are the programs of the module, in a folder that TestMain removes.
+var built struct {
+	sync.Once
+	dir string
+	err error
+}
+
+func programs(t *testing.T) string {
+	t.Helper()
+	built.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "weir-lab-"); built.err != nil {
+			return
+		}
+		cmd := exec.Command("go", "build", "-o", built.dir+"/", "../../cmd/edge", "../../cmd/regionctl", "./origin")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("go build: %w: %s", err, out)
+		}
+	})
+	require.NoError(t, built.err)
+	return built.dir
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(status)
+}
+
+// freeNetwork returns the first two parts of addresses that no other lab has, the one
+// of make lab included. An abstract socket claims them: the kernel releases that.
+func freeNetwork(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		network := fmt.Sprintf("127.%d", 2+rand.IntN(253))
+		claim, err := net.Listen("unix", "@weir-lab-"+network)
+		if err == nil {
+			t.Cleanup(func() { _ = claim.Close() })
+			return network
+		}
+	}
+	t.Fatal("no network is free")
+	return ""
+}
+
+func (l *lab) address(region, host int) string {
+	return fmt.Sprintf("%s.%d.%d", l.network, region, host)
+}
+
+// write makes a file beside the lab, or within it if the name has a folder.
+func (l *lab) write(name, text string) string {
+	l.t.Helper()
+	folder := l.files
+	if filepath.Dir(name) != "." {
+		folder = l.dir
+	}
+	require.NoError(l.t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+	return filepath.Join(folder, name)
+}
+
+func (l *lab) read(name string) string {
+	l.t.Helper()
+	text, err := os.ReadFile(filepath.Join(l.dir, name))
+	require.NoError(l.t, err)
+	return string(text)
+}
+
+// file is a file that the test wrote, or one of this folder.
+func (l *lab) file(name string) string {
+	if own := filepath.Join(l.files, name); !filepath.IsAbs(name) {
+		if _, err := os.Stat(own); err == nil {
+			return own
+		}
+	}
+	return name
+}
+
+// start runs a script in a process group of its own.
+func (l *lab) start(script string, args ...string) *exec.Cmd {
+	l.t.Helper()
+	cmd := exec.Command("scripts/"+script, args...)
+	cmd.Env, cmd.SysProcAttr = l.env, &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(l.t, cmd.Start())
+	return cmd
+}
+
+func (l *lab) try(script string, args ...string) (string, error) {
+	cmd := exec.Command("scripts/"+script, args...)
+	cmd.Env = l.env
+	// A process of the lab that kept the pipe open would be a fault; here it ends.
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (l *lab) script(name string, args ...string) string {
+	l.t.Helper()
+	out, err := l.try(name, args...)
+	require.NoError(l.t, err, "%s %v: %s", name, args, out)
+	return out
+}
+
+func (l *lab) up(vars string) string {
+	l.t.Helper()
+	return l.script("up.sh", l.file(vars))
+}
+
+func (l *lab) regionctl(args ...string) string {
+	l.t.Helper()
+	cmd := exec.Command(filepath.Join(built.dir, "regionctl"), append([]string{"--fleet", filepath.Join(l.dir, "fleet.yaml")}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(l.t, err, "regionctl %v: %s%s", args, out, &stderr)
+	return string(out)
+}
+
+// plan only asks Terraform what it would do.
+func (l *lab) plan(vars string) (string, error) {
+	run := func(args ...string) (string, error) {
+		cmd := exec.Command(terraform(l.t), args...)
+		cmd.Env = append(l.env, "TF_DATA_DIR="+filepath.Join(l.files, "data"), "CHECKPOINT_DISABLE=1")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := run("init", "-no-color", "-input=false", "-backend-config=path="+filepath.Join(l.files, "plan.tfstate"))
+	require.NoError(l.t, err, out)
+	return run("plan", "-no-color", "-input=false", "-var-file="+vars)
+}
+
+// pids are the processes that run, by name.
+func (l *lab) pids() map[string]string {
+	out, _ := l.try("status.sh") // fails if some are dead
+	pids := map[string]string{}
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 4 && f[3] == "MB" && strings.Contains(f[0], "/") {
+			pids[f[0]] = f[1]
+		}
+	}
+	return pids
+}
+
+// role is what a Redis node of region 1 says it is, "" if it does not answer.
+func (l *lab) role(node int) string {
+	out, _ := exec.Command("redis-cli", "-h", l.address(1, 100+node), "role").Output()
+	role, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimSpace(role)
+}
+
+// roles are those of all nodes, in the order of their numbers.
+func (l *lab) roles() string {
+	var roles []string
+	for name := range l.pids() {
+		if strings.Contains(name, "/redis-") {
+			roles = append(roles, l.role(len(roles)+1))
+		}
+	}
+	return strings.Join(roles, " ")
+}
+
+// owned are all processes that have to do with the lab, by what the kernel says.
+func (l *lab) owned() map[string]string {
+	owned := map[string]string{}
+	folders, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(l.t, err)
+	for _, folder := range folders {
+		line, _ := os.ReadFile(folder + "/cmdline") // of a process that ends: nothing
+		environ, _ := os.ReadFile(folder + "/environ")
+		if len(line) > 0 && (bytes.Contains(line, []byte(l.dir)) || bytes.Contains(environ, []byte("WEIR_LAB_MARK="+l.dir+"\x00"))) {
+			owned[filepath.Base(folder)] = string(bytes.ReplaceAll(line, []byte{0}, []byte(" ")))
+		}
+	}
+	return owned
+}
+
+func (l *lab) requireGone() {
+	l.t.Helper()
+	for pid, line := range l.owned() {
+		require.True(l.t, strings.HasPrefix(line, "tail "), "%s runs: %s", pid, line)
+	}
+	_, err := os.Stat(l.dir)
+	require.ErrorIs(l.t, err, fs.ErrNotExist)
+}
+
+func (l *lab) killTerraform() {
+	l.t.Helper()
+	n := 0
+	for pid, line := range l.owned() {
+		if strings.HasPrefix(line, terraform(l.t)+" ") {
+			number, err := strconv.Atoi(pid)
+			require.NoError(l.t, err)
+			require.NoError(l.t, syscall.Kill(number, syscall.SIGKILL))
+			n++
+		}
+	}
+	require.Positive(l.t, n, "terraform runs")
+}
+
+// listen takes an address until release is called.
+func (l *lab) listen(addr string) (release func()) {
+	l.t.Helper()
+	ln, err := net.Listen("tcp", addr)
+	require.NoError(l.t, err)
+	l.t.Cleanup(func() { _ = ln.Close() })
+	return func() { _ = ln.Close() }
+}
+
+// occupy does so with something that answers.
+func (l *lab) occupy(addr string) (release func()) {
+	l.t.Helper()
+	ln, err := net.Listen("tcp", addr)
+	require.NoError(l.t, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "mine") })}
+	go func() { _ = server.Serve(ln) }()
+	l.t.Cleanup(func() { _ = server.Close() })
+	return func() { _ = server.Close() }
+}
+
+// stranger is a process that is not the lab's.
+type stranger struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+func (l *lab) foreign(name string, args ...string) *stranger {
+	l.t.Helper()
+	s := &stranger{exec.Command(name, args...), make(chan struct{})}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	require.NoError(l.t, s.cmd.Start())
+	go func() { _ = s.cmd.Wait(); close(s.ended) }()
+	l.t.Cleanup(func() { _ = s.cmd.Process.Kill(); <-s.ended })
+	return s
+}
+
+func (s *stranger) pid() string { return strconv.Itoa(s.cmd.Process.Pid) }
+
+func (s *stranger) lives() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	client := &http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode, string(body))
+	return string(body)
+}
+
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, 60*time.Second, 20*time.Millisecond)
+}
+
+func contains(list []string, s string) bool { return slices.Contains(list, s) }

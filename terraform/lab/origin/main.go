@@ -1,0 +1,79 @@
+// Command origin is what stands behind the edges of the lab: it answers at once, and
+// says which region it is in.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// The longest that a request may ask to be kept waiting.
+const longestWait = 30 * time.Second
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:9000", "`ADDRESS` to answer at")
+	region := flag.String("region", "", "`NAME` of the region")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *listen, *region); err != nil {
+		fmt.Fprintln(os.Stderr, "origin:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, listen, region string) error {
+	ln, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler(region), ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ln) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		return err
+	}
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// handler tells region and request. ?wait=2s keeps the request waiting: to have some in
+// flight while a part of the lab is drained or lost.
+func handler(region string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if text := r.URL.Query().Get("wait"); text != "" {
+			wait, err := time.ParseDuration(text)
+			if err != nil || wait < 0 || wait > longestWait {
+				http.Error(w, fmt.Sprintf("wait must be a duration from 0s to %v", longestWait), http.StatusBadRequest)
+				return
+			}
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		w.Header().Set("Origin-Region", region)
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		fmt.Fprintf(w, "hello from %s: %s %s\n", region, r.Method, r.URL.RequestURI())
+	})
+}

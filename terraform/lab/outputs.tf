@@ -1,0 +1,9 @@
+output "pops" {
+  description = "The addresses of each PoP's edges, by region."
+  value       = { for name, r in module.region : name => r.pops }
+}
+
+output "summary" {
+  description = "Where everything is, and what to try; make lab ends with it."
+  value       = local.summary
+}

@@ -1,0 +1,29 @@
+# One process of the lab. It outlives Terraform; scripts/start.sh says how.
+
+resource "terraform_data" "process" {
+  input = {
+    name        = var.name
+    scripts     = var.scripts
+    before_stop = var.before_stop
+    environment = var.environment
+  }
+  triggers_replace = [var.command, var.config]
+
+  provisioner "local-exec" {
+    command = "${var.scripts}/start.sh ${var.name}"
+    environment = merge(var.environment, {
+      COMMAND     = join("\n", var.command)
+      CONFIG      = var.config
+      CONFIG_FILE = var.config_file
+      READY       = var.ready
+    })
+  }
+
+  # A destroy provisioner may name nothing but self. It does not run for a process
+  # that failed to start: make lab collects those.
+  provisioner "local-exec" {
+    when        = destroy
+    command     = "${self.output.scripts}/stop.sh ${self.output.name}"
+    environment = merge(self.output.environment, { BEFORE_STOP = self.output.before_stop })
+  }
+}

@@ -1,0 +1,137 @@
+# One region: a Consul datacenter, a Redis Cluster, an origin, and the edges of the PoPs.
+
+locals {
+  dir    = "${var.environment.LAB}/${var.name}"
+  consul = "${var.prefix}.1"
+  origin = "${var.prefix}.2"
+  redis  = [for i in range(var.redis.masters * (1 + var.redis.replicas)) : "${var.prefix}.${101 + i}"]
+  edges = merge([for p, pop in var.pops : {
+    for e in range(1, var.edges_per_pop + 1) : "${pop}-${e}" => { pop = pop, address = "${var.prefix}.${10 * (p + 1) + e}" }
+  }]...)
+}
+
+# The folder goes last when the region goes, with all that is left in it.
+resource "terraform_data" "folder" {
+  input = { name = var.name, scripts = var.scripts, environment = var.environment }
+
+  provisioner "local-exec" {
+    when        = destroy
+    command     = "${self.output.scripts}/remove.sh ${self.output.name}"
+    environment = self.output.environment
+  }
+}
+
+module "consul" {
+  source = "../process"
+
+  name        = "${var.name}/consul"
+  command     = [var.consul, "agent", "-config-file", "${local.dir}/consul/consul.json"]
+  config_file = "consul.json"
+  config = jsonencode({
+    server         = true, bootstrap_expect = 1
+    datacenter     = var.name, node_name = "${var.name}-consul"
+    data_dir       = "${local.dir}/consul/data"
+    bind_addr      = local.consul, client_addr = local.consul
+    ports          = { http = 8500, https = -1, grpc = -1, grpc_tls = -1, dns = -1, server = 8300, serf_lan = 8301, serf_wan = 8302 }
+    gossip_wan     = { gossip_interval = "50ms", probe_interval = "500ms", probe_timeout = "300ms", suspicion_mult = 3 }
+    retry_interval = "200ms"
+    performance    = { raft_multiplier = 1, leave_drain_time = "100ms" }
+    # A killed server is to come back, so it stays a member meanwhile.
+    autopilot = { cleanup_dead_servers = false }, leave_on_terminate = false
+    # All clients of the lab may have one address.
+    limits = { http_max_conns_per_client = 10000 }
+    # Preallocated, and 64 MB otherwise.
+    raft_logstore        = { wal = { segment_size_mb = 8 } }
+    connect              = { enabled = false }, peering = { enabled = false }
+    disable_update_check = true, log_level = "info"
+  })
+  # A server without a leader answers, but not this.
+  ready       = "curl -fsS -o /dev/null -m 2 'http://${local.consul}:8500/v1/catalog/nodes?consistent'"
+  before_stop = "curl -fsS -m 5 -X PUT http://${local.consul}:8500/v1/agent/leave"
+  scripts     = var.scripts
+  environment = var.environment
+
+  depends_on = [terraform_data.folder]
+}
+
+module "redis" {
+  source   = "../process"
+  for_each = { for i, address in local.redis : i + 1 => address }
+
+  name        = "${var.name}/redis-${each.key}"
+  command     = ["redis-server", "${local.dir}/redis-${each.key}/redis.conf"]
+  config_file = "redis.conf"
+  # Counters live for a window, so nothing is kept on disk but the node's place in
+  # the cluster. Others know a node by where its connections come from, which would be
+  # 127.0.0.1 for all of them. The title is left alone: by its command line a process is known.
+  config      = <<-E
+    bind ${each.value}
+    bind-source-addr ${each.value}
+    port 6379
+    protected-mode no
+    dir ${local.dir}/redis-${each.key}
+    set-proc-title no
+    save ""
+    appendonly no
+    repl-diskless-sync yes
+    repl-diskless-sync-delay 0
+    cluster-enabled yes
+    cluster-config-file nodes.conf
+    cluster-node-timeout 2000
+    cluster-require-full-coverage no
+    cluster-replica-validity-factor 0
+    maxmemory 128mb
+    maxmemory-policy noeviction
+  E
+  ready       = "test \"$(redis-cli -h ${each.value} ping)\" = PONG"
+  scripts     = var.scripts
+  environment = var.environment
+
+  depends_on = [terraform_data.folder]
+}
+
+resource "terraform_data" "cluster" {
+  triggers_replace = [var.redis.masters, local.redis, [for r in values(module.redis) : r.id]]
+
+  provisioner "local-exec" {
+    command     = "${var.scripts}/cluster.sh ${var.name} ${var.redis.masters} ${join(" ", local.redis)}"
+    environment = var.environment
+  }
+}
+
+module "origin" {
+  source = "../process"
+
+  name        = "${var.name}/origin"
+  command     = ["${var.bin}/origin", "-listen", "${local.origin}:9000", "-region", var.name]
+  ready       = "curl -fsS -o /dev/null -m 2 http://${local.origin}:9000/"
+  scripts     = var.scripts
+  environment = var.environment
+
+  depends_on = [terraform_data.folder]
+}
+
+module "edge" {
+  source   = "../process"
+  for_each = local.edges
+
+  name        = "${var.name}/edge-${each.key}"
+  command     = ["${var.bin}/edge", "-config", "${local.dir}/edge-${each.key}/edge.yaml"]
+  config_file = "edge.yaml"
+  config = yamlencode({
+    node      = { id = "${var.name}-${each.key}", region = var.name, pop = each.value.pop }
+    listen    = { public = "${each.value.address}:8080", admin = "${each.value.address}:8081" }
+    upstreams = [{ url = "http://${local.origin}:9000" }]
+    # One address may speak for others, so that limits can be tried with curl.
+    trusted_proxies = ["127.0.0.1/32"]
+    store           = { kind = "redis", redis = { mode = "cluster", addrs = [for a in local.redis : "${a}:6379"] } }
+    rules           = { source = "consul", cache = "${local.dir}/edge-${each.key}/rules.json" }
+    consul          = { addr = "${local.consul}:8500", datacenter = var.name }
+  })
+  # Not readyz: that waits for rules, and they are published when edges run.
+  ready       = "curl -fsS -o /dev/null -m 2 http://${each.value.address}:8081/healthz"
+  scripts     = var.scripts
+  environment = var.environment
+
+  depends_on = [module.consul, module.origin, terraform_data.cluster]
+}

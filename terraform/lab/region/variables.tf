@@ -1,0 +1,44 @@
+variable "name" {
+  description = "The name of the region, and of its Consul datacenter."
+  type        = string
+}
+
+variable "prefix" {
+  description = "The first three parts of the addresses of the region."
+  type        = string
+}
+
+variable "pops" {
+  description = "The names of the PoPs."
+  type        = list(string)
+}
+
+variable "edges_per_pop" {
+  description = "So many edges has each PoP."
+  type        = number
+}
+
+variable "redis" {
+  description = "So many masters has the Redis Cluster, and so many replicas each of them."
+  type        = object({ masters = number, replicas = number })
+}
+
+variable "bin" {
+  description = "The folder of edge and origin."
+  type        = string
+}
+
+variable "consul" {
+  description = "The Consul program."
+  type        = string
+}
+
+variable "scripts" {
+  description = "The folder of the scripts."
+  type        = string
+}
+
+variable "environment" {
+  description = "The environment that every script gets; LAB is the folder of the lab."
+  type        = map(string)
+}

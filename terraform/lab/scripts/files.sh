@@ -1,0 +1,13 @@
+#!/bin/sh
+# files.sh: writes the fleet file and the topology for regionctl, and for make lab which
+# processes there are to be and what it says at its end.
+. "$(dirname "$0")/lib.sh"
+enter
+put() {
+  cat >"$LAB/$1.new"
+  mv "$LAB/$1.new" "$LAB/$1"
+}
+printf '# Written by make lab.\n%s' "$FLEET" | put fleet.yaml
+printf '# Written by make lab.\n%s' "$TOPOLOGY" | put topology.yaml
+printf '%s\n' "$PROCESSES" | put processes
+printf '%s' "$SUMMARY" | put summary

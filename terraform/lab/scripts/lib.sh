@@ -1,0 +1,132 @@
+# shellcheck shell=sh
+# What the scripts of the lab share. LAB is its folder; below it, each process has a
+# folder region/process with
+#   command  what was started, one argument a line
+#   pid      by which process; written by that process itself
+#   ready    a shell command that succeeds once it may be used
+#   log      what it said
+# A pid alone proves nothing: its number may be another process's by now. So whoever
+# is to be signalled must also have the command line that was started.
+set -eu
+
+: "${LAB:?names the folder of the lab}"
+scripts=$(cd "$(dirname "$0")" && pwd)
+
+# Far above what a busy machine needs: only what fails ever waits so long.
+start_limit=60
+
+say() { printf '%s\n' "$*" >&2; }
+
+fail() {
+  say "lab: $*"
+  exit 1
+}
+
+now() { cut -d. -f1 /proc/uptime; }
+
+# enter lets a script of a lab work. make lab-down marks the lab as closing and then
+# ends whoever has entered; who enters later sees the mark.
+enter() {
+  [ -d "$LAB/scripts" ] || fail "there is no lab in $LAB; make lab makes one"
+  echo $$ >"$LAB/scripts/$$"
+  trap 'rm -f "$LAB/scripts/$$"' EXIT
+  [ ! -e "$LAB/closing" ] || fail "the lab is being taken down"
+}
+
+command_line() { { tr '\0' '\n' <"/proc/$1/cmdline"; } 2>/dev/null || true; }
+
+# alive DIR prints the pid of a process that runs. Just before it runs, the shell
+# that is to become it has the same command line behind its own.
+alive() {
+  pid=$(cat "$1/pid" 2>/dev/null) || return 1
+  case $pid in '' | *[!0-9]*) return 1 ;; esac
+  want=$(cat "$1/command" 2>/dev/null) || return 1
+  is=$(command_line "$pid")
+  case $is in
+    "$want" | *"
+$want") echo "$pid" ;;
+    *) return 1 ;;
+  esac
+}
+
+ready() { (eval "$(cat "$1/ready")") >"$1/ready.log" 2>&1; }
+
+# launch DIR starts what is in command, in a session of its own: neither the end of
+# Terraform nor Ctrl-C reaches it. It does not wait.
+launch() {
+  rm -f "$1/pid"
+  ! ready "$1" || fail "${1#"$LAB/"} not started: something that is not of this lab answers in its place already: $(cat "$1/ready"); end it, or choose another network"
+  (
+    unset COMMAND CONFIG CONFIG_FILE READY BEFORE_STOP
+    set -f
+    IFS='
+'
+    # shellcheck disable=SC2046 # one argument a line
+    set -- "$1" $(cat "$1/command")
+    unset IFS
+    # The order matters: see enter.
+    export LAB WEIR_LAB_MARK="$LAB"
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    exec setsid sh -c '
+      cd "$0" && echo $$ >pid.new && mv pid.new pid && [ ! -e "$LAB/closing" ] && [ -e pid ] && exec "$@"
+    ' "$@" >>"$1/log" 2>&1 </dev/null 9>&-
+  ) &
+}
+
+# await DIR waits until a process is ready. It gives up at once on one that has ended.
+await() {
+  began=$(now)
+  until ready "$1"; do
+    passed=$(($(now) - began))
+    # A moment to write its pid.
+    if [ "$passed" -ge 2 ] && ! alive "$1" >/dev/null; then
+      explain "$1" "has ended"
+      return 1
+    fi
+    if [ "$passed" -ge "$start_limit" ]; then
+      explain "$1" "is not ready after $start_limit s: $(tail -n 1 "$1/ready.log")"
+      return 1
+    fi
+    sleep 0.1
+  done
+  rm -f "$1/ready.log"
+  # Another process on the same address answers just as well.
+  alive "$1" >/dev/null || { explain "$1" "has ended, and something else answers in its place"; return 1; }
+}
+
+explain() {
+  say "lab: ${1#"$LAB/"} $2"
+  say "the end of $1/log:"
+  tail -n 15 "$1/log" 2>/dev/null | sed 's/^/  /' >&2 || true
+}
+
+# stop DIR ends a process and what it forked: politely, and after 10 s by force.
+stop() {
+  pid=$(alive "$1") || { rm -f "$1/pid"; return 0; }
+  signal=TERM
+  began=$(now)
+  while alive "$1" >/dev/null; do
+    [ $(($(now) - began)) -lt 10 ] || signal=KILL
+    # It leads its group, unless it is not yet in one.
+    kill -s $signal -- "-$pid" 2>/dev/null || kill -s $signal "$pid" 2>/dev/null || true
+    sleep 0.1
+  done
+  rm -f "$1/pid"
+}
+
+# processes PATTERN... prints the folders of those processes whose name matches.
+processes() {
+  for file in "$LAB"/*/*/command; do
+    [ -e "$file" ] || continue
+    dir=${file%/command}
+    name=${dir#"$LAB/"}
+    for pattern in "$@"; do
+      # shellcheck disable=SC2254 # it is a pattern
+      case $name in $pattern)
+        echo "$dir"
+        break
+        ;;
+      esac
+    done
+  done
+}

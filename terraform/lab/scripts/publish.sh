@@ -1,0 +1,50 @@
+#!/bin/sh
+# publish.sh: gives first rules and shedder settings to regions that have none, and the
+# topology to all. What an operator has put in force meanwhile is not touched: a region
+# that is new gets what the others have. REGIONCTL is the program.
+. "$(dirname "$0")/lib.sh"
+enter
+export WEIR_FLEET="$LAB/fleet.yaml" WEIR_USER=lab NO_COLOR=1
+
+# current REGION=ADDRESS KIND prints the version in force, or nothing.
+current() {
+  answer=$(curl -sS -m 5 -w '\n%{http_code}' "http://${1#*=}:8500/v1/kv/weir/$2/current?raw") || fail "consul of ${1%%=*} does not answer"
+  case $answer in
+    *"
+404") return ;;
+    *"
+200") ;;
+    *) fail "consul of ${1%%=*}: $answer" ;;
+  esac
+  printf '%s' "$answer" | tr -d ' \n' | sed -n 's/.*"version":"\([^"]*\)".*/\1/p'
+}
+
+try() { # COMMAND...: with what it said, if it fails
+  "$@" >"$LAB/publish.log" 2>"$LAB/publish.err" || fail "$(printf '%s\n' "$*" && cat "$LAB/publish.log" "$LAB/publish.err")"
+}
+
+for kind in rules shedder; do
+  file=$scripts/../$kind.yaml
+  donor='' bare=''
+  # shellcheck disable=SC2013 # words
+  for pair in $(cat "$LAB/wan"); do
+    version=$(current "$pair" $kind)
+    if [ -z "$version" ]; then
+      bare=$bare${bare:+,}${pair%%=*}
+    elif [ -z "$donor" ]; then
+      donor=${pair%%=*}
+      file=$LAB/publish.yaml
+      try "$REGIONCTL" $kind show "$version" --region "$donor"
+      mv "$LAB/publish.log" "$file"
+    fi
+  done
+  [ -n "$bare" ] || continue
+  case $kind in rules) verb=apply ;; shedder) verb=set ;; esac
+  try "$REGIONCTL" $kind $verb "$file" --region "$bare" --yes --wait "${start_limit}s" -m "first $kind of a new region"
+done
+
+# A regionctl without that command is older than the lab.
+if "$REGIONCTL" --help | grep -q '^  topology '; then
+  try "$REGIONCTL" topology apply "$LAB/topology.yaml"
+fi
+rm -f "$LAB"/publish.log "$LAB"/publish.err "$LAB/publish.yaml"

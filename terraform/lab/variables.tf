@@ -1,0 +1,110 @@
+variable "regions" {
+  description = "The regions, by name; terraform.tfvars has the three of make lab. number (1 to 250) is the third part of a region's addresses and never changes while the region stands; regions are listed in its order. Each PoP has edges_per_pop edges; location, weight and clients are what the topology says of it."
+  type = map(object({
+    number        = number
+    edges_per_pop = optional(number, 2)
+    pops = list(object({
+      name     = string
+      location = optional(object({ lat = number, lon = number }))
+      weight   = optional(number)
+      clients  = optional(list(string), [])
+    }))
+  }))
+
+  validation {
+    condition     = length(var.regions) > 0
+    error_message = "Name at least one region; make lab-down removes all of them."
+  }
+  validation {
+    condition     = alltrue([for name in keys(var.regions) : can(regex("^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$", name)) && name != "global"])
+    error_message = "The name of a region consists of lower-case letters, digits and hyphens, at most 32, and is not global."
+  }
+  validation {
+    condition     = alltrue([for r in values(var.regions) : r.number >= 1 && r.number <= 250 && floor(r.number) == r.number])
+    error_message = "The number of a region is a whole number from 1 to 250."
+  }
+  validation {
+    condition     = length(distinct([for r in values(var.regions) : r.number])) == length(var.regions)
+    error_message = "Two regions have the same number; each needs addresses of its own."
+  }
+  validation {
+    condition     = alltrue([for r in values(var.regions) : r.edges_per_pop >= 1 && r.edges_per_pop <= 9 && floor(r.edges_per_pop) == r.edges_per_pop])
+    error_message = "edges_per_pop is a whole number from 1 to 9."
+  }
+  validation {
+    condition     = alltrue([for r in values(var.regions) : length(r.pops) >= 1 && length(r.pops) <= 8])
+    error_message = "A region has 1 to 8 PoPs."
+  }
+  validation {
+    condition     = alltrue(flatten([for r in values(var.regions) : [for p in r.pops : can(regex("^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$", p.name))]]))
+    error_message = "The name of a PoP consists of lower-case letters, digits and hyphens, at most 32."
+  }
+  validation {
+    condition     = length(distinct(flatten([for r in values(var.regions) : r.pops[*].name]))) == length(flatten([for r in values(var.regions) : r.pops[*].name]))
+    error_message = "Two PoPs have the same name; names are unique over all regions."
+  }
+}
+
+variable "redis" {
+  description = "The Redis Cluster of each region: masters (3), and replicas of each (1). Masters cannot change while the lab stands; replicas can."
+  type = object({
+    masters  = optional(number, 3)
+    replicas = optional(number, 1)
+  })
+  default = {}
+
+  validation {
+    condition     = var.redis.masters >= 3 && var.redis.masters <= 16
+    error_message = "A Redis Cluster needs 3 masters to agree that one is lost; 16 are enough for one machine."
+  }
+  validation {
+    condition     = var.redis.replicas >= 0 && var.redis.replicas <= 3
+    error_message = "A master has 0 to 3 replicas."
+  }
+}
+
+variable "network" {
+  description = "The first two parts of all addresses. Another lab on the same machine needs another one, and another LAB_DIR."
+  type        = string
+  default     = "127.1"
+
+  validation {
+    condition     = can(regex("^127\\.(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])$", var.network))
+    error_message = "All addresses of the lab are loopback addresses: 127.0 to 127.255."
+  }
+}
+
+variable "zone" {
+  description = "The zone of the topology, which the DNS router answers for."
+  type        = string
+  default     = "edge.lab.test"
+
+  validation {
+    condition     = can(regex("^([a-z0-9]([a-z0-9-]*[a-z0-9])?\\.)*[a-z0-9]([a-z0-9-]*[a-z0-9])?$", var.zone))
+    error_message = "The zone is a domain name in lower case, without a dot at its end."
+  }
+}
+
+variable "dns" {
+  description = "Run the DNS router. It takes a regionctl that has the command dns."
+  type        = bool
+  default     = false
+}
+
+variable "dir" {
+  description = "The folder that holds all that the lab writes. make lab passes it."
+  type        = string
+  default     = "../../.lab"
+}
+
+variable "bin" {
+  description = "The folder of edge, regionctl and origin. make lab passes it."
+  type        = string
+  default     = "../../bin"
+}
+
+variable "consul" {
+  description = "The Consul program. make lab passes it."
+  type        = string
+  default     = "../../.bin/consul"
+}
