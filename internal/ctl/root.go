@@ -149,7 +149,7 @@ func (p *program) rootCommand() *cobra.Command {
 	complete(root, "output", "table", "json")
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
-	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.versionCommand())
+	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.topologyCommand(), p.dnsCommand(), p.versionCommand())
 	return root
 }
 

@@ -169,6 +169,12 @@ func (c *Config) proxy(group string) (pc proxy.Config, places []int) {
 	return pc, places
 }
 
+// room is how many requests may be at the upstreams of a group at once.
+func (c *Config) room(group string) int {
+	_, places := c.proxy(group)
+	return len(places) * c.Upstream.MaxConns
+}
+
 // openUpstreams makes the groups and the routes to them. Their shedders are configured
 // afterwards.
 func (e *Edge) openUpstreams() error {

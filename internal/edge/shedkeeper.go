@@ -147,6 +147,10 @@ func (k *shedKeeper) take(ev event[shedding.Document], now time.Time) {
 			k.base, k.temporary = found.good, nil
 		}
 	default:
+		if found.good == nil && found.fault == nil && found.failure == nil {
+			// Ended on purpose, or the clock of whoever set them is behind.
+			k.edge.log.Info("temporary shedder settings are over", "version", p.Version, "expired_at", p.ExpiresAt.UTC())
+		}
 		k.temporary = found.good // the one before it has ended, too
 		switch {
 		case found.then != nil:
@@ -301,6 +305,10 @@ func (e *Edge) enforceSettings(d *shedding.Document, source string) (*shedSettin
 			return nil, err
 		}
 		e.metrics.expectShed(next, &s)
+		if room := e.config.room(g.name); s.Enabled && s.Classes[0].MaxInFlight > int64(room) {
+			e.log.Warn("a cap is out of reach: requests get 502 when all connections to the upstreams are in use; raise upstream.max_conns or lower max_in_flight",
+				"upstream", g.name, "max_in_flight", s.Classes[0].MaxInFlight, "connections", room, "version", d.Version)
+		}
 	}
 	before := e.shedding.Swap(next)
 	for _, g := range e.groups {
