@@ -243,6 +243,38 @@ func TestPermitsComeBack(t *testing.T) {
 	require.Equal(t, 200, n.get("/").status)
 }
 
+// Streams hold their permits until they end, and are no reason to shed.
+func TestStreamsAreNoLoad(t *testing.T) {
+	end := make(chan struct{})
+	n := start(t, setup{
+		rules: "rules: []",
+		config: func(c *Config) {
+			c.Shedder.Document = settings(t, "signals: {cpu: off, sched_latency: off, inflight: {low: 0, high: 4}, upstream_wait: {low: 10ms, high: 50ms}}\n")
+		},
+		origin: func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-end:
+			case <-r.Context().Done():
+			}
+		},
+	})
+	for range 20 {
+		resp, err := n.client.Get("http://" + n.public + "/events")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Equal(t, 200, resp.StatusCode)
+	}
+	status := n.groups[0].shedder.Status
+	opened := time.Now()
+	eventually(t, "samples of a second and more", func() bool { return status().At.Sub(opened) > 1500*time.Millisecond })
+	st := status()
+	require.Zero(t, st.Utilization, "%+v", st.Signals)
+	require.EqualValues(t, 20, st.Classes[2].InFlight)
+	close(end)
+	n.idle()
+}
+
 // So does that of a request on which weir itself fails, before or at its upstream.
 func TestPermitsComeBackFromAPanic(t *testing.T) {
 	for name, breakIt := range map[string]func(*Edge){

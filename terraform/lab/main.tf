@@ -36,7 +36,7 @@ locals {
   globals = merge(
     !var.dns ? {} : {
       dns = {
-        command = ["${local.bin}/regionctl", "dns", "--fleet", "${local.dir}/fleet.yaml", "--listen", "${local.dns_address}:5300", "--metrics", "${local.dns_address}:9153"]
+        command = ["${local.bin}/regionctl", "dns", "--fleet", "${local.dir}/fleet.yaml", "--listen", "${local.dns_address}:5300", "--metrics", "${local.dns_address}:9153", "--ttl", "2s"]
         # It reads the fleet once, so another fleet is another process.
         config      = yamlencode(local.fleet)
         config_file = "fleet.yaml"

@@ -86,9 +86,9 @@ variable "zone" {
 }
 
 variable "dns" {
-  description = "Run the DNS router. It takes a regionctl that has the command dns."
+  description = "Run the DNS router."
   type        = bool
-  default     = false
+  default     = true
 }
 
 variable "dir" {

@@ -45,6 +45,6 @@ done
 
 # A regionctl without that command is older than the lab.
 if "$REGIONCTL" --help | grep -q '^  topology '; then
-  try "$REGIONCTL" topology apply "$LAB/topology.yaml"
+  try "$REGIONCTL" topology apply "$LAB/topology.yaml" --yes
 fi
 rm -f "$LAB"/publish.log "$LAB"/publish.err "$LAB/publish.yaml"
