@@ -1,0 +1,282 @@
+package dashboards
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	client "github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+)
+
+// exported returns the names of all metrics that the programs export, read from where
+// the source makes them: a series that nothing has counted yet is not in any scrape. true
+// is a histogram.
+func exported(t testing.TB) map[string]bool {
+	t.Helper()
+	names := exportedUnder(t, "../cmd", "../internal", "../pkg")
+	require.Contains(t, names, "weir_requests_total")
+	require.True(t, names["weir_request_seconds"])
+	require.Contains(t, names, "weir_shed_level")
+	return names
+}
+
+func exportedUnder(t testing.TB, trees ...string) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	for _, tree := range trees {
+		require.NoError(t, filepath.WalkDir(tree, func(folder string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+			if err != nil {
+				return err
+			}
+			maps.Copy(names, exportedBy(t, files))
+			return nil
+		}))
+	}
+	return names
+}
+
+var ownName = regexp.MustCompile(`^weir_[a-z0-9_]+$`)
+
+// exportedBy finds Name: "weir_…" in options, NewDesc("weir_…"), and calls of those
+// functions of the package that put "weir_" before their first parameter.
+func exportedBy(t testing.TB, files []string) map[string]bool {
+	t.Helper()
+	names, helpers := map[string]bool{}, map[string]bool{}
+	var parsed []*ast.File
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		parsed = append(parsed, f)
+	}
+	each := func(visit func(ast.Node)) {
+		for _, f := range parsed {
+			ast.Inspect(f, func(n ast.Node) bool { visit(n); return true })
+		}
+	}
+	each(func(n ast.Node) {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if n.Body != nil && prefixes(n.Type, n.Body) {
+				helpers[n.Name.Name] = mentions(n.Body, "Histogram")
+			}
+		case *ast.AssignStmt:
+			for i, right := range n.Rhs {
+				if f, ok := right.(*ast.FuncLit); ok && prefixes(f.Type, f.Body) {
+					helpers[n.Lhs[i].(*ast.Ident).Name] = mentions(f.Body, "Histogram")
+				}
+			}
+		}
+	})
+	each(func(n ast.Node) {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if len(n.Args) == 0 {
+				return
+			}
+			called := name(n.Fun)
+			histogram, helps := helpers[called]
+			if text := literal(n.Args[0]); helps && text != "" {
+				names["weir_"+text] = histogram
+			} else if called == "NewDesc" && ownName.MatchString(text) {
+				names[text] = false
+			}
+		case *ast.CompositeLit:
+			for _, e := range n.Elts {
+				field, ok := e.(*ast.KeyValueExpr)
+				if !ok || name(field.Key) != "Name" {
+					continue
+				}
+				if text := literal(field.Value); ownName.MatchString(text) {
+					names[text] = strings.HasPrefix(name(n.Type), "Histogram")
+				}
+			}
+		}
+	})
+	return names
+}
+
+// prefixes reports whether a function joins "weir_" with its first parameter.
+func prefixes(f *ast.FuncType, body ast.Node) bool {
+	if len(f.Params.List) == 0 || len(f.Params.List[0].Names) == 0 {
+		return false
+	}
+	found := false
+	ast.Inspect(body, func(n ast.Node) bool {
+		if sum, ok := n.(*ast.BinaryExpr); ok && literal(sum.X) == "weir_" && name(sum.Y) == f.Params.List[0].Names[0].Name {
+			found = true
+		}
+		return true
+	})
+	return found
+}
+
+func mentions(body ast.Node, part string) bool {
+	found := false
+	ast.Inspect(body, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && strings.Contains(id.Name, part) {
+			found = true
+		}
+		return true
+	})
+	return found
+}
+
+func literal(n ast.Expr) string {
+	if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+		text, _ := strconv.Unquote(l.Value)
+		return text
+	}
+	return ""
+}
+
+func name(n ast.Expr) string {
+	switch n := n.(type) {
+	case *ast.Ident:
+		return n.Name
+	case *ast.SelectorExpr:
+		return n.Sel.Name
+	}
+	return ""
+}
+
+// pending are metrics that dashboards and alerts are ready for and nothing exports yet.
+var pending = []string{"weir_certificate_expiry_seconds"}
+
+// known returns every name that a query may ask for, and that of each part of a histogram.
+func known(t testing.TB) map[string]bool {
+	t.Helper()
+	names := map[string]bool{"up": true, "ALERTS": true} // Prometheus's own
+	own := exported(t)
+	for _, name := range pending {
+		require.NotContains(t, own, name, "it is exported: take it out of pending")
+		names[name] = true
+	}
+	for name, histogram := range own {
+		if !histogram {
+			names[name] = true
+			continue
+		}
+		for _, part := range []string{"_bucket", "_sum", "_count"} {
+			names[name+part] = true
+		}
+	}
+	registry := client.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		names[f.GetName()] = true
+	}
+	for _, rule := range rules(t) {
+		if rule.Record != "" {
+			names[rule.Record] = true
+		}
+	}
+	return names
+}
+
+// optional are metrics of other programs and of regionctl dns, which only folded rows may ask for.
+var optional = []string{
+	"weir_dns_queries_total", "weir_dns_pop_up", "weir_dns_pop_drained", "weir_dns_pop_shed_level", "weir_dns_region_known",
+	"redis_up", "redis_commands_processed_total", "redis_cpu_sys_seconds_total", "redis_cpu_user_seconds_total",
+	"redis_memory_used_bytes", "redis_evicted_keys_total", "redis_connected_clients", // oliver006/redis_exporter, docs/ and exporter/
+	"consul_autopilot_healthy", "consul_kvs_apply_count", "consul_rpc_query", // developer.hashicorp.com/consul/docs/reference/agent/telemetry
+}
+
+// Dashboards and alerts ask only for what there is.
+func TestMetricsExist(t *testing.T) {
+	names := known(t)
+	for file, p := range pages(t) {
+		needed, folded := p.graphs()
+		for _, panel := range needed {
+			for _, target := range panel.Targets {
+				for _, a := range selectorsOf(target.Expr) {
+					require.True(t, names[a.metric], "%s: panel %d %q asks for %s, which nothing exports", file, panel.ID, panel.Title, a.metric)
+				}
+			}
+		}
+		for _, panel := range folded {
+			for _, target := range panel.Targets {
+				for _, a := range selectorsOf(target.Expr) {
+					require.Contains(t, optional, a.metric, "%s: panel %d %q", file, panel.ID, panel.Title)
+				}
+			}
+		}
+		for _, a := range p.Annotations.List {
+			for _, s := range selectorsOf(a.Expr) {
+				require.True(t, names[s.metric], "%s: annotation %q asks for %s", file, a.Name, s.metric)
+			}
+		}
+		for _, v := range p.Templating.List {
+			if v.Definition != "" {
+				metric, _, _ := strings.Cut(labelValues.FindStringSubmatch(v.Definition)[1], "{")
+				require.True(t, names[metric], "%s: variable %s asks for %s", file, v.Name, metric)
+			}
+		}
+	}
+	for _, rule := range rules(t) {
+		require.NotEmpty(t, selectorsOf(rule.Expr))
+		for _, a := range selectorsOf(rule.Expr) {
+			require.True(t, names[a.metric], "rule %s%s asks for %s, which nothing exports", rule.Alert, rule.Record, a.metric)
+		}
+	}
+}
+
+// Every metric of weir's own is in the reference, and what is there exists.
+func TestMetricsAreDocumented(t *testing.T) {
+	rows := regexp.MustCompile("(?m)^\\| `(weir_[a-z0-9_]+)`")
+	documented := func(files ...string) (names []string) {
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			for _, m := range rows.FindAllStringSubmatch(string(text), -1) {
+				names = append(names, m[1])
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	for name := range exportedUnder(t, "../internal/edge") {
+		require.Contains(t, documented("../docs/CONFIG.md"), name, "the table of metrics in docs/CONFIG.md")
+	}
+	files, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	require.Equal(t, slices.Sorted(maps.Keys(exported(t))), documented(files...), "the tables of metrics in docs/")
+}
+
+// Nothing that weir exports is left out of sight.
+func TestMetricsAreShown(t *testing.T) {
+	shown := map[string]bool{}
+	for _, p := range pages(t) {
+		needed, folded := p.graphs()
+		for _, panel := range append(needed, folded...) {
+			for _, target := range panel.Targets {
+				for _, a := range selectorsOf(target.Expr) {
+					shown[a.metric] = true
+				}
+			}
+		}
+	}
+	for name, histogram := range exported(t) {
+		require.True(t, shown[name] || histogram && shown[name+"_bucket"], "no panel shows %s", name)
+	}
+}

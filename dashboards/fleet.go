@@ -1,0 +1,201 @@
+package dashboards
+
+// Words and colours that more than one dashboard uses.
+const (
+	green, yellow, orange, red = "green", "yellow", "orange", "red"
+	blue, purple, grey         = "blue", "purple", "gray"
+
+	perSecond, share, seconds = "reqps", "percentunit", "s"
+	plain, bytesUsed          = "short", "bytes"
+)
+
+func downUp() map[int]any {
+	return map[int]any{0: object{"text": "down", "color": red, "index": 0}, 1: object{"text": "up", "color": green, "index": 1}}
+}
+
+func noYes(no, yes string) map[int]any {
+	return map[int]any{0: object{"text": "no", "color": no, "index": 0}, 1: object{"text": "yes", "color": yes, "index": 1}}
+}
+
+// fleet is all regions at a glance: where to look first.
+func fleet() dashboard {
+	return dashboard{
+		uid: "weir-fleet", title: "weir / Fleet",
+		text: "Regions and PoPs at a glance. Begin here: read the table line by line, then follow what stands out to Limits, Shedder, or Redis and Consul.",
+		rows: []row{
+			{id: 1, title: "At a glance", panels: []panel{
+				{
+					id: 2, kind: stat, title: "Alerts firing", unit: plain, width: 6, height: 4, steps: []step{{1, red}},
+					text:    "Alerts of weir that fire for these regions and PoPs now. Their annotations say what to do and link the panel to look at. 0 also when the rules in dashboards/rules are not loaded.",
+					queries: []query{{"firing", `count(ALERTS{alertname=~"Weir.+",alertstate="firing",region=~"$region|",pop=~"$pop|"}) or vector(0)`}},
+				},
+				{
+					id: 3, kind: stat, title: "Nodes up", unit: plain, width: 6, height: 4,
+					text:    "Edge nodes that answer Prometheus. Fewer than yesterday with the same deployment means that nodes died; see Nodes up by PoP for where.",
+					queries: []query{{"up", `sum(up{@})`}},
+				},
+				{
+					id: 4, kind: stat, title: "Requests", unit: perSecond, width: 6, height: 4,
+					text:    "Requests answered each second by all chosen nodes, whatever the answer was. A sudden fall with all nodes up means that clients no longer get here: look at DNS.",
+					queries: []query{{"requests", `sum(rate(weir_requests_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 5, kind: stat, title: "Answered 5xx", unit: share, width: 6, height: 4, steps: []step{{0.01, yellow}, {0.05, red}},
+					text:    "Share of requests answered 5xx: the origin failed (502, 504), or the shedder refused (503). Compare with Shed share below to tell the two apart.",
+					queries: []query{{"5xx", `sum(rate(weir_requests_total{@,code_class="5xx"}[$__rate_interval])) / sum(rate(weir_requests_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 6, kind: table, title: "PoPs", unit: plain, width: 24, height: 9,
+					text: "One line for each PoP, as of now. Read across: few nodes up explains a high utilization; a high utilization explains shedding; shedding or a failing origin explains 5xx. A PoP that limits far more than its neighbours has an attacker, or other rules.",
+					columns: []column{
+						{"Nodes up", plain}, {"Requests", perSecond}, {"Limited", share}, {"Shed", share}, {"5xx", share},
+						{"p99", seconds}, {"Utilization", share}, {"Shed level", plain}, {"Store up", share},
+					},
+					queries: []query{
+						{"", `sum by (region, pop) (up{@})`},
+						{"", `sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`},
+						{"", `sum by (region, pop) (rate(weir_requests_limited_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`},
+						{"", `sum by (region, pop) (rate(weir_shed_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`},
+						{"", `sum by (region, pop) (rate(weir_requests_total{@,code_class="5xx"}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`},
+						{"", `histogram_quantile(0.99, sum by (region, pop, le) (rate(weir_request_seconds_bucket{@}[$__rate_interval])))`},
+						{"", `max by (region, pop) (weir_utilization{@})`},
+						{"", `max by (region, pop) (weir_shed_level{@})`},
+						{"", `avg by (region, pop) (weir_store_up{@})`},
+					},
+				},
+			}},
+			{id: 10, title: "Traffic", panels: []panel{
+				{
+					id: 11, kind: series, title: "Requests by PoP", unit: perSecond, stacked: true,
+					text:    "Who carries how much. When a PoP fails or is drained its area should appear at its neighbours within about the TTL of the DNS answers, and the sum should stay.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 12, kind: series, title: "Requests by status", unit: perSecond, stacked: true,
+					text:    "4xx holds the 429 of the rules, 5xx the 503 of the shedder and the failures of the origin. When 4xx or 5xx grows while 2xx stays, the growth is refused and the site is well.",
+					queries: []query{{"{{code_class}}", `sum by (code_class) (rate(weir_requests_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 13, kind: series, title: "Time to answer", unit: seconds,
+					text: "From a request's header to the end of its response, origin included. Half of the requests are quicker than p50 and one in a hundred is slower than p99. When p99 leaves p50 behind, requests wait: see Utilization.",
+					queries: []query{
+						{"p99 {{region}}", `histogram_quantile(0.99, sum by (region, le) (rate(weir_request_seconds_bucket{@}[$__rate_interval])))`},
+						{"p50 {{region}}", `histogram_quantile(0.5, sum by (region, le) (rate(weir_request_seconds_bucket{@}[$__rate_interval])))`},
+					},
+				},
+				{
+					id: 14, kind: series, title: "Limited share", unit: share,
+					text:    "Share of requests that a rule refused with 429. Most sites have a steady share, from bots and broken clients; what counts is a change. Limits shows it against its own past, and by rule.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_requests_limited_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 15, kind: series, title: "Shed share", unit: share,
+					text:    "Share of requests that the load shedder refused with 503. It should be 0 but for overload. If it is not, Shedder tells which signal and which classes.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_shed_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 16, kind: series, title: "Utilization", unit: share, atMost: 1, steps: []step{{0.7, yellow}, {0.8, red}},
+					text:    "The busiest signal of the busiest node in each PoP. The dashed lines are the default target (0.7) and start (0.8) of shedding. All nodes of one PoP high: too much traffic for its origin. One node high: that node.",
+					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_utilization{@})`}},
+				},
+			}},
+			{id: 20, title: "Nodes and origins", panels: []panel{
+				{
+					id: 21, kind: series, title: "Nodes up by PoP", unit: plain,
+					text:    "Nodes that answer Prometheus. A line at 0 is a PoP that is down; one that ends is a PoP whose nodes have left Consul, ten minutes after they died or when they were taken away.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (up{@})`}},
+				},
+				{
+					id: 22, kind: series, title: "Upstream errors", unit: share, steps: []step{{0.05, red}},
+					text: "Share of attempts that an origin did not answer: connect (refused or unreachable), timeout, broken (hung up), bad_response, unavailable (all connections in use). The dashed line is where the alert begins. What clients broke off is not counted.",
+					queries: []query{{
+						"{{region}} {{kind}}",
+						`sum by (region, kind) (rate(weir_upstream_errors_total{@,kind!~"client|too_large|bad_request|unsupported"}[$__rate_interval])) / on (region) group_left sum by (region) (rate(weir_upstream_seconds_count{@}[$__rate_interval]))`,
+					}},
+				},
+				{
+					id: 23, kind: series, title: "Origin's time", unit: seconds,
+					text: "Time until the origin's response headers. The difference to Time to answer is what weir adds, and the sending of the body.",
+					queries: []query{
+						{"p99 {{region}}", `histogram_quantile(0.99, sum by (region, le) (rate(weir_upstream_seconds_bucket{@}[$__rate_interval])))`},
+						{"p50 {{region}}", `histogram_quantile(0.5, sum by (region, le) (rate(weir_upstream_seconds_bucket{@}[$__rate_interval])))`},
+					},
+				},
+				{
+					id: 24, kind: series, title: "Nodes by version of the rules", unit: plain, stacked: true,
+					text:    "After a change all of a region's nodes pass to the new version within a second or two. Two versions that stay are a canary, or nodes that refused the new one.",
+					queries: []query{{"{{region}} {{version}}", `count by (region, version) (weir_rules_info{@})`}},
+				},
+				{
+					id: 25, kind: series, title: "Nodes by version of the shedder's settings", unit: plain, stacked: true,
+					text:    "As for rules. Source admin is a node that was told by hand, for a time; config and builtin follow their own file because nothing is published.",
+					queries: []query{{"{{region}} {{version}} {{source}}", `count by (region, version, source) (weir_shedder_info{@})`}},
+				},
+				{
+					id: 26, kind: series, title: "Certificates, time left", unit: seconds,
+					text:    "Time until the public listener's certificate ends, of the node where that is soonest. A new pair of files is taken over within a second, so a line that falls below two weeks means that renewal fails. Empty without TLS.",
+					queries: []query{{"{{region}} {{pop}}", `min by (region, pop) (weir_certificate_expiry_seconds{@}) - time()`}},
+				},
+			}},
+			{id: 30, title: "Processes", panels: []panel{
+				{
+					id: 31, kind: series, title: "CPU", unit: plain,
+					text:    "Cores that each node keeps busy. One that rises without traffic is worth a profile: /debug/pprof/profile on its admin address.",
+					queries: []query{{"{{node}}", `sum by (node) (rate(process_cpu_seconds_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 32, kind: series, title: "Memory", unit: bytesUsed,
+					text:    "Memory of each node as the system counts it. It grows with connections and with the counters kept in process, both of which have limits; after those it should be level.",
+					queries: []query{{"{{node}}", `sum by (node) (process_resident_memory_bytes{@})`}},
+				},
+				{
+					id: 33, kind: series, title: "Goroutines", unit: plain,
+					text:    "About one or two for each connection. More that never go are a leak: report it with /debug/pprof/goroutine.",
+					queries: []query{{"{{node}}", `sum by (node) (go_goroutines{@})`}},
+				},
+				{
+					id: 34, kind: series, title: "Open files", unit: share, atMost: 1, steps: []step{{0.8, red}},
+					text:    "Share of the file descriptors that the process may have. Each connection takes one on either side; at 1 nobody new can connect. Raise LimitNOFILE of the service.",
+					queries: []query{{"{{node}}", `max by (node) (process_open_fds{@} / process_max_fds{@})`}},
+				},
+				{
+					id: 35, kind: series, title: "Time since start", unit: seconds,
+					text:    "How long each process has run. A line that falls to 0 is a restart, also one that nobody asked for.",
+					queries: []query{{"{{node}}", `time() - max by (node) (process_start_time_seconds{@})`}},
+				},
+				{
+					id: 36, kind: series, title: "Panics", unit: plain, steps: []step{{1, red}},
+					text:    "Requests in five minutes that were answered 500 because of a fault in weir. Any is a fault to report, with the stack in the log line \"handler panicked\".",
+					queries: []query{{"{{node}}", `sum by (node) (increase(weir_panics_total{@}[5m]))`}},
+				},
+			}},
+			{id: 40, title: "Optional: DNS, by regionctl dns", folded: true, panels: []panel{
+				{
+					id: 41, kind: series, title: "DNS answers (optional)", unit: perSecond, width: 24, stacked: true,
+					text:    "Needs regionctl dns scraped, for whichever region. Queries answered each second, by kind of answer. answer is the usual; spilled went past the nearest PoP because that sheds; fail_open means that no PoP is healthy, and all are given out. refused and nxdomain are for names that are not ours: many are someone who tries.",
+					queries: []query{{"{{answer}}", `sum by (answer) (rate(weir_dns_queries_total{region=~"$region|"}[$__rate_interval]))`}},
+				},
+				{
+					id: 42, kind: states, title: "PoP up in DNS (optional)", unit: plain, width: 12, words: downUp(), steps: []step{{1, green}},
+					text:    "Needs regionctl dns scraped. Down: clients are sent elsewhere, because no node of the PoP passes its check. Prometheus may still see a node up here: one that lives and is not ready.",
+					queries: []query{{"{{region}} {{pop}}", `min by (region, pop) (weir_dns_pop_up{region=~"$region"})`}},
+				},
+				{
+					id: 43, kind: states, title: "PoP drained (optional)", unit: plain, width: 12, words: noYes(green, orange), steps: []step{{1, orange}},
+					text:    "Needs regionctl dns scraped. Yes: someone took the PoP out of DNS on purpose, and it stays out until it is put back, however healthy it is. regionctl status says who and why.",
+					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_drained{region=~"$region"})`}},
+				},
+				{
+					id: 44, kind: series, title: "Share given to neighbours (optional)", unit: share, width: 12, atMost: 1,
+					text:    "Needs regionctl dns scraped. What share of its clients an overloaded PoP passes on to the next one: what its nodes shed, on average. Two neighbours that rise in turn pass load to each other; both need more nodes.",
+					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_shed_level{region=~"$region"})`}},
+				},
+				{
+					id: 45, kind: states, title: "Region known to DNS (optional)", unit: plain, width: 12, words: noYes(red, green), steps: []step{{1, green}},
+					text:    "Needs regionctl dns scraped. No: the region's Consul cannot be asked, nor another for it, and the answers go by what was known last. See to it before its PoPs change.",
+					queries: []query{{"{{region}}", `min by (region) (weir_dns_region_known{region=~"$region"})`}},
+				},
+			}},
+		},
+	}
+}

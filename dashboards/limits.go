@@ -1,0 +1,110 @@
+package dashboards
+
+// limits is what the rules do.
+func limits() dashboard {
+	return dashboard{
+		uid: "weir-limits", title: "weir / Limits",
+		text:      "What the rules allow and refuse, how long that takes, and who decides. A check is one rule asked about one request; a request that a rule refuses gets 429.",
+		variables: []object{choice("rule", "Rule", `label_values(weir_decisions_total{job=~"$job",region=~"$region",pop=~"$pop"}, rule)`, ".+")},
+		rows: []row{
+			{id: 1, title: "Outcomes", panels: []panel{
+				{
+					id: 2, kind: series, title: "Requests limited", unit: perSecond,
+					text:    "Requests refused with 429, each counted once by however many rules. This is what clients notice.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_requests_limited_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 3, kind: series, title: "Checks by outcome", unit: perSecond, stacked: true,
+					text:    "allowed and limited are enforced. shadow_limited would have been refused if its rule were enforced. error is a check that the store could not answer, of a rule with on_store_failure open or closed. A check that passed is not counted when another refused the request.",
+					queries: []query{{"{{outcome}}", `sum by (outcome) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`}},
+				},
+				{
+					id: 4, kind: series, title: "Rules in shadow", unit: share,
+					text:    "Share of its checks that each rule would refuse. This is the figure to look at before mode: shadow becomes enforce: it should be about the share of the traffic that you mean to refuse, on a quiet day and on a busy one.",
+					queries: []query{{"{{rule}}", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="shadow_limited"}[$__rate_interval])) / sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`}},
+				},
+				{
+					id: 5, kind: table, title: "Rules", unit: plain, width: 24, height: 9,
+					text: "One line for each rule, as of now. A rule without lines matches nothing; one that limits most of its checks is either under attack or too tight. regionctl limits explain tells which rules a given request meets.",
+					columns: []column{
+						{"Allowed", perSecond}, {"Limited", perSecond}, {"Limited share", share}, {"Would limit (shadow)", perSecond}, {"Errors", perSecond},
+					},
+					queries: []query{
+						{"", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="allowed"}[$__rate_interval]))`},
+						{"", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="limited"}[$__rate_interval]))`},
+						{"", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="limited"}[$__rate_interval])) / sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`},
+						{"", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="shadow_limited"}[$__rate_interval]))`},
+						{"", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="error"}[$__rate_interval]))`},
+					},
+				},
+				{
+					id: 6, kind: series, title: "Allowed by rule", unit: perSecond, width: 12,
+					text:    "Checks that passed. A line that drops to 0 while there is traffic is a rule whose match no longer fits, or that is gone.",
+					queries: []query{{"{{rule}}", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="allowed"}[$__rate_interval]))`}},
+				},
+				{
+					id: 7, kind: series, title: "Limited by rule", unit: perSecond, width: 12,
+					text:    "Checks that refused a request. One rule far above the others with the requests of one client behind it is an attacker; many rules at once after a change of the rules (the blue mark) is the change.",
+					queries: []query{{"{{rule}}", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="limited"}[$__rate_interval]))`}},
+				},
+			}},
+			{id: 10, title: "Against its own past", panels: []panel{
+				{
+					id: 11, kind: series, title: "Limited share and what is usual", unit: share, width: 12,
+					text: "The share of requests limited in five minutes, and the band of four standard deviations around its mean of a day. Needs the recording rules. Outside of the band, and five points or more from where it was at this hour yesterday, the alert fires.",
+					lines: []line{
+						{"usual, upper", grey}, {"usual, lower", grey},
+					},
+					queries: []query{
+						{"{{region}} {{pop}}", `pop:weir_limited:ratio_rate5m{@}`},
+						{"usual, upper", `max(avg_over_time(pop:weir_limited:ratio_rate5m{@}[1d]) + 4 * clamp_min(stddev_over_time(pop:weir_limited:ratio_rate5m{@}[1d]), 0.0125))`},
+						{"usual, lower", `clamp_min(min(avg_over_time(pop:weir_limited:ratio_rate5m{@}[1d]) - 4 * clamp_min(stddev_over_time(pop:weir_limited:ratio_rate5m{@}[1d]), 0.0125)), 0)`},
+					},
+				},
+				{
+					id: 12, kind: series, title: "Deviation", unit: plain, width: 12, signed: true, steps: []step{{4, red}},
+					text:    "How many standard deviations the limited share is from its mean of a day. Within 2 is ordinary. Above 4: an attack, a broken client, or rules that are too tight. Below -4: what is usually refused passes, so look whether a rule is gone or matches less, and whether the rules are stale.",
+					queries: []query{{"{{region}} {{pop}}", `pop:weir_limited:deviation{@}`}},
+				},
+			}},
+			{id: 20, title: "Who decides, and how fast", panels: []panel{
+				{
+					id: 21, kind: series, title: "Checks by source", unit: perSecond, stacked: true,
+					text:    "redis is exact. denied_memory is a refusal that the node remembered, which is exact too and asks nobody: it grows under attack, and Redis does not. memory is a node without Redis. fallback is a node that counts alone because Redis does not answer in time: limits then hold only approximately.",
+					queries: []query{{"{{source}}", `sum by (source) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`}},
+				},
+				{
+					id: 22, kind: series, title: "Time to decide", unit: seconds, steps: []step{{0.025, red}},
+					text: "How long requests wait for their decision, by who answered. redis is about one round trip. The dashed line is the default budget, store.timeout: what takes longer is decided by on_store_failure.",
+					queries: []query{
+						{"p99 {{source}}", `histogram_quantile(0.99, sum by (source, le) (rate(weir_decision_seconds_bucket{@}[$__rate_interval])))`},
+						{"p50 {{source}}", `histogram_quantile(0.5, sum by (source, le) (rate(weir_decision_seconds_bucket{@}[$__rate_interval])))`},
+					},
+				},
+				{
+					id: 23, kind: heat, title: "Time to decide in Redis", unit: seconds,
+					text:    "Each column is a moment, each cell how many decisions took that long. One dark band is healthy. A second band above it is a slow shard or a far one; a smear upwards is a network or a Redis at its limit.",
+					queries: []query{{"{{le}}", `sum by (le) (rate(weir_decision_seconds_bucket{@,source="redis"}[$__rate_interval]))`}},
+				},
+				{
+					id: 24, kind: series, title: "Decided without Redis", unit: share, steps: []step{{0.01, red}},
+					text:    "Share of the checks that fell back to a node's own count. 0 is healthy. While it is not, each node allows its part of each limit, so a client that reaches few nodes is refused earlier than it should be. The dashed line is where the alert begins.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_decisions_total{@,rule=~"$rule",source="fallback"}[$__rate_interval])) / sum by (region, pop) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`}},
+				},
+				{
+					id: 25, kind: series, title: "Decisions that the store could not make", unit: perSecond,
+					text:    "By kind: timeout (the budget ran out), breaker_open (the shard is being spared after failures), connection, queue_full, unavailable (a cluster without that slot), reply (Redis refused: look at its log).",
+					queries: []query{{"{{kind}}", `sum by (kind) (rate(weir_store_errors_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 26, kind: series, title: "Calls to Redis", unit: plain,
+					text: "Round trips a second, and the decisions that shared each one. Under load the second grows and the first does not: that is the batching at work.",
+					queries: []query{
+						{"round trips a second", `sum(rate(weir_store_batch_size_count{@}[$__rate_interval]))`},
+						{"decisions in each", `sum(rate(weir_store_batch_size_sum{@}[$__rate_interval])) / sum(rate(weir_store_batch_size_count{@}[$__rate_interval]))`},
+					},
+				},
+			}},
+		},
+	}
+}

@@ -1,0 +1,318 @@
+package dashboards
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+const liveRules = `
+rules:
+  - {id: per-client, key: [client_ip], algorithm: token_bucket, limit: 30, window: 1s, burst: 30}
+  - {id: tried-out, key: [client_ip], limit: 1, window: 1m, mode: shadow}
+  - {id: lenient, match: {paths: ["/open"]}, key: [client_ip], limit: 1000, window: 1s, on_store_failure: open}
+`
+
+// A node with every feature in use: limits, shadow, fallback, shedding, candidates.
+const liveEdge = `
+node: {id: ams1-1, region: eu-west, pop: ams1}
+upstreams: [{url: %q}]
+trusted_proxies: [127.0.0.1]
+store: {kind: redis, redis: {mode: single, addrs: [%q]}}
+rules: {source: consul, cache: %q}
+consul: {addr: %q}
+shedder:
+  signals: {inflight: {low: 0, high: 8}}
+  classes:
+    - {name: critical, max_in_flight: 30, match: [{headers: {X-Weir-Class: critical}}]}
+    - {name: read, max_in_flight: 12}
+    - {name: test, max_in_flight: 10, match: [{headers: {X-Weir-Class: test}}]}
+  candidates: {stricter: {start: 0.5, target: 0.4}}
+`
+
+// Every panel shows something once a node has been under load, its Redis away for a
+// moment, and its settings changed.
+func TestPanelsHaveData(t *testing.T) {
+	redis := testenv.Redis(t, testenv.Options{})
+	consul := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west"})
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/broken" {
+			panic(http.ErrAbortHandler)
+		}
+		<-time.After(50 * time.Millisecond)
+	}))
+	t.Cleanup(origin.Close)
+	node := testenv.StartEdge(t, fmt.Sprintf(liveEdge, origin.URL, redis.Addr, filepath.Join(t.TempDir(), "rules.json"), consul.Addr()))
+	applyRules(t, consul, liveRules)
+	node.WaitReady()
+	promURL := startPrometheus(t, consul)
+
+	began := time.Now()
+	load := startLoad(t, node)
+	until := func(what, query string) {
+		t.Helper()
+		p := prometheus{url: promURL, span: Span{From: began, To: time.Now()}}
+		require.Eventually(t, func() bool {
+			p.span.To = time.Now()
+			n, err := p.samples(t.Context(), query, nil)
+			return err == nil && n > 0
+		}, 60*time.Second, 200*time.Millisecond, what)
+	}
+	until("requests are limited", `rate(weir_requests_limited_total{region="eu-west",pop="ams1",node="ams1-1"}[4s]) > 0`)
+	until("requests are shed", `rate(weir_shed_total{class="read",reason="inflight"}[4s]) > 0`)
+	until("a candidate would shed", `rate(weir_shadow_shed_total[4s]) > 0`)
+	redis.Kill()
+	until("rules fall back", `rate(weir_decisions_total{rule="per-client",source="fallback"}[4s]) > 0`)
+	until("a rule gives up", `rate(weir_decisions_total{rule="lenient",outcome="error"}[4s]) > 0`)
+	until("failures have kinds", `rate(weir_store_errors_total[4s]) > 0`)
+	until("the alert sees it", `ALERTS{alertname="WeirStoreDown",region="eu-west",pop="ams1"}`)
+	redis.Start()
+	until("Redis decides again", `rate(weir_decisions_total{source="redis"}[2s]) > 0 and on () weir_store_up == 1`)
+	setShedder(t, node, `{"enabled": false, "candidates": {"stricter": {"start": 0.5, "target": 0.4}}}`)
+	until("the settings have changed", `weir_shedder_info{source="admin"}`)
+	until("rules are evaluated", `pop:weir_limited:deviation`)
+	load()
+
+	QueryAll(t, promURL, Span{From: began, To: time.Now(), Window: 4 * time.Second}, map[string]string{
+		"weir-fleet/26": "the node has no certificate",
+	})
+	requireExported(t, node)
+	requireLabels(t, prometheus{url: promURL})
+}
+
+var (
+	matcher = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"`)
+	byWhat  = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
+)
+
+// requireLabels requires that panels and rules select and group only by labels that real
+// series have: a label that does not exist goes unnoticed in != and in by.
+func requireLabels(t *testing.T, p prometheus) {
+	t.Helper()
+	var series []map[string]string
+	require.NoError(t, p.get(t.Context(), "series", url.Values{"match[]": {`{__name__=~".+"}`}}, &series))
+	labels := map[string]map[string]bool{}
+	for _, s := range series {
+		metric := s["__name__"]
+		if labels[metric] == nil {
+			labels[metric] = map[string]bool{}
+		}
+		for label := range s {
+			labels[metric][label] = true
+		}
+	}
+	check := func(what, expr string) {
+		t.Helper()
+		all := map[string]bool{}
+		for _, a := range selectorsOf(expr) {
+			if labels[a.metric] == nil {
+				return // it may be empty, or the answer above says so
+			}
+			maps.Copy(all, labels[a.metric])
+			for _, m := range matcher.FindAllStringSubmatch(a.matchers, -1) {
+				require.True(t, labels[a.metric][m[1]], "%s: %s has no label %s", what, a.metric, m[1])
+			}
+		}
+		for _, m := range byWhat.FindAllStringSubmatch(expr, -1) {
+			for label := range strings.SplitSeq(m[1], ",") {
+				require.True(t, label == "" || all[strings.TrimSpace(label)], "%s: nothing has a label %s", what, label)
+			}
+		}
+	}
+	for _, page := range pages(t) {
+		needed, _ := page.graphs()
+		for _, panel := range needed {
+			for _, target := range panel.Targets {
+				check(page.Title+": "+panel.Title, target.Expr)
+			}
+		}
+		for _, a := range page.Annotations.List {
+			check(page.Title+": annotation "+a.Name, a.Expr)
+		}
+	}
+	for _, rule := range rules(t) {
+		check(rule.Alert+rule.Record, rule.Expr)
+	}
+}
+
+// requireExported requires that the list read from the source holds what a node exports.
+func requireExported(t *testing.T, node *testenv.EdgeNode) {
+	t.Helper()
+	resp, err := http.Get("http://" + node.Admin + "/metrics")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	names := exportedUnder(t, "../internal/edge")
+	delete(names, "weir_certificate_expiry_seconds") // only with TLS
+	for line := range strings.Lines(string(text)) {
+		name, kind, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "# TYPE "), " ")
+		if !strings.HasPrefix(line, "# TYPE weir_") {
+			continue
+		}
+		histogram, known := names[name]
+		require.True(t, known, "%s is exported and was not found in the source", name)
+		require.Equal(t, kind == "histogram", histogram, name)
+		delete(names, name)
+	}
+	require.Empty(t, names, "found in the source and not exported under load")
+}
+
+// startLoad asks from 40 clients at once, until what it returns is called.
+func startLoad(t *testing.T, node *testenv.EdgeNode) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}, Timeout: 10 * time.Second}
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			paths := []string{"/", "/open", "/", "/broken"}
+			for n := 0; ctx.Err() == nil; n++ {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+node.Public+paths[n%len(paths)], nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				// Ten ask as one, which is over its limit. The others are more than the
+				// origin is to have at once, so the level rises and stays.
+				req.Header.Set("X-Forwarded-For", fmt.Sprintf("198.51.100.%d", max(i, 10)))
+				req.Header.Set("X-Weir-Class", []string{"critical", "read", "read", "test"}[i%4])
+				resp, err := client.Do(req)
+				if err != nil {
+					continue
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				if resp.StatusCode >= http.StatusTooManyRequests {
+					<-time.After(60 * time.Millisecond) // a client that waits less only heats the machine
+				}
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() { cancel(); all.Wait(); client.CloseIdleConnections() })
+	t.Cleanup(stop)
+	return stop
+}
+
+// setShedder puts settings in force on that node alone.
+func setShedder(t *testing.T, node *testenv.EdgeNode, document string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPut, "http://"+node.Admin+"/v1/shedder?for=10m", strings.NewReader(document))
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+func applyRules(t *testing.T, consul *testenv.Consul, document string) {
+	t.Helper()
+	dir := t.TempDir()
+	fleet := fmt.Sprintf("regions: [{name: eu-west, consul: {addr: %q, datacenter: eu-west}}]\n", consul.Addr())
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "fleet.yaml"), []byte(fleet), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(document), 0o600))
+	cmd := exec.CommandContext(t.Context(), testenv.Program(t, "regionctl"), "--fleet", "fleet.yaml", "rules", "apply", "rules.yaml", "--yes")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// startPrometheus runs a Prometheus with the example's configuration and the targets that
+// Consul knows, and returns its address.
+func startPrometheus(t *testing.T, consul *testenv.Consul) string {
+	t.Helper()
+	binary := program(t, "prometheus")
+	dir := t.TempDir()
+	targets := filepath.Join(dir, "targets.json")
+	require.NoError(t, os.WriteFile(targets, discovered(t, consul), 0o600))
+	token := filepath.Join(dir, "token")
+	require.NoError(t, os.WriteFile(token, []byte("secret"), 0o600))
+	rulesDir, err := filepath.Abs("rules")
+	require.NoError(t, err)
+	config := strings.NewReplacer(
+		"/etc/prometheus/weir-admin.token", token,
+		"rules/recording.yaml", rulesDir+"/recording.yaml",
+		"rules/alerts.yaml", rulesDir+"/alerts.yaml",
+		"scrape_interval: 15s", "scrape_interval: 1s",
+		"evaluation_interval: 15s", "evaluation_interval: 1s",
+	).Replace(exampleConfig(t, targets))
+	file := filepath.Join(dir, "prometheus.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
+
+	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])
+	var log bytes.Buffer
+	cmd := exec.Command(binary, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr, "--log.level=warn")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &log, &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		// The signal comes when this thread ends, so it must last as long as the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		close(ended)
+	}()
+	require.NoError(t, <-started)
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+		if t.Failed() {
+			t.Logf("prometheus: %s", log.String())
+		}
+	})
+	require.Eventually(t, func() bool {
+		resp, err := http.Get("http://" + addr + "/-/ready")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err == nil && resp.StatusCode == http.StatusOK
+	}, 30*time.Second, 50*time.Millisecond, "prometheus does not start")
+	return "http://" + addr
+}
+
+// discovered is what discovery in Consul would find, as a file of targets.
+func discovered(t *testing.T, consul *testenv.Consul) []byte {
+	t.Helper()
+	type group struct {
+		Targets []string          `json:"targets"`
+		Labels  map[string]string `json:"labels"`
+	}
+	var groups []group
+	require.Eventually(t, func() bool {
+		services, _, err := consul.Client().Catalog().Service("weir-edge", "", nil)
+		for _, s := range services {
+			labels := map[string]string{}
+			for key, value := range s.ServiceMeta {
+				labels["__meta_consul_service_metadata_"+key] = value
+			}
+			groups = append(groups, group{[]string{fmt.Sprintf("%s:%d", s.ServiceAddress, s.ServicePort)}, labels})
+		}
+		return err == nil && len(groups) > 0
+	}, 30*time.Second, 50*time.Millisecond, "the node is not registered")
+	text, err := json.Marshal(groups)
+	require.NoError(t, err)
+	return text
+}

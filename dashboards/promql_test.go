@@ -1,0 +1,62 @@
+package dashboards
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// asked is one selector of a query.
+type asked struct {
+	metric, matchers, window string // matchers with their braces, window with its brackets
+	function                 string // what is called with nothing but it
+}
+
+var (
+	selectors = regexp.MustCompile(`(\w+\()?\s*([a-zA-Z_:][\w:]*)(\{[^}]*\})(\[[^\]]*\])?`)
+	labelSets = regexp.MustCompile(`\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)`)
+	texts     = regexp.MustCompile(`"[^"]*"`)
+	bare      = regexp.MustCompile(`([a-zA-Z_:][\w:]*)(\[[^\]]*\])?`)
+	within    = regexp.MustCompile(`[\w$.\[]$`)
+	keywords  = regexp.MustCompile(`^(and|or|unless|by|without|on|ignoring|group_left|group_right|bool|offset|sum|min|max|avg|count)$`)
+)
+
+// selectorsOf returns what a query asks for. promtool, not this, decides whether it is
+// PromQL at all.
+func selectorsOf(expr string) []asked {
+	var list []asked
+	for _, m := range selectors.FindAllStringSubmatch(expr, -1) {
+		list = append(list, asked{metric: m[2], matchers: m[3], window: m[4], function: strings.TrimSuffix(m[1], "(")})
+	}
+	rest := expr
+	for _, cut := range []*regexp.Regexp{selectors, labelSets, texts} {
+		rest = cut.ReplaceAllString(rest, " ")
+	}
+	for _, m := range bare.FindAllStringSubmatchIndex(rest, -1) {
+		name := rest[m[2]:m[3]]
+		before, after := rest[:m[0]], strings.TrimSpace(rest[m[1]:])
+		if keywords.MatchString(name) || strings.HasPrefix(after, "(") || within.MatchString(before) {
+			continue // a function, a duration, a variable
+		}
+		a := asked{metric: name}
+		if m[4] >= 0 {
+			a.window = rest[m[4]:m[5]]
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+func TestSelectors(t *testing.T) {
+	f := func(expr string, want ...asked) {
+		t.Helper()
+		require.Equal(t, want, selectorsOf(expr))
+	}
+	f(`sum by (a, b) (rate(x_total{job=~"$job"}[$__rate_interval])) / on (a) group_left sum by (a) (y{c="z(w"})`,
+		asked{"x_total", `{job=~"$job"}`, "[$__rate_interval]", "rate"}, asked{"y", `{c="z(w"}`, "", ""})
+	f(`max_over_time(l:m:n[1h] offset 5m) > 0 unless on (job) l:m:n == bool $start * 1e3`, asked{metric: "l:m:n", window: "[1h]"}, asked{metric: "l:m:n"})
+	f(`time() - min by (a) (x{})`, asked{"x", "{}", "", ""})
+	f(`vector(0)`)
+}

@@ -1,0 +1,175 @@
+package dashboards
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// rule is one recording or alert rule.
+type rule struct {
+	Record, Alert, Expr, For string
+	Labels, Annotations      map[string]string
+}
+
+func rules(t testing.TB) []rule {
+	t.Helper()
+	var list []rule
+	for _, name := range []string{"rules/recording.yaml", "rules/alerts.yaml"} {
+		var file struct {
+			Groups []struct {
+				Name  string
+				Rules []rule
+			}
+		}
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NoError(t, yaml.Unmarshal(text, &file), name)
+		for _, g := range file.Groups {
+			list = append(list, g.Rules...)
+		}
+	}
+	return list
+}
+
+func promtool(t testing.TB, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), program(t, "promtool"), args...).CombinedOutput()
+	require.NoError(t, err, "promtool %s\n%s", strings.Join(args, " "), out)
+}
+
+func program(t testing.TB, name string) string {
+	t.Helper()
+	file, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatalf("%s not found: make deps", name)
+	}
+	return file
+}
+
+func TestRulesAreGood(t *testing.T) {
+	promtool(t, "check", "rules", "--lint=all", "--lint-fatal", "rules/recording.yaml", "rules/alerts.yaml")
+	file := filepath.Join(t.TempDir(), "prometheus.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(exampleConfig(t, "targets.json")), 0o600))
+	promtool(t, "check", "config", "--syntax-only", "--lint=all", "--lint-fatal", file)
+}
+
+// exampleConfig is prometheus.yaml with the targets in a file in place of those in Consul:
+// the Prometheus of Debian, which tests start, is built without that discovery. All that
+// comes after it, the labels of the targets above all, is as it is.
+func exampleConfig(t testing.TB, targets string) string {
+	t.Helper()
+	text, err := os.ReadFile("prometheus.yaml")
+	require.NoError(t, err)
+	const discovery = "    consul_sd_configs:\n      - server: 127.0.0.1:8500\n        services: [weir-edge]\n"
+	require.Contains(t, string(text), discovery)
+	return strings.Replace(string(text), discovery, fmt.Sprintf("    file_sd_configs:\n      - {files: [%q], refresh_interval: 1s}\n", targets), 1)
+}
+
+// Each alert fires on its case, and is silent on a healthy fleet and on near misses.
+func TestRules(t *testing.T) {
+	files, err := filepath.Glob("rules/*_test.yaml")
+	require.NoError(t, err)
+	promtool(t, append([]string{"test", "rules"}, files...)...)
+	var all strings.Builder
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	for _, rule := range rules(t) {
+		if rule.Alert != "" {
+			require.Contains(t, all.String(), fmt.Sprintf("alertname=%q", rule.Alert), "no case of rules/*_test.yaml expects %s to fire", rule.Alert)
+		}
+	}
+}
+
+var link = regexp.MustCompile(`^\{\{ \$externalLabels\.grafana_url \}\}/d/([a-z-]+)\?viewPanel=(\d+)((?:&var-[a-z]+=\{\{ \$labels\.[a-z]+ \}\})*)$`)
+
+// Each alert tells what to do, in words, on a page, and by a panel; both exist.
+func TestAlertsLeadSomewhere(t *testing.T) {
+	panels := map[string]bool{}
+	for _, p := range pages(t) {
+		needed, _ := p.graphs()
+		for _, panel := range needed {
+			panels[p.UID+"/"+strconv.Itoa(panel.ID)] = true
+		}
+	}
+	seen := map[string]bool{}
+	for _, rule := range rules(t) {
+		if rule.Alert == "" {
+			continue
+		}
+		require.Regexp(t, `^Weir[A-Z]\w+$`, rule.Alert)
+		require.False(t, seen[rule.Alert], "%s is there twice", rule.Alert)
+		seen[rule.Alert] = true
+		require.Len(t, rule.Labels, 1, "%s: severity is all; whom to tell is for the operator", rule.Alert)
+		require.Contains(t, []string{"critical", "warning"}, rule.Labels["severity"], rule.Alert)
+		require.Len(t, rule.Annotations, 4, rule.Alert)
+		require.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
+		require.Less(t, len(rule.Annotations["summary"]), 120, rule.Alert)
+		require.Greater(t, len(rule.Annotations["description"]), 120, "%s: say what to do", rule.Alert)
+		m := link.FindStringSubmatch(rule.Annotations["dashboard_url"])
+		require.NotNil(t, m, "%s: %s", rule.Alert, rule.Annotations["dashboard_url"])
+		require.True(t, panels[m[1]+"/"+m[2]], "%s links panel %s of %s, which does not exist", rule.Alert, m[2], m[1])
+		requireHeading(t, rule)
+	}
+}
+
+func requireHeading(t *testing.T, rule rule) {
+	t.Helper()
+	page, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
+	page, ok := strings.CutPrefix(page, "https://github.com/weir-edge/weir/blob/main/")
+	require.True(t, ok, "%s: %s", rule.Alert, rule.Annotations["runbook_url"])
+	require.Contains(t, []string{"docs/OPERATIONS.md", "docs/SHEDDING.md", "dashboards/README.md"}, page, rule.Alert)
+	text, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(page)))
+	require.NoError(t, err)
+	var anchors []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		heading := strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")
+		anchors = append(anchors, regexp.MustCompile(`[^\p{L}\p{N}_-]`).ReplaceAllString(heading, ""))
+	}
+	require.Contains(t, anchors, anchor, "%s: %s has no such heading", rule.Alert, page)
+}
+
+// What promtool accepts as the expressions of rules is PromQL.
+func TestQueriesAreGood(t *testing.T) {
+	type recorded struct {
+		Record string `yaml:"record"`
+		Expr   string `yaml:"expr"`
+	}
+	var list []recorded
+	add := func(p *page, expr string) {
+		values := map[string]string{"__rate_interval": "1m", "__interval": "15s", "__range": "3h"}
+		for _, v := range p.Templating.List {
+			values[v.Name] = "0.5" // a regular expression, and a number
+		}
+		filled, err := fill(expr, values)
+		require.NoError(t, err, p.Title)
+		list = append(list, recorded{fmt.Sprint("query", len(list)), filled})
+	}
+	for _, p := range pages(t) {
+		needed, folded := p.graphs()
+		for _, panel := range append(needed, folded...) {
+			for _, target := range panel.Targets {
+				add(p, target.Expr)
+			}
+		}
+		for _, a := range p.Annotations.List {
+			add(p, a.Expr)
+		}
+	}
+	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "queries", "rules": list}}})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "queries.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	promtool(t, "check", "rules", file)
+}

@@ -1,0 +1,129 @@
+package dashboards
+
+import "github.com/weir-edge/weir/internal/shedding"
+
+// shedder is why and what the load shedder refuses, and what other settings would.
+func shedder() dashboard {
+	return dashboard{
+		uid: "weir-shedder", title: "weir / Shedder",
+		text: "How busy each upstream group is, what the shedder refuses because of it, and what candidates would. Purple marks are changes of the settings: judge a change by what is left and right of its mark. " +
+			"Start and Target above move the dashed lines; set them to those of your settings (regionctl shedder show).",
+		variables: []object{
+			choice("upstream", "Upstream group", `label_values(weir_shed_level{job=~"$job",region=~"$region",pop=~"$pop"}, upstream)`, ".+"),
+			number("start", "Start", "0.8"),
+			number("target", "Target", "0.7"),
+		},
+		rows: []row{
+			{id: 1, title: "Why", panels: []panel{
+				{
+					id: 2, kind: series, title: "Utilization by signal", unit: share, width: 16, height: 10, atMost: 1.05, steps: []step{{1, orange}},
+					text: "Each signal of the busiest node, between its knees: 0 is the low knee and 1 the high one, so a signal at 0.5 is half way. The highest signal counts. " +
+						"Above start (dashed, red) shedding begins, after the patience or sooner the more the demand exceeds what is served; while it sheds, utilization is held at target (dashed, green). " +
+						"A line that lies at 1 (dashed, orange) is past its high knee and says no more how far. One that lies at 0 even at the busiest hour has knees that are too high. " +
+						"A signal that is missing has no line: see Signals measured.",
+					lines: []line{{"start", red}, {"target", green}},
+					queries: []query{
+						{"{{signal}} ({{upstream}})", `max by (signal, upstream) (weir_utilization{@,upstream=~"$upstream"})`},
+						{"start", `$start + 0 * max(weir_utilization{@,upstream=~"$upstream"})`},
+						{"target", `$target + 0 * max(weir_utilization{@,upstream=~"$upstream"})`},
+					},
+				},
+				{
+					id: 3, kind: series, title: "Level", unit: plain, height: 10,
+					text:    "How far shedding has gone on the node where it is farthest. 0 is none; each whole step is one class shed completely, the last one first. With the usual classes 1.4 is all of test and 40 % of read. It never reaches the first class. A level that saws up and down has knees or caps that are too close.",
+					queries: []query{{"{{region}} {{pop}} {{upstream}}", `max by (region, pop, upstream) (weir_shed_level{@,upstream=~"$upstream"})`}},
+				},
+				{
+					id: 4, kind: states, title: "Signals measured", unit: plain, width: 16, words: map[int]any{
+						0: object{"text": "missing", "color": red, "index": 0}, 1: object{"text": "measured", "color": green, "index": 1},
+					}, steps: []step{{1, green}},
+					text:    "A signal that the settings name and that is missing or stale on some node is left out, and never guessed. If all are, only caps shed. upstream_wait and sched_latency come and go on a quiet node, which has too few samples, and all are missing for a moment after a start. GET /v1/shedder says why.",
+					queries: []query{{"{{signal}} ({{upstream}})", `min by (signal, upstream) (weir_shed_signal_up{@,upstream=~"$upstream"})`}},
+				},
+				{
+					id: 5, kind: series, title: "In flight by class", unit: plain, stacked: true,
+					text:    "Requests between admission and the end of the exchange with the upstream, over all nodes. Caps (max_in_flight) are for each node and for the sum over the classes. By Little's law it is requests a second times seconds each: it grows when either does.",
+					queries: []query{{"{{class}} ({{upstream}})", `sum by (class, upstream) (weir_inflight{@,upstream=~"$upstream"})`}},
+				},
+			}},
+			{id: 10, title: "What", panels: []panel{
+				{
+					id: 11, kind: series, title: "Probability by class", unit: share, atMost: 1,
+					text:    "Share of each class that the level sheds, on the node where that is most. It goes by users: at 0.4 four users in ten see only refusals and six none, until the choice rotates. A class is touched only once the one below it is at 1.",
+					queries: []query{{"{{class}} ({{upstream}})", `max by (class, upstream) (weir_shed_probability{@,upstream=~"$upstream"})`}},
+				},
+				{
+					id: 12, kind: series, title: "Shed by class", unit: perSecond, stacked: true,
+					text:    "Requests refused with 503, over all upstream groups. critical must be 0: it is shed only at its cap, which is the last thing that stands before the origin.",
+					queries: []query{{"{{class}}", `sum by (class) (rate(weir_shed_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 13, kind: series, title: "Shed by reason", unit: perSecond, stacked: true,
+					text:    "The signal that was highest when a request was refused, or cap. inflight and upstream_wait: the origin is slow. cpu and sched_latency: the node itself is short. cap for more than the first second of a flood: the caps are below what inflight can say, so raise them, or the law is cap.",
+					queries: []query{{"{{reason}}", `sum by (reason) (rate(weir_shed_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 14, kind: series, title: "Goodput and shed", unit: perSecond, stacked: true,
+					text: "Requests answered 2xx, and those shed. In an overload goodput should stay about where it was at full load and shed take the rest. Goodput that falls while shed grows sheds too much: target or the high knee is too low.",
+					queries: []query{
+						{"answered 2xx", `sum(rate(weir_requests_total{@,code_class="2xx"}[$__rate_interval]))`},
+						{"shed", `sum(rate(weir_shed_total{@}[$__rate_interval]))`},
+					},
+				},
+				{
+					id: 15, kind: series, title: "Shed share by PoP", unit: share,
+					text:    "Share of the requests of each PoP that is refused. One PoP alone: its traffic or its origin. All: the origin that they share.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_shed_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 16, kind: series, title: "Shed while idle", unit: plain, steps: []step{{1, red}},
+					text:    "Nodes and groups that shed while their utilization is below 0.5. It should be 0: nothing says that they are busy. Passing values after an overload are the level coming down. If it stays, look at caps below the knees, law published, or settings of one node by hand.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) ((max by (region, pop, node, upstream) (weir_shed_level{@,upstream=~"$upstream"}) > bool 0) * (max by (region, pop, node, upstream) (weir_utilization{@,upstream=~"$upstream"}) < bool 0.5))`}},
+				},
+			}},
+			{id: 20, title: "What candidates would have shed", panels: []panel{
+				{
+					id: 21, kind: series, title: "Candidates beside the live settings", unit: perSecond, width: 16, height: 9,
+					text: "Requests a second that each candidate would have refused, and what the live settings refuse. " + shedding.ShadowBias +
+						" Without an overload it is exact, and 0 is what you want to see: that candidate would have harmed nobody.",
+					lines: []line{{"live", red}},
+					queries: []query{
+						{"{{candidate}}", `sum by (candidate) (rate(weir_shadow_shed_total{@}[$__rate_interval]))`},
+						{"live", `sum(rate(weir_shed_total{@}[$__rate_interval]))`},
+					},
+				},
+				{
+					id: 22, kind: table, title: "Candidates over the time shown", unit: plain, height: 9,
+					text:    "Requests that each candidate would have refused in the time shown, by class. " + shedding.ShadowBias,
+					columns: []column{{"Would have shed", plain}},
+					queries: []query{{"", `sum by (candidate, class) (increase(weir_shadow_shed_total{@}[$__range]))`}},
+				},
+				{
+					id: 23, kind: series, title: "Candidates by class", unit: perSecond, width: 24, stacked: true,
+					text:    "Which classes each candidate would have refused. One that reaches write where another stays with read is the stricter, whatever their counts. " + shedding.ShadowBias,
+					queries: []query{{"{{candidate}}: {{class}}", `sum by (candidate, class) (rate(weir_shadow_shed_total{@}[$__rate_interval]))`}},
+				},
+			}},
+			{id: 30, title: "Upstreams and settings", panels: []panel{
+				{
+					id: 31, kind: series, title: "Origin's time", unit: seconds,
+					text: "Time until the response headers, over all groups. p99 in an overload should stay near that of a busy healthy hour: keeping it there is what shedding is for.",
+					queries: []query{
+						{"p99 {{region}}", `histogram_quantile(0.99, sum by (region, le) (rate(weir_upstream_seconds_bucket{@}[$__rate_interval])))`},
+						{"p50 {{region}}", `histogram_quantile(0.5, sum by (region, le) (rate(weir_upstream_seconds_bucket{@}[$__rate_interval])))`},
+					},
+				},
+				{
+					id: 32, kind: series, title: "Nodes by settings", unit: plain, stacked: true,
+					text:    "Which version how many nodes run, and from where: consul, cache (on disk, not confirmed yet), config, builtin, or admin (by hand, for a time). A version that ends by itself is back at the one before after its time.",
+					queries: []query{{"{{version}} {{source}}", `count by (version, source) (weir_shedder_info{@})`}},
+				},
+				{
+					id: 33, kind: series, title: "Settings refused", unit: plain, steps: []step{{1, red}},
+					text:    "Documents in Consul that nodes refused in the last hour; those before go on. GET /v1/shedder of the node names every fault.",
+					queries: []query{{"{{region}} {{node}}", `sum by (region, node) (increase(weir_shedder_rejected_total{@}[1h]))`}},
+				},
+			}},
+		},
+	}
+}
