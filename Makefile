@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint bench overload overload-fast profile soak tables lab lab-down lab-status tools deps deps-bench deps-lab deps-overload clean distclean
+.PHONY: help run build test check lint bench overload overload-fast profile soak tables k6 loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -18,7 +18,9 @@ test: deps deps-lab tools ## install what the tests need, then run them all with
 	$(GO) test -race -timeout 15m ./...
 	@echo "allocation bounds, which the race detector blurs"
 	$(GO) test -count 1 -run Alloc ./internal/edge/... ./pkg/...
-	cd tools && $(GO) vet ./... && $(GO) test -race ./overload
+	cd tools && $(GO) vet ./... && $(GO) test -race ./overload ./tables
+	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
+	cd loadtest/xk6-weir/proof && $(GO) vet ./... && $(GO) test ./...
 
 check: lint test build ## exactly what CI runs
 	bin/edge -version
@@ -29,6 +31,7 @@ lint: ## formatting and vet
 
 soak: deps tools ## the long forms of the tests: many seeds, 20 runs of exactness, 60 s of fuzzing
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
+	cd loadtest/xk6-weir/proof && $(GO) test -run Never ./... -rapid.checks=60000
 	$(GO) test -run '^$$' -fuzz FuzzLoad -fuzztime 60s ./pkg/limiter/rules
 	$(GO) test -run '^$$' -fuzz FuzzDecode -fuzztime 20s ./pkg/region
 	$(GO) test -run '^$$' -fuzz FuzzCache -fuzztime 20s ./internal/edge
@@ -54,8 +57,24 @@ profile: deps-bench build ## profile the edge under load, for the compiler to bu
 	for part in refuse proxy; do bin/bench -only $$part -rounds 3 -profiles bin/profiles || exit 1; done
 	$(GO) tool pprof -proto bin/profiles/*.pprof >cmd/edge/default.pgo
 
-tables: deps ## memory of every algorithm, by MEMORY USAGE, beside the published figures
+tables: deps ## the published tables of algorithms, measured: overshoot, memory, time, calls to Redis; about 3 minutes
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
+	cd tools && $(GO) build -o ../bin/tables ./tables
+	bin/tables -doc docs/TABLES.md
+
+k6: ## build k6 with the extension that checks limits; about 2 minutes the first time
+	cd loadtest/xk6-weir && CGO_ENABLED=0 $(GO) build -o ../../bin/k6 ./cmd/k6
+
+# LOADTEST are options of the runner, such as -only steady,shadow.
+LOADTEST ?=
+
+loadtest: deps-lab tools build k6 ## load the lab in three regions, with faults, and prove its limits; about 5 minutes
+	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin
+	@$(GO) build -o bin/loadtest-run ./loadtest/run
+	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" bin/loadtest-run $(LOADTEST)
+
+loadtest-full: ## the same at length; about an hour
+	@$(MAKE) --no-print-directory loadtest LOADTEST="-full $(LOADTEST)"
 
 # What the lab is made with: terraform, or OpenTofu where there is none.
 TERRAFORM ?= $(shell command -v terraform || echo "$(CURDIR)/.bin/tofu")

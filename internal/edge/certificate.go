@@ -51,3 +51,9 @@ func (c *certificate) config() *tls.Config {
 		},
 	}
 }
+
+// expires is when clients will refuse the certificate, in Unix seconds. The leaf alone
+// counts: a chain is renewed with it.
+func (c *certificate) expires() float64 {
+	return float64(c.current.Load().Leaf.NotAfter.Unix())
+}

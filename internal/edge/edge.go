@@ -97,6 +97,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 		if e.certificate, err = newCertificate(*c.Listen.TLS); err != nil {
 			return nil, err
 		}
+		e.metrics.expiring(e.certificate)
 	}
 	if err := e.openUpstreams(); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -73,5 +74,6 @@ func TestCertificateReload(t *testing.T) {
 	replace(next.KeyFile, good.KeyFile)
 	n.reload <- syscall.SIGHUP
 	eventually(t, "the new certificate is served", func() bool { return dial() == nil })
+	require.Greater(t, n.metric("weir_certificate_expiry_seconds"), float64(time.Now().Unix()))
 	require.Len(t, n.logs.lines(t, "reload certificate"), 1)
 }
