@@ -1,0 +1,176 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+const dnsExplainHelp = `Says which PoP a client is sent to now, and why: each step of the choice, from the live
+state of all regions. It asks the Consul of each region as the router does, but only once:
+a PoP that the router holds back because it came up a moment ago counts as up here, and
+of a region that nobody can tell of it knows nothing, where the router knows what was before.
+
+--client is an address, or the network that a resolver passes on (203.0.113.0/24). If the
+router has a GeoIP database, give the same to this.
+
+Among equals, where the router draws by lot for resolvers that pass no network on, this
+shows the choice for those that do.
+
+Exits with 0, or with 3 if not every region could be asked.`
+
+func (p *program) dnsExplainCommand() *cobra.Command {
+	var o dnsOptions
+	var client, in string
+	c := command("explain", "say which PoP a client is sent to, and why", dnsExplainHelp,
+		`  regionctl dns explain --client 203.0.113.7
+  regionctl dns explain --client 2001:db8:7::/48 --region us-east --geoip GeoLite2-City.mmdb
+  regionctl dns explain --client 203.0.113.7 -o json | jq -r '.reason[]'`,
+		func(ctx context.Context, _ []string) error {
+			prefix, err := parseClient(client)
+			if err != nil {
+				return err
+			}
+			return p.explainDNS(ctx, &o, prefix, in)
+		})
+	f := c.Flags()
+	f.StringVar(&client, "client", "", "the client's `ADDRESS`, or its network")
+	f.StringVar(&in, "region", "", "only PoPs of this `REGION`, as the name REGION.region.ZONE asks for")
+	f.Float64Var(&o.share, "passing-share", 0, "as that of the router")
+	o.geoFlag(c)
+	_ = c.RegisterFlagCompletionFunc("region", p.completeRegions) // fails only if the flag is unknown
+	return c
+}
+
+func parseClient(text string) (netip.Prefix, error) {
+	if text == "" {
+		return netip.Prefix{}, misused("--client ADDRESS is missing; whose answer is it about?")
+	}
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return prefix, misused("--client %q: must be an address such as 203.0.113.7, or a network such as 203.0.113.0/24", text)
+	}
+	return prefix.Masked(), nil
+}
+
+// dnsExplanation is what dns explain prints with -o json.
+type dnsExplanation struct {
+	Client   string        `json:"client"`
+	Region   string        `json:"region,omitempty"`
+	Zone     string        `json:"zone"`
+	Reason   []region.Step `json:"reason"`
+	PoPs     []string      `json:"pops"` // the chosen one first
+	Addrs    []netip.Addr  `json:"addresses"`
+	Scope    int           `json:"scope"`
+	Spilled  bool          `json:"spilled"`
+	FailOpen bool          `json:"fail_open"`
+	Unknown  []string      `json:"unknown_regions"`
+}
+
+func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Prefix, in string) error {
+	if !(o.share >= 0 && o.share <= 1) {
+		return misused("--passing-share %v: must be between 0 and 1", o.share)
+	}
+	targets, closeAll, err := p.targets(nil)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	config := region.FollowConfig{Regions: followed(targets), PassingShare: o.share}
+	if o.geoip != "" {
+		geo, err := openGeo(o.geoip)
+		if err != nil {
+			return misused("--geoip: %w", err)
+		}
+		defer geo.close()
+		config.Geo = geo
+	}
+	v, err := p.viewFleet(ctx, config)
+	if err != nil {
+		return err
+	}
+	if in != "" && !v.HasRegion(in) {
+		return misused("--region: the topology has no region %q; regionctl topology show shows which it has", in)
+	}
+	a := v.Choose(region.Query{Client: client, Region: in, Random: region.StickyRandom(client), Explain: true})
+	e := dnsExplanation{
+		Client: client.String(), Region: in, Zone: v.Topology.Zone, Reason: a.Reason, PoPs: a.PoPs, Addrs: a.Addresses, Scope: a.Scope,
+		Spilled: a.Spilled, FailOpen: a.FailOpen, Unknown: []string{},
+	}
+	for _, name := range sortedKeys(v.Regions) {
+		if !v.Regions[name].Known {
+			e.Unknown = append(e.Unknown, name)
+		}
+	}
+	if err := p.show(e, func(b *bytes.Buffer, s style) { e.write(b, s) }); err != nil {
+		return err
+	}
+	if len(e.Unknown) > 0 {
+		return partial("not known is the state of %s:\n%s", strings.Join(e.Unknown, ", "), unknownRegions(v))
+	}
+	return nil
+}
+
+// viewFleet looks at the fleet as a router does, until every region has told of its
+// nodes, or --timeout is over.
+func (p *program) viewFleet(ctx context.Context, config region.FollowConfig) (*region.View, error) {
+	follower := region.NewFollower(config)
+	inner, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	var complete *region.View
+	follower.Run(inner, func(v *region.View) {
+		// Topology and drains come by watches of their own, at about the same time:
+		// the look after the one that is complete has them all.
+		switch {
+		case complete != nil && v.At.Sub(complete.At) >= settled:
+			cancel()
+		case complete == nil && v.Topology != nil && allKnown(v):
+			complete = v
+		}
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	v := follower.View()
+	if v.Topology == nil {
+		return nil, failed("there is no topology to choose by: %s; regionctl topology apply FILE publishes one", unknownRegions(v))
+	}
+	return v, nil
+}
+
+// settled is how much later than the nodes the drains of a region may come.
+const settled = 300 * time.Millisecond
+
+func (e *dnsExplanation) write(b *bytes.Buffer, s style) {
+	for _, step := range e.Reason {
+		fmt.Fprintf(b, "  %s\n", printable(string(step)))
+	}
+	var addrs []string
+	for _, a := range e.Addrs {
+		addrs = append(addrs, a.String())
+	}
+	chosen := "none is healthy, so all"
+	if !e.FailOpen && len(e.PoPs) > 0 {
+		chosen = printable(e.PoPs[0])
+	}
+	fmt.Fprintf(b, "%s → %s: %s\n", e.Client, s.bold(chosen), orDashes(addrs))
+	if len(e.PoPs) > 1 && !e.FailOpen {
+		fmt.Fprintf(b, "after that: %s\n", orDashes(e.PoPs[1:]))
+	}
+	if e.Scope > 0 {
+		fmt.Fprintf(b, "the same for everybody in the client's /%d\n", e.Scope)
+	} else {
+		b.WriteString("the same for everybody\n")
+	}
+}

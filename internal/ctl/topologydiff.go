@@ -1,0 +1,116 @@
+package ctl
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// writeTopologyDiff tells what changes when next replaces before, a line each.
+func writeTopologyDiff(b *bytes.Buffer, s style, before, next *region.Topology) {
+	from := b.Len()
+	added := func(format string, args ...any) { fmt.Fprintf(b, "  %s\n", s.green("+ "+fmt.Sprintf(format, args...))) }
+	removed := func(format string, args ...any) { fmt.Fprintf(b, "  %s\n", s.red("- "+fmt.Sprintf(format, args...))) }
+	changed := func(format string, args ...any) {
+		fmt.Fprintf(b, "  %s\n", s.yellow("~ "+fmt.Sprintf(format, args...)))
+	}
+	if before.Zone != next.Zone && before.Zone != "" {
+		changed("zone: %s → %s", printable(before.Zone), printable(next.Zone))
+	} else if before.Zone != next.Zone {
+		added("zone: %s", next.Zone)
+	}
+	old, now := placesOf(before), placesOf(next)
+	for _, name := range old.order {
+		if now.regions[name] == nil && old.regions[name] != nil {
+			removed("region %s", printable(name))
+		}
+	}
+	for _, p := range old.pops {
+		if _, stays := now.byName[p.Name]; !stays {
+			removed("pop %s of %s: %s", printable(p.Name), printable(p.region), describePoP(p.PoP))
+		}
+	}
+	for _, name := range now.order {
+		if old.regions[name] == nil {
+			added("region %s", name)
+		}
+	}
+	for _, p := range now.pops {
+		was, known := old.byName[p.Name]
+		if !known {
+			added("pop %s of %s: %s", p.Name, p.region, describePoP(p.PoP))
+			continue
+		}
+		if was.region != p.region {
+			changed("pop %s: of %s → of %s", p.Name, printable(was.region), p.region)
+		}
+		if a, b := describePoP(was.PoP), describePoP(p.PoP); a != b {
+			changed("pop %s: %s → %s", p.Name, a, b)
+		}
+	}
+	if b.Len() == from {
+		changed("another order of regions, pops or addresses")
+	}
+}
+
+// placedPoP is a PoP with its region.
+type placedPoP struct {
+	region.PoP
+	region string
+}
+
+// topologyPlaces are the regions and PoPs of a topology, in order and by name.
+type topologyPlaces struct {
+	order   []string
+	regions map[string]*region.TopologyRegion
+	pops    []placedPoP
+	byName  map[string]placedPoP
+}
+
+func placesOf(t *region.Topology) topologyPlaces {
+	p := topologyPlaces{regions: map[string]*region.TopologyRegion{}, byName: map[string]placedPoP{}}
+	for i := range t.Regions {
+		r := &t.Regions[i]
+		p.order = append(p.order, r.Name)
+		p.regions[r.Name] = r
+		for _, pop := range r.PoPs {
+			placed := placedPoP{pop, r.Name}
+			p.pops = append(p.pops, placed)
+			p.byName[pop.Name] = placed
+		}
+	}
+	return p
+}
+
+// describePoP is a PoP in a line. Lists are in an order of their own: another order is
+// no change of what it is.
+func describePoP(p region.PoP) string {
+	var addresses, clients []string
+	for _, a := range p.Addresses {
+		addresses = append(addresses, a.String())
+	}
+	for _, c := range p.Clients {
+		clients = append(clients, c.String())
+	}
+	slices.Sort(addresses)
+	slices.Sort(clients)
+	parts := []string{strings.Join(addresses, ", ")}
+	if p.Location != nil {
+		parts = append(parts, fmt.Sprintf("at %v, %v", p.Location.Lat, p.Location.Lon))
+	}
+	if p.Weight != nil && *p.Weight != 1 {
+		parts = append(parts, fmt.Sprintf("weight %d", *p.Weight))
+	}
+	if len(clients) > 0 {
+		const most = 8
+		text := strings.Join(clients[:min(len(clients), most)], ", ")
+		if more := len(clients) - most; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		parts = append(parts, "clients "+text)
+	}
+	return strings.Join(parts, "; ")
+}
