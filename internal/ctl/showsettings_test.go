@@ -32,7 +32,7 @@ func TestCompareSettings(t *testing.T) {
 		"classes: [a, b] → [b, a]", "classes.a.max_in_flight: 5 → 4", `classes.a.match: none → [{"paths":["/x"]}]`, "default_class: a → b")
 	f("upstreams: {search: {start: 0.9}}", "upstreams: {search: {max_in_flight: {test: 9}}}",
 		"upstreams.search.max_in_flight.test: none → 9", "upstreams.search.start: 0.9 → none")
-	f("{}", "user: [client_ip]\nretry_after: {min: 2s}", "user: [header:X-Api-Key, client_ip] → [client_ip]", "retry_after.min: 1s → 2s")
+	f("{}", "user: [\"header:X-Api-Key\"]\nretry_after: {min: 2s}", "user: [client_ip] → [header:X-Api-Key]", "retry_after.min: 1s → 2s")
 }
 
 // One assignment may be good only after another, in whichever order they stand.

@@ -34,6 +34,8 @@ var fixedMetrics = map[string][]string{
 	"weir_upstream_errors_total":    {"kind"},
 	"weir_panics_total":             nil,
 
+	"weir_certificate_expiry_seconds": nil, // with TLS
+
 	"weir_shed_total":                 {"class", "reason"},
 	"weir_shed_level":                 {"upstream"},
 	"weir_shed_probability":           {"class", "upstream"},
@@ -58,6 +60,10 @@ rules:
 			panic(http.ErrAbortHandler)
 		}
 	}})
+	files := testenv.Certificates(t)
+	certificate, err := newCertificate(TLSConfig{CertFile: files.CertFile, KeyFile: files.KeyFile})
+	require.NoError(t, err)
+	n.metrics.expiring(certificate)
 	for range 5 {
 		n.get("/limited/hunter2", "X-Api-Key: hunter3")
 	}

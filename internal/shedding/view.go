@@ -8,7 +8,7 @@ import (
 )
 
 // ShadowBias is to stand wherever it is shown what candidates would have shed.
-const ShadowBias = "A candidate runs in shadow: the utilization that it sees is what the live settings make of it. Its count is too high while they shed less than it would, and too low while they shed more. It is exact where neither sheds; compare candidates with each other."
+const ShadowBias = "A candidate runs in shadow: the utilization that it sees follows from the live settings. Its count is too high while they shed less than it would, and too low while they shed more. It is exact where neither sheds; compare candidates with each other."
 
 // UpstreamStatus is how things stand for an upstream group, as GET /v1/shedder tells.
 type UpstreamStatus struct {
