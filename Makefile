@@ -6,7 +6,7 @@ export CGO_ENABLED ?= 1
 .PHONY: help run build test check lint bench overload overload-fast profile soak tables k6 loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload clean distclean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
 
 run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8080
 	@exec bin/edge -dev
@@ -35,6 +35,7 @@ soak: deps tools ## the long forms of the tests: many seeds, 20 runs of exactnes
 	$(GO) test -run '^$$' -fuzz FuzzLoad -fuzztime 60s ./pkg/limiter/rules
 	$(GO) test -run '^$$' -fuzz FuzzDecode -fuzztime 20s ./pkg/region
 	$(GO) test -run '^$$' -fuzz FuzzCache -fuzztime 20s ./internal/edge
+	$(GO) test -run '^$$' -fuzz FuzzServe -fuzztime 20s ./pkg/region/dns
 	for target in FuzzCombined FuzzJSON FuzzTarget FuzzCookie; do \
 		$(GO) test -run '^$$' -fuzz $$target -fuzztime 20s ./internal/ctl/replay || exit 1; done
 
@@ -71,7 +72,7 @@ LOADTEST ?=
 loadtest: deps-lab tools build k6 ## load the lab in three regions, with faults, and prove its limits; about 5 minutes
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin
 	@$(GO) build -o bin/loadtest-run ./loadtest/run
-	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" bin/loadtest-run $(LOADTEST)
+	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" bin/loadtest-run $(if $(LAB_VARS),-vars $(LAB_VARS)) $(LOADTEST)
 
 loadtest-full: ## the same at length; about an hour
 	@$(MAKE) --no-print-directory loadtest LOADTEST="-full $(LOADTEST)"

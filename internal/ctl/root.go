@@ -47,6 +47,14 @@ When a client asks why it was refused:
   regionctl limits inspect 203.0.113.7                           what it has left
   regionctl limits reset --rule login --client 203.0.113.7       let it go on at once
 
+Where clients are sent, and when a PoP must be emptied:
+
+  regionctl status --watch                               the whole fleet on one screen
+  regionctl topology apply topology.yaml                 which PoPs there are, and where
+  regionctl dns --listen 192.0.2.53:53                   answer with the nearest healthy one
+  regionctl dns explain --client 203.0.113.7             which one is that, and why?
+  regionctl drain ams1 --reason "kernel update"          out of DNS; undrain puts it back
+
 The fleet file (--fleet FILE, or WEIR_FLEET) names the regions. Names of files in it
 are relative to it:
 
@@ -149,7 +157,8 @@ func (p *program) rootCommand() *cobra.Command {
 	complete(root, "output", "table", "json")
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
-	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.topologyCommand(), p.dnsCommand(), p.versionCommand())
+	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.topologyCommand(), p.dnsCommand(),
+		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.versionCommand())
 	return root
 }
 

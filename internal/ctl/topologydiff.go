@@ -49,6 +49,8 @@ func writeTopologyDiff(b *bytes.Buffer, s style, before, next *region.Topology) 
 		}
 		if a, b := describePoP(was.PoP), describePoP(p.PoP); a != b {
 			changed("pop %s: %s → %s", p.Name, a, b)
+		} else if !slices.Equal(sortedClients(was.PoP), sortedClients(p.PoP)) {
+			changed("pop %s: other clients, among those that are not shown", p.Name)
 		}
 	}
 	if b.Len() == from {
@@ -88,15 +90,12 @@ func placesOf(t *region.Topology) topologyPlaces {
 // describePoP is a PoP in a line. Lists are in an order of their own: another order is
 // no change of what it is.
 func describePoP(p region.PoP) string {
-	var addresses, clients []string
+	var addresses []string
+	clients := sortedClients(p)
 	for _, a := range p.Addresses {
 		addresses = append(addresses, a.String())
 	}
-	for _, c := range p.Clients {
-		clients = append(clients, c.String())
-	}
 	slices.Sort(addresses)
-	slices.Sort(clients)
 	parts := []string{strings.Join(addresses, ", ")}
 	if p.Location != nil {
 		parts = append(parts, fmt.Sprintf("at %v, %v", p.Location.Lat, p.Location.Lon))
@@ -113,4 +112,12 @@ func describePoP(p region.PoP) string {
 		parts = append(parts, "clients "+text)
 	}
 	return strings.Join(parts, "; ")
+}
+
+func sortedClients(p region.PoP) (list []string) {
+	for _, c := range p.Clients {
+		list = append(list, c.String())
+	}
+	slices.Sort(list)
+	return list
 }

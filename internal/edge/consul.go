@@ -34,6 +34,7 @@ func (e *Edge) followConsul(wg *sync.WaitGroup, ctx, registered context.Context,
 		wg.Go(func() { e.consul.WatchNodes(ctx, nil, e.countNodes) })
 	}
 	if e.registration != nil {
+		wg.Go(func() { e.followLevel(ctx) })
 		wg.Go(func() { e.register(registered, public, admin) })
 	}
 }
@@ -54,6 +55,9 @@ func (e *Edge) meta() map[string]string {
 	meta := e.state.Load().meta()
 	if told := e.shedderMeta.Load(); told != nil {
 		maps.Copy(meta, *told)
+	}
+	if level := e.levelMeta(); level != "" {
+		meta["shed_level"] = level
 	}
 	return meta
 }

@@ -52,6 +52,7 @@ type Edge struct {
 	sampler     *shedder.Sampler
 	shedLog     sampler
 	shedderMeta atomic.Pointer[map[string]string]
+	shedLevel   atomic.Int64 // the highest of all groups as registered, in tenths
 
 	nodes atomic.Int64 // that share the store
 

@@ -1,0 +1,165 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+func kv(key, value string) *api.KVPair { return &api.KVPair{Key: key, Value: []byte(value)} }
+
+func TestDNSFlags(t *testing.T) {
+	f := func(args, want string) {
+		t.Helper()
+		var errOut buffer
+		err := newProgram(strings.NewReader(""), &buffer{}, &errOut).run(t.Context(), append(strings.Fields("dns --fleet nowhere.yaml"), strings.Fields(args)...))
+		require.Equal(t, statusUsage, ExitStatus(err), args)
+		require.Contains(t, errOut.String(), want, args)
+	}
+	f("--listen foo", "must be address:port, as 127.0.0.1:5300")
+	f("--listen ns1.example.com:53", "must be address:port")
+	f("--metrics 9153", `--metrics "9153"`)
+	f("--ttl 3ms", "--ttl: must be whole seconds")
+	f("--rate-limit -1", "--rate-limit: must be between")
+	f("--passing-share 2", "must be between 0 and 1")
+	f("--ns ns1=x", `"x" must be an IP address`)
+	f("--ns =192.0.2.1", "must be NAME=ADDRESS,ADDRESS")
+	f("--zone a..b", "must be a domain name")
+	f("--zone x.y --ns ns.q.z=192.0.2.1", "is not in the zone x.y")
+	f("--hostmaster nobody", "--hostmaster: must be a mail address")
+	f("explain", "--client ADDRESS is missing")
+	f("explain --client x", "must be an address such as")
+	f("", "nowhere.yaml")
+}
+
+func TestBindErrorsSayWhatToDo(t *testing.T) {
+	for cause, want := range map[error]string{
+		syscall.EACCES: "cap_net_bind_service", syscall.EADDRINUSE: "systemd-resolved", syscall.EADDRNOTAVAIL: "does not have that address",
+		errors.New("else"): "else",
+	} {
+		require.ErrorContains(t, bindError("192.0.2.53:53", &net.OpError{Op: "listen", Err: cause}), want)
+	}
+}
+
+// The router waits for a topology, answers, and stops when it is told to.
+func TestDNS(t *testing.T) {
+	f := startFleet(t, "eu-west", "us-east")
+	f.edge(t, "eu-west", "ams1", "ams1-1")
+	var errOut buffer
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	admin := freePort(t)
+	go func() {
+		ended <- f.program(strings.NewReader(""), &buffer{}, &errOut).run(ctx, []string{"dns", "--fleet", f.file, "--listen", "127.0.0.1:0", "--metrics", admin})
+	}()
+	defer stop()
+	logged := func(text string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return strings.Contains(errOut.String(), text) }, patience, tick, "%q in:\n%s", text, &errOut)
+	}
+	logged("waiting for a topology")
+	status, _ := fetch(t, "http://"+admin+"/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	status, _ = fetch(t, "http://"+admin+"/healthz")
+	require.Equal(t, http.StatusOK, status)
+
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	logged(`"msg":"answering","zone":"edge.example.com"`)
+	port := regexp.MustCompile(`"listen":"127\.0\.0\.1:(\d+)"`).FindStringSubmatch(errOut.String())[1]
+	dig := func(args ...string) string {
+		out, err := exec.Command("dig", append([]string{"@127.0.0.1", "-p", port, "+short", "+timeout=2"}, args...)...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return strings.TrimSpace(string(out))
+	}
+	require.Equal(t, "203.0.113.1", dig("edge.example.com"), "us-east has no edge")
+	require.Equal(t, "203.0.113.1", dig("+tcp", "+subnet=198.51.100.0/24", "edge.example.com"))
+	require.Equal(t, "ns1.edge.example.com.", dig("edge.example.com", "NS"))
+	require.Equal(t, "127.0.0.1", dig("ns1.edge.example.com"))
+
+	f.good(t, "drain", "ams1", "--reason", "to see", "--by", "ann", "--yes", "--force", "--wait", "0")
+	logged(`"msg":"pop is drained","region":"eu-west","pop":"ams1","who":"ann","why":"to see"`)
+	f.good(t, "undrain", "ams1", "--yes")
+	logged("pop is not drained any more")
+	status, text := fetch(t, "http://"+admin+"/metrics")
+	require.Equal(t, http.StatusOK, status)
+	for _, line := range []string{`weir_dns_pop_up{pop="ams1",region="eu-west"} 1`, `weir_dns_pop_up{pop="iad1",region="us-east"} 0`, `weir_dns_region_known{region="us-east"} 1`, `weir_dns_queries_total{answer="answer"} 4`} {
+		require.Contains(t, text, line)
+	}
+	status, _ = fetch(t, "http://"+admin+"/readyz")
+	require.Equal(t, http.StatusOK, status)
+
+	e := parse[dnsExplanation](t, f.good(t, "dns", "explain", "--client", "198.51.100.7", "-o", "json").out)
+	require.Equal(t, []string{"ams1"}, e.PoPs)
+	require.Contains(t, fmt.Sprint(e.Reason), "client 198.51.100.7 matches 198.51.100.0/24 of ams1")
+	f.consuls["us-east"].Kill()
+	r := f.run(t, "dns", "explain", "--client", "198.51.100.7", "--timeout", "2s")
+	require.Equal(t, statusPartial, r.status)
+	require.Contains(t, r.out, "203.0.113.1")
+	logged(`"msg":"region is not known`)
+
+	stop()
+	require.NoError(t, <-ended)
+	require.Contains(t, errOut.String(), `"msg":"stopped"`)
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func fetch(t *testing.T, url string) (int, string) {
+	t.Helper()
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	resp, err := c.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var b bytes.Buffer
+	_, err = b.ReadFrom(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, b.String()
+}
+
+// Each change is one line, and what stays the same is none.
+func TestStateLog(t *testing.T) {
+	topology, err := region.ParseTopology([]byte(topologyOf(1)))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	s := newStateLog(slog.New(slog.NewTextHandler(&out, nil)), []string{"eu-west"})
+	now := time.Now()
+	step := func(want int, ams region.PoPState) {
+		t.Helper()
+		out.Reset()
+		v := region.NewView(topology, map[string]region.PoPState{"ams1": ams}, nil)
+		v.At, v.Regions = now, map[string]region.RegionState{"eu-west": {Known: true, Heard: now}}
+		s.changed(v)
+		require.Equal(t, want, strings.Count(out.String(), "\n"), out.String())
+	}
+	up := region.PoPState{Healthy: true, Known: true, Nodes: 2, Passing: 2, Since: now}
+	step(4, up) // the topology, us-east that nobody follows, the region, the PoP
+	step(0, up)
+	down := region.PoPState{Known: true, Nodes: 2, Since: now}
+	step(1, down)
+	require.Contains(t, out.String(), `why="0 of 2 edges pass"`)
+	step(1, up)
+	up.Drained, up.ShedLevel = &region.Drain{Who: "ann", Why: "x", Since: now}, 0.3
+	step(2, up)
+	step(0, up)
+}

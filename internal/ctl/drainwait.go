@@ -1,0 +1,143 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+const (
+	// spreading is how long a router may take to hear of a drain.
+	spreading = 2 * time.Second
+	// stray is how many requests a second at a node are those of scanners, of checks
+	// from outside, and of clients that keep addresses for ever.
+	stray = 1.0
+	// strayLooks is for how many looks in a row that must be so.
+	strayLooks = 2
+)
+
+// nodeAt is a node with the region that it is in.
+type nodeAt struct {
+	target *target
+	node   region.Node
+}
+
+// trafficLeft is what a node still got at the end.
+type trafficLeft struct {
+	ID       string  `json:"id"`
+	Rate     float64 `json:"requests_per_second"`
+	InFlight float64 `json:"in_flight"`
+	Error    string  `json:"error,omitempty"` // why that is not known
+}
+
+// leaving is the wait for the clients of a PoP to leave.
+type leaving struct {
+	p          *program
+	pop        string
+	ttl, limit time.Duration
+	began      time.Time // when it was drained
+
+	before map[string]*figures // by node
+}
+
+// run looks once a second. It ends when the answers that resolvers keep have run out and
+// only stray requests come, or at the limit.
+func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error) {
+	if len(nodes) == 0 {
+		w.p.say("no edge of %s is registered that could be watched", w.pop)
+	}
+	w.before = map[string]*figures{}
+	progress := &lines{w: w.p.errOut, live: w.p.live, width: w.p.width}
+	deadline := time.NewTimer(w.limit)
+	defer deadline.Stop()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	quiet := 0
+	for {
+		now := w.look(ctx, nodes)
+		if ctx.Err() != nil {
+			return now, interrupted("interrupted while waiting; %s is drained, and its edges serve whoever still comes", w.pop)
+		}
+		left := max(0, time.Until(w.began.Add(w.ttl+spreading)))
+		busy := busyNodes(now)
+		if len(busy) == 0 {
+			quiet++
+		} else {
+			quiet = 0
+		}
+		progress.update([]string{w.describe(left, now)})
+		if left == 0 && (quiet >= strayLooks || len(nodes) == 0) {
+			return now, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-deadline.C:
+			switch {
+			case left > 0:
+				return now, partial("drained, but resolvers may keep older answers for %s more; wait longer, with --wait, before you stop %s", left.Round(time.Second), w.pop)
+			case len(busy) > 0:
+				return now, partial("drained, but requests still come to %s: clients that ignore the TTL, or do not come by DNS", strings.Join(busy, ", "))
+			}
+			return now, nil
+		}
+	}
+}
+
+// describe is a line that changes seldom, for those who read it in a log.
+func (w *leaving) describe(left time.Duration, now []trafficLeft) string {
+	var rate, inFlight float64
+	silent := 0
+	for _, n := range now {
+		rate += n.Rate
+		inFlight += n.InFlight
+		if n.Error != "" {
+			silent++
+		}
+	}
+	text := fmt.Sprintf("%s: %.0f requests/s, %.0f in flight", w.pop, rate, inFlight)
+	if silent > 0 {
+		text += fmt.Sprintf(", %s not asked", plural(silent, "edge"))
+	}
+	if left > 0 {
+		return text + "; resolvers keep the answer for up to " + left.Round(time.Second).String()
+	}
+	return text
+}
+
+func (w *leaving) look(ctx context.Context, nodes []nodeAt) []trafficLeft {
+	list := make([]trafficLeft, len(nodes))
+	found := make([]*figures, len(nodes))
+	each(nodes, func(i int, n nodeAt) {
+		f, err := n.target.admin.figures(ctx, n.node)
+		list[i].ID = n.node.ID
+		if err != nil {
+			list[i].Error = err.Error()
+			return
+		}
+		found[i], list[i].InFlight = f, f.inFlight
+	})
+	for i, f := range found {
+		if f == nil {
+			continue
+		}
+		id := list[i].ID
+		list[i].Rate = f.since(w.before[id]).Rate
+		w.before[id] = f
+	}
+	return list
+}
+
+// busyNodes are those that get more than stray requests. One that cannot be asked is
+// none: it may have been stopped.
+func busyNodes(now []trafficLeft) (ids []string) {
+	for _, n := range now {
+		if n.Rate > stray {
+			ids = append(ids, fmt.Sprintf("%s (%.1f/s)", printable(n.ID), n.Rate))
+		}
+	}
+	return ids
+}

@@ -1,0 +1,211 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// One world is lost and found again part by part: starting it takes as long as any test.
+func TestRegions(t *testing.T) {
+	w := startWorld(t)
+	t.Run("drain", func(t *testing.T) { w.drains(t) })
+	t.Run("rolling upgrade", func(t *testing.T) { w.upgrades(t) })
+	t.Run("spill", func(t *testing.T) { w.spills(t) })
+	t.Run("loss of a pop", func(t *testing.T) { w.losesPoP(t) })
+	t.Run("loss of a region", func(t *testing.T) { w.losesRegion(t) })
+	t.Run("loss of everything", func(t *testing.T) { w.losesAll(t) })
+}
+
+// Nobody notices a drain, and nobody comes any more after the TTL.
+func (w *world) drains(t *testing.T) {
+	ams, fra := w.pop("ams1"), w.pop("fra1")
+	v := w.visit(europe)
+	began := time.Now()
+	out := w.good("drain", "ams1", "--reason", "kernel update", "--by", "ann", "--yes", "--ttl", dnsTTL.String())
+	t.Logf("drain took %s", time.Since(began).Round(10*time.Millisecond))
+	require.Contains(t, out, "ams1 is drained by ann")
+	require.Equal(t, fra.addr, w.answer(europe))
+	last := time.Unix(0, ams.last.Load())
+	require.Less(t, last.Sub(began), dnsTTL+2*time.Second, "a client came late")
+	t.Logf("the last client came %s after the drain", last.Sub(began).Round(10*time.Millisecond))
+	require.Contains(t, w.good("dns", "explain", "--client", "198.51.100.7"), "ams1 is drained by ann: kernel update")
+	require.Contains(t, w.good("status"), "ams1 is drained by ann")
+	w.good("undrain", "ams1", "--yes")
+	w.within("ams1 is back", 2*time.Second, func() bool { return w.answer(europe) == ams.addr })
+	back := time.Now()
+	eventually(t, dnsTTL+2*time.Second, "clients are back", func() bool { return time.Unix(0, ams.last.Load()).After(back) })
+	v.none(t, "a drain and its end")
+}
+
+// Each edge is stopped and started again while clients go on: the answers stay.
+func (w *world) upgrades(t *testing.T) {
+	v, others := w.visit(europe), w.visit(america)
+	flapped := w.watch(europe, w.pop("ams1").addr)
+	names := []string{"ams1", "iad1"}
+	if soak() {
+		names = append(names, "fra1", "sin1")
+	}
+	began := time.Now()
+	for _, name := range names {
+		p := w.pop(name)
+		for i, n := range p.nodes {
+			n.Terminate()
+			n.Start()
+			n.WaitReady()
+			eventually(t, 10*time.Second, "the balancer and consul know", func() bool {
+				return p.ready[i].Load() && !strings.Contains(w.good("status", "--region", p.region.name), "failing")
+			})
+		}
+	}
+	t.Logf("%d edges in %s", 2*len(names), time.Since(began).Round(10*time.Millisecond))
+	require.Zero(t, flapped(), "an answer without the PoP that had an edge all the while")
+	v.none(t, "a rolling upgrade")
+	others.none(t, "a rolling upgrade elsewhere")
+}
+
+// watch counts the answers that are another one.
+func (w *world) watch(network, want string) (stop func() int64) {
+	var others atomic.Int64
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				if w.answer(network) != want {
+					others.Add(1)
+				}
+			}
+		}
+	})
+	end := sync.OnceFunc(func() { close(done); all.Wait() })
+	w.t.Cleanup(end)
+	return func() int64 { end(); return others.Load() }
+}
+
+// A PoP that sheds gives some networks to the next, and takes them back.
+func (w *world) spills(t *testing.T) {
+	ams := w.pop("ams1")
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range 60 {
+		all.Go(func() {
+			c := client()
+			defer c.CloseIdleConnections()
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if status, err := get(c, ams.nodes[i%2].Public, "/slow/x", fmt.Sprintf("198.51.100.%d", i)); err != nil || status == http.StatusServiceUnavailable {
+					<-time.After(20 * time.Millisecond) // a client that waits less would only measure the node
+				}
+			}
+		})
+	}
+	stop := sync.OnceFunc(func() { close(done); all.Wait() })
+	defer stop()
+	const networks = 64 // all of ams1
+	given := func() (n int) {
+		for i := range networks {
+			if w.answer(fmt.Sprintf("198.51.%d.0/24", i)) != ams.addr {
+				n++
+			}
+		}
+		return n
+	}
+	share := 0
+	w.within("some networks go to the next", 20*time.Second, func() bool {
+		share = given()
+		return share > 0 && share < networks
+	})
+	t.Logf("%d of %d networks were given away", share, networks)
+	require.Contains(t, w.good("dns", "explain", "--client", "198.51.100.7"), "ams1 sheds")
+	stop()
+	w.within("ams1 keeps its clients again", 30*time.Second, func() bool {
+		return given() == 0 && !strings.Contains(w.good("dns", "explain", "--client", "198.51.100.7"), "sheds")
+	})
+}
+
+// The edges of a PoP die at once.
+func (w *world) losesPoP(t *testing.T) {
+	ams, fra := w.pop("ams1"), w.pop("fra1")
+	v, others := w.visit(europe), w.visit(america)
+	lost := time.Now()
+	for _, n := range ams.nodes {
+		n.Kill()
+	}
+	w.within("ams1 is out", outWithin, func() bool { return w.answer(europe) == fra.addr })
+	eventually(t, dnsTTL+2*time.Second, "clients have left", func() bool { return time.Since(time.Unix(0, ams.last.Load())) > time.Second })
+	v.brief(t, "loss of a pop", lost)
+	for _, n := range ams.nodes {
+		n.Start()
+	}
+	for _, n := range ams.nodes {
+		n.WaitReady()
+	}
+	w.within("ams1 is back", backWithin, func() bool { return w.answer(europe) == ams.addr })
+	others.none(t, "elsewhere")
+}
+
+// A region's edges and its Consul die at once.
+func (w *world) losesRegion(t *testing.T) {
+	ams, iad := w.pop("ams1"), w.pop("iad1")
+	eu := ams.region
+	v, others := w.visit(europe), w.visit(america)
+	lost := time.Now()
+	eu.consul.Kill()
+	for _, n := range eu.nodes {
+		n.Kill()
+	}
+	w.within("eu is out", outWithin, func() bool { return w.answer(europe) == iad.addr })
+	eventually(t, dnsTTL+3*time.Second, "clients have left", func() bool {
+		return time.Since(time.Unix(0, ams.last.Load())) > time.Second && time.Since(time.Unix(0, w.pop("fra1").last.Load())) > time.Second
+	})
+	v.brief(t, "loss of a region", lost)
+	out, _, status := w.regionctl("status", "--timeout", "1s")
+	require.Equal(t, 3, status, out)
+	require.Contains(t, out, "1 region not known")
+	_, said, status := w.regionctl("drain", "ap1", "--reason", "x", "--yes", "--timeout", "1s")
+	require.Equal(t, 2, status, said)
+
+	eu.consul.Start()
+	for _, n := range eu.nodes {
+		n.Start()
+	}
+	for _, n := range eu.nodes {
+		n.WaitReady()
+	}
+	w.within("eu is back", backWithin, func() bool { return w.answer(europe) == ams.addr })
+	others.none(t, "elsewhere")
+}
+
+// With nothing left, clients are better off trying all than none.
+func (w *world) losesAll(t *testing.T) {
+	var all []string
+	for _, p := range w.pops {
+		all = append(all, p.addr)
+		for _, n := range p.nodes {
+			n.Kill()
+		}
+	}
+	w.within("all addresses are answered", outWithin, func() bool {
+		addrs, err := w.resolve(europe)
+		return err == nil && len(addrs) == len(all)
+	})
+	addrs, err := w.resolve(america)
+	require.NoError(t, err)
+	require.ElementsMatch(t, all, addrs)
+}

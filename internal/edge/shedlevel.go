@@ -1,0 +1,57 @@
+package edge
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+)
+
+// tellLevelEvery keeps two registrations for a change of the shed level apart: each is
+// a write to the catalogue that every DNS router hears of.
+const tellLevelEvery = 2 * time.Second
+
+// followLevel keeps the registration's shed_level up to date until ctx ends.
+func (e *Edge) followLevel(ctx context.Context) {
+	ticker := time.NewTicker(tellLevelEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		tenths := int64(0)
+		if e.shedding.Load().document.Enabled {
+			for _, g := range e.groups {
+				s := g.shedder.Status()
+				tenths = max(tenths, shedTenths(s.Level, len(s.Classes)))
+			}
+		}
+		if e.shedLevel.Swap(tenths) == tenths {
+			continue
+		}
+		select {
+		case e.stateChanged <- struct{}{}:
+		default: // the change before this is not told yet, and this will be with it
+		}
+	}
+}
+
+// shedTenths is how far a shedder has gone, in tenths of everything that it can shed.
+// A single class is never shed by level.
+func shedTenths(level float64, classes int) int64 {
+	if classes < 2 || !(level > 0) {
+		return 0
+	}
+	return int64(math.Round(10 * min(level/float64(classes-1), 1)))
+}
+
+// levelMeta is the level as DNS routers read it, "" while nothing is shed.
+func (e *Edge) levelMeta() string {
+	tenths := e.shedLevel.Load()
+	if tenths == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(float64(tenths)/10, 'f', 1, 64)
+}
