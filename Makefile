@@ -20,7 +20,7 @@ test: deps deps-lab tools ## install what the tests need, then run them all with
 	$(GO) test -count 1 -run Alloc ./internal/edge/... ./pkg/...
 	cd tools && $(GO) vet ./... && $(GO) test -race ./overload ./tables
 	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
-	cd loadtest/xk6-weir/proof && $(GO) vet ./... && $(GO) test ./...
+	cd loadtest/xk6-weir/proof && $(GO) test ./...
 
 check: lint test build ## exactly what CI runs
 	bin/edge -version
@@ -69,7 +69,7 @@ k6: ## build k6 with the extension that checks limits; about 2 minutes the first
 # LOADTEST are options of the runner, such as -only steady,shadow.
 LOADTEST ?=
 
-loadtest: deps-lab tools build k6 ## load the lab in three regions, with faults, and prove its limits; about 5 minutes
+loadtest: deps-lab tools build k6 ## load the lab in three regions, with faults, and prove its limits; about 4 minutes
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin
 	@$(GO) build -o bin/loadtest-run ./loadtest/run
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" bin/loadtest-run $(if $(LAB_VARS),-vars $(LAB_VARS)) $(LOADTEST)

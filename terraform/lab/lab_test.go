@@ -2,6 +2,7 @@ package lab
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -21,6 +22,17 @@ regions = {
 redis = { masters = 3, replicas = 0 }
 `
 
+// router is the process that answers DNS.
+const router = "global/dns"
+
+// dig asks the router for a client of this network.
+func (l *lab) dig(subnet string) string {
+	l.t.Helper()
+	out, err := exec.Command("dig", "@"+l.address(0, 53), "-p", "5300", "edge.lab.test", "+subnet="+subnet, "+short").CombinedOutput()
+	require.NoError(l.t, err, "%s", out)
+	return strings.TrimSpace(string(out))
+}
+
 // One lab goes through a life, for each step begins with what the one before left.
 func TestLife(t *testing.T) {
 	t.Parallel()
@@ -29,7 +41,7 @@ func TestLife(t *testing.T) {
 	require.Contains(t, out, "eu-west redis 3: up")
 	require.Contains(t, out, "curl -i http://"+l.address(1, 11)+":8080/hello")
 	first := l.pids()
-	require.Len(t, first, 12)
+	require.Len(t, first, 13)
 
 	t.Run("every edge answers from its own region", func(t *testing.T) {
 		require.Equal(t, "hello from eu-west: GET /a?b=c\n", get(t, "http://"+l.address(1, 11)+":8080/a?b=c"))
@@ -39,6 +51,11 @@ func TestLife(t *testing.T) {
 		l.regionctl("rules", "status")
 		require.Contains(t, l.regionctl("shedder", "show", "--live"), "us-east-iad1-1")
 		require.Contains(t, l.regionctl("limits", "explain", "--client", "203.0.113.7", "--path", "/"), "redis")
+	})
+	t.Run("the router leads clients to their region", func(t *testing.T) {
+		// Once it has heard of every edge's health.
+		eventually(t, func() bool { return l.dig("198.51.100.7/32") == l.address(1, 11) })
+		eventually(t, func() bool { return l.dig("203.0.113.7/32") == l.address(2, 11) })
 	})
 	t.Run("twice changes nothing", func(t *testing.T) {
 		require.NotContains(t, l.up("small.tfvars"), "[")
@@ -72,9 +89,11 @@ func TestLife(t *testing.T) {
 
 		l.up(l.write("grown.tfvars", grown))
 		now := l.pids()
-		require.Len(t, now, 18)
+		require.Len(t, now, 19)
 		for name, pid := range first {
-			require.Equal(t, pid, now[name], name)
+			if name != router { // it reads the fleet once
+				require.Equal(t, pid, now[name], name)
+			}
 		}
 		require.Equal(t, "rules: []\n", l.regionctl("rules", "show"), "of all regions")
 		require.Contains(t, l.regionctl("rules", "status"), "asia-bom1-1")
@@ -84,7 +103,10 @@ func TestLife(t *testing.T) {
 		require.Contains(t, l.read("topology.yaml"), l.address(3, 11))
 
 		l.up("small.tfvars")
-		require.Equal(t, first, l.pids())
+		now = l.pids()
+		require.Contains(t, now, router)
+		first[router] = now[router]
+		require.Equal(t, first, now)
 		require.NoDirExists(t, filepath.Join(l.dir, "asia"))
 		require.NotContains(t, l.read("fleet.yaml")+l.read("topology.yaml"), "asia")
 		l.regionctl("rules", "status")
@@ -126,11 +148,11 @@ func TestKilledApply(t *testing.T) {
 	require.NoError(t, syscall.Kill(-up.Process.Pid, syscall.SIGKILL))
 	require.Error(t, up.Wait())
 	l.up("small.tfvars")
-	require.Len(t, l.pids(), 12)
+	require.Len(t, l.pids(), 13)
 
 	// While one is at work.
 	up = l.start("up.sh", l.write("grown.tfvars", grown))
-	eventually(t, func() bool { return len(l.pids()) > 12 })
+	eventually(t, func() bool { return len(l.pids()) > 13 })
 	l.script("down.sh")
 	require.Error(t, up.Wait())
 	l.requireGone()
@@ -147,7 +169,7 @@ func TestFailedApply(t *testing.T) {
 
 	release()
 	l.up("small.tfvars")
-	require.Len(t, l.pids(), 12)
+	require.Len(t, l.pids(), 13)
 
 	// A program that does not even start, in a region that is to go again.
 	release = l.listen(l.address(3, 1) + ":8300")
@@ -157,7 +179,7 @@ func TestFailedApply(t *testing.T) {
 	require.Contains(t, out, "address already in use")
 	release()
 	l.up("small.tfvars")
-	require.Len(t, l.pids(), 12)
+	require.Len(t, l.pids(), 13)
 	require.NoDirExists(t, filepath.Join(l.dir, "asia"))
 
 	l.script("down.sh")

@@ -40,7 +40,7 @@ locals {
         # It reads the fleet once, so another fleet is another process.
         config      = yamlencode(local.fleet)
         config_file = "fleet.yaml"
-        ready       = "curl -fsS -o /dev/null -m 2 http://${local.dns_address}:9153/metrics"
+        ready       = "curl -fsS -o /dev/null -m 2 http://${local.dns_address}:9153/readyz"
       }
     },
   )

@@ -124,9 +124,11 @@ module "edge" {
     upstreams = [{ url = "http://${local.origin}:9000" }]
     # One address may speak for others, so that limits can be tried with curl.
     trusted_proxies = ["127.0.0.1/32"]
-    store           = { kind = "redis", redis = { mode = "cluster", addrs = [for a in local.redis : "${a}:6379"] } }
-    rules           = { source = "consul", cache = "${local.dir}/edge-${each.key}/rules.json" }
-    consul          = { addr = "${local.consul}:8500", datacenter = var.name }
+    # Sixty processes share the processors, so Redis may have to wait for one longer than
+    # the default of 25 ms; and who decides without it counts apart.
+    store  = { kind = "redis", timeout = "500ms", redis = { mode = "cluster", addrs = [for a in local.redis : "${a}:6379"] } }
+    rules  = { source = "consul", cache = "${local.dir}/edge-${each.key}/rules.json" }
+    consul = { addr = "${local.consul}:8500", datacenter = var.name }
   })
   # Not readyz: that waits for rules, and they are published when edges run.
   ready       = "curl -fsS -o /dev/null -m 2 http://${each.value.address}:8081/healthz"

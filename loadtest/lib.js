@@ -1,0 +1,126 @@
+// What the scenarios share. The runner says in LAB where the lab is, and does at
+// CONTROL what a script asks for: faults, their ends, other rules.
+import { Client, oracle } from 'k6/x/weir';
+import http from 'k6/http';
+
+if (!__ENV.LAB) {
+  throw new Error('run the scenarios by make loadtest, or bin/loadtest-run -only NAME');
+}
+export const lab = JSON.parse(__ENV.LAB);
+export const regions = lab.regions.map((r) => r.name);
+export const full = __ENV.FORM === 'full';
+
+const document = JSON.parse(open('./rules.json'));
+export const judge = oracle({ fresh: true });
+
+// rule declares a rule of rules.json to the oracle.
+export function rule(id) {
+  const found = document.rules.find((r) => r.id === id);
+  judge.rule(found);
+  return found;
+}
+
+const pops = {};
+for (const r of lab.regions) {
+  for (const pop of r.pops) {
+    for (const address of pop.addresses) {
+      pops[address] = { region: r.name, pop: pop.name };
+    }
+  }
+}
+const clients = {};
+const edges = {};
+for (const r of lab.regions) {
+  clients[r.name] = new Client({ region: r.name, dns: lab.dns, subnet: r.subnet, pops, connectTimeout: '1s', timeout: '5s' });
+  edges[r.name] = [].concat(...r.pops.map((pop) => pop.addresses));
+}
+
+// network returns the clients' addresses of a region: no other run had them lately.
+export function network(region, part = 0) {
+  return `10.${(Number(__ENV.RUN) + 40 * part + regions.indexOf(region)) % 250}.0.0/16`;
+}
+
+// byName is the URL of the zone, which the DNS router answers; byEdge is that of the
+// region's edges in turn, as a load balancer in front of them would choose.
+export function byName(path) {
+  return `http://${lab.zone}:8080${path}`;
+}
+export function byEdge(region, path, turn) {
+  return `http://${edges[region][turn % edges[region].length]}:8080${path}`;
+}
+
+// ask sends one request of a client, and tells the oracle which rule counts it.
+export function ask(region, url, key, limit, more = {}) {
+  const headers = Object.assign({ 'X-Forwarded-For': key }, more.headers);
+  return clients[region].request(more.method || 'GET', url, null, {
+    headers, limits: { [limit]: key }, tags: Object.assign({ name: limit }, more.tags), expected: more.expected || [200, 429],
+  });
+}
+
+// each makes a scenario of every region, with REGION in its environment.
+export function each(options, prefix = '') {
+  const all = {};
+  regions.forEach((region, i) => {
+    const own = typeof options === 'function' ? options(region, i) : options;
+    all[prefix + region] = Object.assign({ preAllocatedVUs: 12, maxVUs: 100, gracefulStop: '5s' }, own, { env: Object.assign({ REGION: region }, own.env) });
+  });
+  return all;
+}
+export function steadily(rate, duration, more = {}) {
+  return Object.assign({ executor: 'constant-arrival-rate', rate, timeUnit: '1s', duration }, more);
+}
+
+// director is the scenario that names the phases and asks for the faults.
+export const director = { director: { executor: 'shared-iterations', vus: 1, iterations: 1, maxDuration: '10m', exec: 'direct' } };
+
+// act asks the runner for something, and waits until it is done.
+export function act(what) {
+  const res = http.post(`${__ENV.CONTROL}/${what}`, null, { timeout: '120s', tags: { name: 'control' } });
+  if (res.status !== 200) {
+    throw new Error(`${what}: ${res.body || res.error}`);
+  }
+}
+// phase names what begins now, for the oracle and for the report.
+export function phase(name) {
+  judge.phase(name);
+  act(`phase/${name}`);
+}
+
+// strict are the thresholds of phases in which nothing may be wrong.
+export function strict(phases) {
+  const all = {};
+  for (const name of phases) {
+    all[`weir_overadmitted{phase:${name}}`] = ['count==0'];
+    all[`weir_wrongly_refused{phase:${name}}`] = ['count==0'];
+    all[`weir_retry_after_error{phase:${name}}`] = ['max==0'];
+  }
+  return all;
+}
+// calm are those of a scenario without a fault, for each region.
+export function calm() {
+  const all = { weir_overadmitted: ['count==0'], weir_wrongly_refused: ['count==0'], weir_retry_after_error: ['max==0'] };
+  for (const region of regions) {
+    all[`http_req_failed{region:${region}}`] = ['rate==0'];
+    all[`weir_overadmitted{region:${region}}`] = ['count==0'];
+    all[`weir_wrongly_refused{region:${region}}`] = ['count==0'];
+    all[`http_req_duration{region:${region}}`] = ['p(95)<1000'];
+  }
+  return all;
+}
+
+export function finish() {
+  judge.finish();
+}
+
+// summary writes what the runner judges and reports. bounds say how far each phase of a
+// fault may go beyond a rule; what they do not name may not at all.
+export function summary(about, bounds = [], waits = []) {
+  return (data) => {
+    const metrics = {};
+    for (const [name, m] of Object.entries(data.metrics)) {
+      metrics[name] = { values: m.values, thresholds: m.thresholds };
+    }
+    const found = { about, bounds, waits, report: judge.report(), metrics, seconds: data.state.testRunDurationMs / 1000 };
+    return { [__ENV.OUT]: JSON.stringify(found) };
+  };
+}

@@ -1,0 +1,41 @@
+// Rules swap: one limit is halved under load and restored, in all regions. It holds before
+// and after; the other rules do not notice.
+import { Keys } from 'k6/x/weir';
+import { sleep } from 'k6';
+import exec from 'k6/execution';
+import { act, ask, byEdge, director, each, finish, full, judge, network, phase, regions, rule, steadily, strict, summary } from './lib.js';
+
+rule('api');
+const swapped = rule('rolling');
+const keys = {};
+regions.forEach((r) => (keys[r] = new Keys({ kind: 'zipf', n: 30, seed: 8, cidr: network(r) })));
+const [calm, between, after] = full ? [60, 60, 60] : [4, 9, 9];
+const settle = 5;
+
+export const options = {
+  scenarios: Object.assign(each(steadily(120, `${calm + between + after + 4}s`)), director),
+  // Nothing is judged of the changed rule while the change settles; all else is, throughout.
+  thresholds: Object.assign(strict(['before', 'halved', 'restored']), { weir_overadmitted: ['count==0'], weir_wrongly_refused: ['count==0'], http_req_failed: ['rate==0'] }),
+};
+
+export function direct() {
+  phase('before');
+  sleep(calm);
+  judge.replace(Object.assign({}, swapped, { limit: swapped.limit / 2 }), `${settle}s`);
+  phase('halved');
+  act('rules-halved');
+  sleep(between);
+  judge.replace(swapped, `${settle}s`);
+  phase('restored');
+  act('rules');
+}
+export default function () {
+  const region = __ENV.REGION;
+  const n = exec.scenario.iterationInTest;
+  const limit = n % 2 ? 'api' : 'rolling';
+  ask(region, byEdge(region, `/load/${limit}`, Math.floor(n / 2)), keys[region].next().key, limit);
+}
+export const teardown = finish;
+export const handleSummary = summary('a limit is halved and restored, by regionctl, under load', [], [
+  { metric: 'rules', seconds: settle, why: `Rules reach every edge within ${settle} s; so long nothing is said of the rule that changes, and everything of the others.` },
+]);

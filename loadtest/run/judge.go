@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// result is what a scenario showed.
+type result struct {
+	Name     string         `json:"name"`
+	About    string         `json:"about"`
+	MustFail bool           `json:"must_fail,omitempty"`
+	Problems []string       `json:"problems"`
+	Began    time.Time      `json:"began"`
+	Seconds  float64        `json:"seconds"`
+	Status   int            `json:"k6_status"`
+	Repeated []string       `json:"repeated,omitempty"` // why earlier attempts do not count
+	Phases   []phase        `json:"phases"`
+	Bounds   []bound        `json:"bounds"`
+	Waits    []wait         `json:"waits"`
+	Report   []line         `json:"oracle"`
+	Checks   []check        `json:"thresholds"`
+	Fallback map[string]int `json:"decided_without_store"`
+	Traffic  []traffic      `json:"traffic"`
+}
+
+// bound is how far a rule may be exceeded in a region during some phases, per window.
+type bound struct {
+	Rule    string   `json:"rule"`
+	Region  string   `json:"region"`
+	Phases  []string `json:"phases"`
+	Percent float64  `json:"percent"`
+	// Decisions without Redis are part of the fault: without any there was none.
+	Fallback bool `json:"fallback,omitempty"`
+	// The fewest requests that must be admitted in the first of the phases: refusals
+	// without a reason have no other bound.
+	Least int    `json:"least,omitempty"`
+	Why   string `json:"why"`
+}
+
+// wait is how long something may take; a threshold of the script holds it.
+type wait struct {
+	Metric  string  `json:"metric"`
+	Seconds float64 `json:"seconds"`
+	Why     string  `json:"why"`
+}
+
+// line is one of the oracle's report.
+type line struct {
+	Region         string  `json:"region"`
+	Rule           string  `json:"rule"`
+	Phase          string  `json:"phase"`
+	Admitted       int     `json:"admitted"`
+	Refused        int     `json:"refused"`
+	Unknown        int     `json:"unknown"`
+	Unjudged       int     `json:"unjudged"`
+	Overadmitted   int     `json:"overadmitted"`
+	WronglyRefused int     `json:"wronglyRefused"`
+	RetryChecked   int     `json:"retryChecked"`
+	RetryWrong     int     `json:"retryWrong"`
+	RetryWorst     float64 `json:"retryWorstSeconds"`
+	Worst          *struct {
+		Key     string  `json:"key"`
+		At      string  `json:"at"`
+		Excess  int     `json:"excess"`
+		Limit   int     `json:"limit"`
+		Window  string  `json:"window"`
+		Percent float64 `json:"percent"`
+	} `json:"worst,omitempty"`
+}
+
+type check struct {
+	Metric string `json:"metric"`
+	Expr   string `json:"expr"`
+	OK     bool   `json:"ok"`
+}
+
+// traffic is what the clients of a region got.
+type traffic struct {
+	Region  string   `json:"region"`
+	Passed  int      `json:"passed"`
+	Limited int      `json:"limited"`
+	Shed    int      `json:"shed"`
+	Failed  int      `json:"failed"`
+	P50     float64  `json:"p50_ms"`
+	P95     float64  `json:"p95_ms"`
+	Each    []second `json:"each_second"`
+
+	times []float64
+}
+
+type second struct {
+	Passed  int `json:"passed"`
+	Limited int `json:"limited"`
+	Shed    int `json:"shed"`
+	Failed  int `json:"failed"`
+}
+
+// read takes what k6 wrote.
+func (r *result) read(summary, points string) error {
+	text, err := os.ReadFile(summary)
+	if err != nil {
+		return err
+	}
+	var s struct {
+		About   string  `json:"about"`
+		Bounds  []bound `json:"bounds"`
+		Waits   []wait  `json:"waits"`
+		Report  []line  `json:"report"`
+		Seconds float64 `json:"seconds"`
+		Metrics map[string]struct {
+			Thresholds map[string]struct {
+				OK bool `json:"ok"`
+			} `json:"thresholds"`
+		} `json:"metrics"`
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return fmt.Errorf("%s: %w", summary, err)
+	}
+	r.About, r.Bounds, r.Waits, r.Report, r.Seconds = s.About, s.Bounds, s.Waits, s.Report, s.Seconds
+	for name, m := range s.Metrics {
+		for expr, t := range m.Thresholds {
+			r.Checks = append(r.Checks, check{name, expr, t.OK})
+		}
+	}
+	slices.SortFunc(r.Checks, func(a, b check) int { return strings.Compare(a.Metric+a.Expr, b.Metric+b.Expr) })
+	return r.readPoints(points)
+}
+
+func (r *result) readPoints(name string) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if !bytes.Contains(lines.Bytes(), []byte(`"metric":"http_req_duration"`)) {
+			continue
+		}
+		var p struct {
+			Type string `json:"type"`
+			Data struct {
+				Time  time.Time `json:"time"`
+				Value float64   `json:"value"`
+				Tags  struct{ Region, Pop, Status string }
+			} `json:"data"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+			return err
+		}
+		if p.Type == "Point" && p.Data.Tags.Region != "" {
+			r.count(p.Data.Tags.Region, p.Data.Tags.Status, p.Data.Time, p.Data.Value)
+		}
+	}
+	for i := range r.Traffic {
+		t := &r.Traffic[i]
+		slices.Sort(t.times)
+		if n := len(t.times); n > 0 {
+			t.P50, t.P95 = t.times[n/2], t.times[n*95/100]
+		}
+	}
+	return lines.Err()
+}
+
+// count enters one answer.
+func (r *result) count(region, status string, at time.Time, ms float64) {
+	i := slices.IndexFunc(r.Traffic, func(t traffic) bool { return t.Region == region })
+	if i < 0 {
+		i = len(r.Traffic)
+		r.Traffic = append(r.Traffic, traffic{Region: region})
+	}
+	t := &r.Traffic[i]
+	n := max(0, int(at.Sub(r.Began).Seconds()))
+	for len(t.Each) <= n {
+		t.Each = append(t.Each, second{})
+	}
+	s := &t.Each[n]
+	switch status {
+	case "200":
+		t.Passed++
+		s.Passed++
+		t.times = append(t.times, ms)
+	case "429":
+		t.Limited++
+		s.Limited++
+		t.times = append(t.times, ms)
+	case "503":
+		t.Shed++
+		s.Shed++
+	default:
+		t.Failed++
+		s.Failed++
+	}
+}
+
+// thresholdsFailed is k6's exit status.
+const thresholdsFailed = 99
+
+// judge returns what is wrong. Thresholds are k6's; beyond them, whatever the oracle
+// found must be within a bound, and it must have had something to judge.
+func (r *result) judge(lab state) []string {
+	if r.MustFail {
+		return r.judgeProof(lab)
+	}
+	var wrong []string
+	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	if r.Status != 0 && r.Status != thresholdsFailed {
+		add("k6 ended with status %d", r.Status)
+	}
+	for _, c := range r.Checks {
+		if !c.OK {
+			add("threshold: %s %s", c.Metric, c.Expr)
+		}
+	}
+	for _, l := range r.Report {
+		b := r.bound(l)
+		where := fmt.Sprintf("%s, rule %s", l.Region, l.Rule)
+		if l.Phase != "" {
+			where += ", phase " + l.Phase
+		}
+		switch {
+		case b == nil && (l.Overadmitted > 0 || l.WronglyRefused > 0 || l.RetryWrong > 0):
+			add("%s: %d over-admitted, %d wrongly refused, %d times Retry-After wrong; the bound is 0", where, l.Overadmitted, l.WronglyRefused, l.RetryWrong)
+		case b != nil && l.Worst != nil && l.Worst.Percent > b.Percent:
+			add("%s: a window of %s was exceeded by %.0f %%; the bound is %.0f %%", where, l.Worst.Window, l.Worst.Percent, b.Percent)
+		case b != nil && l.Worst == nil && l.Overadmitted > 0:
+			add("%s: %d over-admitted, and no window says how far", where, l.Overadmitted)
+		}
+	}
+	for _, region := range lab.Regions {
+		if !slices.ContainsFunc(r.Report, func(l line) bool { return l.Region == region.Name && l.Admitted > 0 }) {
+			add("%s: nothing was admitted, so nothing is proven", region.Name)
+		}
+	}
+	for _, p := range r.Phases {
+		if !slices.ContainsFunc(r.Report, func(l line) bool { return l.Phase == p.Name && l.Admitted > 0 }) {
+			add("phase %s: nothing was admitted, so nothing is proven", p.Name)
+		}
+	}
+	for _, b := range r.Bounds {
+		if b.Fallback && r.Fallback[b.Region] == 0 {
+			add("%s: no decision was made without Redis, so the fault was none", b.Region)
+		}
+		admitted := 0
+		for _, l := range r.Report {
+			if l.Region == b.Region && l.Rule == b.Rule && l.Phase == b.Phases[0] {
+				admitted += l.Admitted
+			}
+		}
+		if admitted < b.Least {
+			add("%s, rule %s, phase %s: %d admitted; the bound is %d at least", b.Region, b.Rule, b.Phases[0], admitted, b.Least)
+		}
+	}
+	return wrong
+}
+
+// judgeProof is satisfied if the oracle is not.
+func (r *result) judgeProof(lab state) []string {
+	var wrong []string
+	if r.Status != thresholdsFailed {
+		wrong = append(wrong, fmt.Sprintf("k6 should have failed its thresholds, and ended with status %d", r.Status))
+	}
+	for _, region := range lab.Regions {
+		if !slices.ContainsFunc(r.Report, func(l line) bool { return l.Region == region.Name && l.Overadmitted > 0 }) {
+			wrong = append(wrong, region.Name+": the oracle did not object to a rule that limits nothing")
+		}
+	}
+	return wrong
+}
+
+// bound is that of a line; nil is 0.
+func (r *result) bound(l line) *bound {
+	for i, b := range r.Bounds {
+		if b.Rule == l.Rule && b.Region == l.Region && slices.Contains(b.Phases, l.Phase) {
+			return &r.Bounds[i]
+		}
+	}
+	return nil
+}
+
+// starved counts decisions that were made without Redis where nothing was broken: Redis
+// or the edge had to wait for a processor longer than store.timeout. Such a decision is
+// an edge's own, against its share of the limit, so the region's limit is not proven by it.
+func (r *result) starved() int {
+	n := 0
+	for region, v := range r.Fallback {
+		if !slices.ContainsFunc(r.Bounds, func(b bound) bool { return b.Region == region }) {
+			n += v
+		}
+	}
+	return n
+}

@@ -1,0 +1,206 @@
+// Command run loads the lab with the scenarios of loadtest/, each a k6 script: it brings
+// the lab up if there is none, puts the rules of the scenarios in force, does the faults
+// that the scripts ask for, judges what the oracle found, writes a report, and leaves the
+// lab as it was. make loadtest builds and starts it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// scenario is one k6 script.
+type scenario struct {
+	name     string
+	mustFail bool // the proof that a run can
+}
+
+var scenarios = []scenario{
+	{name: "steady"}, {name: "flash-crowd"}, {name: "attacker"}, {name: "zipf-tail"}, {name: "shedder-step"},
+	{name: "region-loss"}, {name: "redis-master-loss"}, {name: "rules-swap"}, {name: "shadow", mustFail: true},
+}
+
+type options struct {
+	root, lab, vars, out, only string
+	full                       bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.root, "root", ".", "the checkout, with bin/ built")
+	flag.StringVar(&o.lab, "lab", os.Getenv("LAB"), "the lab's `FOLDER` (default LAB, or .lab)")
+	flag.StringVar(&o.vars, "vars", "", "the `FILE` of variables that the lab was made with, if any")
+	flag.StringVar(&o.out, "out", "bin/loadtest", "the `FOLDER` for report.html, report.json and logs")
+	flag.StringVar(&o.only, "only", "", "`NAMES` of scenarios, as in steady,shadow (default all): "+strings.Join(names(), ", "))
+	flag.BoolVar(&o.full, "full", false, "the long form: minutes for each phase")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt does not wait
+	good, err := o.run(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "loadtest:", err)
+	}
+	if err != nil || !good {
+		os.Exit(1)
+	}
+}
+
+func names() []string {
+	var all []string
+	for _, s := range scenarios {
+		all = append(all, s.name)
+	}
+	return all
+}
+
+// chosen returns what -only leaves.
+func (o *options) chosen() ([]scenario, error) {
+	if o.only == "" {
+		return scenarios, nil
+	}
+	wanted := strings.Split(o.only, ",")
+	for _, w := range wanted {
+		if !slices.Contains(names(), w) {
+			return nil, fmt.Errorf("-only: there is no %q; choose from %s", w, strings.Join(names(), ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return !slices.Contains(wanted, s.name) }), nil
+}
+
+func (o *options) run(ctx context.Context) (good bool, err error) {
+	chosen, err := o.chosen()
+	if err != nil {
+		return false, err
+	}
+	for _, path := range []*string{&o.root, &o.lab, &o.out} {
+		if *path == "" {
+			*path = ".lab"
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return false, err
+		}
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return false, err
+	}
+	l, leave, err := openLab(ctx, o.root, o.lab, o.vars)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if e := leave(); e != nil {
+			err = errors.Join(err, fmt.Errorf("the lab is not as it was: %w", e))
+		}
+	}()
+
+	all := report{Began: time.Now(), Form: "short", Lab: l.state}
+	if o.full {
+		all.Form = "full"
+	}
+	for i, s := range chosen {
+		fmt.Printf("[%d/%d] %s\n", i+1, len(chosen), s.name)
+		r, err := o.repeat(ctx, l, s, all.Form)
+		if ctx.Err() != nil {
+			return false, errors.New("interrupted")
+		}
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", s.name, err)
+		}
+		all.Scenarios = append(all.Scenarios, *r)
+		r.print(os.Stdout, all.Lab)
+	}
+	all.Seconds = time.Since(all.Began).Seconds()
+	if err := all.write(o.out); err != nil {
+		return false, err
+	}
+	all.print(os.Stdout, o.out)
+	return all.good(), nil
+}
+
+// attempts is how often a scenario is tried while the machine is too busy for a verdict.
+const attempts = 3
+
+// repeat plays a scenario again if it failed and decisions were made without Redis where
+// nothing was broken. The last attempt counts, whatever it is.
+func (o *options) repeat(ctx context.Context, l *lab, s scenario, form string) (*result, error) {
+	var repeated []string
+	for {
+		r, err := o.play(ctx, l, s, form)
+		if err != nil {
+			return nil, err
+		}
+		r.Repeated = repeated
+		n := r.starved()
+		if n == 0 || len(r.Problems) == 0 || s.mustFail {
+			return r, nil
+		}
+		why := fmt.Sprintf("%d decisions were made without Redis where nothing was broken: it did not answer within store.timeout, the machine is too busy", n)
+		if len(repeated) == attempts-1 {
+			r.Problems = append(r.Problems, fmt.Sprintf("%s; so it was in %d attempts", why, attempts))
+			return r, nil
+		}
+		repeated = append(repeated, why+". Found: "+strings.Join(r.Problems, "; "))
+		fmt.Printf("   again: %s\n", why)
+	}
+}
+
+// play runs one scenario.
+func (o *options) play(ctx context.Context, l *lab, s scenario, form string) (*result, error) {
+	c, err := l.control(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	before := l.fallbacks(ctx)
+	points, summary, log := o.file(s, "points.json"), o.file(s, "summary.json"), o.file(s, "log")
+	for _, name := range []string{points, summary} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	out, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	k6 := exec.CommandContext(ctx, filepath.Join(o.root, "bin", "k6"), "run", "--quiet", "--no-usage-report", "--out", "json="+points, filepath.Join(o.root, "loadtest", s.name+".js"))
+	k6.Stdout, k6.Stderr = out, out
+	k6.Env = append(os.Environ(), "LAB="+l.json(), "CONTROL="+c.url, "FORM="+form, "OUT="+summary, fmt.Sprintf("RUN=%d", time.Now().Unix()/7%250))
+	k6.Cancel = func() error { return k6.Process.Signal(syscall.SIGTERM) }
+	k6.WaitDelay = 20 * time.Second
+	began := time.Now()
+	status := 0
+	if err := k6.Run(); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || ctx.Err() != nil {
+			return nil, err
+		}
+		status = exit.ExitCode()
+	}
+	if err := c.calm(); err != nil {
+		return nil, err
+	}
+	r := &result{Name: s.name, MustFail: s.mustFail, Began: began, Status: status, Phases: c.phases(), Fallback: difference(before, l.fallbacks(ctx))}
+	if err := r.read(summary, points); err != nil {
+		text, _ := os.ReadFile(log)
+		return nil, fmt.Errorf("%w; k6 ended with status %d and said: %s", err, status, tail(string(text), 1500))
+	}
+	r.Problems = r.judge(l.state)
+	_ = os.Remove(points)
+	return r, nil
+}
+
+func (o *options) file(s scenario, kind string) string { return filepath.Join(o.out, s.name+"."+kind) }
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+var three = state{Nodes: 4, Regions: []region{{Name: "eu-west"}, {Name: "us-east"}, {Name: "ap-south"}}}
+
+// lines is a report in which every region was loaded.
+func lines(change func(*line)) []line {
+	var all []line
+	for _, r := range three.Regions {
+		l := line{Region: r.Name, Rule: "api", Phase: "fault", Admitted: 100, Refused: 50}
+		change(&l)
+		all = append(all, l)
+	}
+	return all
+}
+
+func exceeded(l *line, percent float64) {
+	l.Overadmitted = 7
+	if err := json.Unmarshal([]byte(`{"window":"2s","excess":7}`), &l.Worst); err != nil {
+		panic(err) // a constant
+	}
+	l.Worst.Percent = percent
+}
+
+func TestJudge(t *testing.T) {
+	bounds := []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}, Percent: 100, Fallback: true}}
+	lost := map[string]int{"eu-west": 9}
+	for _, c := range []struct {
+		name string
+		r    result
+		want string // part of the only problem; empty for none
+	}{
+		{"nothing is wrong", result{Report: lines(func(*line) {})}, ""},
+		{"over-admitted, though no threshold of the script says so", result{Report: lines(func(l *line) {
+			if l.Region == "us-east" {
+				exceeded(l, 1)
+			}
+		})}, "us-east, rule api, phase fault: 7 over-admitted"},
+		{"wrongly refused", result{Report: lines(func(l *line) {
+			if l.Region == "us-east" {
+				l.WronglyRefused = 1
+			}
+		})}, "1 wrongly refused"},
+		{"a threshold of k6", result{Status: thresholdsFailed, Report: lines(func(*line) {}), Checks: []check{{"failed", "count==0", false}}}, "threshold: failed count==0"},
+		{"k6 crashed", result{Status: 107, Report: lines(func(*line) {})}, "status 107"},
+		{"within the bound of a fault", result{Bounds: bounds, Fallback: lost, Report: lines(func(l *line) {
+			if l.Region == "eu-west" {
+				exceeded(l, 100)
+				l.WronglyRefused = 3
+			}
+		})}, ""},
+		{"beyond it", result{Bounds: bounds, Fallback: lost, Report: lines(func(l *line) {
+			if l.Region == "eu-west" {
+				exceeded(l, 101)
+			}
+		})}, "exceeded by 101 %; the bound is 100 %"},
+		{"in another phase", result{Bounds: bounds, Fallback: lost, Report: lines(func(l *line) {
+			if l.Region == "eu-west" {
+				l.Phase = "after"
+				exceeded(l, 5)
+			}
+		})}, "phase after: 7 over-admitted"},
+		{"in another region", result{Bounds: bounds, Fallback: lost, Report: lines(func(l *line) {
+			if l.Region == "ap-south" {
+				exceeded(l, 5)
+			}
+		})}, "ap-south, rule api"},
+		{"a fault that was none", result{Bounds: bounds, Report: lines(func(*line) {})}, "the fault was none"},
+		{"too few admitted in a fault", result{Bounds: []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}, Percent: 100, Least: 101}}, Report: lines(func(*line) {})}, "100 admitted; the bound is 101 at least"},
+		{"a region without traffic", result{Report: lines(func(*line) {})[:2]}, "ap-south: nothing was admitted"},
+		{"a phase without traffic", result{Report: lines(func(*line) {}), Phases: []phase{{Name: "after"}}}, "phase after: nothing was admitted"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := c.r.judge(three)
+			if c.want == "" {
+				require.Empty(t, got)
+				return
+			}
+			require.Len(t, got, 1)
+			require.Contains(t, got[0], c.want)
+		})
+	}
+}
+
+// A rule in shadow that is passed off as enforced: the run must not be good, and the
+// scenario that proves it must not be good without an objection of the oracle.
+func TestARunCanFail(t *testing.T) {
+	shadow := lines(func(l *line) { exceeded(l, 300) })
+	passedOff := result{Status: thresholdsFailed, Report: shadow}
+	require.Len(t, passedOff.judge(three), 3)
+	all := report{Scenarios: []result{{Name: "steady", Problems: passedOff.judge(three)}}}
+	require.False(t, all.good())
+
+	proof := result{MustFail: true, Status: thresholdsFailed, Report: shadow}
+	require.Empty(t, proof.judge(three))
+	proof.Report = lines(func(*line) {})
+	require.Len(t, proof.judge(three), 3, "the oracle is blind")
+	proof = result{MustFail: true, Status: 0, Report: shadow}
+	require.Len(t, proof.judge(three), 1, "the thresholds held")
+}
+
+func TestStarved(t *testing.T) {
+	r := result{Fallback: map[string]int{"eu-west": 5, "us-east": 2}, Bounds: []bound{{Region: "eu-west"}}}
+	require.Equal(t, 2, r.starved())
+}
+
+func TestDifference(t *testing.T) {
+	a, b, c := [2]string{"eu-west", "a"}, [2]string{"eu-west", "b"}, [2]string{"us-east", "c"}
+	require.Equal(t, map[string]int{"eu-west": 4, "us-east": 1},
+		difference(map[[2]string]float64{a: 10, b: 7}, map[[2]string]float64{a: 12, b: 2, c: 1}), "b was started anew")
+}
+
+// The rules of the scenarios are good, the broken one is in shadow, and no other is.
+func TestRules(t *testing.T) {
+	text, err := os.ReadFile("../rules.json")
+	require.NoError(t, err)
+	_, err = rules.Load(text)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(text), `"mode"`))
+	require.Contains(t, string(text), `"id": "in-shadow"`)
+}
+
+// Every scenario has a script, and every script but what they share is a scenario.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("../*.js")
+	require.NoError(t, err)
+	var have []string
+	for _, f := range files {
+		have = append(have, strings.TrimSuffix(filepath.Base(f), ".js"))
+	}
+	require.ElementsMatch(t, append(names(), "lib"), have)
+}
+
+func TestPoints(t *testing.T) {
+	began := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	file := filepath.Join(t.TempDir(), "points.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"type":"Metric","metric":"http_req_duration","data":{}}
+{"metric":"http_req_duration","type":"Point","data":{"time":"2026-11-21T09:00:00.5Z","value":2.5,"tags":{"region":"eu-west","status":"200"}}}
+{"metric":"http_req_duration","type":"Point","data":{"time":"2026-11-21T09:00:02.5Z","value":4.5,"tags":{"region":"eu-west","status":"429"}}}
+{"metric":"http_req_duration","type":"Point","data":{"time":"2026-11-21T09:00:02.6Z","value":4.5,"tags":{"region":"eu-west","status":"0"}}}
+{"metric":"http_req_duration","type":"Point","data":{"time":"2026-11-21T09:00:02.7Z","value":9,"tags":{"status":"200"}}}
+{"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T09:00:02.7Z","value":1,"tags":{"region":"eu-west","status":"200"}}}
+`), 0o600))
+	r := result{Began: began}
+	require.NoError(t, r.readPoints(file))
+	require.Len(t, r.Traffic, 1)
+	require.Equal(t, []second{{Passed: 1}, {}, {Limited: 1, Failed: 1}}, r.Traffic[0].Each)
+	require.Equal(t, 4.5, r.Traffic[0].P95)
+}
+
+// The page needs nothing from elsewhere, and text in it stays text.
+func TestPage(t *testing.T) {
+	all := report{Form: "short", Lab: three, Scenarios: []result{{
+		Name: "steady", About: "<b>", Report: lines(func(*line) {}), Problems: []string{"<script>"},
+		Phases: []phase{{Name: "<i>", From: time.Unix(1, 0)}}, Began: time.Unix(0, 0),
+		Traffic: []traffic{{Region: "eu-west", Passed: 3, Each: []second{{Passed: 3}, {Limited: 2}}}},
+		Bounds:  []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}, Percent: 100, Why: "because"}},
+	}}}
+	folder := t.TempDir()
+	require.NoError(t, all.write(folder))
+	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
+	require.NoError(t, err)
+	for _, foreign := range []string{"<script", "http:", "https:", "src=", "<link", "<b>;", "<i>\n", "url("} {
+		require.NotContains(t, string(page), foreign)
+	}
+	require.Contains(t, string(page), "<svg")
+	require.Contains(t, string(page), "because")
+	var back report
+	text, err := os.ReadFile(filepath.Join(folder, "report.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, all.Scenarios[0].Traffic[0].Each, back.Scenarios[0].Traffic[0].Each)
+	var out bytes.Buffer
+	all.Scenarios[0].print(&out, three)
+	for _, r := range three.Regions {
+		require.Contains(t, out.String(), r.Name)
+	}
+}
+
+func TestOnly(t *testing.T) {
+	o := options{only: "steady,shadow"}
+	got, err := o.chosen()
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	o.only = "stedy"
+	_, err = o.chosen()
+	require.ErrorContains(t, err, `there is no "stedy"`)
+}
