@@ -37,6 +37,9 @@ const (
 	// haste: with demand twice what is served, patience ends in about a third of a
 	// second instead of 28 s.
 	haste = 100
+	// hesitation is the least that patience takes, in seconds: a process that was held up
+	// for a moment has a queue and no answers, too, and is over it before.
+	hesitation = 0.3
 	// tolerance is how far demand, or a rate, may be from what is served by chance.
 	tolerance = 1.1
 	// gain is how much of the rate gives way to a utilization that is off by 1.
@@ -67,7 +70,7 @@ func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 		if u < settings.Start {
 			return State{Integral: max(0, s.Integral-pace*haste)}
 		}
-		s.Integral += pace * (1 + haste*max(0, demand/max(r.Served, 1)-tolerance))
+		s.Integral += min(dt.Seconds()/hesitation, pace*(1+haste*max(0, demand/max(r.Served, 1)-tolerance)))
 		if s.Integral < 1 {
 			return State{Integral: s.Integral}
 		}

@@ -38,18 +38,21 @@ func (s *Sampler) Run(ctx context.Context, shedders ...*Shedder) {
 	for _, a := range s.added {
 		go a.run(ctx)
 	}
-	tick := time.NewTicker(Interval)
-	defer tick.Stop()
+	// Not a ticker: after a late sample the next would come too soon after it, and tell
+	// of too little.
+	timer := time.NewTimer(Interval)
+	defer timer.Stop()
 	for {
 		now := time.Now()
 		shared := s.Measures(now)
 		for _, shedder := range shedders {
 			shedder.Tick(now, shared)
 		}
+		timer.Reset(Interval)
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
 	}
 }
