@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,8 @@ type leaving struct {
 }
 
 // run looks once a second. It ends when the answers that resolvers keep have run out and
-// only stray requests come, or at the limit.
+// only stray requests come, or at the limit. Its error names the nodes of which it cannot
+// say that.
 func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error) {
 	if len(nodes) == 0 {
 		w.p.say("no edge of %s is registered that could be watched", w.pop)
@@ -70,7 +72,7 @@ func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error
 		}
 		progress.update([]string{w.describe(left, now)})
 		if left == 0 && (quiet >= strayLooks || len(nodes) == 0) {
-			return now, nil
+			return now, w.unasked(ctx, nodes, now)
 		}
 		select {
 		case <-ctx.Done():
@@ -82,7 +84,7 @@ func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error
 			case len(busy) > 0:
 				return now, partial("drained, but requests still come to %s: clients that ignore the TTL, or do not come by DNS", strings.Join(busy, ", "))
 			}
-			return now, nil
+			return now, w.unasked(ctx, nodes, now)
 		}
 	}
 }
@@ -131,13 +133,35 @@ func (w *leaving) look(ctx context.Context, nodes []nodeAt) []trafficLeft {
 	return list
 }
 
-// busyNodes are those that get more than stray requests. One that cannot be asked is
-// none: it may have been stopped.
+// busyNodes are those that get more than stray requests, or have some under way. One that
+// cannot be asked is none: it may have been stopped.
 func busyNodes(now []trafficLeft) (ids []string) {
 	for _, n := range now {
-		if n.Rate > stray {
-			ids = append(ids, fmt.Sprintf("%s (%.1f/s)", printable(n.ID), n.Rate))
+		if n.Rate > stray || n.InFlight > 0 {
+			ids = append(ids, fmt.Sprintf("%s (%.1f/s, %.0f in flight)", printable(n.ID), n.Rate, n.InFlight))
 		}
 	}
 	return ids
+}
+
+// unasked names the nodes that cannot be asked and pass their check still, as far as their
+// Consul tells: they may serve whoever still comes.
+func (w *leaving) unasked(ctx context.Context, nodes []nodeAt, now []trafficLeft) error {
+	var ids []string
+	for i, n := range nodes {
+		if now[i].Error == "" {
+			continue
+		}
+		passes := n.node.Passing
+		if listed, err := n.target.nodes(ctx); err == nil {
+			passes = slices.ContainsFunc(listed, func(l region.Node) bool { return l.ID == n.node.ID && l.Passing })
+		}
+		if passes {
+			ids = append(ids, fmt.Sprintf("%s (%s)", printable(n.node.ID), now[i].Error))
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return partial("drained, but nobody knows whether requests still come to %s; look there before you stop %s", strings.Join(ids, ", "), w.pop)
 }

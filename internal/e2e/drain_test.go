@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // One world is lost and found again part by part: starting it takes as long as any test.
@@ -208,4 +210,48 @@ func (w *world) losesAll(t *testing.T) {
 	addrs, err := w.resolve(america)
 	require.NoError(t, err)
 	require.ElementsMatch(t, all, addrs)
+}
+
+// A limit is counted per region, so a client that moves spends it once in each, however it
+// moves within one.
+func TestLimitsOfAClientThatMoves(t *testing.T) {
+	const rules = "rules:\n  - {id: fixed, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}\n"
+	const who = "198.51.100.7"
+	backend, pops, redis := origin(t, nil), map[string]*testenv.EdgeNode{}, map[string]*testenv.Server{}
+	var all []*testenv.EdgeNode
+	for _, at := range [][2]string{{"eu", "ams1"}, {"eu", "fra1"}, {"us", "iad1"}, {"ap", "sin1"}} {
+		region, pop := at[0], at[1]
+		nodes := 1
+		if region == "eu" {
+			nodes = 2
+		}
+		if redis[region] == nil {
+			redis[region] = testenv.Redis(t, testenv.Options{})
+		}
+		config := redisConfig(backend, "single", []string{redis[region].Addr}, generous, nodes, "")
+		pops[pop] = testenv.Edge(t, fmt.Sprintf("node: {id: %s-1, region: %s, pop: %s}\n%s", pop, region, pop, config), rules)
+		all = append(all, pops[pop])
+	}
+	awaitRedis(t, all, "/", who)
+	total := 0
+	spend := func(n, want int, names ...string) {
+		t.Helper()
+		var nodes []*testenv.EdgeNode
+		for _, name := range names {
+			nodes = append(nodes, pops[name])
+		}
+		got := statuses(t, nodes, "/", who, 20, n)
+		require.Equal(t, want, got[http.StatusOK], "%v: %v", names, got)
+		require.Equal(t, n-want, got[http.StatusTooManyRequests], "%v: %v", names, got)
+		total += want
+	}
+	spend(40, 40, "ams1")
+	spend(40, 10, "fra1")
+	spend(100, 0, "ams1", "fra1")
+	spend(200, limit, "iad1")
+	spend(20, 0, "ams1") // what was spent is still spent on return
+	spend(200, limit, "sin1")
+	spend(200, 0, "iad1", "fra1", "sin1", "ams1")
+	require.Equal(t, 3*limit, total)
+	t.Logf("a client that moves passed %d times: %d in each of 3 regions", total, limit)
 }

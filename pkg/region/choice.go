@@ -29,6 +29,9 @@ type Query struct {
 	// Client is the client's subnet, or the address of its resolver.
 	Client netip.Prefix
 	Region string // only PoPs of this one, if not empty
+	// Family is 4 or 6 for who can use only such addresses: PoPs without any come into
+	// question only if none that could be chosen has one. 0: any will do.
+	Family int
 	Random uint64 // decides between equals
 	// Explain fills Answer.Reason.
 	Explain bool
@@ -257,6 +260,7 @@ func (w *choosing) take() {
 			w.explainLeftOut(p)
 		}
 	}
+	kept = w.ofFamily(kept)
 	if kept[0].equals {
 		w.depends(stickyNetwork(w.Client).Bits())
 		w.say("%s is drawn by lot from equals, by weight", w.pops[kept[0].pop].Name)
@@ -270,6 +274,23 @@ func (w *choosing) take() {
 	w.fill(kept)
 	w.answer.Addresses = w.pops[kept[0].pop].Addresses
 	w.say("answer: %s", w.answer.PoPs[0])
+}
+
+// ofFamily leaves out PoPs without an address of the family, if any has one.
+func (w *choosing) ofFamily(list []candidate) []candidate {
+	has := func(c candidate) bool {
+		return slices.ContainsFunc(w.pops[c.pop].Addresses, func(a netip.Addr) bool { return a.Is4() == (w.Family == 4) })
+	}
+	if w.Family == 0 || !slices.ContainsFunc(list, has) {
+		return list
+	}
+	return slices.DeleteFunc(list, func(c candidate) bool {
+		if has(c) {
+			return false
+		}
+		w.say("%s has no IPv%d address", w.pops[c.pop].Name, w.Family)
+		return true
+	})
 }
 
 func (w *choosing) fill(list []candidate) {

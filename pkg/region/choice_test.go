@@ -135,6 +135,15 @@ func TestChoose(t *testing.T) {
 	require.Equal(t, []string{"fra1", "ber1"}, in.PoPs)
 	require.Equal(t, topology.Regions[1].PoPs[0].Addresses, in.Addresses)
 	require.Empty(t, in.Reason, "unless asked for")
+	six := Query{Client: netip.MustParsePrefix("203.0.113.7/32"), Family: 6, Explain: true}
+	in = NewView(topology, allUp(topology), nil).Choose(six)
+	require.Equal(t, []string{"fra1"}, in.PoPs, "who needs an address of IPv6 goes where there is one")
+	require.Contains(t, steps(in), "ams1 has no IPv6 address")
+	states := allUp(topology)
+	states["fra1"] = PoPState{}
+	require.Equal(t, "ams1", NewView(topology, states, nil).Choose(six).PoPs[0], "there is none")
+	six.Family = 4
+	require.Len(t, NewView(topology, states, nil).Choose(six).PoPs, 4)
 	require.Empty(t, NewView(topology, nil, nil).Choose(Query{Region: "mars"}).PoPs)
 	require.Empty(t, NewView(nil, nil, nil).Choose(Query{}).PoPs)
 }

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -155,11 +156,12 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 	if f.topology == nil {
 		return states, healths
 	}
+	drains := deciding(f.regions, func(r regionFacts) bool { return r.drains != nil })
 	for _, r := range f.topology.Regions {
 		facts := f.regions[r.Name]
 		nodes, known := facts.effective(now)
 		for _, p := range r.PoPs {
-			s, h := PoPState{Known: known, Drained: f.drained(p.Name)}, before[p.Name]
+			s, h := PoPState{Known: known, Drained: drained(drains, p.Name)}, before[p.Name]
 			for _, n := range nodes {
 				if n.PoP != p.Name {
 					continue
@@ -184,10 +186,22 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 	return states, healths
 }
 
+// deciding returns the regions whose word is in force: those that told and whose
+// Consul answers now, or all if there is none. What one that is away said last may
+// have been withdrawn in the others.
+func deciding(regions map[string]regionFacts, told func(regionFacts) bool) map[string]regionFacts {
+	answering := maps.Clone(regions)
+	maps.DeleteFunc(answering, func(_ string, r regionFacts) bool { return !r.failing.IsZero() || !told(r) })
+	if len(answering) == 0 {
+		return regions
+	}
+	return answering
+}
+
 // drained returns the oldest word of any region, so that all routers name the same.
-func (f *fleetFacts) drained(pop string) *Drain {
+func drained(regions map[string]regionFacts, pop string) *Drain {
 	var oldest *Drain
-	for _, r := range f.regions {
+	for _, r := range regions {
 		if d, ok := r.drains[pop]; ok && (oldest == nil || d.Since.Before(oldest.Since) || d.Since.Equal(oldest.Since) && d.Who+d.Why < oldest.Who+oldest.Why) {
 			oldest = &d
 		}

@@ -2,7 +2,9 @@ package region
 
 import (
 	"context"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,14 +12,8 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-const (
-	// awayAfter is how long a Consul may fail before others are asked about its
-	// region.
-	awayAfter = time.Second
-	// silence is after how long a region whose nodes nobody could ever reach from
-	// here counts as gone, if another region's Consul says so.
-	silence = 30 * time.Second
-)
+// awayAfter is how long a Consul may fail before others are asked about its region.
+const awayAfter = time.Second
 
 // seenNode is an edge node as the follower needs it.
 type seenNode struct {
@@ -46,8 +42,10 @@ type regionFacts struct {
 	// could.
 	topologyErr error
 	drains      map[string]Drain
-	second      *opinion        // nil unless it is in doubt
-	reached     map[string]bool // PoPs whose nodes could be connected to from here
+	second      *opinion // nil unless it is in doubt
+	// reached are the addresses of nodes that accepted a connection from here, with
+	// how many looks in a row they have been silent since.
+	reached map[string]int
 }
 
 // reach is what came of connecting to a node.
@@ -78,10 +76,11 @@ func (f *regionFacts) doubtful(now time.Time) bool {
 }
 
 // effective returns the nodes as they are most likely now, and whether that is
-// known. Where Consul does not tell, each node is asked: one that accepts a
-// connection serves, one that refuses does not, and of one that is silent only a
-// word of another region's Consul tells that it is gone, and not that the network
-// between here and there is.
+// known. Where Consul does not tell, each node is asked. One that accepts a
+// connection serves. What else it does counts only if it had accepted one before,
+// for there may be no way from here: one that refuses does not serve, and of one
+// that is silent only another region's Consul tells that it is gone, and not the
+// network between here and there. If its own Consul answers, the network is well.
 func (f *regionFacts) effective(now time.Time) (nodes []seenNode, known bool) {
 	if !f.doubtful(now) {
 		return f.nodes, f.failing.IsZero() && f.listed
@@ -95,14 +94,14 @@ func (f *regionFacts) effective(now time.Time) (nodes []seenNode, known bool) {
 	}
 	nodes = make([]seenNode, len(f.nodes))
 	for i, n := range f.nodes {
+		_, had := f.reached[n.Address]
 		switch o.reach[n.Address] {
 		case accepted:
 			n.Passing = true
 		case refused:
-			n.Passing = false
+			n.Passing = n.Passing && !had
 		case silent:
-			long := !f.failing.IsZero() && now.Sub(f.failing) >= silence
-			n.Passing = n.Passing && !(o.gone && (f.reached[n.PoP] || long))
+			n.Passing = n.Passing && !(had && (o.gone || f.failing.IsZero()))
 		}
 		nodes[i] = n
 	}
@@ -123,6 +122,12 @@ func (f *regionFacts) list(nodes []seenNode) {
 	if f.emptied = len(nodes) == 0 && len(f.nodes) > 0; f.emptied {
 		return
 	}
+	f.carryOver(nodes)
+	f.nodes, f.second = nodes, nil
+}
+
+// carryOver has nodes that were not looked at yet pass as they last did.
+func (f *regionFacts) carryOver(nodes []seenNode) {
 	passed := map[string]bool{}
 	for _, n := range f.nodes {
 		passed[n.ID+" "+n.Address] = n.Passing
@@ -132,7 +137,35 @@ func (f *regionFacts) list(nodes []seenNode) {
 			n.Passing = passed[n.ID+" "+n.Address]
 		}
 	}
-	f.nodes, f.second = nodes, nil
+}
+
+// hear takes what others say.
+func (f *regionFacts) hear(o *opinion) {
+	f.carryOver(o.nodes)
+	f.second = o
+	for address, how := range o.reach {
+		if how == accepted {
+			f.reached[address] = 0
+		}
+	}
+}
+
+// learn takes what came of connecting to nodes that pass, while Consul answers. One
+// that is silent for long could not be reached when it matters, either.
+func (f *regionFacts) learn(results map[string]reach) {
+	if !f.failing.IsZero() || f.emptied {
+		return
+	}
+	for address, how := range results {
+		if how == accepted {
+			f.reached[address] = 0
+		} else if _, had := f.reached[address]; had && how == silent {
+			f.reached[address]++
+		}
+	}
+	maps.DeleteFunc(f.reached, func(address string, looks int) bool {
+		return looks >= forgetAfter || !slices.ContainsFunc(f.nodes, func(n seenNode) bool { return n.Address == address })
+	})
 }
 
 // fail takes that Consul did not answer.
@@ -175,7 +208,8 @@ func newSeenNode(e *api.ServiceEntry) seenNode {
 	n := seenNode{Node: newNode(e), shedLevel: parseShedLevel(e.Service.Meta["shed_level"])}
 	n.unchecked = !n.Passing
 	for _, check := range e.Checks {
-		n.unchecked = n.unchecked && (check.Status == api.HealthPassing || strings.TrimSpace(check.Output) == "")
+		// Consul's own check of a node in maintenance has no output.
+		n.unchecked = n.unchecked && (check.Status == api.HealthPassing || strings.TrimSpace(check.Output) == "" && !strings.HasPrefix(check.CheckID, "_"))
 	}
 	return n
 }

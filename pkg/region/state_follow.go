@@ -45,7 +45,7 @@ type Follower struct {
 func NewFollower(c FollowConfig) *Follower {
 	f := &Follower{config: c, kick: make(chan struct{}, 1), facts: map[string]*regionFacts{}}
 	for _, r := range c.Regions {
-		f.facts[r.Name] = &regionFacts{datacenter: cmp.Or(r.Consul.config.Datacenter, r.Name), reached: map[string]bool{}}
+		f.facts[r.Name] = &regionFacts{datacenter: cmp.Or(r.Consul.config.Datacenter, r.Name), reached: map[string]int{}}
 	}
 	f.view.Store(NewView(nil, nil, nil))
 	return f
@@ -113,11 +113,12 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 	return v, healths
 }
 
-// prevailing is the topology that most regions hold, or of as many the one that
-// comes first in the configuration: all routers agree, also while it is published
+// prevailing is the topology that most deciding regions hold, or of as many the one
+// that comes first in the configuration: all routers agree, also while it is published
 // to one region after another. It is the one before, the same pointer, if that
 // holds still.
 func (f *Follower) prevailing(regions map[string]regionFacts, before *View) (*Topology, string) {
+	regions = deciding(regions, func(r regionFacts) bool { return r.topology != nil })
 	votes := map[string]int{}
 	for _, r := range regions {
 		votes[r.topologyText]++
@@ -152,6 +153,7 @@ func (f *Follower) follow(ctx context.Context, r FollowedRegion) {
 	defer all.Wait()
 	back := make(chan struct{}, 1)
 	all.Go(func() { f.pulse(ctx, r, back) })
+	all.Go(func() { f.learn(ctx, r) })
 	for ctx.Err() == nil {
 		inner, cancel := context.WithCancel(ctx)
 		var watches sync.WaitGroup

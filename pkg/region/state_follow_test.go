@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"strconv"
 	"sync"
 	"testing"
@@ -235,4 +236,55 @@ func TestFollowerOutlastsALossOfData(t *testing.T) {
 	f.always(t, "healthy", healthyIs("ams1", true))
 	ams1.kill()
 	f.within(t, 5*time.Second, "out", healthyIs("ams1", false))
+}
+
+// What another region's Consul says of one that is in doubt, and whether that counts.
+func TestDetour(t *testing.T) {
+	t.Parallel()
+	refuses := func(code int, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, code) }
+	}
+	hangs := func(leader http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/status/leader" && leader != nil {
+				leader(w, r)
+				return
+			}
+			<-r.Context().Done()
+		}
+	}
+	says := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }
+	}
+	for name, row := range map[string]struct {
+		handle http.HandlerFunc
+		gone   bool
+		via    string
+	}{
+		"it tells":                  {says("[]"), false, "other"},
+		"it has no path":            {refuses(500, "No path to datacenter"), true, ""},
+		"nobody leads there":        {refuses(500, "rpc error making call: No cluster leader"), false, ""},
+		"it may not tell":           {refuses(403, "Permission denied"), false, ""},
+		"it waits, and answers":     {hangs(says(`"127.0.0.1:8300"`)), true, ""},
+		"it waits, and nobody does": {hangs(says(`""`)), false, ""},
+		"it cannot be reached":      {hangs(nil), false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := FollowedRegion{"away", open(t, ConsulConfig{Addr: "127.0.0.1:1"})}
+			f := NewFollower(FollowConfig{Regions: []FollowedRegion{r, {"other", answers(t, ConsulConfig{}, row.handle)}}})
+			o := f.ask(t.Context(), r, regionFacts{failing: epoch, datacenter: "away"})
+			require.Equal(t, row.gone, o.gone)
+			require.Equal(t, row.via, o.via)
+		})
+	}
+}
+
+func TestPulseNeedsALeader(t *testing.T) {
+	t.Parallel()
+	leader := `"127.0.0.1:8300"`
+	c := answers(t, ConsulConfig{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(leader)) })
+	require.NoError(t, c.pulse(t.Context()))
+	leader = `""`
+	require.ErrorContains(t, c.pulse(t.Context()), "ask who leads: nobody does")
 }

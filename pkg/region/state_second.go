@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -14,23 +16,25 @@ const (
 	// watch may be silent for 20 s before it notices that the other end is gone.
 	pulseEvery   = time.Second
 	pulseTimeout = time.Second
-	// reachEvery is how often a node of each PoP is connected to while all is well,
-	// to know what it means when one day it is silent.
-	reachEvery = 10 * time.Second
+	// reachEvery is how often each node is connected to while all is well, to know
+	// what it means when one day it is silent; forgetAfter is how many looks in a
+	// row it may be silent while its Consul says that it passes.
+	reachEvery  = 10 * time.Second
+	forgetAfter = 3
 
 	reachTimeout = time.Second
 	reachAtOnce  = 64
 	// detourTimeout is how long another region's Consul may look for a way to one
 	// that is in doubt.
 	detourTimeout = 2500 * time.Millisecond
-	// secondTimeout bounds all that is asked about it.
-	secondTimeout = 3 * time.Second
+	// secondTimeout bounds all that is asked about it. It leaves time for a pulse.
+	secondTimeout = detourTimeout + pulseTimeout
 )
 
 // pulse looks every second whether a region's Consul answers, and asks others when
 // it is in doubt. It tells back when Consul has returned.
 func (f *Follower) pulse(ctx context.Context, r FollowedRegion, back chan<- struct{}) {
-	missed, reachedAt := 0, time.Time{}
+	missed := 0
 	for ctx.Err() == nil {
 		started := time.Now()
 		err := r.Consul.pulse(ctx)
@@ -53,17 +57,13 @@ func (f *Follower) pulse(ctx context.Context, r FollowedRegion, back chan<- stru
 		f.mu.Lock()
 		facts := *f.facts[r.Name]
 		f.mu.Unlock()
-		switch now := time.Now(); {
-		case facts.doubtful(now):
+		if facts.doubtful(time.Now()) {
 			o := f.ask(ctx, r, facts)
 			f.change(r.Name, func(facts *regionFacts) {
 				if facts.doubtful(time.Now()) {
-					facts.second = o
+					facts.hear(o)
 				}
 			})
-		case now.Sub(reachedAt) >= reachEvery && facts.listed:
-			reachedAt = now
-			f.learn(ctx, r, facts.nodes)
 		}
 		pause(ctx, pulseEvery-time.Since(started))
 	}
@@ -73,29 +73,31 @@ func (f *Follower) pulse(ctx context.Context, r FollowedRegion, back chan<- stru
 func (c *Consul) pulse(ctx context.Context) error {
 	ctx, cancel := within(ctx, pulseTimeout)
 	defer cancel()
-	if _, err := c.api.Status().LeaderWithQueryOptions(query{}.options(ctx)); err != nil {
+	leader, err := c.api.Status().LeaderWithQueryOptions(query{}.options(ctx))
+	if err == nil && leader == "" {
+		err = errors.New("nobody does")
+	}
+	if err != nil {
 		return c.failure(ctx, "ask who leads", err)
 	}
 	return nil
 }
 
-// learn connects to one node of each PoP.
-func (f *Follower) learn(ctx context.Context, r FollowedRegion, nodes []seenNode) {
-	var sample []seenNode
-	seen := map[string]bool{}
-	for _, n := range nodes {
-		if n.Passing && !seen[n.PoP] {
-			seen[n.PoP] = true
-			sample = append(sample, n)
+// learn connects to the nodes that pass, now and then while Consul answers.
+func (f *Follower) learn(ctx context.Context, r FollowedRegion) {
+	var last time.Time
+	for ; ctx.Err() == nil; pause(ctx, pulseEvery) {
+		f.mu.Lock()
+		facts := *f.facts[r.Name]
+		f.mu.Unlock()
+		if !facts.listed || facts.emptied || !facts.failing.IsZero() || time.Since(last) < reachEvery {
+			continue
 		}
-	}
-	result := connect(ctx, sample)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, n := range sample {
-		if result[n.Address] != silent {
-			f.facts[r.Name].reached[n.PoP] = true
-		}
+		last = time.Now()
+		results := connect(ctx, slices.DeleteFunc(slices.Clone(facts.nodes), func(n seenNode) bool { return !n.Passing }))
+		f.mu.Lock()
+		f.facts[r.Name].learn(results)
+		f.mu.Unlock()
 	}
 }
 
@@ -130,6 +132,8 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 		all.Go(func() {
 			started := time.Now()
 			nodes, _, _, err := other.Consul.catalogue(ctx, datacenter, query{}, detourTimeout)
+			// The way from here may be cut, and then the other says nothing of r.
+			late := err != nil && time.Since(started) >= detourTimeout && other.Consul.pulse(ctx) == nil
 			mu.Lock()
 			defer mu.Unlock()
 			var status *StatusError
@@ -139,10 +143,10 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 				can++
 			case err == nil:
 				can++
-			case errors.As(err, &status) && status.Code < 500:
-				// It may not tell; that says nothing of r.
-			case errors.As(err, &status), time.Since(started) >= detourTimeout:
-				// It answers, as its own region shows, and has no way to r.
+			case errors.As(err, &status) && (status.Code < 500 || strings.Contains(status.Text, "No cluster leader")):
+				// It may not tell, or there are servers and none leads: r is not gone.
+			case errors.As(err, &status), late:
+				// It answers, and has no way to r.
 				deny++
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -150,24 +151,28 @@ func whoPass(nodes []seenNode) string {
 
 func TestEffectiveNodes(t *testing.T) {
 	nodes := []seenNode{seen("p", "a", true), seen("p", "b", true), seen("q", "c", true), seen("q", "d", false)}
+	abcd := map[string]int{"a": 0, "b": 0, "c": 0, "d": 0}
 	now := epoch.Add(time.Minute)
 	for name, row := range map[string]struct {
 		facts regionFacts
 		want  string
 		known bool
 	}{
-		"its Consul answers":         {regionFacts{}, "a b c", true},
-		"a moment ago it did":        {regionFacts{failing: now.Add(-time.Millisecond)}, "a b c", false},
-		"nobody was asked yet":       {regionFacts{failing: epoch}, "a b c", false},
-		"another Consul tells":       {regionFacts{failing: epoch, second: &opinion{via: "x", nodes: nodes[1:2]}}, "b", true},
-		"another knows of none":      {regionFacts{failing: epoch, second: &opinion{via: "x", reach: map[string]reach{"a": accepted, "b": refused}}}, "a c", false},
-		"nodes answer":               {regionFacts{failing: epoch, second: &opinion{gone: true, reach: map[string]reach{"a": accepted, "b": accepted, "c": accepted, "d": accepted}}}, "a b c d", false},
-		"nodes refuse":               {regionFacts{failing: epoch, second: &opinion{reach: map[string]reach{"a": refused, "b": refused, "c": refused, "d": refused}}}, "", false},
-		"silent to us alone":         {regionFacts{failing: epoch, second: &opinion{}, reached: map[string]bool{"p": true}}, "a b c", false},
-		"silent, and gone for all":   {regionFacts{failing: now.Add(-2 * time.Second), second: &opinion{gone: true}, reached: map[string]bool{"p": true}}, "c", false},
-		"the same for long":          {regionFacts{failing: now.Add(-silence), second: &opinion{gone: true}}, "", false},
-		"none listed, they answer":   {regionFacts{emptied: true, second: &opinion{reach: map[string]reach{"a": accepted, "b": accepted, "c": refused}}}, "a b", false},
-		"none listed, nothing asked": {regionFacts{emptied: true}, "a b c", false},
+		"its Consul answers":          {regionFacts{}, "a b c", true},
+		"a moment ago it did":         {regionFacts{failing: now.Add(-time.Millisecond)}, "a b c", false},
+		"nobody was asked yet":        {regionFacts{failing: epoch}, "a b c", false},
+		"another Consul tells":        {regionFacts{failing: epoch, second: &opinion{via: "x", nodes: nodes[1:2]}}, "b", true},
+		"another knows of none":       {regionFacts{failing: epoch, second: &opinion{via: "x", reach: map[string]reach{"a": accepted, "b": refused}}, reached: abcd}, "a c", false},
+		"nodes answer":                {regionFacts{failing: epoch, second: &opinion{gone: true, reach: map[string]reach{"a": accepted, "b": accepted, "c": accepted, "d": accepted}}}, "a b c d", false},
+		"nodes refuse":                {regionFacts{failing: epoch, second: &opinion{reach: map[string]reach{"a": refused, "b": refused, "c": refused, "d": refused}}, reached: abcd}, "", false},
+		"as they always did":          {regionFacts{failing: epoch, second: &opinion{reach: map[string]reach{"a": refused, "b": refused}}, reached: map[string]int{"a": 1}}, "b c", false},
+		"silent to us alone":          {regionFacts{failing: epoch, second: &opinion{}, reached: abcd}, "a b c", false},
+		"silent, and gone for all":    {regionFacts{failing: now.Add(-2 * time.Second), second: &opinion{gone: true}, reached: map[string]int{"a": 0, "b": 0}}, "c", false},
+		"never reached, for long":     {regionFacts{failing: epoch.Add(-time.Hour), second: &opinion{gone: true}}, "a b c", false},
+		"none listed, they answer":    {regionFacts{emptied: true, second: &opinion{reach: map[string]reach{"a": accepted, "b": accepted, "c": refused}}, reached: abcd}, "a b", false},
+		"none listed, one is silent":  {regionFacts{emptied: true, second: &opinion{reach: map[string]reach{"a": accepted, "c": silent}}, reached: map[string]int{"c": 0}}, "a b", false},
+		"that, and then Consul fails": {regionFacts{emptied: true, failing: epoch, second: &opinion{reach: map[string]reach{"c": silent}}, reached: abcd}, "a b c", false},
+		"none listed, nothing asked":  {regionFacts{emptied: true}, "a b c", false},
 	} {
 		row.facts.listed, row.facts.nodes = true, nodes
 		got, known := row.facts.effective(now)
@@ -207,6 +212,76 @@ func TestListKeepsWhatItKnows(t *testing.T) {
 	f.answered(epoch.Add(time.Hour))
 	require.False(t, f.doubtful(epoch.Add(2*time.Hour)))
 	require.NoError(t, f.err)
+}
+
+func TestReachedIsLearntAndForgotten(t *testing.T) {
+	f := &regionFacts{reached: map[string]int{}}
+	f.list([]seenNode{seen("p", "a", true), seen("p", "b", true), seen("p", "c", true)})
+	f.learn(map[string]reach{"a": accepted, "b": refused, "c": silent})
+	require.Equal(t, map[string]int{"a": 0}, f.reached, "only by accepting")
+	f.learn(map[string]reach{"a": silent})
+	f.learn(map[string]reach{"a": refused})
+	f.learn(map[string]reach{"a": silent})
+	require.Equal(t, map[string]int{"a": 2}, f.reached)
+	f.fail(errAway, epoch)
+	f.learn(map[string]reach{"a": silent})
+	require.Contains(t, f.reached, "a", "the network may be cut")
+	f.hear(&opinion{reach: map[string]reach{"a": silent, "b": accepted}})
+	require.Equal(t, map[string]int{"a": 2, "b": 0}, f.reached)
+	f.answered(epoch)
+	f.learn(map[string]reach{"a": silent})
+	require.Equal(t, map[string]int{"b": 0}, f.reached)
+	f.list([]seenNode{seen("p", "a", true)})
+	f.learn(nil)
+	require.Empty(t, f.reached, "it is no node any more")
+}
+
+// Another region's Consul tells of nodes that were not looked at, too.
+func TestHearCarriesOver(t *testing.T) {
+	f := &regionFacts{reached: map[string]int{}}
+	f.list([]seenNode{seen("p", "a", true), seen("p", "b", false)})
+	f.fail(errAway, epoch)
+	fresh := []seenNode{seen("p", "a", false), seen("p", "b", false)}
+	for i := range fresh {
+		fresh[i].unchecked = true
+	}
+	f.hear(&opinion{via: "x", nodes: fresh})
+	nodes, known := f.effective(epoch.Add(time.Minute))
+	require.True(t, known)
+	require.Equal(t, "a", whoPass(nodes))
+}
+
+func TestMaintenanceIsNotUnchecked(t *testing.T) {
+	f := func(id, status, output string, want bool) {
+		t.Helper()
+		n := newSeenNode(&api.ServiceEntry{Service: &api.AgentService{}, Checks: api.HealthChecks{{CheckID: id, Status: status, Output: output}}})
+		require.Equal(t, want, n.unchecked)
+	}
+	f("service:weir-edge-a", api.HealthCritical, "", true)
+	f("service:weir-edge-a", api.HealthCritical, "HTTP GET: 503", false)
+	f("service:weir-edge-a", api.HealthPassing, "", false)
+	f("_node_maintenance", api.HealthCritical, "", false)
+	f("_service_maintenance:weir-edge-a", api.HealthCritical, "", false)
+}
+
+func TestRegionsThatAnswerDecide(t *testing.T) {
+	away := func(f regionFacts) regionFacts { f.failing = epoch; return f }
+	says := regionFacts{drains: map[string]Drain{"nyc1": {Who: "ann"}}}
+	silent := regionFacts{drains: map[string]Drain{}}
+	f := func(want bool, regions ...regionFacts) {
+		t.Helper()
+		facts := fleetFacts{topology: mustParse(t, europe), regions: map[string]regionFacts{}}
+		for i, r := range regions {
+			facts.regions[string(rune('a'+i))] = r
+		}
+		states, _ := facts.states(nil, epoch)
+		require.Equal(t, want, states["nyc1"].Drained != nil)
+	}
+	f(true, says, silent)
+	f(false, away(says), silent)
+	f(true, says, away(silent))
+	f(true, away(says), away(silent))
+	f(true, away(says), regionFacts{}) // which has said nothing yet
 }
 
 func TestStates(t *testing.T) {
@@ -263,6 +338,14 @@ func TestPrevailingTopology(t *testing.T) {
 	check("211", "1")
 	check("21-", "2")
 	check("122", "2")
+	first, second := versions['1'], versions['2']
+	for text, regions := range map[string]map[string]regionFacts{
+		"2": {"a": {topology: first.topology, topologyText: "1", failing: epoch}, "b": {topology: first.topology, topologyText: "1", failing: epoch}, "c": second},
+		"1": {"a": {topology: first.topology, topologyText: "1", failing: epoch}, "c": {}},
+	} {
+		_, got := f.prevailing(regions, f.View())
+		require.Equal(t, text, got, "regions that answer decide, if one does")
+	}
 	before := &View{Topology: versions['1'].topology, text: "1"}
 	for _, facts := range []regionFacts{{}, {topology: mustParse(t, twoSites), topologyText: "1"}} {
 		got, text := f.prevailing(map[string]regionFacts{"a": facts}, before)

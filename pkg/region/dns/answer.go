@@ -48,12 +48,8 @@ func (s *Server) answer(packet []byte, from netip.Addr, udp bool) ([]byte, strin
 	if !ok {
 		return nil, ""
 	}
-	r := &reply{Server: s, q: q, view: s.config.View()}
-	r.msg.Id, r.msg.Response, r.msg.Opcode, r.msg.Compress = q.id, true, q.opcode, true
-	r.msg.RecursionDesired, r.msg.CheckingDisabled = q.recurse, q.nocheck
-	if q.name != "" {
-		r.msg.Question = []wire.Question{{Name: q.name, Qtype: q.qtype, Qclass: q.class}}
-	}
+	r := s.reply(q)
+	r.view, r.msg.Compress = s.config.View(), true
 	switch rcode {
 	case wire.RcodeSuccess:
 		r.resolve(from)
@@ -66,6 +62,17 @@ func (s *Server) answer(packet []byte, from netip.Addr, udp bool) ([]byte, strin
 	}
 	r.addOptions()
 	return r.pack(udp)
+}
+
+// reply begins an answer to q.
+func (s *Server) reply(q question) *reply {
+	r := &reply{Server: s, q: q}
+	r.msg.Id, r.msg.Response, r.msg.Opcode = q.id, true, q.opcode
+	r.msg.RecursionDesired, r.msg.CheckingDisabled = q.recurse, q.nocheck
+	if q.name != "" {
+		r.msg.Question = []wire.Question{{Name: q.name, Qtype: q.qtype, Qclass: q.class}}
+	}
+	return r
 }
 
 func (r *reply) fail(rcode int, kind string) {
@@ -133,7 +140,12 @@ func (r *reply) apex(from netip.Addr) {
 
 // choose answers with the nearest PoP, of one region if that is not empty.
 func (r *reply) choose(from netip.Addr, in string) {
-	if r.q.qtype != wire.TypeA && r.q.qtype != wire.TypeAAAA {
+	family := 4
+	switch r.q.qtype {
+	case wire.TypeA:
+	case wire.TypeAAAA:
+		family = 6
+	default:
 		r.exists()
 		return
 	}
@@ -142,7 +154,7 @@ func (r *reply) choose(from netip.Addr, in string) {
 		r.fail(wire.RcodeServerFailure, kindServFail)
 		return
 	}
-	q := region.Query{Client: netip.PrefixFrom(from, from.BitLen()), Region: in, Random: rand.Uint64()}
+	q := region.Query{Client: netip.PrefixFrom(from, from.BitLen()), Region: in, Family: family, Random: rand.Uint64()}
 	tailored := r.q.edns != nil && r.q.edns.subnet != nil && r.q.edns.subnet.source > 0
 	if tailored {
 		// The resolver keeps an answer for each network, so a client can stay put.

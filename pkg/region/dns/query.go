@@ -32,6 +32,7 @@ type edns struct {
 	version uint8
 	do      bool
 	subnet  *subnet
+	faulty  bool // its options are; what stands in front of them is good
 }
 
 // subnet is the client subnet of a query (RFC 7871), as it stood there.
@@ -86,7 +87,7 @@ func parse(packet []byte) (q question, rcode int, ok bool) {
 		q.edns.subnet = nil
 		return q, wire.RcodeBadVers, true
 	}
-	if q.edns != nil && q.edns.subnet != nil && !q.edns.subnet.parse() {
+	if q.edns != nil && (q.edns.faulty || q.edns.subnet != nil && !q.edns.subnet.parse()) {
 		q.edns.subnet = nil
 		return q, wire.RcodeFormatError, true
 	}
@@ -125,7 +126,8 @@ func (q *question) record(packet []byte, off int, additional bool) (next int, ok
 		return 0, false
 	}
 	q.edns = &edns{size: binary.BigEndian.Uint16(fixed[2:]), version: fixed[5], do: fixed[6]&0x80 != 0}
-	return next, q.edns.options(packet[data:next])
+	q.edns.faulty = !q.edns.options(packet[data:next])
+	return next, true
 }
 
 func (e *edns) options(data []byte) bool {

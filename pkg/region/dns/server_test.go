@@ -110,6 +110,79 @@ func TestGarbageGetsNoAnswerOrAFault(t *testing.T) {
 	f("two OPT", two, "formerr")
 }
 
+// A query whose OPT can be read gets one, whatever its options are.
+func TestFaultyOptionsAreAnsweredWithAnOPT(t *testing.T) {
+	s, err := New(config(view(t, fleet, healthy)))
+	require.NoError(t, err)
+	for _, options := range [][]wire.EDNS0{
+		{&wire.EDNS0_LOCAL{Code: wire.EDNS0SUBNET}},
+		{&wire.EDNS0_LOCAL{Code: wire.EDNS0SUBNET, Data: []byte{0, 1, 24, 24, 192, 0, 2}}},
+		{&wire.EDNS0_LOCAL{Code: wire.EDNS0SUBNET, Data: []byte{0, 1, 24, 0, 192, 0}}},
+		{&wire.EDNS0_LOCAL{Code: wire.EDNS0SUBNET, Data: []byte{0, 1, 0, 0}}, &wire.EDNS0_LOCAL{Code: wire.EDNS0SUBNET, Data: []byte{0, 1, 0, 0}}},
+	} {
+		m := new(wire.Msg)
+		m.SetQuestion("edge.example.com.", wire.TypeA)
+		m.SetEdns0(1400, true)
+		m.IsEdns0().Option = options
+		packet, err := m.Pack()
+		require.NoError(t, err)
+		answer, kind := s.answer(packet, netip.MustParseAddr("127.0.0.1"), true)
+		require.Equal(t, "formerr", kind)
+		require.NoError(t, m.Unpack(answer))
+		require.NotNil(t, m.IsEdns0(), "%v", options)
+		require.Empty(t, m.IsEdns0().Option)
+	}
+}
+
+// Nobody is told that there is no address of a kind while a healthy PoP has one.
+func TestAnswersOfAFamily(t *testing.T) {
+	v := view(t, fleet, healthy)
+	s, err := New(config(v))
+	require.NoError(t, err)
+	f := func(name string, qtype uint16, want ...string) {
+		t.Helper()
+		m := new(wire.Msg)
+		m.SetQuestion(name, qtype)
+		m.SetEdns0(1232, false)
+		m.IsEdns0().Option = []wire.EDNS0{&wire.EDNS0_SUBNET{Code: wire.EDNS0SUBNET, Family: 1, SourceNetmask: 24, Address: net.IPv4(198, 51, 100, 0)}}
+		packet, err := m.Pack()
+		require.NoError(t, err)
+		answer, _ := s.answer(packet, netip.MustParseAddr("127.0.0.1"), true)
+		require.NoError(t, m.Unpack(answer))
+		var got []string
+		for _, rr := range m.Answer {
+			got = append(got, wire.Field(rr, 1))
+		}
+		require.Equal(t, want, got)
+	}
+	f("eu-west.region.edge.example.com.", wire.TypeAAAA, "2001:db8::1")
+	v.PoPs["nyc1"], v.PoPs["ams1"] = region.PoPState{}, region.PoPState{}
+	f("edge.example.com.", wire.TypeA, "192.0.2.2")
+	f("edge.example.com.", wire.TypeAAAA)
+	v.PoPs["nyc1"] = healthy
+	f("edge.example.com.", wire.TypeAAAA, "2001:db8::3")
+}
+
+func TestNamesAreWithinAZoneByLabels(t *testing.T) {
+	c := config(view(t, fleet, healthy))
+	z, err := newZone("edge.example.com", &c)
+	require.NoError(t, err)
+	f := func(name string, inside bool, label string) {
+		t.Helper()
+		in, got := z.within(name)
+		require.Equal(t, inside, in, name)
+		require.Equal(t, label, got, name)
+	}
+	f("edge.example.com.", true, "")
+	f("ams1.pop.edge.example.com.", true, "ams1.pop")
+	f(`a\.b.edge.example.com.`, true, `a\.b`)
+	f(`a\.edge.example.com.`, false, "")
+	f(`a\\.edge.example.com.`, true, `a\\`)
+	f("ledge.example.com.", false, "")
+	f("example.com.", false, "")
+	f(".", false, "")
+}
+
 func TestRateLimit(t *testing.T) {
 	l := newLimiter(10)
 	client, now := netip.MustParseAddr("203.0.113.7"), time.Hour
@@ -157,12 +230,22 @@ func TestDigOverTheRate(t *testing.T) {
 	for range 5 {
 		require.Contains(t, dig(t, s, "+tcp", "edge.example.com", "A"), "192.0.2.1", "TCP is not limited by rate")
 	}
-	answer := truncated(ask(t, "EDGE.example.com.", wire.TypeA))
+	answer := s.truncated(ask(t, "EDGE.example.com.", wire.TypeA))
 	m := new(wire.Msg)
 	require.NoError(t, m.Unpack(answer))
 	require.True(t, m.Truncated && m.Response)
 	require.Equal(t, "EDGE.example.com.", m.Question[0].Name)
-	require.Nil(t, truncated([]byte("garbage garbage")))
+	require.Nil(t, m.IsEdns0())
+	require.Nil(t, s.truncated([]byte("garbage garbage")))
+
+	m = new(wire.Msg)
+	m.SetQuestion("edge.example.com.", wire.TypeA)
+	m.SetEdns0(1400, true)
+	query, err := m.Pack()
+	require.NoError(t, err)
+	require.NoError(t, m.Unpack(s.truncated(query)))
+	require.True(t, m.Truncated)
+	require.EqualValues(t, 1232, m.IsEdns0().UDPSize())
 }
 
 // exchange sends messages over one connection and reads as many answers.

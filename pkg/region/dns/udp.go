@@ -53,7 +53,7 @@ func (s *Server) answerUDP(packet []byte, client netip.Addr, now time.Duration) 
 		return nil
 	case slipped:
 		s.observe(kindSlipped)
-		return truncated(packet)
+		return s.truncated(packet)
 	}
 	answer, kind := s.answer(packet, client, true)
 	s.observe(kind)
@@ -61,14 +61,15 @@ func (s *Server) answerUDP(packet []byte, client netip.Addr, now time.Duration) 
 }
 
 // truncated tells a client to ask by TCP, at next to no cost.
-func truncated(packet []byte) []byte {
+func (s *Server) truncated(packet []byte) []byte {
 	q, rcode, ok := parse(packet)
 	if !ok || rcode != wire.RcodeSuccess {
 		return nil
 	}
-	m := wire.Msg{MsgHdr: wire.MsgHdr{Id: q.id, Response: true, Truncated: true, RecursionDesired: q.recurse}}
-	m.Question = []wire.Question{{Name: q.name, Qtype: q.qtype, Qclass: q.class}}
-	answer, err := m.Pack()
+	r := s.reply(q)
+	r.msg.Truncated = true
+	r.addOptions()
+	answer, err := r.msg.Pack()
 	if err != nil {
 		return nil
 	}

@@ -71,11 +71,10 @@ func newZone(name string, c *Config) (*zone, error) {
 // within reports whether a name in lower case is in the zone, and what stands in
 // front of that.
 func (z *zone) within(name string) (inside bool, label string) {
-	if name == z.name {
-		return true, ""
+	if name == z.name || !wire.IsSubDomain(z.name, name) { // by labels: one may hold a dot
+		return name == z.name, ""
 	}
-	label, inside = strings.CutSuffix(name, "."+z.name)
-	return inside, label
+	return true, strings.TrimSuffix(name, "."+z.name)
 }
 
 func header(owner string, rrtype uint16, ttl uint32) wire.RR_Header {
