@@ -28,8 +28,9 @@ The word of one region is enough, so a region that cannot be reached keeps nobod
 draining (status 3); running the same command again tells it, too. Draining again changes
 who and why, and not since when.
 
-Exits with 0, or with 3 if a region could not be told, or requests still came at the end:
-clients that ignore the TTL, or do not come by DNS.`
+Exits with 0, or with 3 if a region could not be told, an edge that still passes could not
+be asked, or requests still came at the end: clients that ignore the TTL, do not come by
+DNS, or take long.`
 
 const undrainHelp = `Puts a PoP back into DNS, in every region. A region that cannot be reached still says that
 it is drained, so DNS goes on leaving it out (status 3) as far as routers reach that region;

@@ -172,12 +172,12 @@ func TestOnlyChooses(t *testing.T) {
 	}
 	f("", 5, 7, true)
 	f("weir", 1, 7, true)
-	f("cap,none", 2, 7, false)
+	f("one cap,none", 2, 7, false)
 	f("2x", 5, 1, false)
 	f("weir,2x,10x", 1, 2, false)
 	f("refusal", 5, 0, true)
 	_, _, _, err := (&options{only: "weird"}).chosen()
-	require.ErrorContains(t, err, `there is no "weird"; choose from none, cap`)
+	require.ErrorContains(t, err, `there is no "weird"; choose from none, one cap`)
 }
 
 func TestCPUTimeIsThatOfTheProcess(t *testing.T) {
