@@ -16,9 +16,17 @@ import (
 // serve answers with f over UDP and TCP on one port.
 func serve(t *testing.T, f func(q *dns.Msg, tcp bool) *dns.Msg) string {
 	t.Helper()
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ln, err := net.Listen("tcp", pc.LocalAddr().String())
+	var ln net.Listener
+	var pc net.PacketConn
+	var err error
+	for range 20 { // a port that is free for TCP may be taken for UDP
+		ln, err = net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		if pc, err = net.ListenPacket("udp", ln.Addr().String()); err == nil {
+			break
+		}
+		_ = ln.Close()
+	}
 	require.NoError(t, err)
 	for _, s := range []*dns.Server{{PacketConn: pc}, {Listener: ln}} {
 		s.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
