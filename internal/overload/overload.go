@@ -5,7 +5,6 @@
 package overload
 
 import (
-	"math"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/shedder"
@@ -101,7 +100,7 @@ func Contenders() []Contender {
 	published := Settings(shedder.LawPublished)
 	published.Signals = map[string]shedder.Knees{shedder.SignalInFlight: {High: Workers}}
 	for i := range published.Classes {
-		published.Classes[i].MaxInFlight = math.MaxInt64
+		published.Classes[i].MaxInFlight = 1_000_000_000
 	}
 	return []Contender{
 		{"none", none},
