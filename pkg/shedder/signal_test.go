@@ -157,7 +157,9 @@ func TestSampler(t *testing.T) {
 		a, b := newShedder(t, settings), newShedder(t, settings)
 		done := make(chan struct{})
 		go func() { defer close(done); sampler.Run(ctx, a, b) }()
-		time.Sleep(2 * time.Second)
+		for a.Status().Winner == "" || b.Status().Winner == "" {
+			<-time.After(Interval) // of the bubble's clock
+		}
 		for _, s := range []*Shedder{a, b} {
 			st := s.Status()
 			require.Equal(t, "queue", st.Winner)

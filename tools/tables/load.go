@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+)
+
+type loaded struct {
+	decisions, refused, seconds float64
+	asked, calls, script, cpu   float64 // decisions asked for; scripts; µs of each; s of CPU
+	median, p99                 time.Duration
+}
+
+// load decides as fast as it can with so many callers, after a flush.
+func load(ctx context.Context, server *server, store *layers, l *limiter.Limit, callers int, zipf bool, d time.Duration) (*loaded, error) {
+	if err := server.client.FlushDB(ctx).Err(); err != nil {
+		return nil, err
+	}
+	keys := make([][]byte, users)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "weir:{user-%d}:%s:%s", i, l.Rule, l.Tag())
+	}
+	runtime.GC()
+	before, err := server.stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var total, refused atomic.Int64
+	asked := store.asked.Load()
+	took, errs := make([][]time.Duration, callers), make([]error, callers)
+	began := time.Now()
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			r := rand.New(rand.NewSource(int64(i)))
+			next := func() int { return r.Intn(users) }
+			if zipf {
+				z := rand.NewZipf(r, 1.1, 1, users-1)
+				next = func() int { return int(z.Uint64()) }
+			}
+			checks := []limiter.Check{{Limit: l, Cost: 1}}
+			var decision limiter.Decision
+			n, no := int64(0), int64(0)
+			for errs[i] == nil && time.Since(began) < d {
+				checks[0].Key = keys[next()]
+				start := time.Now()
+				errs[i] = store.Take(ctx, checks, &decision)
+				if n++; callers == 1 || n%64 == 0 {
+					took[i] = append(took[i], time.Since(start))
+				}
+				if !decision.Allowed {
+					no++
+				}
+			}
+			total.Add(n)
+			refused.Add(no)
+		})
+	}
+	wg.Wait()
+	out := &loaded{decisions: float64(total.Load()), refused: float64(refused.Load()), seconds: time.Since(began).Seconds()}
+	after, err := server.stats(ctx)
+	if err := errors.Join(append(errs, err, ctx.Err(), store.failure())...); err != nil {
+		return nil, err
+	}
+	out.asked = float64(store.asked.Load() - asked)
+	out.calls, out.cpu = after.calls-before.calls, after.cpu-before.cpu
+	out.script = (after.usec - before.usec) / max(1, out.calls)
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	if len(all) > 0 {
+		out.median, out.p99 = all[len(all)/2], all[len(all)*99/100]
+	}
+	return out, nil
+}
+
+// layers are what an edge composes in front of Redis.
+type layers struct {
+	limiter.Store
+	shared *redisstore.Store
+	failed atomic.Int64
+	asked  atomic.Int64 // decisions that Redis was asked for
+}
+
+func open(server *server) (*layers, error) {
+	l := &layers{}
+	shared, err := redisstore.Open(redisstore.Config{Mode: server.mode, Addrs: []string{server.addr}, Timeout: 5 * time.Second, Hooks: redisstore.Hooks{Batch: func(n int) { l.asked.Add(int64(n)) }}})
+	if err != nil {
+		return nil, err
+	}
+	l.shared = shared
+	for deadline := time.Now().Add(5 * time.Second); shared.Ping(context.Background()) != nil || time.Now().Before(deadline.Add(-4500*time.Millisecond)); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return nil, errors.New("redis does not answer")
+		}
+	}
+	l.Store = limiter.NewDenied(limiter.NewFallback(shared, memory.New(memory.Config{}), func() int { return 1 }, func(error) { l.failed.Add(1) }), 100_000, 0)
+	return l, nil
+}
+
+func (l *layers) failure() error {
+	if n := l.failed.Load(); n > 0 {
+		return fmt.Errorf("%d decisions were made without Redis", n)
+	}
+	return nil
+}
+
+func (l *layers) close() { _ = l.shared.Close() }
