@@ -94,9 +94,14 @@ func fleet() dashboard {
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_shed_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`}},
 				},
 				{
-					id: 16, kind: series, title: "Utilization", unit: share, atMost: 1, steps: []step{{0.7, yellow}, {0.8, red}},
-					text:    "The busiest signal of the busiest node in each PoP. The dashed lines are the default target (0.7) and start (0.8) of shedding. All nodes of one PoP high: too much traffic for its origin. One node high: that node.",
-					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_utilization{@})`}},
+					id: 16, kind: series, title: "Utilization", unit: share, atMost: 1,
+					text:  "The busiest signal of the busiest node in each PoP. The dashed lines are where shedding starts (red) and what it then holds (green), the lowest of the settings in force. All nodes of one PoP high: too much traffic for its origin. One node high: that node.",
+					lines: []line{{"start", red}, {"target", green}},
+					queries: []query{
+						{"{{region}} {{pop}}", `max by (region, pop) (weir_utilization{@})`},
+						{"start", `min(weir_shed_threshold{@,threshold="start"})`},
+						{"target", `min(weir_shed_threshold{@,threshold="target"})`},
+					},
 				},
 			}},
 			{id: 20, title: "Nodes and origins", panels: []panel{

@@ -136,14 +136,6 @@ func choice(name, label, values, all string) object {
 	return o
 }
 
-// number is a variable that the reader types in.
-func number(name, label, value string) object {
-	return object{
-		"name": name, "label": label, "type": "textbox", "query": value, "hide": 0,
-		"current": object{"text": value, "value": value}, "options": []object{{"selected": true, "text": value, "value": value}},
-	}
-}
-
 // annotations mark when nodes began to run other rules or shedder settings: a version
 // that was not there a minute before.
 func annotations() []object {

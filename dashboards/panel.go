@@ -93,6 +93,7 @@ func (p panel) overrides() []object {
 				property("custom.lineStyle", object{"fill": "dash", "dash": []int{10, 10}}),
 				property("custom.fillOpacity", 0),
 				property("custom.lineWidth", 2),
+				property("custom.stacking", object{"mode": "none"}),
 			},
 		})
 	}

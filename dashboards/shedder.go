@@ -7,11 +7,9 @@ func shedder() dashboard {
 	return dashboard{
 		uid: "weir-shedder", title: "weir / Shedder",
 		text: "How busy each upstream group is, what the shedder refuses because of it, and what candidates would. Purple marks are changes of the settings: judge a change by what is left and right of its mark. " +
-			"Start and Target above move the dashed lines; set them to those of your settings (regionctl shedder show).",
+			"Dashed lines are thresholds, knees and caps as the settings in force have them, so they move with a change.",
 		variables: []object{
 			choice("upstream", "Upstream group", `label_values(weir_shed_level{job=~"$job",region=~"$region",pop=~"$pop"}, upstream)`, ".+"),
-			number("start", "Start", "0.8"),
-			number("target", "Target", "0.7"),
 		},
 		rows: []row{
 			{id: 1, title: "Why", panels: []panel{
@@ -24,8 +22,8 @@ func shedder() dashboard {
 					lines: []line{{"start", red}, {"target", green}},
 					queries: []query{
 						{"{{signal}} ({{upstream}})", `max by (signal, upstream) (weir_utilization{@,upstream=~"$upstream"})`},
-						{"start", `$start + 0 * max(weir_utilization{@,upstream=~"$upstream"})`},
-						{"target", `$target + 0 * max(weir_utilization{@,upstream=~"$upstream"})`},
+						{"start", `min(weir_shed_threshold{@,upstream=~"$upstream",threshold="start"})`},
+						{"target", `min(weir_shed_threshold{@,upstream=~"$upstream",threshold="target"})`},
 					},
 				},
 				{
@@ -42,9 +40,23 @@ func shedder() dashboard {
 				},
 				{
 					id: 5, kind: series, title: "In flight by class", unit: plain, stacked: true,
-					text:    "Requests between admission and the end of the exchange with the upstream, over all nodes. Caps (max_in_flight) are for each node and for the sum over the classes. By Little's law it is requests a second times seconds each: it grows when either does.",
-					queries: []query{{"{{class}} ({{upstream}})", `sum by (class, upstream) (weir_inflight{@,upstream=~"$upstream"})`}},
+					text:  "Requests between admission and the end of the exchange with the upstream, over all nodes. Dashed: the cap (max_in_flight) of the first class, which all classes together stay below; the others have lower ones. A node refuses at its own, so a busy one can be there long before the sum is. By Little's law requests in flight are requests a second times seconds each: they grow when either does.",
+					lines: []line{{"cap", red}},
+					queries: []query{
+						{"{{class}} ({{upstream}})", `sum by (class, upstream) (weir_inflight{@,upstream=~"$upstream"})`},
+						{"cap", `sum(max by (region, pop, node, upstream) (weir_inflight_max{@,upstream=~"$upstream"}))`},
+					},
 				},
+			}},
+			{id: 40, title: "Signals between their knees", panels: []panel{
+				signal(41, "In flight, between its knees", "inflight", plain,
+					"Requests sent to the origin and not yet answered, on the busiest node. The signal to rely on: whatever is slow piles up here. Set the high knee to what the origin bears with answers still in time."),
+				signal(42, "Upstream wait, between its knees", "upstream_wait", seconds,
+					"How long a request waits for its answer, on the node where that is longest. No line on a quiet node, which has too few to tell. Set the low knee above a slow but healthy hour."),
+				signal(43, "CPU, between its knees", "cpu", share,
+					"CPU time of the node's process, of what it may use. It protects the node, not the origin: if this is the highest signal, add nodes or cores."),
+				signal(44, "Scheduling latency, between its knees", "sched_latency", seconds,
+					"99th percentile of how long work on the node waits for a core. It rises after CPU is full, or when neighbours on the machine take it. No line on a quiet node."),
 			}},
 			{id: 10, title: "What", panels: []panel{
 				{
@@ -124,6 +136,23 @@ func shedder() dashboard {
 					queries: []query{{"{{region}} {{node}}", `sum by (region, node) (increase(weir_shedder_rejected_total{@}[1h]))`}},
 				},
 			}},
+		},
+	}
+}
+
+// signal shows what one measures in its own unit, between the knees of the settings.
+func signal(id int, title, name, unit, text string) panel {
+	of := func(metric, more string) string {
+		return metric + `{@,upstream=~"$upstream",signal="` + name + `"` + more + `}`
+	}
+	return panel{
+		id: id, kind: series, title: title, unit: unit, width: 6,
+		text:  text + " Below the low knee (dashed, green) utilization is 0, from the high knee (dashed, red) on it is 1.",
+		lines: []line{{"low knee", green}, {"high knee", red}},
+		queries: []query{
+			{"{{region}} {{pop}} ({{upstream}})", "max by (region, pop, upstream) (" + of("weir_shed_signal_value", "") + ")"},
+			{"low knee", "min(" + of("weir_shed_signal_knee", `,knee="low"`) + ")"},
+			{"high knee", "min(" + of("weir_shed_signal_knee", `,knee="high"`) + ")"},
 		},
 	}
 }

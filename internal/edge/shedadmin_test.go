@@ -50,9 +50,21 @@ func TestShedderEndpoint(t *testing.T) {
 	_, known := n.series(`weir_shadow_shed_total{candidate="stricter",class="read"}`)
 	require.True(t, known)
 
-	// For a while: the candidate is gone, and its series with it.
-	a = n.send("PUT", "/v1/shedder?for=1s", calm+"enabled: false\nclasses: [{name: all, max_in_flight: 5}]\ndefault_class: all\n")
+	// For a while: the candidate is gone, and its series with it. What dashboards draw
+	// lines by are those in force.
+	require.InDelta(t, 0.8, n.metric(`weir_shed_threshold{threshold="start",upstream="default"}`), 0)
+	a = n.send("PUT", "/v1/shedder?for=1s", "signals: {inflight: {low: 2, high: 9}, cpu: off, sched_latency: off, upstream_wait: off}\nstart: 0.6\ntarget: 0.5\n"+
+		"enabled: false\nclasses: [{name: all, max_in_flight: 5}]\ndefault_class: all\n")
 	require.Equal(t, 200, a.status, a.body)
+	for series, want := range map[string]float64{
+		`weir_shed_threshold{threshold="start",upstream="default"}`:               0.6,
+		`weir_shed_threshold{threshold="target",upstream="default"}`:              0.5,
+		`weir_shed_signal_knee{knee="low",signal="inflight",upstream="default"}`:  2,
+		`weir_shed_signal_knee{knee="high",signal="inflight",upstream="default"}`: 9,
+		`weir_inflight_max{class="all",upstream="default"}`:                       5,
+	} {
+		require.InDelta(t, want, n.metric(series), 0, series)
+	}
 	view := n.settingsView()
 	require.Equal(t, "admin", view.Source)
 	require.Equal(t, n.config.Shedder.Document.Version, view.Then)

@@ -14,9 +14,13 @@ type shedCollector struct{ edge *Edge }
 var (
 	utilizationDesc = shedDesc("utilization", "How busy a signal says the upstream is, 0 to 1; its own value between the knees of the settings.", "signal", "upstream")
 	signalUpDesc    = shedDesc("shed_signal_up", "1 while a signal that the settings name is measured, 0 while it is missing or stale and so left out.", "signal", "upstream")
+	signalDesc      = shedDesc("shed_signal_value", "What a signal measures, in its own unit; times are in seconds. Absent while it is missing or stale.", "signal", "upstream")
+	kneeDesc        = shedDesc("shed_signal_knee", "Where the settings say that utilization by a signal begins (low) and is 1 (high), in the signal's unit.", "signal", "upstream", "knee")
+	thresholdDesc   = shedDesc("shed_threshold", "The utilization at which the settings let shedding begin (start), and at which it is then held (target).", "upstream", "threshold")
 	levelDesc       = shedDesc("shed_level", "How far shedding has gone: 0 is none, each whole step is one class more.", "upstream")
 	probabilityDesc = shedDesc("shed_probability", "Share of a class that the level sheds, 0 to 1.", "class", "upstream")
 	inflightDesc    = shedDesc("inflight", "Requests between admission and the end of the exchange with the upstream.", "class", "upstream")
+	inflightMaxDesc = shedDesc("inflight_max", "How many requests of all classes may be in flight before one of this class is refused.", "class", "upstream")
 	shadowDesc      = shedDesc("shadow_shed_total", "Requests that a candidate would have shed. "+shedding.ShadowBias, "candidate", "class")
 )
 
@@ -26,7 +30,9 @@ func shedDesc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (c shedCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{utilizationDesc, signalUpDesc, levelDesc, probabilityDesc, inflightDesc, shadowDesc} {
+	for _, d := range []*prometheus.Desc{
+		utilizationDesc, signalUpDesc, signalDesc, kneeDesc, thresholdDesc, levelDesc, probabilityDesc, inflightDesc, inflightMaxDesc, shadowDesc,
+	} {
 		ch <- d
 	}
 }
@@ -40,16 +46,24 @@ func (c shedCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, g := range c.edge.groups {
 		s := g.shedder.Status()
 		gauge(levelDesc, s.Level, g.name)
+		gauge(thresholdDesc, s.Settings.Start, g.name, "start")
+		gauge(thresholdDesc, s.Settings.Target, g.name, "target")
+		for name, knees := range s.Settings.Signals {
+			gauge(kneeDesc, knees.Low, name, g.name, "low")
+			gauge(kneeDesc, knees.High, name, g.name, "high")
+		}
 		for _, signal := range s.Signals {
 			up := signal.Problem == ""
 			gauge(signalUpDesc, oneIf(up), signal.Name, g.name)
 			if up {
+				gauge(signalDesc, signal.Value, signal.Name, g.name)
 				gauge(utilizationDesc, signal.Utilization, signal.Name, g.name)
 			}
 		}
 		for _, class := range s.Classes {
 			gauge(probabilityDesc, class.Probability, class.Name, g.name)
 			gauge(inflightDesc, float64(class.InFlight), class.Name, g.name)
+			gauge(inflightMaxDesc, float64(class.MaxInFlight), class.Name, g.name)
 		}
 		for _, candidate := range s.Candidates {
 			for i, n := range candidate.Shed {
