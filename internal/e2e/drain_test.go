@@ -67,6 +67,9 @@ func (w *world) upgrades(t *testing.T) {
 		}
 	}
 	t.Logf("%d edges in %s", 2*len(names), time.Since(began).Round(10*time.Millisecond))
+	for _, name := range names {
+		require.Nil(t, w.pop(name).sentAway.Load(), "the balancer found no edge")
+	}
 	require.Zero(t, flapped(), "an answer without the PoP that had an edge all the while")
 	v.none(t, "a rolling upgrade")
 	others.none(t, "a rolling upgrade elsewhere")

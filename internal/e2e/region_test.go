@@ -44,6 +44,7 @@ type pop struct {
 	ready      []atomic.Bool
 	next       atomic.Int64
 	last       atomic.Int64 // when a connection came, in ns
+	sentAway   atomic.Value // why the balancer closed a connection without an answer, at last
 }
 
 // world is regions with PoPs, a DNS router and what clients need.
@@ -246,14 +247,16 @@ func (p *pop) balance(t *testing.T, port int) {
 // forward gives a connection to a ready node, or closes it.
 func (p *pop) forward(conn net.Conn) {
 	defer conn.Close()
-	for range p.nodes {
-		i := int(p.next.Add(1)) % len(p.nodes)
+	first := int(p.next.Add(1)) // once: others count on meanwhile
+	for n := range p.nodes {
+		i := (first + n) % len(p.nodes)
 		if !p.ready[i].Load() {
 			continue
 		}
 		to, err := net.DialTimeout("tcp", p.nodes[i].Public, time.Second)
-		if err != nil {
-			return // as a balancer that has not noticed yet
+		if err != nil { // as a balancer that has not noticed yet
+			p.sentAway.Store(fmt.Sprintf("%s: %s at %s", p.nodes[i].Public, err, time.Now().Format(time.StampMilli)))
+			return
 		}
 		defer to.Close()
 		done := make(chan struct{})
@@ -267,6 +270,7 @@ func (p *pop) forward(conn net.Conn) {
 		<-done
 		return
 	}
+	p.sentAway.Store(p.name + ": no edge is ready at " + time.Now().Format(time.StampMilli))
 }
 
 // visitor is clients of a network that resolve, keep the answer for its TTL, and request
