@@ -181,12 +181,12 @@ func fleet() dashboard {
 					queries: []query{{"{{answer}}", `sum by (answer) (rate(weir_dns_queries_total{region=~"$region|"}[$__rate_interval]))`}},
 				},
 				{
-					id: 42, kind: states, title: "PoP up in DNS (optional)", unit: plain, width: 12, words: downUp(), steps: []step{{1, green}},
+					id: 42, kind: states, title: "PoP up in DNS (optional)", unit: plain, width: 12, words: downUp(),
 					text:    "Needs regionctl dns scraped. Down: clients are sent elsewhere, because no node of the PoP passes its check. Prometheus may still see a node up here: one that lives and is not ready.",
 					queries: []query{{"{{region}} {{pop}}", `min by (region, pop) (weir_dns_pop_up{region=~"$region"})`}},
 				},
 				{
-					id: 43, kind: states, title: "PoP drained (optional)", unit: plain, width: 12, words: noYes(green, orange), steps: []step{{1, orange}},
+					id: 43, kind: states, title: "PoP drained (optional)", unit: plain, width: 12, words: noYes(green, orange),
 					text:    "Needs regionctl dns scraped. Yes: someone took the PoP out of DNS on purpose, and it stays out until it is put back, however healthy it is. regionctl status says who and why.",
 					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_drained{region=~"$region"})`}},
 				},
@@ -196,7 +196,7 @@ func fleet() dashboard {
 					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_shed_level{region=~"$region"})`}},
 				},
 				{
-					id: 45, kind: states, title: "Region known to DNS (optional)", unit: plain, width: 12, words: noYes(red, green), steps: []step{{1, green}},
+					id: 45, kind: states, title: "Region known to DNS (optional)", unit: plain, width: 12, words: noYes(red, green),
 					text:    "Needs regionctl dns scraped. No: the region's Consul cannot be asked, nor another for it, and the answers go by what was known last. See to it before its PoPs change.",
 					queries: []query{{"{{region}}", `min by (region) (weir_dns_region_known{region=~"$region"})`}},
 				},

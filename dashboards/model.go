@@ -97,18 +97,21 @@ func (d dashboard) json() object {
 	variables := append([]object{
 		{
 			"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
-			"current": object{}, "hide": 0, "includeAll": false, "multi": false, "refresh": 1, "regex": "", "skipUrlSync": false,
+			"hide": 0, "includeAll": false, "multi": false, "refresh": 1, "regex": "", "skipUrlSync": false,
 		},
 		choice("job", "Job", `label_values(weir_store_up, job)`, ""),
 		choice("region", "Region", `label_values(weir_store_up{job=~"$job"}, region)`, ".*"),
 		choice("pop", "PoP", `label_values(weir_store_up{job=~"$job",region=~"$region"}, pop)`, ".*"),
 	}, d.variables...)
 	return object{
-		"annotations":   object{"list": annotations()},
-		"description":   d.text,
-		"editable":      false,
-		"graphTooltip":  1,
-		"links":         []object{{"asDropdown": true, "includeVars": true, "keepTime": true, "tags": []string{"weir"}, "title": "weir", "type": "dashboards"}},
+		"annotations":  object{"list": annotations()},
+		"description":  d.text,
+		"editable":     false,
+		"graphTooltip": 1,
+		"links": []object{{
+			"asDropdown": true, "includeVars": true, "keepTime": true, "tags": []string{"weir"}, "title": "weir", "type": "dashboards",
+			"icon": "external link", "targetBlank": false, "tooltip": "", "url": "",
+		}},
 		"panels":        d.panels(),
 		"refresh":       "30s",
 		"schemaVersion": grafanaSchema,
@@ -137,15 +140,18 @@ func choice(name, label, values, all string) object {
 }
 
 // annotations mark when nodes began to run other rules or shedder settings: a version
-// that was not there a minute before.
+// that was not there a step before. How long a step is depends on the time shown; a fixed
+// offset would miss what changed between two of them.
 func annotations() []object {
 	change := func(name, colour, metric, labels, title, text string) object {
 		of := func(offset string) string {
 			return "count by (" + labels + ") (" + metric + selector + "}" + offset + ")"
 		}
+		expr := of("") + " unless " + of(" offset $__interval")
 		return object{
 			"name": name, "datasource": source, "enable": true, "iconColor": colour,
-			"expr": of("") + " unless " + of(" offset 1m"), "step": "60s",
+			"expr": expr, "step": "60s", // as Grafana 10 and 11 read it
+			"target":      object{"expr": expr, "refId": "Anno", "interval": "60s"}, // and later ones
 			"titleFormat": title, "textFormat": text, "tagKeys": "region",
 		}
 	}

@@ -30,6 +30,7 @@ type pageAnnotation struct {
 	Name, Expr, Step string
 	Datasource       pageSource
 	Enable           bool
+	Target           struct{ Expr string }
 }
 
 type pageSource struct{ Type, UID string }

@@ -48,6 +48,8 @@ func (p panel) defaults() object {
 		steps = append(steps, object{"color": s.colour, "value": s.from})
 	}
 	d := object{
+		// Of states too, whose colours are those of their words: coloured by
+		// thresholds, Grafana shows the thresholds in the place of the words.
 		"unit": p.unit, "color": object{"mode": "palette-classic"},
 		"thresholds": object{"mode": "absolute", "steps": steps},
 	}
@@ -72,9 +74,10 @@ func (p panel) defaults() object {
 		}
 		if len(p.steps) > 0 {
 			custom["thresholdsStyle"] = object{"mode": "dashed"}
+			custom["axisSoftMax"] = p.steps[len(p.steps)-1].from // or a line beyond the data is not seen
 		}
 		d["custom"] = custom
-	case states, stat:
+	case stat:
 		d["color"] = object{"mode": "thresholds"}
 	case table:
 		d["custom"] = object{"align": "auto", "cellOptions": object{"type": "auto"}, "filterable": true}
@@ -125,15 +128,16 @@ func (p panel) options() object {
 	case states:
 		return object{
 			"alignValue": "left", "mergeValues": true, "rowHeight": 0.9, "showValue": "auto",
-			"legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true}, "tooltip": object{"mode": "single"},
+			"legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true, "calcs": []string{}}, "tooltip": object{"mode": "single", "sort": "none"},
 		}
 	case heat:
 		return object{
-			"calculate": false, "cellGap": 1, "color": object{"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5},
-			"yAxis": object{"axisPlacement": "left", "unit": p.unit}, "tooltip": object{"show": true, "yHistogram": false}, "legend": object{"show": true},
+			"calculate": false, "cellGap": 1, "color": object{"mode": "scheme", "scheme": "Oranges", "fill": "dark-orange", "steps": 64, "exponent": 0.5, "reverse": false},
+			"cellValues": object{"unit": perSecond}, "yAxis": object{"axisPlacement": "left", "unit": p.unit},
+			"tooltip": object{"mode": "single", "yHistogram": false}, "legend": object{"show": true},
 		}
 	default:
-		return object{"showHeader": true, "cellHeight": "sm", "footer": object{"show": false}}
+		return object{"showHeader": true, "cellHeight": "sm"}
 	}
 }
 
@@ -142,6 +146,6 @@ func (p panel) transformations() []object {
 	hidden := object{"Time": true, "__name__": true, "job": true}
 	return []object{
 		{"id": "merge", "options": object{}},
-		{"id": "organize", "options": object{"excludeByName": hidden, "indexByName": object{}, "renameByName": object{}}},
+		{"id": "organize", "options": object{"excludeByName": hidden, "indexByName": object{"region": 0, "pop": 1}, "renameByName": object{}}},
 	}
 }

@@ -34,7 +34,7 @@ func shedder() dashboard {
 				{
 					id: 4, kind: states, title: "Signals measured", unit: plain, width: 16, words: map[int]any{
 						0: object{"text": "missing", "color": red, "index": 0}, 1: object{"text": "measured", "color": green, "index": 1},
-					}, steps: []step{{1, green}},
+					},
 					text:    "A signal that the settings name and that is missing or stale on some node is left out, and never guessed. If all are, only caps shed. upstream_wait and sched_latency come and go on a quiet node, which has too few samples, and all are missing for a moment after a start. GET /v1/shedder says why.",
 					queries: []query{{"{{signal}} ({{upstream}})", `min by (signal, upstream) (weir_shed_signal_up{@,upstream=~"$upstream"})`}},
 				},

@@ -8,7 +8,7 @@ func stores() dashboard {
 		rows: []row{
 			{id: 1, title: "Redis, as the nodes see it", panels: []panel{
 				{
-					id: 2, kind: states, title: "Store up", unit: plain, width: 12, words: downUp(), steps: []step{{1, green}},
+					id: 2, kind: states, title: "Store up", unit: plain, width: 12, words: downUp(),
 					text:    "By node: up while every master of its store answers. All nodes of a region down at once is Redis; one node is its network, or its password. Nodes go on meanwhile, as on_store_failure of each rule says.",
 					queries: []query{{"{{region}} {{node}}", `min by (region, node) (weir_store_up{@})`}},
 				},
@@ -56,12 +56,12 @@ func stores() dashboard {
 			}},
 			{id: 20, title: "Consul, as the nodes see it", panels: []panel{
 				{
-					id: 21, kind: states, title: "Source of the rules can be read", unit: plain, width: 12, words: downUp(), steps: []step{{1, green}},
+					id: 21, kind: states, title: "Source of the rules can be read", unit: plain, width: 12, words: downUp(),
 					text:    "By node. Down: Consul (or the rule file) cannot be read, and the node runs on with what it has. A whole region: its Consul. One node: its agent, or its token.",
 					queries: []query{{"{{region}} {{node}}", `min by (region, node) (weir_rules_source_up{@})`}},
 				},
 				{
-					id: 22, kind: states, title: "Rules are stale", unit: plain, width: 12, words: noYes(green, red), steps: []step{{1, red}},
+					id: 22, kind: states, title: "Rules are stale", unit: plain, width: 12, words: noYes(green, red),
 					text:    "By node. Yes: what runs is not what is published, or it is unknown what is. It may be yes for a second after a change. If it stays, the new document was refused or Consul is away.",
 					queries: []query{{"{{region}} {{node}}", `max by (region, node) (weir_rules_stale{@})`}},
 				},
@@ -129,7 +129,7 @@ func stores() dashboard {
 			}},
 			{id: 60, title: "Optional: Consul itself", folded: true, panels: []panel{
 				{
-					id: 61, kind: states, title: "Consul healthy (optional)", unit: plain, words: downUp(), steps: []step{{1, green}},
+					id: 61, kind: states, title: "Consul healthy (optional)", unit: plain, words: downUp(),
 					text:    "Needs Consul's telemetry with prometheus_retention_time, and a region label. Down: the servers have no healthy quorum by their own account. Nothing can be published, and nodes go on.",
 					queries: []query{{"{{region}}", `min by (region) (consul_autopilot_healthy{region=~"$region"})`}},
 				},
