@@ -46,9 +46,10 @@ type bound struct {
 
 // wait is how long something may take; a threshold of the script holds it.
 type wait struct {
-	Metric  string  `json:"metric"`
-	Seconds float64 `json:"seconds"`
-	Why     string  `json:"why"`
+	Metric  string   `json:"metric"`
+	Seconds float64  `json:"seconds"`
+	Longest *float64 `json:"longest,omitempty"` // nil if k6 has no such metric
+	Why     string   `json:"why"`
 }
 
 // line is one of the oracle's report.
@@ -115,6 +116,7 @@ func (r *result) read(summary, points string) error {
 		Report  []line  `json:"report"`
 		Seconds float64 `json:"seconds"`
 		Metrics map[string]struct {
+			Values     map[string]float64 `json:"values"`
 			Thresholds map[string]struct {
 				OK bool `json:"ok"`
 			} `json:"thresholds"`
@@ -127,6 +129,11 @@ func (r *result) read(summary, points string) error {
 	for name, m := range s.Metrics {
 		for expr, t := range m.Thresholds {
 			r.Checks = append(r.Checks, check{name, expr, t.OK})
+		}
+	}
+	for i := range r.Waits {
+		if v, ok := s.Metrics[r.Waits[i].Metric].Values["max"]; ok {
+			r.Waits[i].Longest = &v
 		}
 	}
 	slices.SortFunc(r.Checks, func(a, b check) int { return strings.Compare(a.Metric+a.Expr, b.Metric+b.Expr) })
@@ -230,7 +237,7 @@ func (r *result) judge(lab state) []string {
 		case b == nil && (l.Overadmitted > 0 || l.WronglyRefused > 0 || l.RetryWrong > 0):
 			add("%s: %d over-admitted, %d wrongly refused, %d times Retry-After wrong; the bound is 0", where, l.Overadmitted, l.WronglyRefused, l.RetryWrong)
 		case b != nil && l.Worst != nil && l.Worst.Percent > b.Percent:
-			add("%s: a window of %s was exceeded by %.0f %%; the bound is %.0f %%", where, l.Worst.Window, l.Worst.Percent, b.Percent)
+			add("%s: a window of %s was exceeded by %s; the bound is %s", where, l.Worst.Window, percent(l.Worst.Percent), percent(b.Percent))
 		case b != nil && l.Worst == nil && l.Overadmitted > 0:
 			add("%s: %d over-admitted, and no window says how far", where, l.Overadmitted)
 		}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The page says what the run showed: how many held, what did not, and the bounds.
+func TestPageSaysWhatWasFound(t *testing.T) {
+	page := func(r *report) string {
+		var out bytes.Buffer
+		require.NoError(t, r.html(&out))
+		return strings.ReplaceAll(out.String(), "\u00a0", " ")
+	}
+	r := realistic()
+	text := page(r)
+	for _, want := range []string{
+		"<title>weir load test: 8 of 9 good</title>", "8 of 9 scenarios good, 1 failed",
+		`<a href="#redis-master-loss">redis-master-loss</a>: eu-west, rule api, phase fault: a window of 2s was exceeded by 120 %; the bound is 100 % <span class="soft">(and 2 more)`,
+		"3 of 38,895 admitted over a limit", "eu-west: 120 % over the limit, bound 100 %", "failed seconds after loss: 3.5 s, bound 10 s", "the oracle objected",
+		"In fault 818 were admitted; 768 must be at least.", "An earlier attempt does not count: 41 decisions",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.Equal(t, 1, strings.Count(text, "<details open>"), "what failed is unfolded")
+	for _, s := range scenarios {
+		require.Equal(t, 1, strings.Count(text, `<section id="`+s.name+`">`))
+	}
+
+	for i := range r.Scenarios {
+		r.Scenarios[i].Problems = nil
+	}
+	require.Contains(t, page(r), "All held: 9 of 9 scenarios good")
+	r.Scenarios = r.Scenarios[:1]
+	require.Contains(t, page(r), "Nothing in this run.")
+	require.Contains(t, page(r), "Not part of this run.")
+}
+
+// Charts of a scenario have the same axes, so that regions can be compared.
+func TestPlot(t *testing.T) {
+	s := result{Began: day, Traffic: []traffic{
+		{Region: "eu-west", Each: []second{{Passed: 130}, {Passed: 10}}},
+		{Region: "us-east", Each: []second{{Passed: 5}, {Passed: 5}, {Passed: 5}, {Passed: 1}}},
+	}}
+	p := newPlot(&s)
+	require.Equal(t, []int{3, 150, 50}, []int{p.seconds, p.top, p.step}, "without the last second, which is cut short")
+	drawn := string(p.chart(s.Traffic[0]))
+	last := fmt.Sprintf(`%.1f,%.1f"`, p.x(2.5), p.y(0))
+	require.Contains(t, drawn, last, "a region that fell silent has none, and does not end")
+	require.Contains(t, drawn, ">3 s<")
+	require.Contains(t, string(p.chart(traffic{Region: "ap-south"})), "no answers")
+
+	s.Traffic[1].Each[3].Failed = 1
+	require.Equal(t, 4, newPlot(&s).seconds, "what failed is not left out")
+}
+
+func TestNumbers(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000"} {
+		require.Equal(t, want, number(n))
+	}
+	require.Equal(t, "9,000 20 k 1.5 M", short(9000)+" "+short(20_000)+" "+short(1_500_000))
+	require.Equal(t, "100 %", percent(100))
+	require.Equal(t, "100.4 %", percent(100.4))
+	require.Equal(t, []int{1, 1, 2, 50, 500_000}, []int{niceStep(1, 3), niceStep(3, 3), niceStep(4, 3), niceStep(130, 3), niceStep(1_250_000, 3)})
+}
+
+// A bound of time is shown beside what k6 measured.
+func TestWaits(t *testing.T) {
+	folder := t.TempDir()
+	summary, points := filepath.Join(folder, "summary.json"), filepath.Join(folder, "points.json")
+	require.NoError(t, os.WriteFile(points, nil, 0o600))
+	require.NoError(t, os.WriteFile(summary, []byte(`{"waits":[{"metric":"took","seconds":10},{"metric":"rules","seconds":5}],
+		"metrics":{"took":{"values":{"max":3.536,"p(95)":3},"thresholds":{"max<10":{"ok":true}}}}}`), 0o600))
+	var r result
+	require.NoError(t, r.read(summary, points))
+	require.Equal(t, "3.5\u00a0s", r.Waits[0].Found())
+	require.True(t, r.Waits[0].OK())
+	require.Empty(t, r.Waits[1].Found())
+	late := 10.2
+	require.False(t, wait{Seconds: 10, Longest: &late}.OK())
+}
