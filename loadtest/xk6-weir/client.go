@@ -61,6 +61,13 @@ func newClient(m *Module, v sobek.Value) (*Client, error) {
 	if err := decode(v, "client", &o); err != nil {
 		return nil, err
 	}
+	for name, d := range map[string]duration{
+		"timeout": o.Timeout, "connectTimeout": o.ConnectTimeout, "dnsTimeout": o.DNSTimeout, "idleTimeout": o.IdleTimeout,
+	} {
+		if d == 0 {
+			return nil, fmt.Errorf("client: %s: must be over 0", name)
+		}
+	}
 	c := &Client{m: m, options: o, conns: map[target]*http.Transport{}, last: map[string]netip.Addr{}}
 	var subnet netip.Prefix
 	if o.Subnet != "" {
@@ -152,17 +159,18 @@ func (c *Client) transport(state *lib.State, host, address string) *http.Transpo
 	return transport
 }
 
-// where returns the region and PoP behind an address.
-func (c *Client) where(address string) place {
+// where returns the region and PoP behind an address; known is false if pops names
+// others, but not this one.
+func (c *Client) where(address string) (at place, known bool) {
 	if p, ok := c.options.Pops[address]; ok {
-		return p
+		return p, true
 	}
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		if p, ok := c.options.Pops[host]; ok {
-			return p
+			return p, true
 		}
 	}
-	return place{Region: c.options.Region}
+	return place{Region: c.options.Region}, len(c.options.Pops) == 0
 }
 
 // Get sends a GET request.
@@ -232,7 +240,10 @@ func (r *request) send() *Response {
 		return r.failed(nil, place{Region: r.c.options.Region}, "", err)
 	}
 	for i, address := range list {
-		at := r.c.where(address)
+		at, known := r.c.where(address)
+		if !known && len(r.params.limits) > 0 { // its count would be another region's
+			return r.failed(nil, at, address, fmt.Errorf("pops does not say which region is behind %s", address))
+		}
 		tracer := &httpext.Tracer{}
 		answer, body, err := r.attempt(ctx, tracer, host, address, at)
 		trail := tracer.Done()
@@ -264,7 +275,7 @@ func (r *request) attempt(ctx context.Context, tracer *httpext.Tracer, host, add
 		defer r.mu.Unlock()
 		var tickets []ticket
 		for _, l := range r.params.limits {
-			t, err := r.c.m.root.judge().Begin(at.Region, l.rule, l.Key, l.Cost)
+			t, err := r.c.m.root.judge().Begin(at.Region, l.rule, l.key, *l.cost)
 			failed = errors.Join(failed, err)
 			tickets = append(tickets, ticket{l.rule, t})
 		}

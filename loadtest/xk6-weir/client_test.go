@@ -170,6 +170,46 @@ func TestResponseIsRead(t *testing.T) {
 	require.Equal(t, int64(1), v.do(t, "o.report().find(l => l.rule === 'per-client').wronglyRefused"))
 }
 
+// What an answer may leave out, or say twice.
+func TestOddAnswers(t *testing.T) {
+	p := newPop(t, "127.0.0.1", "0", func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/state": // no policy
+			w.Header().Add("RateLimit", `"a";r=3`)
+			w.Header().Add("RateLimit", `"b";r=4;t=5`)
+		case "/now": // when to retry is not said
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"violated-policies":["r"]}`)
+		case "/nobody": // not the edge's
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"violated-policies":[]}`)
+		}
+	})
+	v := newVU(t, `const c = new weir.Client(); const o = weir.oracle({fresh: true, clockError: '1us'});
+		o.rule({id: 'r', key: ['client_ip'], limit: 1, window: '60s'});`)
+	v.do(t, fmt.Sprintf(`const get = (path) => c.get(%q + path, {limits: {r: 'k'}})`, p.URL))
+	require.Equal(t, []any{"a", int64(3), int64(-1), int64(-1), "b", int64(5)},
+		v.do(t, "const s = get('/state').rateLimit; [s[0].rule, s[0].remaining, s[0].limit, s[0].reset, s[1].rule, s[1].reset]"))
+	require.Equal(t, int64(-1), v.do(t, "get('/now').retryAfter"))
+	wrong, _ := v.sum("weir_retry_after_error")
+	require.Greater(t, wrong, 50_000.0)
+	require.Equal(t, false, v.do(t, "get('/nobody').limited"))
+	require.Equal(t, []any{int64(1), int64(1), int64(1)}, v.do(t, "const l = o.report()[0]; [l.admitted, l.refused, l.unknown]"))
+
+	// A tier's limit is refused in the name of its rule.
+	v.do(t, fmt.Sprintf(`o.rule({id: 'r-pro', as: 'r', key: ['client_ip'], limit: 9, window: '60s'}); c.get(%q, {limits: {'r-pro': 'k'}})`, p.URL+"/now"))
+	require.Equal(t, int64(1), v.do(t, "o.report().find(l => l.rule === 'r-pro').wronglyRefused"))
+}
+
+// A request of a count that cannot be told is not sent.
+func TestUnknownPop(t *testing.T) {
+	p := newPop(t, "127.0.0.1", "0", greet)
+	v := newVU(t, `const o = weir.oracle(); o.rule({id: 'r', limit: 1, window: '1s'});
+		const c = new weir.Client({region: 'eu-west', pops: {'192.0.2.1': {region: 'us-east'}}});`)
+	require.Contains(t, v.do(t, fmt.Sprintf("c.get(%q, {limits: {r: 'k'}}).error", p.URL)), "pops does not say")
+	require.EqualValues(t, 200, v.do(t, fmt.Sprintf("c.get(%q).status", p.URL)), "the oracle does not hear of it")
+}
+
 // What is proven while a VU is interrupted is not lost.
 func TestVerdictsOfAnInterruptedVU(t *testing.T) {
 	v := newVU(t, `const o = weir.oracle({fresh: true}); o.rule({id: 'r', limit: 1, window: '1s'});`)
@@ -189,14 +229,22 @@ func newInitVU(t *testing.T) *modulestest.VU { return modulestest.NewRuntime(t).
 func TestMistakesAreThrown(t *testing.T) {
 	v := newVU(t, `const c = new weir.Client()`)
 	for script, want := range map[string]string{
-		`new weir.Client({regoin: 'x'})`:                        "regoin",
-		`new weir.Client({subnet: '10.0.0.0/8'})`:               "give dns too",
-		`new weir.Client({dns: '127.0.0.1'})`:                   "must be host:port",
-		`new weir.Client({timeout: 5})`:                         "a duration is text",
-		`new weir.Keys({kind: 'random'})`:                       "kind: unknown",
-		`weir.oracle().rule({id: 'r', limit: 0, window: '1s'})`: "limit: must be between",
-		`c.get('ftp://x')`:                                      "no http or https URL",
-		`c.get('http://x', {limits: {nobody: 'k'}})`:            "no such rule",
+		`new weir.Client({regoin: 'x'})`:                         "regoin",
+		`new weir.Client({subnet: '10.0.0.0/8'})`:                "give dns too",
+		`new weir.Client({dns: '127.0.0.1'})`:                    "must be host:port",
+		`new weir.Client({timeout: 5})`:                          "client: timeout: a duration is text",
+		`new weir.Client({idleTimeout: '-1s'})`:                  "client: idleTimeout: ",
+		`new weir.Client({dnsTimeout: '0s'})`:                    "client: dnsTimeout: must be over 0",
+		`weir.oracle().replace({id: 'r'}, '-1s')`:                "settle: must be",
+		`c.request('GE T', 'http://x')`:                          "request: method: ",
+		`c.get('http://x', {headers: {X: 'a\nb'}})`:              "request: headers: ",
+		`c.get('http://x', {limits: {r: undefined}})`:            "request: limits: must be the key",
+		`c.get('http://x', {limits: {r: {key: 'k', cots: 1}}})`:  "cots",
+		`c.get('http://x', {limits: {r: {key: 'k', cost: -1}}})`: "a cost that is not negative",
+		`new weir.Keys({kind: 'random'})`:                        "kind: unknown",
+		`weir.oracle().rule({id: 'r', limit: 0, window: '1s'})`:  "limit: must be between",
+		`c.get('ftp://x')`:                                       "no http or https URL",
+		`c.get('http://x', {limits: {nobody: 'k'}})`:             "no such rule",
 	} {
 		_, err := v.VU.Runtime().RunString(script)
 		require.ErrorContains(t, err, want, script)
@@ -208,6 +256,24 @@ func TestRuleIsDeclaredOnce(t *testing.T) {
 	_, err := v.VU.Runtime().RunString(`o.rule({id: 'r', limit: 2, window: '1s'})`)
 	require.ErrorContains(t, err, "declared otherwise")
 	v.do(t, `o.replace({id: 'r', limit: 2, window: '1s'}, '1s'); o.rule(r)`)
+}
+
+// A request costs what the rule says now.
+func TestReplacedCost(t *testing.T) {
+	p := newPop(t, "127.0.0.1", "0", greet)
+	v := newVU(t, `const o = weir.oracle({fresh: true}); const r = {id: 'r', limit: 3, window: '60s'}; o.rule(r);
+		const c = new weir.Client(); o.replace(Object.assign({cost: 2}, r), '1ns');`)
+	v.do(t, fmt.Sprintf("for (let i = 0; i < 2; i++) { c.get(%q, {limits: {r: 'k'}}) }", p.URL))
+	over, _ := v.sum("weir_overadmitted")
+	require.Equal(t, 2.0, over)
+}
+
+// A generator that was used in the init context is not the same in all VUs.
+func TestKeysOfTheInitContext(t *testing.T) {
+	const script = `const k = new weir.Keys({kind: 'uniform', seed: 1}); k.next(0)`
+	v, w := newVU(t, script), newVU(t, script)
+	v.VU.State().VUIDGlobal, w.VU.State().VUIDGlobal = 1, 2
+	require.NotEqual(t, v.do(t, "k.next(0).key"), w.do(t, "k.next(0).key"))
 }
 
 func TestKeysInAScript(t *testing.T) {

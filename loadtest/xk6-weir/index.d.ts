@@ -20,7 +20,10 @@ declare module 'k6/x/weir' {
     subnet?: string;
     /** Ask for AAAA instead of A. */
     ipv6?: boolean;
-    /** Which region and PoP is behind an address ("192.0.2.1" or "192.0.2.1:8080"). */
+    /**
+     * Which region and PoP is behind an address ("192.0.2.1" or "192.0.2.1:8080"). If it is
+     * given, a request with `limits` to any other address fails and is not sent.
+     */
     pops?: Record<string, Pop>;
     /** Of a request, with everything; default "30s". */
     timeout?: Duration;
@@ -74,7 +77,7 @@ declare module 'k6/x/weir' {
     rateLimit: RateLimit[];
     /** What is wrong with the RateLimit headers; '' if nothing is. */
     rateLimitError: string;
-    /** Seconds; -1: not stated. */
+    /** Seconds; -1: not stated, which the oracle takes for 0. */
     retryAfter: number;
   }
 
@@ -134,7 +137,7 @@ declare module 'k6/x/weir' {
           exponent?: number;
           /** How long a day takes; default "24h". */
           day?: Duration;
-          /** Hour of the most traffic; default 20. */
+          /** Hour of the most traffic, 0 to 24; default 20. */
           peakHour?: number;
           /** People's traffic at the quietest hour; default 0.2. */
           low?: number;
@@ -176,7 +179,7 @@ declare module 'k6/x/weir' {
   export interface OracleOptions {
     /** The keys were never used before; default false. */
     fresh?: boolean;
-    /** How far this clock and the limiter's may be apart; default "1ms". */
+    /** How far this clock and the limiter's may be apart; default "1ms", as "0s" is. */
     clockError?: Duration;
     /** How long after it was given up a request may still be charged; default "60s". */
     late?: Duration;
@@ -186,13 +189,18 @@ declare module 'k6/x/weir' {
     retrySlack?: Duration;
     /** Default 200000. */
     maxKeys?: number;
-    /** Of one key; default 100000. */
+    /** Of one key, at least twice the largest limit; default 100000. */
     maxRequests?: number;
   }
 
-  /** A rule as in a rule document. Fields that do not concern the count are ignored. */
+  /**
+   * A rule as in a rule document, but for `tiers` and a `cost` that is a header. Fields that
+   * do not concern the count are ignored.
+   */
   export interface Rule {
     id: string;
+    /** What the edge calls it, if that is not `id`: for a tier's limit, the id of its rule. */
+    as?: string;
     key?: string[];
     algorithm?: 'fixed_window' | 'sliding_window' | 'token_bucket' | 'leaky_bucket' | 'rolling_window' | 'concurrency';
     limit: number;

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 // accepted, so that a rule can be copied from there.
 type ruleOptions struct {
 	ID          string   `json:"id"`
+	As          string   `json:"as"`
 	Key         []string `json:"key"`
 	Algorithm   string   `json:"algorithm"`
 	Limit       int64    `json:"limit"`
@@ -37,13 +39,14 @@ type ruleOptions struct {
 type declared struct {
 	rule oracle.Rule
 	cost int64
+	as   string // what the edge calls it
 }
 
 func (o *ruleOptions) rule() declared {
 	d := declared{oracle.Rule{
 		ID: o.ID, Algorithm: o.Algorithm, Limit: o.Limit, Window: time.Duration(o.Window), Burst: -1,
 		MinInterval: time.Duration(o.MinInterval), CountDenied: o.CountDenied, Hold: time.Duration(o.Hold),
-	}, 1}
+	}, 1, cmp.Or(o.As, o.ID)}
 	if o.Burst != nil {
 		d.rule.Burst = *o.Burst
 	}
@@ -123,7 +126,9 @@ func (j *Judge) Replace(options sobek.Value, settle string) {
 	d := 5 * time.Second
 	var err error
 	if settle != "" {
-		d, err = time.ParseDuration(settle)
+		if d, err = time.ParseDuration(settle); err != nil || d < 0 {
+			err = fmt.Errorf("replace: settle: must be a duration such as \"5s\" (got %q)", settle)
+		}
 	}
 	if err == nil {
 		err = j.m.root.declare(options, d)
@@ -155,6 +160,7 @@ func (r *Root) declare(v sobek.Value, settle time.Duration) error {
 	if !known { // a VU that starts later declares what the script says, not what replaced it
 		r.declared[o.ID] = made
 	}
+	r.costs[o.ID] = made.cost
 	return nil
 }
 
@@ -162,10 +168,14 @@ func (r *Root) declare(v sobek.Value, settle time.Duration) error {
 func (r *Root) cost(id string) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if d, ok := r.declared[id]; ok {
-		return d.cost
-	}
-	return 1
+	return r.costs[id]
+}
+
+// named is what the edge calls a rule.
+func (r *Root) named(id string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.declared[id].as
 }
 
 // Phase names the part of the test that begins now.

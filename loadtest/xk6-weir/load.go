@@ -2,7 +2,6 @@ package weir
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -33,9 +32,9 @@ type keysOptions struct {
 	Base     duration `json:"base"`
 	Max      duration `json:"max"`
 	Day      duration `json:"day"`
-	PeakHour float64  `json:"peakHour"`
+	PeakHour *float64 `json:"peakHour"`
 	Low      float64  `json:"low"`
-	Bots     float64  `json:"bots"`
+	Bots     *float64 `json:"bots"`
 	Log      string   `json:"log"`
 	Speed    float64  `json:"speed"`
 }
@@ -46,6 +45,7 @@ type Keys struct {
 	config keys.Config
 	own    bool // the script chose the stream
 	g      keys.Generator
+	early  bool // g was made in the init context, where no VU has a number
 }
 
 func newKeys(m *Module, v sobek.Value) (*Keys, error) {
@@ -68,7 +68,7 @@ func newKeys(m *Module, v sobek.Value) (*Keys, error) {
 	}
 	if o.Kind == "replay" {
 		var err error
-		if k.config.Log, err = m.root.log(o.Log); err != nil {
+		if k.config.Log, err = m.log(o.Log); err != nil {
 			return nil, fmt.Errorf("keys: %w", err)
 		}
 	}
@@ -79,26 +79,30 @@ func newKeys(m *Module, v sobek.Value) (*Keys, error) {
 }
 
 // log parses a log once for all VUs.
-func (r *Root) log(text string) (*keys.Log, error) {
-	sum := sha256.Sum256([]byte(text))
-	id := hex.EncodeToString(sum[:])
+func (m *Module) log(text string) (*keys.Log, error) {
+	r, id := m.root, sha256.Sum256([]byte(text))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l := r.logs[id]; l != nil {
 		return l, nil
 	}
 	l, err := keys.ParseLog(text)
-	if err == nil {
-		r.logs[id] = l
+	if err != nil {
+		return nil, err
 	}
-	return l, err
+	r.logs[id] = l
+	if l.Skipped > 0 {
+		m.vu.InitEnv().Logger.Warnf("replay: %d lines of the log could not be read, %d could", l.Skipped, len(l.Entries))
+	}
+	return l, nil
 }
 
 // generator is made at first use: the VU's number, the default stream, is not known in
-// the init context.
+// the init context. What was used there is made anew.
 func (k *Keys) generator() keys.Generator {
-	if k.g == nil {
-		if state := k.m.vu.State(); state != nil && !k.own {
+	state := k.m.vu.State()
+	if k.g == nil || (k.early && state != nil && !k.own) {
+		if k.early = state == nil; !k.early && !k.own {
 			k.config.Stream = state.VUIDGlobal
 		}
 		g, err := keys.New(k.config)

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"go.k6.io/k6/lib"
 	"go.k6.io/k6/lib/netext/httpext"
 	"go.k6.io/k6/metrics"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/weir-edge/weir/loadtest/xk6-weir/oracle"
 	"github.com/weir-edge/weir/loadtest/xk6-weir/ratelimit"
@@ -23,15 +25,36 @@ import (
 // limit is what the oracle is told of a request: under which key a rule counts it.
 type limit struct {
 	rule string
-	Key  string `json:"key"`
-	Cost int64  `json:"cost"`
+	key  string
+	cost *int64 // nil: the rule's
+}
+
+// UnmarshalJSON reads the key alone, or {key, cost}.
+func (l *limit) UnmarshalJSON(b []byte) error {
+	if b[0] == '"' {
+		return json.Unmarshal(b, &l.key)
+	}
+	var o struct {
+		Key  *string `json:"key"`
+		Cost *int64  `json:"cost"`
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return fmt.Errorf("must be the key, or {key, cost}: %w", err)
+	}
+	if o.Key == nil || (o.Cost != nil && *o.Cost < 0) {
+		return fmt.Errorf("must be the key, or {key, cost} with a cost that is not negative (got %s)", b)
+	}
+	l.key, l.cost = *o.Key, o.Cost
+	return nil
 }
 
 type params struct {
 	Headers  map[string]string `json:"headers"`
 	Tags     map[string]string `json:"tags"`
 	Timeout  duration          `json:"timeout"`
-	Limits   map[string]any    `json:"limits"`
+	Limits   map[string]limit  `json:"limits"`
 	Expected []int             `json:"expected"`
 
 	header http.Header
@@ -53,23 +76,20 @@ func (c *Client) prepare(state *lib.State, method, address string, body, options
 	}
 	r.params.header = http.Header{}
 	for name, value := range r.params.Headers {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return nil, fmt.Errorf("request: headers: %q: %q cannot be sent", name, value)
+		}
 		r.params.header.Set(name, value)
 	}
-	for id, v := range r.params.Limits {
-		l := limit{rule: id, Cost: c.m.root.cost(id)}
-		switch v := v.(type) {
-		case string:
-			l.Key = v
-		case map[string]any:
-			l.Key, _ = v["key"].(string)
-			if cost, ok := v["cost"].(float64); ok {
-				l.Cost = int64(cost)
-			}
-		default:
-			return nil, fmt.Errorf("request: limits.%s: must be the key, or {key, cost}", id)
-		}
+	if _, err := http.NewRequest(method, address, nil); err != nil { // the rest is checked by now
+		return nil, fmt.Errorf("request: method: %w", err)
+	}
+	for id, l := range r.params.Limits {
 		if _, ok := c.m.root.judge().Rule(id); !ok {
 			return nil, fmt.Errorf("request: limits.%s: no such rule; declare it with oracle().rule()", id)
+		}
+		if l.rule = id; l.cost == nil {
+			l.cost = new(c.m.root.cost(id))
 		}
 		r.params.limits = append(r.params.limits, l)
 	}
@@ -125,7 +145,7 @@ func (r *request) answered(trail *httpext.Trail, at place, address string, answe
 		var problem struct {
 			Violated []string `json:"violated-policies"`
 		}
-		if json.Unmarshal(body, &problem) == nil && problem.Violated != nil {
+		if json.Unmarshal(body, &problem) == nil && len(problem.Violated) > 0 {
 			p.Violated, p.Limited = problem.Violated, true
 		}
 	}
@@ -146,13 +166,15 @@ func (p *Response) readRateLimit(h http.Header) {
 		p.RateLimitError = err.Error()
 	}
 	for _, policy := range policies {
-		l := RateLimit{policy.Name, policy.Quota, policy.Window, -1, -1}
-		for _, s := range states {
-			if s.Name == l.Rule {
-				l.Remaining, l.Reset = s.Remaining, s.Reset
-			}
+		p.RateLimit = append(p.RateLimit, RateLimit{policy.Name, policy.Quota, policy.Window, -1, -1})
+	}
+	for _, s := range states {
+		i := slices.IndexFunc(p.RateLimit, func(l RateLimit) bool { return l.Rule == s.Name })
+		if i < 0 { // a rule whose policy is not stated
+			i = len(p.RateLimit)
+			p.RateLimit = append(p.RateLimit, RateLimit{s.Name, -1, -1, -1, -1})
 		}
-		p.RateLimit = append(p.RateLimit, l)
+		p.RateLimit[i].Remaining, p.RateLimit[i].Reset = s.Remaining, s.Reset
 	}
 }
 
@@ -183,7 +205,8 @@ func (r *request) judge(p *Response) {
 		for _, t := range tickets {
 			a := oracle.Answer{Outcome: oracle.Unknown, RetryAfter: -1, Phase: phase}
 			if i == len(r.tickets)-1 {
-				a.Outcome, a.RetryAfter, a.Only = r.outcome(p, t.rule), p.RetryAfter, len(p.Violated) == 1
+				// A refusal that states no time invites to return at once.
+				a.Outcome, a.RetryAfter, a.Only = r.outcome(p, t.rule), max(0, p.RetryAfter), len(p.Violated) == 1
 			}
 			m.show(p.Region, t.rule)
 			m.verdicts(t.End(a))
@@ -196,7 +219,7 @@ func (r *request) judge(p *Response) {
 func (r *request) outcome(p *Response, rule string) oracle.Outcome {
 	switch p.Status {
 	case http.StatusTooManyRequests:
-		if slices.Contains(p.Violated, rule) {
+		if slices.Contains(p.Violated, r.c.m.root.named(rule)) {
 			return oracle.Refused
 		}
 		own, _ := r.c.m.root.judge().Rule(rule)

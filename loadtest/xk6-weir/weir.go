@@ -4,9 +4,13 @@ package weir
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,8 +31,9 @@ type Root struct {
 	oracle   *oracle.Oracle
 	options  string // as the first VU stated them
 	declared map[string]declared
+	costs    map[string]int64   // of the rules as they are now
 	seen     map[[2]string]bool // region and rule with a sample
-	logs     map[string]*keys.Log
+	logs     map[[sha256.Size]byte]*keys.Log
 	phase    string
 	began    time.Time
 	unsent   []oracle.Verdict // of VUs that were interrupted
@@ -36,7 +41,7 @@ type Root struct {
 
 // New returns the extension.
 func New() *Root {
-	return &Root{declared: map[string]declared{}, seen: map[[2]string]bool{}, logs: map[string]*keys.Log{}}
+	return &Root{declared: map[string]declared{}, costs: map[string]int64{}, seen: map[[2]string]bool{}, logs: map[[sha256.Size]byte]*keys.Log{}}
 }
 
 // Module is one VU's instance.
@@ -115,25 +120,43 @@ func decode(v sobek.Value, what string, into any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	whole := strictly(text, into)
+	if whole == nil {
+		return nil
+	}
+	// Not every error says which field it is about.
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(text, &fields)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		alone := fmt.Appendf(nil, "{%q:%s}", name, fields[name])
+		if err := strictly(alone, reflect.New(reflect.TypeOf(into).Elem()).Interface()); err != nil {
+			return fmt.Errorf("%s: %s: %w", what, name, err)
+		}
+	}
+	return fmt.Errorf("%s: %w", what, whole)
+}
+
+func strictly(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
+	return d.Decode(into)
 }
 
 // duration is a number with a unit: "250ms", "10s", "1h30m".
 type duration time.Duration
 
 func (d *duration) UnmarshalJSON(b []byte) error {
-	var text string
-	if json.Unmarshal(b, &text) != nil {
-		return fmt.Errorf("a duration is text with a unit, such as \"10s\" (got %s)", b)
+	if string(b) == "null" { // undefined: as if it were not there
+		return nil
 	}
+	var text string
+	_ = json.Unmarshal(b, &text)
 	v, err := time.ParseDuration(text)
+	if err != nil || v < 0 {
+		return fmt.Errorf("a duration is text with a unit, such as \"10s\", and not negative (got %s)", b)
+	}
 	*d = duration(v)
-	return err
+	return nil
 }
 
 // emit sends one sample with the VU's tags and these. It reports false if the VU has ended.

@@ -61,9 +61,9 @@ type Config struct {
 
 	// diurnal
 	Day      time.Duration // how long a day takes; default 24h
-	PeakHour float64       // hour of the most traffic, 0 to 24; default 20
+	PeakHour *float64      // hour of the most traffic, 0 to 24; default 20
 	Low      float64       // traffic at the quietest hour; default 0.2
-	Bots     float64       // part of the usual traffic that does not sleep; default 0.1
+	Bots     *float64      // part of the usual traffic that does not sleep; default 0.1
 
 	// replay
 	Log   *Log
@@ -84,10 +84,14 @@ func New(c Config) (Generator, error) {
 	def(&c.Peak, 0.9)
 	def(&c.Surge, 5)
 	def(&c.Early, 0.5)
-	def(&c.PeakHour, 20)
 	def(&c.Low, 0.2)
-	def(&c.Bots, 0.1)
 	def(&c.Speed, 1)
+	if c.PeakHour == nil {
+		c.PeakHour = new(20.0)
+	}
+	if c.Bots == nil {
+		c.Bots = new(0.1)
+	}
 	if c.Hot == 0 {
 		c.Hot = 1
 	}
@@ -112,10 +116,22 @@ func New(c Config) (Generator, error) {
 		return nil, fmt.Errorf("hot: must be between 1 and n (got %d)", c.Hot)
 	case !(c.Peak > 0 && c.Peak <= 1):
 		return nil, fmt.Errorf("peak: must be between 0 and 1 (got %v)", c.Peak)
-	case !(c.Surge > 0 && c.Low > 0 && c.Low <= 1 && c.Bots >= 0 && c.Bots <= 1 && c.Speed > 0 && c.Early > 0):
-		return nil, fmt.Errorf("surge, early and speed must be over 0, low and bots between 0 and 1")
-	case c.Start < 0 || c.Ramp < 0 || c.Hold < 0 || c.Decay < 0 || c.Day <= 0 || c.Base <= 0 || c.Max < c.Base:
-		return nil, fmt.Errorf("start, ramp, hold and decay must not be negative, day and base be over 0, and max at least base")
+	case !(c.Surge > 0):
+		return nil, fmt.Errorf("surge: must be over 0 (got %v)", c.Surge)
+	case !(c.Early > 0):
+		return nil, fmt.Errorf("early: must be over 0 (got %v)", c.Early)
+	case !(c.Speed > 0):
+		return nil, fmt.Errorf("speed: must be over 0 (got %v)", c.Speed)
+	case !(c.Low > 0 && c.Low <= 1):
+		return nil, fmt.Errorf("low: must be over 0, and 1 at most (got %v)", c.Low)
+	case !(*c.Bots >= 0 && *c.Bots <= 1):
+		return nil, fmt.Errorf("bots: must be between 0 and 1 (got %v)", *c.Bots)
+	case !(*c.PeakHour >= 0 && *c.PeakHour <= 24):
+		return nil, fmt.Errorf("peakHour: must be between 0 and 24 (got %v)", *c.PeakHour)
+	case min(c.Start, c.Ramp, c.Hold, c.Decay, c.Day, c.Base) < 0:
+		return nil, fmt.Errorf("start, ramp, hold, decay, day, base: must not be negative")
+	case c.Max < c.Base:
+		return nil, fmt.Errorf("max: must be at least base, %s (got %s)", c.Base, c.Max)
 	}
 	name, err := c.naming()
 	if err != nil {
@@ -244,18 +260,18 @@ type diurnal struct{ source }
 // people is how much of their traffic there is: a cosine of the hour.
 func (g *diurnal) people(at time.Duration) float64 {
 	hour := 24 * math.Mod(float64(at), float64(g.Day)) / float64(g.Day)
-	wave := (1 + math.Cos(2*math.Pi*(hour-g.PeakHour)/24)) / 2
+	wave := (1 + math.Cos(2*math.Pi*(hour-*g.PeakHour)/24)) / 2
 	return g.Low + (1-g.Low)*wave
 }
 
 func (g *diurnal) Intensity(at time.Duration) float64 {
-	return g.Bots + (1-g.Bots)*g.people(at)
+	return *g.Bots + (1-*g.Bots)*g.people(at)
 }
 
 // Next: bots are the last hundredth of the keys, each as busy as any other.
 func (g *diurnal) Next(at time.Duration) Request {
 	bots := max(1, g.N/100)
-	if g.random.Float64()*g.Intensity(at) < g.Bots {
+	if g.random.Float64()*g.Intensity(at) < *g.Bots {
 		return Request{Key: g.name(g.N - 1 - g.random.Int64N(bots)), Kind: "bot"}
 	}
 	return Request{Key: g.name(g.zipf.next()), Kind: "people"}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -177,7 +178,7 @@ func TestRetryingBot(t *testing.T) {
 }
 
 func TestDiurnal(t *testing.T) {
-	g, err := New(Config{Kind: "diurnal", Day: 24 * time.Minute, PeakHour: 20, Low: 0.25, Bots: 0.1, N: 1000})
+	g, err := New(Config{Kind: "diurnal", Day: 24 * time.Minute, PeakHour: new(20.0), Low: 0.25, Bots: new(0.1), N: 1000})
 	require.NoError(t, err)
 	require.InDelta(t, 1, g.Intensity(20*time.Minute), 1e-9)
 	require.InDelta(t, 0.1+0.9*0.25, g.Intensity(8*time.Minute), 1e-9)
@@ -199,6 +200,15 @@ func TestDiurnal(t *testing.T) {
 		sum += s.Duration
 	}
 	require.Equal(t, 24*time.Minute, sum)
+
+	// 0 is an hour, and no bots are as many as any.
+	g, err = New(Config{Kind: "diurnal", PeakHour: new(0.0), Bots: new(0.0), Low: 0.5})
+	require.NoError(t, err)
+	require.InDelta(t, 1, g.Intensity(0), 1e-9)
+	require.InDelta(t, 0.5, g.Intensity(12*time.Hour), 1e-9)
+	for range 1000 {
+		require.Equal(t, "people", g.Next(12*time.Hour).Kind)
+	}
 }
 
 func TestReplay(t *testing.T) {
@@ -241,6 +251,14 @@ func TestReplay(t *testing.T) {
 	require.ErrorContains(t, err, "1 skipped")
 }
 
+// A line of any length is one that cannot be read, not the end of the log.
+func TestHugeLineOfALog(t *testing.T) {
+	log, err := ParseLog(accessLog + strings.Repeat("x", 2<<20) + "\r\n" + accessLog)
+	require.NoError(t, err)
+	require.Len(t, log.Entries, 10)
+	require.Equal(t, 5, log.Skipped)
+}
+
 // Addresses are in their network, each another.
 func TestAddresses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -271,6 +289,10 @@ func TestRefused(t *testing.T) {
 		"log: replay needs": {Kind: "replay"},
 		"cidr: ":            {Kind: "uniform", CIDR: "203.0.113.0/24"},
 		"exponent: must":    {Kind: "zipf", Exponent: -1},
+		"max: must":         {Kind: "retrying_bot", Base: time.Second, Max: time.Millisecond},
+		"speed: must":       {Kind: "replay", Speed: -1},
+		"bots: must":        {Kind: "diurnal", Bots: new(2.0)},
+		"peakHour: must":    {Kind: "diurnal", PeakHour: new(25.0)},
 	} {
 		_, err := New(c)
 		require.ErrorContains(t, err, want)

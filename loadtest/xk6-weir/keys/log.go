@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -40,12 +39,10 @@ func (l *Log) next() (Entry, bool) {
 // error.
 func ParseLog(text string) (*Log, error) {
 	l := &Log{}
-	lines := bufio.NewScanner(strings.NewReader(text))
-	lines.Buffer(nil, 1<<20)
 	var times []time.Time
 	first := time.Time{}
-	for lines.Scan() {
-		line := strings.TrimSpace(lines.Text())
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
 		if line == "" {
 			continue
 		}
@@ -62,9 +59,6 @@ func ParseLog(text string) (*Log, error) {
 			first = at
 		}
 		l.Entries, times = append(l.Entries, e), append(times, at)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("log: %w", err)
 	}
 	if len(l.Entries) == 0 {
 		return nil, fmt.Errorf("log: no line could be read (%d skipped); give lines of JSON or of the Combined Log Format", l.Skipped)

@@ -25,6 +25,13 @@ func (m bucket) beyond(c *count, y int64) int64 {
 	return 0
 }
 
+// mustRefuse: the level is no less than if everybody before was decided as early as
+// possible, and those under way not at all.
+func (m bucket) mustRefuse(c *count, sent, answered, cost int64) bool {
+	underWay := c.sure.answered.upTo(farAhead) - c.sure.answered.upTo(sent)
+	return c.floor.level(answered)+float64(cost-underWay) > float64(m.capacity)+tolerance
+}
+
 // most returns the highest level that the request can have met: all that was answered
 // before it came as late as possible, and all that was under way came just before.
 func (m bucket) most(c *count, r *refusal) float64 {

@@ -11,9 +11,13 @@ type count struct {
 	// that may have been charged.
 	kept, maybe flow
 	least, most *levels // buckets only: the level that kept and maybe make
-	open        []*Ticket
-	pending     []refusal // not judged yet: requests from before their answer are under way
-	accused     series
+	// sure is all that was charged for certain, and floor the level that it makes; with
+	// count_denied only, where it is more than kept.
+	sure    flow
+	floor   *levels
+	open    []*Ticket
+	pending []refusal // not judged yet: requests from before their answer are under way
+	accused series
 	// known is the time from which no request is missing in maybe.
 	known int64
 	seen  int64 // the last event
@@ -34,10 +38,11 @@ type refusal struct {
 }
 
 func newCount(r *rule, p place, known int64) *count {
-	c := &count{rule: r, tag: p, kept: newFlow(), maybe: newFlow(), accused: newSeries(), known: known}
+	c := &count{rule: r, tag: p, kept: newFlow(), maybe: newFlow(), sure: newFlow(), accused: newSeries(), known: known}
 	if b, ok := r.method.(bucket); ok {
 		c.least = &levels{rate: b.rate, full: math.Inf(1), startAt: longAgo}
 		c.most = &levels{rate: b.rate, full: float64(b.capacity), startAt: longAgo}
+		c.floor = &levels{rate: b.rate, full: float64(b.capacity), startAt: longAgo}
 		if known > longAgo {
 			c.most.startAt, c.most.start = known, float64(b.capacity)
 		}
@@ -49,6 +54,12 @@ func newCount(r *rule, p place, known int64) *count {
 // rest to fit the rule.
 func (c *count) admit(sent, answered, cost int64) (beyond int64) {
 	c.charge(sent, answered, cost)
+	if c.rule.CountDenied {
+		if c.rule.method.mustRefuse(c, sent, answered, cost) {
+			return cost
+		}
+		c.chargeSurely(sent, answered, cost)
+	}
 	if c.least != nil && !c.least.add(sent, float64(cost)) {
 		return 0
 	}
@@ -71,6 +82,14 @@ func (c *count) charge(sent, answered, cost int64) {
 	c.maybe.add(sent, answered, cost)
 	if c.most != nil {
 		c.most.add(answered, float64(cost))
+	}
+}
+
+// chargeSurely enters a request that was charged for certain.
+func (c *count) chargeSurely(sent, answered, cost int64) {
+	c.sure.add(sent, answered, cost)
+	if c.floor != nil {
+		c.floor.add(sent, float64(cost))
 	}
 }
 
@@ -132,9 +151,11 @@ func (c *count) prune(now int64, most int) {
 	}
 	c.kept.prune(before)
 	c.maybe.prune(before)
+	c.sure.prune(before)
 	c.accused.prune(before)
 	if c.least != nil {
 		c.least.prune(before)
 		c.most.prune(before)
+		c.floor.prune(before)
 	}
 }

@@ -36,8 +36,9 @@ type Options struct {
 	MaxKeys int
 	// MaxRequests bounds how many requests of one key are; default 100,000.
 	MaxRequests int
-	// Now returns Unix microseconds; tests set it.
-	Now func() int64
+	// Now returns Unix microseconds, and microseconds of a clock that nobody sets; tests
+	// set it.
+	Now func() (wall, running int64)
 }
 
 func (o *Options) complete() {
@@ -57,7 +58,11 @@ func (o *Options) complete() {
 		o.MaxRequests = 100_000
 	}
 	if o.Now == nil {
-		o.Now = func() int64 { return time.Now().UnixMicro() }
+		start := time.Now()
+		o.Now = func() (wall, running int64) {
+			now := time.Now()
+			return now.UnixMicro(), now.Sub(start).Microseconds()
+		}
 	}
 }
 
@@ -98,6 +103,7 @@ type Oracle struct {
 	shards  [shardCount]shard
 	report  tally
 	keys    atomic.Int64
+	apart   atomic.Int64 // wall less running clock, until the wall clock is set
 }
 
 type shard struct {
@@ -111,6 +117,11 @@ type shard struct {
 func New(o Options) *Oracle {
 	o.complete()
 	n := &Oracle{options: o, seed: maphash.MakeSeed()}
+	n.apart.Store(longAgo)
+	for range 5 { // whoever has to wait between the two clocks reads too little
+		wall, running := o.Now()
+		n.apart.Store(max(n.apart.Load(), wall-running))
+	}
 	for i := range n.shards {
 		n.shards[i] = shard{counts: map[place]*count{}, last: longAgo, forgot: longAgo}
 	}
@@ -119,17 +130,18 @@ func New(o Options) *Oracle {
 }
 
 // Declare sets a rule, or replaces it. While a replaced rule settles, nothing of it is
-// judged; after that its counts are as of unknown past.
+// judged; after that its counts are as of unknown past. The same rule again is nothing
+// new, unless it is to settle.
 func (o *Oracle) Declare(r Rule, settle time.Duration) error {
 	c, err := compile(r, &o.options)
 	if err != nil {
 		return err
 	}
 	before, replaced := o.rules.Load(r.ID)
-	if replaced && before.(*rule).Rule == c.Rule {
+	if replaced && settle == 0 && before.(*rule).Rule == c.Rule {
 		return nil
 	}
-	now := o.options.Now()
+	now := o.now()
 	c.from, c.fresh = now, o.options.Fresh && !replaced
 	if replaced {
 		c.from += settle.Microseconds()
@@ -199,8 +211,31 @@ func (o *Oracle) Begin(region, id, key string, cost int64) (*Ticket, error) {
 }
 
 func (s *shard) clock(o *Oracle) int64 {
-	s.last = max(s.last, o.options.Now())
+	s.last = max(s.last, o.now())
 	return s.last
+}
+
+// now reads the wall clock, which the limiter's windows follow. Once somebody set it,
+// what was counted by it before proves nothing.
+func (o *Oracle) now() int64 {
+	wall, running := o.options.Now()
+	apart := o.apart.Load()
+	step := wall - running - apart
+	for range 4 { // the two are not read at one instant
+		if max(step, -step) <= max(1000, o.options.ClockError.Microseconds()) {
+			return wall
+		}
+		wall, running = o.options.Now()
+		step = wall - running - apart
+	}
+	o.rules.Range(func(id, v any) bool {
+		again := *v.(*rule)
+		again.from, again.fresh = max(again.from, wall, wall-step)+1, false
+		o.rules.CompareAndSwap(id, v, &again)
+		return true
+	})
+	o.apart.CompareAndSwap(apart, apart+step) // after the rules: until then nobody is to judge
+	return wall
 }
 
 // makeRoom drops a few keys that cannot matter any more, and one that may if there are
@@ -263,6 +298,7 @@ func (t *Ticket) End(a Answer) []Verdict {
 		if c.rule.CountDenied {
 			r.own = t.cost
 			c.charge(t.sent, answered, t.cost)
+			c.chargeSurely(t.sent, answered, t.cost)
 		}
 		c.pending = append(c.pending, r)
 	case Unknown:

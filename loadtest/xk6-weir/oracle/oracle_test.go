@@ -12,7 +12,7 @@ import (
 
 func at(o *Options) (*int64, *Oracle) {
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC).UnixMicro()
-	o.Now = func() int64 { return now }
+	o.Now = func() (wall, running int64) { return now, now }
 	o.ClockError = time.Nanosecond
 	return &now, New(*o)
 }
@@ -138,10 +138,54 @@ func TestReplace(t *testing.T) {
 	require.Equal(t, int64(1), o.Report()[0].Unjudged)
 }
 
+// Somebody sets the clock: what was counted before is no reason to accuse anybody.
+func TestClockIsSet(t *testing.T) {
+	for _, step := range []int64{-500_000, 500_000} {
+		wall := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC).UnixMicro()
+		running := int64(0)
+		o := New(Options{Fresh: true, Now: func() (int64, int64) { return wall, running }})
+		require.NoError(t, o.Declare(Rule{ID: "r", Limit: 1, Window: time.Second, Burst: -1}, 0))
+		pass := func(us int64) { wall, running = wall+us, running+us }
+		ask := func(outcome Outcome) []Verdict {
+			ticket, err := o.Begin("", "r", "k", 1)
+			require.NoError(t, err)
+			pass(10)
+			return ticket.End(Answer{Outcome: outcome, RetryAfter: -1})
+		}
+		require.Empty(t, ask(Admitted))
+		pass(500_000)
+		wall += step
+		require.Empty(t, ask(Refused))
+		pass(500_000)
+		require.Empty(t, ask(Admitted), "a second has passed")
+		pass(2_000_000)
+		require.Empty(t, ask(Admitted))
+		require.Len(t, ask(Admitted), 1)
+		pass(2_000_000)
+		require.Len(t, ask(Refused), 1)
+	}
+}
+
+// Whoever has to wait between reading one clock and the other saw nobody set one.
+func TestClocksReadApart(t *testing.T) {
+	reads := int64(0)
+	o := New(Options{Now: func() (int64, int64) {
+		reads++
+		return reads, reads + reads%3/2*50_000 // late at every third
+	}})
+	require.NoError(t, o.Declare(Rule{ID: "r", Limit: 1, Window: time.Second, Burst: -1}, 0))
+	before, _ := o.rules.Load("r")
+	for range 100 {
+		o.now()
+	}
+	after, _ := o.rules.Load("r")
+	require.Same(t, before, after)
+}
+
 // Memory does not grow with time or with keys.
 func TestMemoryIsBounded(t *testing.T) {
 	now, o := at(&Options{Fresh: true, MaxKeys: 640, MaxRequests: 100})
-	require.NoError(t, o.Declare(Rule{ID: "r", Limit: 1000, Window: 100 * time.Millisecond, Burst: -1}, 0))
+	require.NoError(t, o.Declare(Rule{ID: "r", Limit: 50, Window: 100 * time.Millisecond, Burst: -1}, 0))
 	require.NoError(t, o.Declare(Rule{ID: "b", Algorithm: "token_bucket", Limit: 1000, Window: 100 * time.Millisecond, Burst: -1}, 0))
 	for i := range 20_000 {
 		for _, id := range []string{"r", "b"} {
@@ -169,7 +213,7 @@ func TestMemoryIsBounded(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	o := New(Options{Fresh: true})
-	require.NoError(t, o.Declare(Rule{ID: "r", Limit: 1_000_000, Window: time.Second, Burst: -1}, 0))
+	require.NoError(t, o.Declare(Rule{ID: "r", Limit: 10_000, Window: time.Second, Burst: -1}, 0))
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -190,6 +234,7 @@ func TestDeclareRefuses(t *testing.T) {
 	for want, r := range map[string]Rule{
 		"id: must":           {ID: "R"},
 		"limit: must":        {ID: "r"},
+		"limit: more than":   {ID: "r", Limit: 60_000, Window: time.Second},
 		"window: must be b":  {ID: "r", Limit: 1},
 		"window: must be a ": {ID: "r", Limit: 1, Window: time.Second + 1},
 		"algorithm: unknown": {ID: "r", Limit: 1, Window: time.Second, Algorithm: "guess"},

@@ -79,6 +79,8 @@ func compile(r Rule, o *Options) (*rule, error) {
 		return nil, bad("hold", "only concurrency has one, and it is not negative")
 	case r.CountDenied && r.Algorithm == "concurrency":
 		return nil, bad("count_denied", "a refused request is never in flight; remove it")
+	case r.Limit > int64(o.MaxRequests)/2 && r.Algorithm != "token_bucket" && r.Algorithm != "leaky_bucket":
+		return nil, bad("limit", "more than %d could not be proven: more than half of maxRequests is forgotten too early (got %d)", o.MaxRequests/2, r.Limit)
 	}
 	c := &rule{Rule: r, window: r.Window.Microseconds()}
 	windows := min(chain, max(1, chainEntries/r.Limit))
@@ -117,6 +119,9 @@ type method interface {
 	// beyond returns a positive number if the admissions answered by y, the last answer
 	// so far, fit no decision times.
 	beyond(c *count, y int64) int64
+	// mustRefuse reports whether no decision times leave room for a request of that
+	// cost, by what was charged for certain before it; with count_denied only.
+	mustRefuse(c *count, sent, answered, cost int64) bool
 	// mayRefuse reports whether a refusal fits some decision times.
 	mayRefuse(c *count, r *refusal) bool
 	// wait returns the shortest and the longest time after which the refused request

@@ -19,6 +19,11 @@ func (m fixedWindow) beyond(c *count, y int64) int64 {
 	return 0
 }
 
+func (m fixedWindow) mustRefuse(c *count, sent, answered, cost int64) bool {
+	start := sent - sent%m.window
+	return answered < start+m.window && c.sure.within(start-1, sent)+cost > m.limit
+}
+
 func (m fixedWindow) mayRefuse(c *count, r *refusal) bool {
 	for start := r.sent - r.sent%m.window; start <= r.answered; start += m.window {
 		if c.possible(start, min(r.answered, start+m.window-1), r)+r.cost > m.limit {
@@ -54,6 +59,16 @@ func (m slidingWindow) beyond(c *count, y int64) int64 {
 	previous := c.kept.within(start-m.window-1, y) - current
 	over := previous*(width-(y-start)/1000) + current*width - m.limit*width
 	return ceilDiv(max(0, over), width)
+}
+
+// mustRefuse: what may be in either window counts as in the one before, and that as at
+// the end of the request.
+func (m slidingWindow) mustRefuse(c *count, sent, answered, cost int64) bool {
+	start, width := sent-sent%m.window, m.window/1000
+	current := c.sure.within(start-1, sent)
+	previous := c.sure.within(start-m.window-1, sent) - current
+	share := previous * (width - (answered-start)/1000)
+	return answered < start+m.window && share+(current+cost)*width > m.limit*width
 }
 
 // counts returns the most that the two windows can hold when r is decided in the
@@ -133,6 +148,13 @@ func (m rollingWindow) beyond(c *count, y int64) int64 {
 	return 0
 }
 
+func (m rollingWindow) mustRefuse(c *count, sent, answered, cost int64) bool {
+	if m.interval > 0 && c.sure.answered.number(sent) > c.sure.sent.number(answered-m.interval) {
+		return true
+	}
+	return c.sure.within(answered-m.window, sent)+cost > m.limit
+}
+
 func (m rollingWindow) mayRefuse(c *count, r *refusal) bool {
 	if c.possible(r.sent-m.window-rollingSlack, r.answered, r)+r.cost > m.limit {
 		return true
@@ -181,6 +203,9 @@ func (m concurrency) beyond(c *count, y int64) int64 {
 	}
 	return c.kept.within(y-2*m.hold, y) - m.limit
 }
+
+// mustRefuse: a refused request never holds a slot.
+func (concurrency) mustRefuse(*count, int64, int64, int64) bool { return false }
 
 func (m concurrency) mayRefuse(c *count, r *refusal) bool {
 	return c.possible(r.sent-m.release, r.answered, r) >= m.limit

@@ -158,6 +158,23 @@ func TestAccusesALeak(t *testing.T) {
 	}
 }
 
+// Refused requests that should count do not.
+func TestAccusesDeniedThatDoNotCount(t *testing.T) {
+	t.Parallel()
+	for _, l := range everyAlgorithm() {
+		if l.Algorithm == limiter.Concurrency || l.Algorithm == limiter.FixedWindow {
+			continue // it has none; and what is full stays so to the window's end anyway
+		}
+		named(t, l, func(t *testing.T, l limiter.Limit) {
+			l.CountDenied = true
+			clean(t, saturated(l, 15).run(t))
+			w := saturated(l, 15)
+			w.limit.CountDenied = false
+			require.NotZero(t, w.run(t).Overadmitted)
+		})
+	}
+}
+
 // A limit that is one too small, and one request in a hundred refused for nothing.
 func TestAccusesRefusals(t *testing.T) {
 	t.Parallel()

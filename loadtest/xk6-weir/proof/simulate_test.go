@@ -93,7 +93,7 @@ func (w *world) run(t require.TestingT) oracle.Line {
 		take()
 	}
 	judge := oracle.New(oracle.Options{
-		ClockError: max(w.clockError, time.Nanosecond), Fresh: w.fresh, Now: func() int64 { return now },
+		ClockError: max(w.clockError, time.Nanosecond), Fresh: w.fresh, Now: func() (int64, int64) { return now, now },
 		Release: w.spare + time.Second,
 	})
 	require.NoError(t, judge.Declare(w.rule, 0))

@@ -17,9 +17,6 @@ type Policy struct {
 	Name   string
 	Quota  int64 // q
 	Window int64 // w in seconds, -1: not stated
-	// Partition is pk, undecoded; empty: not stated.
-	Partition string
-	Unit      string // qu
 }
 
 // State is an item of RateLimit.
@@ -27,57 +24,43 @@ type State struct {
 	Name      string
 	Remaining int64 // r
 	Reset     int64 // t in seconds, -1: not stated
-	Partition string
 }
 
 // ParsePolicies reads all lines of RateLimit-Policy.
 func ParsePolicies(lines []string) ([]Policy, error) {
-	items, err := parse(lines)
-	if err != nil {
-		return nil, fmt.Errorf("RateLimit-Policy: %w", err)
-	}
-	policies := make([]Policy, 0, len(items))
-	for _, item := range items {
-		p := Policy{Name: item.name, Window: -1, Partition: item.params["pk"].text, Unit: item.params["qu"].text}
-		q, ok := item.params["q"]
-		if !ok || !q.isInt || q.number < 0 {
-			return nil, fmt.Errorf("RateLimit-Policy: %q has no quota q", item.name)
-		}
-		p.Quota = q.number
-		if w, ok := item.params["w"]; ok {
-			if !w.isInt || w.number < 0 {
-				return nil, fmt.Errorf("RateLimit-Policy: w of %q is not a count of seconds", item.name)
-			}
-			p.Window = w.number
-		}
-		policies = append(policies, p)
-	}
-	return policies, nil
+	return read("RateLimit-Policy", lines, "q", "w", func(name string, q, w int64) Policy { return Policy{name, q, w} })
 }
 
 // ParseStates reads all lines of RateLimit.
 func ParseStates(lines []string) ([]State, error) {
+	return read("RateLimit", lines, "r", "t", func(name string, r, t int64) State { return State{name, r, t} })
+}
+
+// read makes a T of each item: of its name, a parameter that it must have, and one that
+// it may have.
+func read[T any](field string, lines []string, must, may string, value func(name string, must, may int64) T) ([]T, error) {
 	items, err := parse(lines)
 	if err != nil {
-		return nil, fmt.Errorf("RateLimit: %w", err)
+		return nil, fmt.Errorf("%s: %w", field, err)
 	}
-	states := make([]State, 0, len(items))
+	values := make([]T, 0, len(items))
 	for _, item := range items {
-		s := State{Name: item.name, Reset: -1, Partition: item.params["pk"].text}
-		r, ok := item.params["r"]
-		if !ok || !r.isInt || r.number < 0 {
-			return nil, fmt.Errorf("RateLimit: %q has no remaining r", item.name)
-		}
-		s.Remaining = r.number
-		if t, ok := item.params["t"]; ok {
-			if !t.isInt || t.number < 0 {
-				return nil, fmt.Errorf("RateLimit: t of %q is not a count of seconds", item.name)
+		counts := [2]int64{-1, -1}
+		for i, name := range []string{must, may} {
+			p, ok := item.params[name]
+			if ok && p < 0 {
+				return nil, fmt.Errorf("%s: %s of %q is no count", field, name, item.name)
 			}
-			s.Reset = t.number
+			if ok {
+				counts[i] = p
+			}
 		}
-		states = append(states, s)
+		if counts[0] < 0 {
+			return nil, fmt.Errorf("%s: %q has no %s", field, item.name, must)
+		}
+		values = append(values, value(item.name, counts[0], counts[1]))
 	}
-	return states, nil
+	return values, nil
 }
 
 // RetryAfter reads the header in either form, as seconds from now, rounded up. It
@@ -93,16 +76,10 @@ func RetryAfter(value string, now time.Time) int64 {
 	return -1
 }
 
-// param is the value of a parameter: an integer, or anything else as text.
-type param struct {
-	number int64
-	isInt  bool
-	text   string
-}
-
+// item is a String with parameters. Those that are no Integer of 0 or more are -1.
 type item struct {
 	name   string
-	params map[string]param
+	params map[string]int64
 }
 
 var errItem = errors.New(`expected a list of strings in quotes, such as "default";r=1`)
@@ -168,8 +145,8 @@ func (p *parser) str() (string, error) {
 	return "", errors.New("a string does not end")
 }
 
-func (p *parser) params() (map[string]param, error) {
-	params := map[string]param{}
+func (p *parser) params() (map[string]int64, error) {
+	params := map[string]int64{}
 	for strings.HasPrefix(p.s, ";") {
 		p.s = strings.TrimLeft(p.s[1:], " ")
 		n := 0
@@ -182,7 +159,7 @@ func (p *parser) params() (map[string]param, error) {
 		key := p.s[:n]
 		p.s = p.s[n:]
 		if !strings.HasPrefix(p.s, "=") {
-			params[key] = param{text: "?1"}
+			params[key] = -1 // a Boolean
 			continue
 		}
 		p.s = p.s[1:]
@@ -195,20 +172,19 @@ func (p *parser) params() (map[string]param, error) {
 	return params, nil
 }
 
-// bare reads a bare item. What is neither Integer nor String is kept as text.
-func (p *parser) bare() (param, error) {
+// bare reads a bare item: an Integer, or -1 for anything else.
+func (p *parser) bare() (int64, error) {
 	if strings.HasPrefix(p.s, `"`) {
-		text, err := p.str()
-		return param{text: text}, err
+		_, err := p.str()
+		return -1, err
 	}
 	if strings.HasPrefix(p.s, ":") { // a byte sequence in base64
 		end := strings.IndexByte(p.s[1:], ':')
 		if end < 0 {
-			return param{}, errors.New("a byte sequence does not end")
+			return -1, errors.New("a byte sequence does not end")
 		}
-		text := p.s[:end+2]
 		p.s = p.s[end+2:]
-		return param{text: text}, nil
+		return -1, nil
 	}
 	n := strings.IndexAny(p.s, ";, \t")
 	if n < 0 {
@@ -217,14 +193,13 @@ func (p *parser) bare() (param, error) {
 	text := p.s[:n]
 	p.s = p.s[n:]
 	if text == "" {
-		return param{}, errors.New("has no value")
+		return -1, errors.New("has no value")
 	}
-	digits := strings.TrimPrefix(text, "-")
-	if digits != "" && len(digits) <= 15 && strings.Trim(digits, "0123456789") == "" {
-		number, err := strconv.ParseInt(text, 10, 64)
-		return param{number: number, isInt: err == nil, text: text}, err
+	number, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || len(text) > 15 {
+		return -1, nil
 	}
-	return param{text: text}, nil
+	return int64(number), nil
 }
 
 func isLower(c byte) bool { return c >= 'a' && c <= 'z' }

@@ -12,7 +12,7 @@ func TestParse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []Policy{
 		{Name: "per-client", Quota: 100, Window: 60}, {Name: "slow", Quota: 2, Window: -1},
-		{Name: `x"y`, Quota: 1, Window: 3, Partition: ":Zm8=:", Unit: "requests"},
+		{Name: `x"y`, Quota: 1, Window: 3},
 	}, p)
 	s, err := ParseStates([]string{`"per-client";r=42;t=18,	"slow"; r=0`})
 	require.NoError(t, err)
