@@ -236,6 +236,10 @@ func (r *result) judge(lab state) []string {
 		switch {
 		case b == nil && (l.Overadmitted > 0 || l.WronglyRefused > 0 || l.RetryWrong > 0):
 			add("%s: %d over-admitted, %d wrongly refused, %d times Retry-After wrong; the bound is 0", where, l.Overadmitted, l.WronglyRefused, l.RetryWrong)
+		case b == nil && l.Refused > l.Unjudged && l.RetryChecked == 0:
+			add("%s: no Retry-After of %d refusals was judged, so nothing is proven of it", where, l.Refused)
+		case b == nil && l.Unknown > l.Admitted+l.Refused, b == nil && l.Unjudged > (l.Admitted+l.Refused)/2:
+			add("%s: of %d admitted and %d refused, %d were not judged, and %d had no answer: too many to prove anything", where, l.Admitted, l.Refused, l.Unjudged, l.Unknown)
 		case b != nil && l.Worst != nil && l.Worst.Percent > b.Percent:
 			add("%s: a window of %s was exceeded by %s; the bound is %s", where, l.Worst.Window, percent(l.Worst.Percent), percent(b.Percent))
 		case b != nil && l.Worst == nil && l.Overadmitted > 0:

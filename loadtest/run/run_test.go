@@ -20,7 +20,7 @@ var three = state{Nodes: 4, Regions: []region{{Name: "eu-west"}, {Name: "us-east
 func lines(change func(*line)) []line {
 	var all []line
 	for _, r := range three.Regions {
-		l := line{Region: r.Name, Rule: "api", Phase: "fault", Admitted: 100, Refused: 50}
+		l := line{Region: r.Name, Rule: "api", Phase: "fault", Admitted: 100, Refused: 50, RetryChecked: 50}
 		change(&l)
 		all = append(all, l)
 	}
@@ -54,6 +54,21 @@ func TestJudge(t *testing.T) {
 				l.WronglyRefused = 1
 			}
 		})}, "1 wrongly refused"},
+		{"no Retry-After was judged", result{Report: lines(func(l *line) {
+			if l.Region == "us-east" {
+				l.RetryChecked = 0
+			}
+		})}, "no Retry-After of 50 refusals"},
+		{"hardly anything was judged", result{Report: lines(func(l *line) {
+			if l.Region == "us-east" {
+				l.Unjudged = 76
+			}
+		})}, "76 were not judged"},
+		{"hardly anything was answered", result{Report: lines(func(l *line) {
+			if l.Region == "us-east" {
+				l.Unknown = 151
+			}
+		})}, "151 had no answer"},
 		{"a threshold of k6", result{Status: thresholdsFailed, Report: lines(func(*line) {}), Checks: []check{{"failed", "count==0", false}}}, "threshold: failed count==0"},
 		{"k6 crashed", result{Status: 107, Report: lines(func(*line) {})}, "status 107"},
 		{"within the bound of a fault", result{Bounds: bounds, Fallback: lost, Report: lines(func(l *line) {
