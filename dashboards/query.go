@@ -22,11 +22,15 @@ type Span struct {
 	Window   time.Duration // takes the place of $__rate_interval: four scrapes or more
 }
 
+// Except says what need not answer.
+type Except struct {
+	Folded bool              // folded rows: not everyone has what they ask for
+	Panels map[string]string // such as "weir-fleet/26", and why
+}
+
 // QueryAll asks a Prometheus every query of every panel, variable and annotation, as
-// Grafana would, and fails t for each that answers nothing, or nothing but NaN. Panels of
-// folded rows are left out. mayBeEmpty says of a panel, "weir-fleet/26", why it may be
-// empty all the same.
-func QueryAll(t testing.TB, promURL string, over Span, mayBeEmpty map[string]string) {
+// Grafana would, and fails t for each that answers nothing, or nothing but NaN.
+func QueryAll(t testing.TB, promURL string, over Span, except Except) {
 	t.Helper()
 	files, err := Files()
 	if err != nil {
@@ -58,19 +62,43 @@ func QueryAll(t testing.TB, promURL string, over Span, mayBeEmpty map[string]str
 		for _, a := range page.Annotations.List {
 			ask("annotation "+a.Name, a.Expr, "")
 		}
-		panels, _ := page.graphs()
+		panels, folded := page.graphs()
+		if !except.Folded {
+			panels = append(panels, folded...)
+		}
 		for _, panel := range panels {
 			id := page.UID + "/" + strconv.Itoa(panel.ID)
 			known[id] = true
 			for _, target := range panel.Targets {
-				ask(fmt.Sprintf("panel %d %q, query %s", panel.ID, panel.Title, target.RefID), target.Expr, mayBeEmpty[id])
+				ask(fmt.Sprintf("panel %d %q, query %s", panel.ID, panel.Title, target.RefID), target.Expr, except.Panels[id])
 			}
 		}
 	}
-	for id := range mayBeEmpty {
+	for id := range except.Panels {
 		if !known[id] {
 			t.Errorf("%s may be empty, and is no panel", id)
 		}
+	}
+}
+
+// Far more than a busy machine needs: only what fails ever waits so long.
+const awaitLimit = time.Minute
+
+// Await waits until a query, which names no variable, has had an answer at some moment
+// since then.
+func Await(t testing.TB, promURL string, since time.Time, what, query string) {
+	t.Helper()
+	p := prometheus{url: strings.TrimSuffix(promURL, "/"), span: Span{From: since}}
+	for began := time.Now(); ; {
+		p.span.To = time.Now()
+		n, err := p.samples(t.Context(), query, nil)
+		if err == nil && n > 0 {
+			return
+		}
+		if time.Since(began) > awaitLimit || t.Context().Err() != nil {
+			t.Fatalf("%s: no answer, %v: %s", what, err, query)
+		}
+		<-time.After(200 * time.Millisecond)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -41,7 +42,7 @@ func TestLife(t *testing.T) {
 	require.Contains(t, out, "eu-west redis 3: up")
 	require.Contains(t, out, "curl -i http://"+l.address(1, 11)+":8080/hello")
 	first := l.pids()
-	require.Len(t, first, 13)
+	require.Len(t, first, 15)
 
 	t.Run("every edge answers from its own region", func(t *testing.T) {
 		require.Equal(t, "hello from eu-west: GET /a?b=c\n", get(t, "http://"+l.address(1, 11)+":8080/a?b=c"))
@@ -89,7 +90,7 @@ func TestLife(t *testing.T) {
 
 		l.up(l.write("grown.tfvars", grown))
 		now := l.pids()
-		require.Len(t, now, 19)
+		require.Len(t, now, 21)
 		for name, pid := range first {
 			if name != router { // it reads the fleet once
 				require.Equal(t, pid, now[name], name)
@@ -101,12 +102,14 @@ func TestLife(t *testing.T) {
 		require.Equal(t, "hello from asia: GET /\n", get(t, "http://"+l.address(3, 11)+":8080/"))
 		require.Less(t, strings.Index(l.read("fleet.yaml"), "us-east"), strings.Index(l.read("fleet.yaml"), "asia"), "by number")
 		require.Contains(t, l.read("topology.yaml"), l.address(3, 11))
+		l.await(time.Now(), "all of it is asked", `count(up{region="asia"} == 1) == 1 + 1 + 3`)
 
 		l.up("small.tfvars")
 		now = l.pids()
 		require.Contains(t, now, router)
 		first[router] = now[router]
 		require.Equal(t, first, now)
+		l.await(time.Now(), "nothing of it is asked", `count(up) == 2 + 2 + 6 + 1`)
 		require.NoDirExists(t, filepath.Join(l.dir, "asia"))
 		require.NotContains(t, l.read("fleet.yaml")+l.read("topology.yaml"), "asia")
 		l.regionctl("rules", "status")
@@ -148,11 +151,11 @@ func TestKilledApply(t *testing.T) {
 	require.NoError(t, syscall.Kill(-up.Process.Pid, syscall.SIGKILL))
 	require.Error(t, up.Wait())
 	l.up("small.tfvars")
-	require.Len(t, l.pids(), 13)
+	require.Len(t, l.pids(), 15)
 
 	// While one is at work.
 	up = l.start("up.sh", l.write("grown.tfvars", grown))
-	eventually(t, func() bool { return len(l.pids()) > 13 })
+	eventually(t, func() bool { return len(l.pids()) > 15 })
 	l.script("down.sh")
 	require.Error(t, up.Wait())
 	l.requireGone()
@@ -169,7 +172,7 @@ func TestFailedApply(t *testing.T) {
 
 	release()
 	l.up("small.tfvars")
-	require.Len(t, l.pids(), 13)
+	require.Len(t, l.pids(), 15)
 
 	// A program that does not even start, in a region that is to go again.
 	release = l.listen(l.address(3, 1) + ":8300")
@@ -179,7 +182,7 @@ func TestFailedApply(t *testing.T) {
 	require.Contains(t, out, "address already in use")
 	release()
 	l.up("small.tfvars")
-	require.Len(t, l.pids(), 13)
+	require.Len(t, l.pids(), 15)
 	require.NoDirExists(t, filepath.Join(l.dir, "asia"))
 
 	l.script("down.sh")

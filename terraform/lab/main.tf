@@ -32,7 +32,7 @@ locals {
     }]
   }
 
-  # One entry for each process that no region has. Prometheus would be another.
+  # One entry for each process that no region has.
   globals = merge(
     !var.dns ? {} : {
       dns = {
@@ -43,8 +43,29 @@ locals {
         ready       = "curl -fsS -o /dev/null -m 2 http://${local.dns_address}:9153/readyz"
       }
     },
+    !var.prometheus ? {} : {
+      prometheus = {
+        command = [
+          "prometheus", "--config.file=${local.dir}/global/prometheus/prometheus.yaml", "--web.listen-address=${local.prometheus_address}",
+          "--storage.tsdb.path=${local.dir}/global/prometheus/data", "--storage.tsdb.retention.time=2d", "--storage.tsdb.retention.size=1GB",
+        ]
+        config      = local.prometheus_config
+        config_file = "prometheus.yaml"
+        ready       = "curl -fsS -o /dev/null -m 2 http://${local.prometheus_address}/-/ready"
+      }
+      redis-exporter = {
+        # Without a server of its own: Prometheus names one in each scrape, and hears of
+        # one that hangs before the scrape ends.
+        command     = ["prometheus-redis-exporter", "-web.listen-address=${local.exporter_address}", "-redis.addr=", "-connection-timeout=500ms"]
+        config      = ""
+        config_file = ""
+        ready       = "curl -fsS -o /dev/null -m 2 http://${local.exporter_address}/health"
+      }
+    },
   )
-  dns_address = "${var.network}.0.53"
+  dns_address        = "${var.network}.0.53"
+  prometheus_address = "${var.network}.0.90:9090"
+  exporter_address   = "${var.network}.0.91:9121"
 
   processes = concat(flatten([for name in local.order : module.region[name].processes]), [for name in keys(local.globals) : "global/${name}"])
 
@@ -58,6 +79,7 @@ locals {
       format("  %-9s %s", "redis", join(" ", module.region[name].redis)),
     ]]),
     [for address in [local.dns_address] : "dns         ${address} port 5300, zone ${var.zone}" if var.dns],
+    [for address in [local.prometheus_address] : "prometheus  http://${address}" if var.prometheus],
     [
       "",
       "Try:",
@@ -90,7 +112,7 @@ module "region" {
 # What regionctl and make lab need to know. The names of the files are fixed, so that
 # commands in documents work.
 resource "terraform_data" "files" {
-  triggers_replace = [yamlencode(local.fleet), yamlencode(local.topology), local.processes, local.summary]
+  triggers_replace = [yamlencode(local.fleet), yamlencode(local.topology), local.processes, local.summary, jsonencode(local.targets)]
 
   provisioner "local-exec" {
     command = "${local.scripts}/files.sh"
@@ -99,6 +121,7 @@ resource "terraform_data" "files" {
       TOPOLOGY  = yamlencode(local.topology)
       PROCESSES = join("\n", local.processes)
       SUMMARY   = local.summary
+      TARGETS   = join("\n", [for job, groups in local.targets : "${job} ${jsonencode(groups)}"])
     })
   }
 }

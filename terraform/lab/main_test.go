@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/dashboards"
 )
 
 // lab is one lab, on addresses of its own.
@@ -224,11 +226,11 @@ func (l *lab) role(node int) string {
 	return strings.TrimSpace(role)
 }
 
-// roles are those of all nodes, in the order of their numbers.
+// roles are those of all nodes of region 1, in the order of their numbers.
 func (l *lab) roles() string {
 	var roles []string
 	for name := range l.pids() {
-		if strings.Contains(name, "/redis-") {
+		if strings.HasPrefix(name, "eu-west/redis-") {
 			roles = append(roles, l.role(len(roles)+1))
 		}
 	}
@@ -336,6 +338,14 @@ func get(t *testing.T, url string) string {
 func eventually(t *testing.T, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, 60*time.Second, 20*time.Millisecond)
+}
+
+func (l *lab) prometheus() string { return fmt.Sprintf("http://%s:9090", l.address(0, 90)) }
+
+// await waits until Prometheus has had an answer since then.
+func (l *lab) await(since time.Time, what, query string) {
+	l.t.Helper()
+	dashboards.Await(l.t, l.prometheus(), since, what, query)
 }
 
 func contains(list []string, s string) bool { return slices.Contains(list, s) }

@@ -91,6 +91,12 @@ variable "dns" {
   default     = true
 }
 
+variable "prometheus" {
+  description = "Run Prometheus with the rules of dashboards/, and the exporter by which it asks Redis."
+  type        = bool
+  default     = true
+}
+
 variable "dir" {
   description = "The folder that holds all that the lab writes. make lab passes it."
   type        = string

@@ -41,8 +41,10 @@ module "consul" {
     # All clients of the lab may have one address.
     limits = { http_max_conns_per_client = 10000 }
     # Preallocated, and 64 MB otherwise.
-    raft_logstore        = { wal = { segment_size_mb = 8 } }
-    connect              = { enabled = false }, peering = { enabled = false }
+    raft_logstore = { wal = { segment_size_mb = 8 } }
+    connect       = { enabled = false }, peering = { enabled = false }
+    # For Prometheus; what nothing has counted for so long is forgotten.
+    telemetry            = { prometheus_retention_time = "24h", disable_hostname = true }
     disable_update_check = true, log_level = "info"
   })
   # A server without a leader answers, but not this.

@@ -24,6 +24,11 @@ output "pops" {
   value       = { for pop in var.pops : pop => [for e in values(local.edges) : e.address if e.pop == pop] }
 }
 
+output "edges" {
+  description = "The PoP and the address of each edge, by the id of its node."
+  value       = { for name, e in local.edges : "${var.name}-${name}" => e }
+}
+
 output "processes" {
   description = "The names of the processes."
   value       = concat(["${var.name}/consul", "${var.name}/origin"], [for i in range(length(local.redis)) : "${var.name}/redis-${i + 1}"], [for name in keys(local.edges) : "${var.name}/edge-${name}"])

@@ -1,6 +1,6 @@
 #!/bin/sh
-# files.sh: writes the fleet file and the topology for regionctl, and for make lab which
-# processes there are to be and what it says at its end.
+# files.sh: writes the fleet file and the topology for regionctl, whom Prometheus is to
+# ask, and for make lab which processes there are to be and what it says at its end.
 . "$(dirname "$0")/lib.sh"
 enter
 put() {
@@ -11,3 +11,7 @@ printf '# Written by make lab.\n%s' "$FLEET" | put fleet.yaml
 printf '# Written by make lab.\n%s' "$TOPOLOGY" | put topology.yaml
 printf '%s\n' "$PROCESSES" | put processes
 printf '%s' "$SUMMARY" | put summary
+mkdir -p "$LAB/global/targets"
+printf '%s\n' "$TARGETS" | while read -r job groups; do
+  printf '%s' "$groups" | put "global/targets/$job.json"
+done

@@ -1,0 +1,132 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/dashboards"
+)
+
+// A rule that refuses whatever the machine is able to ask, one that would, one that gives
+// up without its Redis, and one that counts alone.
+const panelRules = `
+rules:
+  - {id: login, match: {paths: ["/login"]}, key: [], limit: 5, window: 1m}
+  - {id: tried-out, key: [client_ip], limit: 1, window: 1m, mode: shadow}
+  - {id: lenient, match: {paths: ["/open"]}, key: [client_ip], limit: 1000, window: 1s, on_store_failure: open}
+  - {id: per-client, key: [client_ip], algorithm: token_bucket, limit: 1000, window: 1s}
+`
+
+// Settings under which what waits at the origin is an overload, and a busy machine is
+// none; and a candidate that would shed sooner.
+const panelShedder = `
+patience: 1s
+signals: {inflight: {low: 0, high: 4}, cpu: {low: 0.9, high: 1}, sched_latency: {low: 1s, high: 10s}}
+candidates: {stricter: {start: 0.5, target: 0.4}}
+`
+
+// Four scrapes.
+const panelWindow = 8 * time.Second
+
+// load asks every edge from so many clients.
+func (l *lab) load(clients int, ask func(client, n int) (path, class string)) (stop func()) {
+	edges := []string{l.address(1, 11), l.address(2, 11)}
+	return dashboards.Load(l.t, &http.Transport{}, clients*len(edges), func(ctx context.Context, client, n int) (*http.Request, error) {
+		edge, client := edges[client%len(edges)], client/len(edges)
+		path, class := ask(client, n)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+edge+":8080"+path, nil)
+		if err == nil {
+			// Who is shed goes by the address, so nobody has the same for long.
+			req.Header.Set("X-Forwarded-For", fmt.Sprintf("198.51.100.%d", 100+(client+n)%100))
+			req.Header.Set("X-Weir-Class", class)
+		}
+		return req, err
+	})
+}
+
+// Every panel shows something, those of the folded rows too, once the lab has been under
+// load, has lost parts and has got them back.
+func TestPanelsHaveData(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	began := time.Now()
+	l.up("small.tfvars")
+	up := `count(up == 1) == 2 + 2 + 6 + 1 and on () count(up{job="weir-edge",region="us-east",pop="iad1",node="us-east-iad1-1"}) == 1`
+	l.await(began, "edges, Consuls, Redis servers and the router are asked", up)
+
+	eventually(t, func() bool { return l.dig("198.51.100.7/32") == l.address(1, 11) })
+	l.await(began, "DNS answers are counted", `weir_dns_queries_total{answer="answer"} > 0`)
+	l.dig("198.51.100.7/32")
+	l.await(began, "and more of them", `increase(weir_dns_queries_total{answer="answer"}[30s]) > 0`)
+
+	// All but one keep the origin waiting, so that there is as much in flight on a busy
+	// machine; that one only tries to log in.
+	classes := []string{"critical", "read", "read", "test"}
+	load := l.load(12, func(client, n int) (path, class string) {
+		if client == 0 {
+			return "/login", "read"
+		}
+		return []string{"/?wait=300ms", "/open?wait=300ms"}[n%2], classes[client%len(classes)]
+	})
+	l.regionctl("rules", "apply", l.write("rules.yaml", panelRules), "--yes", "--wait", "60s")
+	l.regionctl("shedder", "set", l.write("shedder.yaml", panelShedder), "--yes", "--wait", "60s")
+	for _, region := range []string{"eu-west", "us-east"} {
+		until := func(what, metric string) {
+			t.Helper()
+			l.await(began, what+" in "+region, `sum(rate(`+fmt.Sprintf(metric, `region="`+region+`"`)+`[8s])) > 0`)
+		}
+		until("requests are limited", `weir_requests_limited_total{%s}`)
+		until("refusals are remembered", `weir_decisions_total{%s,source="denied_memory"}`)
+		until("a rule in shadow would limit", `weir_decisions_total{%s,outcome="shadow_limited"}`)
+		until("requests are shed", `weir_shed_total{%s,reason="inflight"}`)
+		until("a candidate would shed", `weir_shadow_shed_total{%s}`)
+	}
+
+	// One signal needs more, which only those get through who are not shed.
+	burst := l.load(4, func(int, int) (path, class string) { return "/", "critical" })
+	for _, signal := range []string{"inflight", "upstream_wait", "cpu", "sched_latency"} {
+		l.await(began, signal+" is measured", fmt.Sprintf(`count(weir_shed_signal_up{signal=%q} == 1) == 2`, signal))
+	}
+	burst()
+
+	faults := time.Now()
+	l.script("signal.sh", "KILL", "eu-west/redis-*", "us-east/origin")
+	l.script("signal.sh", "STOP", "us-east/redis-2")
+	l.await(faults, "rules fall back", `rate(weir_decisions_total{rule="per-client",source="fallback",region="eu-west"}[8s]) > 0`)
+	l.await(faults, "a rule gives up", `rate(weir_decisions_total{rule="lenient",outcome="error",region="eu-west"}[8s]) > 0`)
+	l.await(faults, "a server that hangs is not waited for", `weir_store_errors_total{kind="timeout",region="us-east"} > 0`)
+	l.await(faults, "the origin is missed", `weir_upstream_errors_total{kind="connect",region="us-east"} > 0`)
+	hung := `redis_up{instance="us-east/redis-2"} == 0 and on () redis_up{instance="us-east/redis-1"} == 1`
+	l.await(faults, "the exporter tells which one hangs", hung)
+	l.await(faults, "the alert sees it", `ALERTS{alertname="WeirStoreDown",region="eu-west",pop="ams1"}`)
+	l.script("signal.sh", "CONT", "us-east/redis-2")
+
+	// Prometheus itself is lost too.
+	l.script("signal.sh", "KILL", "global/prometheus")
+	eventually(t, func() bool { return l.pids()["global/prometheus"] == "" })
+	l.up("small.tfvars")
+	healed := time.Now()
+	l.await(healed, "all are asked again", up+` and on () min(timestamp(up)) > `+fmt.Sprint(healed.Unix()))
+	l.await(faults, "what was heard before is kept", hung)
+	l.await(healed, "Redis decides again", `rate(weir_decisions_total{source="redis",region="eu-west"}[4s]) > 0 and on () min(weir_store_up) == 1`)
+	load()
+
+	dashboards.QueryAll(t, l.prometheus(), dashboards.Span{From: began, To: time.Now(), Window: panelWindow}, dashboards.Except{
+		Panels: map[string]string{"weir-fleet/26": "the lab has no TLS"},
+	})
+}
+
+func TestPrometheusIsOptional(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	out, err := l.plan(l.write("none.tfvars", grown+"prometheus = false\n"))
+	require.NoError(t, err)
+	require.True(t, strings.Contains(out, `module.global["dns"]`))
+	require.False(t, strings.Contains(out, `module.global["prometheus"]`) || strings.Contains(out, "exporter"))
+}
