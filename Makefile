@@ -14,13 +14,15 @@ run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8
 build: ## build the programs into bin/
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
-test: deps deps-lab tools ## install what the tests need, then run them all with the race detector
+test: deps deps-lab tools ## install what the tests need, then run them all with the race detector; about 12 minutes
 	$(GO) test -race -timeout 15m ./...
 	@echo "allocation bounds, which the race detector blurs"
 	$(GO) test -count 1 -run Alloc ./internal/edge/... ./pkg/...
 	cd tools && $(GO) vet ./... && $(GO) test -race ./overload ./tables
 	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(GO) test ./...
+	@echo "a lab of its own under load: the oracle finds nothing, and finds the rule that limits nothing"
+	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow -out bin/loadtest-test"
 
 check: lint test build ## exactly what CI runs
 	bin/edge -version
@@ -101,14 +103,14 @@ tools: .bin/consul .bin/tofu ## build into .bin/ what the tests start: Consul, a
 .bin/tofu: tools/tofu/go.mod tools/tofu/go.sum tools/tofu/build.sh
 	@GO="$(GO)" tools/tofu/build.sh "$(CURDIR)/$@"
 
-deps: ## install redis-server, redis-sentinel, dig and prometheus if they are missing
-	@tools/install.sh redis-server redis-sentinel dig prometheus gcc
+deps: ## install what the tests start if it is missing: Redis, Prometheus, dig, Chromium
+	@tools/install.sh redis-server redis-sentinel dig prometheus chromium gcc
 
 deps-bench: ## install what make bench compares with
 	@tools/install.sh redis-server redis-sentinel nginx wrk
 
 deps-lab:
-	@tools/install.sh redis-server curl
+	@tools/install.sh redis-server prometheus prometheus-redis-exporter curl
 
 deps-overload:
 	@tools/install.sh wrk
