@@ -48,24 +48,19 @@ func startEdge(t *testing.T, program string) string {
 	t.Cleanup(func() { _ = server.Close() })
 
 	dir, public := t.TempDir(), freeAddress(t)
-	rules := filepath.Join(dir, "rules.yaml")
-	require.NoError(t, os.WriteFile(rules, []byte(`
-rules:
-  - {id: per-client, key: [client_ip], algorithm: rolling_window, limit: 10, window: 1s}
-  - {id: in-shadow, match: {paths: [/shadow]}, key: ["header:X-Api-Key"], algorithm: token_bucket, limit: 5, window: 1s, burst: 5, mode: shadow}
-`), 0o600))
-	config := filepath.Join(dir, "edge.yaml")
-	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf(`
-listen: {public: %q, admin: %q}
-upstreams: [{url: "http://%s"}]
-trusted_proxies: [127.0.0.0/8]
-store: {kind: memory}
-rules: {file: %q}
-shutdown: {delay: 0s}
-`, public, freeAddress(t), origin.Addr(), rules)), 0o600))
+	rules, err := os.ReadFile("examples/rules.yaml")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), rules, 0o600))
+	text, err := os.ReadFile("examples/edge.yaml")
+	require.NoError(t, err)
+	for fixed, free := range map[string]string{"127.0.0.1:8080": public, "127.0.0.1:8081": freeAddress(t), "127.0.0.1:9000": origin.Addr().String()} {
+		require.Equal(t, 1, bytes.Count(text, []byte(fixed)))
+		text = bytes.Replace(text, []byte(fixed), []byte(free), 1)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "edge.yaml"), text, 0o600))
 	var log bytes.Buffer
-	cmd := exec.Command(program, "-config", config)
-	cmd.Stderr = &log
+	cmd := exec.Command(program, "-config", "edge.yaml")
+	cmd.Dir, cmd.Stderr = dir, &log
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
