@@ -120,6 +120,7 @@ func masterLoss(t *testing.T, o outage) {
 	require.NoError(t, err)
 
 	// Load on every policy, and from other clients on every shard, all the while.
+	punctual := timers(t)
 	var tallies [4]tally
 	paths := [4]string{"/local", "/closed", "/open", "/others"}
 	done := make(chan struct{})
@@ -168,6 +169,7 @@ func masterLoss(t *testing.T, o outage) {
 	close(done)
 	wg.Wait()
 	c.CloseIdleConnections()
+	inTime := punctual()
 
 	local, closed, open, others := &tallies[0], &tallies[1], &tallies[2], &tallies[3]
 	t.Logf("back after %s, of which Redis took %s to promote; local %d passed %d limited; closed %d passed %d unavailable; open %d passed; others %d passed",
@@ -193,7 +195,7 @@ func masterLoss(t *testing.T, o outage) {
 		require.LessOrEqual(t, passedAlone, share, "local: a node passes at most its share")
 		require.Positive(t, passedAlone)
 		require.Zero(t, delta(`weir_decisions_total{outcome="allowed",rule="closed",source="fallback"}`), "closed: passed without a count")
-		decisionsInBudget(t, delta)
+		decisionsInBudget(t, delta, inTime)
 	}
 	if strings.Contains(t.Name(), "hung") {
 		server.Resume()
@@ -211,14 +213,43 @@ func source(n *testenv.EdgeNode) string {
 }
 
 // decisionsInBudget: at least 99 of 100 decisions took no longer than the store's
-// budget and 5 ms.
-func decisionsInBudget(t *testing.T, delta func(string) float64) {
+// budget and 5 ms; fewer only where not even a bare timer of the budget was that
+// punctual, because the machine had other work.
+func decisionsInBudget(t *testing.T, delta func(string) float64, punctual float64) {
 	t.Helper()
 	var all, within float64
 	for _, s := range []string{"redis", "fallback", "denied_memory"} {
 		all += delta(fmt.Sprintf(`weir_decision_seconds_count{source=%q}`, s))
 		within += delta(fmt.Sprintf(`weir_decision_seconds_bucket{source=%q,le="0.03"}`, s))
 	}
-	t.Logf("%.0f decisions, %.2f %% within %s", all, 100*within/all, budget+5*time.Millisecond)
-	require.GreaterOrEqual(t, within/all, 0.99)
+	t.Logf("%.0f decisions, %.2f %% within %s; %.2f %% of bare timers", all, 100*within/all, budget+5*time.Millisecond, 100*punctual)
+	require.GreaterOrEqual(t, within/all, 0.99*punctual)
+}
+
+// timers runs timers of the budget, several at a time, until what it returns is called:
+// that tells what share of them fired within 5 ms.
+func timers(t *testing.T) (stop func() float64) {
+	t.Helper()
+	var all, within atomic.Int64
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				began := time.Now()
+				select {
+				case <-done:
+					return
+				case <-time.After(budget):
+				}
+				all.Add(1)
+				if time.Since(began) <= budget+5*time.Millisecond {
+					within.Add(1)
+				}
+			}
+		})
+	}
+	end := sync.OnceFunc(func() { close(done); wg.Wait() })
+	t.Cleanup(end)
+	return func() float64 { end(); return float64(within.Load()) / float64(all.Load()) }
 }
