@@ -158,19 +158,11 @@ func name(n ast.Expr) string {
 	return ""
 }
 
-// pending are metrics that dashboards and alerts are ready for and nothing exports yet.
-var pending []string
-
 // known returns every name that a query may ask for, and that of each part of a histogram.
 func known(t testing.TB) map[string]bool {
 	t.Helper()
 	names := map[string]bool{"up": true, "ALERTS": true} // Prometheus's own
-	own := exported(t)
-	for _, name := range pending {
-		require.NotContains(t, own, name, "it is exported: take it out of pending")
-		names[name] = true
-	}
-	for name, histogram := range own {
+	for name, histogram := range exported(t) {
 		if !histogram {
 			names[name] = true
 			continue

@@ -17,6 +17,27 @@ func noYes(no, yes string) map[int]any {
 	return map[int]any{0: object{"text": "no", "color": no, "index": 0}, 1: object{"text": "yes", "color": yes, "index": 1}}
 }
 
+// What WeirUpstreamErrors goes by, see rules/recording.yaml: an attempt either fails or
+// has a time.
+const (
+	failures = `rate(weir_upstream_errors_total{@,kind!~"client|too_large|bad_request|unsupported"}[$__rate_interval])`
+	answered = `sum by (region, pop) (rate(weir_upstream_seconds_count{@}[$__rate_interval]))`
+	failed   = "(sum by (region, pop) (" + failures + ") or 0 * " + answered + ")"
+	attempts = "(" + failed + " + " + answered + ")"
+)
+
+// shareOf is the share that a part has of a total, both counters: 0 while nothing of the
+// part has been counted, and absent while there is nothing to have a share of.
+func shareOf(by, part, total string) string {
+	sum := func(counter string) string {
+		if by == "" {
+			return "sum(rate(" + counter + "[$__rate_interval]))"
+		}
+		return "sum by (" + by + ") (rate(" + counter + "[$__rate_interval]))"
+	}
+	return "(" + sum(part) + " or 0 * " + sum(total) + ") / (" + sum(total) + " > 0)"
+}
+
 // fleet is all regions at a glance: where to look first.
 func fleet() dashboard {
 	return dashboard{
@@ -42,7 +63,7 @@ func fleet() dashboard {
 				{
 					id: 5, kind: stat, title: "Answered 5xx", unit: share, width: 6, height: 4, steps: []step{{0.01, yellow}, {0.05, red}},
 					text:    "Share of requests answered 5xx: the origin failed (502, 504), or the shedder refused (503). Compare with Shed share below to tell the two apart.",
-					queries: []query{{"5xx", `sum(rate(weir_requests_total{@,code_class="5xx"}[$__rate_interval])) / sum(rate(weir_requests_total{@}[$__rate_interval]))`}},
+					queries: []query{{"5xx", shareOf("", `weir_requests_total{@,code_class="5xx"}`, `weir_requests_total{@}`)}},
 				},
 				{
 					id: 6, kind: table, title: "PoPs", unit: plain, width: 24, height: 9,
@@ -54,9 +75,9 @@ func fleet() dashboard {
 					queries: []query{
 						{"", `sum by (region, pop) (up{@})`},
 						{"", `sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`},
-						{"", `sum by (region, pop) (rate(weir_requests_limited_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`},
-						{"", `sum by (region, pop) (rate(weir_shed_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`},
-						{"", `sum by (region, pop) (rate(weir_requests_total{@,code_class="5xx"}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`},
+						{"", shareOf("region, pop", `weir_requests_limited_total{@}`, `weir_requests_total{@}`)},
+						{"", shareOf("region, pop", `weir_shed_total{@}`, `weir_requests_total{@}`)},
+						{"", shareOf("region, pop", `weir_requests_total{@,code_class="5xx"}`, `weir_requests_total{@}`)},
 						{"", `histogram_quantile(0.99, sum by (region, pop, le) (rate(weir_request_seconds_bucket{@}[$__rate_interval])))`},
 						{"", `max by (region, pop) (weir_utilization{@})`},
 						{"", `max by (region, pop) (weir_shed_level{@})`},
@@ -86,12 +107,12 @@ func fleet() dashboard {
 				{
 					id: 14, kind: series, title: "Limited share", unit: share,
 					text:    "Share of requests that a rule refused with 429. Most sites have a steady share, from bots and broken clients; what counts is a change. Limits shows it against its own past, and by rule.",
-					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_requests_limited_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`}},
+					queries: []query{{"{{region}} {{pop}}", shareOf("region, pop", `weir_requests_limited_total{@}`, `weir_requests_total{@}`)}},
 				},
 				{
 					id: 15, kind: series, title: "Shed share", unit: share,
 					text:    "Share of requests that the load shedder refused with 503. It should be 0 but for overload. If it is not, Shedder tells which signal and which classes.",
-					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_shed_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`}},
+					queries: []query{{"{{region}} {{pop}}", shareOf("region, pop", `weir_shed_total{@}`, `weir_requests_total{@}`)}},
 				},
 				{
 					id: 16, kind: series, title: "Utilization", unit: share, atMost: 1,
@@ -112,11 +133,11 @@ func fleet() dashboard {
 				},
 				{
 					id: 22, kind: series, title: "Upstream errors", unit: share, steps: []step{{0.05, red}},
-					text: "Share of attempts that an origin did not answer: connect (refused or unreachable), timeout, broken (hung up), bad_response, unavailable (all connections in use). The dashed line is where the alert begins. What clients broke off is not counted.",
-					queries: []query{{
-						"{{region}} {{kind}}",
-						`sum by (region, kind) (rate(weir_upstream_errors_total{@,kind!~"client|too_large|bad_request|unsupported"}[$__rate_interval])) / on (region) group_left sum by (region) (rate(weir_upstream_seconds_count{@}[$__rate_interval]))`,
-					}},
+					text: "Share of all attempts that got no answer from an origin: in total, which the alert goes by (dashed: where it begins), and by kind: connect (refused or unreachable), timeout, broken (hung up), bad_response, unavailable (all connections in use). 1 is an origin that is down. What clients broke off is not counted.",
+					queries: []query{
+						{"{{region}} {{pop}} total", failed + " / (" + attempts + " > 0)"},
+						{"{{region}} {{pop}} {{kind}}", "sum by (region, pop, kind) (" + failures + ") / on (region, pop) group_left () (" + attempts + " > 0)"},
+					},
 				},
 				{
 					id: 23, kind: series, title: "Origin's time", unit: seconds,
@@ -146,32 +167,32 @@ func fleet() dashboard {
 				{
 					id: 31, kind: series, title: "CPU", unit: plain,
 					text:    "Cores that each node keeps busy. One that rises without traffic is worth a profile: /debug/pprof/profile on its admin address.",
-					queries: []query{{"{{node}}", `sum by (node) (rate(process_cpu_seconds_total{@}[$__rate_interval]))`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (rate(process_cpu_seconds_total{@}[$__rate_interval]))`}},
 				},
 				{
 					id: 32, kind: series, title: "Memory", unit: bytesUsed,
 					text:    "Memory of each node as the system counts it. It grows with connections and with the counters kept in process, both of which have limits; after those it should be level.",
-					queries: []query{{"{{node}}", `sum by (node) (process_resident_memory_bytes{@})`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (process_resident_memory_bytes{@})`}},
 				},
 				{
 					id: 33, kind: series, title: "Goroutines", unit: plain,
 					text:    "About one or two for each connection. More that never go are a leak: report it with /debug/pprof/goroutine.",
-					queries: []query{{"{{node}}", `sum by (node) (go_goroutines{@})`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (go_goroutines{@})`}},
 				},
 				{
 					id: 34, kind: series, title: "Open files", unit: share, atMost: 1, steps: []step{{0.8, red}},
 					text:    "Share of the file descriptors that the process may have. Each connection takes one on either side; at 1 nobody new can connect. Raise LimitNOFILE of the service.",
-					queries: []query{{"{{node}}", `max by (node) (process_open_fds{@} / process_max_fds{@})`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `max by (region, pop, node) (process_open_fds{@} / process_max_fds{@})`}},
 				},
 				{
 					id: 35, kind: series, title: "Time since start", unit: seconds,
 					text:    "How long each process has run. A line that falls to 0 is a restart, also one that nobody asked for.",
-					queries: []query{{"{{node}}", `time() - max by (node) (process_start_time_seconds{@})`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `time() - max by (region, pop, node) (process_start_time_seconds{@})`}},
 				},
 				{
 					id: 36, kind: series, title: "Panics", unit: plain, steps: []step{{1, red}},
 					text:    "Requests in five minutes that were answered 500 because of a fault in weir. Any is a fault to report, with the stack in the log line \"handler panicked\".",
-					queries: []query{{"{{node}}", `sum by (node) (increase(weir_panics_total{@}[5m]))`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (increase(weir_panics_total{@}[5m]))`}},
 				},
 			}},
 			{id: 40, title: "Optional: DNS, by regionctl dns", folded: true, panels: []panel{

@@ -20,8 +20,8 @@ func limits() dashboard {
 				},
 				{
 					id: 4, kind: series, title: "Rules in shadow", unit: share,
-					text:    "Share of its checks that each rule would refuse. This is the figure to look at before mode: shadow becomes enforce: it should be about the share of the traffic that you mean to refuse, on a quiet day and on a busy one.",
-					queries: []query{{"{{rule}}", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="shadow_limited"}[$__rate_interval])) / sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`}},
+					text:    "Share of its checks that each rule would refuse. This is the figure to look at before mode: shadow becomes enforce: it should be about the share of the traffic that you mean to refuse, on a quiet day and on a busy one. At 0 lie rules in shadow that would refuse nobody, and all that are enforced.",
+					queries: []query{{"{{rule}}", shareOf("rule", `weir_decisions_total{@,rule=~"$rule",outcome="shadow_limited"}`, `weir_decisions_total{@,rule=~"$rule"}`)}},
 				},
 				{
 					id: 5, kind: table, title: "Rules", unit: plain, width: 24, height: 9,
@@ -32,7 +32,7 @@ func limits() dashboard {
 					queries: []query{
 						{"", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="allowed"}[$__rate_interval]))`},
 						{"", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="limited"}[$__rate_interval]))`},
-						{"", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="limited"}[$__rate_interval])) / sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`},
+						{"", shareOf("rule", `weir_decisions_total{@,rule=~"$rule",outcome="limited"}`, `weir_decisions_total{@,rule=~"$rule"}`)},
 						{"", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="shadow_limited"}[$__rate_interval]))`},
 						{"", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="error"}[$__rate_interval]))`},
 					},
@@ -51,7 +51,7 @@ func limits() dashboard {
 			{id: 10, title: "Against its own past", panels: []panel{
 				{
 					id: 11, kind: series, title: "Limited share and what is usual", unit: share, width: 12,
-					text: "The share of requests limited in five minutes, and the band of four standard deviations around its mean of a day. Needs the recording rules. Outside of the band, and five points or more from where it was at this hour yesterday, the alert fires.",
+					text: "The share of requests limited in five minutes, and the band of four standard deviations around its mean of a day. Needs the recording rules. Outside of its own band, and five points or more from where it was at this hour yesterday, the alert fires. With several PoPs chosen the band reaches from the lowest to the highest of theirs, and one inside of it may be outside of its own: choose it, or go by Deviation.",
 					lines: []line{
 						{"usual, upper", grey}, {"usual, lower", grey},
 					},
@@ -62,8 +62,8 @@ func limits() dashboard {
 					},
 				},
 				{
-					id: 12, kind: series, title: "Deviation", unit: plain, width: 12, signed: true, steps: []step{{4, red}},
-					text:    "How many standard deviations the limited share is from its mean of a day. Within 2 is ordinary. Above 4: an attack, a broken client, or rules that are too tight. Below -4: what is usually refused passes, so look whether a rule is gone or matches less, and whether the rules are stale.",
+					id: 12, kind: series, title: "Deviation", unit: plain, width: 12, signed: true, below: red, steps: []step{{-4, "transparent"}, {4, red}},
+					text:    "How many standard deviations the limited share is from its mean of a day. Within 2 is ordinary; the dashed lines are where the alert begins, if the share has moved by five points too. Above 4: an attack, a broken client, or rules that are too tight. Below -4: what is usually refused passes, so look whether a rule is gone or matches less, and whether the rules are stale.",
 					queries: []query{{"{{region}} {{pop}}", `pop:weir_limited:deviation{@}`}},
 				},
 			}},
@@ -89,19 +89,22 @@ func limits() dashboard {
 				{
 					id: 24, kind: series, title: "Decided without Redis", unit: share, steps: []step{{0.01, red}},
 					text:    "Share of the checks that fell back to a node's own count. 0 is healthy. While it is not, each node allows its part of each limit, so a client that reaches few nodes is refused earlier than it should be. The dashed line is where the alert begins.",
-					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_decisions_total{@,rule=~"$rule",source="fallback"}[$__rate_interval])) / sum by (region, pop) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`}},
+					queries: []query{{"{{region}} {{pop}}", shareOf("region, pop", `weir_decisions_total{@,rule=~"$rule",source="fallback"}`, `weir_decisions_total{@,rule=~"$rule"}`)}},
 				},
 				{
 					id: 25, kind: series, title: "Decisions that the store could not make", unit: perSecond,
-					text:    "By kind: timeout (the budget ran out), breaker_open (the shard is being spared after failures), connection, queue_full, unavailable (a cluster without that slot), reply (Redis refused: look at its log).",
-					queries: []query{{"{{kind}}", `sum by (kind) (rate(weir_store_errors_total{@}[$__rate_interval]))`}},
+					text: "In total, and by kind: timeout (the budget ran out), breaker_open (the shard is being spared after failures), connection, queue_full, unavailable (a cluster without that slot), reply (Redis refused: look at its log).",
+					queries: []query{
+						{"{{kind}}", `sum by (kind) (rate(weir_store_errors_total{@}[$__rate_interval]))`},
+						{"total", `sum(rate(weir_store_errors_total{@}[$__rate_interval])) or 0 * sum(weir_store_up{@})`},
+					},
 				},
 				{
 					id: 26, kind: series, title: "Calls to Redis", unit: plain,
 					text: "Round trips a second, and the decisions that shared each one. Under load the second grows and the first does not: that is the batching at work.",
 					queries: []query{
 						{"round trips a second", `sum(rate(weir_store_batch_size_count{@}[$__rate_interval]))`},
-						{"decisions in each", `sum(rate(weir_store_batch_size_sum{@}[$__rate_interval])) / sum(rate(weir_store_batch_size_count{@}[$__rate_interval]))`},
+						{"decisions in each", `sum(rate(weir_store_batch_size_sum{@}[$__rate_interval])) / (sum(rate(weir_store_batch_size_count{@}[$__rate_interval])) > 0)`},
 					},
 				},
 			}},

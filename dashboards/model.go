@@ -42,7 +42,8 @@ type panel struct {
 	stacked       bool
 	signed        bool        // may be below 0
 	atMost        float64     // upper end of the axis; 0 = by the data
-	steps         []step      // levels at which the colour changes; drawn as lines in a series
+	below         string      // colour below the first step; "" = green
+	steps         []step      // levels at which the colour changes; drawn as lines in a series. One below a transparent step has the colour under it
 	lines         []line      // series drawn as dashed lines
 	columns       []column    // of a table, one for each query
 	words         map[int]any // what a value is called, of states and stats

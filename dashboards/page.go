@@ -53,6 +53,7 @@ type pagePanel struct {
 
 type pageTarget struct {
 	RefID, Expr, LegendFormat, Format string
+	Instant                           bool
 	Datasource                        pageSource
 }
 

@@ -43,7 +43,11 @@ func (p panel) targets() []object {
 }
 
 func (p panel) defaults() object {
-	steps := []object{{"color": "green", "value": nil}}
+	below := p.below
+	if below == "" {
+		below = green
+	}
+	steps := []object{{"color": below, "value": nil}}
 	for _, s := range p.steps {
 		steps = append(steps, object{"color": s.colour, "value": s.from})
 	}
@@ -75,6 +79,9 @@ func (p panel) defaults() object {
 		if len(p.steps) > 0 {
 			custom["thresholdsStyle"] = object{"mode": "dashed"}
 			custom["axisSoftMax"] = p.steps[len(p.steps)-1].from // or a line beyond the data is not seen
+			if p.steps[0].from < 0 {
+				custom["axisSoftMin"] = p.steps[0].from
+			}
 		}
 		d["custom"] = custom
 	case stat:

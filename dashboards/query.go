@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -29,7 +30,11 @@ type Except struct {
 }
 
 // QueryAll asks a Prometheus every query of every panel, variable and annotation, as
-// Grafana would, and fails t for each that answers nothing, or nothing but NaN.
+// Grafana would, and fails t for each that answers nothing, or nothing but NaN and Inf.
+// Where there are several regions it asks for all at once, and then for each by itself.
+//
+// What a panel shows as of now is asked for at the end of the span, which is what Grafana
+// does; rates look back by Window from there, so load must have lasted until then.
 func QueryAll(t testing.TB, promURL string, over Span, except Except) {
 	t.Helper()
 	files, err := Files()
@@ -43,24 +48,30 @@ func QueryAll(t testing.TB, promURL string, over Span, except Except) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		values, err := p.values(t.Context(), page)
+		choices, err := p.choices(t.Context(), page)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		ask := func(what, expr string, why string) {
+		ask := func(what, expr string, instant bool, why string) {
 			t.Helper()
-			n, err := p.samples(t.Context(), expr, values)
-			switch {
-			case err != nil:
-				t.Errorf("%s: %s: %v", page.Title, what, err)
-			case n == 0 && why == "":
-				t.Errorf("%s: %s: no data: %s", page.Title, what, expr)
-			case n == 0:
-				t.Logf("%s: %s: no data: %s", page.Title, what, why)
+			for i, values := range choices {
+				if i > 0 && !strings.Contains(expr, "$region") {
+					return
+				}
+				where := fmt.Sprintf("%s (region %s): %s", page.Title, values["region"], what)
+				n, err := p.samples(t.Context(), strings.ReplaceAll(expr, orZero, andZero), instant, values)
+				switch {
+				case err != nil:
+					t.Errorf("%s: %v", where, err)
+				case n == 0 && why == "":
+					t.Errorf("%s: no data: %s", where, expr)
+				case n == 0:
+					t.Logf("%s: no data: %s", where, why)
+				}
 			}
 		}
 		for _, a := range page.Annotations.List {
-			ask("annotation "+a.Name, a.Expr, "")
+			ask("annotation "+a.Name, a.Expr, false, "")
 		}
 		panels, folded := page.graphs()
 		if !except.Folded {
@@ -70,7 +81,7 @@ func QueryAll(t testing.TB, promURL string, over Span, except Except) {
 			id := page.UID + "/" + strconv.Itoa(panel.ID)
 			known[id] = true
 			for _, target := range panel.Targets {
-				ask(fmt.Sprintf("panel %d %q, query %s", panel.ID, panel.Title, target.RefID), target.Expr, except.Panels[id])
+				ask(fmt.Sprintf("panel %d %q, query %s", panel.ID, panel.Title, target.RefID), target.Expr, target.Instant, except.Panels[id])
 			}
 		}
 	}
@@ -81,17 +92,39 @@ func QueryAll(t testing.TB, promURL string, over Span, except Except) {
 	}
 }
 
+// Panels show 0 for what nothing has counted yet. QueryAll wants it counted, or a query
+// for what does not exist would pass.
+const orZero, andZero = " or 0 * ", " and 0 * "
+
 // Far more than a busy machine needs: only what fails ever waits so long.
 const awaitLimit = time.Minute
 
+// settle is more than two scrapes of any test: what an instant shows is no older.
+const settle = 5 * time.Second
+
+var window = regexp.MustCompile(`\[(\d+s)\]`)
+
+// reach is how far back a query looks: its answer that much later tells of nothing before.
+func reach(query string) time.Duration {
+	longest := settle
+	for _, m := range window.FindAllStringSubmatch(query, -1) {
+		if d, err := time.ParseDuration(m[1]); err == nil {
+			longest = max(longest, d)
+		}
+	}
+	return longest
+}
+
 // Await waits until a query, which names no variable, has had an answer at some moment
-// since then.
+// since then that rests on nothing from before. Its windows are in seconds, such as [8s].
 func Await(t testing.TB, promURL string, since time.Time, what, query string) {
 	t.Helper()
-	p := prometheus{url: strings.TrimSuffix(promURL, "/"), span: Span{From: since}}
+	p := prometheus{url: strings.TrimSuffix(promURL, "/"), span: Span{From: since.Add(reach(query))}}
 	for began := time.Now(); ; {
-		p.span.To = time.Now()
-		n, err := p.samples(t.Context(), query, nil)
+		n, err := 0, error(nil)
+		if p.span.To = time.Now(); p.span.To.After(p.span.From) {
+			n, err = p.samples(t.Context(), query, false, nil)
+		}
 		if err == nil && n > 0 {
 			return
 		}
@@ -110,67 +143,95 @@ type prometheus struct {
 
 var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
 
-// values resolves a page's variables in their order, each by those before it.
-func (p prometheus) values(ctx context.Context, page *page) (map[string]string, error) {
-	values := map[string]string{
+// choices are the values of a page's variables with all regions chosen, and with each
+// where there are several.
+func (p prometheus) choices(ctx context.Context, page *page) ([]map[string]string, error) {
+	every, regions, err := p.values(ctx, page, "")
+	if err != nil {
+		return nil, err
+	}
+	list := []map[string]string{every}
+	if len(regions) == 1 {
+		return list, nil
+	}
+	for _, region := range regions {
+		one, _, err := p.values(ctx, page, region)
+		if err != nil {
+			return nil, fmt.Errorf("region %s: %w", region, err)
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// values resolves a page's variables in their order, each by those before it, for one
+// region or, by "", for all. It returns the regions too.
+func (p prometheus) values(ctx context.Context, page *page, region string) (values map[string]string, regions []string, err error) {
+	values = map[string]string{
 		"__rate_interval": p.span.Window.String(),
 		"__interval":      p.step().String(),
 		"__range":         p.span.To.Sub(p.span.From).Round(time.Second).String(),
 	}
 	for _, v := range page.Templating.List {
-		switch v.Type {
-		case "query":
-			m := labelValues.FindStringSubmatch(v.Definition)
-			if m == nil {
-				return nil, fmt.Errorf("variable %s: %q is not label_values(metric, label)", v.Name, v.Definition)
+		if v.Type != "query" {
+			continue
+		}
+		m := labelValues.FindStringSubmatch(v.Definition)
+		if m == nil {
+			return nil, nil, fmt.Errorf("variable %s: %q is not label_values(metric, label)", v.Name, v.Definition)
+		}
+		match, err := fill(m[1], values)
+		if err != nil {
+			return nil, nil, err
+		}
+		var found []string
+		if err := p.get(ctx, "label/"+m[2]+"/values", url.Values{"match[]": {match}}, &found); err != nil {
+			return nil, nil, fmt.Errorf("variable %s: %w", v.Name, err)
+		}
+		if len(found) == 0 {
+			return nil, nil, fmt.Errorf("variable %s: no values: %s", v.Name, match)
+		}
+		if values[v.Name] = v.AllValue; v.AllValue == "" {
+			values[v.Name] = strings.Join(found, "|")
+		}
+		if v.Name == "region" {
+			regions = found
+			if region != "" {
+				values[v.Name] = region
 			}
-			match, err := fill(m[1], values)
-			if err != nil {
-				return nil, err
-			}
-			var found []string
-			if err := p.get(ctx, "label/"+m[2]+"/values", url.Values{"match[]": {match}}, &found); err != nil {
-				return nil, fmt.Errorf("variable %s: %w", v.Name, err)
-			}
-			if len(found) == 0 {
-				return nil, fmt.Errorf("variable %s: no values: %s", v.Name, match)
-			}
-			if values[v.Name] = v.AllValue; v.AllValue == "" {
-				values[v.Name] = strings.Join(found, "|")
-			}
-		case "textbox":
-			var value string
-			if err := json.Unmarshal(v.Current.Value, &value); err != nil {
-				return nil, fmt.Errorf("variable %s: %w", v.Name, err)
-			}
-			values[v.Name] = value
 		}
 	}
-	return values, nil
+	return values, regions, nil
 }
 
 func (p prometheus) step() time.Duration { return max(p.span.To.Sub(p.span.From)/200, time.Second) }
 
-// samples counts the samples that are numbers.
-func (p prometheus) samples(ctx context.Context, expr string, values map[string]string) (int, error) {
+// samples counts the samples that are numbers, over the span or at its end.
+func (p prometheus) samples(ctx context.Context, expr string, instant bool, values map[string]string) (int, error) {
 	expr, err := fill(expr, values)
 	if err != nil {
 		return 0, err
 	}
 	at := func(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
+	path, query := "query_range", url.Values{
+		"query": {expr}, "start": {at(p.span.From)}, "end": {at(p.span.To)},
+		"step": {strconv.FormatFloat(p.step().Seconds(), 'f', 3, 64)},
+	}
+	if instant {
+		path, query = "query", url.Values{"query": {expr}, "time": {at(p.span.To)}}
+	}
 	var answer struct {
 		Result []struct {
+			Value  [2]any // of an instant
 			Values [][2]any
 		}
 	}
-	err = p.get(ctx, "query_range", url.Values{
-		"query": {expr}, "start": {at(p.span.From)}, "end": {at(p.span.To)},
-		"step": {strconv.FormatFloat(p.step().Seconds(), 'f', 3, 64)},
-	}, &answer)
+	err = p.get(ctx, path, query, &answer)
 	n := 0
 	for _, series := range answer.Result {
-		for _, v := range series.Values {
-			if v[1] != "NaN" {
+		for _, v := range append(series.Values, series.Value) {
+			text, _ := v[1].(string)
+			if f, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(f) && !math.IsInf(f, 0) {
 				n++
 			}
 		}

@@ -85,12 +85,12 @@ func shedder() dashboard {
 				{
 					id: 15, kind: series, title: "Shed share by PoP", unit: share,
 					text:    "Share of the requests of each PoP that is refused. One PoP alone: its traffic or its origin. All: the origin that they share.",
-					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_shed_total{@}[$__rate_interval])) / sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`}},
+					queries: []query{{"{{region}} {{pop}}", shareOf("region, pop", `weir_shed_total{@}`, `weir_requests_total{@}`)}},
 				},
 				{
 					id: 16, kind: series, title: "Shed while idle", unit: plain, steps: []step{{1, red}},
-					text:    "Nodes and groups that shed while their utilization is below 0.5. It should be 0: nothing says that they are busy. Passing values after an overload are the level coming down. If it stays, look at caps below the knees, law published, or settings of one node by hand.",
-					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) ((max by (region, pop, node, upstream) (weir_shed_level{@,upstream=~"$upstream"}) > bool 0) * (max by (region, pop, node, upstream) (weir_utilization{@,upstream=~"$upstream"}) < bool 0.5))`}},
+					text:    "What WeirShedWhileIdle counts: by level, the nodes and groups that shed while their utilization has been below 70 % of target for five minutes; by cap, the nodes where all groups are so idle and yet a cap refuses. It should be 0: nothing says that they are busy. Passing values after an overload are the level coming down. If it stays, look at caps below the knees, law published, or settings of one node by hand. Needs the recording rules, which count all groups.",
+					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (pop:weir_shed_while_idle:count{@})`}},
 				},
 			}},
 			{id: 20, title: "What candidates would have shed", panels: []panel{
@@ -133,7 +133,7 @@ func shedder() dashboard {
 				{
 					id: 33, kind: series, title: "Settings refused", unit: plain, steps: []step{{1, red}},
 					text:    "Documents in Consul that nodes refused in the last hour; those before go on. GET /v1/shedder of the node names every fault.",
-					queries: []query{{"{{region}} {{node}}", `sum by (region, node) (increase(weir_shedder_rejected_total{@}[1h]))`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (increase(weir_shedder_rejected_total{@}[1h]))`}},
 				},
 			}},
 		},
@@ -147,7 +147,7 @@ func signal(id int, title, name, unit, text string) panel {
 	}
 	return panel{
 		id: id, kind: series, title: title, unit: unit, width: 6,
-		text:  text + " Below the low knee (dashed, green) utilization is 0, from the high knee (dashed, red) on it is 1.",
+		text:  text + " Below the low knee (dashed, green) utilization is 0, from the high knee (dashed, red) on it is 1. Where nodes or groups differ, each is the lowest of those chosen, and the two need not be of the same one.",
 		lines: []line{{"low knee", green}, {"high knee", red}},
 		queries: []query{
 			{"{{region}} {{pop}} ({{upstream}})", "max by (region, pop, upstream) (" + of("weir_shed_signal_value", "") + ")"},

@@ -10,7 +10,7 @@ func stores() dashboard {
 				{
 					id: 2, kind: states, title: "Store up", unit: plain, width: 12, words: downUp(),
 					text:    "By node: up while every master of its store answers. All nodes of a region down at once is Redis; one node is its network, or its password. Nodes go on meanwhile, as on_store_failure of each rule says.",
-					queries: []query{{"{{region}} {{node}}", `min by (region, node) (weir_store_up{@})`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `min by (region, pop, node) (weir_store_up{@})`}},
 				},
 				{
 					id: 3, kind: series, title: "Time to decide in Redis", unit: seconds, width: 12, steps: []step{{0.01, yellow}, {0.025, red}},
@@ -22,24 +22,31 @@ func stores() dashboard {
 				},
 				{
 					id: 4, kind: series, title: "Decisions not made, by kind", unit: perSecond,
-					text:    "timeout and then breaker_open is a master that hangs or is gone; connection is one that refuses, or TLS; queue_full is one that is too slow for what is asked; reply is Redis that answers with an error, such as a wrong password or no memory.",
-					queries: []query{{"{{region}} {{kind}}", `sum by (region, kind) (rate(weir_store_errors_total{@}[$__rate_interval]))`}},
+					text: "In total, and by kind: timeout and then breaker_open is a master that hangs or is gone; connection is one that refuses, or TLS; queue_full is one that is too slow for what is asked; reply is Redis that answers with an error, such as a wrong password or no memory.",
+					queries: []query{
+						{"{{region}} {{kind}}", `sum by (region, kind) (rate(weir_store_errors_total{@}[$__rate_interval]))`},
+						{"{{region}} total", `sum by (region) (rate(weir_store_errors_total{@}[$__rate_interval])) or 0 * sum by (region) (weir_store_up{@})`},
+					},
 				},
 				{
 					id: 5, kind: series, title: "Fallback in use", unit: perSecond,
 					text:    "Checks that a node counted alone. When Redis is back this must return to 0 within seconds, without anyone's help.",
-					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_decisions_total{@,source="fallback"}[$__rate_interval]))`}},
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_decisions_total{@,source="fallback"}[$__rate_interval])) or 0 * sum by (region, pop) (weir_store_up{@})`}},
 				},
 				{
 					id: 6, kind: series, title: "Nodes that share the store", unit: plain,
-					text:    "By what each limit is divided while Redis is away. It should be the number of nodes of the region (or of store.nodes). Too small and the nodes together let too much pass, too great and too little.",
-					queries: []query{{"{{region}}", `max by (region) (weir_store_nodes{@})`}, {"up in {{region}}", `sum by (region) (up{@})`}},
+					text: "By what each limit is divided while Redis is away: the fewest and the most that a node of the region counts. Both should be the number of nodes of the region (or of store.nodes). Too small, even on one node, and the nodes together let too much pass; too great and too little.",
+					queries: []query{
+						{"fewest in {{region}}", `min by (region) (weir_store_nodes{@})`},
+						{"most in {{region}}", `max by (region) (weir_store_nodes{@})`},
+						{"up in {{region}}", `sum by (region) (up{@})`},
+					},
 				},
 				{
 					id: 7, kind: series, title: "Decisions in one round trip", unit: plain,
 					text: "The mean, and what one in a hundred exceeds. 1 is a quiet node. It grows by itself with the load: while one round trip is under way, the next decisions gather.",
 					queries: []query{
-						{"mean {{region}}", `sum by (region) (rate(weir_store_batch_size_sum{@}[$__rate_interval])) / sum by (region) (rate(weir_store_batch_size_count{@}[$__rate_interval]))`},
+						{"mean {{region}}", `sum by (region) (rate(weir_store_batch_size_sum{@}[$__rate_interval])) / (sum by (region) (rate(weir_store_batch_size_count{@}[$__rate_interval])) > 0)`},
 						{"p99 {{region}}", `histogram_quantile(0.99, sum by (region, le) (rate(weir_store_batch_size_bucket{@}[$__rate_interval])))`},
 					},
 				},
@@ -58,12 +65,12 @@ func stores() dashboard {
 				{
 					id: 21, kind: states, title: "Source of the rules can be read", unit: plain, width: 12, words: downUp(),
 					text:    "By node. Down: Consul (or the rule file) cannot be read, and the node runs on with what it has. A whole region: its Consul. One node: its agent, or its token.",
-					queries: []query{{"{{region}} {{node}}", `min by (region, node) (weir_rules_source_up{@})`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `min by (region, pop, node) (weir_rules_source_up{@})`}},
 				},
 				{
 					id: 22, kind: states, title: "Rules are stale", unit: plain, width: 12, words: noYes(green, red),
 					text:    "By node. Yes: what runs is not what is published, or it is unknown what is. It may be yes for a second after a change. If it stays, the new document was refused or Consul is away.",
-					queries: []query{{"{{region}} {{node}}", `max by (region, node) (weir_rules_stale{@})`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `max by (region, pop, node) (weir_rules_stale{@})`}},
 				},
 				{
 					id: 23, kind: series, title: "Documents refused", unit: plain, width: 12,
@@ -76,7 +83,7 @@ func stores() dashboard {
 				{
 					id: 24, kind: series, title: "Age of the rules", unit: seconds, width: 12,
 					text:    "Since the running rules were put in force. After a change all nodes of a region fall to 0 together; one that does not has missed it.",
-					queries: []query{{"{{region}} {{node}}", `max by (region, node) (weir_rules_age_seconds{@})`}},
+					queries: []query{{"{{region}} {{pop}} {{node}}", `max by (region, pop, node) (weir_rules_age_seconds{@})`}},
 				},
 				{
 					id: 25, kind: series, title: "Disk copies that failed", unit: plain, width: 12,
