@@ -3,7 +3,7 @@
 import { Keys } from 'k6/x/weir';
 import { Counter, Trend } from 'k6/metrics';
 import { sleep } from 'k6';
-import { act, ask, byName, director, each, finish, full, lab, network, phase, regions, rule, steadily, strict, summary } from './lib.js';
+import { act, ask, byName, director, each, exact, finish, full, lab, network, phase, regions, rule, steadily, strict, summary } from './lib.js';
 
 const api = rule('api');
 const victim = regions[0];
@@ -16,22 +16,20 @@ const [calm, away, after] = full ? [60, 120, 120] : [5, 10, 8];
 const heal = 25; // most of what the region takes to come back
 
 const share = Math.ceil(api.limit / lab.nodes);
-const phases = ['loss', 'recovery'];
+const phases = ['before', 'loss', 'recovery', 'after'];
+// The router notices by a second look, and asks another region for the edges that it
+// knew from the Consul that is gone (docs/OPERATIONS.md); then the client's answer is too old.
+const leave = lab.ttl + 5;
 const bounds = [{
-  rule: 'api', region: victim, phases, percent: (100 * lab.nodes * share) / api.limit,
-  why: `Before its Redis Cluster is whole again, each of the region's ${lab.nodes} edges counts by itself against ceil(${api.limit} / ${lab.nodes}) = ${share}: ${lab.nodes} × ${share} = ${lab.nodes * share} in a window beside the ${api.limit} that Redis has admitted. A request refused at one edge may still have room in the region. The other regions have a bound of 0 throughout.`,
+  rule: 'api', region: victim, phases: ['loss', 'recovery'], percent: (100 * lab.nodes * share) / api.limit,
+  why: `Before its Redis Cluster is whole again, each of the region's ${lab.nodes} edges counts by itself against ceil(${api.limit} / ${lab.nodes}) = ${share}: ${lab.nodes} × ${share} = ${lab.nodes * share} in a window beside the ${api.limit} that Redis has admitted. The lab tells its edges how many share a store: one that has to count them takes the whole limit until Consul has named the others. A request refused at one edge may still have room in the region. The other regions have a bound of 0 throughout.`,
 }];
 
-const thresholds = Object.assign(strict(['before', 'after']), {
+const thresholds = Object.assign(strict(['before', 'after']), exact(regions.slice(1)), {
   // Requests may fail until the loss is noticed and what the client knows of the DNS is too old.
-  failed_seconds_after_loss: [`max<${lab.ttl + 8}`],
+  failed_seconds_after_loss: [`max<${leave}`],
   answered_elsewhere: ['count>0'], answered_at_home_again: ['count>0'],
 });
-for (const r of regions.slice(1)) {
-  thresholds[`weir_overadmitted{region:${r}}`] = ['count==0'];
-  thresholds[`weir_wrongly_refused{region:${r}}`] = ['count==0'];
-  thresholds[`http_req_failed{region:${r}}`] = ['rate==0'];
-}
 export const options = { scenarios: Object.assign(each(steadily(60, `${calm + away + heal + after}s`)), director), thresholds };
 
 export function setup() {
@@ -65,6 +63,6 @@ export default function (data) {
   }
 }
 export const teardown = finish;
-export const handleSummary = summary(`all processes of ${victim} are killed, and started again`, bounds, [
-  { metric: 'failed_seconds_after_loss', seconds: lab.ttl + 8, why: `An answer names the edges of one PoP, so its clients fail until the router has noticed the loss (8 s at most: the Consul that knew of the edges is gone too) and the answer that they have is older than its TTL of ${lab.ttl} s. No request of theirs fails later, also not while the region comes back.` },
-]);
+export const handleSummary = summary(`all processes of ${victim} are killed, and started again`, { phases, bounds, waits: [
+  { metric: 'failed_seconds_after_loss', seconds: leave, why: `An answer names the edges of one PoP, so its clients fail until the router has noticed the loss (5 s at most, though the Consul that knew of the edges is gone too) and the answer that they have is older than its TTL of ${lab.ttl} s. No request of theirs fails later, also not while the region comes back.` },
+] });

@@ -3,12 +3,13 @@
 import { Keys } from 'k6/x/weir';
 import { sleep } from 'k6';
 import exec from 'k6/execution';
-import { act, ask, byEdge, director, each, finish, full, judge, network, phase, regions, rule, steadily, strict, summary } from './lib.js';
+import { act, ask, byEdge, director, each, exact, finish, full, judge, network, phase, regions, rule, steadily, strict, summary } from './lib.js';
 
 rule('api');
 const swapped = rule('rolling');
 const keys = {};
 regions.forEach((r) => (keys[r] = new Keys({ kind: 'zipf', n: 30, seed: 8, cidr: network(r) })));
+const phases = ['before', 'halved', 'restored'];
 const [calm, between, after] = full ? [60, 60, 60] : [4, 9, 9];
 // How long regionctl may take, which ends by itself; and after it a window and what is
 // under way.
@@ -18,7 +19,7 @@ const settle = 5;
 export const options = {
   scenarios: Object.assign(each(steadily(120, `${calm + between + after + 4}s`)), director),
   // Nothing is judged of the changed rule while the change settles; all else is, throughout.
-  thresholds: Object.assign(strict(['before', 'halved', 'restored']), { weir_overadmitted: ['count==0'], weir_wrongly_refused: ['count==0'], http_req_failed: ['rate==0'] }),
+  thresholds: Object.assign(strict(phases), exact(), { weir_overadmitted: ['count==0'], weir_wrongly_refused: ['count==0'], http_req_failed: ['rate==0'] }),
 };
 
 export function direct() {
@@ -41,6 +42,6 @@ export default function () {
   ask(region, byEdge(region, `/load/${limit}`, Math.floor(n / 2)), keys[region].next().key, limit);
 }
 export const teardown = finish;
-export const handleSummary = summary('a limit is halved and restored, by regionctl, under load', [], [
+export const handleSummary = summary('a limit is halved and restored, by regionctl, under load', { phases, waits: [
   { metric: 'rules', seconds: settle, why: `regionctl ends once every edge runs the rules. Until then, and for ${settle} s more, nothing is said of the rule that changes, and everything of the others.` },
-]);
+] });

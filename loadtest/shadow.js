@@ -7,7 +7,9 @@ import { ask, byEdge, each, finish, network, regions, rule, steadily, summary } 
 rule('in-shadow');
 const keys = {};
 regions.forEach((r) => (keys[r] = new Keys({ kind: 'uniform', n: 3, seed: 9, cidr: network(r) })));
-export const options = { scenarios: each(steadily(60, '5s')), thresholds: { weir_overadmitted: ['count==0'] } };
+const thresholds = { weir_overadmitted: ['count==0'] };
+regions.forEach((r) => (thresholds[`weir_overadmitted{region:${r}}`] = ['count==0']));
+export const options = { scenarios: each(steadily(60, '5s')), thresholds };
 
 export default function () {
   const region = __ENV.REGION;

@@ -4,7 +4,7 @@ import { Keys } from 'k6/x/weir';
 import { Counter, Rate } from 'k6/metrics';
 import { sleep } from 'k6';
 import exec from 'k6/execution';
-import { act, ask, byEdge, director, each, finish, full, network, phase, regions, rule, strict, summary } from './lib.js';
+import { act, ask, byEdge, director, each, exact, finish, full, network, phase, regions, rule, steadily, strict, summary } from './lib.js';
 
 rule('api');
 const keys = {};
@@ -14,7 +14,8 @@ const shed = {};
 classes.forEach((c) => (shed[c] = new Rate(`shed_${c}`)));
 const late = new Counter('shed_after');
 const inStep = new Counter('shed_in_step');
-let [calm, step, after] = full ? [60, 120, 60] : [5, 10, 10];
+const phases = ['before', 'step', 'after'];
+const [calm, step, after] = full ? [60, 120, 60] : [5, 10, 10];
 
 // 20 requests a second that take 300 ms are 1.5 in flight at each of four edges, 80 are 6.
 export const options = {
@@ -24,8 +25,8 @@ export const options = {
       { duration: `${calm}s`, target: 20 }, { duration: '0s', target: 80 }, { duration: `${step}s`, target: 80 },
       { duration: '0s', target: 20 }, { duration: `${after}s`, target: 20 },
     ],
-  }), director),
-  thresholds: Object.assign(strict(['before', 'step', 'after']), {
+  }), each(steadily(14, `${calm + step + after}s`, { exec: 'insist' }), 'insist-'), director),
+  thresholds: Object.assign(strict(phases), exact(), {
     weir_overadmitted: ['count==0'], weir_wrongly_refused: ['count==0'],
     shed_critical: ['rate==0'], shed_in_step: ['count>0'], shed_after: ['count==0'], 'http_req_duration{expected_response:true}': ['p(95)<1500'],
     http_req_failed: ['rate==0'],
@@ -60,8 +61,15 @@ export default function (data) {
     inStep.add(1);
   }
 }
+// One client a region insists: what it asks for is critical, so only its limit stops it.
+export function insist() {
+  const region = __ENV.REGION;
+  const more = { headers: { 'X-Weir-Class': 'critical' }, tags: { class: 'critical' } };
+  const res = ask(region, byEdge(region, '/load/api', exec.scenario.iterationInTest), network(region, 1).replace('0.0/16', '7.1'), 'api', more);
+  shed.critical.add(res.shed);
+}
 export function teardown() {
   finish();
   act('shedder-back');
 }
-export const handleSummary = summary('four times the traffic from one second to the next, knees of 0 and 5 in flight');
+export const handleSummary = summary('four times the traffic from one second to the next, knees of 0 and 5 in flight', { phases });

@@ -19,6 +19,7 @@ type at struct {
 func played(name, about string, seconds float64, phases []at, rules []string, each func(region string, i int) second) result {
 	r := result{Name: name, About: about, Began: day, Seconds: seconds, Fallback: map[string]int{}}
 	for _, p := range phases {
+		r.Planned = append(r.Planned, p.name)
 		r.Phases = append(r.Phases, phase{p.name, day.Add(time.Duration(p.second * 1e9))})
 	}
 	if len(phases) == 0 {
@@ -81,9 +82,9 @@ func realistic() *report {
 	step := played("shedder-step", "four times the traffic from one second to the next, knees of 0 and 5 in flight", 25.6, []at{{0.3, "before"}, {5.3, "step"}, {19.3, "after"}}, []string{"api"},
 		func(_ string, i int) second {
 			if i > 5 && i < 16 {
-				return second{Passed: wave(68, i), Shed: wave(12, i)}
+				return second{Passed: wave(68, i), Limited: 4, Shed: wave(12, i)}
 			}
-			return second{Passed: 20}
+			return second{Passed: 20, Limited: 4}
 		})
 	for i := range step.Traffic {
 		step.Traffic[i].P50, step.Traffic[i].P95 = 302.1, 303.4
@@ -98,8 +99,9 @@ func realistic() *report {
 			return second{Passed: wave(52, i), Limited: wave(8, i)}
 		})
 	loss.Bounds = []bound{{Rule: "api", Region: "eu-west", Phases: []string{"loss", "recovery"}, Percent: 100, Why: why}}
+	loss.Fallback["eu-west"] = 12
 	longest := 3.536
-	loss.Waits = []wait{{Metric: "failed_seconds_after_loss", Seconds: 10, Longest: &longest, Why: "An answer names the edges of one PoP, so its clients fail until the router has noticed the loss (8 s at most) and the answer that they have is older than its TTL of 2 s."}}
+	loss.Waits = []wait{{Metric: "failed_seconds_after_loss", Seconds: 7, Longest: &longest, Why: "An answer names the edges of one PoP, so its clients fail until the router has noticed the loss (5 s at most) and the answer that they have is older than its TTL of 2 s."}}
 
 	master := played("redis-master-loss", "a Redis master of eu-west is killed, its replica takes over, it comes back", 29, []at{{0.1, "before"}, {5.1, "fault"}, {13.2, "recovery"}, {23.9, "after"}}, []string{"api"},
 		func(_ string, i int) second { return second{Passed: 75 + 78*(i%2), Limited: 105 - 78*(i%2)} })
@@ -155,7 +157,7 @@ func awkward() *report {
 	}
 	busy.exceed("eu-west", "first", 1_000_000, 123_456, 20, "2s")
 	none := result{Name: "none", Began: day}
-	one := played("one", "a second", 1, []at{{0, "all"}}, []string{"api"}, func(string, int) second { return second{Passed: 1} })
+	one := played("one", "a second", 1, []at{{0, "all"}}, []string{"api"}, func(string, int) second { return second{Passed: 1, Limited: 1} })
 	all := report{Began: day, Seconds: 3600, Form: "full", Lab: three, Scenarios: []result{busy, none, one}}
 	for i := range all.Scenarios {
 		all.Scenarios[i].Problems = all.Scenarios[i].judge(three)

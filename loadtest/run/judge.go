@@ -22,6 +22,8 @@ type result struct {
 	Status   int            `json:"k6_status"`
 	Repeated []string       `json:"repeated,omitempty"` // why earlier attempts do not count
 	Phases   []phase        `json:"phases"`
+	Planned  []string       `json:"planned_phases"` // what the script says that there are
+	Failed   []string       `json:"failed_acts,omitempty"`
 	Bounds   []bound        `json:"bounds"`
 	Waits    []wait         `json:"waits"`
 	Report   []line         `json:"oracle"`
@@ -110,11 +112,12 @@ func (r *result) read(summary, points string) error {
 		return err
 	}
 	var s struct {
-		About   string  `json:"about"`
-		Bounds  []bound `json:"bounds"`
-		Waits   []wait  `json:"waits"`
-		Report  []line  `json:"report"`
-		Seconds float64 `json:"seconds"`
+		About   string   `json:"about"`
+		Phases  []string `json:"phases"`
+		Bounds  []bound  `json:"bounds"`
+		Waits   []wait   `json:"waits"`
+		Report  []line   `json:"report"`
+		Seconds float64  `json:"seconds"`
 		Metrics map[string]struct {
 			Values     map[string]float64 `json:"values"`
 			Thresholds map[string]struct {
@@ -125,7 +128,7 @@ func (r *result) read(summary, points string) error {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fmt.Errorf("%s: %w", summary, err)
 	}
-	r.About, r.Bounds, r.Waits, r.Report, r.Seconds = s.About, s.Bounds, s.Waits, s.Report, s.Seconds
+	r.About, r.Planned, r.Bounds, r.Waits, r.Report, r.Seconds = s.About, s.Phases, s.Bounds, s.Waits, s.Report, s.Seconds
 	for name, m := range s.Metrics {
 		for expr, t := range m.Thresholds {
 			r.Checks = append(r.Checks, check{name, expr, t.OK})
@@ -219,6 +222,7 @@ func (r *result) judge(lab state) []string {
 	}
 	var wrong []string
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	wrong = append(wrong, r.Failed...)
 	if r.Status != 0 && r.Status != thresholdsFailed {
 		add("k6 ended with status %d", r.Status)
 	}
@@ -251,11 +255,8 @@ func (r *result) judge(lab state) []string {
 			add("%s: nothing was admitted, so nothing is proven", region.Name)
 		}
 	}
-	for _, p := range r.Phases {
-		if !slices.ContainsFunc(r.Report, func(l line) bool { return l.Phase == p.Name && l.Admitted > 0 }) {
-			add("phase %s: nothing was admitted, so nothing is proven", p.Name)
-		}
-	}
+	wrong = append(wrong, r.untried()...)
+	wrong = append(wrong, r.judgePhases(lab)...)
 	for _, b := range r.Bounds {
 		if b.Fallback && r.Fallback[b.Region] == 0 {
 			add("%s: no decision was made without Redis, so the fault was none", b.Region)
@@ -275,7 +276,7 @@ func (r *result) judge(lab state) []string {
 
 // judgeProof is satisfied if the oracle is not.
 func (r *result) judgeProof(lab state) []string {
-	var wrong []string
+	wrong := slices.Clone(r.Failed)
 	if r.Status != thresholdsFailed {
 		wrong = append(wrong, fmt.Sprintf("k6 should have failed its thresholds, and ended with status %d", r.Status))
 	}
@@ -287,14 +288,71 @@ func (r *result) judgeProof(lab state) []string {
 	return wrong
 }
 
-// bound is that of a line; nil is 0.
+// untried names the limits that nobody reached: that they held is no news. Where more
+// may pass for a while, the bound says what must be.
+func (r *result) untried() []string {
+	type limit struct{ region, rule string }
+	refused, bounded := map[limit]int{}, map[limit]bool{}
+	var order []limit
+	for _, l := range r.Report {
+		at := limit{l.Region, l.Rule}
+		if _, known := refused[at]; !known {
+			order = append(order, at)
+		}
+		refused[at] += l.Refused
+		bounded[at] = bounded[at] || r.bound(l) != nil
+	}
+	var wrong []string
+	for _, at := range order {
+		if refused[at] == 0 && !bounded[at] {
+			wrong = append(wrong, fmt.Sprintf("%s, rule %s: nobody was refused, so nothing is proven of the limit", at.region, at.rule))
+		}
+	}
+	return wrong
+}
+
+// judgePhases wants every phase that the script plans to have been, and every region to
+// have had traffic in it. k6 does not mind a script that ends in the middle.
+func (r *result) judgePhases(lab state) []string {
+	var wrong []string
+	for _, p := range r.Phases {
+		if !slices.Contains(r.Planned, p.Name) {
+			wrong = append(wrong, fmt.Sprintf("phase %s: the script does not declare it", p.Name))
+		}
+	}
+	for _, name := range r.Planned {
+		if !slices.ContainsFunc(r.Phases, func(p phase) bool { return p.Name == name }) {
+			wrong = append(wrong, fmt.Sprintf("phase %s: the script never came to it", name))
+			continue
+		}
+		var silent []string
+		for _, region := range lab.Regions {
+			broken := slices.ContainsFunc(r.Bounds, func(b bound) bool { return b.Region == region.Name && slices.Contains(b.Phases, name) })
+			heard := slices.ContainsFunc(r.Report, func(l line) bool { return l.Region == region.Name && l.Phase == name && l.Admitted > 0 })
+			if !heard && !broken {
+				silent = append(silent, region.Name)
+			}
+		}
+		if silent != nil {
+			wrong = append(wrong, fmt.Sprintf("phase %s: nothing was admitted in %s, so nothing is proven", name, strings.Join(silent, ", ")))
+		}
+	}
+	return wrong
+}
+
+// bound is that of a line; nil is 0. More may pass because edges decide by themselves:
+// where none did, nothing more may.
 func (r *result) bound(l line) *bound {
 	for i, b := range r.Bounds {
-		if b.Rule == l.Rule && b.Region == l.Region && slices.Contains(b.Phases, l.Phase) {
+		if b.covers(l) && r.Fallback[b.Region] > 0 {
 			return &r.Bounds[i]
 		}
 	}
 	return nil
+}
+
+func (b *bound) covers(l line) bool {
+	return b.Rule == l.Rule && b.Region == l.Region && slices.Contains(b.Phases, l.Phase)
 }
 
 // starved counts decisions that were made without Redis where nothing was broken: Redis

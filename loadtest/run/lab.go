@@ -15,7 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
+	"syscall"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -57,50 +57,60 @@ type lab struct {
 }
 
 // openLab finds the lab or brings it up, mends it, saves rules and settings, and puts
-// those of the scenarios in force. leave undoes all of that.
-func openLab(ctx context.Context, root, dir, vars string) (l *lab, leave func() error, err error) {
-	l = &lab{root: root, dir: dir, saved: map[string]map[string][]byte{}}
+// those of the scenarios in force. leave undoes all of that; so does openLab if it fails.
+func openLab(ctx context.Context, root, dir, vars string) (*lab, func() error, error) {
+	l := &lab{root: root, dir: dir, saved: map[string]map[string][]byte{}}
 	if vars != "" {
 		l.vars = []string{vars}
 	}
 	_, missing := os.Stat(filepath.Join(dir, "fleet.yaml"))
-	down := func() error { return nil }
-	if missing != nil {
+	leave := func() error {
+		ctx, cancel := patient(ctx)
+		defer cancel()
+		if missing != nil { // what goes altogether needs no rules
+			return l.script(ctx, "down.sh")
+		}
+		return l.restore(ctx)
+	}
+	if err := l.prepare(ctx, missing != nil); err != nil {
+		return nil, nil, errors.Join(err, leave())
+	}
+	return l, leave, nil
+}
+
+// patient is the context in which a lab is put back: an interrupt does not end it, but
+// what hangs does.
+func patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+}
+
+func (l *lab) prepare(ctx context.Context, missing bool) error {
+	dead := !missing && l.script(ctx, "status.sh") != nil
+	switch {
+	case missing:
 		fmt.Println("bringing the lab up, for this run")
-		down = func() error {
-			return l.script(context.WithoutCancel(ctx), "down.sh")
+	case dead:
+		fmt.Println("starting again what has died of the lab")
+	}
+	if missing || dead {
+		if err := l.script(ctx, "up.sh", l.vars...); err != nil {
+			return err
 		}
 	}
-	leave = func() error { return errors.Join(l.restore(context.WithoutCancel(ctx)), down()) }
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, leave())
-		}
-	}()
-	// Of one that is there this starts again what has died.
-	if missing != nil || l.script(ctx, "status.sh") != nil {
-		if err = l.script(ctx, "up.sh", l.vars...); err != nil {
-			return nil, nil, err
-		}
-	}
-	if err = l.load(); err != nil {
-		return nil, nil, err
+	if err := l.load(); err != nil {
+		return err
 	}
 	for _, kind := range []string{"rules", "shedder"} {
 		l.saved[kind] = map[string][]byte{}
 		for _, r := range l.state.Regions {
-			text, e := l.show(ctx, kind, r.Name)
-			if e != nil {
-				err = e
-				return nil, nil, err
+			text, err := l.show(ctx, kind, r.Name)
+			if err != nil {
+				return err
 			}
 			l.saved[kind][r.Name] = text
 		}
 	}
-	if err = l.apply(ctx, filepath.Join(root, "loadtest", "rules.json")); err != nil {
-		return nil, nil, err
-	}
-	return l, leave, nil
+	return l.apply(ctx, filepath.Join(l.root, "loadtest", "rules.json"))
 }
 
 // load reads the topology.
@@ -169,11 +179,19 @@ func (l *lab) command(ctx context.Context, name string, args ...string) ([]byte,
 			cmd.Env = append(cmd.Env, "TERRAFORM="+filepath.Join(l.root, ".bin", "tofu"))
 		}
 	}
+	apart(cmd)
 	cmd.WaitDelay = 5 * time.Second // what the lab starts may keep our pipes
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil, fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, tail(out.String()+log.String(), 1500))
 	}
 	return out.Bytes(), nil
+}
+
+// apart gives a command a process group of its own: Ctrl-C in a terminal reaches all of
+// ours, and would cut short what puts the lab back. That it ends is up to its context.
+func apart(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 }
 
 // show returns a document that is in force, byte by byte.
@@ -223,9 +241,13 @@ func (l *lab) restoreKind(ctx context.Context, kind string) error {
 	return errors.Join(errs...)
 }
 
-var fallback = regexp.MustCompile(`(?m)^weir_decisions_total\{.*source="fallback".*\} ([0-9.e+]+)$`)
+var (
+	fallback = regexp.MustCompile(`(?m)^weir_decisions_total\{.*source="fallback".*\} ([0-9.e+]+)$`)
+	started  = regexp.MustCompile(`(?m)^process_start_time_seconds(?:\{.*\})? (\S+)$`)
+)
 
-// fallbacks counts the decisions of each edge that were made without the store.
+// fallbacks counts the decisions of each edge's process that were made without the
+// store: one that was started anew counts from zero.
 func (l *lab) fallbacks(ctx context.Context) map[[2]string]float64 {
 	counts := map[[2]string]float64{}
 	client := http.Client{Timeout: 2 * time.Second}
@@ -242,9 +264,13 @@ func (l *lab) fallbacks(ctx context.Context) map[[2]string]float64 {
 				}
 				text, _ := io.ReadAll(res.Body)
 				res.Body.Close()
+				process := a
+				if m := started.FindSubmatch(text); m != nil {
+					process += " since " + string(m[1])
+				}
 				for _, m := range fallback.FindAllSubmatch(text, -1) {
 					v, _ := strconv.ParseFloat(string(m[1]), 64)
-					counts[[2]string{r.Name, a}] += v
+					counts[[2]string{r.Name, process}] += v
 				}
 			}
 		}
@@ -252,167 +278,11 @@ func (l *lab) fallbacks(ctx context.Context) map[[2]string]float64 {
 	return counts
 }
 
-// difference sums by region; an edge that was started anew counted from zero.
+// difference sums by region.
 func difference(before, after map[[2]string]float64) map[string]int {
 	all := map[string]int{}
 	for key, v := range after {
-		if was := before[key]; was <= v {
-			v -= was
-		}
-		all[key[0]] += int(v)
+		all[key[0]] += int(v - before[key])
 	}
 	return all
-}
-
-// control does what a script asks for.
-type control struct {
-	l      *lab
-	ctx    context.Context
-	url    string
-	server *http.Server
-
-	mu      sync.Mutex
-	named   []phase
-	hurt    bool
-	tight   bool
-	swapped bool
-}
-
-// phase is a part of a scenario.
-type phase struct {
-	Name string    `json:"name"`
-	From time.Time `json:"from"`
-}
-
-func (l *lab) control(ctx context.Context) (*control, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	c := &control{l: l, ctx: ctx, url: "http://" + ln.Addr().String()}
-	c.server = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := c.act(strings.TrimPrefix(r.URL.Path, "/")); err != nil {
-			fmt.Println("  ", err)
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-		}
-	})}
-	go func() { _ = c.server.Serve(ln) }()
-	return c, nil
-}
-
-func (c *control) close() { _ = c.server.Close() }
-
-func (c *control) phases() []phase {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.named
-}
-
-func (c *control) act(what string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	l, ctx := c.l, c.ctx
-	verb, rest, _ := strings.Cut(what, "/")
-	switch verb {
-	case "phase":
-		c.named = append(c.named, phase{rest, time.Now()})
-		fmt.Printf("   %s\n", rest)
-		return nil
-	case "kill":
-		c.hurt = true
-		return l.script(ctx, "signal.sh", "KILL", rest)
-	case "kill-master":
-		name, err := l.master(ctx, rest)
-		if err != nil {
-			return err
-		}
-		c.hurt = true
-		return l.script(ctx, "signal.sh", "KILL", name)
-	case "heal":
-		err := l.script(ctx, "up.sh", l.vars...)
-		c.hurt = err != nil
-		return err
-	case "rules", "rules-halved":
-		c.swapped = verb == "rules-halved"
-		file := filepath.Join(l.root, "loadtest", "rules.json")
-		if c.swapped {
-			var err error
-			if file, err = l.halved(); err != nil {
-				return err
-			}
-		}
-		return l.apply(ctx, file)
-	case "shedder-tight":
-		c.tight = true
-		args := []string{"shedder", "set", "--yes", "--wait", "60s", "-m", "make loadtest", "patience=1s", "signals.inflight.low=0", "signals.inflight.high=5", "signals.upstream_wait=off"}
-		_, err := l.regionctl(ctx, args...)
-		return err
-	case "shedder-back":
-		err := l.restoreKind(ctx, "shedder")
-		c.tight = err != nil
-		return err
-	}
-	return fmt.Errorf("unknown: %s", what)
-}
-
-// calm undoes what a script that failed left.
-func (c *control) calm() error {
-	c.mu.Lock()
-	hurt, tight, swapped := c.hurt, c.tight, c.swapped
-	c.mu.Unlock()
-	var errs []error
-	if hurt {
-		errs = append(errs, c.act("heal"))
-	}
-	if tight {
-		errs = append(errs, c.act("shedder-back"))
-	}
-	if swapped {
-		errs = append(errs, c.act("rules"))
-	}
-	return errors.Join(errs...)
-}
-
-// halved writes the rules with half the limit of the rule rolling.
-func (l *lab) halved() (string, error) {
-	text, err := os.ReadFile(filepath.Join(l.root, "loadtest", "rules.json"))
-	if err != nil {
-		return "", err
-	}
-	var doc struct {
-		Rules []map[string]any `json:"rules"`
-	}
-	if err := json.Unmarshal(text, &doc); err != nil {
-		return "", err
-	}
-	for _, r := range doc.Rules {
-		if r["id"] == "rolling" {
-			r["limit"] = int(r["limit"].(float64)) / 2
-		}
-	}
-	if text, err = json.MarshalIndent(doc, "", "  "); err != nil {
-		return "", err
-	}
-	file := filepath.Join(l.dir, "loadtest-halved.json")
-	return file, os.WriteFile(file, text, 0o600)
-}
-
-// master names a process of a region that is a Redis master now.
-func (l *lab) master(ctx context.Context, region string) (string, error) {
-	dirs, err := filepath.Glob(filepath.Join(l.dir, region, "redis-*"))
-	if err != nil {
-		return "", err
-	}
-	for _, dir := range dirs {
-		conf, err := os.ReadFile(filepath.Join(dir, "redis.conf"))
-		if err != nil {
-			return "", err
-		}
-		address, _, _ := strings.Cut(strings.TrimPrefix(string(conf), "bind "), "\n")
-		role, err := l.command(ctx, "redis-cli", "-h", strings.TrimSpace(address), "role")
-		if err == nil && strings.HasPrefix(string(role), "master") {
-			return region + "/" + filepath.Base(dir), nil
-		}
-	}
-	return "", fmt.Errorf("no Redis of %s is a master", region)
 }

@@ -37,15 +37,21 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.root, "root", ".", "the checkout, with bin/ built")
-	flag.StringVar(&o.lab, "lab", os.Getenv("LAB"), "the lab's `FOLDER` (default LAB, or .lab)")
+	flag.StringVar(&o.root, "root", ".", "the `FOLDER` of the checkout, with bin/ built")
+	flag.StringVar(&o.lab, "lab", os.Getenv("LAB"), "the lab's `FOLDER` (default $LAB, or .lab)")
 	flag.StringVar(&o.vars, "vars", "", "the `FILE` of variables that the lab was made with, if any")
 	flag.StringVar(&o.out, "out", "bin/loadtest", "the `FOLDER` for report.html, report.json and logs")
 	flag.StringVar(&o.only, "only", "", "`NAMES` of scenarios, as in steady,shadow (default all): "+strings.Join(names(), ", "))
 	flag.BoolVar(&o.full, "full", false, "the long form: minutes for each phase")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "loadtest: unexpected %q; name scenarios as in -only %s\n", flag.Arg(0), flag.Arg(0))
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	// Ctrl-C also ends a tee that we write to; the lab is to be put back all the same.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	context.AfterFunc(ctx, stop) // a second interrupt does not wait
 	good, err := o.run(ctx)
 	if err != nil {
@@ -94,38 +100,55 @@ func (o *options) run(ctx context.Context) (good bool, err error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return false, err
 	}
+	// What an earlier run found must not pass for what this one did.
+	for _, name := range []string{"report.html", "report.json"} {
+		if err := os.Remove(filepath.Join(o.out, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false, err
+		}
+	}
+	all := report{Began: time.Now(), Form: "short", Chosen: len(chosen)}
+	if o.full {
+		all.Form = "full"
+	}
+	err = o.load(ctx, chosen, &all)
+	all.Seconds = time.Since(all.Began).Seconds()
+	if err != nil {
+		all.Incomplete = err.Error()
+	}
+	if e := all.write(o.out); e != nil {
+		return false, errors.Join(err, e)
+	}
+	all.print(os.Stdout, o.out)
+	return all.good(), err
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// load plays the scenarios. What it has when it fails is in the report.
+func (o *options) load(ctx context.Context, chosen []scenario, all *report) (err error) {
 	l, leave, err := openLab(ctx, o.root, o.lab, o.vars)
 	if err != nil {
-		return false, err
+		if ctx.Err() != nil {
+			err = errors.Join(errInterrupted, err)
+		}
+		return err
 	}
 	defer func() {
 		if e := leave(); e != nil {
 			err = errors.Join(err, fmt.Errorf("the lab is not as it was: %w", e))
 		}
 	}()
-
-	all := report{Began: time.Now(), Form: "short", Lab: l.state}
-	if o.full {
-		all.Form = "full"
-	}
+	all.Lab = l.state
 	for i, s := range chosen {
 		fmt.Printf("[%d/%d] %s\n", i+1, len(chosen), s.name)
 		r, err := o.repeat(ctx, l, s, all.Form)
-		if ctx.Err() != nil {
-			return false, errors.New("interrupted")
-		}
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", s.name, err)
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		all.Scenarios = append(all.Scenarios, *r)
 		r.print(os.Stdout, all.Lab)
 	}
-	all.Seconds = time.Since(all.Began).Seconds()
-	if err := all.write(o.out); err != nil {
-		return false, err
-	}
-	all.print(os.Stdout, o.out)
-	return all.good(), nil
+	return nil
 }
 
 // attempts is how often a scenario is tried while the machine is too busy for a verdict.
@@ -174,24 +197,32 @@ func (o *options) play(ctx context.Context, l *lab, s scenario, form string) (*r
 		return nil, err
 	}
 	defer out.Close()
-	k6 := exec.CommandContext(ctx, filepath.Join(o.root, "bin", "k6"), "run", "--quiet", "--no-usage-report", "--out", "json="+points, filepath.Join(o.root, "loadtest", s.name+".js"))
+	k6 := exec.CommandContext(ctx, filepath.Join(o.root, "bin", "k6"), "run", "--quiet", "--no-usage-report", "--address", "", "--out", "json="+points, filepath.Join(o.root, "loadtest", s.name+".js"))
 	k6.Stdout, k6.Stderr = out, out
 	k6.Env = append(os.Environ(), "LAB="+l.json(), "CONTROL="+c.url, "FORM="+form, "OUT="+summary, fmt.Sprintf("RUN=%d", time.Now().Unix()/7%250))
-	k6.Cancel = func() error { return k6.Process.Signal(syscall.SIGTERM) }
+	apart(k6)
 	k6.WaitDelay = 20 * time.Second
 	began := time.Now()
+	ended := k6.Run()
+	c.close()
+	if ctx.Err() != nil {
+		fmt.Println("   interrupted; putting the lab back, which a second interrupt cuts short")
+		ended = errInterrupted
+	}
+	// Whatever happened: what the script broke is whole before anything else is done.
+	if err := c.calm(); err != nil {
+		return nil, errors.Join(ended, err)
+	}
 	status := 0
-	if err := k6.Run(); err != nil {
+	if ended != nil {
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || ctx.Err() != nil {
-			return nil, err
+		if !errors.As(ended, &exit) {
+			return nil, ended
 		}
 		status = exit.ExitCode()
 	}
-	if err := c.calm(); err != nil {
-		return nil, err
-	}
-	r := &result{Name: s.name, MustFail: s.mustFail, Began: began, Status: status, Phases: c.phases(), Fallback: difference(before, l.fallbacks(ctx))}
+	phases, failed := c.found()
+	r := &result{Name: s.name, MustFail: s.mustFail, Began: began, Status: status, Phases: phases, Failed: failed, Fallback: difference(before, l.fallbacks(ctx))}
 	if err := r.read(summary, points); err != nil {
 		text, _ := os.ReadFile(log)
 		return nil, fmt.Errorf("%w; k6 ended with status %d and said: %s", err, status, tail(string(text), 1500))

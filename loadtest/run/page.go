@@ -64,6 +64,7 @@ type limit struct {
 	Worst    *line // nil if no window was exceeded
 	Over     int
 	Admitted int // in the first of its phases
+	Alone    int // decisions of edges by themselves
 }
 
 func (l limit) OK() bool { return l.Share() <= l.Percent && (l.Worst != nil || l.Over == 0) }
@@ -155,11 +156,14 @@ func (s *section) Beyond(l line) bool {
 	return !s.MustFail && (b == nil || l.Worst == nil || l.Worst.Percent > b.Percent)
 }
 
-// limit collects what the oracle says of a bound.
+// limit collects what the oracle says of a bound. It is 0 if no edge decided by itself.
 func (r *result) limit(i int) limit {
-	lim := limit{bound: r.Bounds[i]}
+	lim := limit{bound: r.Bounds[i], Alone: r.Fallback[r.Bounds[i].Region]}
+	if lim.Alone == 0 {
+		lim.Percent = 0
+	}
 	for _, l := range r.Report {
-		if r.bound(l) != &r.Bounds[i] {
+		if !lim.covers(l) {
 			continue
 		}
 		lim.Over += l.Overadmitted

@@ -23,7 +23,7 @@ func TestPageSaysWhatWasFound(t *testing.T) {
 	for _, want := range []string{
 		"<title>weir load test: 8 of 9 good</title>", "8 of 9 scenarios good, 1 failed",
 		`<a href="#redis-master-loss">redis-master-loss</a>: eu-west, rule api, phase fault: a window of 2s was exceeded by 120 %; the bound is 100 % <span class="soft">(and 2 more)`,
-		"3 of 38,895 admitted over a limit", "eu-west: 120 % over the limit, bound 100 %", "failed seconds after loss: 3.5 s, bound 10 s", "the oracle objected",
+		"3 of 38,895 admitted over a limit", "eu-west: 120 % over the limit, bound 100 %", "failed seconds after loss: 3.5 s, bound 7 s", "the oracle objected",
 		"In fault 818 were admitted; 768 must be at least.", "An earlier attempt does not count: 41 decisions",
 	} {
 		require.Contains(t, text, want)
@@ -33,10 +33,31 @@ func TestPageSaysWhatWasFound(t *testing.T) {
 		require.Equal(t, 1, strings.Count(text, `<section id="`+s.name+`">`))
 	}
 
+	require.Contains(t, text, "1 played again")
+	var said bytes.Buffer
+	r.print(&said, "out")
+	require.Contains(t, said.String(), "8 of 9 scenarios good, 186 s, 1 played again;")
+
 	for i := range r.Scenarios {
 		r.Scenarios[i].Problems = nil
 	}
+	require.True(t, r.good())
 	require.Contains(t, page(r), "All held: 9 of 9 scenarios good")
+
+	// All that was played is good, and yet the run is not.
+	r.Chosen, r.Incomplete = 11, "interrupted"
+	require.False(t, r.good())
+	require.Contains(t, page(r), "Incomplete: 9 of 11 scenarios good")
+	require.Contains(t, page(r), "as it should: interrupted")
+	require.Contains(t, page(r), "9 of 11 good, incomplete</title>")
+	require.NotContains(t, page(r), "All held")
+	said.Reset()
+	r.print(&said, "out")
+	require.Contains(t, said.String(), "9 of 11 scenarios good, 186 s, 1 played again, INCOMPLETE;")
+	r.Chosen, r.Incomplete = 0, ""
+
+	r.Scenarios[5].Fallback = nil
+	require.Contains(t, page(r), "bound 0 %, for no edge decided alone")
 	r.Scenarios = r.Scenarios[:1]
 	require.Contains(t, page(r), "Nothing in this run.")
 	require.Contains(t, page(r), "Not part of this run.")

@@ -18,9 +18,27 @@ type report struct {
 	Form      string    `json:"form"`
 	Lab       state     `json:"lab"`
 	Scenarios []result  `json:"scenarios"`
+	Chosen    int       `json:"chosen"` // how many were to be played
+	// Why there are fewer, or why the lab is not as it was.
+	Incomplete string `json:"incomplete,omitempty"`
+}
+
+// Total is how many scenarios there should be.
+func (r *report) Total() int { return max(r.Chosen, len(r.Scenarios)) }
+
+// Repeats is how many attempts do not count.
+func (r *report) Repeats() int {
+	n := 0
+	for _, s := range r.Scenarios {
+		n += len(s.Repeated)
+	}
+	return n
 }
 
 func (r *report) good() bool {
+	if r.Incomplete != "" || len(r.Scenarios) < r.Chosen {
+		return false
+	}
 	for _, s := range r.Scenarios {
 		if len(s.Problems) > 0 {
 			return false
@@ -91,13 +109,20 @@ func (r *result) print(out io.Writer, lab state) {
 }
 
 func (r *report) print(out io.Writer, folder string) {
-	failed := 0
+	good := 0
 	for _, s := range r.Scenarios {
-		if len(s.Problems) > 0 {
-			failed++
+		if len(s.Problems) == 0 {
+			good++
 		}
 	}
-	fmt.Fprintf(out, "%d of %d scenarios good, %.0f s; %s\n", len(r.Scenarios)-failed, len(r.Scenarios), r.Seconds, filepath.Join(folder, "report.html"))
+	fmt.Fprintf(out, "%d of %d scenarios good, %.0f s", good, r.Total(), r.Seconds)
+	if n := r.Repeats(); n > 0 {
+		fmt.Fprintf(out, ", %d played again", n)
+	}
+	if r.Incomplete != "" {
+		fmt.Fprint(out, ", INCOMPLETE")
+	}
+	fmt.Fprintf(out, "; %s\n", filepath.Join(folder, "report.html"))
 }
 
 // write writes both forms.

@@ -94,9 +94,39 @@ func TestJudge(t *testing.T) {
 			}
 		})}, "ap-south, rule api"},
 		{"a fault that was none", result{Bounds: bounds, Report: lines(func(*line) {})}, "the fault was none"},
+		{"over, within the bound, though no edge decided alone", result{Bounds: []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}, Percent: 100}}, Report: lines(func(l *line) {
+			if l.Region == "eu-west" {
+				exceeded(l, 5)
+			}
+		})}, "eu-west, rule api, phase fault: 7 over-admitted"},
+		{"an act that failed", result{Failed: []string{"heal failed: no"}, Report: lines(func(*line) {})}, "heal failed"},
+		{"nobody was refused", result{Report: lines(func(l *line) {
+			if l.Region == "us-east" {
+				l.Refused, l.RetryChecked = 0, 0
+			}
+		})}, "us-east, rule api: nobody was refused"},
+		{"nobody was refused where more may pass", result{Bounds: bounds, Fallback: lost, Report: lines(func(l *line) {
+			if l.Region == "eu-west" {
+				l.Refused, l.RetryChecked = 0, 0
+			}
+		})}, ""},
 		{"too few admitted in a fault", result{Bounds: []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}, Percent: 100, Least: 101}}, Report: lines(func(*line) {})}, "100 admitted; the bound is 101 at least"},
 		{"a region without traffic", result{Report: lines(func(*line) {})[:2]}, "ap-south: nothing was admitted"},
-		{"a phase without traffic", result{Report: lines(func(*line) {}), Phases: []phase{{Name: "after"}}}, "phase after: nothing was admitted"},
+		{"a phase without traffic", result{Report: lines(func(*line) {}), Planned: []string{"fault", "after"}, Phases: []phase{{Name: "fault"}, {Name: "after"}}},
+			"phase after: nothing was admitted in eu-west, us-east, ap-south"},
+		{"a phase without traffic in a region", result{Planned: []string{"fault"}, Phases: []phase{{Name: "fault"}}, Report: lines(func(l *line) {
+			if l.Region == "us-east" {
+				l.Phase = "before"
+			}
+		})}, "phase fault: nothing was admitted in us-east,"},
+		{"a region that is broken in a phase is silent", result{Planned: []string{"fault"}, Phases: []phase{{Name: "fault"}}, Fallback: lost,
+			Bounds: []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}}}, Report: lines(func(l *line) {
+				if l.Region == "eu-west" {
+					l.Phase = "before"
+				}
+			})}, ""},
+		{"a phase that never came", result{Report: lines(func(*line) {}), Planned: []string{"fault", "after"}, Phases: []phase{{Name: "fault"}}}, "phase after: the script never came to it"},
+		{"a phase that nobody declared", result{Report: lines(func(*line) {}), Phases: []phase{{Name: "fault"}}}, "phase fault: the script does not declare it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := c.r.judge(three)
@@ -135,7 +165,7 @@ func TestStarved(t *testing.T) {
 func TestDifference(t *testing.T) {
 	a, b, c := [2]string{"eu-west", "a"}, [2]string{"eu-west", "b"}, [2]string{"us-east", "c"}
 	require.Equal(t, map[string]int{"eu-west": 4, "us-east": 1},
-		difference(map[[2]string]float64{a: 10, b: 7}, map[[2]string]float64{a: 12, b: 2, c: 1}), "b was started anew")
+		difference(map[[2]string]float64{a: 10}, map[[2]string]float64{a: 12, b: 2, c: 1}), "b was started anew")
 }
 
 // The rules of the scenarios are good, the broken one is in shadow, and no other is.
@@ -179,8 +209,8 @@ func TestPoints(t *testing.T) {
 // The page needs nothing from elsewhere, and text in it stays text.
 func TestPage(t *testing.T) {
 	all := report{Form: "short", Lab: three, Scenarios: []result{{
-		Name: "steady", About: "<b>", Report: lines(func(*line) {}), Problems: []string{"<script>"},
-		Phases: []phase{{Name: "<i>", From: time.Unix(1, 0)}}, Began: time.Unix(0, 0),
+		Name: "steady", About: "<b>about", Report: lines(func(*line) {}), Problems: []string{"<script>"},
+		Phases: []phase{{Name: "<i>phase", From: time.Unix(1, 0)}}, Began: time.Unix(0, 0),
 		Traffic: []traffic{{Region: "eu-west", Passed: 3, Each: []second{{Passed: 3}, {Limited: 2}}}},
 		Bounds:  []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}, Percent: 100, Why: "because"}},
 	}}}
@@ -188,9 +218,10 @@ func TestPage(t *testing.T) {
 	require.NoError(t, all.write(folder))
 	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
 	require.NoError(t, err)
-	for _, foreign := range []string{"<script", "http:", "https:", "src=", "<link", "<b>;", "<i>\n", "url("} {
+	for _, foreign := range []string{"<script", "http:", "https:", "src=", "<link", "<b>about", "<i>phase", "url("} {
 		require.NotContains(t, string(page), foreign)
 	}
+	require.Contains(t, string(page), "&lt;i&gt;phase")
 	require.Contains(t, string(page), "<svg")
 	require.Contains(t, string(page), "because")
 	var back report

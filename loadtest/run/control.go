@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// control does what a script asks for, and undoes what it left.
+type control struct {
+	l      *lab
+	ctx    context.Context // no interrupt ends it: half an act is worse than a whole one
+	url    string
+	server *http.Server
+
+	mu      sync.Mutex
+	named   []phase
+	failed  []string // acts
+	chosen  master
+	hurt    bool
+	tight   bool
+	swapped bool
+	over    bool
+}
+
+// phase is a part of a scenario.
+type phase struct {
+	Name string    `json:"name"`
+	From time.Time `json:"from"`
+}
+
+// actLimit is how long an act may take; the scripts wait as long.
+const actLimit = 2 * time.Minute
+
+func (l *lab) control(ctx context.Context) (*control, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	c := &control{l: l, ctx: context.WithoutCancel(ctx), url: "http://" + ln.Addr().String()}
+	c.server = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, err := c.act(strings.TrimPrefix(r.URL.Path, "/"))
+		if err != nil {
+			fmt.Println("  ", err)
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write(answer)
+	})}
+	go func() { _ = c.server.Serve(ln) }()
+	return c, nil
+}
+
+func (c *control) close() { _ = c.server.Close() }
+
+// found is what a scenario is judged by: its phases, and the acts that failed.
+func (c *control) found() ([]phase, []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.named, c.failed
+}
+
+// act is an act of a script. k6 takes no notice of one that fails, so it is noted here.
+func (c *control) act(what string) (answer []byte, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return nil, fmt.Errorf("%s: the scenario is over", what)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, actLimit)
+	defer cancel()
+	if answer, err = c.do(ctx, what); err != nil {
+		c.failed = append(c.failed, fmt.Sprintf("%s failed: %v", what, err))
+	}
+	return answer, err
+}
+
+func (c *control) do(ctx context.Context, what string) (answer []byte, err error) {
+	l := c.l
+	verb, rest, _ := strings.Cut(what, "/")
+	switch verb {
+	case "phase":
+		c.named = append(c.named, phase{rest, time.Now()})
+		fmt.Printf("   %s\n", rest)
+		return nil, nil
+	case "kill":
+		c.hurt = true
+		return nil, l.script(ctx, "signal.sh", "KILL", rest)
+	case "choose-master":
+		if c.chosen, err = l.master(ctx, rest); err != nil {
+			return nil, err
+		}
+		return json.Marshal(c.chosen)
+	case "kill-master":
+		if err := c.stillMaster(ctx, rest); err != nil {
+			return nil, err
+		}
+		c.hurt = true
+		return nil, l.script(ctx, "signal.sh", "KILL", c.chosen.Name)
+	case "heal":
+		err := l.script(ctx, "up.sh", l.vars...)
+		c.hurt = err != nil
+		return nil, err
+	case "rules", "rules-halved":
+		return nil, c.swap(ctx, verb == "rules-halved")
+	case "shedder-tight":
+		c.tight = true
+		args := []string{"shedder", "set", "--yes", "--wait", "60s", "-m", "make loadtest", "patience=1s", "signals.inflight.low=0", "signals.inflight.high=5", "signals.upstream_wait=off"}
+		_, err := l.regionctl(ctx, args...)
+		return nil, err
+	case "shedder-back":
+		err := l.restoreKind(ctx, "shedder")
+		c.tight = err != nil
+		return nil, err
+	}
+	return nil, fmt.Errorf("unknown: %s", what)
+}
+
+// swap puts the rules in force, with half of a limit or as they are.
+func (c *control) swap(ctx context.Context, half bool) error {
+	file := filepath.Join(c.l.root, "loadtest", "rules.json")
+	if half {
+		c.swapped = true
+		made, err := c.l.halved()
+		if err != nil {
+			return err
+		}
+		defer os.Remove(made)
+		return c.l.apply(ctx, made)
+	}
+	err := c.l.apply(ctx, file)
+	c.swapped = c.swapped && err != nil
+	return err
+}
+
+// calm ends the scenario: it undoes what a script that failed or was interrupted left.
+func (c *control) calm() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	ctx, cancel := patient(c.ctx)
+	defer cancel()
+	var errs []error
+	for _, left := range []struct {
+		is   bool
+		undo string
+	}{{c.hurt, "heal"}, {c.tight, "shedder-back"}, {c.swapped, "rules"}} {
+		if left.is {
+			_, err := c.do(ctx, left.undo)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// halved writes the rules with half the limit of the rule rolling.
+func (l *lab) halved() (string, error) {
+	text, err := os.ReadFile(filepath.Join(l.root, "loadtest", "rules.json"))
+	if err != nil {
+		return "", err
+	}
+	var doc struct {
+		Rules []map[string]any `json:"rules"`
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return "", err
+	}
+	for _, r := range doc.Rules {
+		if r["id"] == "rolling" {
+			r["limit"] = int(r["limit"].(float64)) / 2
+		}
+	}
+	if text, err = json.MarshalIndent(doc, "", "  "); err != nil {
+		return "", err
+	}
+	file := filepath.Join(l.dir, "loadtest-halved.json")
+	return file, os.WriteFile(file, text, 0o600)
+}
+
+// master is a process that is a Redis master, and the slots that are its own.
+type master struct {
+	Name  string   `json:"name"`
+	Slots [][2]int `json:"slots"`
+}
+
+// master finds one of a region.
+func (l *lab) master(ctx context.Context, region string) (master, error) {
+	dirs, err := filepath.Glob(filepath.Join(l.dir, region, "redis-*"))
+	if err != nil {
+		return master{}, err
+	}
+	for _, dir := range dirs {
+		conf, err := os.ReadFile(filepath.Join(dir, "redis.conf"))
+		if err != nil {
+			return master{}, err
+		}
+		address, _, _ := strings.Cut(strings.TrimPrefix(string(conf), "bind "), "\n")
+		nodes, err := l.command(ctx, "redis-cli", "-h", strings.TrimSpace(address), "cluster", "nodes")
+		if err != nil {
+			continue // a dead one says nothing
+		}
+		if slots := ownSlots(string(nodes)); slots != nil {
+			return master{region + "/" + filepath.Base(dir), slots}, nil
+		}
+	}
+	return master{}, fmt.Errorf("no Redis of %s is a master", region)
+}
+
+// ownSlots reads what CLUSTER NODES says of the node that was asked; nil if it is no master.
+func ownSlots(nodes string) [][2]int {
+	for line := range strings.Lines(nodes) {
+		f := strings.Fields(line) // id address flags master ping pong epoch link slots...
+		if len(f) < 9 || !strings.Contains(f[2], "myself,master") {
+			continue
+		}
+		var slots [][2]int
+		for _, s := range f[8:] {
+			first, last, span := strings.Cut(s, "-")
+			if !span {
+				last = first
+			}
+			a, e1 := strconv.Atoi(first)
+			b, e2 := strconv.Atoi(last)
+			if e1 == nil && e2 == nil { // a slot that is on its way is in brackets
+				slots = append(slots, [2]int{a, b})
+			}
+		}
+		return slots
+	}
+	return nil
+}
+
+// stillMaster makes sure that what dies is what the script knows of.
+func (c *control) stillMaster(ctx context.Context, region string) error {
+	was := c.chosen
+	var err error
+	if c.chosen, err = c.l.master(ctx, region); err != nil {
+		return err
+	}
+	if was.Name != "" && (was.Name != c.chosen.Name || !slices.Equal(was.Slots, c.chosen.Slots)) {
+		return fmt.Errorf("%s is no more the master that was chosen; now it is %s", was.Name, c.chosen.Name)
+	}
+	return nil
+}
