@@ -180,6 +180,9 @@ func (o *options) repeat(ctx context.Context, l *lab, s scenario, form string) (
 
 // play runs one scenario.
 func (o *options) play(ctx context.Context, l *lab, s scenario, form string) (*result, error) {
+	if err := l.routed(ctx); err != nil {
+		return nil, err
+	}
 	c, err := l.control(ctx)
 	if err != nil {
 		return nil, err
