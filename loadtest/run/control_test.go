@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,14 +37,40 @@ esac
 `)
 	f.write(filepath.Join(f.dir, "rules"), "those of before")
 	f.write(filepath.Join(f.dir, "fleet.yaml"), "")
-	f.write(filepath.Join(f.dir, "topology.yaml"), `regions:
-- {name: eu-west, pops: [{name: a, addresses: [127.239.1.11], clients: [10.0.0.0/24]}]}
-- {name: us-east, pops: [{name: b, addresses: [127.239.2.11], clients: [10.0.1.0/24]}]}
-`)
+	network := fakeRouter(t)
+	f.write(filepath.Join(f.dir, "topology.yaml"), fmt.Sprintf(`regions:
+- {name: eu-west, pops: [{name: a, addresses: [%[1]s.1.11], clients: [10.0.0.0/24]}]}
+- {name: us-east, pops: [{name: b, addresses: [%[1]s.2.11], clients: [10.0.1.0/24]}]}
+`, network))
 	rules, err := os.ReadFile("../rules.json")
 	require.NoError(t, err)
 	f.write(filepath.Join(f.root, "loadtest/rules.json"), string(rules))
 	return f
+}
+
+// fakeRouter leads everybody home, and returns the network that is its own.
+func fakeRouter(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		network := fmt.Sprintf("127.%d", 2+rand.IntN(253))
+		claim, err := net.Listen("unix", "@weir-lab-"+network) // as labs of other tests do
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = claim.Close() })
+		conn, err := net.ListenPacket("udp", network+".0.53:"+dnsPort)
+		if err == nil {
+			serveDNS(t, conn, func(subnet string) string {
+				if subnet == "10.0.0.0" {
+					return network + ".1.11"
+				}
+				return network + ".2.11"
+			})
+			return network
+		}
+	}
+	t.Fatal("no network is free")
+	return ""
 }
 
 func (f *fakeLab) write(name, text string) {
