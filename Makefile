@@ -14,7 +14,7 @@ run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8
 build: ## build the programs into bin/
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
-test: deps deps-lab tools ## install what the tests need, then run them all with the race detector; about 12 minutes
+test: deps deps-lab tools ## install what the tests need, then run them all with the race detector; about 9 minutes once the tools are built
 	$(GO) test -race -timeout 15m ./...
 	@echo "allocation bounds, which the race detector blurs"
 	$(GO) test -count 1 -run Alloc ./internal/edge/... ./pkg/...
@@ -76,7 +76,7 @@ loadtest: deps-lab tools build k6 ## load the lab in three regions, with faults,
 	@$(GO) build -o bin/loadtest-run ./loadtest/run
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" bin/loadtest-run $(if $(LAB_VARS),-vars $(LAB_VARS)) $(LOADTEST)
 
-loadtest-full: ## the same at length; about an hour
+loadtest-full: ## the same at length; by the sum of its phases about 40 minutes
 	@$(MAKE) --no-print-directory loadtest LOADTEST="-full $(LOADTEST)"
 
 # What the lab is made with: terraform, or OpenTofu where there is none.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -73,6 +74,13 @@ func claim(nodes int) string {
 func (p *program) regionFlag(c *cobra.Command, names *[]string) {
 	c.Flags().StringSliceVar(names, "region", nil, "only this `REGION`; several: repeat it, or separate them by commas (default: all of the fleet file)")
 	_ = c.RegisterFlagCompletionFunc("region", p.completeRegions) // fails only if the flag is unknown
+}
+
+// watchFlag adds --watch, which alone means so often.
+func watchFlag(c *cobra.Command, every *time.Duration, alone string) {
+	f := c.Flags()
+	f.DurationVarP(every, "watch", "w", 0, "look again and again, so `OFTEN`")
+	f.Lookup("watch").NoOptDefVal = alone
 }
 
 // fleet reads the fleet file.

@@ -41,9 +41,7 @@ func (p *program) fleetStatusCommand() *cobra.Command {
   regionctl status -o json | jq '.regions[].pops[] | select(.serving | not) | .pop'`,
 		func(ctx context.Context, _ []string) error { return p.fleetStatus(ctx, names, every) })
 	p.regionFlag(c, &names)
-	f := c.Flags()
-	f.DurationVarP(&every, "watch", "w", 0, "look again and again, so `OFTEN`")
-	f.Lookup("watch").NoOptDefVal = "1s"
+	watchFlag(c, &every, "1s")
 	return c
 }
 

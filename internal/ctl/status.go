@@ -37,9 +37,7 @@ func (p *program) statusCommand() *cobra.Command {
   regionctl rules status -o json | jq '.regions[].nodes[] | select(.converged | not)'`,
 		func(ctx context.Context, _ []string) error { return p.status(ctx, names, every) })
 	p.regionFlag(c, &names)
-	f := c.Flags()
-	f.DurationVarP(&every, "watch", "w", 0, "look again and again, so `OFTEN`")
-	f.Lookup("watch").NoOptDefVal = "2s"
+	watchFlag(c, &every, "2s")
 	return c
 }
 

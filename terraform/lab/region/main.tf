@@ -126,7 +126,7 @@ module "edge" {
     upstreams = [{ url = "http://${local.origin}:9000" }]
     # One address may speak for others, so that limits can be tried with curl.
     trusted_proxies = ["127.0.0.1/32"]
-    # Sixty processes share the processors, so Redis may have to wait for one longer than
+    # Some forty processes share the processors, so Redis may have to wait for one longer than
     # the default of 25 ms; and who decides without it counts apart. How many share it is
     # known here: an edge that has to ask Consul takes the whole limit until it has heard.
     store  = { kind = "redis", timeout = "500ms", nodes = length(local.edges), redis = { mode = "cluster", addrs = [for a in local.redis : "${a}:6379"] } }
