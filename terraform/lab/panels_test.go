@@ -123,7 +123,9 @@ func TestPanelsHaveData(t *testing.T) {
 	healed := time.Now()
 	l.await(healed, "all are asked again", up+` and on () min(timestamp(up)) > `+fmt.Sprint(healed.Unix()))
 	l.await(faults, "what was heard before is kept", hung)
-	l.await(healed, "Redis decides again", `rate(weir_decisions_total{source="redis",region="eu-west"}[4s]) > 0 and on () min(weir_store_up) == 1`)
+	for _, region := range []string{"eu-west", "us-east"} {
+		l.await(healed, "Redis decides again in "+region, fmt.Sprintf(`sum(rate(weir_decisions_total{source="redis",region=%q}[8s])) > 0 and on () min(weir_store_up) == 1`, region))
+	}
 	load()
 
 	dashboards.QueryAll(t, l.prometheus(), dashboards.Span{From: began, To: time.Now(), Window: panelWindow}, dashboards.Except{
