@@ -19,16 +19,14 @@ const applyHelp = `Puts FILE in force in all regions of the fleet file, or in th
   5. ends the canaries of these regions, and waits until every registered edge runs it
 
 When somebody else applies at the same time, one of the two wins the first region and
-the other is told by whom and when, and has changed nothing anywhere (status 4). One who
-begins while the other has switched only some regions comes after that, in all of them.
+the other is told by whom and when, and has changed nothing anywhere (status 4).
 
 When a region cannot be reached, nothing is changed in any. --partial goes on without
 it. When one fails after the first was switched, the others are switched all the same,
 and the result says which have what (status 3). Where the answer was lost, that is not
 known, and the result says so. Running the same command again finishes the job: regions
 that have the document keep it, get what is missing of their history, and are waited
-for again. Their pointers are written anew, so that two people still cannot pass each
-other.
+for again. The first one is marked anew, so that two people still cannot pass each other.
 
 A region in which no edge is registered within 15 seconds is not waited for.
 
@@ -176,14 +174,16 @@ func (c *change) settle(ctx context.Context, end bool) error {
 // switchOver points the regions, and waits. between is called as soon as they are
 // pointed.
 func (c *change) switchOver(ctx context.Context, canary *canaryReport, between func()) error {
-	c.point(ctx)
+	err := c.point(ctx)
 	between()
 	if c.pointed {
 		detached := context.WithoutCancel(ctx)
 		c.complete(detached)
 		c.endCanaries(detached)
 	}
-	err := c.outcome(ctx)
+	if err == nil {
+		err = c.outcome(ctx)
+	}
 	if len(c.with(applied)) == 0 {
 		return c.report(canary, err, nil)
 	}

@@ -28,9 +28,9 @@ const (
 // The order of its steps is what makes it safe. The document is stored everywhere
 // before any region is pointed at it. The regions are pointed one after another, in
 // the order of the fleet file, each on condition that nobody has touched it since the
-// difference was shown; whoever loses the first one has changed nothing. They are written
-// even if they have the version already. Only then are canaries ended, so that what every
-// edge should run is the version.
+// difference was shown; whoever loses the first one has changed nothing. That first one
+// is therefore written even if it has the version already. Only then are canaries ended,
+// so that what every edge should run is the version.
 type change struct {
 	p   *program
 	doc *document // for all regions, or
@@ -132,7 +132,15 @@ func (c *change) prepare(ctx context.Context, targets []*target) error {
 			r.fail(unreachable, a.err)
 			continue
 		}
-		c.adopt(r, a.value)
+		r.aim, r.Before = a.value, a.value.pointer
+		if a.target.kind.temporary {
+			r.Version = r.runs()
+		}
+		if c.lasts > 0 {
+			r.Then = r.returns()
+		} else if r.already() {
+			r.Result = alreadyThere
+		}
 	}
 	var b bytes.Buffer
 	w, s := c.p.out, c.p.outStyle()
@@ -147,19 +155,6 @@ func (c *change) prepare(ctx context.Context, targets []*target) error {
 	b.WriteByte('\n')
 	_, err = w.Write(b.Bytes())
 	return err
-}
-
-// adopt takes over what was found in a region.
-func (c *change) adopt(r *regionChange, a *aim) {
-	r.aim, r.Before = a, a.pointer
-	if r.target.kind.temporary {
-		r.Version = r.runs()
-	}
-	if c.lasts > 0 {
-		r.Then = r.returns()
-	} else if r.already() {
-		r.Result = alreadyThere
-	}
 }
 
 // look finds out what a region has in force, and what it shall have.

@@ -14,51 +14,49 @@ import (
 
 // point switches the regions over. It stops at the first one if that fails, and goes
 // on after that: a fleet should not stay divided because one region is away.
-//
-// Two changes that meet agree at the first region that both write who came later, so all
-// are written, also those that have the version already: the earlier one may not have
-// been there yet.
-func (c *change) point(ctx context.Context) {
+func (c *change) point(ctx context.Context) error {
 	if len(c.with(untouched)) == 0 {
-		return
+		return nil
+	}
+	if err := c.unmoved(ctx); err != nil {
+		return err
 	}
 	c.at = time.Now().UTC().Round(0)
 	var history sync.WaitGroup
 	defer history.Wait()
+	// Two changes that meet agree at the first region who goes on, so it is written
+	// also if it has the version already.
 	for i, r := range c.with(untouched, alreadyThere) {
 		if ctx.Err() != nil {
-			return
+			break
+		}
+		if i > 0 && r.Result == alreadyThere {
+			continue
 		}
 		// What is on its way is seen through, or nobody would know how it ended.
 		detached := context.WithoutCancel(ctx)
-		c.pointRegion(detached, r, &history)
-		if r.Result == lost && c.precedes(r.Now) && c.aimAgain(detached, r) {
-			c.pointRegion(detached, r, &history)
+		pointer := c.pointer(r)
+		done, err := r.target.docs.Point(detached, pointer, r.index)
+		var answer *region.StatusError
+		switch {
+		case errors.As(err, &answer) && answer.Code < 500:
+			r.fail(unsuccessful, err)
+		case err != nil:
+			r.fail(unknown, err)
+		case !done:
+			r.lose(detached, c.p)
+		default:
+			c.pointed, r.renewed = true, true
+			if r.Result == untouched {
+				r.Result = applied
+			}
+			history.Go(func() { c.record(detached, r, pointer) })
 		}
-		if i == 0 && !r.renewed || r.Result == lost && c.overtaken(detached, r.Now) {
-			return
+		if i == 0 && !r.renewed {
+			break
 		}
 	}
-}
-
-func (c *change) pointRegion(ctx context.Context, r *regionChange, history *sync.WaitGroup) {
-	pointer := c.pointer(r)
-	done, err := r.target.docs.Point(ctx, pointer, r.index)
-	var answer *region.StatusError
-	switch {
-	case errors.As(err, &answer) && answer.Code < 500:
-		r.fail(unsuccessful, err)
-	case err != nil:
-		r.fail(unknown, err)
-	case !done:
-		r.lose(ctx, c.p)
-	default:
-		c.pointed, r.renewed = true, true
-		if r.Result == untouched {
-			r.Result = applied
-		}
-		history.Go(func() { c.record(ctx, r, pointer) })
-	}
+	return nil
 }
 
 // pointer is what a region is pointed at.
@@ -71,6 +69,26 @@ func (c *change) pointer(r *regionChange) region.Pointer {
 	return p
 }
 
+// unmoved looks again at the regions that are there already: most are not written, so
+// nothing else would notice that someone has just moved them on.
+func (c *change) unmoved(ctx context.Context) error {
+	for _, r := range c.with(alreadyThere) {
+		brief, cancel := c.p.bounded(ctx)
+		now, index, err := r.target.docs.Current(brief)
+		cancel()
+		if err != nil {
+			return failed("nothing was changed: %s: %w", r.Region, err)
+		}
+		if index != r.index {
+			r.Result, r.Now, r.Error = lost, now, r.target.kind.whoMoved(now)
+		}
+	}
+	if moved := c.with(lost); len(moved) > 0 {
+		return conflict("nothing was changed anywhere: %s: %s", moved[0].Region, moved[0].Error)
+	}
+	return nil
+}
+
 // lose finds out who was faster.
 func (r *regionChange) lose(ctx context.Context, p *program) {
 	ctx, cancel := p.bounded(ctx)
@@ -80,10 +98,6 @@ func (r *regionChange) lose(ctx context.Context, p *program) {
 		r.fail(lost, fmt.Errorf("someone changed the %s meanwhile, and who cannot be read: %w", r.target.kind.what, err))
 		return
 	}
-	r.loseTo(now)
-}
-
-func (r *regionChange) loseTo(now *region.Pointer) {
 	r.Result, r.Now, r.Error = lost, now, r.target.kind.whoMoved(now)
 }
 
@@ -184,8 +198,6 @@ func (c *change) outcome(ctx context.Context) error {
 	switch {
 	case len(losing) > 0 && !c.pointed && len(unclear) == 0:
 		return conflict("nothing was changed anywhere: %s", why)
-	case len(losing) > 0 && c.pointed && len(have)+len(unclear) == 0:
-		return conflict("overtaken: this was in force in %s for a moment:\n%s", namesOf(filter(losing, func(r *regionChange) bool { return r.renewed })), why)
 	case len(losing) > 0:
 		return conflict("the fleet is divided: %s:\n%s", divided, why)
 	case len(without)+len(unclear) == 0:
