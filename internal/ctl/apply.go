@@ -14,19 +14,20 @@ const applyHelp = `Puts FILE in force in all regions of the fleet file, or in th
   1. validates it; a bad document changes nothing
   2. shows the difference, and asks (--yes does not)
   3. stores it in every region; versions are kept and never overwritten
-  4. points the regions at it one after another, in the order of the fleet file, each
-     only if nobody has changed it since the difference was shown
+  4. locks the regions, looks that nobody has changed any since the difference was
+     shown, and points them at it one after another, in the order of the fleet file
   5. ends the canaries of these regions, and waits until every registered edge runs it
 
-When somebody else applies at the same time, one of the two wins the first region and
-the other is told by whom and when, and has changed nothing anywhere (status 4).
+When somebody else applies at the same time, one of the two waits until the other is
+through, is told by whom and when, and has changed nothing anywhere (status 4). The lock
+of one that was killed ends by itself, after half a minute with three regions.
 
 When a region cannot be reached, nothing is changed in any. --partial goes on without
 it. When one fails after the first was switched, the others are switched all the same,
 and the result says which have what (status 3). Where the answer was lost, that is not
 known, and the result says so. Running the same command again finishes the job: regions
 that have the document keep it, get what is missing of their history, and are waited
-for again. The first one is marked anew, so that two people still cannot pass each other.
+for again.
 
 A region in which no edge is registered within 15 seconds is not waited for.
 

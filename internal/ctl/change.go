@@ -27,10 +27,9 @@ const (
 //
 // The order of its steps is what makes it safe. The document is stored everywhere
 // before any region is pointed at it. The regions are pointed one after another, in
-// the order of the fleet file, each on condition that nobody has touched it since the
-// difference was shown; whoever loses the first one has changed nothing. That first one
-// is therefore written even if it has the version already. Only then are canaries ended,
-// so that what every edge should run is the version.
+// the order of the fleet file, under a lock of them all and on condition that nobody has
+// touched any since the difference was shown; whoever comes second has changed nothing.
+// Only then are canaries ended, so that what every edge should run is the version.
 type change struct {
 	p   *program
 	doc *document // for all regions, or
@@ -69,9 +68,8 @@ type regionChange struct {
 	Running *int       `json:"running,omitempty"`
 	Behind  []nodeView `json:"behind,omitempty"`
 
-	*aim    // nil if it did not answer
-	target  *target
-	renewed bool // its pointer was written
+	*aim   // nil if it did not answer
+	target *target
 }
 
 // runs is the version that its edges should run.

@@ -66,8 +66,8 @@ are relative to it:
       consul: {addr: "https://consul.us-east.example.com:8501", token_file: us-east.token}
       admin_token_file: admin.token
 
-Regions change in the order of the file, and the first one decides between two people
-who apply at the same time. So everybody should use the same file.
+Regions are locked and changed in the order of the file. So everybody should use the
+same one.
 
 Exit status:
   0    good
@@ -92,8 +92,9 @@ type program struct {
 	asks    bool // and so is standard input: a person can be asked
 	width   int  // of the terminal
 	// registering is how long to wait for the first edge of a region, look how long
-	// one look at the figures of all may take.
-	registering, look time.Duration
+	// one look at the figures of all may take, lockWait how long to wait for others who
+	// change the same.
+	registering, look, lockWait time.Duration
 
 	fleetFile     string
 	format        string
@@ -114,7 +115,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 func newProgram(stdin io.Reader, stdout, stderr io.Writer) *program {
-	return &program{in: stdin, out: &reader{w: stdout}, errOut: stderr, width: usualColumns, registering: registering, look: defaultTimeout}
+	return &program{in: stdin, out: &reader{w: stdout}, errOut: stderr, width: usualColumns, registering: registering, look: defaultTimeout, lockWait: lockWait}
 }
 
 func (p *program) run(ctx context.Context, args []string) error {

@@ -12,26 +12,32 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// point switches the regions over. It stops at the first one if that fails, and goes
-// on after that: a fleet should not stay divided because one region is away.
+// point switches the regions over, while nobody else does. It stops at the first one if
+// that fails, and goes on after that: a fleet should not stay divided because one region
+// is away.
 func (c *change) point(ctx context.Context) error {
-	if len(c.with(untouched)) == 0 {
+	todo := c.with(untouched)
+	if len(todo) == 0 {
 		return nil
 	}
-	if err := c.unmoved(ctx); err != nil {
+	var targets []*target
+	for _, r := range c.with(untouched, alreadyThere) {
+		targets = append(targets, r.target)
+	}
+	unlock, err := c.p.lock(ctx, targets, targets[0].kind.name, c.by)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := c.unmoved(ctx, targets); err != nil {
 		return err
 	}
 	c.at = time.Now().UTC().Round(0)
 	var history sync.WaitGroup
 	defer history.Wait()
-	// Two changes that meet agree at the first region who goes on, so it is written
-	// also if it has the version already.
-	for i, r := range c.with(untouched, alreadyThere) {
+	for i, r := range todo {
 		if ctx.Err() != nil {
 			break
-		}
-		if i > 0 && r.Result == alreadyThere {
-			continue
 		}
 		// What is on its way is seen through, or nobody would know how it ended.
 		detached := context.WithoutCancel(ctx)
@@ -46,15 +52,30 @@ func (c *change) point(ctx context.Context) error {
 		case !done:
 			r.lose(detached, c.p)
 		default:
-			c.pointed, r.renewed = true, true
-			if r.Result == untouched {
-				r.Result = applied
-			}
+			c.pointed, r.Result = true, applied
 			history.Go(func() { c.record(detached, r, pointer) })
 		}
-		if i == 0 && !r.renewed {
+		if i == 0 && !c.pointed {
 			break
 		}
+	}
+	return nil
+}
+
+// unmoved looks again at all regions, so that whoever comes second changes nothing.
+func (c *change) unmoved(ctx context.Context, targets []*target) error {
+	for _, a := range ask(ctx, c.p, targets, lookAtPointer) {
+		switch r := c.region(a.target.name); {
+		case ctx.Err() != nil:
+			return interrupted("interrupted; nothing was changed")
+		case a.err != nil:
+			return failed("nothing was changed: %s: %w", r.Region, a.err)
+		case a.value.index != r.index:
+			r.loseTo(a.value.pointer)
+		}
+	}
+	if moved := c.with(lost); len(moved) > 0 {
+		return conflict("nothing was changed anywhere: %s: %s", moved[0].Region, moved[0].Error)
 	}
 	return nil
 }
@@ -69,26 +90,6 @@ func (c *change) pointer(r *regionChange) region.Pointer {
 	return p
 }
 
-// unmoved looks again at the regions that are there already: most are not written, so
-// nothing else would notice that someone has just moved them on.
-func (c *change) unmoved(ctx context.Context) error {
-	for _, r := range c.with(alreadyThere) {
-		brief, cancel := c.p.bounded(ctx)
-		now, index, err := r.target.docs.Current(brief)
-		cancel()
-		if err != nil {
-			return failed("nothing was changed: %s: %w", r.Region, err)
-		}
-		if index != r.index {
-			r.Result, r.Now, r.Error = lost, now, r.target.kind.whoMoved(now)
-		}
-	}
-	if moved := c.with(lost); len(moved) > 0 {
-		return conflict("nothing was changed anywhere: %s: %s", moved[0].Region, moved[0].Error)
-	}
-	return nil
-}
-
 // lose finds out who was faster.
 func (r *regionChange) lose(ctx context.Context, p *program) {
 	ctx, cancel := p.bounded(ctx)
@@ -98,6 +99,10 @@ func (r *regionChange) lose(ctx context.Context, p *program) {
 		r.fail(lost, fmt.Errorf("someone changed the %s meanwhile, and who cannot be read: %w", r.target.kind.what, err))
 		return
 	}
+	r.loseTo(now)
+}
+
+func (r *regionChange) loseTo(now *region.Pointer) {
 	r.Result, r.Now, r.Error = lost, now, r.target.kind.whoMoved(now)
 }
 
@@ -135,7 +140,7 @@ func (c *change) complete(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for _, r := range c.with(alreadyThere) {
-		if !r.renewed && r.Before != nil {
+		if r.Before != nil {
 			all.Go(func() {
 				ctx, cancel := c.p.bounded(ctx)
 				defer cancel()

@@ -32,14 +32,14 @@ const topologyApplyHelp = `Puts FILE, in YAML or JSON, in force in all regions o
 
   1. validates it; a bad one changes nothing
   2. shows the difference, and asks (--yes does not)
-  3. writes it to one region after another, in the order of the fleet file, each only if
-     nobody has changed it since the difference was shown
+  3. locks the regions, looks that nobody has changed any since the difference was shown,
+     and writes it to one after another, in the order of the fleet file
 
 Routers take it within a second. While regions differ they answer by what most of them
 hold.
 
-When somebody else applies at the same time, one of the two wins the first region and the
-other is told and has changed nothing (status 4). When a region cannot be reached, nothing
+When somebody else applies at the same time, one of the two waits until the other is
+through, is told, and has changed nothing (status 4). When a region cannot be reached, nothing
 is changed in any; --partial goes on without it. When one fails after the first, the others
 are written all the same, and the result says which have it (status 3). Running the same
 command again finishes the job.

@@ -6,25 +6,29 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-edge/weir/pkg/region"
 )
 
 // topologyChange puts a topology in force. Its regions are written one after another,
-// each on condition that nobody has touched it since the difference was shown; whoever
-// loses the first has changed nothing. That one is therefore written even if it holds the
-// topology already, unless all do.
+// under a lock of them all and on condition that nobody has touched any since the
+// difference was shown; whoever comes second has changed nothing.
 type topologyChange struct {
 	p            *program
 	yes, partial bool
+	by           string
 
 	next    *region.Topology
 	text    string // of next as JSON
 	regions []*topologyResult
 }
 
-func (c *topologyChange) apply(ctx context.Context, file string) error {
+func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
+	if c.by, err = whoami(""); err != nil {
+		return err
+	}
 	targets, closeAll, err := c.p.targets(nil)
 	if err != nil {
 		return err
@@ -119,33 +123,60 @@ func (c *topologyChange) with(results ...string) (names []string) {
 	return names
 }
 
-// write writes all regions that lack it.
+// write writes all regions that lack it, while nobody else does.
 func (c *topologyChange) write(ctx context.Context) error {
-	first := true
+	var targets []*target
+	var todo []*topologyResult
 	for _, r := range c.regions {
-		if r.Result == unreachable || r.Result == alreadyThere && !first {
-			continue
+		if r.Result != unreachable {
+			targets = append(targets, r.target)
 		}
-		if !first {
+		if r.Result == untouched {
+			todo = append(todo, r)
+		}
+	}
+	unlock, err := c.p.lock(ctx, targets, "topology", c.by)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := c.unmoved(ctx, targets); err != nil {
+		return err
+	}
+	for i, r := range todo {
+		if i > 0 {
 			ctx = context.WithoutCancel(ctx) // a divided fleet is worse than a late end
 		}
-		had := r.Result == alreadyThere
 		c.writeOne(ctx, r)
-		if first && r.Result == lost {
-			return conflict("nothing was changed: someone else has changed the topology of %s meanwhile; look with regionctl topology show, and apply again if yours should win", r.Region)
+		if i == 0 && r.Result == lost {
+			return moved(r.Region)
 		}
-		if first && r.Result == unsuccessful {
+		if i == 0 && r.Result == unsuccessful {
 			return failed("nothing was changed: %s: %s", r.Region, r.Error)
 		}
-		if had && r.Result == applied {
-			r.Result = alreadyThere
-		}
-		first = false
 	}
 	if names := c.with(lost); len(names) > 0 {
 		return partial("someone else has changed the topology of %s meanwhile; look with regionctl topology show --region, agree, and apply again", strings.Join(names, ", "))
 	}
 	return c.missing()
+}
+
+// unmoved looks again at all regions, so that whoever comes second changes nothing.
+func (c *topologyChange) unmoved(ctx context.Context, targets []*target) error {
+	for _, a := range ask(ctx, c.p, targets, hold) {
+		i := slices.IndexFunc(c.regions, func(r *topologyResult) bool { return r.target == a.target })
+		switch {
+		case a.err != nil:
+			return failed("nothing was changed: %s: %w", a.target.name, a.err)
+		case a.value.index != c.regions[i].held.index:
+			return moved(a.target.name)
+		}
+	}
+	return nil
+}
+
+func moved(region string) error {
+	return conflict("nothing was changed: someone else has changed the topology of %s meanwhile; look with regionctl topology show, and apply again if yours should win", region)
 }
 
 // writeOne writes one region. When the answer is lost it looks what became of it.

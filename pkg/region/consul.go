@@ -6,6 +6,7 @@
 package region
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -211,6 +212,21 @@ func (c *Consul) cas(ctx context.Context, key string, value []byte, index uint64
 		return err
 	})
 	return done, err
+}
+
+// swap is cas that looks after a failure whether the value was written all the same: an
+// answer may be lost where the write was not.
+func (c *Consul) swap(ctx context.Context, key string, value []byte, index uint64) (bool, error) {
+	done, err := c.cas(ctx, key, value, index)
+	var status *StatusError
+	if err == nil || errors.As(err, &status) && status.Code < 500 {
+		return done, err
+	}
+	entry, _, again := c.get(ctx, key, query{consistent: true}, answerTimeout)
+	if again == nil && entry != nil && bytes.Equal(entry.Value, value) {
+		return true, nil
+	}
+	return false, fmt.Errorf("%w; it may still take effect, look before trying again", err)
 }
 
 // removeCAS deletes a key if its ModifyIndex is index still; that there is none is

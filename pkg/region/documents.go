@@ -206,22 +206,12 @@ func (d *Documents) Point(ctx context.Context, p Pointer, index uint64) (bool, e
 	return d.swap(ctx, d.CurrentKey(), p, index)
 }
 
-// swap changes one pointer.
 func (d *Documents) swap(ctx context.Context, key string, p Pointer, index uint64) (bool, error) {
 	value, err := json.Marshal(p)
 	if err != nil {
 		return false, err
 	}
-	done, err := d.consul.cas(ctx, key, value, index)
-	var status *StatusError
-	if err == nil || errors.As(err, &status) && status.Code < 500 {
-		return done, err
-	}
-	entry, _, again := d.consul.get(ctx, key, query{consistent: true}, answerTimeout)
-	if again == nil && entry != nil && bytes.Equal(entry.Value, value) {
-		return true, nil
-	}
-	return false, fmt.Errorf("%w; it may still take effect, look before trying again", err)
+	return d.consul.swap(ctx, key, value, index)
 }
 
 // SetCanary has the edges of one PoP follow p, which must say when that ends, if

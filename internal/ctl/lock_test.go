@@ -1,0 +1,199 @@
+package ctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// Two changes of the fleet that meet while the first has switched one region and not the
+// other.
+func TestLock(t *testing.T) {
+	inFleets(t, map[string]func(*testing.T, *fleet){
+		"waits":       testLockWaits,
+		"interrupted": testLockInterrupted,
+		"left":        testLockLeft,
+		"ignored":     testLockIgnored,
+		"topology":    testLockTopology,
+	})
+}
+
+// before is the fleet with a Consul that is reached through a proxy. It calls do before
+// it forwards the write of a pointer or of the topology.
+func (f *fleet) before(t *testing.T, name string, do func()) *fleet {
+	t.Helper()
+	target, err := url.Parse("http://" + f.consuls[name].Addr())
+	require.NoError(t, err)
+	forward := httputil.NewSingleHostReverseProxy(target)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && (strings.HasSuffix(r.URL.Path, "/current") || strings.HasSuffix(r.URL.Path, "/topology")) {
+			do()
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	var text strings.Builder
+	text.WriteString("regions:\n")
+	for _, n := range f.names {
+		addr := f.consuls[n].Addr()
+		if n == name {
+			addr = server.Listener.Addr().String()
+		}
+		fmt.Fprintf(&text, "  - {name: %s, consul: {addr: %q, prefix: %s}}\n", n, addr, f.prefix)
+	}
+	through := *f
+	through.file = write(t, "through.yaml", text.String())
+	return &through
+}
+
+// hold starts a run, and waits until it wants to switch us-east. Then it goes on when let
+// is called.
+func (f *fleet) hold(t *testing.T, args ...string) (s *session, let func()) {
+	t.Helper()
+	arrived, released := make(chan struct{}), make(chan struct{})
+	var came, left sync.Once
+	through := f.before(t, "us-east", func() {
+		came.Do(func() { close(arrived) })
+		<-released
+	})
+	let = func() { left.Do(func() { close(released) }) }
+	t.Cleanup(let)
+	s = through.converse(t, args...)
+	select {
+	case <-arrived:
+	case <-time.After(patience):
+		require.Fail(t, "does not come to us-east", &s.errOut)
+	}
+	return s, let
+}
+
+// locked names the regions with a lock.
+func (f *fleet) locked(t *testing.T, what string) (names []string) {
+	t.Helper()
+	for _, name := range f.names {
+		pair, _, err := f.consuls[name].Client().KV().Get(f.prefix+"/"+what+"/lock", nil)
+		require.NoError(t, err)
+		if pair != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// unlock removes what a region kept that died while it was changed. It would end by itself.
+func (f *fleet) unlock(t *testing.T, name string) {
+	t.Helper()
+	require.Equal(t, []string{name}, f.locked(t, "rules"))
+	_, err := f.consuls[name].Client().KV().Delete(f.prefix+"/rules/lock", nil)
+	require.NoError(t, err)
+}
+
+// Whoever comes second changes nothing, also if it wants what the other one replaces.
+func testLockWaits(t *testing.T, f *fleet) {
+	old := f.publish(t, rulesOf(1), "eve", f.names...)
+	for i, wanted := range []string{rulesOf(2), rulesOf(1)} {
+		ana, let := f.hold(t, "rules", "apply", write(t, "ana.yaml", rulesOf(10+i)), "--by", "ana", "--yes", "--wait", "0")
+		require.Equal(t, f.names, f.locked(t, "rules"))
+		bob := f.converse(t, "rules", "apply", write(t, "bob.yaml", wanted), "--by", "bob", "--yes", "--wait", "0")
+		bob.sees(t, "eu-west: waiting for ana, who is changing the rules, at the latest until ")
+		require.Equal(t, old.Version, f.current(t, "us-east"))
+		f.good(t, "shedder", "set", "enabled=false", "--yes", "--wait", "0") // something else
+		let()
+		require.Zero(t, ana.end(t).status)
+		r := bob.end(t)
+		require.Equal(t, statusConflict, r.status)
+		require.Contains(t, r.errOut, "nothing was changed anywhere: ")
+		require.Contains(t, r.errOut, ": ana applied "+versionOf(rulesOf(10+i)))
+		for _, name := range f.names {
+			require.Equal(t, versionOf(rulesOf(10+i)), f.current(t, name))
+		}
+		require.Empty(t, f.locked(t, "rules"))
+		old = f.publish(t, rulesOf(1), "eve", f.names...)
+	}
+}
+
+func testLockInterrupted(t *testing.T, f *fleet) {
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	ana, let := f.hold(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--wait", "0")
+	bob := f.converse(t, "rules", "rollback", "--to", versionOf(rulesOf(1)), "--yes")
+	bob.sees(t, "waiting for ana")
+	bob.cancel()
+	r := bob.end(t)
+	require.Equal(t, statusInterrupted, r.status)
+	require.Contains(t, r.errOut, "interrupted; nothing was changed")
+	// And one that has the locks gives them back.
+	ana.cancel()
+	let()
+	require.Equal(t, statusInterrupted, ana.end(t).status)
+	require.Empty(t, f.locked(t, "rules"))
+}
+
+// The program that had the lock was killed.
+func testLockLeft(t *testing.T, f *fleet) {
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	leave := func(value string) {
+		_, err := f.consuls["us-east"].Client().KV().Put(kv(f.prefix+"/rules/lock", value), nil)
+		require.NoError(t, err)
+	}
+	lock := func(until time.Duration) string {
+		text, err := json.Marshal(region.Lock{By: "ana\x1b[2J", Since: time.Now(), Until: time.Now().Add(until)})
+		require.NoError(t, err)
+		return string(text)
+	}
+	leave(lock(time.Minute))
+	var out, errOut buffer
+	p := f.program(strings.NewReader(""), &out, &errOut)
+	p.lockWait = 300 * time.Millisecond
+	err := p.run(t.Context(), []string{"rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "--fleet", f.file})
+	require.Equal(t, statusConflict, ExitStatus(err))
+	require.ErrorContains(t, err, "nothing was changed: us-east: ana?[2J is changing the rules since ")
+	require.ErrorContains(t, err, "the way is free at ")
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
+	require.Equal(t, []string{"us-east"}, f.locked(t, "rules"), "what it had locked is free again")
+
+	// It ends by itself. One that would last for hours is that of a clock that is wrong.
+	for i, left := range []string{lock(-time.Second), lock(time.Hour), "nonsense", ""} {
+		leave(left)
+		f.good(t, "rules", "apply", write(t, "next.yaml", rulesOf(3+i)), "--yes", "--wait", "0")
+		require.Empty(t, f.locked(t, "rules"))
+	}
+}
+
+// Somebody writes a pointer without regard to locks: the fleet is divided, and it says so.
+func testLockIgnored(t *testing.T, f *fleet) {
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	var theirs region.Pointer
+	through := f.before(t, "us-east", sync.OnceFunc(func() { theirs = f.publish(t, rulesOf(3), "bob", "us-east") }))
+	r := through.run(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "-o", "json")
+	require.Equal(t, statusConflict, r.status)
+	report := parse[changeReport](t, r.out)
+	require.Equal(t, []string{applied, lost}, []string{report.Regions[0].Result, report.Regions[1].Result})
+	require.Contains(t, r.errOut, "the fleet is divided: eu-west has "+report.Version+" and us-east has not:\nus-east: bob applied "+theirs.Version)
+	require.Equal(t, theirs.Version, f.current(t, "us-east"))
+	require.Empty(t, f.locked(t, "rules"))
+}
+
+func testLockTopology(t *testing.T, f *fleet) {
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	ana, let := f.hold(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
+	bob := f.converse(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	bob.sees(t, "eu-west: waiting for ")
+	let()
+	require.Zero(t, ana.end(t).status)
+	r := bob.end(t)
+	require.Equal(t, statusConflict, r.status)
+	require.Contains(t, r.errOut, "nothing was changed: someone else has changed the topology of ")
+	require.Contains(t, f.good(t, "topology", "show").out, "203.0.113.2\n")
+	require.Empty(t, f.locked(t, "topology"))
+}
