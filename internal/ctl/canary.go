@@ -100,6 +100,7 @@ func (t *trial) run(ctx context.Context) error {
 	}
 	t.p.say("%s is within the bounds after %s: %s", t.pop, t.bake, t.figures())
 	report := t.report(nil)
+	t.c.stillGood = t.still
 	var removed error
 	err = t.c.switchOver(ctx, report, func() {
 		report.Promoted = len(t.c.with(applied)) > 0
@@ -350,6 +351,21 @@ func (t *trial) unchanged(ctx context.Context, target *target) error {
 		if canary == nil || !t.isMine(map[string]region.Pointer{t.pop: *canary}) {
 			return t.moved(target)
 		}
+	}
+	return nil
+}
+
+// still makes sure that nobody has ended the canary while others were waited for.
+func (t *trial) still(ctx context.Context) error {
+	for _, a := range ask(ctx, t.p, t.homes, func(ctx context.Context, target *target) (struct{}, error) {
+		return struct{}{}, t.unchanged(ctx, target)
+	}) {
+		if a.err != nil {
+			return fmt.Errorf("nothing was changed: canary on %s: %w", t.pop, a.err)
+		}
+	}
+	if t.pointer.Expired(time.Now()) {
+		return conflict("nothing was changed: the canary on %s has ended by itself while another change was waited for", t.pop)
 	}
 	return nil
 }

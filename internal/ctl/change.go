@@ -35,6 +35,9 @@ type change struct {
 	doc *document // for all regions, or
 	// aimAt says for each region which document is meant; a.published is filled in.
 	aimAt func(ctx context.Context, t *target, a *aim) error
+	// stillGood looks under the lock whether there is any other reason not to go on; nil:
+	// none.
+	stillGood func(ctx context.Context) error
 	// lasts is for how long; 0: until the next change.
 	lasts   time.Duration
 	by      string

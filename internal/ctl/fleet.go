@@ -207,7 +207,10 @@ func regionNames(targets []*target) []string {
 
 // whoami is whom the history will name.
 func whoami(flag string) (string, error) {
-	name := cmp.Or(flag, os.Getenv("WEIR_USER"))
+	name, from := flag, "--by"
+	if name == "" {
+		name, from = os.Getenv("WEIR_USER"), "WEIR_USER"
+	}
 	if name == "" {
 		login := "unknown"
 		if u, err := user.Current(); err == nil {
@@ -219,7 +222,7 @@ func whoami(flag string) (string, error) {
 		}
 		name = login + "@" + host
 	}
-	return name, checkText("--by", name, 128)
+	return name, checkText(from, name, 128)
 }
 
 // checkText refuses what others could not read in the history.

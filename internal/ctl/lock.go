@@ -2,8 +2,8 @@ package ctl
 
 import (
 	"context"
-	"maps"
-	"slices"
+	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region"
@@ -13,68 +13,75 @@ const (
 	// lockWait is how long a change waits for others, longer than a lock of some regions
 	// lasts whose holder died.
 	lockWait = time.Minute
-	// lockLook is how often it looks.
+	// lockLook is how often it looks, about.
 	lockLook = 100 * time.Millisecond
 )
 
 // locks are what this program has locked.
 type locks struct {
-	p    *program
-	what string
-	by   string
-	held map[*target]region.Lock
+	p       *program
+	what    string
+	targets []*target
+	held    map[*target]region.Lock // perhaps, where an answer was lost
 }
 
 // lock has all others who change the same wait until unlock is called, or for a while if
-// that never happens. Everybody locks in the order of the fleet file, so nobody waits for
-// one who waits for him. Without the lock of each region nothing may be changed.
+// that never happens. Without the lock of each region nothing may be changed. Whoever has
+// to wait for one holds none meanwhile, so nobody waits for one who waits for him.
 func (p *program) lock(ctx context.Context, targets []*target, what, by string) (unlock func(), err error) {
-	l := &locks{p, what, by, map[*target]region.Lock{}}
-	longest := 15*time.Second + time.Duration(len(targets))*5*time.Second
 	deadline := time.Now().Add(p.lockWait)
-	for _, t := range targets {
-		if err := l.take(ctx, t, longest, deadline); err != nil {
-			l.free()
-			return nil, err
-		}
-	}
-	return l.free, nil
-}
-
-func (l *locks) take(ctx context.Context, t *target, longest time.Duration, deadline time.Time) error {
 	for told := false; ; told = true {
-		l.held[t] = region.NewLock(l.by, longest) // also if the answer is lost
-		brief, cancel := l.p.bounded(ctx)
-		other, err := t.consul.Lock(brief, l.what, l.held[t])
-		cancel()
+		l := &locks{p, what, targets, map[*target]region.Lock{}}
+		where, other, err := l.take(ctx, by)
+		if err == nil && other == nil {
+			return l.free, nil
+		}
+		l.free()
 		switch {
 		case ctx.Err() != nil:
-			return interrupted("interrupted; nothing was changed")
+			return nil, interrupted("interrupted; nothing was changed")
 		case err != nil:
-			return failed("nothing was changed: %s: %w", t.name, err)
-		case other == nil:
-			return nil
+			return nil, failed("nothing was changed: %s: %w", where.name, err)
 		case !time.Now().Before(deadline):
-			return conflict("nothing was changed: %s: %s is changing the %s since %s; should that never end, because its regionctl was killed, the way is free at %s",
-				t.name, orDash(other.By), l.what, stamp(other.Since), stamp(other.Until))
+			return nil, conflict("nothing was changed: %s: %s is changing the %s since %s; should that never end, because its regionctl was killed, the way is free at %s",
+				where.name, orDash(other.By), what, stamp(other.Since), stamp(other.Until))
 		case !told:
-			l.p.say("%s: waiting for %s, who is changing the %s, at the latest until %s", t.name, orDash(other.By), l.what, stamp(other.Until))
+			p.say("%s: waiting for %s, who is changing the %s; should that never end, until %s", where.name, orDash(other.By), what, stamp(other.Until))
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(lockLook):
+		case <-time.After(lockLook/2 + rand.N(lockLook)):
 		}
 	}
+}
+
+// take locks the regions, in the order of the fleet file, until one is locked by another.
+func (l *locks) take(ctx context.Context, by string) (where *target, other *region.Lock, err error) {
+	longest := 15*time.Second + time.Duration(len(l.targets))*5*time.Second
+	for _, t := range l.targets {
+		mine := region.NewLock(by, longest)
+		brief, cancel := l.p.bounded(ctx)
+		other, err := t.consul.Lock(brief, l.what, mine)
+		cancel()
+		var refused *region.StatusError
+		if other == nil && !(errors.As(err, &refused) && refused.Code < 500) {
+			l.held[t] = mine
+		}
+		if err != nil || other != nil {
+			return t, other, err
+		}
+	}
+	return nil, nil, nil
 }
 
 // free is also done for a person who waits no longer.
 func (l *locks) free() {
-	targets := slices.Collect(maps.Keys(l.held))
-	for _, a := range ask(context.Background(), l.p, targets, func(ctx context.Context, t *target) (struct{}, error) {
+	held := filter(l.targets, func(t *target) bool { _, ok := l.held[t]; return ok })
+	for _, a := range ask(context.Background(), l.p, held, func(ctx context.Context, t *target) (struct{}, error) {
 		return struct{}{}, t.consul.Unlock(ctx, l.what, l.held[t])
 	}) {
 		if a.err != nil {
-			l.p.warn("%s: the lock was not given back; others can change the %s from %s on: %v", a.target.name, l.what, stamp(l.held[a.target].Until), a.err)
+			l.p.warn("%s: it may still be locked, so that nobody else can change the %s before %s: %v", a.target.name, l.what, stamp(l.held[a.target].Until), a.err)
 		}
 	}
 }

@@ -25,6 +25,9 @@ func TestLock(t *testing.T) {
 		"interrupted": testLockInterrupted,
 		"left":        testLockLeft,
 		"ignored":     testLockIgnored,
+		"run out":     testLockRunOut,
+		"nonsense":    testLockNonsense,
+		"trial":       testLockTrial,
 		"topology":    testLockTopology,
 	})
 }
@@ -106,7 +109,7 @@ func testLockWaits(t *testing.T, f *fleet) {
 		ana, let := f.hold(t, "rules", "apply", write(t, "ana.yaml", rulesOf(10+i)), "--by", "ana", "--yes", "--wait", "0")
 		require.Equal(t, f.names, f.locked(t, "rules"))
 		bob := f.converse(t, "rules", "apply", write(t, "bob.yaml", wanted), "--by", "bob", "--yes", "--wait", "0")
-		bob.sees(t, "eu-west: waiting for ana, who is changing the rules, at the latest until ")
+		bob.sees(t, "eu-west: waiting for ana, who is changing the rules; should that never end, until ")
 		require.Equal(t, old.Version, f.current(t, "us-east"))
 		f.good(t, "shedder", "set", "enabled=false", "--yes", "--wait", "0") // something else
 		let()
@@ -184,6 +187,67 @@ func testLockIgnored(t *testing.T, f *fleet) {
 	require.Empty(t, f.locked(t, "rules"))
 }
 
+// A change stops half way until its locks have run out, and another one takes back what
+// it did before it goes on.
+func testLockRunOut(t *testing.T, f *fleet) {
+	old := f.publish(t, rulesOf(1), "eve", f.names...)
+	ana, let := f.hold(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--wait", "0", "-o", "json")
+	for _, name := range f.names {
+		_, err := f.consuls[name].Client().KV().Put(kv(f.prefix+"/rules/lock", "run out"), nil)
+		require.NoError(t, err)
+	}
+	f.good(t, "rules", "apply", write(t, "one.yaml", rulesOf(1)), "--by", "bob", "--yes", "--wait", "0")
+	let()
+	r := ana.end(t)
+	require.Equal(t, statusConflict, r.status)
+	require.Contains(t, r.errOut, "the fleet is divided: us-east has "+versionOf(rulesOf(2))+" and eu-west has not:\neu-west: bob applied "+old.Version)
+	report := parse[changeReport](t, r.out)
+	require.Equal(t, []string{lost, applied}, []string{report.Regions[0].Result, report.Regions[1].Result})
+
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	ana, let = f.hold(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
+	for _, name := range f.names {
+		_, err := f.consuls[name].Client().KV().Put(kv(f.prefix+"/topology/lock", "run out"), nil)
+		require.NoError(t, err)
+	}
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	let()
+	r = ana.end(t)
+	require.Equal(t, statusPartial, r.status)
+	require.Contains(t, r.errOut, "someone else has changed the topology of eu-west meanwhile")
+}
+
+// Somebody writes nonsense between the question and the answer.
+func testLockNonsense(t *testing.T, f *fleet) {
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	s := f.converse(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)))
+	s.sees(t, "[y/N] ")
+	_, err := f.consuls["us-east"].Client().KV().Put(kv(f.prefix+"/rules/current", "nonsense"), nil)
+	require.NoError(t, err)
+	s.answer(t, "y")
+	r := s.end(t)
+	require.Equal(t, statusConflict, r.status)
+	require.Contains(t, r.errOut, "nothing was changed anywhere: us-east: someone changed the rules meanwhile, and who cannot be read: ")
+}
+
+// A trial is ended while its promotion waits.
+func testLockTrial(t *testing.T, f *fleet) {
+	s := newSite(t, f, load(50, 1, 0))
+	ana, let := f.hold(t, "rules", "apply", write(t, "same.yaml", rulesOf(9)), "--by", "ana", "--yes", "--wait", "0", "--region", "us-east")
+	bob := s.converse(t, s.args("--bake", "500ms", "--yes", "--by", "bob")...)
+	bob.sees(t, "us-east: waiting for ana")
+	require.NoError(t, f.rules("eu-west").EndCanary(t.Context(), "ams1"))
+	ana.cancel()
+	_, err := f.consuls["us-east"].Client().KV().Put(kv(f.prefix+"/rules/lock", "gone"), nil)
+	require.NoError(t, err)
+	r := bob.end(t)
+	let()
+	ana.end(t)
+	require.Equal(t, statusConflict, r.status)
+	require.Contains(t, r.errOut, "nothing was changed: canary on ams1: eu-west: someone else ended it, or began another")
+	require.Equal(t, s.old.Version, f.current(t, "eu-west"))
+}
+
 func testLockTopology(t *testing.T, f *fleet) {
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
 	ana, let := f.hold(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
@@ -193,7 +257,7 @@ func testLockTopology(t *testing.T, f *fleet) {
 	require.Zero(t, ana.end(t).status)
 	r := bob.end(t)
 	require.Equal(t, statusConflict, r.status)
-	require.Contains(t, r.errOut, "nothing was changed: someone else has changed the topology of ")
+	require.Contains(t, r.errOut, "nothing was changed: someone else has changed the topology of us-east meanwhile")
 	require.Contains(t, f.good(t, "topology", "show").out, "203.0.113.2\n")
 	require.Empty(t, f.locked(t, "topology"))
 }

@@ -74,12 +74,12 @@ Exit status:
   1    failed; what it says tells whether anything was changed
   2    used wrongly, or the input is bad: a flag, a document, the fleet file
   3    done in part: some regions took it and some did not, or not all edges run it yet
-  4    conflict: someone else changed the same meanwhile
+  4    conflict: someone else changed the same meanwhile, or is about to
   130  interrupted
 
 Environment:
   WEIR_FLEET   the fleet file, if --fleet is not given
-  WEIR_USER    whom the history names, if --by is not given
+  WEIR_USER    whom history and locks name, if --by is not given
   NO_COLOR     no colours, as --no-color`
 
 // program is one run of regionctl.

@@ -32,6 +32,11 @@ func (c *change) point(ctx context.Context) error {
 	if err := c.unmoved(ctx, targets); err != nil {
 		return err
 	}
+	if c.stillGood != nil {
+		if err := c.stillGood(ctx); err != nil {
+			return err
+		}
+	}
 	c.at = time.Now().UTC().Round(0)
 	var history sync.WaitGroup
 	defer history.Wait()
@@ -56,9 +61,10 @@ func (c *change) point(ctx context.Context) error {
 			history.Go(func() { c.record(detached, r, pointer) })
 		}
 		if i == 0 && !c.pointed {
-			break
+			return nil
 		}
 	}
+	c.verify(context.WithoutCancel(ctx), targets)
 	return nil
 }
 
@@ -71,13 +77,32 @@ func (c *change) unmoved(ctx context.Context, targets []*target) error {
 		case a.err != nil:
 			return failed("nothing was changed: %s: %w", r.Region, a.err)
 		case a.value.index != r.index:
-			r.loseTo(a.value.pointer)
+			r.loseTo(a.value)
 		}
 	}
 	if moved := c.with(lost); len(moved) > 0 {
 		return conflict("nothing was changed anywhere: %s: %s", moved[0].Region, moved[0].Error)
 	}
 	return nil
+}
+
+// verify finds regions that another change has taken since they were written, or seen to
+// have the version: one that came when the locks of this one had run out, because it was
+// stopped for a while. Each of the two sees it who looks after the other has written.
+func (c *change) verify(ctx context.Context, targets []*target) {
+	for _, a := range ask(ctx, c.p, targets, lookAtPointer) {
+		r := c.region(a.target.name)
+		switch {
+		case a.err != nil: // what it has was written, and not known to be gone
+		case r.Result == applied && !c.wrote(r, a.value.pointer), r.Result == alreadyThere && a.value.index != r.index:
+			r.loseTo(a.value)
+		}
+	}
+}
+
+// wrote reports whether a pointer is the one that this change gave a region.
+func (c *change) wrote(r *regionChange, p *region.Pointer) bool {
+	return p != nil && p.Version == r.next.version() && p.AppliedAt.Equal(c.at) && p.AppliedBy == c.by
 }
 
 // pointer is what a region is pointed at.
@@ -94,16 +119,19 @@ func (c *change) pointer(r *regionChange) region.Pointer {
 func (r *regionChange) lose(ctx context.Context, p *program) {
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()
-	now, _, err := r.target.docs.Current(ctx)
+	now, err := lookAtPointer(ctx, r.target)
 	if err != nil {
-		r.fail(lost, fmt.Errorf("someone changed the %s meanwhile, and who cannot be read: %w", r.target.kind.what, err))
-		return
+		now = &published{broken: err}
 	}
 	r.loseTo(now)
 }
 
-func (r *regionChange) loseTo(now *region.Pointer) {
-	r.Result, r.Now, r.Error = lost, now, r.target.kind.whoMoved(now)
+func (r *regionChange) loseTo(now *published) {
+	if now.broken != nil {
+		r.fail(lost, fmt.Errorf("someone changed the %s meanwhile, and who cannot be read: %w", r.target.kind.what, now.broken))
+		return
+	}
+	r.Result, r.Now, r.Error = lost, now.pointer, r.target.kind.whoMoved(now.pointer)
 }
 
 // record adds to a region's history that pointer is in force, unless it says so.
@@ -201,6 +229,8 @@ func (c *change) outcome(ctx context.Context) error {
 	}
 	divided := strings.Join(parts, " and ")
 	switch {
+	case len(losing) > 0 && c.pointed && len(have)+len(unclear) == 0:
+		return conflict("this was in force for a moment:\n%s", why)
 	case len(losing) > 0 && !c.pointed && len(unclear) == 0:
 		return conflict("nothing was changed anywhere: %s", why)
 	case len(losing) > 0:

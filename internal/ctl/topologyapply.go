@@ -155,6 +155,7 @@ func (c *topologyChange) write(ctx context.Context) error {
 			return failed("nothing was changed: %s: %s", r.Region, r.Error)
 		}
 	}
+	c.verify(ctx, targets)
 	if names := c.with(lost); len(names) > 0 {
 		return partial("someone else has changed the topology of %s meanwhile; look with regionctl topology show --region, agree, and apply again", strings.Join(names, ", "))
 	}
@@ -164,19 +165,38 @@ func (c *topologyChange) write(ctx context.Context) error {
 // unmoved looks again at all regions, so that whoever comes second changes nothing.
 func (c *topologyChange) unmoved(ctx context.Context, targets []*target) error {
 	for _, a := range ask(ctx, c.p, targets, hold) {
-		i := slices.IndexFunc(c.regions, func(r *topologyResult) bool { return r.target == a.target })
-		switch {
+		switch r := c.region(a.target); {
+		case ctx.Err() != nil:
+			return interrupted("interrupted; nothing was changed")
 		case a.err != nil:
 			return failed("nothing was changed: %s: %w", a.target.name, a.err)
-		case a.value.index != c.regions[i].held.index:
-			return moved(a.target.name)
+		case a.value.index != r.held.index:
+			r.Result = lost
 		}
+	}
+	if names := c.with(lost); len(names) > 0 {
+		return moved(strings.Join(names, ", "))
 	}
 	return nil
 }
 
-func moved(region string) error {
-	return conflict("nothing was changed: someone else has changed the topology of %s meanwhile; look with regionctl topology show, and apply again if yours should win", region)
+// verify finds regions that another change has taken since they were written, or seen to
+// have the topology, when the locks of this one had run out.
+func (c *topologyChange) verify(ctx context.Context, targets []*target) {
+	for _, a := range ask(context.WithoutCancel(ctx), c.p, targets, hold) {
+		r := c.region(a.target)
+		if (r.Result == applied || r.Result == alreadyThere) && a.err == nil && a.value.text != c.text {
+			r.Result = lost
+		}
+	}
+}
+
+func (c *topologyChange) region(t *target) *topologyResult {
+	return c.regions[slices.IndexFunc(c.regions, func(r *topologyResult) bool { return r.target == t })]
+}
+
+func moved(regions string) error {
+	return conflict("nothing was changed: someone else has changed the topology of %s meanwhile; look with regionctl topology show, and apply again if yours should win", regions)
 }
 
 // writeOne writes one region. When the answer is lost it looks what became of it.

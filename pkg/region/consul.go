@@ -215,7 +215,8 @@ func (c *Consul) cas(ctx context.Context, key string, value []byte, index uint64
 }
 
 // swap is cas that looks after a failure whether the value was written all the same: an
-// answer may be lost where the write was not.
+// answer may be lost where the write was not. Its error may be of a write that is still on
+// its way, unless it is a StatusError below 500.
 func (c *Consul) swap(ctx context.Context, key string, value []byte, index uint64) (bool, error) {
 	done, err := c.cas(ctx, key, value, index)
 	var status *StatusError
@@ -226,7 +227,7 @@ func (c *Consul) swap(ctx context.Context, key string, value []byte, index uint6
 	if again == nil && entry != nil && bytes.Equal(entry.Value, value) {
 		return true, nil
 	}
-	return false, fmt.Errorf("%w; it may still take effect, look before trying again", err)
+	return false, err
 }
 
 // removeCAS deletes a key if its ModifyIndex is index still; that there is none is

@@ -211,7 +211,12 @@ func (d *Documents) swap(ctx context.Context, key string, p Pointer, index uint6
 	if err != nil {
 		return false, err
 	}
-	return d.consul.swap(ctx, key, value, index)
+	done, err := d.consul.swap(ctx, key, value, index)
+	var status *StatusError
+	if err == nil || errors.As(err, &status) && status.Code < 500 {
+		return done, err
+	}
+	return false, fmt.Errorf("%w; it may still take effect, look before trying again", err)
 }
 
 // SetCanary has the edges of one PoP follow p, which must say when that ends, if

@@ -14,9 +14,9 @@ const longestLock = 10 * time.Minute
 // Lock says who is changing something, in one region after another, so that others wait
 // meanwhile.
 //
-// It spares them a change that meets another one half way. It guards nothing: every write
-// of its holder still depends on what it replaces, so one that ran out, or was lost with
-// its Consul, does no harm.
+// It spares them a change that meets another one half way, and guards nothing: it runs out
+// while a holder sleeps, and goes with a Consul that loses its data. So what its holder
+// writes still depends on what that replaces, and he looks at the end what became of it.
 type Lock struct {
 	By    string    `json:"by"`
 	Since time.Time `json:"since"`
