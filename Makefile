@@ -76,7 +76,7 @@ loadtest: deps-lab tools build k6 ## load the lab in three regions, with faults,
 	@$(GO) build -o bin/loadtest-run ./loadtest/run
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" bin/loadtest-run $(if $(LAB_VARS),-vars $(LAB_VARS)) $(LOADTEST)
 
-loadtest-full: ## the same at length; by the sum of its phases about 40 minutes
+loadtest-full: ## the same at length; about 37 minutes
 	@$(MAKE) --no-print-directory loadtest LOADTEST="-full $(LOADTEST)"
 
 # What the lab is made with: terraform, or OpenTofu where there is none.
