@@ -69,23 +69,39 @@ func TestPartialFailure(t *testing.T) {
 // An interruption between two regions sees the one under way through.
 func TestInterruptedBetweenRegions(t *testing.T) {
 	f := startFleet(t, "eu-west", "us-east")
-	p := &program{in: strings.NewReader(""), out: &buffer{}, errOut: &buffer{}, fleetFile: f.file, timeout: 2 * time.Second, format: "json"}
+	ctx, cancel := context.WithCancel(t.Context())
+	interrupting := f.before(t, "eu-west", cancel)
+	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
+	p.fleetFile, p.timeout, p.format = interrupting.file, 2*time.Second, "json"
 	doc, err := parseDocument(rulesKind, "rules.yaml", []byte(rulesOf(1)))
 	require.NoError(t, err)
 	targets, closeAll, err := p.targets(nil)
 	require.NoError(t, err)
 	defer closeAll()
-	c := &change{p: p, doc: doc, by: "ana", wait: time.Second}
-	require.NoError(t, c.prepare(t.Context(), targets))
-	require.NoError(t, c.store(t.Context()))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err = c.switchOver(ctx, nil, func() {})
+	prepared := func() *change {
+		c := &change{p: p, doc: doc, by: "ana", wait: time.Second}
+		require.NoError(t, c.prepare(t.Context(), targets))
+		require.NoError(t, c.store(t.Context()))
+		return c
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	err = prepared().switchOver(ended, nil, func() {})
 	require.Equal(t, statusInterrupted, ExitStatus(err))
 	require.ErrorContains(t, err, "interrupted; nothing was changed")
+	require.Empty(t, f.current(t, "eu-west"))
 
-	c.regions[0].Result = applied
-	err = c.outcome(ctx)
+	c := prepared()
+	err = c.switchOver(ctx, nil, func() {})
 	require.Equal(t, statusInterrupted, ExitStatus(err))
 	require.ErrorContains(t, err, "interrupted: eu-west has "+doc.version()+" and us-east has not; running this again finishes it")
+	require.Equal(t, []string{doc.version(), ""}, []string{f.current(t, "eu-west"), f.current(t, "us-east")})
+	require.Empty(t, f.locked(t, "rules"))
+
+	// Another change takes what was written before this one looks at it for the last time.
+	theirs := f.publish(t, rulesOf(2), "bob", "eu-west")
+	c.verify(t.Context(), targets[:1])
+	err = c.outcome(t.Context())
+	require.Equal(t, statusConflict, ExitStatus(err))
+	require.ErrorContains(t, err, "this was in force for a moment:\neu-west: bob applied "+theirs.Version)
 }
