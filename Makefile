@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint bench overload overload-fast profile soak tables k6 loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload clean distclean
+.PHONY: help run build unit test check lint bench overload overload-fast profile soak drills tables k6 loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -14,11 +14,22 @@ run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8
 build: ## build the programs into bin/
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
-test: deps deps-lab tools ## install what the tests need, then run them all with the race detector; about 12 minutes once the tools are built
-	$(GO) test -race -timeout 15m ./...
+unit: ## the tests that start no server and no other program
+	@cd tools && $(GO) run ./unit
+
+# These drive processes of their own, or read files: the race detector would watch nothing
+# but the test, and slow down the load that it makes.
+PLAIN = $(filter %/internal/e2e %/internal/testenv %/internal/house %/dashboards %/terraform %/terraform/lab,$(PACKAGES))
+PACKAGES = $(shell $(GO) list ./...)
+ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
+
+test: ## install what the tests need, then run them all, most with the race detector
+	@$(MAKE) --no-print-directory -j2 deps tools
+	$(GO) test -race -timeout 15m $(filter-out $(PLAIN),$(PACKAGES))
+	$(GO) test -timeout 15m $(PLAIN)
 	@echo "allocation bounds, which the race detector blurs"
-	$(GO) test -count 1 -run Alloc ./internal/edge/... ./pkg/...
-	cd tools && $(GO) vet ./... && $(GO) test -race ./overload ./tables
+	$(GO) test -count 1 -run Alloc $(addprefix ./,$(ALLOC))
+	cd tools && $(GO) vet ./... && $(GO) test ./internal/... && $(GO) test -race ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(GO) test ./...
 	@echo "a lab of its own under load: the oracle finds nothing, and finds the rule that limits nothing"
@@ -31,15 +42,20 @@ lint: ## formatting and vet
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 
-soak: deps tools ## the long forms of the tests: many seeds, 20 runs of exactness, 60 s of fuzzing
+soak: deps-soak tools ## the long forms of the tests: many seeds, 20 runs of exactness, 1 million framed exchanges, fuzzing
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
 	cd loadtest/xk6-weir/proof && $(GO) test -run Never ./... -rapid.checks=60000
 	$(GO) test -run '^$$' -fuzz FuzzLoad -fuzztime 60s ./pkg/limiter/rules
-	$(GO) test -run '^$$' -fuzz FuzzDecode -fuzztime 20s ./pkg/region
-	$(GO) test -run '^$$' -fuzz FuzzCache -fuzztime 20s ./internal/edge
+	$(GO) test -run '^$$' -fuzz FuzzDecode -fuzztime 20s ./pkg/region/consul
+	$(GO) test -run '^$$' -fuzz FuzzCache -fuzztime 20s ./internal/edge/follow
+	$(GO) test -run '^$$' -fuzz FuzzLines -fuzztime 20s ./internal/edge/proxy
 	$(GO) test -run '^$$' -fuzz FuzzServe -fuzztime 20s ./pkg/region/dns
+	$(GO) test -run '^$$' -fuzz FuzzReadings -fuzztime 20s ./pkg/paths
 	for target in FuzzCombined FuzzJSON FuzzTarget FuzzCookie; do \
 		$(GO) test -run '^$$' -fuzz $$target -fuzztime 20s ./internal/ctl/replay || exit 1; done
+
+drills: deps tools ## break each part under load, and write docs/DRILLS.md
+	WEIR_DRILLS=../../docs/DRILLS.md $(GO) test -count 1 -timeout 30m -run TestDrills ./internal/e2e
 
 bench: deps-bench build ## measure beside bare fasthttp, nginx and redis_rate; about 9 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
@@ -103,14 +119,20 @@ tools: .bin/consul .bin/tofu ## build into .bin/ what the tests start: Consul, a
 .bin/tofu: tools/tofu/go.mod tools/tofu/go.sum tools/tofu/build.sh
 	@GO="$(GO)" tools/tofu/build.sh "$(CURDIR)/$@"
 
-deps: ## install what the tests start if it is missing: Redis, Prometheus, dig, Chromium
-	@tools/install.sh redis-server redis-sentinel dig prometheus chromium gcc
+deps: ## install what the tests start if it is missing: Redis, Prometheus, dig, curl, Chromium, nginx, Node, Python
+	@tools/install.sh redis-server redis-sentinel dig prometheus prometheus-redis-exporter curl chromium gcc nginx node python3
 
 deps-bench: ## install what make bench compares with
 	@tools/install.sh redis-server redis-sentinel nginx wrk
 
+# Nothing, if the lab is to do without.
+LAB_PROMETHEUS = $(shell [ "$$TF_VAR_prometheus" = false ] || { [ -n "$(LAB_VARS)" ] && grep -Eq '^ *prometheus *= *false' "$(LAB_VARS)"; } || echo prometheus prometheus-redis-exporter)
+
+deps-soak: deps
+	@tools/install.sh java tomcat
+
 deps-lab:
-	@tools/install.sh redis-server prometheus prometheus-redis-exporter curl
+	@tools/install.sh redis-server curl $(LAB_PROMETHEUS)
 
 deps-overload:
 	@tools/install.sh wrk

@@ -162,6 +162,11 @@ func fleet() dashboard {
 					text:    "Time until the public listener's certificate ends, of the node where that is soonest. A new pair of files is taken over within a second, so a line that falls below two weeks means that renewal fails. Empty without TLS.",
 					queries: []query{{"{{region}} {{pop}}", `min by (region, pop) (weir_certificate_expiry_seconds{@}) - time()`}},
 				},
+				{
+					id: 27, kind: series, title: "Bytes nobody asked for", unit: perSecond,
+					text:    "How often an origin sent bytes that answer no request: a body after HEAD or 304, more than its Content-Length, 408 to an idle connection. Each time it loses keep-alive for a minute, so every request connects anew. Should be 0; the log names the address.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_upstream_unasked_total{@}[$__rate_interval]))`}},
+				},
 			}},
 			{id: 30, title: "Processes", panels: []panel{
 				{

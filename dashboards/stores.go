@@ -43,6 +43,14 @@ func stores() dashboard {
 					},
 				},
 				{
+					id: 10, kind: series, title: "Evicted counters", unit: plain,
+					text: "Must be 0: an evicted counter lets its client begin again. Keys that the masters have evicted since they started, and 1 while one may evict: set maxmemory-policy noeviction, and give it more memory.",
+					queries: []query{
+						{"evicted in {{region}}", `max by (region) (weir_store_evicted_keys{@})`},
+						{"may evict in {{region}}", `max by (region) (weir_store_may_evict{@})`},
+					},
+				},
+				{
 					id: 7, kind: series, title: "Decisions in one round trip", unit: plain,
 					text: "The mean, and what one in a hundred exceeds. 1 is a quiet node. It grows by itself with the load: while one round trip is under way, the next decisions gather.",
 					queries: []query{
@@ -86,11 +94,12 @@ func stores() dashboard {
 					queries: []query{{"{{region}} {{pop}} {{node}}", `max by (region, pop, node) (weir_rules_age_seconds{@})`}},
 				},
 				{
-					id: 25, kind: series, title: "Disk copies that failed", unit: plain, width: 12,
-					text: "Failures in the last hour to keep the last good rules and settings on disk, or to use them. A node that has no copy cannot start while Consul is away: look at the folder's rights and its space.",
+					id: 25, kind: series, title: "Disk writes that failed", unit: plain, width: 12,
+					text: "Failures in the last hour to store the last good rules and settings on disk, or to use them, and lines that the access log lost. A node without a copy cannot start while Consul is unreachable: check the directory's permissions and space.",
 					queries: []query{
 						{"rules {{region}}", `sum by (region) (increase(weir_rules_cache_errors_total{@}[1h]))`},
 						{"shedder {{region}}", `sum by (region) (increase(weir_shedder_cache_errors_total{@}[1h]))`},
+						{"access log {{region}}", `sum by (region) (increase(weir_access_log_dropped_total{@}[1h]))`},
 					},
 				},
 				{

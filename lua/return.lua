@@ -11,7 +11,8 @@ for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 
 for i = 1, #KEYS do
   local rule = rules[tonumber(ARGV[position])]
-  rule.algorithm.refund(KEYS[i], rule, tonumber(ARGV[position + 1]), tonumber(ARGV[position + 2]), now,
+  -- A key that holds something else has nothing to give back, and harms no other.
+  pcall(rule.algorithm.refund, KEYS[i], rule, tonumber(ARGV[position + 1]), tonumber(ARGV[position + 2]), now,
     ARGV[position + 3])
   position = position + 4
 end

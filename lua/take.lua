@@ -9,6 +9,8 @@
 --                 lease where the rule is concurrency
 -- Reply: the time of the decision, then four numbers per check:
 --   how many of the requests this check would pass, remaining, retry, reset
+-- or -1 and three zeros for every check of a request with a key that does not hold what
+-- these scripts write: it charges nothing, and harms no other request of the call.
 local now = now_at(ARGV[1])
 local rules, position = {}, 3 + ARGV[2]
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
@@ -16,12 +18,18 @@ for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 local reply, size, key = { now }, 1, 0
 local rule_at, cost_at, lease_at, state_at, fits_at = {}, {}, {}, {}, {}
 
+local function look(name, rule, cost, asked)
+  local s = rule.algorithm.load(name, rule, now)
+  return s, rule.algorithm.fits(s, rule, cost, asked)
+end
+
 while position <= #ARGV do
   local times, checks = tonumber(ARGV[position]), tonumber(ARGV[position + 1])
   position = position + 2
   local peek = times == 0
   local asked = peek and 1 or times
   local granted = asked
+  local readable = true
 
   for i = 1, checks do
     local rule, cost = rules[tonumber(ARGV[position])], tonumber(ARGV[position + 1])
@@ -30,10 +38,21 @@ while position <= #ARGV do
       lease_at[i] = ARGV[position]
       position = position + 1
     end
-    local s = rule.algorithm.load(KEYS[key + i], rule, now)
-    local fits = rule.algorithm.fits(s, rule, cost, asked)
-    rule_at[i], cost_at[i], state_at[i], fits_at[i] = rule, cost, s, fits
-    if fits < granted and not rule.shadow then granted = fits end
+    local understood, s, fits = pcall(look, KEYS[key + i], rule, cost, asked)
+    if understood then
+      rule_at[i], cost_at[i], state_at[i], fits_at[i] = rule, cost, s, fits
+      if fits < granted and not rule.shadow then granted = fits end
+    else
+      readable = false
+    end
+  end
+
+  if not readable then
+    for i = 1, checks do
+      reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = -1, 0, 0, 0
+      size = size + 4
+    end
+    peek, checks, key = true, 0, key + checks
   end
 
   for i = 1, checks do

@@ -4,10 +4,15 @@
 set -eu
 missing=
 for name in "$@"; do
-  PATH="$PATH:/usr/sbin" command -v "$name" >/dev/null 2>&1 || missing="$missing $name"
+  case "$name" in
+    tomcat) test -e /usr/share/java/tomcat10-catalina.jar || missing="$missing libtomcat10-java" ;;
+    *) PATH="$PATH:/usr/sbin" command -v "$name" >/dev/null 2>&1 || missing="$missing $name" ;;
+  esac
   case "$missing" in
     *\ gcc) missing="$missing libc6-dev" ;;
     *\ dig) missing="${missing% dig} dnsutils" ;; # named otherwise than its program
+    *\ node) missing="${missing% node} nodejs" ;;
+    *\ java) missing="${missing% java} default-jdk-headless" ;;
   esac
 done
 [ -n "$missing" ] || exit 0

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/weir-edge/weir/internal/edge"
+	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/version"
 )
 
@@ -34,6 +35,8 @@ weir is running. Try, in another terminal:
   curl -i http://%[1]s/hello                                      # passes, and says what is left
   for i in $(seq 10); do curl -s -o /dev/null -w '%%{http_code}\n' http://%[1]s/; done   # the 11th in 10 s, with the one before, gets 429
   curl 'http://%[2]s/v1/explain?client=127.0.0.1&path=/hello'      # which rules decide, and why
+
+README.md shows how to overload the origin's /busy, and what is shed then.
 
 Ctrl-C stops it.
 
@@ -110,7 +113,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func runDev(ctx context.Context, stdout, stderr io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	origin, err := edge.StartOrigin(ctx, slog.New(slog.NewJSONHandler(stderr, nil)))
+	origin, err := edge.StartOrigin(ctx, logs.JSON(stderr, slog.LevelInfo))
 	if err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func runDev(ctx context.Context, stdout, stderr io.Writer) error {
 
 // serve runs a node until ctx ends.
 func serve(ctx context.Context, config *edge.Config, builtin string, stderr io.Writer, ready func(public, admin net.Addr)) error {
-	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: config.LogLevel()}))
+	log := logs.JSON(stderr, config.LogLevel())
 	edge.LogRedis(log)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)

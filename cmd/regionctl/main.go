@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/weir-edge/weir/internal/ctl"
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 func main() {
@@ -19,7 +20,7 @@ func main() {
 	// The second signal ends the program at once.
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	os.Exit(ctl.ExitStatus(err))
+	os.Exit(term.ExitStatus(err))
 }
 
 // run prints what went wrong; the exit status says of which kind it was.

@@ -2,45 +2,53 @@ package ctl
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const applyHelp = `Puts FILE in force in all regions of the fleet file, or in those of --region:
+const applyHelp = `Applies FILE to all regions of the fleet file, or to those of --region:
 
   1. validates it; a bad document changes nothing
   2. shows the difference, and asks (--yes does not)
   3. stores it in every region; versions are kept and never overwritten
-  4. locks the regions, looks that nobody has changed any since the difference was
-     shown, and points them at it one after another, in the order of the fleet file
+  4. locks the regions, checks that nobody has changed any since it showed the
+     difference, and points them at it one after another, in the order of the fleet file
   5. ends the canaries of these regions, and waits until every registered edge runs it
 
-When somebody else applies at the same time, one of the two waits until the other is
-through, is told by whom and when, and has changed nothing anywhere (status 4). The lock
-of one that was killed ends by itself, after half a minute with three regions.
+If somebody else applies at the same time, one of the two waits for the other, reports who
+changed what and when, and changes nothing anywhere (status 4), unless both apply the same
+document. The lock of a regionctl that was killed expires: with three regions, after half
+a minute.
 
-When a region cannot be reached, nothing is changed in any. --partial goes on without
-it. When one fails after the first was switched, the others are switched all the same,
-and the result says which have what (status 3). Where the answer was lost, that is not
-known, and the result says so. Running the same command again finishes the job: regions
-that have the document keep it, get what is missing of their history, and are waited
-for again.
+If a region cannot be reached, no region is changed; --partial continues without it. If
+one fails after the first was switched, the others are switched anyway, and the result
+says which region has what (status 3), or that this is unknown because the answer was
+lost. Running the same command again finishes the job: regions that have the document keep
+it, receive what their history lacks, and are waited for again.
 
-A region in which no edge is registered within 15 seconds is not waited for.
+A region in which no edge registers within 15 seconds is not waited for.
 
-An edge that refuses the document goes on with its old rules; its reasons are shown.
+An edge that refuses the document keeps its old rules; the output shows its reasons.
 
-With --canary POP the document is tried on one site first. For the time of --bake only
-its edges follow it, and regionctl compares their share of limited requests (429) and
-of server errors (5xx) with those of all other sites. Within the bounds at the end, the
-document is applied as above. Twice outside of them, with at least --min-requests, and
-the canary is taken back at once (status 1). It is also taken back when this program
-is interrupted or loses its way; should that fail, or this host vanish, the edges take
-it back themselves a minute after the bake. An apply or rollback without --canary ends
-any trial in its regions at once, also one that nobody attends to.
+--if-version VERSION changes nothing unless every region runs that version or already has
+the document (status 4). It keeps a file made from an older version from reverting what
+came in between, even with --yes.
+
+--canary POP tries the document on one site first. During --bake only its edges follow it,
+and regionctl compares their share of limited requests (429) and
+of server errors (5xx) with those of all other sites. If they are within
+the bounds at the end, the document is applied as above. If they are outside twice in a
+row, after at least --min-requests, the canary is removed immediately (status 1). It is
+also removed if this program is interrupted or fails; if that fails too, or this host
+vanishes, it expires a minute after the bake. An apply or rollback without --canary ends
+any trial in its regions immediately, abandoned ones included.
 
 FILE may be - for standard input; --yes is needed then.`
 
@@ -50,14 +58,14 @@ func (p *program) applyCommand() *cobra.Command {
 	c := &change{p: p}
 	o := canaryOptions{}
 	var cmd *cobra.Command
-	cmd = command("apply FILE", "put a document in force and wait for every edge", applyHelp,
+	cmd = command("apply FILE", "apply a document and wait for every edge", applyHelp,
 		`  regionctl rules apply rules.yaml -m "halve the login limit, INC-1234"
   regionctl rules apply rules.yaml --region eu-west
   regionctl rules apply rules.yaml --canary ams1 --bake 10m --max-limited-increase 0.02
   regionctl rules apply rules.yaml --yes --wait 2m -o json        # in CI`,
 		func(ctx context.Context, args []string) error {
 			if args[0] == "-" && !c.yes {
-				return misused("the document comes from standard input, so nobody can be asked; give --yes")
+				return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
 			}
 			if err := c.checkFlags(by); err != nil {
 				return err
@@ -66,7 +74,7 @@ func (p *program) applyCommand() *cobra.Command {
 			if pop != "" {
 				o.pop, canary = pop, &o
 			} else if o.changed(cmd.Flags()) {
-				return misused("--bake and its like need --canary POP")
+				return term.Misused("--bake and its like need --canary POP")
 			}
 			return c.apply(ctx, args[0], names, canary)
 		})
@@ -76,23 +84,35 @@ func (p *program) applyCommand() *cobra.Command {
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	f.StringVar(&pop, "canary", "", "try it on this `POP` first")
 	o.flags(f)
-	_ = cmd.RegisterFlagCompletionFunc("canary", p.completeNodes(&names, func(n region.Node) string { return n.PoP })) // the flag is known
+	c.ifVersionFlag(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("canary", p.completeNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
 	cmd.ValidArgsFunction = completeDocument
 	return cmd
+}
+
+// noVersion is what --if-version calls a region in which nothing is published.
+const noVersion = "none"
+
+// ifVersionFlag adds --if-version.
+func (c *change) ifVersionFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.ifVersion, "if-version", "", "change nothing unless each region runs this `VERSION`, which the document was made from; "+noVersion+": nothing is published")
 }
 
 // flags adds those that apply and rollback share.
 func (c *change) flags(cmd *cobra.Command, by *string) {
 	f := cmd.Flags()
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&c.partial, "partial", false, "go on without regions that cannot be reached")
+	f.BoolVar(&c.partial, "partial", false, "continue without regions that cannot be reached")
 	f.DurationVar(&c.wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
 	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
 }
 
 func (c *change) checkFlags(by string) (err error) {
 	if c.wait < 0 {
-		return misused("--wait %s: must be 0 or above", c.wait)
+		return term.Misused("--wait %s: must be 0 or above", c.wait)
+	}
+	if v := c.ifVersion; v != "" && v != noVersion && (len(v) < 4 || len(v) > 12 || strings.Trim(v, "0123456789abcdef") != "") {
+		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as regionctl rules status shows it", v, noVersion)
 	}
 	if err := checkText("--message", c.message, 1024); err != nil {
 		return err
@@ -119,11 +139,11 @@ func (c *change) apply(ctx context.Context, file string, names []string, canary 
 }
 
 // run is the whole of a change, step by step.
-func (c *change) run(ctx context.Context, targets []*target, canary *canaryOptions) error {
+func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canaryOptions) error {
 	if err := c.prepare(ctx, targets); err != nil {
 		return err
 	}
-	todo := c.with(untouched)
+	todo := c.with(rollout.Untouched)
 	if len(todo) == 0 {
 		return c.settle(ctx, canary == nil)
 	}
@@ -158,7 +178,7 @@ func (c *change) run(ctx context.Context, targets []*target, canary *canaryOptio
 // the way of it need a question.
 func (c *change) settle(ctx context.Context, end bool) error {
 	if end && c.warnOfCanaries(ctx) {
-		if err := c.confirm(ctx, "End that in %s?", namesOf(c.with(alreadyThere))); err != nil {
+		if err := c.confirm(ctx, "End that in %s?", namesOf(c.with(rollout.AlreadyThere))); err != nil {
 			return err
 		}
 	}
@@ -177,7 +197,9 @@ func (c *change) settle(ctx context.Context, end bool) error {
 func (c *change) switchOver(ctx context.Context, canary *canaryReport, between func()) error {
 	err := c.point(ctx)
 	between()
-	if c.pointed {
+	// Somebody else may have done the same meanwhile, and all is as it should be.
+	there := err == nil && len(c.with(rollout.Applied, rollout.AlreadyThere, rollout.Unreachable)) == len(c.regions)
+	if c.engine.Wrote || there {
 		detached := context.WithoutCancel(ctx)
 		c.complete(detached)
 		c.endCanaries(detached)
@@ -185,44 +207,44 @@ func (c *change) switchOver(ctx context.Context, canary *canaryReport, between f
 	if err == nil {
 		err = c.outcome(ctx)
 	}
-	if len(c.with(applied)) == 0 {
+	if len(c.with(rollout.Applied)) == 0 && !there {
 		return c.report(canary, err, nil)
 	}
-	if have := c.with(applied, alreadyThere); ctx.Err() != nil {
-		return c.report(canary, err, interrupted("interrupted before waiting; %s has %s, and %s shows who runs it", namesOf(have), runsAll(have), have[0].target.kind.look))
+	if have := c.with(rollout.Applied, rollout.AlreadyThere); ctx.Err() != nil {
+		return c.report(canary, err, term.Interrupted("interrupted before waiting; %s has %s, and %s shows who runs it", namesOf(have), runsAll(have), have[0].target.Kind.Look))
 	}
 	return c.report(canary, err, c.await(ctx))
 }
 
 func (c *change) confirm(ctx context.Context, format string, args ...any) error {
-	return c.p.confirm(ctx, c.yes, format, args...)
+	return c.p.Confirm(ctx, c.yes, format, args...)
 }
 
 // warnOfCanaries tells that somebody tries something on a site, and returns whether
 // anybody does.
 func (c *change) warnOfCanaries(ctx context.Context) (tried bool) {
-	var targets []*target
-	for _, r := range c.with(untouched, alreadyThere) {
-		if r.target.kind.canaries {
+	var targets []*fleet.Target
+	for _, r := range c.with(rollout.Untouched, rollout.AlreadyThere) {
+		if r.target.Kind.Canaries {
 			targets = append(targets, r.target)
 		}
 	}
 	now := time.Now()
-	for _, a := range ask(ctx, c.p, targets, func(ctx context.Context, t *target) (map[string]region.Pointer, error) {
-		canaries, wrong, err := t.docs.Canaries(ctx)
+	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (map[string]consul.Pointer, error) {
+		canaries, wrong, err := t.Docs.Canaries(ctx)
 		for _, note := range wrong {
-			c.p.warn("%s: %v", t.name, note)
+			c.p.Warn("%s: %v", t.Name, note)
 		}
 		return canaries, err
 	}) {
-		if a.err != nil {
-			c.p.warn("%s: canaries: %v", a.target.name, a.err)
+		if a.Err != nil {
+			c.p.Warn("%s: canaries: %v", a.Target.Name, a.Err)
 		}
-		for _, pop := range sortedKeys(a.value) {
-			if canary := a.value[pop]; !canary.Expired(now) {
+		for _, pop := range sortedKeys(a.Value) {
+			if canary := a.Value[pop]; !canary.Expired(now) {
 				tried = true
-				c.p.warn("%s: %s tries %s on %s until %s; its edges follow that, and applying ends the trial", a.target.name,
-					printable(canary.AppliedBy), canary.Version, printable(pop), until(&canary))
+				c.p.Warn("%s: %s tries %s on %s until %s; its edges follow that, and applying ends the trial", a.Target.Name,
+					term.Printable(canary.AppliedBy), canary.Version, term.Printable(pop), until(&canary))
 			}
 		}
 	}

@@ -4,40 +4,31 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// What became of a region in a change.
-const (
-	untouched    = "not changed"
-	unreachable  = "unreachable"
-	alreadyThere = "already there"
-	applied      = "applied"
-	lost         = "conflict" // someone else was faster
-	unsuccessful = "failed"
-	unknown      = "unknown" // the answer was lost; it may have taken effect
-)
-
-// change puts one document in force in some regions. apply and rollback are changes.
+// change activates one document in some regions. apply, set and rollback are changes.
 //
-// The order of its steps is what makes it safe. The document is stored everywhere
-// before any region is pointed at it. The regions are pointed one after another, in
-// the order of the fleet file, under a lock of them all and on condition that nobody has
-// touched any since the difference was shown; whoever comes second has changed nothing.
-// Only then are canaries ended, so that what every edge should run is the version.
+// The order of its steps is what makes it safe. The document is stored everywhere before
+// any region is pointed at it. The engine of package rollout then points the regions, one
+// after another. Only then are canaries ended, so that what every edge should run is the
+// version.
 type change struct {
 	p   *program
-	doc *document // for all regions, or
-	// aimAt says for each region which document is meant; a.published is filled in.
-	aimAt func(ctx context.Context, t *target, a *aim) error
-	// stillGood looks under the lock whether there is any other reason not to go on; nil:
-	// none.
-	stillGood func(ctx context.Context) error
+	doc *fleet.Document // for all regions, or
+	// aimAt chooses the next document of each region, from what that has now.
+	aimAt func(ctx context.Context, t *fleet.Target, s *step) error
+	// ready checks under the lock whether there is any other reason to stop; nil: none.
+	ready func(ctx context.Context) error
 	// lasts is for how long; 0: until the next change.
 	lasts   time.Duration
 	by      string
@@ -45,42 +36,47 @@ type change struct {
 	yes     bool
 	partial bool
 	wait    time.Duration
+	// ifVersion is the version that regions must run, or begin of it; "": any.
+	ifVersion string
+	// relative: what is wanted depends on what was seen, so nobody else can have done it.
+	relative bool
 
+	engine   *rollout.Change[fleet.Current]
 	regions  []*regionChange
 	at       time.Time // when the regions were pointed
-	pointed  bool      // at least one was
 	deserted bool      // a region has no edge that could run anything
 }
 
 // regionChange is one region of a change.
 type regionChange struct {
-	Region string `json:"region"`
-	Result string `json:"result"`
-	Error  string `json:"error,omitempty"`
-	// Version is the one that this region is to run, where that may differ. Then is
-	// what follows when its time is over.
-	Version string        `json:"version,omitempty"`
-	Then    *region.Named `json:"then,omitempty"`
-	// Before is what was in force when the difference was shown, Now what is after a
-	// conflict.
-	Before *region.Pointer `json:"before"`
-	Now    *region.Pointer `json:"now,omitempty"`
-	// Edges are the registered ones, Running those that run what they should; both
-	// are missing where nothing was waited for.
-	Edges   *int       `json:"edges,omitempty"`
-	Running *int       `json:"running,omitempty"`
-	Behind  []nodeView `json:"behind,omitempty"`
+	target *fleet.Target
+	region *rollout.Region[fleet.Current]
+	step   step // unknown where the region did not answer
 
-	*aim   // nil if it did not answer
-	target *target
+	await *fleet.RegionView // what its edges were last seen to run; nil: not waited for
+	moved *consul.Pointer   // what somebody else published while the edges were waited for
 }
 
 // runs is the version that its edges should run.
 func (r *regionChange) runs() string {
-	if r.ends {
-		return own
+	if r.step.ends {
+		return fleet.Own
 	}
-	return r.next.version()
+	return r.step.next.Version()
+}
+
+// why says why it has not got the document.
+func (r *regionChange) why() string {
+	k, now := r.target.Kind, r.region.Now
+	switch damage := errors.Join(r.region.Err, now.Damage); {
+	case r.region.Outcome == rollout.Lost && damage != nil:
+		return fmt.Sprintf("someone changed the %s meanwhile, and who cannot be read: %v", k.What, damage)
+	case r.region.Outcome == rollout.Lost:
+		return whoMoved(k, now.Pointer)
+	case r.region.Err != nil:
+		return r.region.Err.Error()
+	}
+	return ""
 }
 
 // runsAll are the versions that the edges of these regions should run.
@@ -92,188 +88,181 @@ func runsAll(regions []*regionChange) string {
 	return strings.Join(distinct(list), " and ")
 }
 
-func (r *regionChange) fail(result string, err error) {
-	r.Result, r.Error = result, err.Error()
+// begin makes the engine's view of the change.
+func (c *change) begin(targets []*fleet.Target) {
+	k := targets[0].Kind
+	c.engine = &rollout.Change[fleet.Current]{
+		Subject: rollout.Subject[fleet.Current]{
+			Name: k.Name,
+			Look: func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
+				return fleet.LookAtPointer(ctx, c.region(r.Name).target)
+			},
+			Same: func(a, b fleet.Current) bool { return a.Index == b.Index },
+			Holds: func(r *rollout.Region[fleet.Current], now fleet.Current) bool {
+				return c.has(c.region(r.Name), now)
+			},
+			Write: func(ctx context.Context, r *rollout.Region[fleet.Current]) (bool, error) {
+				here := c.region(r.Name)
+				return here.target.Docs.Point(ctx, c.pointer(here), r.Seen.Index)
+			},
+		},
+		By: c.by, Partial: c.partial, Timeout: c.p.timeout, LockWait: c.p.lockWait, Report: &lockNews{c.p, k.Name},
+		Ready: func(ctx context.Context) error {
+			if c.ready != nil {
+				if err := c.ready(ctx); err != nil {
+					return err
+				}
+			}
+			c.at = time.Now().UTC().Round(0)
+			return nil
+		},
+		Written: func(ctx context.Context, r *rollout.Region[fleet.Current]) {
+			here := c.region(r.Name)
+			c.record(ctx, here, here.step.from.Version(), c.pointer(here))
+		},
+	}
+	for _, t := range targets {
+		r := &rollout.Region[fleet.Current]{Name: t.Name, Consul: t.Consul}
+		c.engine.Regions = append(c.engine.Regions, r)
+		c.regions = append(c.regions, &regionChange{target: t, region: r})
+	}
 }
 
-// changeReport is what apply and rollback print with -o json.
-type changeReport struct {
-	Version   string          `json:"version"`
-	SHA256    string          `json:"sha256"`
-	AppliedAt time.Time       `json:"applied_at,omitzero"`
-	AppliedBy string          `json:"applied_by"`
-	ExpiresAt time.Time       `json:"expires_at,omitzero"`
-	Message   string          `json:"message,omitempty"`
-	Regions   []*regionChange `json:"regions"`
-	Converged bool            `json:"converged"`
-	Canary    *canaryReport   `json:"canary,omitempty"`
+// has reports whether a region that has this now has what the change brings.
+func (c *change) has(r *regionChange, now fleet.Current) bool {
+	switch p := now.Pointer; {
+	case p == nil || now.Damage != nil || r.step.next == nil:
+		return false
+	case c.lasts > 0, c.relative && now.Index != r.region.Seen.Index:
+		return p.Version == r.step.next.Version() && p.AppliedAt.Equal(c.at) && p.AppliedBy == c.by
+	case r.step.ends:
+		return now.Active == nil
+	}
+	return r.step.done(now)
 }
 
-// prepare reads what is in force everywhere and shows the difference. Unless the
-// change may be partial, it stops when a region cannot be reached.
-func (c *change) prepare(ctx context.Context, targets []*target) error {
-	answers := ask(ctx, c.p, targets, c.look)
-	names, err := failures(answers)
-	if len(names) == len(targets) {
-		return failed("nothing was changed, no region can be reached:\n%w", err)
-	}
-	if err != nil && !c.partial {
-		return failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, choose other regions with --region, or go on without with --partial",
-			strings.Join(names, ", "), err)
-	}
-	for _, a := range answers {
-		if a.err == nil && a.value.wrong != nil {
-			return a.value.wrong
+// prepare reads what all regions have and shows the difference. Unless the change may be
+// partial, it stops when a region cannot be reached.
+func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
+	c.begin(targets)
+	c.engine.Prepare(ctx, func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
+		here := c.region(r.Name)
+		now, err := fleet.Look(ctx, here.target)
+		if err == nil {
+			c.aim(ctx, here, now)
 		}
+		return now, err
+	})
+	away, err := unreachable(c.engine.Regions)
+	switch {
+	case len(away) == len(targets):
+		return term.Failed("nothing was changed, no region can be reached:\n%w", err)
+	case err != nil && !c.partial:
+		return term.Failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, choose other regions with --region, or continue without it with --partial",
+			strings.Join(away, ", "), err)
 	}
-	for _, a := range answers {
-		r := &regionChange{Region: a.target.name, Result: untouched, target: a.target}
-		c.regions = append(c.regions, r)
-		if a.err != nil {
-			r.fail(unreachable, a.err)
-			continue
+	var steps []fleet.Answer[*step]
+	for _, r := range c.regions {
+		if r.step.wrong != nil {
+			return r.step.wrong
 		}
-		r.aim, r.Before = a.value, a.value.pointer
-		if a.target.kind.temporary {
-			r.Version = r.runs()
+		if err := c.stale(r); err != nil {
+			return err
 		}
-		if c.lasts > 0 {
-			r.Then = r.returns()
-		} else if r.already() {
-			r.Result = alreadyThere
-		}
+		steps = append(steps, fleet.Answer[*step]{Target: r.target, Value: &r.step, Err: r.region.Err})
 	}
-	var b bytes.Buffer
-	w, s := c.p.out, c.p.outStyle()
-	if c.p.wantsJSON() {
-		w, s = c.p.errOut, c.p.errStyle()
-	}
-	const mostChanges = 50
-	writeGroups(&b, s, groupByVersion(answers), mostChanges)
-	if err != nil {
-		fmt.Fprintf(&b, "%s: %s\n", s.bold(strings.Join(names, ", ")), s.yellow("cannot be reached, goes without"))
-	}
-	b.WriteByte('\n')
-	_, err = w.Write(b.Bytes())
-	return err
+	return c.p.showDifference(away, func(b *bytes.Buffer, s term.Style) {
+		const mostChanges = 50
+		writeGroups(b, s, groupByVersion(steps), mostChanges)
+	})
 }
 
-// look finds out what a region has in force, and what it shall have.
-func (c *change) look(ctx context.Context, t *target) (*aim, error) {
-	s, err := look(ctx, t)
-	if err != nil {
-		return nil, err
+// stale refuses a region that does not run what --if-version says. One that has the
+// document already is as it should be.
+func (c *change) stale(r *regionChange) error {
+	if c.ifVersion == "" || r.region.Outcome != rollout.Untouched {
+		return nil
 	}
-	a := &aim{published: s, next: c.doc}
+	has := cmp.Or(r.step.from.Version(), noVersion)
+	if strings.HasPrefix(has, c.ifVersion) {
+		return nil
+	}
+	return term.Conflict("nothing was changed: %s runs %s, not %s of --if-version; look with regionctl %s history, bring the document up to date, and %s again",
+		r.target.Name, has, c.ifVersion, r.target.Kind.Name, r.target.Kind.Put)
+}
+
+// aim finds out what a region is to have.
+func (c *change) aim(ctx context.Context, r *regionChange, now fleet.Current) {
+	s := &r.step
+	*s = step{from: now, next: c.doc}
 	if c.aimAt != nil {
-		a.wrong = c.aimAt(ctx, t, a)
+		s.wrong = c.aimAt(ctx, r.target, s)
 	}
-	if c.lasts > 0 && a.wrong == nil && a.broken != nil {
-		a.wrong = failed("nothing was changed: %s: %w; after --for nothing good would return, so leave that out", t.name, a.broken)
+	if c.lasts == 0 || s.wrong != nil {
+		return
 	}
-	if c.lasts > 0 && a.wrong == nil {
-		a.after = ", for " + short(c.lasts) + ", and then " + follows(a.returns())
+	if now.Damage != nil {
+		s.wrong = term.Failed("nothing was changed: %s: %w; after --for nothing good would return, so leave that out", r.target.Name, now.Damage)
+		return
 	}
-	return a, nil
+	s.after = ", for " + short(c.lasts) + ", and then " + follows(now.Returns())
 }
 
-// with are the regions with one of these results.
-func (c *change) with(results ...string) []*regionChange {
-	return filter(c.regions, func(r *regionChange) bool { return slices.Contains(results, r.Result) })
+// with are the regions with one of these outcomes.
+func (c *change) with(outcomes ...rollout.Outcome) []*regionChange {
+	return fleet.Filter(c.regions, func(r *regionChange) bool { return slices.Contains(outcomes, r.region.Outcome) })
 }
 
 func namesOf(regions []*regionChange) string {
-	names := make([]string, len(regions))
-	for i, r := range regions {
-		names[i] = r.Region
+	return strings.Join(regionNames(targetsOf(regions)), ", ")
+}
+
+func targetsOf(regions []*regionChange) (targets []*fleet.Target) {
+	for _, r := range regions {
+		targets = append(targets, r.target)
 	}
-	return strings.Join(names, ", ")
+	return targets
+}
+
+func (c *change) region(name string) *regionChange {
+	return c.regions[slices.IndexFunc(c.regions, func(r *regionChange) bool { return r.target.Name == name })]
 }
 
 // store writes the document to every region, also where it should be already.
 func (c *change) store(ctx context.Context) error {
-	var targets []*target
-	for _, r := range c.with(untouched, alreadyThere) {
-		targets = append(targets, r.target)
-	}
-	answers := ask(ctx, c.p, targets, func(ctx context.Context, t *target) (string, error) {
-		return t.docs.Put(ctx, c.region(t.name).next.bytes)
+	targets := targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (string, error) {
+		return t.Docs.Put(ctx, c.region(t.Name).step.next.Bytes)
 	})
-	names, err := failures(answers)
+	names, err := fleet.Failures(answers)
 	if err == nil {
 		return nil
 	}
 	if !c.partial || len(names) == len(targets) {
-		return failed("nothing was changed, because %s did not store the document:\n%w", strings.Join(names, ", "), err)
+		return term.Failed("nothing was changed, because %s did not store the document:\n%w", strings.Join(names, ", "), err)
 	}
 	for _, a := range answers {
-		if a.err != nil {
-			c.region(a.target.name).fail(unsuccessful, a.err)
+		if a.Err != nil {
+			r := c.region(a.Target.Name).region
+			r.Outcome, r.Err = rollout.Failed, a.Err
 		}
 	}
 	return nil
 }
 
-func (c *change) region(name string) *regionChange {
-	return c.regions[slices.IndexFunc(c.regions, func(r *regionChange) bool { return r.Region == name })]
-}
-
-// await waits for the edges of all regions that have the version.
-func (c *change) await(ctx context.Context) error {
-	have := c.with(applied, alreadyThere)
-	if c.wait <= 0 || len(have) == 0 {
-		return nil
-	}
-	var targets []*target
-	for _, r := range have {
-		targets = append(targets, r.target)
-	}
-	limit := c.wait
+// pointer is what a region is pointed at.
+func (c *change) pointer(r *regionChange) consul.Pointer {
+	p := r.step.next.Pointer(c.by, c.at)
 	if c.lasts > 0 {
-		limit = min(limit, c.lasts)
+		p.ExpiresAt, p.Then = c.expires(), r.step.from.Returns()
 	}
-	w := &awaiting{p: c.p, version: func(t *target) string { return c.region(t.name).runs() }, moved: func(t *target, v *regionView) bool {
-		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.name).next.version())
-	}}
-	arrivals := w.run(ctx, targets, limit)
-	for i := range arrivals {
-		a, r := &arrivals[i], have[i]
-		if a.view == nil {
-			continue
-		}
-		r.Behind = a.view.behind()
-		edges := len(a.view.Nodes)
-		running := edges - len(r.Behind)
-		r.Edges, r.Running = &edges, &running
-		if a.moved {
-			r.Now = a.view.Pointer
-		}
-		if edges == 0 && a.err == nil {
-			c.deserted = true
-			c.p.warn("%s: no edge is registered there, or this token may not see them; nothing to wait for", r.Region)
-		}
+	if r.step.ends {
+		p.ExpiresAt = &c.at
 	}
-	if ctx.Err() != nil {
-		return interrupted("interrupted while waiting; %s has %s, and %s shows who runs it", namesOf(have), runsAll(have), have[0].target.kind.look)
-	}
-	return w.verdict(arrivals, limit)
+	return p
 }
 
-// only is the document of all regions, nil if there are several.
-func (c *change) only() (doc *document) {
-	for _, r := range c.regions {
-		switch {
-		case r.aim == nil:
-		case r.ends, doc != nil && doc.version() != r.next.version():
-			return nil
-		default:
-			doc = r.next
-		}
-	}
-	return doc
-}
-
-// expires is when what was put in force ends by itself, nil if it does not.
+// expires is when a temporary document does, nil if this one is not temporary.
 func (c *change) expires() *time.Time {
 	if c.lasts == 0 {
 		return nil
@@ -282,47 +271,35 @@ func (c *change) expires() *time.Time {
 	return &at
 }
 
-// report prints how it ended. A divided fleet matters more than edges that are late.
-func (c *change) report(canary *canaryReport, outcome, waiting error) error {
-	r := changeReport{
-		AppliedAt: c.at, AppliedBy: c.by, Message: c.message, Regions: c.regions, Canary: canary,
-		Converged: outcome == nil && waiting == nil && c.wait > 0 && !c.deserted,
+// await waits for the edges of all regions that have the version.
+func (c *change) await(ctx context.Context) error {
+	have := c.with(rollout.Applied, rollout.AlreadyThere)
+	if c.wait <= 0 || len(have) == 0 {
+		return nil
 	}
-	if c.lasts > 0 && c.pointed {
-		r.ExpiresAt = *c.expires()
+	limit := c.wait
+	if c.lasts > 0 {
+		limit = min(limit, c.lasts)
 	}
-	if doc := c.only(); doc != nil {
-		r.Version, r.SHA256 = doc.version(), doc.pointer("", time.Time{}).SHA256
+	version := func(t *fleet.Target) string { return c.region(t.Name).runs() }
+	arrivals := c.p.await(ctx, rollout.Await{Version: version, Moved: func(t *fleet.Target, v *fleet.RegionView) bool {
+		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.Name).step.next.Version())
+	}}, targetsOf(have), limit)
+	for i := range arrivals {
+		a, r := &arrivals[i], have[i]
+		if r.await = a.View; a.View == nil {
+			continue
+		}
+		if a.Moved {
+			r.moved = a.View.Pointer
+		}
+		if len(a.View.Nodes) == 0 && a.Err == nil {
+			c.deserted = true
+			c.p.Warn("%s: no edge is registered there, or this token may not see them; nothing to wait for", r.target.Name)
+		}
 	}
-	err := c.p.show(r, func(b *bytes.Buffer, s style) { r.write(b, s) })
-	return cmp.Or(outcome, waiting, err)
-}
-
-func (r *changeReport) write(b *bytes.Buffer, s style) {
-	t := table{}
-	t.row("REGION", "RESULT", "VERSION", "EDGES")
-	for _, c := range r.Regions {
-		version, edges := "-", "-"
-		if c.aim != nil {
-			version = orDash(c.version())
-		}
-		if c.Result == applied || c.Result == alreadyThere {
-			version = c.runs()
-		}
-		if c.Now != nil {
-			version = c.Now.Version
-		}
-		if c.Edges != nil {
-			edges = fmt.Sprintf("%d of %d", *c.Running, *c.Edges)
-		}
-		result := s.red(c.Result)
-		switch c.Result {
-		case applied, alreadyThere:
-			result = s.green(c.Result)
-		case untouched, unknown:
-			result = s.yellow(c.Result)
-		}
-		t.row(c.Region, result, version, edges)
+	if ctx.Err() != nil {
+		return term.Interrupted("interrupted while waiting; %s has %s, and %s shows who runs it", namesOf(have), runsAll(have), have[0].target.Kind.Look)
 	}
-	t.write(b)
+	return verdict(arrivals, version, limit)
 }

@@ -13,20 +13,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-func testDiff(t *testing.T, f *fleet) {
+func testDiff(t *testing.T, f *testFleet) {
 	file := write(t, "rules.yaml", rulesOf(2))
 	r := f.good(t, "rules", "diff", file)
 	require.Contains(t, r.out, "eu-west, us-east: no rules published yet")
 	p := f.publish(t, rulesOf(1), "ana", "eu-west")
 	f.publish(t, rulesOf(2), "bob", "us-east")
 	r = f.good(t, "rules", "diff", file)
-	require.Contains(t, r.out, "eu-west runs "+p.Version+" (ana, "+stamp(p.AppliedAt)+"); "+file+" is ")
+	require.Contains(t, r.out, "eu-west runs "+p.Version+" (ana, "+term.Stamp(p.AppliedAt)+"); "+file+" is ")
 	require.Contains(t, r.out, "  ~ per-client  limit: 1 → 2\n  0 added, 0 removed, 1 changed, 0 as before\n\nus-east runs ")
 	require.Contains(t, r.out, "  no difference\n")
-	require.Equal(t, statusFailed, f.run(t, "rules", "diff", file, "--exit-code").status)
+	require.Equal(t, term.StatusFailed, f.run(t, "rules", "diff", file, "--exit-code").status)
 	require.Zero(t, f.run(t, "rules", "diff", file, "--exit-code", "--region", "us-east").status)
 	report := parse[struct {
 		Different bool
@@ -42,11 +44,11 @@ func testDiff(t *testing.T, f *fleet) {
 	require.Contains(t, r.out, "the text differs, but no rule does")
 }
 
-func testRollback(t *testing.T, f *fleet) {
+func testRollback(t *testing.T, f *testFleet) {
 	edge := f.edge(t, "eu-west", "ams1", "ams1-1")
 	r := f.run(t, "rules", "rollback", "--yes")
-	require.Equal(t, statusUsage, r.status)
-	require.Contains(t, r.errOut, "eu-west: no rules are in force; name a version with --to; nothing was changed")
+	require.Equal(t, term.StatusUsage, r.status)
+	require.Contains(t, r.errOut, "eu-west: no rules are active; name a version with --to; nothing was changed")
 	var versions []string
 	for limit := range 3 {
 		f.good(t, "rules", "apply", write(t, "rules.yaml", rulesOf(limit+1)), "--yes")
@@ -69,9 +71,9 @@ func testRollback(t *testing.T, f *fleet) {
 	// Regions that would go different ways.
 	f.good(t, "rules", "rollback", "--yes", "--to", versions[1], "--region", "us-east")
 	r = f.run(t, "rules", "rollback", "--yes")
-	require.Equal(t, statusUsage, r.status)
+	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "eu-west to "+versions[2]+", us-east to "+versions[0])
-	require.Equal(t, statusUsage, f.run(t, "rules", "rollback", "--yes", "--to", "ffffffffffff").status)
+	require.Equal(t, term.StatusUsage, f.run(t, "rules", "rollback", "--yes", "--to", "ffffffffffff").status)
 
 	s := f.converse(t, "rules", "rollback", "--to", versions[2])
 	s.sees(t, "Apply to eu-west, us-east? [y/N] ")
@@ -79,7 +81,7 @@ func testRollback(t *testing.T, f *fleet) {
 	require.Zero(t, s.end(t).status)
 }
 
-func testHistory(t *testing.T, f *fleet) {
+func testHistory(t *testing.T, f *testFleet) {
 	require.Equal(t, "no changes yet\n", f.good(t, "rules", "history").out)
 	f.good(t, "rules", "apply", write(t, "rules.yaml", rulesOf(1)), "--yes", "--by", "ana", "-m", "first")
 	f.good(t, "rules", "apply", write(t, "rules.yaml", rulesOf(2)), "--yes", "--by", "bob", "-m", "second", "--region", "us-east")
@@ -97,40 +99,40 @@ func testHistory(t *testing.T, f *fleet) {
 	require.NotContains(t, f.good(t, "rules", "history", "--region", "eu-west").out, "bob")
 }
 
-func testShow(t *testing.T, f *fleet) {
+func testShow(t *testing.T, f *testFleet) {
 	r := f.run(t, "rules", "show")
-	require.Equal(t, statusUsage, r.status)
-	require.Contains(t, r.errOut, "no rules are in force")
+	require.Equal(t, term.StatusUsage, r.status)
+	require.Contains(t, r.errOut, "no rules are active")
 	text := "# a comment\n" + rulesOf(1)
 	f.good(t, "rules", "apply", write(t, "rules.yaml", text), "--yes")
 	require.Equal(t, text, f.good(t, "rules", "show").out)
 	old := f.current(t, "eu-west")
 	f.good(t, "rules", "apply", write(t, "rules.yaml", rulesOf(2)), "--yes", "--region", "us-east")
 	r = f.run(t, "rules", "show")
-	require.Equal(t, statusUsage, r.status)
-	require.Contains(t, r.errOut, "the regions have different versions in force")
+	require.Equal(t, term.StatusUsage, r.status)
+	require.Contains(t, r.errOut, "the regions have different active versions")
 	require.Equal(t, rulesOf(2), f.good(t, "rules", "show", "--region", "us-east").out)
 	require.Equal(t, text, f.good(t, "rules", "show", old).out)
 	v := parse[shown](t, f.good(t, "rules", "show", old[:6], "-o", "json").out)
 	require.Equal(t, text, v.Document)
 	require.Equal(t, old, v.Pointer.Version)
-	require.Equal(t, statusUsage, f.run(t, "rules", "show", "abc").status)
+	require.Equal(t, term.StatusUsage, f.run(t, "rules", "show", "abc").status)
 }
 
-func testStatus(t *testing.T, f *fleet) {
+func testStatus(t *testing.T, f *testFleet) {
 	r := f.run(t, "rules", "status")
-	require.Equal(t, statusPartial, r.status, "no edges are not all edges")
+	require.Equal(t, term.StatusPartial, r.status, "no edges are not all edges")
 	require.Contains(t, r.out, "eu-west: no rules published yet\n  no edge is registered, or this token may not see them\n")
 	e, other := f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")
 	p := f.publish(t, rulesOf(1), "ana", f.names...)
 	require.Eventually(t, func() bool { return e.runs() == p.Version && other.runs() == p.Version }, patience, tick)
 	r = f.good(t, "rules", "status")
-	require.Contains(t, r.out, "eu-west: "+p.Version+" by ana, "+stamp(p.AppliedAt))
+	require.Contains(t, r.out, "eu-west: "+p.Version+" by ana, "+term.Stamp(p.AppliedAt))
 	require.Regexp(t, `  EDGE    POP   RUNS          SINCE  SOURCE  FROM   CHECK    CONVERGED\n  ams1-1  ams1  `+p.Version+`  1h0m   consul  admin  passing  yes\n`, r.out)
 	require.Contains(t, r.out, "\nconverged: yes\n")
 
 	// An edge that follows a canary runs what it should.
-	trial := region.NewPointer([]byte(rulesOf(2)), "bob", time.Now())
+	trial := consul.NewPointer([]byte(rulesOf(2)), "bob", time.Now())
 	ends := time.Now().Add(time.Hour)
 	trial.ExpiresAt = &ends
 	_, err := f.rules("eu-west").Put(t.Context(), []byte(rulesOf(2)))
@@ -138,7 +140,7 @@ func testStatus(t *testing.T, f *fleet) {
 	f.try(t, "eu-west", "ams1", trial)
 	require.Eventually(t, func() bool { return e.runs() == trial.Version }, patience, tick)
 	r = f.good(t, "rules", "status")
-	require.Contains(t, r.out, "canary on ams1: "+trial.Version+" by bob, until "+stamp(ends))
+	require.Contains(t, r.out, "canary on ams1: "+trial.Version+" by bob, until "+term.Stamp(ends))
 	require.Contains(t, r.out, "consul (canary)")
 	apply := f.good(t, "rules", "apply", write(t, "rules.yaml", rulesOf(3)), "--yes")
 	require.Contains(t, apply.errOut, "warning: eu-west: bob tries "+trial.Version+" on ams1")
@@ -150,8 +152,8 @@ func testStatus(t *testing.T, f *fleet) {
 	e.stays, e.version = true, "0123456789ab"
 	e.mu.Unlock()
 	r = f.run(t, "rules", "status", "-o", "json")
-	require.Equal(t, statusPartial, r.status)
-	s := parse[fleetStatus](t, r.out)
+	require.Equal(t, term.StatusPartial, r.status)
+	s := parse[convergence](t, r.out)
 	require.False(t, s.Converged)
 	require.False(t, s.Regions[0].Converged)
 	require.Equal(t, "0123456789ab", s.Regions[0].Nodes[0].Version)
@@ -159,7 +161,7 @@ func testStatus(t *testing.T, f *fleet) {
 	require.Contains(t, r.errOut, "regionctl: not converged: eu-west; ")
 }
 
-func testWatch(t *testing.T, f *fleet) {
+func testWatch(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "ana", f.names...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -174,26 +176,26 @@ func testWatch(t *testing.T, f *fleet) {
 	lines := bufio.NewScanner(read)
 	for range 3 {
 		require.True(t, lines.Scan())
-		require.Equal(t, 2, len(parse[fleetStatus](t, lines.Text()).Regions), "each look is a line")
+		require.Equal(t, 2, len(parse[convergence](t, lines.Text()).Regions), "each look is a line")
 	}
 	cancel()
 	for lines.Scan() { // what was on its way
 	}
 	require.NoError(t, <-ended, "this is how it is meant to end")
 	require.Empty(t, errOut.String())
-	require.Equal(t, statusUsage, f.run(t, "rules", "status", "--watch=1ms").status)
+	require.Equal(t, term.StatusUsage, f.run(t, "rules", "status", "--watch=1ms").status)
 }
 
-func testExplain(t *testing.T, f *fleet) {
+func testExplain(t *testing.T, f *testFleet) {
 	var asked url.Values
 	answer := func(s *stub) {
-		s.explain = func(q url.Values) any {
+		s.explain = func(q url.Values) adminapi.Explanation {
 			asked = q
-			return map[string]any{
-				"client": q.Get("client"), "rules_version": s.version, "verdict": "refuse, 429", "retry_after": "9.8s",
-				"rules": []any{map[string]any{
-					"rule": "per-client", "mode": "enforce", "algorithm": "rolling_window", "key": "weir:{203.0.113.7}:per-client:rr", "cost": 1,
-					"limit": 10, "window": "10s", "allowed": false, "remaining": 0, "retry_after": "9.8s", "reset_after": "9.9s", "source": "redis",
+			return adminapi.Explanation{
+				Client: q.Get("client"), RulesVersion: s.version, Upstream: "checkout", Class: "write", Verdict: "refuse, 429", RetryAfter: "9.8s",
+				Rules: []adminapi.RuleDecision{{
+					Rule: "per-client", Mode: "enforce", Algorithm: "rolling_window", Key: "weir:{203.0.113.7}:per-client:rr", Cost: 1,
+					Limit: 10, Window: "10s", RetryAfter: "9.8s", ResetAfter: "9.9s", Source: "redis",
 				}},
 			}
 		}
@@ -202,30 +204,31 @@ func testExplain(t *testing.T, f *fleet) {
 	f.edge(t, "eu-west", "fra1", "fra1-1", answer)
 	args := []string{"limits", "explain", "--client", "203.0.113.7", "--method", "POST", "--host", "a.example", "--path", "/login?x=1", "--header", "X-A: b", "--cookie", "c=d", "--tier", "pro"}
 	r := f.run(t, args...)
-	require.Equal(t, statusPartial, r.status, "us-east has no edge")
+	require.Equal(t, term.StatusPartial, r.status, "us-east has no edge")
 	require.Contains(t, r.errOut, "no answer from us-east:\nus-east: no edge is registered there")
 	require.Regexp(t, `eu-west \(edge fra1-1, rules -\): refuse, 429, retry after 9.8s\n`, r.out)
+	require.Contains(t, r.out, "  goes to upstream checkout as class write\n")
 	require.Contains(t, r.out, "  RULE        MODE     LEFT  LIMIT      ALLOWED      RESET  FROM   COUNTER\n")
 	require.Contains(t, r.out, "  per-client  enforce  0     10 in 10s  no, in 9.8s  9.9s   redis  weir:{203.0.113.7}:per-client:rr\n")
 	require.Equal(t, url.Values{"client": {"203.0.113.7"}, "method": {"POST"}, "host": {"a.example"}, "path": {"/login?x=1"}, "header": {"X-A: b"}, "cookie": {"c=d"}, "tier": {"pro"}}, asked)
 	require.Equal(t, 1, silent.seen["/v1/explain"], "the next edge is asked when one does not answer")
 
-	list := parse[[]struct{ Region, Node, Verdict string }](t, f.good(t, append(args, "--region", "eu-west", "-o", "json")...).out)
-	require.Equal(t, "eu-west fra1-1 refuse, 429", list[0].Region+" "+list[0].Node+" "+list[0].Verdict)
+	list := parse[[]struct{ Region, Node, Upstream, Class, Verdict string }](t, f.good(t, append(args, "--region", "eu-west", "-o", "json")...).out)
+	require.Equal(t, "eu-west fra1-1 checkout write refuse, 429", strings.Join([]string{list[0].Region, list[0].Node, list[0].Upstream, list[0].Class, list[0].Verdict}, " "))
 	r = f.good(t, "limits", "explain", "--client", "203.0.113.7", "--node", "fra1-1")
 	require.NotContains(t, r.out, "us-east")
 	r = f.run(t, "limits", "explain", "--client", "203.0.113.7", "--node", "ams1-1")
-	require.Equal(t, statusFailed, r.status)
+	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "node ams1-1: admin "+silent.admin()+": answered 500: the stub is silent")
 	r = f.run(t, "limits", "explain", "--client", "203.0.113.7", "--node", "nobody")
-	require.Equal(t, statusFailed, r.status)
+	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, `no edge "nobody" is registered there`)
 	for _, bad := range [][]string{{}, {"--client", "x"}, {"--client", "::1", "--path", "x"}, {"--client", "::1", "--header", "x"}, {"--client", "::1", "--cookie", "x"}} {
-		require.Equal(t, statusUsage, f.run(t, append([]string{"limits", "explain"}, bad...)...).status, "%v", bad)
+		require.Equal(t, term.StatusUsage, f.run(t, append([]string{"limits", "explain"}, bad...)...).status, "%v", bad)
 	}
 }
 
-func testInspect(t *testing.T, f *fleet) {
+func testInspect(t *testing.T, f *testFleet) {
 	document := `rules:
   - {id: per-client, key: [client_ip], limit: 10, window: 1m}
   - {id: login, match: {hosts: ["*.example.com"], paths: ["/login/*"], methods: [POST], headers: {X-Plan: free}}, key: [client_ip], limit: 3, window: 1m}
@@ -238,15 +241,15 @@ func testInspect(t *testing.T, f *fleet) {
 	var asked []string
 	for _, name := range f.names {
 		f.edge(t, name, "pop1", name+"-1", func(s *stub) {
-			s.explain = func(q url.Values) any {
+			s.explain = func(q url.Values) adminapi.Explanation {
 				mu.Lock()
 				asked = append(asked, q.Encode())
 				mu.Unlock()
-				var list []any
+				var list []adminapi.RuleDecision
 				for _, id := range []string{"per-client", "login", "per-path", "per-key", "all"} {
-					list = append(list, map[string]any{"rule": id, "mode": "enforce", "limit": 10, "window": "1m", "allowed": true, "remaining": 4, "reset_after": "1s", "source": "redis", "key": "weir:" + id})
+					list = append(list, adminapi.RuleDecision{Rule: id, Mode: "enforce", Limit: 10, Window: "1m", Allowed: true, Remaining: 4, ResetAfter: "1s", Source: "redis", Key: "weir:" + id})
 				}
-				return map[string]any{"rules_version": s.version, "verdict": "pass", "rules": list}
+				return adminapi.Explanation{RulesVersion: s.version, Verdict: "pass", Rules: list}
 			}
 		})
 	}
@@ -269,15 +272,15 @@ func testInspect(t *testing.T, f *fleet) {
 	require.Contains(t, r.out, "weir:per-path")
 	require.NotContains(t, r.out, "weir:per-client")
 	require.Contains(t, f.good(t, "limits", "inspect", "tier=pro").out, "no rule counts by that")
-	require.Equal(t, statusFailed, f.run(t, "limits", "inspect", "203.0.113.7", "--rule", "nothing").status)
+	require.Equal(t, term.StatusFailed, f.run(t, "limits", "inspect", "203.0.113.7", "--rule", "nothing").status)
 }
 
-func testReset(t *testing.T, f *fleet) {
+func testReset(t *testing.T, f *testFleet) {
 	a, b := f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")
 	args := []string{"limits", "reset", "--rule", "login", "--client", "203.0.113.7"}
 	r := f.run(t, args...)
-	require.Equal(t, statusUsage, r.status)
-	require.Contains(t, r.errOut, "give --yes")
+	require.Equal(t, term.StatusUsage, r.status)
+	require.Contains(t, r.errOut, "pass --yes")
 	require.Empty(t, a.resets)
 	r = f.good(t, append(args, "--yes")...)
 	require.Contains(t, r.out, "eu-west  ams1-1  reset   weir:{203.0.113.7}:login:rr\n")
@@ -287,7 +290,7 @@ func testReset(t *testing.T, f *fleet) {
 	b.silent = true
 	b.mu.Unlock()
 	r = f.run(t, append(args, "--yes", "-o", "json")...)
-	require.Equal(t, statusPartial, r.status)
+	require.Equal(t, term.StatusPartial, r.status)
 	list := parse[[]resetNode](t, r.out)
 	require.Empty(t, list[0].Error)
 	require.Contains(t, list[1].Error, "answered 500")
@@ -297,12 +300,12 @@ func testReset(t *testing.T, f *fleet) {
 	a.refused = http.StatusNotFound
 	a.mu.Unlock()
 	r = f.run(t, append(args, "--yes", "--region", "eu-west")...)
-	require.Equal(t, statusUsage, r.status)
+	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "rule login does not count the described request; /v1/explain shows which do")
-	require.Equal(t, statusUsage, f.run(t, "limits", "reset", "--client", "::1", "--yes").status)
+	require.Equal(t, term.StatusUsage, f.run(t, "limits", "reset", "--client", "::1", "--yes").status)
 }
 
-func testCompletion(t *testing.T, f *fleet) {
+func testCompletion(t *testing.T, f *testFleet) {
 	f.edge(t, "eu-west", "ams1", "ams1-1")
 	p := f.publish(t, rulesOf(1), "ana", f.names...)
 	f2 := func(want string, args ...string) {
@@ -322,7 +325,7 @@ func testCompletion(t *testing.T, f *fleet) {
 	f2("yaml\n", "rules", "validate", "")
 }
 
-func testReplay(t *testing.T, f *fleet) {
+func testReplay(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(3), "ana", f.names...)
 	var log strings.Builder
 	for range 5 {
@@ -338,7 +341,30 @@ func testReplay(t *testing.T, f *fleet) {
 	require.Equal(t, 4, report.Candidate.Limited)
 	require.Equal(t, 2, report.Running.Limited)
 	f.publish(t, rulesOf(4), "ana", "us-east")
-	require.Equal(t, statusUsage, f.run(t, "rules", "test", file, traffic).status)
+	require.Equal(t, term.StatusUsage, f.run(t, "rules", "test", file, traffic).status)
 	f.good(t, "rules", "test", file, traffic, "--region", "us-east")
 	f.good(t, "rules", "test", file, traffic, "--against", write(t, "old.yaml", rulesOf(9)))
+}
+
+// A file that was made from an older version does not revert what came between.
+func TestIfVersion(t *testing.T) {
+	f := startFleet(t, "eu-west", "us-east")
+	apply := func(document string, flags ...string) result {
+		return f.run(t, append([]string{"rules", "apply", write(t, "rules.yaml", document), "--yes", "--wait", "0"}, flags...)...)
+	}
+	require.Equal(t, term.StatusConflict, apply(rulesOf(1), "--if-version", versionOf(rulesOf(9))).status)
+	require.Empty(t, f.current(t, "eu-west"))
+	require.Zero(t, apply(rulesOf(1), "--if-version", "none").status)
+	f.publish(t, rulesOf(2), "bob", "us-east")
+	r := apply(rulesOf(3), "--if-version", versionOf(rulesOf(1)))
+	require.Equal(t, term.StatusConflict, r.status)
+	require.Contains(t, r.errOut, "nothing was changed: us-east runs "+versionOf(rulesOf(2))+", not "+versionOf(rulesOf(1))+" of --if-version; ")
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
+	require.Zero(t, apply(rulesOf(2), "--if-version", versionOf(rulesOf(1))[:6]).status, "us-east has it already")
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
+	require.Equal(t, term.StatusUsage, apply(rulesOf(3), "--if-version", "latest").status)
+
+	set := write(t, "shedder.yaml", settingsOf(400))
+	require.Equal(t, term.StatusConflict, f.run(t, "shedder", "set", set, "--yes", "--wait", "0", "--if-version", "0123456789ab").status)
+	require.Zero(t, f.run(t, "shedder", "set", set, "--yes", "--wait", "0", "--if-version", "none").status)
 }

@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // completionTime is what a person waits for after pressing Tab.
@@ -50,7 +52,7 @@ func (p *program) completeRegions(*cobra.Command, []string, string) ([]string, c
 }
 
 // completeFromConsul completes with what the regions of the fleet know.
-func completeFromConsul(p *program, k *kind, names *[]string, look func(context.Context, *target) ([]string, error)) completion {
+func completeFromConsul(p *program, k *fleet.Kind, names *[]string, look func(context.Context, *fleet.Target) ([]string, error)) completion {
 	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		targets, closeAll, err := p.targetsOf(k, *names)
 		if err != nil {
@@ -64,27 +66,27 @@ func completeFromConsul(p *program, k *kind, names *[]string, look func(context.
 		ctx, cancel := context.WithTimeout(ctx, completionTime)
 		defer cancel()
 		var words []string
-		for _, a := range ask(ctx, p, targets, look) {
-			words = append(words, a.value...)
+		for _, a := range fleet.Ask(ctx, targets, look) {
+			words = append(words, a.Value...)
 		}
 		return distinct(words), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
 }
 
 // completeVersions offers the versions of the history, the newest first.
-func (p *program) completeVersions(k *kind, names *[]string) completion {
-	return completeFromConsul(p, k, names, func(ctx context.Context, t *target) ([]string, error) {
-		changes, _, err := t.docs.History(ctx)
+func (p *program) completeVersions(k *fleet.Kind, names *[]string) completion {
+	return completeFromConsul(p, k, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+		changes, _, err := t.Docs.History(ctx)
 		var words []string
 		for _, c := range changes {
-			words = append(words, c.Version+"\t"+stamp(c.AppliedAt)+" "+printable(c.AppliedBy+" "+c.Message))
+			words = append(words, c.Version+"\t"+term.Stamp(c.AppliedAt)+" "+term.Printable(c.AppliedBy+" "+c.Message))
 		}
 		return words, err
 	})
 }
 
 // completeVersion offers them for the only argument.
-func (p *program) completeVersion(k *kind, names *[]string) completion {
+func (p *program) completeVersion(k *fleet.Kind, names *[]string) completion {
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -94,28 +96,28 @@ func (p *program) completeVersion(k *kind, names *[]string) completion {
 }
 
 // completeNodes offers something about the registered edges.
-func (p *program) completeNodes(names *[]string, of func(region.Node) string) completion {
-	return completeFromConsul(p, rulesKind, names, func(ctx context.Context, t *target) ([]string, error) {
-		nodes, err := t.nodes(ctx)
+func (p *program) completeNodes(names *[]string, of func(consul.Node) string) completion {
+	return completeFromConsul(p, rulesKind, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+		nodes, err := t.Nodes(ctx)
 		var words []string
 		for _, n := range nodes {
-			words = append(words, printable(of(n)))
+			words = append(words, term.Printable(of(n)))
 		}
 		slices.Sort(words)
 		return words, err
 	})
 }
 
-// completeRules offers the ids of the rules in force.
+// completeRules offers the ids of the active rules.
 func (p *program) completeRules(names *[]string) completion {
-	return completeFromConsul(p, rulesKind, names, func(ctx context.Context, t *target) ([]string, error) {
-		s, err := look(ctx, t)
-		if err != nil || s.running == nil {
+	return completeFromConsul(p, rulesKind, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+		s, err := fleet.Look(ctx, t)
+		if err != nil || s.Document == nil {
 			return nil, err
 		}
 		var words []string
-		for _, c := range s.running.book().set.Rules() {
-			words = append(words, c.ID+"\t"+printable(c.Description))
+		for _, c := range bookOf(s.Document).set.Rules() {
+			words = append(words, c.ID+"\t"+term.Printable(c.Description))
 		}
 		return words, nil
 	})

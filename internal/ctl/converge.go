@@ -4,143 +4,51 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const (
-	// lookEvery is how often nodes are asked that are not there yet.
-	lookEvery = 250 * time.Millisecond
-	// refusedFor is how long a node must go on refusing before that is final: one
-	// that refused the same version before may still be about to look again.
-	refusedFor = 2 * time.Second
-	// afterwards is how long the other regions have once one has said no.
-	afterwards = 2 * time.Second
-	// registering is how long edges that lost their place in the catalogue, as when
-	// Consul lost its data, take to return to it.
-	registering = 15 * time.Second
-)
+// registering is how long to wait for the first node of a region.
+const registering = 15 * time.Second
 
-// awaiting is the wait for the nodes of some regions to run a version.
-type awaiting struct {
-	p       *program
-	version func(*target) string
-	wanted  func(region.Node) bool // nil: all nodes
-	// moved, which may be nil, reports that a region no longer wants that version.
-	moved func(*target, *regionView) bool
-}
-
-// arrival is how the wait ended in one region.
-type arrival struct {
-	target  *target
-	view    *regionView // the last look; nil if there was none
-	err     error       // why the last look failed
-	moved   bool        // someone changed what the nodes should run
-	refused []nodeView  // that will not run it
-	empty   bool        // no node is registered, and none came
-	done    bool
-}
-
-// arrived reports whether all that was waited for is there.
-func (a *arrival) arrived() bool {
-	return a.err == nil && a.view != nil && !a.moved && a.view.Converged
-}
-
-// run waits until all nodes run the version, or it is clear that they will not, or
-// limit is over, or ctx ends. It shows progress meanwhile.
-func (w *awaiting) run(ctx context.Context, targets []*target, limit time.Duration) []arrival {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	progress := &lines{w: w.p.errOut, live: w.p.live, width: w.p.width}
-	var (
-		mu       sync.Mutex
-		all      sync.WaitGroup
-		arrivals = make([]arrival, len(targets))
-		text     = make([]string, len(targets))
-	)
+// await runs w and shows its progress.
+func (p *program) await(ctx context.Context, w rollout.Await, targets []*fleet.Target, limit time.Duration) []rollout.Arrival {
+	progress := p.Progress()
+	text := make([]string, len(targets))
 	for i, t := range targets {
-		arrivals[i].target = t
-		if progress.live {
-			text[i] = fmt.Sprintf("%-*s  asking", longest(targets), t.name)
+		if p.Live {
+			text[i] = fmt.Sprintf("%-*s  asking", longest(targets), t.Name)
 		}
 	}
-	for i := range targets {
-		all.Go(func() {
-			w.follow(ctx, &arrivals[i], func() {
-				mu.Lock()
-				defer mu.Unlock()
-				if a := &arrivals[i]; a.done && !a.arrived() && !a.empty {
-					time.AfterFunc(afterwards, cancel)
-				}
-				text[i] = fmt.Sprintf("%-*s  %s", longest(targets), targets[i].name, w.describe(&arrivals[i]))
-				progress.update(text)
-			})
-		})
+	w.Registering = p.registering
+	w.Seen = func(i int, a *rollout.Arrival) {
+		text[i] = fmt.Sprintf("%-*s  %s", longest(targets), a.Target.Name, describe(a, w.Version(a.Target)))
+		progress.Update(text)
 	}
-	all.Wait()
-	return arrivals
-}
-
-// follow looks at one region again and again.
-func (w *awaiting) follow(ctx context.Context, a *arrival, changed func()) {
-	refusing := map[string]time.Time{}
-	began := time.Now()
-	for {
-		view, err := w.p.view(ctx, a.target, w.wanted, w.version(a.target))
-		if ctx.Err() != nil {
-			return // what was seen last is better than half a look
-		}
-		a.err = err
-		if err == nil {
-			a.view = view
-			a.moved = w.moved != nil && w.moved(a.target, view)
-			a.refused = nil
-			for _, n := range view.Nodes {
-				if !n.refuses() {
-					delete(refusing, n.ID)
-					continue
-				}
-				if _, before := refusing[n.ID]; !before {
-					refusing[n.ID] = time.Now()
-				}
-				if time.Since(refusing[n.ID]) >= refusedFor {
-					a.refused = append(a.refused, n)
-				}
-			}
-			a.empty = len(view.Nodes) == 0 && time.Since(began) >= w.p.registering
-			a.done = a.moved || len(a.refused) > 0 || view.Converged || a.empty
-		}
-		changed()
-		if a.done {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(lookEvery):
-		}
-	}
+	return w.Run(ctx, targets, limit)
 }
 
 // describe is one line of progress.
-func (w *awaiting) describe(a *arrival) string {
-	v := a.view
+func describe(a *rollout.Arrival, version string) string {
+	v := a.View
 	switch {
-	case a.err != nil:
-		return "cannot look: " + clip(printable(a.err.Error()), 120)
-	case a.moved:
+	case a.Err != nil:
+		return "cannot look: " + term.Clip(term.Printable(a.Err.Error()), 120)
+	case a.Moved:
 		return "changed by someone else"
 	case len(v.Nodes) == 0:
 		return "no edge is registered"
 	}
-	behind := v.behind()
-	text := fmt.Sprintf("%d of %d edges run %s", len(v.Nodes)-len(behind), len(v.Nodes), w.version(a.target))
+	behind := v.Behind()
+	text := fmt.Sprintf("%d of %d edges run %s", len(v.Nodes)-len(behind), len(v.Nodes), version)
 	if len(behind) > 0 {
 		var names []string
 		for _, n := range behind[:min(3, len(behind))] {
-			names = append(names, n.why())
+			names = append(names, why(&n))
 		}
 		if len(behind) > 3 {
 			names = append(names, fmt.Sprintf("%d more", len(behind)-3))
@@ -152,33 +60,33 @@ func (w *awaiting) describe(a *arrival) string {
 
 // verdict turns arrivals into what is wrong, nil if all nodes are there. A region
 // without nodes is none of it.
-func (w *awaiting) verdict(arrivals []arrival, limit time.Duration) error {
+func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, limit time.Duration) error {
 	var wrong, versions []string
 	refused := false
-	k := arrivals[0].target.kind
+	k := arrivals[0].Target.Kind
 	for i := range arrivals {
 		a := &arrivals[i]
-		versions = append(versions, w.version(a.target))
+		versions = append(versions, versionOf(a.Target))
 		switch {
-		case a.arrived():
-		case a.moved:
-			return conflict("%s: %s", a.target.name, k.whoMoved(a.view.Pointer))
-		case len(a.refused) > 0:
+		case a.Arrived():
+		case a.Moved:
+			return term.Conflict("%s: %s", a.Target.Name, whoMoved(k, a.View.Pointer))
+		case len(a.Refused) > 0:
 			refused = true
-			for _, n := range a.refused {
-				wrong = append(wrong, fmt.Sprintf("%s: node %s refuses %s and goes on with %s:\n    %s", a.target.name, printable(n.ID),
-					n.Expected, orDash(n.Version), indented(n.reasons())))
+			for _, n := range a.Refused {
+				wrong = append(wrong, fmt.Sprintf("%s: node %s refuses %s and keeps %s:\n    %s", a.Target.Name, term.Printable(n.ID),
+					n.Expected, term.OrDash(n.Version), indented(reasons(&n))))
 			}
-		case a.err != nil:
-			wrong = append(wrong, fmt.Sprintf("%s: %v", a.target.name, a.err))
-		case a.view == nil:
-			wrong = append(wrong, fmt.Sprintf("%s: not known yet", a.target.name))
+		case a.Err != nil:
+			wrong = append(wrong, fmt.Sprintf("%s: %v", a.Target.Name, a.Err))
+		case a.View == nil:
+			wrong = append(wrong, fmt.Sprintf("%s: not known yet", a.Target.Name))
 		default:
-			if a.view.Error != "" {
-				wrong = append(wrong, fmt.Sprintf("%s: %s", a.target.name, a.view.Error))
+			if a.View.Error != "" {
+				wrong = append(wrong, fmt.Sprintf("%s: %s", a.Target.Name, a.View.Error))
 			}
-			for _, n := range a.view.behind() {
-				wrong = append(wrong, fmt.Sprintf("%s: %s", a.target.name, n.why()))
+			for _, n := range a.View.Behind() {
+				wrong = append(wrong, fmt.Sprintf("%s: %s", a.Target.Name, why(&n)))
 			}
 		}
 	}
@@ -187,24 +95,24 @@ func (w *awaiting) verdict(arrivals []arrival, limit time.Duration) error {
 	case len(wrong) == 0:
 		return nil
 	case refused:
-		return partial("not all edges run %s:\n  %s\ncorrect the document, or go back with regionctl %s rollback", version, strings.Join(wrong, "\n  "), k.name)
+		return term.Partial("not all edges run %s:\n  %s\ncorrect the document, or go back with regionctl %s rollback", version, strings.Join(wrong, "\n  "), k.Name)
 	}
-	return partial("not all edges run %s after %s:\n  %s\n%s shows whether they get there; running this again waits again",
-		version, limit, strings.Join(wrong, "\n  "), k.watch)
+	return term.Partial("not all edges run %s after %s:\n  %s\n%s shows whether they get there; running this again waits again",
+		version, limit, strings.Join(wrong, "\n  "), k.Watch)
 }
 
-func (k *kind) whoMoved(now *region.Pointer) string {
+func whoMoved(k *fleet.Kind, now *consul.Pointer) string {
 	if now == nil {
-		return fmt.Sprintf("someone deleted the pointer to the %s meanwhile; %s again to set it", k.what, k.put)
+		return fmt.Sprintf("someone deleted the pointer to the %s meanwhile; %s again to set it", k.What, k.Put)
 	}
 	return fmt.Sprintf("%s %s %s at %s meanwhile; look at it with regionctl %s show, and %s again if yours is to stand",
-		printable(now.AppliedBy), k.did, now.Version, stamp(now.AppliedAt), k.name, k.put)
+		term.Printable(now.AppliedBy), k.Did, now.Version, term.Stamp(now.AppliedAt), k.Name, k.Put)
 }
 
-func longest(targets []*target) int {
+func longest(targets []*fleet.Target) int {
 	n := 0
 	for _, t := range targets {
-		n = max(n, len(t.name))
+		n = max(n, len(t.Name))
 	}
 	return n
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -48,7 +49,7 @@ func (d *difference) empty() bool {
 	return len(d.Added)+len(d.Removed)+len(d.Changed) == 0
 }
 
-func (b *ruleBook) compare(running body) changes {
+func (b *ruleBook) Compare(running fleet.Body) fleet.Changes {
 	before, _ := running.(*ruleBook)
 	return compare(before, b)
 }
@@ -100,16 +101,22 @@ func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
 		}
 	}
 	add("description", c.Description)
-	add("match.hosts", anyOf(match.Hosts, strings.ToLower))
-	add("match.paths", anyOf(match.Paths, strings.Clone))
-	add("match.methods", anyOf(match.Methods, strings.Clone))
-	add("match.clients", anyOf(match.Clients, network))
-	headers := map[string]string{}
-	for name, value := range match.Headers {
-		headers[textproto.CanonicalMIMEHeaderKey(name)] = value
+	conditions := func(at string, c *rules.Conditions) {
+		add(at+".hosts", anyOf(c.Hosts, strings.ToLower))
+		add(at+".paths", anyOf(c.Paths, strings.Clone))
+		add(at+".methods", anyOf(c.Methods, strings.Clone))
+		add(at+".clients", anyOf(c.Clients, network))
+		headers := map[string]string{}
+		for name, value := range c.Headers {
+			headers[textproto.CanonicalMIMEHeaderKey(name)] = value
+		}
+		for _, name := range sortedKeys(headers) {
+			add(at+".headers."+name, strconv.Quote(headers[name]))
+		}
 	}
-	for _, name := range sortedKeys(headers) {
-		add("match.headers."+name, strconv.Quote(headers[name]))
+	conditions("match", &match.Conditions)
+	if match.Not != nil {
+		conditions("match.not", match.Not)
 	}
 	add("key", keyOf(c))
 	l := c.Limit
@@ -180,8 +187,23 @@ func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
 	} else {
 		words = append(words, "by "+strings.Trim(key, "[]"))
 	}
+	if where := whereOf(&match.Conditions); where != "" {
+		words = append(words, "on "+where)
+	}
+	if match.Not != nil {
+		words = append(words, "but not on "+whereOf(match.Not))
+	}
+	words = append(words, "("+l.Algorithm.String()+")")
+	if c.Mode != rules.Enforce {
+		words = append(words, "mode "+c.Mode.String())
+	}
+	return ruleSummary{c.ID, strings.Join(words, " ")}
+}
+
+// whereOf is conditions in short.
+func whereOf(c *rules.Conditions) string {
 	var where []string
-	for _, list := range [][]string{match.Methods, match.Hosts, match.Paths, match.Clients} {
+	for _, list := range [][]string{c.Methods, c.Hosts, c.Paths, c.Clients} {
 		if len(list) > 3 {
 			list = append(slices.Clone(list[:3]), "…")
 		}
@@ -189,17 +211,10 @@ func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
 			where = append(where, strings.Join(list, "|"))
 		}
 	}
-	for _, name := range sortedKeys(match.Headers) {
-		where = append(where, name+": "+match.Headers[name])
+	for _, name := range sortedKeys(c.Headers) {
+		where = append(where, name+": "+c.Headers[name])
 	}
-	if len(where) > 0 {
-		words = append(words, "on "+strings.Join(where, " "))
-	}
-	words = append(words, "("+l.Algorithm.String()+")")
-	if c.Mode != rules.Enforce {
-		words = append(words, "mode "+c.Mode.String())
-	}
-	return ruleSummary{c.ID, strings.Join(words, " ")}
+	return strings.Join(where, " ")
 }
 
 func keyOf(c *rules.Compiled) string {

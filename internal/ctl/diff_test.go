@@ -8,13 +8,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 func documentOf(t *testing.T, text string) *ruleBook {
 	t.Helper()
-	d, err := parseDocument(rulesKind, "rules.yaml", []byte(text))
+	d, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(text))
 	require.NoError(t, err)
-	return d.book()
+	return bookOf(d)
 }
 
 // ruleOf is a document with one rule that has these fields beside the usual ones.
@@ -62,6 +65,7 @@ func TestCompareByMeaning(t *testing.T) {
 	differs("", "description: slow down", false, "description: none → slow down")
 	differs("match: {paths: [/a]}", "", false, "match.paths: [/a] → none")
 	differs("", "match: {headers: {x-plan: free}}", false, `match.headers.X-Plan: none → "free"`)
+	differs("", "match: {not: {clients: [10.0.0.0/8], headers: {x-a: b}}}", false, "match.not.clients: none → [10.0.0.0/8]", `match.not.headers.X-A: none → "b"`)
 	differs("", "match: {clients: [10.0.0.0/8]}", false, "match.clients: none → [10.0.0.0/8]")
 	differs("", "tiers: {pro: 100, internal: unlimited}", false, "tiers.internal: none → unlimited", "tiers.pro: none → 100")
 	differs("tiers: {pro: 100}", "tiers: {pro: 200}", false, "tiers.pro: 100 → 200")
@@ -83,18 +87,18 @@ func TestCompareDocuments(t *testing.T) {
 `)
 	now := documentOf(t, `rules:
   - {id: b, key: [client_ip], limit: 1, window: 1m}
-  - {id: fresh, key: [host, path], limit: 5, window: 1h, match: {headers: {X-Plan: free}}}
+  - {id: fresh, key: [host, path], limit: 5, window: 1h, match: {headers: {X-Plan: free}, not: {methods: [GET]}}}
   - {id: a, key: [client_ip, path], limit: 2, window: 1m}
 `)
 	d := compare(old, now)
-	require.Equal(t, []ruleSummary{{"fresh", "5 in 1h by host, path on X-Plan: free (rolling_window)"}}, d.Added)
+	require.Equal(t, []ruleSummary{{"fresh", "5 in 1h by host, path on X-Plan: free but not on GET (rolling_window)"}}, d.Added)
 	require.Equal(t, []ruleSummary{{"gone", "7 at once for all together on POST /1|/2|/3|… (concurrency) mode shadow"}}, d.Removed)
 	require.True(t, d.Reordered)
 	require.Equal(t, 1, d.Unchanged)
 	var b bytes.Buffer
-	d.write(&b, style{}, 0)
+	d.Write(&b, term.Style{}, 0)
 	require.Equal(t, `  - gone   7 at once for all together on POST /1|/2|/3|… (concurrency) mode shadow
-  + fresh  5 in 1h by host, path on X-Plan: free (rolling_window)
+  + fresh  5 in 1h by host, path on X-Plan: free but not on GET (rolling_window)
   ~ a      key: [client_ip] → [client_ip, path]
            limit: 1 → 2
            its counts start anew
@@ -102,10 +106,10 @@ func TestCompareDocuments(t *testing.T) {
   1 added, 1 removed, 1 changed, 1 as before
 `, b.String())
 	b.Reset()
-	d.write(&b, style{}, 1)
+	d.Write(&b, term.Style{}, 1)
 	require.Contains(t, b.String(), "  … and 2 more rules; regionctl rules diff shows all\n")
 	b.Reset()
-	d.write(&b, style{on: true}, 0)
+	d.Write(&b, term.Style{On: true}, 0)
 	require.Contains(t, b.String(), "\x1b[31m- gone\x1b[0m   \x1b[31m7 at once")
 
 	require.Equal(t, 3, len(compare(nil, now).Added))

@@ -6,6 +6,9 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 const diffHelp = `Shows what would change if FILE were applied: for each rule, which fields get which
@@ -44,22 +47,22 @@ func (p *program) diff(ctx context.Context, name string, names []string, exitCod
 		return err
 	}
 	defer closeAll()
-	answers := ask(ctx, p, targets, func(ctx context.Context, t *target) (*aim, error) {
-		s, err := look(ctx, t)
-		return &aim{published: s, next: d}, err
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (*step, error) {
+		s, err := fleet.Look(ctx, t)
+		return &step{from: s, next: d}, err
 	})
-	r := diffReport{Version: d.version(), Rules: len(d.book().rules), Groups: groupByVersion(answers)}
+	r := diffReport{Version: d.Version(), Rules: len(bookOf(d).rules), Groups: groupByVersion(answers)}
 	for _, g := range r.Groups {
 		r.Different = r.Different || !g.Same
 	}
-	if err := p.show(r, func(b *bytes.Buffer, s style) { writeGroups(b, s, r.Groups, 0) }); err != nil {
+	if err := p.Show(r, func(b *bytes.Buffer, s term.Style) { writeGroups(b, s, r.Groups, 0) }); err != nil {
 		return err
 	}
 	if err := unanswered(answers); err != nil {
 		return err
 	}
 	if exitCode && r.Different {
-		return &failure{status: statusFailed}
+		return &term.Failure{Status: term.StatusFailed}
 	}
 	return nil
 }
@@ -72,40 +75,40 @@ type diffReport struct {
 	Groups    []diffGroup `json:"groups"`
 }
 
-func (d *difference) write(b *bytes.Buffer, s style, most int) {
+func (d *difference) Write(b *bytes.Buffer, s term.Style, most int) {
 	if d.empty() && !d.Reordered {
 		b.WriteString("  the text differs, but no rule does\n")
 		return
 	}
-	t := table{indent: "  "}
+	t := term.Table{Indent: "  "}
 	shown := 0
 	fits := func() bool { shown++; return most == 0 || shown <= most }
 	for _, r := range d.Removed {
 		if fits() {
-			t.row(s.red("- "+printable(r.Rule)), s.red(printable(r.Summary)))
+			t.Row(s.Red("- "+term.Printable(r.Rule)), s.Red(term.Printable(r.Summary)))
 		}
 	}
 	for _, r := range d.Added {
 		if fits() {
-			t.row(s.green("+ "+printable(r.Rule)), s.green(printable(r.Summary)))
+			t.Row(s.Green("+ "+term.Printable(r.Rule)), s.Green(term.Printable(r.Summary)))
 		}
 	}
 	for _, r := range d.Changed {
 		if !fits() {
 			continue
 		}
-		name := s.yellow("~ " + printable(r.Rule))
+		name := s.Yellow("~ " + term.Printable(r.Rule))
 		for _, f := range r.Fields {
-			t.row(name, printable(f.Field)+": "+s.red(printable(f.Old))+" → "+s.green(printable(f.New)))
+			t.Row(name, term.Printable(f.Field)+": "+s.Red(term.Printable(f.Old))+" → "+s.Green(term.Printable(f.New)))
 			name = ""
 		}
 		if r.Recount {
-			t.row("", "its counts start anew")
+			t.Row("", "its counts start anew")
 		}
 	}
-	t.write(b)
+	t.Print(b)
 	if more := shown - most; most > 0 && more > 0 {
-		fmt.Fprintf(b, "  … and %s; regionctl rules diff shows all\n", plural(more, "more rule"))
+		fmt.Fprintf(b, "  … and %s; regionctl rules diff shows all\n", term.Plural(more, "more rule"))
 	}
 	if d.Reordered {
 		b.WriteString("  the order of the rules differs, which changes no verdict\n")

@@ -2,7 +2,9 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
@@ -11,24 +13,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/logs"
+	"github.com/weir-edge/weir/internal/router"
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/dns"
 )
 
 const dnsHelp = `Answers DNS questions for one zone with the addresses of the nearest PoP that is healthy
-and not drained, until it is told to stop (SIGTERM or Ctrl-C). It is an authoritative
-server: it asks nobody on behalf of others, and keeps nothing on disk.
+and not drained, until SIGTERM or Ctrl-C. It is an authoritative server: it does not
+recurse, and keeps nothing on disk.
 
 For each question it takes the client's subnet (EDNS client subnet, RFC 7871), or the
 address of the resolver, and orders the PoPs: first those whose clients networks in the
 topology contain it, the longest first; then by distance, with --geoip; then as the
-topology lists their regions. What is down or drained is left out, a PoP that sheds load
-gives that share of its clients to the next, and if nothing is healthy it answers with all.
+topology lists their regions. It leaves out PoPs that are down or drained, sends the share
+that a PoP sheds to the next one, and answers with all of them if none is healthy.
 
 A PoP's health is what the Consul of its region says of its edges. While that Consul is
-away, another region's is asked about it, and the edges themselves. One restart, or a
-check that flaps, does not flap the answer: a PoP is down at once when all its edges are
-gone, else after two bad looks, and back after five good seconds; more if it keeps falling.
+unreachable, the router asks another region's about it, and probes the edges. A restart or
+a flapping check does not make the answer flap: a PoP is down immediately when all its edges
+are gone, otherwise after two bad looks, and back after five good seconds, longer if it keeps
+failing.
 
   edge.example.com              the nearest PoP (A, AAAA)
   ams1.pop.edge.example.com     that PoP, whatever its state
@@ -42,22 +50,14 @@ It needs read access to Consul: key_prefix weir/topology and weir/drain/, servic
 and nodes. Its log goes to standard error: JSON, or plain on a terminal. The metrics
 listener has /metrics, /healthz (it runs) and /readyz (it answers, and has a topology).
 
-It says what it would answer and why with regionctl dns explain.`
+regionctl dns explain shows what it would answer, and why.`
 
 // dnsOptions are the flags of dns.
 type dnsOptions struct {
-	listen     []string
-	zone       string
-	names      []string
-	hostmaster string
-	ttl        time.Duration
-	geoip      string
-	metrics    string
-	rateLimit  int
-	share      float64
-
-	nameServers []dns.NameServer
-	addrs       []netip.AddrPort // of listen
+	router.Config
+	listen []string
+	names  []string
+	geoip  string
 }
 
 func (p *program) dnsCommand() *cobra.Command {
@@ -77,14 +77,14 @@ func (p *program) dnsCommand() *cobra.Command {
 	c.SetUsageTemplate(new(cobra.Command).UsageTemplate())
 	f := c.Flags()
 	f.StringSliceVarP(&o.listen, "listen", "l", []string{"127.0.0.1:5300"}, "`ADDRESS:PORT` for UDP and TCP; several: repeat it")
-	f.StringVar(&o.zone, "zone", "", "the `ZONE` to answer for (default: that of the topology)")
+	f.StringVar(&o.Zone, "zone", "", "the `ZONE` to answer for (default: that of the topology)")
 	f.StringArrayVar(&o.names, "ns", nil, "a name server of the zone, `NAME=ADDRESS,ADDRESS`; several: repeat it")
-	f.StringVar(&o.hostmaster, "hostmaster", "", "the mail `ADDRESS` in the SOA (default: hostmaster@ZONE)")
-	f.DurationVar(&o.ttl, "ttl", 20*time.Second, "for how long resolvers may keep an answer; clients leave a lost PoP after that")
+	f.StringVar(&o.Hostmaster, "hostmaster", "", "the mail `ADDRESS` in the SOA (default: hostmaster@ZONE)")
+	f.DurationVar(&o.TTL, "ttl", 20*time.Second, "for how long resolvers may keep an answer; clients leave a lost PoP after that")
 	o.geoFlag(c)
-	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9153", "`ADDRESS:PORT` for /metrics, /healthz and /readyz; empty: none")
-	f.IntVar(&o.rateLimit, "rate-limit", 1000, "answers a second over UDP to the clients of one /24 or /56, of the rest every second is sent to TCP; 0: no limit")
-	f.Float64Var(&o.share, "passing-share", 0, "how much of a PoP's edges must pass for it to be healthy, 0 to 1; one in any case")
+	f.StringVar(&o.Metrics, "metrics", "127.0.0.1:9153", "`ADDRESS:PORT` for /metrics, /healthz and /readyz; empty: none")
+	f.IntVar(&o.RateLimit, "rate-limit", 1000, "answers a second over UDP to the clients of one /24 or /56, of the rest every second is sent to TCP; 0: no limit")
+	f.Float64Var(&o.PassingShare, "passing-share", 0, "how much of a PoP's edges must pass for it to be healthy, 0 to 1; one in any case")
 	c.AddCommand(p.dnsExplainCommand())
 	return c
 }
@@ -94,48 +94,83 @@ func (o *dnsOptions) geoFlag(c *cobra.Command) {
 	completeFiles(c, "geoip", "mmdb")
 }
 
+// open fills in what o needs to look at the fleet.
+func (o *dnsOptions) open(targets []*fleet.Target) (closeGeo func(), err error) {
+	for _, t := range targets {
+		o.Regions = append(o.Regions, region.FollowedRegion{Name: t.Name, Consul: t.Consul})
+	}
+	if o.geoip == "" {
+		return func() {}, nil
+	}
+	if o.Geo, err = router.OpenGeo(o.geoip); err != nil {
+		return nil, term.Misused("--geoip: %w", err)
+	}
+	return o.Geo.Close, nil
+}
+
+// serveDNS answers until ctx ends.
+func (p *program) serveDNS(ctx context.Context, o *dnsOptions) error {
+	targets, closeAll, err := p.targets(nil)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	closeGeo, err := o.open(targets)
+	if err != nil {
+		return err
+	}
+	defer closeGeo()
+	if o.Log = logs.JSON(p.ErrOut, slog.LevelInfo); p.Live && !p.WantsJSON() {
+		o.Log = logs.Text(p.ErrOut)
+	}
+	var bad *router.ConfigError
+	if err = router.Run(ctx, &o.Config); errors.As(err, &bad) {
+		return term.Misused("%w", ofFlags(err))
+	}
+	return err
+}
+
 func (o *dnsOptions) check() error {
 	if len(o.listen) == 0 {
-		return misused("--listen: must name at least one address:port")
+		return term.Misused("--listen: must name at least one address:port")
 	}
 	for _, text := range o.listen {
 		addr, err := parseListen(text)
 		if err != nil {
-			return misused("--listen %q: %w", text, err)
+			return term.Misused("--listen %q: %w", text, err)
 		}
-		o.addrs = append(o.addrs, addr)
+		o.Listen = append(o.Listen, addr)
 	}
-	if o.metrics != "" {
-		if _, err := parseListen(o.metrics); err != nil {
-			return misused("--metrics %q: %w", o.metrics, err)
+	if o.Metrics != "" {
+		if _, err := parseListen(o.Metrics); err != nil {
+			return term.Misused("--metrics %q: %w", o.Metrics, err)
 		}
 	}
-	if !(o.share >= 0 && o.share <= 1) {
-		return misused("--passing-share %v: must be between 0 and 1", o.share)
+	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
+		return term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
 	}
 	for _, text := range o.names {
 		n, err := parseNameServer(text)
 		if err != nil {
-			return misused("--ns %q: %w", text, err)
+			return term.Misused("--ns %q: %w", text, err)
 		}
-		o.nameServers = append(o.nameServers, n)
+		o.NS = append(o.NS, n)
 	}
-	// All that can be checked before the zone is known.
-	zone := strings.TrimSuffix(strings.ToLower(o.zone), ".")
-	if zone == "" {
-		zone = "zone.invalid"
-	}
-	_, err := dns.New(o.config(zone, func() *region.View { return nil }, nil))
-	if err != nil && (o.zone != "" || !strings.Contains(err.Error(), zone)) {
-		return misused("%w", flagNames(err))
+	if err := o.Check(); err != nil {
+		return term.Misused("%w", ofFlags(err))
 	}
 	return nil
 }
 
-// flagNames names the flags, for what the package calls its fields.
-func flagNames(err error) error {
-	text := strings.NewReplacer("rate_limit: ", "--rate-limit: ", "hostmaster: ", "--hostmaster: ", "ttl: ", "--ttl: ", "zone: ", "--zone: ", "ns[", "--ns[").Replace(err.Error())
-	return fmt.Errorf("%s", text)
+// ofFlags names the flags, for what the package calls its fields.
+func ofFlags(err error) error {
+	list := field.All(err)
+	for _, e := range list {
+		if e.Path != "" {
+			e.Path = "--" + strings.ReplaceAll(e.Path, "_", "-")
+		}
+	}
+	return list
 }
 
 // parseListen takes a literal address only: a name could be another one tomorrow.
@@ -173,53 +208,4 @@ func parseNameServer(text string) (dns.NameServer, error) {
 		n.Addrs = append(n.Addrs, a.Unmap())
 	}
 	return n, nil
-}
-
-// config is that of the server, for a zone.
-func (o *dnsOptions) config(zone string, view func() *region.View, observer dns.Observer) dns.Config {
-	c := dns.Config{View: view, Zone: zone, Hostmaster: o.hostmaster, TTL: o.ttl, RateLimit: o.rateLimit, Observer: observer}
-	for _, n := range o.nameServers {
-		if !strings.Contains(strings.TrimSuffix(n.Host, "."), ".") {
-			n.Host = strings.TrimSuffix(n.Host, ".") + "." + zone
-		}
-		c.NS = append(c.NS, n)
-	}
-	if len(c.NS) == 0 {
-		c.NS = []dns.NameServer{{Host: "ns1." + zone, Addrs: o.ownAddresses()}}
-	}
-	return c
-}
-
-// ownAddresses are those at which resolvers find this server, as far as it can tell.
-func (o *dnsOptions) ownAddresses() []netip.Addr {
-	var list, loopback []netip.Addr
-	add := func(a netip.Addr) {
-		a = a.Unmap().WithZone("")
-		for _, known := range list {
-			if known == a {
-				return
-			}
-		}
-		list = append(list, a)
-	}
-	for _, l := range o.addrs {
-		if !l.Addr().IsUnspecified() {
-			add(l.Addr())
-			continue
-		}
-		found, err := net.InterfaceAddrs()
-		if err != nil {
-			continue // what is left is the loopback
-		}
-		for _, f := range found {
-			if prefix, err := netip.ParsePrefix(f.String()); err == nil && prefix.Addr().IsGlobalUnicast() {
-				add(prefix.Addr())
-			}
-		}
-		loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
-	}
-	if len(list) == 0 {
-		return loopback
-	}
-	return list
 }

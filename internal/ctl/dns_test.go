@@ -3,22 +3,18 @@ package ctl
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os/exec"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 func kv(key, value string) *api.KVPair { return &api.KVPair{Key: key, Value: []byte(value)} }
@@ -27,8 +23,8 @@ func TestDNSFlags(t *testing.T) {
 	f := func(args, want string) {
 		t.Helper()
 		var errOut buffer
-		err := newProgram(strings.NewReader(""), &buffer{}, &errOut).run(t.Context(), append(strings.Fields("dns --fleet nowhere.yaml"), strings.Fields(args)...))
-		require.Equal(t, statusUsage, ExitStatus(err), args)
+		err := newProgram(term.New(strings.NewReader(""), &buffer{}, &errOut)).run(t.Context(), append(strings.Fields("dns --fleet nowhere.yaml"), strings.Fields(args)...))
+		require.Equal(t, term.StatusUsage, term.ExitStatus(err), args)
 		require.Contains(t, errOut.String(), want, args)
 	}
 	f("--listen foo", "must be address:port, as 127.0.0.1:5300")
@@ -45,15 +41,6 @@ func TestDNSFlags(t *testing.T) {
 	f("explain", "--client ADDRESS is missing")
 	f("explain --client x", "must be an address such as")
 	f("", "nowhere.yaml")
-}
-
-func TestBindErrorsSayWhatToDo(t *testing.T) {
-	for cause, want := range map[error]string{
-		syscall.EACCES: "cap_net_bind_service", syscall.EADDRINUSE: "systemd-resolved", syscall.EADDRNOTAVAIL: "does not have that address",
-		errors.New("else"): "else",
-	} {
-		require.ErrorContains(t, bindError("192.0.2.53:53", &net.OpError{Op: "listen", Err: cause}), want)
-	}
 }
 
 // The router waits for a topology, answers, and stops when it is told to.
@@ -108,7 +95,7 @@ func TestDNS(t *testing.T) {
 	require.Contains(t, fmt.Sprint(e.Reason), "client 198.51.100.7 matches 198.51.100.0/24 of ams1")
 	f.consuls["us-east"].Kill()
 	r := f.run(t, "dns", "explain", "--client", "198.51.100.7", "--timeout", "2s")
-	require.Equal(t, statusPartial, r.status)
+	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.out, "203.0.113.1")
 	logged(`"msg":"region is not known`)
 
@@ -135,31 +122,4 @@ func fetch(t *testing.T, url string) (int, string) {
 	_, err = b.ReadFrom(resp.Body)
 	require.NoError(t, err)
 	return resp.StatusCode, b.String()
-}
-
-// Each change is one line, and what stays the same is none.
-func TestStateLog(t *testing.T) {
-	topology, err := region.ParseTopology([]byte(topologyOf(1)))
-	require.NoError(t, err)
-	var out bytes.Buffer
-	s := newStateLog(slog.New(slog.NewTextHandler(&out, nil)), []string{"eu-west"})
-	now := time.Now()
-	step := func(want int, ams region.PoPState) {
-		t.Helper()
-		out.Reset()
-		v := region.NewView(topology, map[string]region.PoPState{"ams1": ams}, nil)
-		v.At, v.Regions = now, map[string]region.RegionState{"eu-west": {Known: true, Heard: now}}
-		s.changed(v)
-		require.Equal(t, want, strings.Count(out.String(), "\n"), out.String())
-	}
-	up := region.PoPState{Healthy: true, Known: true, Nodes: 2, Passing: 2, Since: now}
-	step(4, up) // the topology, us-east that nobody follows, the region, the PoP
-	step(0, up)
-	down := region.PoPState{Known: true, Nodes: 2, Since: now}
-	step(1, down)
-	require.Contains(t, out.String(), `why="0 of 2 edges pass"`)
-	step(1, up)
-	up.Drained, up.ShedLevel = &region.Drain{Who: "ann", Why: "x", Since: now}, 0.3
-	step(2, up)
-	step(0, up)
 }

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/router"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -43,7 +44,7 @@ func (p *program) dnsExplainCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&client, "client", "", "the client's `ADDRESS`, or its network")
 	f.StringVar(&in, "region", "", "only PoPs of this `REGION`, as the name REGION.region.ZONE asks for")
-	f.Float64Var(&o.share, "passing-share", 0, "as that of the router")
+	f.Float64Var(&o.PassingShare, "passing-share", 0, "as that of the router")
 	o.geoFlag(c)
 	_ = c.RegisterFlagCompletionFunc("region", p.completeRegions) // fails only if the flag is unknown
 	return c
@@ -51,7 +52,7 @@ func (p *program) dnsExplainCommand() *cobra.Command {
 
 func parseClient(text string) (netip.Prefix, error) {
 	if text == "" {
-		return netip.Prefix{}, misused("--client ADDRESS is missing; whose answer is it about?")
+		return netip.Prefix{}, term.Misused("--client ADDRESS is missing; whose answer is it about?")
 	}
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		a = a.Unmap()
@@ -59,7 +60,7 @@ func parseClient(text string) (netip.Prefix, error) {
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		return prefix, misused("--client %q: must be an address such as 203.0.113.7, or a network such as 203.0.113.0/24", text)
+		return prefix, term.Misused("--client %q: must be an address such as 203.0.113.7, or a network such as 203.0.113.0/24", text)
 	}
 	return prefix.Masked(), nil
 }
@@ -79,29 +80,25 @@ type dnsExplanation struct {
 }
 
 func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Prefix, in string) error {
-	if !(o.share >= 0 && o.share <= 1) {
-		return misused("--passing-share %v: must be between 0 and 1", o.share)
+	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
+		return term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
 	}
 	targets, closeAll, err := p.targets(nil)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	config := region.FollowConfig{Regions: followed(targets), PassingShare: o.share}
-	if o.geoip != "" {
-		geo, err := openGeo(o.geoip)
-		if err != nil {
-			return misused("--geoip: %w", err)
-		}
-		defer geo.close()
-		config.Geo = geo
+	closeGeo, err := o.open(targets)
+	if err != nil {
+		return err
 	}
-	v, err := p.viewFleet(ctx, config)
+	defer closeGeo()
+	v, err := router.Look(ctx, &o.Config, p.timeout)
 	if err != nil {
 		return err
 	}
 	if in != "" && !v.HasRegion(in) {
-		return misused("--region: the topology has no region %q; regionctl topology show shows which it has", in)
+		return term.Misused("--region: the topology has no region %q; regionctl topology show shows which it has", in)
 	}
 	a := v.Choose(region.Query{Client: client, Region: in, Random: region.StickyRandom(client), Explain: true})
 	e := dnsExplanation{
@@ -113,48 +110,18 @@ func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Pr
 			e.Unknown = append(e.Unknown, name)
 		}
 	}
-	if err := p.show(e, func(b *bytes.Buffer, s style) { e.write(b, s) }); err != nil {
+	if err := p.Show(e, func(b *bytes.Buffer, s term.Style) { e.write(b, s) }); err != nil {
 		return err
 	}
 	if len(e.Unknown) > 0 {
-		return partial("not known is the state of %s:\n%s", strings.Join(e.Unknown, ", "), unknownRegions(v))
+		return term.Partial("not known is the state of %s:\n%s", strings.Join(e.Unknown, ", "), router.Unknown(v))
 	}
 	return nil
 }
 
-// viewFleet looks at the fleet as a router does, until every region has told of its
-// nodes, or --timeout is over.
-func (p *program) viewFleet(ctx context.Context, config region.FollowConfig) (*region.View, error) {
-	follower := region.NewFollower(config)
-	inner, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	var complete *region.View
-	follower.Run(inner, func(v *region.View) {
-		// Topology and drains come by watches of their own, at about the same time:
-		// the look after the one that is complete has them all.
-		switch {
-		case complete != nil && v.At.Sub(complete.At) >= settled:
-			cancel()
-		case complete == nil && v.Topology != nil && allKnown(v):
-			complete = v
-		}
-	})
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	v := follower.View()
-	if v.Topology == nil {
-		return nil, failed("there is no topology to choose by: %s; regionctl topology apply FILE publishes one", unknownRegions(v))
-	}
-	return v, nil
-}
-
-// settled is how much later than the nodes the drains of a region may come.
-const settled = 300 * time.Millisecond
-
-func (e *dnsExplanation) write(b *bytes.Buffer, s style) {
+func (e *dnsExplanation) write(b *bytes.Buffer, s term.Style) {
 	for _, step := range e.Reason {
-		fmt.Fprintf(b, "  %s\n", printable(string(step)))
+		fmt.Fprintf(b, "  %s\n", term.Printable(string(step)))
 	}
 	var addrs []string
 	for _, a := range e.Addrs {
@@ -162,11 +129,11 @@ func (e *dnsExplanation) write(b *bytes.Buffer, s style) {
 	}
 	chosen := "none is healthy, so all"
 	if !e.FailOpen && len(e.PoPs) > 0 {
-		chosen = printable(e.PoPs[0])
+		chosen = term.Printable(e.PoPs[0])
 	}
-	fmt.Fprintf(b, "%s → %s: %s\n", e.Client, s.bold(chosen), orDashes(addrs))
+	fmt.Fprintf(b, "%s → %s: %s\n", e.Client, s.Bold(chosen), term.OrDashes(addrs))
 	if len(e.PoPs) > 1 && !e.FailOpen {
-		fmt.Fprintf(b, "after that: %s\n", orDashes(e.PoPs[1:]))
+		fmt.Fprintf(b, "after that: %s\n", term.OrDashes(e.PoPs[1:]))
 	}
 	if e.Scope > 0 {
 		fmt.Fprintf(b, "the same for everybody in the client's /%d\n", e.Scope)

@@ -11,32 +11,36 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const drainHelp = `Takes a PoP out of DNS on purpose, and waits until its clients have left:
 
-  1. refuses a PoP that nobody knows, and one without which nothing healthy would be left
-     (--force drains it all the same; if nothing else is healthy, DNS answers with it still)
+  1. refuses an unknown PoP, and the last healthy one (--force drains it anyway; while
+     nothing else is healthy, DNS still answers with it)
   2. asks (--yes does not), and writes who, why and since when to every region
-  3. waits until the answers that resolvers keep have run out (--ttl, and two seconds) and
+  3. waits until the answers in resolvers' caches have expired (--ttl and two seconds) and
      its edges get no more than stray requests; at most --wait
 
-The edges go on serving: whoever still comes is served. After this the PoP can be stopped.
+The edges keep serving the requests that still arrive. After this the PoP can be stopped.
 
-The word of one region is enough, so a region that cannot be reached keeps nobody from
-draining (status 3); running the same command again tells it, too. Draining again changes
-who and why, and not since when.
+One region's record is enough, so an unreachable region does not prevent draining
+(status 3); running the same command again writes it there, too. Draining again changes
+who and why, but not since when.
 
-Exits with 0, or with 3 if a region could not be told, an edge that still passes could not
-be asked, or requests still came at the end: clients that ignore the TTL, do not come by
-DNS, or take long.`
+Exits with 0, or with 3 if a region could not be written, an edge that still passes could
+not be asked, or requests still came at the end, from clients that ignore the TTL, do not
+use DNS, or take long.`
 
-const undrainHelp = `Puts a PoP back into DNS, in every region. A region that cannot be reached still says that
-it is drained, so DNS goes on leaving it out (status 3) as far as routers reach that region;
-running the same command again finishes the job.
+const undrainHelp = `Puts a PoP back into DNS, in every region. An unreachable region still says that it is
+drained, so routers that reach that region keep leaving it out (status 3); running the
+same command again finishes the job.
 
-That the PoP is not drained is no error.`
+Undraining a PoP that is not drained is not an error.`
 
 // drainOptions are the flags of drain and undrain.
 type drainOptions struct {
@@ -52,9 +56,9 @@ func (p *program) drainCommand() *cobra.Command {
   regionctl drain ams1 --reason "smoke in the room" --yes --wait 0`,
 		func(ctx context.Context, args []string) error { return p.drain(ctx, args[0], &o) })
 	f := c.Flags()
-	f.StringVar(&o.reason, "reason", "", "`TEXT`: why; shown to everybody who asks")
+	f.StringVar(&o.reason, "reason", "", "`TEXT`: why; shown by status and dns explain")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&o.force, "force", false, "also if nothing healthy would be left")
+	f.BoolVar(&o.force, "force", false, "drain it even if nothing healthy would be left")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait at most for clients to leave; 0 does not wait")
 	f.DurationVar(&o.ttl, "ttl", 20*time.Second, "that of regionctl dns")
 	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
@@ -75,7 +79,7 @@ func (p *program) undrainCommand() *cobra.Command {
 
 // completePoPs offers the PoPs, or only the drained ones.
 func (p *program) completePoPs(drained bool) completion {
-	complete := completeFromConsul(p, rulesKind, &[]string{}, func(ctx context.Context, t *target) ([]string, error) {
+	complete := completeFromConsul(p, rulesKind, &[]string{}, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		s, err := siteOf(ctx, t)
 		if err != nil {
 			return nil, err
@@ -97,23 +101,23 @@ func (p *program) completePoPs(drained bool) completion {
 type sites struct {
 	topology *region.Topology // nil: none that can be read
 	drains   map[string]region.Drain
-	nodes    []region.Node // of this region
+	nodes    []consul.Node // of this region
 }
 
-func siteOf(ctx context.Context, t *target) (*sites, error) {
-	h, err := hold(ctx, t)
+func siteOf(ctx context.Context, t *fleet.Target) (*sites, error) {
+	h, err := hold(ctx, t.Consul)
 	if err != nil {
 		return nil, err
 	}
-	s := &sites{topology: h.Topology}
+	s := &sites{topology: h.topology}
 	var wrong []error
-	if s.drains, wrong, err = t.consul.Drains(ctx); err != nil {
+	if s.drains, wrong, err = region.Drains(ctx, t.Consul); err != nil {
 		return nil, err
 	}
 	for _, e := range wrong {
-		t.warn("%s: %v", t.name, e)
+		t.Warn("%s: %v", t.Name, e)
 	}
-	s.nodes, err = t.nodes(ctx)
+	s.nodes, err = t.Nodes(ctx)
 	return s, err
 }
 
@@ -128,20 +132,20 @@ func (s *sites) pops() (names []string) {
 	return names
 }
 
-// draining is a drain, or the end of one, under way.
+// draining is a drain, or the end of one, in progress.
 type draining struct {
 	p       *program
 	pop     string
-	answers []answer[*sites]
+	answers []fleet.Answer[*sites]
 	results []*drainResult
 }
 
-// drainResult is what became of one region.
+// drainResult is the outcome in one region.
 type drainResult struct {
-	Region string        `json:"region"`
-	Result string        `json:"result"`
-	Error  string        `json:"error,omitempty"`
-	Before *region.Drain `json:"before,omitempty"`
+	Region string          `json:"region"`
+	Result rollout.Outcome `json:"result"`
+	Error  string          `json:"error,omitempty"`
+	Before *region.Drain   `json:"before,omitempty"`
 }
 
 // drainReport is what drain and undrain print with -o json.
@@ -153,17 +157,17 @@ type drainReport struct {
 }
 
 // look asks all regions, and refuses a PoP that nobody knows.
-func (p *program) lookAtPoP(ctx context.Context, targets []*target, pop string) (*draining, error) {
-	d := &draining{p: p, pop: pop, answers: ask(ctx, p, targets, siteOf)}
-	away, err := failures(d.answers)
+func (p *program) lookAtPoP(ctx context.Context, targets []*fleet.Target, pop string) (*draining, error) {
+	d := &draining{p: p, pop: pop, answers: fleet.Ask(ctx, targets, siteOf)}
+	away, err := fleet.Failures(d.answers)
 	if len(away) == len(targets) {
-		return nil, failed("nothing was changed, no region can be reached:\n%w", err)
+		return nil, term.Failed("nothing was changed, no region can be reached:\n%w", err)
 	}
 	var known []string
 	for _, a := range d.answers {
-		if a.err == nil {
-			known = append(known, a.value.pops()...)
-			for _, n := range a.value.nodes {
+		if a.Err == nil {
+			known = append(known, a.Value.pops()...)
+			for _, n := range a.Value.nodes {
 				known = append(known, n.PoP)
 			}
 		}
@@ -174,15 +178,15 @@ func (p *program) lookAtPoP(ctx context.Context, targets []*target, pop string) 
 	switch {
 	case slices.Contains(known, pop), drained:
 	case len(known) == 0:
-		return nil, misused("no PoP %q, nor any other: there is no topology; regionctl topology apply FILE publishes one", pop)
+		return nil, term.Misused("no PoP %q, nor any other: there is no topology; regionctl topology apply FILE publishes one", pop)
 	default:
-		return nil, misused("no PoP %q in the topology; it has %s", pop, orDashes(known))
+		return nil, term.Misused("no PoP %q in the topology; it has %s", pop, term.OrDashes(known))
 	}
 	for _, a := range d.answers {
-		r := &drainResult{Region: a.target.name, Result: untouched}
-		if a.err != nil {
-			r.Result, r.Error = unreachable, a.err.Error()
-		} else if had, is := a.value.drains[pop]; is {
+		r := &drainResult{Region: a.Target.Name, Result: rollout.Untouched}
+		if a.Err != nil {
+			r.Result, r.Error = rollout.Unreachable, a.Err.Error()
+		} else if had, is := a.Value.drains[pop]; is {
 			r.Before = &had
 		}
 		d.results = append(d.results, r)
@@ -193,10 +197,10 @@ func (p *program) lookAtPoP(ctx context.Context, targets []*target, pop string) 
 // before is the oldest drain that a region holds.
 func (d *draining) before() (oldest region.Drain, is bool) {
 	for _, a := range d.answers {
-		if a.err != nil {
+		if a.Err != nil {
 			continue
 		}
-		if had, here := a.value.drains[d.pop]; here && (!is || had.Since.Before(oldest.Since)) {
+		if had, here := a.Value.drains[d.pop]; here && (!is || had.Since.Before(oldest.Since)) {
 			oldest, is = had, true
 		}
 	}
@@ -208,16 +212,16 @@ func (d *draining) before() (oldest region.Drain, is bool) {
 func (d *draining) left() []string {
 	serving, drained, listed := map[string]bool{}, map[string]bool{d.pop: true}, map[string]bool{}
 	for _, a := range d.answers {
-		if a.err != nil {
+		if a.Err != nil {
 			continue
 		}
-		for _, name := range a.value.pops() {
+		for _, name := range a.Value.pops() {
 			listed[name] = true
 		}
-		for name := range a.value.drains {
+		for name := range a.Value.drains {
 			drained[name] = true
 		}
-		for _, n := range a.value.nodes {
+		for _, n := range a.Value.nodes {
 			serving[n.PoP] = serving[n.PoP] || n.Passing
 		}
 	}
@@ -232,13 +236,13 @@ func (d *draining) left() []string {
 
 func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error {
 	if o.reason == "" {
-		return misused("--reason TEXT is missing; whoever wonders where the clients went will see it")
+		return term.Misused("--reason TEXT is missing; it tells other operators where the clients went")
 	}
 	if err := checkText("--reason", o.reason, 500); err != nil {
 		return err
 	}
 	if o.wait < 0 || o.ttl < 0 {
-		return misused("--wait and --ttl must be 0 or above")
+		return term.Misused("--wait and --ttl must be 0 or above")
 	}
 	who, err := whoami(o.by)
 	if err != nil {
@@ -260,37 +264,37 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 		if before.Why == o.reason {
 			next.Who = before.Who
 		}
-		p.say("%s is drained already, by %s since %s: %s", pop, before.Who, stamp(before.Since), before.Why)
+		p.Say("%s is drained already, by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
 	} else if left := d.left(); len(left) == 0 {
 		if !o.force {
-			return failed("nothing was changed: without %s no healthy PoP would be left that is not drained, and DNS would go on answering with it; put another back with regionctl undrain, or --force", pop)
+			return term.Failed("nothing was changed: without %s no healthy PoP would be left that is not drained, and DNS would keep answering with it; put another back with regionctl undrain, or --force", pop)
 		}
-		p.warn("without %s no healthy PoP is left that is not drained: DNS goes on answering with it", pop)
+		p.Warn("without %s no healthy PoP is left that is not drained: DNS keeps answering with it", pop)
 	}
 	if !was {
-		if err := p.confirm(ctx, o.yes, "Drain %s?", pop); err != nil {
+		if err := p.Confirm(ctx, o.yes, "Drain %s?", pop); err != nil {
 			return err
 		}
 	}
-	outcome := d.tell(ctx, targets, func(r *drainResult) bool { return r.Before != nil && sameDrain(r.Before, &next) },
-		func(ctx context.Context, t *target) error { return t.consul.Drain(ctx, pop, next) })
-	if len(d.with(applied, alreadyThere)) == 0 {
-		return failed("nothing was changed:\n%w", outcome)
+	outcome := d.tell(ctx, targets, func(r *drainResult) bool { return r.Before != nil && r.Before.Equal(next) },
+		func(ctx context.Context, t *fleet.Target) error { return region.SetDrain(ctx, t.Consul, pop, next) })
+	if len(d.with(rollout.Applied, rollout.AlreadyThere)) == 0 {
+		return term.Failed("nothing was changed:\n%w", outcome)
 	}
 	report := drainReport{PoP: pop, Drain: &next, Regions: d.results}
 	if outcome != nil {
-		outcome = partial("the word of %s is enough for routers that see it; the same command again tells the others:\n%w", strings.Join(d.with(applied, alreadyThere), ", "), outcome)
+		outcome = term.Partial("the word of %s is enough for routers that see it; the same command again tells the others:\n%w", strings.Join(d.with(rollout.Applied, rollout.AlreadyThere), ", "), outcome)
 	}
 	var waiting error
 	if o.wait > 0 {
 		began := next.Since
-		if len(d.with(applied)) > 0 {
+		if len(d.with(rollout.Applied)) > 0 {
 			began = time.Now()
 		}
 		w := &leaving{p: p, pop: pop, ttl: o.ttl, limit: o.wait, began: began}
 		report.Nodes, waiting = w.run(ctx, d.nodes())
 	}
-	return cmp.Or(outcome, waiting, p.show(report, func(b *bytes.Buffer, s style) { report.write(b, s) }))
+	return cmp.Or(outcome, waiting, p.Show(report, func(b *bytes.Buffer, s term.Style) { report.write(b, s) }))
 }
 
 func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) error {
@@ -304,46 +308,46 @@ func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) erro
 		return err
 	}
 	if before, was := d.before(); was {
-		p.say("%s is drained by %s since %s: %s", pop, before.Who, stamp(before.Since), before.Why)
-		if err := p.confirm(ctx, o.yes, "Put %s back?", pop); err != nil {
+		p.Say("%s is drained by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
+		if err := p.Confirm(ctx, o.yes, "Put %s back?", pop); err != nil {
 			return err
 		}
 	}
-	outcome := d.tell(ctx, targets, func(r *drainResult) bool { return r.Before == nil }, func(ctx context.Context, t *target) error { return t.consul.Undrain(ctx, pop) })
+	outcome := d.tell(ctx, targets, func(r *drainResult) bool { return r.Before == nil }, func(ctx context.Context, t *fleet.Target) error { return region.EndDrain(ctx, t.Consul, pop) })
 	report := drainReport{PoP: pop, Regions: d.results}
 	if outcome != nil {
-		outcome = partial("%s may go on saying that %s is drained; the same command again finishes the job:\n%w", strings.Join(d.with(unreachable, unsuccessful), ", "), pop, outcome)
+		outcome = term.Partial("%s may still say that %s is drained; the same command again finishes the job:\n%w", strings.Join(d.with(rollout.Unreachable, rollout.Failed), ", "), pop, outcome)
 	}
-	return cmp.Or(outcome, p.show(report, func(b *bytes.Buffer, s style) { report.write(b, s) }))
+	return cmp.Or(outcome, p.Show(report, func(b *bytes.Buffer, s term.Style) { report.write(b, s) }))
 }
 
 // tell writes to all regions at once that can be reached and do not know it yet. Its
 // error names those that were not told.
-func (d *draining) tell(ctx context.Context, targets []*target, known func(*drainResult) bool, write func(context.Context, *target) error) error {
-	written := ask(ctx, d.p, targets, func(ctx context.Context, t *target) (string, error) {
+func (d *draining) tell(ctx context.Context, targets []*fleet.Target, known func(*drainResult) bool, write func(context.Context, *fleet.Target) error) error {
+	written := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (rollout.Outcome, error) {
 		r := d.results[slices.Index(targets, t)]
 		switch {
-		case r.Result == unreachable:
-			return unreachable, fmt.Errorf("%s", r.Error)
+		case r.Result == rollout.Unreachable:
+			return rollout.Unreachable, fmt.Errorf("%s", r.Error)
 		case known(r):
-			return alreadyThere, nil
+			return rollout.AlreadyThere, nil
 		}
 		if err := write(ctx, t); err != nil {
-			return unsuccessful, err
+			return rollout.Failed, err
 		}
-		return applied, nil
+		return rollout.Applied, nil
 	})
 	for i, a := range written {
-		d.results[i].Result = a.value
-		if a.err != nil {
-			d.results[i].Error = a.err.Error()
+		d.results[i].Result = a.Value
+		if a.Err != nil {
+			d.results[i].Error = a.Err.Error()
 		}
 	}
-	_, err := failures(written)
+	_, err := fleet.Failures(written)
 	return err
 }
 
-func (d *draining) with(results ...string) (names []string) {
+func (d *draining) with(results ...rollout.Outcome) (names []string) {
 	for _, r := range d.results {
 		if slices.Contains(results, r.Result) {
 			names = append(names, r.Region)
@@ -355,28 +359,28 @@ func (d *draining) with(results ...string) (names []string) {
 // nodes are those of the PoP, with whom to ask.
 func (d *draining) nodes() (list []nodeAt) {
 	for _, a := range d.answers {
-		if a.err != nil {
+		if a.Err != nil {
 			continue
 		}
-		for _, n := range a.value.nodes {
+		for _, n := range a.Value.nodes {
 			if n.PoP == d.pop {
-				list = append(list, nodeAt{a.target, n})
+				list = append(list, nodeAt{a.Target, n})
 			}
 		}
 	}
 	return list
 }
 
-func (r *drainReport) write(b *bytes.Buffer, s style) {
-	t := table{}
-	t.row("REGION", "RESULT")
+func (r *drainReport) write(b *bytes.Buffer, s term.Style) {
+	t := term.Table{}
+	t.Row("REGION", "RESULT")
 	for _, c := range r.Regions {
-		t.row(c.Region, s.result(c.Result))
+		t.Row(c.Region, paintOutcome(s, c.Result))
 	}
-	t.write(b)
+	t.Print(b)
 	if r.Drain != nil {
-		fmt.Fprintf(b, "%s is drained by %s since %s: %s\n", s.bold(printable(r.PoP)), printable(r.Drain.Who), stamp(r.Drain.Since), printable(r.Drain.Why))
+		fmt.Fprintf(b, "%s is drained by %s since %s: %s\n", s.Bold(term.Printable(r.PoP)), term.Printable(r.Drain.Who), term.Stamp(r.Drain.Since), term.Printable(r.Drain.Why))
 	} else {
-		fmt.Fprintf(b, "%s is not drained\n", s.bold(printable(r.PoP)))
+		fmt.Fprintf(b, "%s is not drained\n", s.Bold(term.Printable(r.PoP)))
 	}
 }

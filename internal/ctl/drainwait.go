@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const (
@@ -22,8 +24,8 @@ const (
 
 // nodeAt is a node with the region that it is in.
 type nodeAt struct {
-	target *target
-	node   region.Node
+	target *fleet.Target
+	node   consul.Node
 }
 
 // trafficLeft is what a node still got at the end.
@@ -41,7 +43,7 @@ type leaving struct {
 	ttl, limit time.Duration
 	began      time.Time // when it was drained
 
-	before map[string]*figures // by node
+	before map[string]*fleet.Figures // by node
 }
 
 // run looks once a second. It ends when the answers that resolvers keep have run out and
@@ -49,10 +51,10 @@ type leaving struct {
 // say that.
 func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error) {
 	if len(nodes) == 0 {
-		w.p.say("no edge of %s is registered that could be watched", w.pop)
+		w.p.Say("no edge of %s is registered that could be watched", w.pop)
 	}
-	w.before = map[string]*figures{}
-	progress := &lines{w: w.p.errOut, live: w.p.live, width: w.p.width}
+	w.before = map[string]*fleet.Figures{}
+	progress := w.p.Progress()
 	deadline := time.NewTimer(w.limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(time.Second)
@@ -61,7 +63,7 @@ func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error
 	for {
 		now := w.look(ctx, nodes)
 		if ctx.Err() != nil {
-			return now, interrupted("interrupted while waiting; %s is drained, and its edges serve whoever still comes", w.pop)
+			return now, term.Interrupted("interrupted while waiting; %s is drained, and its edges serve the requests that still arrive", w.pop)
 		}
 		left := max(0, time.Until(w.began.Add(w.ttl+spreading)))
 		busy := busyNodes(now)
@@ -70,7 +72,7 @@ func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error
 		} else {
 			quiet = 0
 		}
-		progress.update([]string{w.describe(left, now)})
+		progress.Update([]string{w.describe(left, now)})
 		if left == 0 && (quiet >= strayLooks || len(nodes) == 0) {
 			return now, w.unasked(ctx, nodes, now)
 		}
@@ -80,9 +82,9 @@ func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error
 		case <-deadline.C:
 			switch {
 			case left > 0:
-				return now, partial("drained, but resolvers may keep older answers for %s more; wait longer, with --wait, before you stop %s", left.Round(time.Second), w.pop)
+				return now, term.Partial("drained, but resolvers may keep older answers for %s more; wait longer, with --wait, before you stop %s", left.Round(time.Second), w.pop)
 			case len(busy) > 0:
-				return now, partial("drained, but requests still come to %s: clients that ignore the TTL, or do not come by DNS", strings.Join(busy, ", "))
+				return now, term.Partial("drained, but requests still come to %s: clients that ignore the TTL, or do not come by DNS", strings.Join(busy, ", "))
 			}
 			return now, w.unasked(ctx, nodes, now)
 		}
@@ -102,7 +104,7 @@ func (w *leaving) describe(left time.Duration, now []trafficLeft) string {
 	}
 	text := fmt.Sprintf("%s: %.0f requests/s, %.0f in flight", w.pop, rate, inFlight)
 	if silent > 0 {
-		text += fmt.Sprintf(", %s not asked", plural(silent, "edge"))
+		text += fmt.Sprintf(", %s not asked", term.Plural(silent, "edge"))
 	}
 	if left > 0 {
 		return text + "; resolvers keep the answer for up to " + left.Round(time.Second).String()
@@ -112,40 +114,40 @@ func (w *leaving) describe(left time.Duration, now []trafficLeft) string {
 
 func (w *leaving) look(ctx context.Context, nodes []nodeAt) []trafficLeft {
 	list := make([]trafficLeft, len(nodes))
-	found := make([]*figures, len(nodes))
-	each(nodes, func(i int, n nodeAt) {
-		f, err := n.target.admin.figures(ctx, n.node)
+	found := make([]*fleet.Figures, len(nodes))
+	fleet.Each(nodes, func(i int, n nodeAt) {
+		f, err := n.target.Admin.Figures(ctx, n.node)
 		list[i].ID = n.node.ID
 		if err != nil {
 			list[i].Error = err.Error()
 			return
 		}
-		found[i], list[i].InFlight = f, f.inFlight
+		found[i], list[i].InFlight = f, f.InFlight
 	})
 	for i, f := range found {
 		if f == nil {
 			continue
 		}
 		id := list[i].ID
-		list[i].Rate = f.since(w.before[id]).Rate
+		list[i].Rate = f.Since(w.before[id]).Rate
 		w.before[id] = f
 	}
 	return list
 }
 
-// busyNodes are those that get more than stray requests, or have some under way. One that
-// cannot be asked is none: it may have been stopped.
+// busyNodes are those that get more than stray requests, or have some in
+// progress. One that cannot be asked is not among them: it may have been stopped.
 func busyNodes(now []trafficLeft) (ids []string) {
 	for _, n := range now {
 		if n.Rate > stray || n.InFlight > 0 {
-			ids = append(ids, fmt.Sprintf("%s (%.1f/s, %.0f in flight)", printable(n.ID), n.Rate, n.InFlight))
+			ids = append(ids, fmt.Sprintf("%s (%.1f/s, %.0f in flight)", term.Printable(n.ID), n.Rate, n.InFlight))
 		}
 	}
 	return ids
 }
 
 // unasked names the nodes that cannot be asked and pass their check still, as far as their
-// Consul tells: they may serve whoever still comes.
+// Consul tells: they may still serve requests.
 func (w *leaving) unasked(ctx context.Context, nodes []nodeAt, now []trafficLeft) error {
 	var ids []string
 	for i, n := range nodes {
@@ -153,15 +155,15 @@ func (w *leaving) unasked(ctx context.Context, nodes []nodeAt, now []trafficLeft
 			continue
 		}
 		passes := n.node.Passing
-		if listed, err := n.target.nodes(ctx); err == nil {
-			passes = slices.ContainsFunc(listed, func(l region.Node) bool { return l.ID == n.node.ID && l.Passing })
+		if listed, err := n.target.Nodes(ctx); err == nil {
+			passes = slices.ContainsFunc(listed, func(l consul.Node) bool { return l.ID == n.node.ID && l.Passing })
 		}
 		if passes {
-			ids = append(ids, fmt.Sprintf("%s (%s)", printable(n.node.ID), now[i].Error))
+			ids = append(ids, fmt.Sprintf("%s (%s)", term.Printable(n.node.ID), now[i].Error))
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	return partial("drained, but nobody knows whether requests still come to %s; look there before you stop %s", strings.Join(ids, ", "), w.pop)
+	return term.Partial("drained, but it is unknown whether requests still come to %s; check there before you stop %s", strings.Join(ids, ", "), w.pop)
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 func TestBusyNodes(t *testing.T) {
@@ -21,8 +23,8 @@ func TestDrainNamesNodesThatCannotBeAsked(t *testing.T) {
 	f.edge(t, "us-east", "iad1", "iad1-1")
 	drain := []string{"drain", "ams1", "--reason", "x", "--yes", "--ttl", "0s", "-o", "json"}
 	r := f.run(t, drain...)
-	require.Equal(t, statusPartial, r.status)
-	require.Contains(t, r.errOut, "nobody knows whether requests still come to ams1-1 (")
+	require.Equal(t, term.StatusPartial, r.status)
+	require.Contains(t, r.errOut, "it is unknown whether requests still come to ams1-1 (")
 	require.Contains(t, r.errOut, "the stub is silent")
 	require.NotContains(t, r.errOut, "ams1-2 (")
 	require.NotEmpty(t, parse[drainReport](t, r.out).Nodes[0].Error)

@@ -10,14 +10,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const explainHelp = `Says how a request would be decided now: which rules count it, by which counters, what
-is left of each, and which one would refuse it. Nothing is charged by asking.
+const explainHelp = `Shows how a request would be decided now: which rules count it, by which counters, what
+is left of each, and which one would refuse it. Explaining charges nothing.
 
 Describe the request with the flags. What is left out is as in a plain GET / without
-headers; rules that count by something it lacks do not appear.
+headers: rules that count by something it lacks do not appear. Rules that count such a
+request only with another method are listed below the others.
 
 One edge of each region is asked, or the one of --node.`
 
@@ -38,14 +42,14 @@ func (p *program) explainCommand() *cobra.Command {
 
 func (p *program) nodeFlag(c *cobra.Command, names *[]string, node *string) {
 	c.Flags().StringVar(node, "node", "", "ask the edge of this `ID`")
-	_ = c.RegisterFlagCompletionFunc("node", p.completeNodes(names, func(n region.Node) string { return n.ID })) // the flag is known
+	_ = c.RegisterFlagCompletionFunc("node", p.completeNodes(names, func(n consul.Node) string { return n.ID })) // the flag is known
 }
 
 // explained is what one region answers.
 type explained struct {
 	Region string `json:"region"`
 	Node   string `json:"node,omitempty"`
-	*explanation
+	*adminapi.Explanation
 	Error string `json:"error,omitempty"`
 }
 
@@ -62,28 +66,28 @@ func (p *program) explain(ctx context.Context, names []string, node string, d *d
 	if targets, err = p.withNode(ctx, targets, node); err != nil {
 		return err
 	}
-	answers := askUnbounded(ctx, targets, func(ctx context.Context, t *target) (explained, error) {
-		brief, cancel := p.bounded(ctx)
+	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (explained, error) {
+		brief, cancel := t.Bounded(ctx)
 		nodes, err := candidates(brief, t, node)
 		cancel()
 		if err != nil {
 			return explained{}, err
 		}
-		e, n, err := askOne(ctx, t, nodes, func(ctx context.Context, n region.Node) (*explanation, error) {
-			return t.admin.explain(ctx, n, query)
+		e, n, err := askOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
+			return t.Admin.Explain(ctx, n, query)
 		})
-		return explained{Region: t.name, Node: n.ID, explanation: e}, err
+		return explained{Region: t.Name, Node: n.ID, Explanation: e}, err
 	})
 	list := make([]explained, len(answers))
 	for i, a := range answers {
-		list[i] = a.value
-		if a.err != nil {
-			list[i] = explained{Region: a.target.name, Error: a.err.Error()}
+		list[i] = a.Value
+		if a.Err != nil {
+			list[i] = explained{Region: a.Target.Name, Error: a.Err.Error()}
 		}
 	}
-	if err := p.show(list, func(b *bytes.Buffer, s style) {
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
 		for i := range list {
-			if list[i].explanation != nil {
+			if list[i].Explanation != nil {
 				list[i].write(b, s)
 			}
 		}
@@ -93,65 +97,70 @@ func (p *program) explain(ctx context.Context, names []string, node string, d *d
 	return unanswered(answers)
 }
 
-// withNode leaves the regions that have a node, if one is named: only one of them
-// does.
-func (p *program) withNode(ctx context.Context, targets []*target, node string) ([]*target, error) {
+// withNode returns the regions that have the named node, or all if none is named.
+func (p *program) withNode(ctx context.Context, targets []*fleet.Target, node string) ([]*fleet.Target, error) {
 	if node == "" {
 		return targets, nil
 	}
-	var found []*target
-	answers := ask(ctx, p, targets, func(ctx context.Context, t *target) ([]region.Node, error) { return candidates(ctx, t, node) })
+	var found []*fleet.Target
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return candidates(ctx, t, node) })
 	for _, a := range answers {
-		if a.err == nil {
-			found = append(found, a.target)
+		if a.Err == nil {
+			found = append(found, a.Target)
 		}
 	}
 	if len(found) == 0 {
-		_, err := failures(answers)
-		return nil, failed("%w", err)
+		_, err := fleet.Failures(answers)
+		return nil, term.Failed("%w", err)
 	}
 	return found, nil
 }
 
-func (e *explained) write(b *bytes.Buffer, s style) {
-	verdict := s.green(printable(e.Verdict))
+func (e *explained) write(b *bytes.Buffer, s term.Style) {
+	verdict := s.Green(term.Printable(e.Verdict))
 	if !strings.HasPrefix(e.Verdict, "pass") {
-		verdict = s.red(printable(e.Verdict))
+		verdict = s.Red(term.Printable(e.Verdict))
 	}
-	fmt.Fprintf(b, "%s (edge %s, rules %s): %s", s.bold(e.Region), printable(e.Node), orDash(e.RulesVersion), verdict)
+	fmt.Fprintf(b, "%s (edge %s, rules %s): %s", s.Bold(e.Region), term.Printable(e.Node), term.OrDash(e.RulesVersion), verdict)
 	if e.RetryAfter != "" {
 		fmt.Fprintf(b, ", retry after %s", brief(e.RetryAfter))
 	}
 	b.WriteByte('\n')
+	if e.Upstream != "" { // an older edge does not say
+		fmt.Fprintf(b, "  goes to upstream %s as class %s\n", term.Printable(e.Upstream), term.Printable(e.Class))
+	}
 	if len(e.Rules) == 0 {
 		b.WriteString("  no rule counts this request\n")
-		return
+	} else {
+		writeRules(b, s, e.Rules)
 	}
-	writeRules(b, s, e.Rules)
+	for _, r := range e.OtherMethods {
+		fmt.Fprintf(b, "  rule %s would count it as %s: add --method %s\n", term.Printable(r.Rule), term.Printable(strings.Join(r.Methods, " or ")), term.Printable(strings.Join(r.Methods[:min(len(r.Methods), 1)], "")))
+	}
 }
 
-func writeRules(b *bytes.Buffer, s style, list []explainedRule) {
-	t := table{indent: "  "}
-	t.row("RULE", "MODE", "LEFT", "LIMIT", "ALLOWED", "RESET", "FROM", "COUNTER")
+func writeRules(b *bytes.Buffer, s term.Style, list []adminapi.RuleDecision) {
+	t := term.Table{Indent: "  "}
+	t.Row("RULE", "MODE", "LEFT", "LIMIT", "ALLOWED", "RESET", "FROM", "COUNTER")
 	for _, r := range list {
-		allowed := s.green("yes")
+		allowed := s.Green("yes")
 		if !r.Allowed {
-			allowed = s.red("no")
+			allowed = s.Red("no")
 			if r.RetryAfter != "" {
 				allowed += ", in " + brief(r.RetryAfter)
 			}
 		}
-		t.row(printable(r.Rule), printable(r.Mode), strconv.FormatInt(r.Remaining, 10), fmt.Sprintf("%d in %s", r.Limit, brief(r.Window)),
-			allowed, brief(r.ResetAfter), printable(r.Source), printable(r.Key))
+		t.Row(term.Printable(r.Rule), term.Printable(r.Mode), strconv.FormatInt(r.Remaining, 10), fmt.Sprintf("%d in %s", r.Limit, brief(r.Window)),
+			allowed, brief(r.ResetAfter), term.Printable(r.Source), term.Printable(r.Key))
 	}
-	t.write(b)
+	t.Print(b)
 }
 
 // brief is a duration that an edge wrote, to the millisecond.
 func brief(text string) string {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return printable(text)
+		return term.Printable(text)
 	}
 	return short(d.Round(time.Millisecond))
 }

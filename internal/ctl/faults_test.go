@@ -14,33 +14,37 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // The admin address of a node leads to another one.
-func testWrongNode(t *testing.T, f *fleet) {
+func testWrongNode(t *testing.T, f *testFleet) {
 	p := f.publish(t, rulesOf(1), "ana", f.names...)
 	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.version = p.Version })
 	e := f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) {
 		s.claims, s.stays, s.version = "fra1-1", true, "0123456789ab"
-		s.explain = func(url.Values) any { return map[string]any{} }
+		s.explain = func(url.Values) adminapi.Explanation { return adminapi.Explanation{} }
 	})
 	e.mu.Lock()
 	e.version = p.Version // what the other runs
 	e.mu.Unlock()
 	const why = "answered by node fra1-1, not ams1-1; its admin address is not reachable from here"
 	r := f.run(t, "rules", "status", "-o", "json")
-	require.Equal(t, statusPartial, r.status)
-	n := parse[fleetStatus](t, r.out).Regions[0].Nodes[0]
+	require.Equal(t, term.StatusPartial, r.status)
+	n := parse[convergence](t, r.out).Regions[0].Nodes[0]
 	require.Equal(t, "catalogue 0123456789ab", n.Seen+" "+n.Version)
 	require.Contains(t, n.AdminError, why)
-	require.Equal(t, statusPartial, f.run(t, "rules", "apply", write(t, "rules.yaml", rulesOf(1)), "--yes", "--wait", "500ms").status)
+	require.Equal(t, term.StatusPartial, f.run(t, "rules", "apply", write(t, "rules.yaml", rulesOf(1)), "--yes", "--wait", "500ms").status)
 	for _, args := range [][]string{
 		{"limits", "explain", "--client", "::1"}, {"limits", "inspect", "::1"}, {"limits", "reset", "--rule", "per-client", "--client", "::1", "--yes"},
 		{"rules", "apply", write(t, "rules.yaml", rulesOf(2)), "--yes", "--canary", "ams1", "--wait", "500ms"},
 	} {
 		r = f.run(t, append(args, "--region", "eu-west")...)
-		require.Equal(t, statusFailed, r.status, "%v", args)
+		require.Equal(t, term.StatusFailed, r.status, "%v", args)
 		if args[0] == "limits" {
 			require.Contains(t, r.errOut, why)
 		}
@@ -48,9 +52,9 @@ func testWrongNode(t *testing.T, f *fleet) {
 }
 
 // orphan has a site follow a canary that nobody attends to.
-func (f *fleet) orphan(t *testing.T, name, pop, document, by string) region.Pointer {
+func (f *testFleet) orphan(t *testing.T, name, pop, document, by string) consul.Pointer {
 	t.Helper()
-	p := region.NewPointer([]byte(document), by, time.Now())
+	p := consul.NewPointer([]byte(document), by, time.Now())
 	ends := time.Now().Add(time.Hour)
 	p.ExpiresAt = &ends
 	_, err := f.rules(name).Put(t.Context(), []byte(document))
@@ -59,13 +63,13 @@ func (f *fleet) orphan(t *testing.T, name, pop, document, by string) region.Poin
 	return p
 }
 
-func testOrphan(t *testing.T, f *fleet) {
+func testOrphan(t *testing.T, f *testFleet) {
 	s := newSite(t, f, load(50, 1, 0))
 	lone := f.orphan(t, "eu-west", "ams1", rulesOf(9), "bob")
 	require.Eventually(t, func() bool { return s.canary.runs() == lone.Version }, patience, tick)
 	old := write(t, "old.yaml", rulesOf(1))
 	r := f.run(t, "rules", "apply", old)
-	require.Equal(t, statusUsage, r.status, "ending a trial is a question")
+	require.Equal(t, term.StatusUsage, r.status, "ending a trial is a question")
 	r = f.good(t, "rules", "apply", old, "--yes")
 	require.Contains(t, r.errOut, "eu-west: canary of bob on ams1 ended\n")
 	require.Contains(t, r.out, "eu-west  already there  "+s.old.Version+"  2 of 2")
@@ -82,19 +86,19 @@ func testOrphan(t *testing.T, f *fleet) {
 }
 
 // A plain apply ends a live trial, which says so.
-func testTrialEnded(t *testing.T, f *fleet) {
+func testTrialEnded(t *testing.T, f *testFleet) {
 	s := newSite(t, f, load(10, 0, 0))
 	c := s.converse(t, s.args("--bake", "10m", "--yes")...)
 	c.sees(t, "ams1: ")
 	f.good(t, "rules", "apply", write(t, "other.yaml", rulesOf(7)), "--yes", "--by", "bob")
 	r := c.end(t)
-	require.Equal(t, statusConflict, r.status)
+	require.Equal(t, term.StatusConflict, r.status)
 	require.Contains(t, r.errOut, "bob applied")
 	s.gone(t)
 }
 
 // Somebody finishes a change while another begins one.
-func testFinishing(t *testing.T, f *fleet) {
+func testFinishing(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "ana", f.names...)
 	f.publish(t, rulesOf(2), "ana", "eu-west")
 	one := f.converse(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana")
@@ -105,15 +109,15 @@ func testFinishing(t *testing.T, f *fleet) {
 	require.Zero(t, one.end(t).status)
 	two.answer(t, "y")
 	r := two.end(t)
-	require.Equal(t, statusConflict, r.status)
+	require.Equal(t, term.StatusConflict, r.status)
 	require.Contains(t, r.errOut, "nothing was changed anywhere: us-east: ana applied")
 	require.Equal(t, f.current(t, "us-east"), f.current(t, "eu-west"))
 	f.good(t, "rules", "rollback", "--yes")
-	require.Equal(t, region.NewPointer([]byte(rulesOf(1)), "", time.Now()).Version, f.current(t, "eu-west"))
+	require.Equal(t, consul.NewPointer([]byte(rulesOf(1)), "", time.Now()).Version, f.current(t, "eu-west"))
 }
 
 // One datacenter holds the nodes of others, too.
-func testStrangers(t *testing.T, f *fleet) {
+func testStrangers(t *testing.T, f *testFleet) {
 	p := f.publish(t, rulesOf(1), "ana", f.names...)
 	follows := f.edge(t, "eu-west", "ams1", "ams1-1")
 	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.version = p.Version })
@@ -123,7 +127,7 @@ func testStrangers(t *testing.T, f *fleet) {
 	} {
 		agent := f.consuls["eu-west"].Client().Agent()
 		meta["node"] = id
-		require.NoError(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: region.Service, Meta: meta}))
+		require.NoError(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: consul.Service, Meta: meta}))
 		t.Cleanup(func() { _ = agent.ServiceDeregister(id) })
 	}
 	require.Eventually(t, func() bool {
@@ -138,7 +142,7 @@ func testStrangers(t *testing.T, f *fleet) {
 
 // Keys that hold nonsense, under names that a terminal would obey, keep nobody from
 // anything.
-func testNonsense(t *testing.T, f *fleet) {
+func testNonsense(t *testing.T, f *testFleet) {
 	p := f.publish(t, rulesOf(1), "ana", f.names...)
 	for _, name := range f.names {
 		f.edge(t, name, "pop1", name+"-1", func(s *stub) { s.version = p.Version })
@@ -158,44 +162,44 @@ func testNonsense(t *testing.T, f *fleet) {
 }
 
 // Piped, a document comes as it is; a terminal obeys none of it.
-func testShowOnTerminal(t *testing.T, f *fleet) {
+func testShowOnTerminal(t *testing.T, f *testFleet) {
 	const text = "# \x1b[2J\x7f\n" // no document, and stored all the same
 	f.publish(t, text, "ana", f.names...)
 	require.Equal(t, text, f.good(t, "rules", "show").out)
 	var out, errOut buffer
 	p := f.program(strings.NewReader(""), &out, &errOut)
-	p.outLive = true
+	p.OutLive = true
 	require.NoError(t, p.run(t.Context(), []string{"rules", "show", "--fleet", f.file}))
 	require.Equal(t, "# ?[2J?\n", out.String())
 }
 
 // The history knows nothing of a version that is stored.
-func testForgotten(t *testing.T, f *fleet) {
+func testForgotten(t *testing.T, f *testFleet) {
 	first, second := f.publish(t, rulesOf(1), "ana", f.names...), f.publish(t, rulesOf(2), "ana", f.names...)
 	for _, name := range f.names {
 		_, err := f.consuls[name].Client().KV().DeleteTree(f.prefix+"/rules/history/", nil)
 		require.NoError(t, err)
 	}
 	require.Equal(t, rulesOf(1), f.good(t, "rules", "show", first.Version[:6]).out)
-	require.Equal(t, statusUsage, f.run(t, "rules", "show", "ffffffffffff").status)
+	require.Equal(t, term.StatusUsage, f.run(t, "rules", "show", "ffffffffffff").status)
 
 	// Applying again what is in force writes down who did.
 	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(2)), "--yes", "--by", "bob", "-m", "late")
 	changes, _, err := f.rules("eu-west").History(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []region.Change{{Pointer: second}}, changes)
+	require.Equal(t, []consul.Change{{Pointer: second}}, changes)
 	f.good(t, "rules", "rollback", "--yes", "--to", first.Version)
 	require.Equal(t, first.Version, f.current(t, "us-east"))
 
 	_, err = f.consuls["eu-west"].Client().KV().DeleteTree(f.prefix+"/rules/history/", nil)
 	require.NoError(t, err)
-	require.NoError(t, f.rules("eu-west").Record(t.Context(), region.Change{Pointer: second}))
+	require.NoError(t, f.rules("eu-west").Record(t.Context(), consul.Change{Pointer: second}))
 	f.good(t, "rules", "rollback", "--yes", "--region", "eu-west")
 	require.Equal(t, second.Version, f.current(t, "eu-west"), "the newest entry was missing")
 }
 
 // Consul took the change, and its answer was lost.
-func testLostAnswer(t *testing.T, f *fleet) {
+func testLostAnswer(t *testing.T, f *testFleet) {
 	target, err := url.Parse("http://" + f.consuls["eu-west"].Addr())
 	require.NoError(t, err)
 	forward := httputil.NewSingleHostReverseProxy(target)
@@ -219,10 +223,10 @@ func testLostAnswer(t *testing.T, f *fleet) {
 	f.file = write(t, "fleet.yaml", "regions:\n  - {name: eu-west, consul: {addr: \""+net.JoinHostPort(host, port)+"\", prefix: "+f.prefix+"}}\n")
 	file := write(t, "rules.yaml", rulesOf(1))
 	r := f.run(t, "rules", "apply", file, "--yes", "--by", "ana", "-m", "why", "-o", "json")
-	require.Equal(t, statusFailed, r.status)
+	require.Equal(t, term.StatusFailed, r.status)
 	require.NotContains(t, r.errOut, "nothing was changed")
 	require.Contains(t, r.errOut, "may have taken effect in eu-west; run this again:")
-	require.Equal(t, unknown, parse[changeReport](t, r.out).Regions[0].Result)
+	require.Equal(t, rollout.Unknown, parse[changeReport](t, r.out).Regions[0].Result)
 	losing.Store(false)
 	gone.Store(false)
 	f.good(t, "rules", "apply", file, "--yes", "--by", "ana", "-m", "why")
@@ -233,7 +237,7 @@ func testLostAnswer(t *testing.T, f *fleet) {
 }
 
 // Edges that lost their place in the catalogue are waited for.
-func testNoEdges(t *testing.T, f *fleet) {
+func testNoEdges(t *testing.T, f *testFleet) {
 	r := f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(1)), "--yes", "-o", "json", "--region", "eu-west")
 	require.False(t, parse[changeReport](t, r.out).Converged)
 	require.Contains(t, r.errOut, "no edge is registered there")
@@ -251,7 +255,7 @@ func testNoEdges(t *testing.T, f *fleet) {
 }
 
 // Nodes that hang do not hold up a look at the others.
-func testLookIsBounded(t *testing.T, f *fleet) {
+func testLookIsBounded(t *testing.T, f *testFleet) {
 	s := newSite(t, f, load(50, 1, 0))
 	hang := make(chan struct{})
 	defer close(hang)
@@ -263,9 +267,9 @@ func testLookIsBounded(t *testing.T, f *fleet) {
 	}))
 	t.Cleanup(server.Close)
 	agent := f.consuls["us-east"].Client().Agent()
-	for i := range 3 * atOnce {
+	for i := range 3 * fleet.AtOnce {
 		id := "hung-" + string(rune('a'+i%26)) + string(rune('a'+i/26))
-		require.NoError(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: region.Service,
+		require.NoError(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: consul.Service,
 			Meta: map[string]string{"node": id, "region": "us-east", "prefix": f.prefix, "pop": "iad1", "admin": server.Listener.Addr().String()}}))
 		t.Cleanup(func() { _ = agent.ServiceDeregister(id) })
 	}

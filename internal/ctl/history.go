@@ -12,20 +12,22 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const historyHelp = `Shows who put which version in force, when, instead of which, and why; the newest
-first. A change of several regions at once is one line. * marks what is in force now.
+const historyHelp = `Shows who applied which version, when, instead of which, and why; the newest first.
+A change of several regions at once is one line. * marks the active version.
 
-The versions stay in Consul, so any of them can be looked at with regionctl rules show
-and brought back with regionctl rules rollback --to VERSION.`
+The versions stay in Consul, so regionctl rules show prints any of them,
+and any can be brought back with regionctl rules rollback --to VERSION.`
 
 const historyExamples = `  regionctl rules history
   regionctl rules history --region eu-west -n 0
   regionctl rules history -o json | jq -r '.[] | select(.applied_by == "ana") | .version'`
 
-func (p *program) historyCommand(k *kind, help, examples string) *cobra.Command {
+func (p *program) historyCommand(k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var most int
 	c := command("history", "show who changed what, when and why", help, examples,
@@ -37,40 +39,40 @@ func (p *program) historyCommand(k *kind, help, examples string) *cobra.Command 
 
 // past is one change, in all regions that it was made in.
 type past struct {
-	region.Change
+	consul.Change
 	Regions []string `json:"regions"`
-	// Current are those of the regions in which it is in force.
+	// Current are those of the regions in which it is active.
 	Current []string `json:"current"`
 }
 
 // memory is what a region remembers.
 type memory struct {
-	kind    *kind
-	pointer *region.Pointer
-	changes []region.Change
+	kind    *fleet.Kind
+	pointer *consul.Pointer
+	changes []consul.Change
 	wrong   error // part of the history cannot be read
 }
 
-func recall(ctx context.Context, t *target) (memory, error) {
-	s, err := lookAtPointer(ctx, t)
+func recall(ctx context.Context, t *fleet.Target) (memory, error) {
+	s, err := fleet.LookAtPointer(ctx, t)
 	if err != nil {
 		return memory{}, err
 	}
-	changes, wrong, err := t.docs.History(ctx)
+	changes, wrong, err := t.Docs.History(ctx)
 	if err != nil {
 		return memory{}, err
 	}
-	return memory{t.kind, s.pointer, changes, errors.Join(append(wrong, s.broken)...)}, nil
+	return memory{t.Kind, s.Pointer, changes, errors.Join(append(wrong, s.Damage)...)}, nil
 }
 
 // wrote reports whether a change is the one that wrote a pointer.
-func wrote(c region.Change, p *region.Pointer) bool {
+func wrote(c consul.Change, p *consul.Pointer) bool {
 	return c.Version == p.Version && c.AppliedAt.Equal(p.AppliedAt)
 }
 
-// isCurrent reports whether a change is the one that made what is in force. When
+// isCurrent reports whether a change is the one that made the active version. When
 // something temporary has ended, that is what lasted before.
-func (m *memory) isCurrent(c region.Change) bool {
+func (m *memory) isCurrent(c consul.Change) bool {
 	switch {
 	case m.pointer == nil:
 		return false
@@ -80,7 +82,7 @@ func (m *memory) isCurrent(c region.Change) bool {
 	return m.pointer.Then != nil && c.ExpiresAt == nil && c.Version == m.pointer.Then.Version
 }
 
-// version is the one in force, "" if none is.
+// version is the active one, "" if there is none.
 func (m *memory) version() string {
 	if m.pointer != nil {
 		if n := m.pointer.InForce(time.Now()); n != nil {
@@ -91,11 +93,11 @@ func (m *memory) version() string {
 }
 
 // merge joins the histories of regions, the newest change first.
-func merge(answers []answer[memory]) []past {
+func merge(answers []fleet.Answer[memory]) []past {
 	merged := []past{}
 	for _, a := range answers {
-		current := slices.IndexFunc(a.value.changes, a.value.isCurrent)
-		for n, c := range a.value.changes {
+		current := slices.IndexFunc(a.Value.changes, a.Value.isCurrent)
+		for n, c := range a.Value.changes {
 			i := slices.IndexFunc(merged, func(m past) bool {
 				return m.Version == c.Version && m.AppliedAt.Equal(c.AppliedAt) && m.AppliedBy == c.AppliedBy && m.Replaced == c.Replaced
 			})
@@ -103,9 +105,9 @@ func merge(answers []answer[memory]) []past {
 				i = len(merged)
 				merged = append(merged, past{Change: c, Regions: []string{}, Current: []string{}})
 			}
-			merged[i].Regions = append(merged[i].Regions, a.target.name)
+			merged[i].Regions = append(merged[i].Regions, a.Target.Name)
 			if n == current {
-				merged[i].Current = append(merged[i].Current, a.target.name)
+				merged[i].Current = append(merged[i].Current, a.Target.Name)
 			}
 		}
 	}
@@ -115,16 +117,16 @@ func merge(answers []answer[memory]) []past {
 	return merged
 }
 
-func (p *program) history(ctx context.Context, k *kind, names []string, most int) error {
+func (p *program) history(ctx context.Context, k *fleet.Kind, names []string, most int) error {
 	targets, closeAll, err := p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	answers := ask(ctx, p, targets, recall)
+	answers := fleet.Ask(ctx, targets, recall)
 	for _, a := range answers {
-		if a.value.wrong != nil {
-			p.warn("%s: %v", a.target.name, a.value.wrong)
+		if a.Value.wrong != nil {
+			p.Warn("%s: %v", a.Target.Name, a.Value.wrong)
 		}
 	}
 	list := merge(answers)
@@ -133,30 +135,30 @@ func (p *program) history(ctx context.Context, k *kind, names []string, most int
 		hidden = len(list) - most
 		list = list[:most]
 	}
-	if err := p.show(list, func(b *bytes.Buffer, s style) { k.writeHistory(b, s, list, hidden, len(targets)) }); err != nil {
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeHistory(k, b, s, list, hidden, len(targets)) }); err != nil {
 		return err
 	}
 	return unanswered(answers)
 }
 
-func (k *kind) writeHistory(b *bytes.Buffer, s style, list []past, hidden, regions int) {
+func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []past, hidden, regions int) {
 	if len(list) == 0 {
 		b.WriteString("no changes yet\n")
 		return
 	}
-	t := table{}
+	t := term.Table{}
 	row := func(mark, at, by, version, replaced, until, where, message string) {
 		cells := []string{mark, at, by, version, replaced, until, where, message}
-		if !k.temporary {
+		if !k.Temporary {
 			cells = slices.Delete(cells, 5, 6)
 		}
-		t.row(cells...)
+		t.Row(cells...)
 	}
 	row("", "WHEN", "BY", "VERSION", "REPLACED", "UNTIL", "REGIONS", "MESSAGE")
 	for _, c := range list {
 		mark, where := " ", strings.Join(c.Regions, ", ")
 		if len(c.Current) > 0 {
-			mark = s.green("*")
+			mark = s.Green("*")
 		}
 		if len(c.Regions) == regions && regions > 1 {
 			where = "all"
@@ -165,21 +167,21 @@ func (k *kind) writeHistory(b *bytes.Buffer, s style, list []past, hidden, regio
 		if c.ExpiresAt != nil {
 			ends = until(&c.Pointer)
 		}
-		row(mark, stamp(c.AppliedAt), printable(c.AppliedBy), c.Version, orDash(c.Replaced), ends, where, printable(c.Message))
+		row(mark, term.Stamp(c.AppliedAt), term.Printable(c.AppliedBy), c.Version, term.OrDash(c.Replaced), ends, where, term.Printable(c.Message))
 	}
-	t.write(b)
+	t.Print(b)
 	if hidden > 0 {
-		fmt.Fprintf(b, "… and %s before; -n 0 shows all\n", plural(hidden, "change"))
+		fmt.Fprintf(b, "… and %s before; -n 0 shows all\n", term.Plural(hidden, "change"))
 	}
 }
 
-// known are all pointers that a region can name: of the history, in force, on trial.
-func (m *memory) known() []region.Pointer {
-	var list []region.Pointer
+// known are all pointers that a region can name: of the history, active, on trial.
+func (m *memory) known() []consul.Pointer {
+	var list []consul.Pointer
 	if m.pointer != nil {
 		list = append(list, *m.pointer)
 		if then := m.pointer.Then; then != nil {
-			list = append(list, region.Pointer{Version: then.Version, SHA256: then.SHA256, AppliedAt: m.pointer.AppliedAt})
+			list = append(list, consul.Pointer{Version: then.Version, SHA256: then.SHA256, AppliedAt: m.pointer.AppliedAt})
 		}
 	}
 	for _, c := range m.changes {
@@ -189,8 +191,8 @@ func (m *memory) known() []region.Pointer {
 }
 
 // find returns the one version that begins with these digits.
-func (k *kind) find(pointers []region.Pointer, digits string) (*region.Pointer, error) {
-	var found *region.Pointer
+func find(k *fleet.Kind, pointers []consul.Pointer, digits string) (*consul.Pointer, error) {
+	var found *consul.Pointer
 	for i := range pointers {
 		p := &pointers[i]
 		switch {
@@ -204,7 +206,7 @@ func (k *kind) find(pointers []region.Pointer, digits string) (*region.Pointer, 
 		}
 	}
 	if found == nil || len(digits) < 4 {
-		return nil, fmt.Errorf("version %q: unknown; regionctl %s history lists them", digits, k.name)
+		return nil, fmt.Errorf("version %q: unknown; regionctl %s history lists them", digits, k.Name)
 	}
 	return found, nil
 }

@@ -14,8 +14,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const inspectHelp = `Shows what a client, an API key or anything else that rules count by has left of every
@@ -26,12 +29,12 @@ A KEY is an address, which means the client, or NAME=VALUE:
   client=203.0.113.7     host=api.example.com    path=/login       method=POST    tier=pro
   header:X-Api-Key=abc   cookie:session=abc      query:user=abc
 
-Several KEYs describe one another closer: a rule that counts by client and path is shown
-when both are given, and one that counts by the path alone as well. Rules that count by
-one of the KEYs and by something that is not given are listed with what they lack.
+Several KEYs describe one request more closely: with a client and a path, the output has
+the rules that count by both, and those that count by either alone. Rules that count by one
+of the KEYs and by something else are listed with the KEYs they lack.
 
-Which rules there are comes from the document in force. For what a rule matches on
-beside its key (a host, a path, a method …) a request that fits it is made up.`
+The rules are those of the active document. If a rule matches on more than its key (a host,
+a path, a method …), regionctl makes up a request that fits.`
 
 func (p *program) inspectCommand() *cobra.Command {
 	var names []string
@@ -66,24 +69,24 @@ func parseKeys(args []string) (keys, error) {
 		kind, sub, hasSub := strings.Cut(name, ":")
 		switch {
 		case value == "":
-			return nil, misused("KEY %q: has no value; write NAME=VALUE", arg)
+			return nil, term.Misused("KEY %q: has no value; write NAME=VALUE", arg)
 		case kind == "header" && sub != "":
 			name = "header:" + textproto.CanonicalMIMEHeaderKey(sub)
 		case (kind == "cookie" || kind == "query") && sub != "":
 		case !hasSub && slices.Contains([]string{"client_ip", "host", "path", "method", "tier"}, name):
 		default:
-			return nil, misused("KEY %q: must be an address, or client, host, path, method, tier, header:NAME, cookie:NAME or query:NAME with =VALUE", arg)
+			return nil, term.Misused("KEY %q: must be an address, or client, host, path, method, tier, header:NAME, cookie:NAME or query:NAME with =VALUE", arg)
 		}
 		if name == "client_ip" {
 			if _, err := netip.ParseAddr(value); err != nil {
-				return nil, misused("KEY %q: must be an IP address, or NAME=VALUE", arg)
+				return nil, term.Misused("KEY %q: must be an IP address, or NAME=VALUE", arg)
 			}
 		}
 		if name == "path" && !strings.HasPrefix(value, "/") {
-			return nil, misused("KEY %q: must begin with /", arg)
+			return nil, term.Misused("KEY %q: must begin with /", arg)
 		}
 		if _, twice := k[name]; twice {
-			return nil, misused("KEY %q: %s is given twice; ask for one at a time", arg, name)
+			return nil, term.Misused("KEY %q: %s is given twice; ask for one at a time", arg, name)
 		}
 		k[name] = value
 	}
@@ -121,7 +124,7 @@ func (k keys) questions(b *ruleBook) (list []question, lacking []unanswerable) {
 			lacking = append(lacking, unanswerable{c.ID, strings.Join(lacks, ", ")})
 			continue
 		}
-		if q, why := k.fit(b.rules[c.Index].Match); why == "" {
+		if q, why := k.fit(b.rules[c.Index].Match.Conditions); why == "" {
 			list = append(list, question{c.ID, q})
 		}
 	}
@@ -186,10 +189,10 @@ func (k keys) fit(match rules.Conditions) (q url.Values, why string) {
 
 // inspected is what one region answers.
 type inspected struct {
-	Region  string          `json:"region"`
-	Node    string          `json:"node,omitempty"`
-	Version string          `json:"rules_version,omitempty"`
-	Rules   []explainedRule `json:"rules"`
+	Region  string                  `json:"region"`
+	Node    string                  `json:"node,omitempty"`
+	Version string                  `json:"rules_version,omitempty"`
+	Rules   []adminapi.RuleDecision `json:"rules"`
 	// Lacking are rules that count by one of the keys and by something not given.
 	Lacking []unanswerable `json:"lacking"`
 	// Omitted counts rules that were not asked about, to keep the answer short.
@@ -213,17 +216,17 @@ func (p *program) inspect(ctx context.Context, names []string, node, rule string
 	if targets, err = p.withNode(ctx, targets, node); err != nil {
 		return err
 	}
-	answers := askUnbounded(ctx, targets, func(ctx context.Context, t *target) (*inspected, error) {
+	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*inspected, error) {
 		return p.inspectRegion(ctx, t, node, rule, k)
 	})
 	list := make([]*inspected, len(answers))
 	for i, a := range answers {
-		list[i] = a.value
-		if a.err != nil {
-			list[i] = &inspected{Region: a.target.name, Rules: []explainedRule{}, Lacking: []unanswerable{}, Error: a.err.Error()}
+		list[i] = a.Value
+		if a.Err != nil {
+			list[i] = &inspected{Region: a.Target.Name, Rules: []adminapi.RuleDecision{}, Lacking: []unanswerable{}, Error: a.Err.Error()}
 		}
 	}
-	if err := p.show(list, func(b *bytes.Buffer, s style) {
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
 		for _, r := range list {
 			if r.Error == "" {
 				r.write(b, s)
@@ -235,32 +238,32 @@ func (p *program) inspect(ctx context.Context, names []string, node, rule string
 	return unanswered(answers)
 }
 
-func (p *program) inspectRegion(ctx context.Context, t *target, node, rule string, k keys) (*inspected, error) {
-	brief, cancel := p.bounded(ctx)
+func (p *program) inspectRegion(ctx context.Context, t *fleet.Target, node, rule string, k keys) (*inspected, error) {
+	brief, cancel := t.Bounded(ctx)
 	defer cancel()
-	s, err := look(brief, t)
+	s, err := fleet.Look(brief, t)
 	switch {
 	case err != nil:
 		return nil, err
-	case s.broken != nil:
-		return nil, s.broken
-	case s.pointer == nil:
+	case s.Damage != nil:
+		return nil, s.Damage
+	case s.Pointer == nil:
 		return nil, errors.New("no rules are published there; regionctl limits explain asks an edge about the rules it has")
 	}
-	if _, known := s.running.book().set.Rule(rule); rule != "" && !known {
-		return nil, fmt.Errorf("no rule %q in version %s", rule, s.version())
+	if _, known := bookOf(s.Document).set.Rule(rule); rule != "" && !known {
+		return nil, fmt.Errorf("no rule %q in version %s", rule, s.Version())
 	}
 	nodes, err := candidates(brief, t, node)
 	if err != nil {
 		return nil, err
 	}
-	questions, lacking := k.questions(s.running.book())
-	r := &inspected{Region: t.name, Rules: []explainedRule{}, Lacking: append([]unanswerable{}, lacking...)}
+	questions, lacking := k.questions(bookOf(s.Document))
+	r := &inspected{Region: t.Name, Rules: []adminapi.RuleDecision{}, Lacking: append([]unanswerable{}, lacking...)}
 	if rule != "" {
-		questions = filter(questions, func(q question) bool { return q.rule == rule })
-		r.Lacking = filter(r.Lacking, func(u unanswerable) bool { return u.Rule == rule })
+		questions = fleet.Filter(questions, func(q question) bool { return q.rule == rule })
+		r.Lacking = fleet.Filter(r.Lacking, func(u unanswerable) bool { return u.Rule == rule })
 	}
-	cache := map[string]*explanation{} // many rules fit the same request
+	cache := map[string]*adminapi.Explanation{} // many rules fit the same request
 	for _, q := range questions {
 		id := q.query.Encode()
 		e, asked := cache[id]
@@ -269,9 +272,9 @@ func (p *program) inspectRegion(ctx context.Context, t *target, node, rule strin
 				r.Omitted++
 				continue
 			}
-			var n region.Node
-			e, n, err = askOne(ctx, t, nodes, func(ctx context.Context, n region.Node) (*explanation, error) {
-				return t.admin.explain(ctx, n, q.query)
+			var n consul.Node
+			e, n, err = askOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
+				return t.Admin.Explain(ctx, n, q.query)
 			})
 			if err != nil {
 				return nil, err
@@ -287,10 +290,10 @@ func (p *program) inspectRegion(ctx context.Context, t *target, node, rule strin
 	return r, nil
 }
 
-func (r *inspected) write(b *bytes.Buffer, s style) {
-	fmt.Fprintf(b, "%s", s.bold(r.Region))
+func (r *inspected) write(b *bytes.Buffer, s term.Style) {
+	fmt.Fprintf(b, "%s", s.Bold(r.Region))
 	if r.Node != "" {
-		fmt.Fprintf(b, " (edge %s, rules %s)", printable(r.Node), orDash(r.Version))
+		fmt.Fprintf(b, " (edge %s, rules %s)", term.Printable(r.Node), term.OrDash(r.Version))
 	}
 	b.WriteString(":\n")
 	if len(r.Rules) == 0 {
@@ -299,9 +302,9 @@ func (r *inspected) write(b *bytes.Buffer, s style) {
 		writeRules(b, s, r.Rules)
 	}
 	if r.Omitted > 0 {
-		fmt.Fprintf(b, "  … and %s; choose one with --rule\n", plural(r.Omitted, "more rule"))
+		fmt.Fprintf(b, "  … and %s; choose one with --rule\n", term.Plural(r.Omitted, "more rule"))
 	}
 	for _, u := range r.Lacking {
-		fmt.Fprintf(b, "  %s also counts by %s; give that, too\n", printable(u.Rule), printable(u.Lacks))
+		fmt.Fprintf(b, "  %s also counts by %s; give that, too\n", term.Printable(u.Rule), term.Printable(u.Lacks))
 	}
 }

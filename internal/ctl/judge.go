@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 // canaryOptions are the flags of a canary.
@@ -44,28 +47,28 @@ func (o *canaryOptions) check() error {
 	}
 	switch {
 	case o.bake <= 0 || o.bake > 24*time.Hour:
-		return misused("--bake %s: must be above 0 and at most 24h", o.bake)
+		return term.Misused("--bake %s: must be above 0 and at most 24h", o.bake)
 	case o.interval < 100*time.Millisecond || o.interval > o.bake:
-		return misused("--interval %s: must be between 100ms and --bake, %s", o.interval, o.bake)
+		return term.Misused("--interval %s: must be between 100ms and --bake, %s", o.interval, o.bake)
 	case o.minRequests < 0:
-		return misused("--min-requests %d: must be 0 or above", o.minRequests)
+		return term.Misused("--min-requests %d: must be 0 or above", o.minRequests)
 	case !(o.maxLimited >= 0 && o.maxLimited <= 1):
-		return misused("--max-limited-increase %v: must be between 0 and 1", o.maxLimited)
+		return term.Misused("--max-limited-increase %v: must be between 0 and 1", o.maxLimited)
 	case !(o.maxErrors >= 0 && o.maxErrors <= 1):
-		return misused("--max-5xx-increase %v: must be between 0 and 1", o.maxErrors)
+		return term.Misused("--max-5xx-increase %v: must be between 0 and 1", o.maxErrors)
 	}
 	return nil
 }
 
 // excess says in which figure the canary is outside the bounds, "" if in none. Where
 // the others had no requests, theirs count as 0 %: the bounds are then absolute.
-func (o *canaryOptions) excess(canary, others *traffic) string {
-	c, r := canary.limitedShare(), others.limitedShare()
+func (o *canaryOptions) excess(canary, others *fleet.Traffic) string {
+	c, r := canary.LimitedShare(), others.LimitedShare()
 	if c-r > o.maxLimited {
 		return fmt.Sprintf("it limited %s of %.0f requests, the other sites %s of %.0f; at most %s more is allowed",
 			percent(c), canary.Requests, percent(r), others.Requests, points(o.maxLimited))
 	}
-	c, r = canary.errorShare(), others.errorShare()
+	c, r = canary.ErrorShare(), others.ErrorShare()
 	if c-r > o.maxErrors {
 		return fmt.Sprintf("it answered 5xx to %s of %.0f requests, the other sites to %s of %.0f; at most %s more is allowed",
 			percent(c), canary.Requests, percent(r), others.Requests, points(o.maxErrors))
@@ -74,7 +77,7 @@ func (o *canaryOptions) excess(canary, others *traffic) string {
 }
 
 // enough reports whether the canary had enough requests to be judged.
-func (o *canaryOptions) enough(canary *traffic) bool {
+func (o *canaryOptions) enough(canary *fleet.Traffic) bool {
 	return canary.Requests >= float64(o.minRequests)
 }
 
@@ -82,13 +85,13 @@ func percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }
 
 func points(share float64) string { return fmt.Sprintf("%.4g points", 100*share) }
 
-// canaryReport is what became of a canary.
+// canaryReport is the outcome of a canary.
 type canaryReport struct {
 	PoP      string   `json:"pop"`
 	Regions  []string `json:"regions"`
 	Promoted bool     `json:"promoted"`
 	// Why tells why it was not promoted.
-	Why    string  `json:"why,omitempty"`
-	Canary traffic `json:"canary"`
-	Others traffic `json:"others"`
+	Why    string        `json:"why,omitempty"`
+	Canary fleet.Traffic `json:"canary"`
+	Others fleet.Traffic `json:"others"`
 }

@@ -12,15 +12,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const limitsHelp = `Ask the edges what they count, and have them forget it.
+const limitsHelp = `Show what the edges count, and reset it.
 
 The edges of a region share their counters, so one of them is asked for each region.
-Only reset goes to all of them: each edge remembers by itself whom it has refused.
+Only reset goes to all of them, because each edge also remembers refusals of its own.
 
-Edges are asked at the admin address that they registered in Consul. If they want a
+Edges are asked at the admin address that they registered in Consul. If they require a
 token, name a file with it as admin_token_file in the fleet file. A token is sent over
 plain HTTP only to this host itself, unless --insecure-admin allows more. An edge that
 listens at 127.0.0.1 can be asked only on its own host; answers of others are refused.`
@@ -47,17 +49,16 @@ func (d *described) flags(f *pflag.FlagSet) {
 	f.StringVar(&d.tier, "tier", "", "the client's `TIER`")
 }
 
-// query is how an edge reads it. What the edge would refuse is said here, before
-// anybody is asked.
+// query returns d as an edge reads it, or what the edge would refuse, before any is asked.
 func (d *described) query() (url.Values, error) {
 	if d.client == "" {
-		return nil, misused("--client is missing; give an address, as in --client 203.0.113.7")
+		return nil, term.Misused("--client is missing; give an address, as in --client 203.0.113.7")
 	}
 	if _, err := netip.ParseAddr(d.client); err != nil {
-		return nil, misused("--client %q: must be an IP address", d.client)
+		return nil, term.Misused("--client %q: must be an IP address", d.client)
 	}
 	if !strings.HasPrefix(d.path, "/") {
-		return nil, misused("--path %q: must begin with /", d.path)
+		return nil, term.Misused("--path %q: must begin with /", d.path)
 	}
 	q := url.Values{"client": {d.client}, "method": {d.method}, "path": {d.path}}
 	for name, value := range map[string]string{"host": d.host, "tier": d.tier} {
@@ -67,13 +68,13 @@ func (d *described) query() (url.Values, error) {
 	}
 	for _, h := range d.headers {
 		if name, _, ok := strings.Cut(h, ":"); !ok || name == "" {
-			return nil, misused("--header %q: must be NAME:VALUE", h)
+			return nil, term.Misused("--header %q: must be NAME:VALUE", h)
 		}
 		q.Add("header", h)
 	}
 	for _, c := range d.cookies {
 		if name, _, ok := strings.Cut(c, "="); !ok || name == "" {
-			return nil, misused("--cookie %q: must be NAME=VALUE", c)
+			return nil, term.Misused("--cookie %q: must be NAME=VALUE", c)
 		}
 		q.Add("cookie", c)
 	}
@@ -81,14 +82,14 @@ func (d *described) query() (url.Values, error) {
 }
 
 // candidates are the nodes of a region to ask, the best first: those that pass, and
-// of these the ones that are not on trial, since they count by the rules in force.
-func candidates(ctx context.Context, t *target, id string) ([]region.Node, error) {
-	nodes, err := t.nodes(ctx)
+// of these the ones that are not on trial, since they count by the active rules.
+func candidates(ctx context.Context, t *fleet.Target, id string) ([]consul.Node, error) {
+	nodes, err := t.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if id != "" {
-		nodes = filter(nodes, func(n region.Node) bool { return n.ID == id })
+		nodes = fleet.Filter(nodes, func(n consul.Node) bool { return n.ID == id })
 		if len(nodes) == 0 {
 			return nil, fmt.Errorf("no edge %q is registered there; regionctl rules status lists them", id)
 		}
@@ -97,8 +98,8 @@ func candidates(ctx context.Context, t *target, id string) ([]region.Node, error
 	if len(nodes) == 0 {
 		return nil, errors.New("no edge is registered there, or this token may not see them")
 	}
-	canaries, _, _ := t.docs.Canaries(ctx) // the order is a matter of taste
-	rank := func(n region.Node) int {
+	canaries, _, _ := t.Docs.Canaries(ctx) // the order is a matter of taste
+	rank := func(n consul.Node) int {
 		_, onTrial := canaries[n.PoP]
 		switch {
 		case !n.Passing:
@@ -108,7 +109,7 @@ func candidates(ctx context.Context, t *target, id string) ([]region.Node, error
 		}
 		return 0
 	}
-	slices.SortStableFunc(nodes, func(a, b region.Node) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(nodes, func(a, b consul.Node) int { return rank(a) - rank(b) })
 	return nodes, nil
 }
 
@@ -117,7 +118,7 @@ const mostAttempts = 3
 
 // askOne puts a question to the first node of a region that answers it. A node that
 // answers no has answered.
-func askOne[T any](ctx context.Context, t *target, nodes []region.Node, question func(context.Context, region.Node) (T, error)) (T, region.Node, error) {
+func askOne[T any](ctx context.Context, t *fleet.Target, nodes []consul.Node, question func(context.Context, consul.Node) (T, error)) (T, consul.Node, error) {
 	var zero T
 	var errs []error
 	for _, n := range nodes[:min(len(nodes), mostAttempts)] {
@@ -125,14 +126,14 @@ func askOne[T any](ctx context.Context, t *target, nodes []region.Node, question
 		if err == nil {
 			return value, n, nil
 		}
-		var refused *statusError
-		if errors.As(err, &refused) && refused.code == 400 {
-			return zero, n, misused("%w", err)
+		var refused *fleet.StatusError
+		if errors.As(err, &refused) && refused.Code == 400 {
+			return zero, n, term.Misused("%w", err)
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return zero, region.Node{}, errors.Join(errs...)
+	return zero, consul.Node{}, errors.Join(errs...)
 }

@@ -5,17 +5,20 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-func (s *fleetStatus) writeLive(b *bytes.Buffer, st style) {
+func (s *convergence) writeLive(b *bytes.Buffer, st term.Style) {
 	candidates := false
 	for i := range s.Regions {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		candidates = s.Regions[i].writeLive(b, st, s.At) || candidates
+		candidates = writeLive(b, st, &s.Regions[i], s.At) || candidates
 	}
 	if candidates {
 		fmt.Fprintf(b, "\n%s\n", shedding.ShadowBias)
@@ -23,11 +26,11 @@ func (s *fleetStatus) writeLive(b *bytes.Buffer, st style) {
 }
 
 // writeLive returns whether there are candidates.
-func (v *regionView) writeLive(b *bytes.Buffer, st style, now time.Time) (candidates bool) {
-	g := diffGroup{Regions: []string{v.Region}, Running: v.Pointer, Unreadable: v.Error, aim: &aim{next: &document{kind: shedderKind}}}
-	fmt.Fprintf(b, "%s, converged: %s\n", g.runs(st), st.verdict(v.Converged))
+func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Time) (candidates bool) {
+	g := diffGroup{Regions: []string{v.Region}, Running: v.Pointer, Unreadable: v.Error, step: &step{next: &fleet.Document{Kind: shedderKind}}}
+	fmt.Fprintf(b, "%s, converged: %s\n", g.runs(st), st.Verdict(v.Converged))
 	if v.Error != "" {
-		fmt.Fprintf(b, "  %s\n", indented(clean(v.Error)))
+		fmt.Fprintf(b, "  %s\n", indented(term.Clean(v.Error)))
 	}
 	if len(v.Nodes) == 0 {
 		if v.Error == "" {
@@ -35,48 +38,48 @@ func (v *regionView) writeLive(b *bytes.Buffer, st style, now time.Time) (candid
 		}
 		return false
 	}
-	t := table{indent: "  "}
-	t.row("EDGE", "POP", "RUNS", "SINCE", "SOURCE", "UPSTREAM", "LEVEL", "UTILIZATION", "SIGNAL", "SHED")
-	shadows := table{indent: "  "}
-	shadows.row("EDGE", "UPSTREAM", "CANDIDATE", "LEVEL", "UTILIZATION", "SIGNAL", "WOULD HAVE SHED")
+	t := term.Table{Indent: "  "}
+	t.Row("EDGE", "POP", "RUNS", "SINCE", "SOURCE", "UPSTREAM", "LEVEL", "UTILIZATION", "SIGNAL", "SHED")
+	shadows := term.Table{Indent: "  "}
+	shadows.Row("EDGE", "UPSTREAM", "CANDIDATE", "LEVEL", "UTILIZATION", "SIGNAL", "WOULD HAVE SHED")
 	var notes []string
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
-		if n.Source == "admin" {
-			notes = append(notes, printable(n.ID)+" runs settings that were set on the node itself")
+		if n.Source == adminapi.SourceAdmin {
+			notes = append(notes, term.Printable(n.ID)+" runs settings that were set on the node itself")
 		}
-		notes = append(notes, n.complaints()...)
+		notes = append(notes, complaints(n)...)
 		since := "-"
 		if !n.Since.IsZero() {
-			since = ago(now, n.Since)
+			since = term.Ago(now, n.Since)
 		}
-		version := st.green(orDash(n.Version))
+		version := st.Green(term.OrDash(n.Version))
 		if !n.Converged {
-			version = st.red(orDash(n.Version))
+			version = st.Red(term.OrDash(n.Version))
 		}
-		row := []string{printable(n.ID), orDash(n.PoP), version, since, orDash(n.Source)}
+		row := []string{term.Printable(n.ID), term.OrDash(n.PoP), version, since, term.OrDash(n.Source)}
 		if len(n.Shedders) == 0 {
-			t.row(append(row, "-", "-", "-", "-", "-")...)
+			t.Row(append(row, "-", "-", "-", "-", "-")...)
 		}
 		for j := range n.Shedders {
 			u := &n.Shedders[j]
-			t.row(append(row, printable(u.Name), n.level(u, st), fmt.Sprintf("%.2f", u.Utilization), signal(u, u.Winner), shed(u))...)
+			t.Row(append(row, term.Printable(u.Name), level(n, u, st), fmt.Sprintf("%.2f", u.Utilization), signal(u, u.Winner), shed(u))...)
 			row = []string{"", "", "", "", ""}
 			for _, c := range u.Candidates {
 				candidates = true
-				shadows.row(printable(n.ID), printable(u.Name), printable(c.Name), fmt.Sprintf("%.2f", c.Level), fmt.Sprintf("%.2f", c.Utilization),
+				shadows.Row(term.Printable(n.ID), term.Printable(u.Name), term.Printable(c.Name), fmt.Sprintf("%.2f", c.Level), fmt.Sprintf("%.2f", c.Utilization),
 					signal(u, c.Winner), byClass(u, func(class *shedding.ClassStatus) string { return fmt.Sprint(c.Shed[class.Name]) }))
 			}
 			for _, s := range u.Signals {
 				if s.Problem != "" {
-					notes = append(notes, fmt.Sprintf("%s, %s: signal %s is left out: %s", printable(n.ID), printable(u.Name), printable(s.Name), printable(s.Problem)))
+					notes = append(notes, fmt.Sprintf("%s, %s: signal %s is left out: %s", term.Printable(n.ID), term.Printable(u.Name), term.Printable(s.Name), term.Printable(s.Problem)))
 				}
 			}
 		}
 	}
-	t.write(b)
+	t.Print(b)
 	if candidates {
-		shadows.write(b)
+		shadows.Print(b)
 	}
 	for _, note := range notes {
 		fmt.Fprintf(b, "    %s\n", note)
@@ -85,14 +88,14 @@ func (v *regionView) writeLive(b *bytes.Buffer, st style, now time.Time) (candid
 }
 
 // level is how much is shed: off stands for the kill switch, behind which the shedder
-// goes on measuring.
-func (n *nodeView) level(u *shedding.UpstreamStatus, s style) string {
+// keeps measuring.
+func level(n *fleet.NodeView, u *shedding.UpstreamStatus, s term.Style) string {
 	text := fmt.Sprintf("%.2f", u.Level)
 	switch {
 	case n.Off:
-		return s.yellow("off")
+		return s.Yellow("off")
 	case u.Level > 0:
-		return s.red(text)
+		return s.Red(text)
 	}
 	return text
 }
@@ -105,10 +108,10 @@ func signal(u *shedding.UpstreamStatus, name string) string {
 		case name == shedder.SignalUpstreamWait, name == shedder.SignalSchedLatency:
 			return name + " " + time.Duration(s.Value*float64(time.Second)).Round(10*time.Microsecond).String()
 		default:
-			return fmt.Sprintf("%s %.3g", printable(name), s.Value)
+			return fmt.Sprintf("%s %.3g", term.Printable(name), s.Value)
 		}
 	}
-	return orDash(name)
+	return term.OrDash(name)
 }
 
 // shed counts by class, since the edge started.
@@ -124,7 +127,7 @@ func shed(u *shedding.UpstreamStatus) string {
 func byClass(u *shedding.UpstreamStatus, of func(*shedding.ClassStatus) string) string {
 	parts := make([]string, len(u.Classes))
 	for i := range u.Classes {
-		parts[i] = printable(u.Classes[i].Name) + " " + of(&u.Classes[i])
+		parts[i] = term.Printable(u.Classes[i].Name) + " " + of(&u.Classes[i])
 	}
-	return orDashes(parts)
+	return term.OrDashes(parts)
 }

@@ -14,14 +14,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // Two changes of the fleet that meet while the first has switched one region and not the
 // other.
 func TestLock(t *testing.T) {
-	inFleets(t, map[string]func(*testing.T, *fleet){
+	inFleets(t, map[string]func(*testing.T, *testFleet){
 		"waits":       testLockWaits,
+		"agrees":      testLockAgrees,
 		"interrupted": testLockInterrupted,
 		"left":        testLockLeft,
 		"ignored":     testLockIgnored,
@@ -34,7 +37,7 @@ func TestLock(t *testing.T) {
 
 // before is the fleet with a Consul that is reached through a proxy. It calls do before
 // it forwards the write of a pointer or of the topology.
-func (f *fleet) before(t *testing.T, name string, do func()) *fleet {
+func (f *testFleet) before(t *testing.T, name string, do func()) *testFleet {
 	t.Helper()
 	target, err := url.Parse("http://" + f.consuls[name].Addr())
 	require.NoError(t, err)
@@ -62,7 +65,7 @@ func (f *fleet) before(t *testing.T, name string, do func()) *fleet {
 
 // hold starts a run, and waits until it wants to switch us-east. Then it goes on when let
 // is called.
-func (f *fleet) hold(t *testing.T, args ...string) (s *session, let func()) {
+func (f *testFleet) hold(t *testing.T, args ...string) (s *session, let func()) {
 	t.Helper()
 	arrived, released := make(chan struct{}), make(chan struct{})
 	var came, left sync.Once
@@ -82,7 +85,7 @@ func (f *fleet) hold(t *testing.T, args ...string) (s *session, let func()) {
 }
 
 // locked names the regions with a lock.
-func (f *fleet) locked(t *testing.T, what string) (names []string) {
+func (f *testFleet) locked(t *testing.T, what string) (names []string) {
 	t.Helper()
 	for _, name := range f.names {
 		pair, _, err := f.consuls[name].Client().KV().Get(f.prefix+"/"+what+"/lock", nil)
@@ -95,7 +98,7 @@ func (f *fleet) locked(t *testing.T, what string) (names []string) {
 }
 
 // unlock removes what a region kept that died while it was changed. It would end by itself.
-func (f *fleet) unlock(t *testing.T, name string) {
+func (f *testFleet) unlock(t *testing.T, name string) {
 	t.Helper()
 	require.Equal(t, []string{name}, f.locked(t, "rules"))
 	_, err := f.consuls[name].Client().KV().Delete(f.prefix+"/rules/lock", nil)
@@ -103,7 +106,7 @@ func (f *fleet) unlock(t *testing.T, name string) {
 }
 
 // Whoever comes second changes nothing, also if it wants what the other one replaces.
-func testLockWaits(t *testing.T, f *fleet) {
+func testLockWaits(t *testing.T, f *testFleet) {
 	old := f.publish(t, rulesOf(1), "eve", f.names...)
 	for i, wanted := range []string{rulesOf(2), rulesOf(1)} {
 		ana, let := f.hold(t, "rules", "apply", write(t, "ana.yaml", rulesOf(10+i)), "--by", "ana", "--yes", "--wait", "0")
@@ -115,7 +118,7 @@ func testLockWaits(t *testing.T, f *fleet) {
 		let()
 		require.Zero(t, ana.end(t).status)
 		r := bob.end(t)
-		require.Equal(t, statusConflict, r.status)
+		require.Equal(t, term.StatusConflict, r.status)
 		require.Contains(t, r.errOut, "nothing was changed anywhere: ")
 		require.Contains(t, r.errOut, ": ana applied "+versionOf(rulesOf(10+i)))
 		for _, name := range f.names {
@@ -126,31 +129,62 @@ func testLockWaits(t *testing.T, f *fleet) {
 	}
 }
 
-func testLockInterrupted(t *testing.T, f *fleet) {
+// Two pipelines bring the same: the second has what it wanted, and waits for the edges.
+func testLockAgrees(t *testing.T, f *testFleet) {
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	f.edge(t, "us-east", "iad1", "iad1-1")
+	file := write(t, "two.yaml", rulesOf(2))
+	ana, let := f.hold(t, "rules", "apply", file, "--by", "ana", "-m", "why", "--yes", "--wait", "0")
+	bob := f.converse(t, "rules", "apply", file, "--by", "bob", "--yes", "-o", "json")
+	bob.sees(t, "waiting for ana")
+	let()
+	require.Zero(t, ana.end(t).status)
+	r := bob.end(t)
+	require.Zero(t, r.status, r.errOut)
+	report := parse[changeReport](t, r.out)
+	require.Equal(t, []rollout.Outcome{rollout.AlreadyThere, rollout.AlreadyThere}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result})
+	require.Equal(t, 1, *report.Regions[1].Running)
+	for _, name := range f.names {
+		changes, _, err := f.rules(name).History(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"ana", "why"}, []string{changes[0].AppliedBy, changes[0].Message}, name)
+	}
+
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	ana, let = f.hold(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
+	bob = f.converse(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
+	bob.sees(t, "waiting for ")
+	let()
+	require.Zero(t, ana.end(t).status)
+	r = bob.end(t)
+	require.Zero(t, r.status, r.errOut)
+}
+
+func testLockInterrupted(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "eve", f.names...)
 	ana, let := f.hold(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--wait", "0")
 	bob := f.converse(t, "rules", "rollback", "--to", versionOf(rulesOf(1)), "--yes")
 	bob.sees(t, "waiting for ana")
 	bob.cancel()
 	r := bob.end(t)
-	require.Equal(t, statusInterrupted, r.status)
+	require.Equal(t, term.StatusInterrupted, r.status)
 	require.Contains(t, r.errOut, "interrupted; nothing was changed")
 	// And one that has the locks gives them back.
 	ana.cancel()
 	let()
-	require.Equal(t, statusInterrupted, ana.end(t).status)
+	require.Equal(t, term.StatusInterrupted, ana.end(t).status)
 	require.Empty(t, f.locked(t, "rules"))
 }
 
 // The program that had the lock was killed.
-func testLockLeft(t *testing.T, f *fleet) {
+func testLockLeft(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "eve", f.names...)
 	leave := func(value string) {
 		_, err := f.consuls["us-east"].Client().KV().Put(kv(f.prefix+"/rules/lock", value), nil)
 		require.NoError(t, err)
 	}
 	lock := func(until time.Duration) string {
-		text, err := json.Marshal(region.Lock{By: "ana\x1b[2J", Since: time.Now(), Until: time.Now().Add(until)})
+		text, err := json.Marshal(consul.Lock{By: "ana\x1b[2J", Since: time.Now(), Until: time.Now().Add(until)})
 		require.NoError(t, err)
 		return string(text)
 	}
@@ -159,7 +193,7 @@ func testLockLeft(t *testing.T, f *fleet) {
 	p := f.program(strings.NewReader(""), &out, &errOut)
 	p.lockWait = 300 * time.Millisecond
 	err := p.run(t.Context(), []string{"rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "--fleet", f.file})
-	require.Equal(t, statusConflict, ExitStatus(err))
+	require.Equal(t, term.StatusConflict, term.ExitStatus(err))
 	require.ErrorContains(t, err, "nothing was changed: us-east: ana?[2J is changing the rules since ")
 	require.ErrorContains(t, err, "the way is free at ")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
@@ -174,14 +208,14 @@ func testLockLeft(t *testing.T, f *fleet) {
 }
 
 // Somebody writes a pointer without regard to locks: the fleet is divided, and it says so.
-func testLockIgnored(t *testing.T, f *fleet) {
+func testLockIgnored(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "eve", f.names...)
-	var theirs region.Pointer
+	var theirs consul.Pointer
 	through := f.before(t, "us-east", sync.OnceFunc(func() { theirs = f.publish(t, rulesOf(3), "bob", "us-east") }))
 	r := through.run(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "-o", "json")
-	require.Equal(t, statusConflict, r.status)
+	require.Equal(t, term.StatusConflict, r.status)
 	report := parse[changeReport](t, r.out)
-	require.Equal(t, []string{applied, lost}, []string{report.Regions[0].Result, report.Regions[1].Result})
+	require.Equal(t, []rollout.Outcome{rollout.Applied, rollout.Lost}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result})
 	require.Contains(t, r.errOut, "the fleet is divided: eu-west has "+report.Version+" and us-east has not:\nus-east: bob applied "+theirs.Version)
 	require.Equal(t, theirs.Version, f.current(t, "us-east"))
 	require.Empty(t, f.locked(t, "rules"))
@@ -189,7 +223,7 @@ func testLockIgnored(t *testing.T, f *fleet) {
 
 // A change stops half way until its locks have run out, and another one takes back what
 // it did before it goes on.
-func testLockRunOut(t *testing.T, f *fleet) {
+func testLockRunOut(t *testing.T, f *testFleet) {
 	old := f.publish(t, rulesOf(1), "eve", f.names...)
 	ana, let := f.hold(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--wait", "0", "-o", "json")
 	for _, name := range f.names {
@@ -199,10 +233,10 @@ func testLockRunOut(t *testing.T, f *fleet) {
 	f.good(t, "rules", "apply", write(t, "one.yaml", rulesOf(1)), "--by", "bob", "--yes", "--wait", "0")
 	let()
 	r := ana.end(t)
-	require.Equal(t, statusConflict, r.status)
+	require.Equal(t, term.StatusConflict, r.status)
 	require.Contains(t, r.errOut, "the fleet is divided: us-east has "+versionOf(rulesOf(2))+" and eu-west has not:\neu-west: bob applied "+old.Version)
 	report := parse[changeReport](t, r.out)
-	require.Equal(t, []string{lost, applied}, []string{report.Regions[0].Result, report.Regions[1].Result})
+	require.Equal(t, []rollout.Outcome{rollout.Lost, rollout.Applied}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result})
 
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
 	ana, let = f.hold(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
@@ -213,12 +247,12 @@ func testLockRunOut(t *testing.T, f *fleet) {
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
 	let()
 	r = ana.end(t)
-	require.Equal(t, statusPartial, r.status)
+	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.errOut, "someone else has changed the topology of eu-west meanwhile")
 }
 
 // Somebody writes nonsense between the question and the answer.
-func testLockNonsense(t *testing.T, f *fleet) {
+func testLockNonsense(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "eve", f.names...)
 	s := f.converse(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)))
 	s.sees(t, "[y/N] ")
@@ -226,12 +260,12 @@ func testLockNonsense(t *testing.T, f *fleet) {
 	require.NoError(t, err)
 	s.answer(t, "y")
 	r := s.end(t)
-	require.Equal(t, statusConflict, r.status)
+	require.Equal(t, term.StatusConflict, r.status)
 	require.Contains(t, r.errOut, "nothing was changed anywhere: us-east: someone changed the rules meanwhile, and who cannot be read: ")
 }
 
 // A trial is ended while its promotion waits.
-func testLockTrial(t *testing.T, f *fleet) {
+func testLockTrial(t *testing.T, f *testFleet) {
 	s := newSite(t, f, load(50, 1, 0))
 	ana, let := f.hold(t, "rules", "apply", write(t, "same.yaml", rulesOf(9)), "--by", "ana", "--yes", "--wait", "0", "--region", "us-east")
 	bob := s.converse(t, s.args("--bake", "500ms", "--yes", "--by", "bob")...)
@@ -243,12 +277,12 @@ func testLockTrial(t *testing.T, f *fleet) {
 	r := bob.end(t)
 	let()
 	ana.end(t)
-	require.Equal(t, statusConflict, r.status)
-	require.Contains(t, r.errOut, "nothing was changed: canary on ams1: eu-west: someone else ended it, or began another")
+	require.Equal(t, term.StatusConflict, r.status)
+	require.Contains(t, r.errOut, "nothing was changed: canary on ams1: eu-west: somebody else ended it, or began another")
 	require.Equal(t, s.old.Version, f.current(t, "eu-west"))
 }
 
-func testLockTopology(t *testing.T, f *fleet) {
+func testLockTopology(t *testing.T, f *testFleet) {
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
 	ana, let := f.hold(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
 	bob := f.converse(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
@@ -256,7 +290,7 @@ func testLockTopology(t *testing.T, f *fleet) {
 	let()
 	require.Zero(t, ana.end(t).status)
 	r := bob.end(t)
-	require.Equal(t, statusConflict, r.status)
+	require.Equal(t, term.StatusConflict, r.status)
 	require.Contains(t, r.errOut, "nothing was changed: someone else has changed the topology of us-east meanwhile")
 	require.Contains(t, f.good(t, "topology", "show").out, "203.0.113.2\n")
 	require.Empty(t, f.locked(t, "topology"))

@@ -15,8 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,17 +60,17 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// fleet is regions with Consuls, and a fleet file that names them.
-type fleet struct {
+// testFleet is regions with Consuls, and a fleet file that names them.
+type testFleet struct {
 	file    string
 	names   []string
 	consuls map[string]*testenv.Consul
-	open    map[string]*region.Consul
+	open    map[string]*consul.Client
 	prefix  string
 }
 
 // startFleet starts a Consul for each region.
-func startFleet(t *testing.T, names ...string) *fleet {
+func startFleet(t *testing.T, names ...string) *testFleet {
 	t.Helper()
 	consuls := map[string]*testenv.Consul{}
 	for _, name := range names {
@@ -78,15 +79,15 @@ func startFleet(t *testing.T, names ...string) *fleet {
 	return newFleet(t, "weir", names, consuls)
 }
 
-func newFleet(t *testing.T, prefix string, names []string, consuls map[string]*testenv.Consul) *fleet {
+func newFleet(t *testing.T, prefix string, names []string, consuls map[string]*testenv.Consul) *testFleet {
 	t.Helper()
-	f := &fleet{names: names, consuls: consuls, open: map[string]*region.Consul{}, prefix: prefix}
+	f := &testFleet{names: names, consuls: consuls, open: map[string]*consul.Client{}, prefix: prefix}
 	var text strings.Builder
 	text.WriteString("regions:\n")
 	for _, name := range names {
-		config := region.ConsulConfig{Addr: consuls[name].Addr(), Prefix: prefix}
+		config := consul.Config{Addr: consuls[name].Addr(), Prefix: prefix}
 		fmt.Fprintf(&text, "  - {name: %s, consul: {addr: %q, prefix: %s}}\n", name, config.Addr, prefix)
-		c, err := region.OpenConsul(config)
+		c, err := consul.Open(config)
 		require.NoError(t, err)
 		t.Cleanup(c.Close)
 		f.open[name] = c
@@ -95,12 +96,14 @@ func newFleet(t *testing.T, prefix string, names []string, consuls map[string]*t
 	return f
 }
 
-func (f *fleet) rules(name string) *region.Documents { return f.open[name].Documents("rules") }
+func (f *testFleet) rules(name string) *consul.Documents { return f.open[name].Documents("rules") }
 
-func (f *fleet) settings(name string) *region.Documents { return f.open[name].Documents("shedder") }
+func (f *testFleet) settings(name string) *consul.Documents {
+	return f.open[name].Documents("shedder").Temporary()
+}
 
 // current is the version that a region has in force, "" if none.
-func (f *fleet) current(t *testing.T, name string) string {
+func (f *testFleet) current(t *testing.T, name string) string {
 	t.Helper()
 	p, _, err := f.rules(name).Current(t.Context())
 	require.NoError(t, err)
@@ -111,9 +114,9 @@ func (f *fleet) current(t *testing.T, name string) string {
 }
 
 // publish puts a document in force without regionctl.
-func (f *fleet) publish(t *testing.T, document, by string, names ...string) region.Pointer {
+func (f *testFleet) publish(t *testing.T, document, by string, names ...string) consul.Pointer {
 	t.Helper()
-	p := region.NewPointer([]byte(document), by, time.Now())
+	p := consul.NewPointer([]byte(document), by, time.Now())
 	for _, name := range names {
 		_, index, err := f.rules(name).Current(t.Context())
 		require.NoError(t, err)
@@ -122,13 +125,13 @@ func (f *fleet) publish(t *testing.T, document, by string, names ...string) regi
 		done, err := f.rules(name).Point(t.Context(), p, index)
 		require.NoError(t, err)
 		require.True(t, done)
-		require.NoError(t, f.rules(name).Record(t.Context(), region.Change{Pointer: p}))
+		require.NoError(t, f.rules(name).Record(t.Context(), consul.Change{Pointer: p}))
 	}
 	return p
 }
 
 // try has a site follow p without regionctl.
-func (f *fleet) try(t *testing.T, name, pop string, p region.Pointer) {
+func (f *testFleet) try(t *testing.T, name, pop string, p consul.Pointer) {
 	t.Helper()
 	_, index, err := f.rules(name).Canary(t.Context(), pop)
 	require.NoError(t, err)
@@ -143,27 +146,27 @@ type result struct {
 	out, errOut string
 }
 
-func (f *fleet) run(t *testing.T, args ...string) result {
+func (f *testFleet) run(t *testing.T, args ...string) result {
 	t.Helper()
 	return f.runContext(t, t.Context(), args...)
 }
 
 // program does not wait long for edges that do not come.
-func (f *fleet) program(in io.Reader, out, errOut io.Writer) *program {
-	p := newProgram(in, out, errOut)
+func (f *testFleet) program(in io.Reader, out, errOut io.Writer) *program {
+	p := newProgram(term.New(in, out, errOut))
 	p.registering = 300 * time.Millisecond
 	return p
 }
 
-func (f *fleet) runContext(t *testing.T, ctx context.Context, args ...string) result {
+func (f *testFleet) runContext(t *testing.T, ctx context.Context, args ...string) result {
 	t.Helper()
 	var out, errOut buffer
 	err := f.program(strings.NewReader(""), &out, &errOut).run(ctx, append(args, "--fleet", f.file))
-	return result{ExitStatus(err), out.String(), errOut.String()}
+	return result{term.ExitStatus(err), out.String(), errOut.String()}
 }
 
 // good runs the program and requires that all is well.
-func (f *fleet) good(t *testing.T, args ...string) result {
+func (f *testFleet) good(t *testing.T, args ...string) result {
 	t.Helper()
 	r := f.run(t, args...)
 	require.Zero(t, r.status, "%v\n%s%s", args, r.out, r.errOut)
@@ -178,14 +181,14 @@ type session struct {
 	cancel      context.CancelFunc
 }
 
-func (f *fleet) converse(t *testing.T, args ...string) *session {
+func (f *testFleet) converse(t *testing.T, args ...string) *session {
 	t.Helper()
 	in, answers := io.Pipe()
 	s := &session{answers: answers, ended: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.cancel = cancel
 	p := f.program(in, &s.out, &s.errOut)
-	p.asks = true
+	p.Asks = true
 	go func() { s.ended <- p.run(ctx, append(args, "--fleet", f.file)) }()
 	t.Cleanup(func() {
 		cancel()
@@ -211,7 +214,7 @@ func (s *session) end(t *testing.T) result {
 	t.Helper()
 	select {
 	case err := <-s.ended:
-		return result{ExitStatus(err), s.out.String(), s.errOut.String()}
+		return result{term.ExitStatus(err), s.out.String(), s.errOut.String()}
 	case <-time.After(patience):
 		require.Fail(t, "does not end", "%s%s", &s.out, &s.errOut)
 		return result{}

@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 // A region that dies after the first was switched.
@@ -17,7 +21,9 @@ func TestPartialFailure(t *testing.T) {
 	file := write(t, "rules.yaml", rulesOf(2))
 
 	dying := f.before(t, "us-east", f.consuls["us-east"].Kill)
-	p := &program{in: strings.NewReader(""), out: &buffer{}, errOut: &buffer{}, fleetFile: dying.file, timeout: 2 * time.Second, format: "json"}
+	var out buffer
+	p := &program{Terminal: term.New(strings.NewReader(""), &out, &buffer{}), fleetFile: dying.file, timeout: 2 * time.Second}
+	p.Format = "json"
 	doc, err := p.readDocument(rulesKind, file)
 	require.NoError(t, err)
 	c := &change{p: p, doc: doc, by: "ana", wait: 10 * time.Second}
@@ -27,43 +33,43 @@ func TestPartialFailure(t *testing.T) {
 	require.NoError(t, c.prepare(t.Context(), targets))
 	require.NoError(t, c.store(t.Context()))
 	err = c.switchOver(t.Context(), nil, func() {})
-	require.Equal(t, statusPartial, ExitStatus(err))
-	require.ErrorContains(t, err, "eu-west, ap-south has "+doc.version()+" and in us-east it may have taken effect:\nus-east: consul ")
+	require.Equal(t, term.StatusPartial, term.ExitStatus(err))
+	require.ErrorContains(t, err, "eu-west, ap-south has "+doc.Version()+" and in us-east it may have taken effect:\nus-east: consul ")
 	require.ErrorContains(t, err, "running this again finishes it")
-	report := parse[changeReport](t, p.out.(*buffer).String())
-	require.Equal(t, []string{applied, unknown, applied}, []string{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
-	require.Equal(t, doc.version(), edge.runs())
+	report := parse[changeReport](t, out.String())
+	require.Equal(t, []rollout.Outcome{rollout.Applied, rollout.Unknown, rollout.Applied}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
+	require.Equal(t, doc.Version(), edge.runs())
 
 	// While it is away nothing more happens, and afterwards the rest.
 	r := f.run(t, "rules", "apply", file, "--yes")
-	require.Equal(t, statusFailed, r.status)
+	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was changed, because us-east cannot be reached")
 	s := f.run(t, "rules", "status")
-	require.Equal(t, statusPartial, s.status)
+	require.Equal(t, term.StatusPartial, s.status)
 	require.Contains(t, s.out, "us-east: not known")
 	h := f.run(t, "rules", "history")
-	require.Equal(t, statusPartial, h.status)
+	require.Equal(t, term.StatusPartial, h.status)
 	require.Contains(t, h.out, "eu-west, ap-south")
 
 	f.consuls["us-east"].Start()
 	f.unlock(t, "us-east")
 	r = f.good(t, "rules", "apply", file, "--yes", "-o", "json")
 	report = parse[changeReport](t, r.out)
-	require.Equal(t, []string{alreadyThere, applied, alreadyThere}, []string{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
+	require.Equal(t, []rollout.Outcome{rollout.AlreadyThere, rollout.Applied, rollout.AlreadyThere}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
 	require.False(t, report.Converged, "two regions have no edges")
 
 	// Without the lock of the first region, no other is touched.
 	c = &change{p: p, by: "ana"}
-	c.doc, err = parseDocument(rulesKind, "next", []byte(rulesOf(3)))
+	c.doc, err = fleet.ParseDocument(rulesKind, "next", []byte(rulesOf(3)))
 	require.NoError(t, err)
 	require.NoError(t, c.prepare(t.Context(), targets))
 	require.NoError(t, c.store(t.Context()))
 	f.consuls["eu-west"].Kill()
 	err = c.switchOver(t.Context(), nil, func() {})
-	require.Equal(t, statusFailed, ExitStatus(err))
+	require.Equal(t, term.StatusFailed, term.ExitStatus(err))
 	require.ErrorContains(t, err, "nothing was changed: eu-west: consul ")
-	require.Equal(t, doc.version(), f.current(t, "us-east"))
-	require.Equal(t, doc.version(), f.current(t, "ap-south"))
+	require.Equal(t, doc.Version(), f.current(t, "us-east"))
+	require.Equal(t, doc.Version(), f.current(t, "ap-south"))
 }
 
 // An interruption between two regions sees the one under way through.
@@ -72,8 +78,8 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	interrupting := f.before(t, "eu-west", cancel)
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
-	p.fleetFile, p.timeout, p.format = interrupting.file, 2*time.Second, "json"
-	doc, err := parseDocument(rulesKind, "rules.yaml", []byte(rulesOf(1)))
+	p.fleetFile, p.timeout, p.Format = interrupting.file, 2*time.Second, "json"
+	doc, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(rulesOf(1)))
 	require.NoError(t, err)
 	targets, closeAll, err := p.targets(nil)
 	require.NoError(t, err)
@@ -87,21 +93,51 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	err = prepared().switchOver(ended, nil, func() {})
-	require.Equal(t, statusInterrupted, ExitStatus(err))
+	require.Equal(t, term.StatusInterrupted, term.ExitStatus(err))
 	require.ErrorContains(t, err, "interrupted; nothing was changed")
 	require.Empty(t, f.current(t, "eu-west"))
 
 	c := prepared()
 	err = c.switchOver(ctx, nil, func() {})
-	require.Equal(t, statusInterrupted, ExitStatus(err))
-	require.ErrorContains(t, err, "interrupted: eu-west has "+doc.version()+" and us-east has not; running this again finishes it")
-	require.Equal(t, []string{doc.version(), ""}, []string{f.current(t, "eu-west"), f.current(t, "us-east")})
+	require.Equal(t, term.StatusInterrupted, term.ExitStatus(err))
+	require.ErrorContains(t, err, "interrupted: eu-west has "+doc.Version()+" and us-east has not; running this again finishes it")
+	require.Equal(t, []string{doc.Version(), ""}, []string{f.current(t, "eu-west"), f.current(t, "us-east")})
 	require.Empty(t, f.locked(t, "rules"))
 
 	// Another change takes what was written before this one looks at it for the last time.
 	theirs := f.publish(t, rulesOf(2), "bob", "eu-west")
-	c.verify(t.Context(), targets[:1])
+	c.engine.Verify(t.Context())
 	err = c.outcome(t.Context())
-	require.Equal(t, statusConflict, ExitStatus(err))
-	require.ErrorContains(t, err, "this was in force for a moment:\neu-west: bob applied "+theirs.Version)
+	require.Equal(t, term.StatusConflict, term.ExitStatus(err))
+	require.ErrorContains(t, err, "this was active for a moment:\neu-west: bob applied "+theirs.Version)
+}
+
+// A region that dies after it stored the document and before it is locked does not stop a
+// change that may go without.
+func TestRegionDiesBeforeItsLock(t *testing.T) {
+	f := startFleet(t, "eu-west", "us-east", "ap-south")
+	f.publish(t, rulesOf(1), "ana", f.names...)
+	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
+	p.fleetFile, p.timeout, p.Format = f.file, 2*time.Second, "json"
+	var out buffer
+	p.Out = &out
+	targets, closeAll, err := p.targets(nil)
+	require.NoError(t, err)
+	defer closeAll()
+	doc, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(rulesOf(2)))
+	require.NoError(t, err)
+	c := &change{p: p, doc: doc, by: "ana", partial: true}
+	require.NoError(t, c.prepare(t.Context(), targets))
+	require.NoError(t, c.store(t.Context()))
+	f.consuls["eu-west"].Kill()
+	err = c.switchOver(t.Context(), nil, func() {})
+	require.Equal(t, term.StatusPartial, term.ExitStatus(err))
+	require.ErrorContains(t, err, "us-east, ap-south has "+doc.Version()+" and eu-west has not:\neu-west: consul ")
+	report := parse[changeReport](t, out.String())
+	require.Equal(t, []rollout.Outcome{rollout.Unreachable, rollout.Applied, rollout.Applied},
+		[]rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
+	require.Equal(t, []string{doc.Version(), doc.Version()}, []string{f.current(t, "us-east"), f.current(t, "ap-south")})
+	left := *f
+	left.names = []string{"us-east", "ap-south"}
+	require.Empty(t, left.locked(t, "rules"))
 }

@@ -9,17 +9,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const resetHelp = `Has the edges forget one counter of one rule, so that the client can go on at once.
+const resetHelp = `Resets one counter of one rule on every edge, so that the client is served again at once.
 Describe a request that the rule counts; regionctl limits explain shows which rules do.
 
-Every edge of the chosen regions is told: the counter is shared, but each edge also
-remembers by itself whom it refused. The result is shown for each edge (status 3 if
-some could not be told; run it again, a counter can be forgotten twice).
+The counter is shared, but each edge also remembers its own refusals, so reset goes to
+every edge of the chosen regions and shows the result of each (status 3 if some could not
+be reached; then run it again: resetting twice does no harm).
 
-It asks first; --yes does not.`
+It asks for confirmation; --yes skips that.`
 
 func (p *program) resetCommand() *cobra.Command {
 	var names []string
@@ -38,7 +40,7 @@ func (p *program) resetCommand() *cobra.Command {
 	return c
 }
 
-// resetNode is what became of the counter on one edge.
+// resetNode is the outcome on one edge.
 type resetNode struct {
 	Region string   `json:"region"`
 	Node   string   `json:"node,omitempty"`
@@ -50,7 +52,7 @@ type resetNode struct {
 
 func (p *program) reset(ctx context.Context, names []string, rule string, d *described, yes bool) error {
 	if rule == "" {
-		return misused("--rule is missing; name the rule whose counter is to be forgotten")
+		return term.Misused("--rule is missing; name the rule whose counter to reset")
 	}
 	query, err := d.query()
 	if err != nil {
@@ -62,48 +64,48 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 		return err
 	}
 	defer closeAll()
-	answers := ask(ctx, p, targets, func(ctx context.Context, t *target) ([]region.Node, error) { return candidates(ctx, t, "") })
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return candidates(ctx, t, "") })
 	total := 0
 	for _, a := range answers {
-		if a.err != nil {
-			p.warn("%s: %v", a.target.name, a.err)
+		if a.Err != nil {
+			p.Warn("%s: %v", a.Target.Name, a.Err)
 		}
-		total += len(a.value)
+		total += len(a.Value)
 	}
 	if total == 0 {
-		return failed("there is no edge to tell; nothing was reset")
+		return term.Failed("there is no edge to tell; nothing was reset")
 	}
-	if err := p.confirm(ctx, yes, "Reset rule %s for %s on %s in %s?", rule, d.client, plural(total, "edge"), strings.Join(regionNames(targets), ", ")); err != nil {
+	if err := p.Confirm(ctx, yes, "Reset rule %s for %s on %s in %s?", rule, d.client, term.Plural(total, "edge"), strings.Join(regionNames(targets), ", ")); err != nil {
 		return err
 	}
 	list := []resetNode{}
-	for _, a := range askUnbounded(ctx, targets, func(ctx context.Context, t *target) ([]resetNode, error) {
+	for _, a := range fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]resetNode, error) {
 		for _, a := range answers {
-			if a.target == t && a.err != nil {
-				return []resetNode{{Region: t.name, Reset: []string{}, Error: a.err.Error()}}, nil
-			} else if a.target == t {
-				return resetAll(ctx, t, a.value, func(n region.Node) ([]string, error) { return t.admin.reset(ctx, n, query) }), nil
+			if a.Target == t && a.Err != nil {
+				return []resetNode{{Region: t.Name, Reset: []string{}, Error: a.Err.Error()}}, nil
+			} else if a.Target == t {
+				return resetAll(ctx, t, a.Value, func(n consul.Node) ([]string, error) { return t.Admin.Reset(ctx, n, query) }), nil
 			}
 		}
 		return nil, nil
 	}) {
-		list = append(list, a.value...)
+		list = append(list, a.Value...)
 	}
-	if err := p.show(list, func(b *bytes.Buffer, s style) { writeReset(b, s, list) }); err != nil {
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeReset(b, s, list) }); err != nil {
 		return err
 	}
 	return resetVerdict(list)
 }
 
-func resetAll(ctx context.Context, t *target, nodes []region.Node, reset func(region.Node) ([]string, error)) []resetNode {
+func resetAll(ctx context.Context, t *fleet.Target, nodes []consul.Node, reset func(consul.Node) ([]string, error)) []resetNode {
 	list := make([]resetNode, len(nodes))
-	each(nodes, func(i int, n region.Node) {
+	fleet.Each(nodes, func(i int, n consul.Node) {
 		keys, err := reset(n)
-		list[i] = resetNode{Region: t.name, Node: n.ID, Reset: append([]string{}, keys...)}
+		list[i] = resetNode{Region: t.Name, Node: n.ID, Reset: append([]string{}, keys...)}
 		if err != nil {
-			var refused *statusError
+			var refused *fleet.StatusError
 			list[i].Error = err.Error()
-			list[i].misused = errors.As(err, &refused) && (refused.code == http.StatusBadRequest || refused.code == http.StatusNotFound)
+			list[i].misused = errors.As(err, &refused) && (refused.Code == http.StatusBadRequest || refused.Code == http.StatusNotFound)
 		}
 	})
 	return list
@@ -125,22 +127,22 @@ func resetVerdict(list []resetNode) error {
 	case len(wrong) == 0:
 		return nil
 	case bad == len(list):
-		return misused("nothing was reset:\n  %s", why)
+		return term.Misused("nothing was reset:\n  %s", why)
 	case len(wrong) == len(list):
-		return failed("nothing was reset:\n  %s", why)
+		return term.Failed("nothing was reset:\n  %s", why)
 	}
-	return partial("%d of %s did not reset it; run this again when they can be reached:\n  %s", len(wrong), plural(len(list), "edge"), why)
+	return term.Partial("%d of %s did not reset it; run this again when they can be reached:\n  %s", len(wrong), term.Plural(len(list), "edge"), why)
 }
 
-func writeReset(b *bytes.Buffer, s style, list []resetNode) {
-	t := table{}
-	t.row("REGION", "EDGE", "RESULT", "COUNTER")
+func writeReset(b *bytes.Buffer, s term.Style, list []resetNode) {
+	t := term.Table{}
+	t.Row("REGION", "EDGE", "RESULT", "COUNTER")
 	for _, n := range list {
-		result := s.green("reset")
+		result := s.Green("reset")
 		if n.Error != "" {
-			result = s.red("failed")
+			result = s.Red("failed")
 		}
-		t.row(n.Region, orDash(n.Node), result, orDashes(n.Reset))
+		t.Row(n.Region, term.OrDash(n.Node), result, term.OrDashes(n.Reset))
 	}
-	t.write(b)
+	t.Print(b)
 }

@@ -1,4 +1,4 @@
-// Package ctl is the inside of regionctl: one file a command, and what they share.
+// Package ctl holds the commands of regionctl and their text.
 //
 // Consul is reached through pkg/region, the edges through their admin listeners.
 // What a command finds out goes to standard output; questions, progress and
@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/version"
 )
 
@@ -30,22 +31,22 @@ Both live in Consul, in each region its own copy. This is how to change them:
   regionctl rules status                          what does each edge run now?
   regionctl rules rollback                        back to the version before
 
-A change that may hurt is tried on one site first, and taken back by itself when
-that site refuses more than the others:
+Try a risky change on one site first; it is taken back automatically when that site
+refuses more than the others:
 
   regionctl rules apply rules.yaml --canary ams1 --bake 5m
 
-When the edges shed too much or too little, or nobody must be shed for a while:
+When the edges shed too much or too little, or must shed nothing temporarily:
 
   regionctl shedder show --live                       what each edge sheds, and by which signal
   regionctl shedder set signals.inflight.high=400     other settings, on every edge
-  regionctl shedder set enabled=false --for 1h        off; what was before returns by itself
+  regionctl shedder set enabled=false --for 1h        off; the previous settings return after that
 
 When a client asks why it was refused:
 
   regionctl limits explain --client 203.0.113.7 --path /login    which rules decide, and why
   regionctl limits inspect 203.0.113.7                           what it has left
-  regionctl limits reset --rule login --client 203.0.113.7       let it go on at once
+  regionctl limits reset --rule login --client 203.0.113.7       serve it again at once
 
 Where clients are sent, and when a PoP must be emptied:
 
@@ -55,26 +56,26 @@ Where clients are sent, and when a PoP must be emptied:
   regionctl dns explain --client 203.0.113.7             which one is that, and why?
   regionctl drain ams1 --reason "kernel update"          out of DNS; undrain puts it back
 
-The fleet file (--fleet FILE, or WEIR_FLEET) names the regions. Names of files in it
-are relative to it:
+The fleet file (--fleet FILE, or WEIR_FLEET) names the regions. File names in it are
+relative to it:
 
   regions:
     - name: eu-west
       consul: {addr: "https://consul.eu-west.example.com:8501", token_file: eu-west.token}
-      admin_token_file: admin.token     # of the edges' admin listeners, if they want one
+      admin_token_file: admin.token     # of the edges' admin listeners, if they require one
     - name: us-east
       consul: {addr: "https://consul.us-east.example.com:8501", token_file: us-east.token}
       admin_token_file: admin.token
 
-Regions are locked and changed in the order of the file. So everybody should use the
+Regions are locked and changed in the order of the file, so all operators should use the
 same one.
 
 Exit status:
   0    good
-  1    failed; what it says tells whether anything was changed
-  2    used wrongly, or the input is bad: a flag, a document, the fleet file
-  3    done in part: some regions took it and some did not, or not all edges run it yet
-  4    conflict: someone else changed the same meanwhile, or is about to
+  1    failed; the message says whether anything was changed
+  2    wrong usage or bad input: a flag, a document, the fleet file
+  3    partly done: some regions took it and some did not, or not all edges run it yet
+  4    conflict: somebody else changed the same document meanwhile, or is about to
   130  interrupted
 
 Environment:
@@ -84,21 +85,13 @@ Environment:
 
 // program is one run of regionctl.
 type program struct {
-	in      io.Reader
-	out     io.Writer
-	errOut  io.Writer
-	outLive bool // standard output is a terminal
-	live    bool // standard error is one: progress is drawn in place
-	asks    bool // and so is standard input: a person can be asked
-	width   int  // of the terminal
+	*term.Terminal
 	// registering is how long to wait for the first edge of a region, look how long
 	// one look at the figures of all may take, lockWait how long to wait for others who
 	// change the same.
 	registering, look, lockWait time.Duration
 
 	fleetFile     string
-	format        string
-	noColor       bool
 	timeout       time.Duration
 	insecureAdmin bool
 }
@@ -108,67 +101,64 @@ const defaultTimeout = 5 * time.Second
 // Run runs regionctl with its arguments until it is done or ctx ends. It prints what
 // is wrong on stderr; ExitStatus turns the error into the program's.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	p := newProgram(stdin, stdout, stderr)
-	p.outLive, p.live, p.width = isTerminal(stdout), isTerminal(stderr), columns(stderr)
-	p.asks = p.live && isTerminal(stdin)
-	return p.run(ctx, args)
+	return newProgram(term.Open(stdin, stdout, stderr)).run(ctx, args)
 }
 
-func newProgram(stdin io.Reader, stdout, stderr io.Writer) *program {
-	return &program{in: stdin, out: &reader{w: stdout}, errOut: stderr, width: usualColumns, registering: registering, look: defaultTimeout, lockWait: lockWait}
+func newProgram(t *term.Terminal) *program {
+	return &program{Terminal: t, registering: registering, look: defaultTimeout, lockWait: lockWait}
 }
 
 func (p *program) run(ctx context.Context, args []string) error {
 	root := p.rootCommand()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	var f *failure
+	var f *term.Failure
 	if err != nil && !errors.As(err, &f) {
 		// Every command's own errors are failures, so this is about the command line.
-		err = misused("%w; see %s --help", err, cmd.CommandPath())
+		err = term.Misused("%w; see %s --help", err, cmd.CommandPath())
 	}
-	if err = settle(ctx, err); err == nil {
+	if err = term.Settle(ctx, err); err == nil {
 		return nil
 	}
-	if !errors.As(err, &f) || f.err != nil {
-		p.say("regionctl: %v", err)
+	if !errors.As(err, &f) || f.Err != nil {
+		p.Say("regionctl: %v", err)
 	}
 	return err
 }
 
 func (p *program) rootCommand() *cobra.Command {
 	root := group("regionctl", "change and show the rules of a fleet of edge nodes", rootHelp)
-	root.SetIn(p.in)
-	root.SetOut(p.out)
-	root.SetErr(p.errOut)
+	root.SetIn(p.In)
+	root.SetOut(p.Out)
+	root.SetErr(p.ErrOut)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = version.String()
 	root.SetVersionTemplate("regionctl {{.Version}}\n")
-	// A group by itself only prints this help.
+	// A group alone only prints this help.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.checkFlags() }
 
 	flags := root.PersistentFlags()
 	flags.StringVar(&p.fleetFile, "fleet", os.Getenv("WEIR_FLEET"), "the fleet `FILE`, which names the regions (or WEIR_FLEET)")
 	flags.Lookup("fleet").DefValue = ""
-	flags.StringVarP(&p.format, "output", "o", "table", "`FORMAT` of what goes to standard output: table or json")
-	flags.BoolVar(&p.noColor, "no-color", false, "no colours, not even on a terminal (or NO_COLOR)")
+	flags.StringVarP(&p.Format, "output", "o", "table", "`FORMAT` of what goes to standard output: table or json")
+	flags.BoolVar(&p.NoColor, "no-color", false, "no colours, not even on a terminal (or NO_COLOR)")
 	flags.DurationVar(&p.timeout, "timeout", defaultTimeout, "how long a Consul or an edge may take to answer; at most 5s")
 	flags.BoolVar(&p.insecureAdmin, "insecure-admin", false, "send the admin token over plain HTTP also to edges that are not on this host")
 	complete(root, "output", "table", "json")
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.topologyCommand(), p.dnsCommand(),
-		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.versionCommand())
+		p.drainCommand(), p.undrainCommand(), p.statusCommand(), p.versionCommand())
 	return root
 }
 
 func (p *program) checkFlags() error {
-	if p.format != "table" && p.format != "json" {
-		return misused("--output %q: unknown; use table or json", p.format)
+	if p.Format != "table" && p.Format != "json" {
+		return term.Misused("--output %q: unknown; use table or json", p.Format)
 	}
 	if p.timeout <= 0 || p.timeout > defaultTimeout {
-		return misused("--timeout %s: must be above 0 and at most %s", p.timeout, defaultTimeout)
+		return term.Misused("--timeout %s: must be above 0 and at most %s", p.timeout, defaultTimeout)
 	}
 	return nil
 }
@@ -186,7 +176,7 @@ func group(use, short, long string) *cobra.Command {
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = "; did you mean " + strings.Join(near, " or ") + "?"
 		}
-		return misused("no command %q%s; see %s --help", cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
+		return term.Misused("no command %q%s; see %s --help", cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
 	}
 	return c
 }
@@ -208,17 +198,17 @@ func command(use, short, long, examples string, do func(ctx context.Context, arg
 		}
 		switch {
 		case len(args) < need:
-			return misused("%s is missing; use %s, and see %s --help", strings.Trim(names[len(args)], "…"), cmd.CommandPath()+strings.TrimPrefix(use, cmd.Name()), cmd.CommandPath())
+			return term.Misused("%s is missing; use %s, and see %s --help", strings.Trim(names[len(args)], "…"), cmd.CommandPath()+strings.TrimPrefix(use, cmd.Name()), cmd.CommandPath())
 		case len(args) > most:
-			return misused("unexpected argument %q; see %s --help", args[most], cmd.CommandPath())
+			return term.Misused("unexpected argument %q; see %s --help", args[most], cmd.CommandPath())
 		}
 		return nil
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		err := do(cmd.Context(), args)
-		var f *failure
+		var f *term.Failure
 		if err != nil && !errors.As(err, &f) {
-			err = &failure{statusFailed, err}
+			err = &term.Failure{Status: term.StatusFailed, Err: err}
 		}
 		return err
 	}
@@ -227,10 +217,10 @@ func command(use, short, long, examples string, do func(ctx context.Context, arg
 
 func (p *program) versionCommand() *cobra.Command {
 	return command("version", "print the version", "Prints version, commit and Go version of this program.", "", func(context.Context, []string) error {
-		if p.wantsJSON() {
-			return p.writeJSON(map[string]string{"version": version.String()})
+		if p.WantsJSON() {
+			return p.WriteJSON(map[string]string{"version": version.String()})
 		}
-		_, err := io.WriteString(p.out, "regionctl "+version.String()+"\n")
+		_, err := io.WriteString(p.Out, "regionctl "+version.String()+"\n")
 		return err
 	})
 }

@@ -5,26 +5,24 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // rulesKind are the rules.
-var rulesKind = &kind{
-	name: "rules", what: "rules", put: "apply", did: "applied", path: "/v1/rules", query: url.Values{"brief": {""}}, longest: rules.MaxBytes, canaries: true,
-	look: "regionctl rules status", watch: "regionctl rules status --watch",
-	parse: func(data []byte) (body, error) {
-		set, err := rules.Load(data)
-		if err != nil {
-			return nil, err
-		}
-		written, err := rules.Parse(data)
+var rulesKind = &fleet.Kind{
+	Name: "rules", What: "rules", Put: "apply", Did: "applied", Path: adminapi.PathRules, Answer: func() fleet.NodeAnswer { return &adminapi.Rules{} }, Query: url.Values{"brief": {""}}, Longest: rules.MaxBytes, Canaries: true,
+	Look: "regionctl rules status", Watch: "regionctl rules status --watch",
+	Parse: func(data []byte) (fleet.Body, error) {
+		set, written, err := rules.LoadDocument(data)
 		if err != nil {
 			return nil, err
 		}
 		return &ruleBook{set, written.Rules}, nil
 	},
-	registered: func(n region.Node) (version, refused string) { return n.RulesVersion, n.RulesRefused },
+	Registered: func(n consul.Node) (version, refused string) { return n.RulesVersion, n.RulesRefused },
 }
 
 // ruleBook is what a rule document says.
@@ -34,12 +32,12 @@ type ruleBook struct {
 }
 
 // book is what a document of rules says.
-func (d *document) book() *ruleBook { return d.body.(*ruleBook) }
+func bookOf(d *fleet.Document) *ruleBook { return d.Body.(*ruleBook) }
 
 const rulesHelp = `Change and show the rules of the fleet.
 
 Each region's Consul keeps every version of the rule document that was ever applied,
-and one pointer to the version in force, which all edges of the region follow. A
+and one pointer to the active version, which all edges of the region follow. A
 version is named by the first twelve digits of its SHA-256. No command ever changes or
 deletes a version, so everything can be brought back.`
 
@@ -51,7 +49,7 @@ func (p *program) rulesCommand() *cobra.Command {
 	}{
 		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand()}},
 		{"Change:", []*cobra.Command{p.applyCommand(), p.rollbackCommand(rulesKind, rollbackHelp, rollbackExamples)}},
-		{"Look after:", []*cobra.Command{p.statusCommand(), p.historyCommand(rulesKind, historyHelp, historyExamples), p.showCommand()}},
+		{"Look after:", []*cobra.Command{p.rulesStatusCommand(), p.historyCommand(rulesKind, historyHelp, historyExamples), p.showCommand()}},
 	} {
 		c.AddGroup(&cobra.Group{ID: stage.title, Title: stage.title})
 		for _, sub := range stage.commands {

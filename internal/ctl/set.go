@@ -9,30 +9,34 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/field"
 )
 
-// longestFor is how long something may be in force for a time: over a long weekend.
+// longestFor bounds temporary settings: they may last over a long weekend.
 const longestFor = 7 * 24 * time.Hour
 
-const setHelp = `Puts settings of the shedder in force in all regions of the fleet file, or in those of
---region: those of FILE, or what is in force with other values for some FIELDs. It
-validates them, shows the difference, asks (--yes does not), and waits until every
-registered edge runs them, in the same steps as regionctl rules apply: nothing changes
-anywhere if a region cannot be reached (--partial goes on without it), of two people who
-change the settings at the same time one is told about the other (status 4), and running
-the same command again finishes what ended early (status 3).
+const setHelp = `Activates new shedder settings in all regions of the fleet file, or in those of
+--region: the settings in FILE, or the active ones with other values for some FIELDs. It
+validates them, shows the difference, asks for confirmation (--yes skips that), and waits
+until every registered edge runs them. The steps are those of regionctl rules apply: if a
+region cannot be reached, nothing changes anywhere (--partial continues without it); if
+two people change the settings at the same time, the second learns of the first (status
+4); and running the same command again completes a change that ended early (status 3).
 
-With --for they are in force for that time only. Then what was in force before returns
-by itself on every edge, also when Consul or this program is away. Settings that are
-for a time may be replaced by others that are: what was in force before them returns.
-While such settings are in force, FIELD=VALUE needs --for, for without it all of them
-would last; a whole FILE does not. regionctl shedder rollback ends them at once.
+With --for the settings are temporary: when that time is over, every edge returns to the
+previous ones automatically, even while Consul or this program is unreachable. Temporary
+settings may replace temporary settings; the edges still return to the permanent ones.
+While temporary settings are active, FIELD=VALUE needs --for, because without it they
+would all become permanent; a whole FILE does not. regionctl shedder rollback ends them
+immediately.
 
-A FIELD is a path as in the document, a VALUE what it holds there: a class, an upstream
-group or a candidate goes by its name. Each region starts from what it has in force, so
-they may end with different documents. Where nothing is published, that is the built-in
-defaults, not what the configuration of the edges says.
+A FIELD is a path in the document and a VALUE what it holds; classes, upstream groups and
+candidates go by their names. Each region starts from its own active settings, so regions
+may end up with different documents. Where nothing is published, it starts from the
+built-in defaults, not from the edges' configuration.
 
 FILE may be - for standard input; --yes is needed then.`
 
@@ -40,7 +44,7 @@ func (p *program) setCommand() *cobra.Command {
 	var names []string
 	var by string
 	c := &change{p: p}
-	cmd := command("set FILE|FIELD=VALUE…", "put other settings in force and wait for every edge", setHelp,
+	cmd := command("set FILE|FIELD=VALUE…", "activate other settings and wait for every edge", setHelp,
 		`  regionctl shedder set enabled=false --for 1h -m "kill switch, INC-1234"
   regionctl shedder set signals.inflight.high=400 signals.inflight.low=100
   regionctl shedder set classes.read.max_in_flight=500 --region eu-west
@@ -56,13 +60,14 @@ func (p *program) setCommand() *cobra.Command {
 	c.flags(cmd, &by)
 	f := cmd.Flags()
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
-	f.DurationVar(&c.lasts, "for", 0, "for how long; then what was in force before returns (default: until the next change)")
+	f.DurationVar(&c.lasts, "for", 0, "how long the settings last; then the previous ones return (default: until the next change)")
+	c.ifVersionFlag(cmd)
 	complete(cmd, "for", "15m", "30m", "1h", "4h", "24h")
 	cmd.ValidArgsFunction = completeSetting
 	return cmd
 }
 
-// completeSetting offers files as the first argument, and the fields.
+// completeSetting completes the first argument with files, and all of them with fields.
 func completeSetting(_ *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 && !strings.Contains(args[0], "=") || strings.Contains(text, "=") {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -81,16 +86,16 @@ func completeSetting(_ *cobra.Command, args []string, text string) ([]string, co
 
 func (c *change) set(ctx context.Context, names, args []string) (err error) {
 	if c.lasts < 0 || c.lasts > longestFor || c.lasts > 0 && c.lasts < time.Second {
-		return misused("--for %s: must be between 1s and %s", c.lasts, short(longestFor))
+		return term.Misused("--for %s: must be between 1s and %s", c.lasts, short(longestFor))
 	}
-	assignments := filter(args, func(arg string) bool { return strings.Contains(arg, "=") })
+	assignments := fleet.Filter(args, func(arg string) bool { return strings.Contains(arg, "=") })
 	switch {
 	case len(assignments) == len(args):
 		c.aimAt = c.assign(args)
 	case len(args) > 1:
-		return misused("give either one FILE, or FIELD=VALUE as often as you like (got %q)", args)
+		return term.Misused("give either one FILE, or FIELD=VALUE as often as you like (got %q)", args)
 	case args[0] == "-" && !c.yes:
-		return misused("the document comes from standard input, so nobody can be asked; give --yes")
+		return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
 	default:
 		if c.doc, err = c.p.readDocument(shedderKind, args[0]); err != nil {
 			return err
@@ -104,19 +109,19 @@ func (c *change) set(ctx context.Context, names, args []string) (err error) {
 	return c.run(ctx, targets, nil)
 }
 
-// assign makes the document of a region out of the one that it has in force.
-func (c *change) assign(assignments []string) func(context.Context, *target, *aim) error {
-	return func(_ context.Context, t *target, a *aim) error {
+// assign derives each region's document from its active one.
+func (c *change) assign(assignments []string) func(context.Context, *fleet.Target, *step) error {
+	return func(_ context.Context, t *fleet.Target, s *step) error {
 		what := strings.Join(assignments, " ")
 		base := shedding.Defaults()
 		switch {
-		case a.broken != nil:
-			return failed("nothing was changed: %s: %w; set a whole FILE", t.name, a.broken)
-		case a.until() != nil && c.lasts == 0:
-			return misused("%s: %s is in force until %s, and without --for it would last with %s; give --for, or end it first with regionctl shedder rollback (nothing was changed)",
-				t.name, a.version(), until(a.pointer), what)
-		case a.running != nil:
-			base = a.running.body.(*settings).Document
+		case s.from.Damage != nil:
+			return term.Failed("nothing was changed: %s: %w; set a whole FILE", t.Name, s.from.Damage)
+		case s.from.Until() != nil && c.lasts == 0:
+			return term.Misused("%s: %s is active until %s, and without --for it would last with %s; give --for, or end it first with regionctl shedder rollback (nothing was changed)",
+				t.Name, s.from.Version(), until(s.from.Pointer), what)
+		case s.from.Document != nil:
+			base = s.from.Document.Body.(*settings).Document
 		default:
 			what += " on top of the built-in defaults"
 		}
@@ -126,18 +131,18 @@ func (c *change) assign(assignments []string) func(context.Context, *target, *ai
 		}
 		text, err := made.YAML()
 		if err != nil {
-			return fmt.Errorf("nothing was changed: %s: %w", t.name, err)
+			return fmt.Errorf("nothing was changed: %s: %w", t.Name, err)
 		}
-		if a.next, err = parseDocument(shedderKind, what, text); err != nil {
+		if s.next, err = fleet.ParseDocument(shedderKind, what, text); err != nil {
 			return badSettings(t, assignments, err)
 		}
-		a.next.made = true
+		s.next.Made = true
 		return nil
 	}
 }
 
-// setAll makes all assignments. One may be good only after another, as when start and
-// target both fall, so those that are not are tried again after those that are.
+// setAll makes all assignments. One may be valid only after another, as when start and
+// target both fall, so those that fail are retried after those that succeed.
 func setAll(d *shedding.Document, assignments []string) (*shedding.Document, error) {
 	for len(assignments) > 0 {
 		var left []string
@@ -159,11 +164,8 @@ func setAll(d *shedding.Document, assignments []string) (*shedding.Document, err
 	return d, nil
 }
 
-func badSettings(t *target, assignments []string, err error) error {
-	var lines strings.Builder
-	found := problems(err)
-	for _, e := range found {
-		lines.WriteString("\n  " + e.String())
-	}
-	return misused("%s: %s has %s (nothing was changed):%s", t.name, strings.Join(assignments, " "), plural(len(found), "problem"), lines.String())
+func badSettings(t *fleet.Target, assignments []string, err error) error {
+	found := field.All(err)
+	text := strings.ReplaceAll(found.Error(), "\n", "\n  ")
+	return term.Misused("%s: %s has %s (nothing was changed):\n  %s", t.Name, strings.Join(assignments, " "), term.Plural(len(found), "problem"), text)
 }

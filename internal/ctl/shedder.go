@@ -9,37 +9,40 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const shedderHelp = `Change and show the settings of the load shedder, while the edges run.
 
-They live in Consul as the rules do: each region keeps every version that was ever in
-force, and one pointer to the one that is, which all edges of the region follow within
-a second. A version is named by the first twelve digits of its SHA-256.
+They live in Consul as the rules do: each region keeps every version that was ever
+active, and one pointer to the active one, which all edges of the region follow within a
+second. A version is named by the first twelve digits of its SHA-256.
 
-Settings may be put in force for a time. What was in force before returns by itself
-when that is over: each edge keeps the time, so nobody needs to be there, and neither
-does Consul. Where nothing was ever published, edges have what their configuration says.`
+Settings may be temporary. Each edge keeps the time itself and returns to the previous
+settings automatically, even without Consul. Where nothing was ever published, edges use
+their own configuration.`
 
 // shedderKind are the settings of the shedder.
-var shedderKind = &kind{
-	name: "shedder", what: "shedder settings", put: "set", did: "set", path: "/v1/shedder", longest: shedding.MaxBytes, temporary: true,
-	look: "regionctl shedder show --live", watch: "regionctl shedder show --live",
-	parse: func(data []byte) (body, error) {
+var shedderKind = &fleet.Kind{
+	Name: "shedder", What: "shedder settings", Put: "set", Did: "set", Path: adminapi.PathShedder, Answer: func() fleet.NodeAnswer { return &adminapi.Shedder{} }, Longest: shedding.MaxBytes, Temporary: true,
+	Look: "regionctl shedder show --live", Watch: "regionctl shedder show --live",
+	Parse: func(data []byte) (fleet.Body, error) {
 		d, err := shedding.Parse(data)
 		if err != nil {
 			return nil, err
 		}
 		return &settings{d}, nil
 	},
-	registered: func(n region.Node) (version, refused string) { return n.ShedderVersion, n.ShedderRefused },
+	Registered: func(n consul.Node) (version, refused string) { return n.ShedderVersion, n.ShedderRefused },
 }
 
-const shedderHistoryHelp = `Shows who put which version in force, when, until when, instead of which, and why; the
-newest first. A change of several regions at once is one line. * marks what is in force
-now. Versions that were in force for a time return by no rollback without --to.
+const shedderHistoryHelp = `Shows who activated which version, when, until when, in place of which, and why; newest
+first. A change of several regions at once is one line. * marks what is active now. A
+rollback without --to never returns to temporary versions.
 
 The versions stay in Consul, so any of them can be looked at with regionctl shedder show
 and brought back with regionctl shedder rollback --to VERSION.`
@@ -48,13 +51,12 @@ const shedderHistoryExamples = `  regionctl shedder history
   regionctl shedder history --region eu-west -n 0
   regionctl shedder history -o json | jq -r '.[] | select(.expires_at) | .version'`
 
-const shedderRollbackHelp = `Ends what is in force for a time, so that what was in force before returns at once.
-Otherwise puts the version in force again that the present one replaced, or that of
---to. It is applied like any other document, in the same steps and with the same exit
-status.
+const shedderRollbackHelp = `Ends temporary settings, so that the previous ones return at once. Otherwise activates
+the version that the active one replaced, or that of --to. It is applied like any other
+document, in the same steps and with the same exit status.
 
-If only some of the regions have something in force for a time, or if they would go back
-to different versions, nothing is changed, and --to or --region must say what is meant.`
+If only some regions have temporary settings, or if they would return to different
+versions, nothing changes; say which you mean with --to or --region.`
 
 const shedderRollbackExamples = `  regionctl shedder rollback
   regionctl shedder rollback --to 3f2a0c1b9d4e --yes
@@ -82,7 +84,7 @@ type settingsChanges struct {
 	FromDefaults bool `json:"from_defaults,omitempty"`
 }
 
-func (s *settings) compare(running body) changes {
+func (s *settings) Compare(running fleet.Body) fleet.Changes {
 	before, published := running.(*settings)
 	if !published {
 		before = &settings{shedding.Defaults()}
@@ -98,7 +100,7 @@ func (s *settings) compare(running body) changes {
 	return &settingsChanges{append([]fieldChange{}, changed...), len(now) - added, !published}
 }
 
-func (c *settingsChanges) write(b *bytes.Buffer, s style, most int) {
+func (c *settingsChanges) Write(b *bytes.Buffer, s term.Style, most int) {
 	if c.FromDefaults {
 		b.WriteString("  compared with the built-in defaults:\n")
 	}
@@ -108,10 +110,10 @@ func (c *settingsChanges) write(b *bytes.Buffer, s style, most int) {
 	}
 	for i, f := range c.Fields {
 		if most > 0 && i == most {
-			fmt.Fprintf(b, "  … and %s\n", plural(len(c.Fields)-most, "more change"))
+			fmt.Fprintf(b, "  … and %s\n", term.Plural(len(c.Fields)-most, "more change"))
 			break
 		}
-		fmt.Fprintf(b, "  %s: %s → %s\n", printable(f.Field), s.red(printable(f.Old)), s.green(printable(f.New)))
+		fmt.Fprintf(b, "  %s: %s → %s\n", term.Printable(f.Field), s.Red(term.Printable(f.Old)), s.Green(term.Printable(f.New)))
 	}
 	fmt.Fprintf(b, "  %d changed, %d as before\n", len(c.Fields), c.Unchanged)
 }

@@ -9,12 +9,14 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 func TestShedder(t *testing.T) {
-	inFleets(t, map[string]func(*testing.T, *fleet){
+	inFleets(t, map[string]func(*testing.T, *testFleet){
 		"file":        testSetFile,
 		"fields":      testSetFields,
 		"for a time":  testSetForATime,
@@ -37,11 +39,11 @@ func settingsOf(high int) string {
 }
 
 func versionOf(document string) string {
-	return region.NewPointer([]byte(document), "", time.Time{}).Version
+	return consul.NewPointer([]byte(document), "", time.Time{}).Version
 }
 
 // pointer is what a region's settings are pointed at.
-func (f *fleet) pointer(t *testing.T, name string) *region.Pointer {
+func (f *testFleet) pointer(t *testing.T, name string) *consul.Pointer {
 	t.Helper()
 	p, _, err := f.settings(name).Current(t.Context())
 	require.NoError(t, err)
@@ -49,7 +51,7 @@ func (f *fleet) pointer(t *testing.T, name string) *region.Pointer {
 }
 
 // stored is the document that a region's pointer names.
-func (f *fleet) stored(t *testing.T, name string) *shedding.Document {
+func (f *testFleet) stored(t *testing.T, name string) *shedding.Document {
 	t.Helper()
 	text, err := f.settings(name).Load(t.Context(), *f.pointer(t, name))
 	require.NoError(t, err)
@@ -59,13 +61,13 @@ func (f *fleet) stored(t *testing.T, name string) *shedding.Document {
 }
 
 // overwrite replaces what Consul holds under a key of the settings.
-func (f *fleet) overwrite(t *testing.T, name, key, value string) {
+func (f *testFleet) overwrite(t *testing.T, name, key, value string) {
 	t.Helper()
 	_, err := f.consuls[name].Client().KV().Put(&api.KVPair{Key: f.prefix + "/shedder/" + key, Value: []byte(value)}, nil)
 	require.NoError(t, err)
 }
 
-func testSetFile(t *testing.T, f *fleet) {
+func testSetFile(t *testing.T, f *testFleet) {
 	edges := []*stub{f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "eu-west", "fra1", "fra1-1"), f.edge(t, "us-east", "iad1", "iad1-1")}
 	file, version := write(t, "shedder.yaml", settingsOf(400)), versionOf(settingsOf(400))
 	r := f.good(t, "shedder", "set", file, "--yes", "-m", "smaller origin", "--by", "ana")
@@ -82,13 +84,13 @@ func testSetFile(t *testing.T, f *fleet) {
 		require.Equal(t, "ana", p.AppliedBy)
 		changes, _, err := f.settings(name).History(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, []region.Change{{Pointer: *p, Message: "smaller origin"}}, changes)
+		require.Equal(t, []consul.Change{{Pointer: *p, Message: "smaller origin"}}, changes)
 	}
 	// Again: nothing to do but to look.
 	again := parse[changeReport](t, f.good(t, "shedder", "set", file, "-o", "json").out)
 	require.True(t, again.Converged)
 	require.Equal(t, version, again.Version)
-	require.Equal(t, []string{alreadyThere, alreadyThere}, []string{again.Regions[0].Result, again.Regions[1].Result})
+	require.Equal(t, []rollout.Outcome{rollout.AlreadyThere, rollout.AlreadyThere}, []rollout.Outcome{again.Regions[0].Result, again.Regions[1].Result})
 
 	// One region by itself, and a document that says the same in other words.
 	f.good(t, "shedder", "set", write(t, "other.yaml", "# else\n"+settingsOf(400)), "--yes", "--region", "us-east")
@@ -103,7 +105,7 @@ func testSetFile(t *testing.T, f *fleet) {
 }
 
 // Each region starts from what it has.
-func testSetFields(t *testing.T, f *fleet) {
+func testSetFields(t *testing.T, f *testFleet) {
 	eu, us := f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")
 	r := f.good(t, "shedder", "set", "signals.inflight.high=400", "--yes")
 	require.Contains(t, r.out, "no shedder settings published yet; signals.inflight.high=400 on top of the built-in defaults makes it "+eu.sheds())
@@ -133,10 +135,10 @@ func testSetFields(t *testing.T, f *fleet) {
 
 	// The same words again are nothing to do.
 	again := parse[changeReport](t, f.good(t, "shedder", "set", "enabled=false", "-o", "json").out)
-	require.Equal(t, alreadyThere, again.Regions[0].Result)
+	require.Equal(t, rollout.AlreadyThere, again.Regions[0].Result)
 }
 
-func testSetForATime(t *testing.T, f *fleet) {
+func testSetForATime(t *testing.T, f *testFleet) {
 	eu := f.edge(t, "eu-west", "ams1", "ams1-1")
 	f.good(t, "shedder", "set", write(t, "shedder.yaml", settingsOf(400)), "--yes", "--region", "eu-west")
 	lasting := f.pointer(t, "eu-west")
@@ -150,7 +152,7 @@ func testSetForATime(t *testing.T, f *fleet) {
 	require.Zero(t, r.status, r.errOut)
 	report := parse[changeReport](t, r.out)
 	p := f.pointer(t, "eu-west")
-	require.Equal(t, &region.Named{Version: lasting.Version, SHA256: lasting.SHA256}, p.Then)
+	require.Equal(t, &consul.Named{Version: lasting.Version, SHA256: lasting.SHA256}, p.Then)
 	require.Equal(t, p.AppliedAt.Add(time.Hour), *p.ExpiresAt)
 	require.Equal(t, *p.ExpiresAt, report.ExpiresAt)
 	require.Equal(t, p.Then, report.Regions[0].Then)
@@ -171,8 +173,8 @@ func testSetForATime(t *testing.T, f *fleet) {
 
 	// By accident it cannot last.
 	r = f.run(t, "shedder", "set", "signals.inflight.high=200", "--yes")
-	require.Equal(t, statusUsage, r.status)
-	require.Contains(t, r.errOut, "is in force until "+until(f.pointer(t, "eu-west"))+", and without --for it would last with signals.inflight.high=200; give --for, or end it first")
+	require.Equal(t, term.StatusUsage, r.status)
+	require.Contains(t, r.errOut, "is active until "+until(f.pointer(t, "eu-west"))+", and without --for it would last with signals.inflight.high=200; give --for, or end it first")
 	r = f.good(t, "shedder", "set", write(t, "shedder.yaml", settingsOf(250)), "--yes")
 	require.Regexp(t, `eu-west, us-east run `+second.Version+` \(.*, until `, r.out)
 	require.Nil(t, f.pointer(t, "eu-west").ExpiresAt)
@@ -182,19 +184,19 @@ func testSetForATime(t *testing.T, f *fleet) {
 	f.good(t, "shedder", "rollback", "--yes", "--region", "eu-west")
 	require.Equal(t, lasting.Version, eu.sheds())
 	r = f.run(t, "shedder", "rollback", "--yes", "--region", "us-east")
-	require.Equal(t, statusUsage, r.status)
+	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "the history knows no version before "+versionOf(settingsOf(250)))
 	r = f.good(t, "shedder", "history")
-	require.Contains(t, r.out, stamp(*second.ExpiresAt))
+	require.Contains(t, r.out, term.Stamp(*second.ExpiresAt))
 }
 
-func testRollbackEnds(t *testing.T, f *fleet) {
+func testRollbackEnds(t *testing.T, f *testFleet) {
 	eu, us := f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")
 	f.good(t, "shedder", "set", write(t, "shedder.yaml", settingsOf(400)), "--yes", "--region", "eu-west")
 	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--region", "eu-west")
 	r := f.run(t, "shedder", "rollback", "--yes")
-	require.Equal(t, statusUsage, r.status)
-	require.Contains(t, r.errOut, "eu-west has something in force for a time, us-east has not; choose regions with --region; nothing was changed")
+	require.Equal(t, term.StatusUsage, r.status)
+	require.Contains(t, r.errOut, "eu-west has a temporary version, us-east does not; choose regions with --region; nothing was changed")
 
 	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--region", "us-east")
 	require.NotEqual(t, shedding.VersionConfig, us.sheds())
@@ -216,12 +218,12 @@ func testRollbackEnds(t *testing.T, f *fleet) {
 	f.good(t, "shedder", "rollback", "--yes", "--by", "bob")
 	s.answer(t, "y")
 	r = s.end(t)
-	require.Equal(t, statusConflict, r.status)
+	require.Equal(t, term.StatusConflict, r.status)
 	require.Contains(t, r.errOut, "nothing was changed anywhere: eu-west: bob set ")
 }
 
 // Time passes, and nobody does anything.
-func testAfterTheEnd(t *testing.T, f *fleet) {
+func testAfterTheEnd(t *testing.T, f *testFleet) {
 	eu, us := f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")
 	for _, high := range []int{400, 500} {
 		f.good(t, "shedder", "set", write(t, "shedder.yaml", settingsOf(high)), "--yes", "--region", "eu-west")
@@ -235,8 +237,8 @@ func testAfterTheEnd(t *testing.T, f *fleet) {
 	require.Contains(t, r.out, "# eu-west runs "+lasting+" again since "+ended.Version+" of ")
 	require.Contains(t, r.out, settingsOf(500))
 	r = f.run(t, "shedder", "show", "--region", "us-east")
-	require.Equal(t, statusUsage, r.status)
-	require.Contains(t, r.out, "# us-east: no shedder settings in force since ")
+	require.Equal(t, term.StatusUsage, r.status)
+	require.Contains(t, r.out, "# us-east: no shedder settings active since ")
 	r = f.good(t, "shedder", "show", "--live")
 	require.Contains(t, r.out, "converged: yes\n")
 	require.Regexp(t, `(?m)^\*  .* `+lasting+` +`+versionOf(settingsOf(400))+` +- `, f.good(t, "shedder", "history", "--region", "eu-west").out)
@@ -257,7 +259,7 @@ func testAfterTheEnd(t *testing.T, f *fleet) {
 }
 
 // Two people look at the same difference and say yes at the same time.
-func testSetConcurrently(t *testing.T, f *fleet) {
+func testSetConcurrently(t *testing.T, f *testFleet) {
 	for round := range 3 {
 		var sessions []*session
 		for i, by := range []string{"ana", "bob"} {
@@ -278,16 +280,16 @@ func testSetConcurrently(t *testing.T, f *fleet) {
 	}
 }
 
-func testSetUnreachable(t *testing.T, f *fleet) {
+func testSetUnreachable(t *testing.T, f *testFleet) {
 	broken := newFleet(t, f.prefix, []string{"eu-west"}, f.consuls)
 	broken.file = write(t, "fleet.yaml", "regions:\n  - {name: eu-west, consul: {addr: \""+f.consuls["eu-west"].Addr()+"\", prefix: "+f.prefix+"}}\n"+
 		"  - {name: us-east, consul: {addr: \"127.0.0.1:1\"}}\n") // nobody listens there
 	r := broken.run(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes")
-	require.Equal(t, statusFailed, r.status)
+	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was changed, because us-east cannot be reached:\nus-east: consul 127.0.0.1:1: ")
 	require.Nil(t, f.pointer(t, "eu-west"))
 	r = broken.run(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--partial")
-	require.Equal(t, statusPartial, r.status)
+	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.errOut, " and us-east has not:\nus-east: consul")
 	first := f.pointer(t, "eu-west")
 	require.NotNil(t, first)
@@ -300,67 +302,67 @@ func testSetUnreachable(t *testing.T, f *fleet) {
 	require.Nil(t, eu.Then)
 }
 
-func testSetLate(t *testing.T, f *fleet) {
+func testSetLate(t *testing.T, f *testFleet) {
 	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.shedder.stays = "0123456789ab" })
 	r := f.run(t, "shedder", "set", "enabled=false", "--yes", "--wait", "700ms")
-	require.Equal(t, statusPartial, r.status)
+	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.errOut, "us-east: iad1-1 runs 0123456789ab\nregionctl shedder show --live shows whether they get there")
 	version := f.pointer(t, "us-east").Version
 	f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) { s.shedder.refuses = version })
 	r = f.run(t, "shedder", "set", "enabled=false", "--yes", "--region", "eu-west")
-	require.Equal(t, statusPartial, r.status)
-	require.Contains(t, r.errOut, "eu-west: node ams1-1 refuses "+version+" and goes on with ")
+	require.Equal(t, term.StatusPartial, r.status)
+	require.Contains(t, r.errOut, "eu-west: node ams1-1 refuses "+version+" and keeps ")
 	require.Contains(t, r.errOut, "law: must be another\ncorrect the document, or go back with regionctl shedder rollback")
 
 	// An edge that cannot be asked is known by what it registered.
 	f.edge(t, "us-east", "iad1", "iad1-2", func(s *stub) { s.silent, s.shedder.stays = true, version })
 	r = f.run(t, "shedder", "show", "--live", "-o", "json")
-	require.Equal(t, statusPartial, r.status)
-	nodes := parse[fleetStatus](t, r.out).Regions[1].Nodes
+	require.Equal(t, term.StatusPartial, r.status)
+	nodes := parse[convergence](t, r.out).Regions[1].Nodes
 	require.Equal(t, "catalogue", nodes[1].Seen)
 	require.True(t, nodes[1].Converged)
 	require.False(t, nodes[0].Converged)
 }
 
-func testSetBad(t *testing.T, f *fleet) {
+func testSetBad(t *testing.T, f *testFleet) {
 	for want, args := range map[string][]string{
 		"start: must be greater than 0 and less than 1":                       {"start=2"},
 		"eu-west: start=2 patience=1 has 2 problems (nothing was changed):\n": {"start=2", "patience=1"},
 		"signals.inflight.high: must be greater than low":                     {"signals.inflight.low=900"},
 		"classes: has no reads; there are critical, write, read, test":        {"classes.reads.max_in_flight=1"},
-		"has 1 problem:\n  law: must be":                                      {write(t, "bad.yaml", "law: none\n")},
+		"has 1 problem:\n  line 1: law: must be":                              {write(t, "bad.yaml", "law: none\n")},
 		"give either one FILE, or FIELD=VALUE":                                {write(t, "good.yaml", settingsOf(1)), "start=0.5"},
 		"no such file":                                                        {"nothing.yaml"},
 		"FILE|FIELD=VALUE is missing":                                         {},
 		"--for 200h0m0s: must be between 1s and 168h":                         {"enabled=false", "--for", "200h"},
 		"--for 1ms: must be between":                                          {"enabled=false", "--for", "1ms"},
 		"the document comes from standard input":                              {"-"},
-		"nobody can be asked here; give --yes to go on":                       {"enabled=false"},
+		"no terminal to prompt on; pass --yes":                                {"enabled=false"},
 	} {
 		if !strings.Contains(want, "--yes") && !strings.Contains(want, "standard input") {
 			args = append(args, "--yes")
 		}
 		r := f.run(t, append([]string{"shedder", "set"}, args...)...)
-		require.Equal(t, statusUsage, r.status, "%v\n%s", args, r.errOut)
+		require.Equal(t, term.StatusUsage, r.status, "%v\n%s", args, r.errOut)
 		require.Contains(t, r.errOut, want, "%v", args)
 	}
 	require.Nil(t, f.pointer(t, "eu-west"))
 	r := f.run(t, "shedder", "rollback", "--yes")
-	require.Equal(t, statusUsage, r.status)
-	require.Contains(t, r.errOut, "eu-west: no shedder settings are in force; name a version with --to; nothing was changed")
+	require.Equal(t, term.StatusUsage, r.status)
+	require.Contains(t, r.errOut, "eu-west: no shedder settings are active; name a version with --to; nothing was changed")
 }
 
 // What is damaged in Consul is no obstacle to a whole document, which repairs it.
-func testSetDamaged(t *testing.T, f *fleet) {
+func testSetDamaged(t *testing.T, f *testFleet) {
 	file := write(t, "shedder.yaml", settingsOf(400))
 	f.good(t, "shedder", "set", file, "--yes")
 	f.overwrite(t, "eu-west", "current", "{")
 	r := f.run(t, "shedder", "set", "enabled=false", "--yes")
-	require.Equal(t, statusFailed, r.status)
+	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was changed: eu-west: consul ")
 	require.Contains(t, r.errOut, "; set a whole FILE")
 	r = f.run(t, "shedder", "set", file, "--for", "1h", "--yes")
-	require.Equal(t, statusFailed, r.status)
+	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "after --for nothing good would return, so leave that out")
 	r = f.run(t, "shedder", "show")
 	require.Contains(t, r.out, "# eu-west: what runs cannot be read\n# consul ")

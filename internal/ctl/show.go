@@ -7,19 +7,21 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const showHelp = `Prints a rule document as it was applied, byte by byte: the one in force, or VERSION,
+const showHelp = `Prints a rule document as it was applied, byte by byte: the active one, or VERSION,
 of which four digits are enough if no other begins with them. On a terminal, what that
 would obey is shown as a question mark.
 
-If the regions have different versions in force, --region must say which is meant.
+If the regions have different active versions, --region must say which is meant.
 With -o json the document comes with the pointer that names it.`
 
 func (p *program) showCommand() *cobra.Command {
 	var names []string
-	c := command("show [VERSION]", "print the document in force, or another version", showHelp,
+	c := command("show [VERSION]", "print the active document, or another version", showHelp,
 		`  regionctl rules show > rules.yaml
   regionctl rules show --region us-east
   diff <(regionctl rules show 3f2a) <(regionctl rules show 77aa)`,
@@ -34,63 +36,63 @@ func (p *program) showCommand() *cobra.Command {
 // shown is what show prints with -o json.
 type shown struct {
 	Region   string         `json:"region"`
-	Pointer  region.Pointer `json:"pointer"`
+	Pointer  consul.Pointer `json:"pointer"`
 	Document string         `json:"document"`
 }
 
-func (p *program) showDocument(ctx context.Context, k *kind, names []string, version string) error {
+func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []string, version string) error {
 	targets, closeAll, err := p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	answers := ask(ctx, p, targets, recall)
-	away, err := failures(answers)
+	answers := fleet.Ask(ctx, targets, recall)
+	away, err := fleet.Failures(answers)
 	if len(away) == len(targets) {
 		return err
 	}
 	if err != nil {
-		p.warn("no answer from %s: %v", strings.Join(away, ", "), err)
+		p.Warn("no answer from %s: %v", strings.Join(away, ", "), err)
 	}
-	var pointer *region.Pointer
+	var pointer *consul.Pointer
 	if version != "" {
 		pointer, err = p.recollect(ctx, k, answers, version)
 	} else {
-		pointer, err = k.inForce(answers)
+		pointer, err = active(k, answers)
 	}
 	if err != nil {
-		return misused("%w", err)
+		return term.Misused("%w", err)
 	}
 	data, from, err := p.load(ctx, answers, *pointer)
 	if err != nil {
 		return err
 	}
-	if p.wantsJSON() {
-		return p.writeJSON(shown{from.name, *pointer, string(data)})
+	if p.WantsJSON() {
+		return p.WriteJSON(shown{from.Name, *pointer, string(data)})
 	}
-	if p.outLive {
-		data = []byte(clean(string(data)))
+	if p.OutLive {
+		data = []byte(term.Clean(string(data)))
 	}
-	_, err = p.out.Write(data)
+	_, err = p.Out.Write(data)
 	return err
 }
 
-// inForce is the one version that all regions have in force.
-func (k *kind) inForce(answers []answer[memory]) (*region.Pointer, error) {
+// active is the one version that is active in all regions.
+func active(k *fleet.Kind, answers []fleet.Answer[memory]) (*consul.Pointer, error) {
 	var list []string
-	var pointer *region.Pointer
+	var pointer *consul.Pointer
 	for _, a := range answers {
-		if a.err != nil || a.value.version() == "" {
+		if a.Err != nil || a.Value.version() == "" {
 			continue
 		}
-		pointer = a.value.pointer
+		pointer = a.Value.pointer
 		list = append(list, pointer.Version)
 	}
 	switch {
 	case pointer == nil:
-		return nil, fmt.Errorf("no %s are in force; regionctl %s %s publishes them", k.what, k.name, k.put)
+		return nil, fmt.Errorf("no %s are active; regionctl %s %s publishes them", k.What, k.Name, k.Put)
 	case len(distinct(list)) > 1:
-		return nil, fmt.Errorf("the regions have different versions in force, %s; choose one, or a region with --region", strings.Join(distinct(list), ", "))
+		return nil, fmt.Errorf("the regions have different active versions, %s; choose one, or a region with --region", strings.Join(distinct(list), ", "))
 	}
 	return pointer, nil
 }

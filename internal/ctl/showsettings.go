@@ -9,26 +9,27 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const showSettingsHelp = `Prints the settings of the shedder that are in force, under a comment that says where,
-since when, by whom, and until when if that is for a time; once for all regions that
-have the same. What it prints for one version is a document for regionctl shedder set.
+const showSettingsHelp = `Prints the active settings of the shedder, under a comment that says where, since when, by
+whom, and until when if they are temporary; once for all regions that have the same. What it prints for one version is a document for regionctl shedder set.
 
 With VERSION, of which four digits are enough if no other begins with them, it prints
-that document as it was put in force, byte by byte.
+that document as it was applied, byte by byte.
 
 --live asks every registered edge what it runs, and how its shedder stands: the level
 for each upstream group (0 sheds nothing; each whole step sheds one class more, the last
 one first), the utilization and which signal it comes from, what was shed of each class
-since the edge started, and what candidates would have shed. It ends with status 3
-unless all edges run what is in force.`
+since the edge started, and what candidates would have shed. It exits with
+status 3 unless all edges run the active settings.`
 
 func (p *program) showSettingsCommand() *cobra.Command {
 	var names []string
 	var live bool
-	c := command("show [VERSION]", "print the settings in force, or what the shedders do", showSettingsHelp,
+	c := command("show [VERSION]", "print the active settings, or what the shedders do", showSettingsHelp,
 		`  regionctl shedder show > shedder.yaml
   regionctl shedder show --live
   regionctl shedder show --live -o json | jq '.regions[].nodes[].upstreams[] | select(.level > 0)'
@@ -36,7 +37,7 @@ func (p *program) showSettingsCommand() *cobra.Command {
 		func(ctx context.Context, args []string) error {
 			switch {
 			case live && len(args) > 0:
-				return misused("--live shows what the edges run, so VERSION %q has no meaning", args[0])
+				return term.Misused("--live shows what the edges run, so VERSION %q has no meaning", args[0])
 			case live:
 				return p.showLive(ctx, names)
 			case len(args) > 0:
@@ -50,13 +51,13 @@ func (p *program) showSettingsCommand() *cobra.Command {
 	return c
 }
 
-// settingsInForce are the regions that have the same in force, with -o json.
+// settingsInForce are the regions with the same active settings, with -o json.
 type settingsInForce struct {
 	Regions []string        `json:"regions"`
-	Pointer *region.Pointer `json:"pointer"`
+	Pointer *consul.Pointer `json:"pointer"`
 	// InForce is what the pointer means now; without it, edges have what their
 	// configuration says.
-	InForce  *region.Named `json:"in_force"`
+	InForce  *consul.Named `json:"in_force"`
 	Document string        `json:"document,omitempty"`
 	Error    string        `json:"error,omitempty"`
 }
@@ -67,32 +68,32 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 		return err
 	}
 	defer closeAll()
-	answers := ask(ctx, p, targets, look)
+	answers := fleet.Ask(ctx, targets, fleet.Look)
 	list := []*settingsInForce{}
 	place := map[string]*settingsInForce{}
 	readable := false
 	for _, a := range answers {
-		if a.err != nil {
+		if a.Err != nil {
 			continue
 		}
-		s := a.value
-		id := fmt.Sprint(s.version(), s.pointer != nil, s.until(), s.returns())
-		if s.broken != nil {
-			id = "broken " + a.target.name
+		s := a.Value
+		id := fmt.Sprint(s.Version(), s.Pointer != nil, s.Until(), s.Returns())
+		if s.Damage != nil {
+			id = "broken " + a.Target.Name
 		}
 		if same := place[id]; same != nil {
-			same.Regions = append(same.Regions, a.target.name)
+			same.Regions = append(same.Regions, a.Target.Name)
 			continue
 		}
-		entry := &settingsInForce{Regions: []string{a.target.name}, Pointer: s.pointer, InForce: s.inForce}
-		if s.broken != nil {
-			entry.Error = s.broken.Error()
-		} else if s.running != nil {
-			entry.Document, readable = string(s.running.bytes), true
+		entry := &settingsInForce{Regions: []string{a.Target.Name}, Pointer: s.Pointer, InForce: s.Active}
+		if s.Damage != nil {
+			entry.Error = s.Damage.Error()
+		} else if s.Document != nil {
+			entry.Document, readable = string(s.Document.Bytes), true
 		}
 		place[id], list = entry, append(list, entry)
 	}
-	if err := p.show(list, func(b *bytes.Buffer, s style) {
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
 		for i, entry := range list {
 			if i > 0 {
 				b.WriteString("---\n")
@@ -106,28 +107,28 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 		return err
 	}
 	if !readable {
-		return misused("no %s are in force, so edges have what their configuration says; regionctl shedder set publishes them, and show --live asks the edges", shedderKind.what)
+		return term.Misused("no %s are active, so edges have what their configuration says; regionctl shedder set publishes them, and show --live asks the edges", shedderKind.What)
 	}
 	return nil
 }
 
 // write makes a document with a comment, which is one, too.
-func (e *settingsInForce) write(b *bytes.Buffer, s style) {
-	g := diffGroup{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, aim: &aim{next: &document{kind: shedderKind}}}
+func (e *settingsInForce) write(b *bytes.Buffer, s term.Style) {
+	g := diffGroup{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, step: &step{next: &fleet.Document{Kind: shedderKind}}}
 	fmt.Fprintf(b, "# %s\n", g.runs(s))
 	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(time.Now()) {
 		fmt.Fprintf(b, "# and then %s\n", follows(p.Then))
 	}
 	if e.Error != "" {
-		fmt.Fprintf(b, "# %s\n", strings.ReplaceAll(clean(e.Error), "\n", "\n# "))
+		fmt.Fprintf(b, "# %s\n", strings.ReplaceAll(term.Clean(e.Error), "\n", "\n# "))
 	}
 	if text := e.Document; text != "" {
-		b.WriteString(strings.TrimSuffix(clean(text), "\n") + "\n")
+		b.WriteString(strings.TrimSuffix(term.Clean(text), "\n") + "\n")
 	}
 }
 
-// follows says what is in force after something temporary.
-func follows(then *region.Named) string {
+// follows says what is active after something temporary.
+func follows(then *consul.Named) string {
 	if then == nil {
 		return "what the configuration of the edges says"
 	}
@@ -140,9 +141,9 @@ func (p *program) showLive(ctx context.Context, names []string) error {
 		return err
 	}
 	defer closeAll()
-	s, err := p.showAll(ctx, targets, (*fleetStatus).writeLive)
+	s, err := p.showAll(ctx, targets, (*convergence).writeLive)
 	if err == nil && !s.Converged {
-		err = partial("not all edges run what is in force, or there are none")
+		err = term.Partial("not all edges run the active settings, or there are none")
 	}
 	return err
 }

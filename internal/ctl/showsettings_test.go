@@ -6,17 +6,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
 func TestCompareSettings(t *testing.T) {
 	f := func(old, now string, want ...string) {
 		t.Helper()
-		before, err := parseDocument(shedderKind, "", []byte(old))
+		before, err := fleet.ParseDocument(shedderKind, "", []byte(old))
 		require.NoError(t, err)
-		after, err := parseDocument(shedderKind, "", []byte(now))
+		after, err := fleet.ParseDocument(shedderKind, "", []byte(now))
 		require.NoError(t, err)
-		c := after.compare(before.body).(*settingsChanges)
+		c := after.Compare(before.Body).(*settingsChanges)
 		var got []string
 		for _, f := range c.Fields {
 			got = append(got, f.Field+": "+f.Old+" → "+f.New)
@@ -48,16 +50,16 @@ func TestSetAll(t *testing.T) {
 	require.Equal(t, "patience", found[1].Path)
 }
 
-func testShowSettings(t *testing.T, f *fleet) {
+func testShowSettings(t *testing.T, f *testFleet) {
 	r := f.run(t, "shedder", "show")
-	require.Equal(t, statusUsage, r.status)
+	require.Equal(t, term.StatusUsage, r.status)
 	require.Equal(t, "# eu-west, us-east: no shedder settings published yet\n", r.out)
-	require.Contains(t, r.errOut, "no shedder settings are in force, so edges have what their configuration says")
+	require.Contains(t, r.errOut, "no shedder settings are active, so edges have what their configuration says")
 	file := write(t, "shedder.yaml", settingsOf(400))
 	f.good(t, "shedder", "set", file, "--yes", "--by", "ana")
 	lasting := f.pointer(t, "eu-west")
 	r = f.good(t, "shedder", "show")
-	require.Equal(t, "# eu-west, us-east run "+lasting.Version+" (ana, "+stamp(lasting.AppliedAt)+")\n"+settingsOf(400), r.out)
+	require.Equal(t, "# eu-west, us-east run "+lasting.Version+" (ana, "+term.Stamp(lasting.AppliedAt)+")\n"+settingsOf(400), r.out)
 	require.Equal(t, settingsOf(400), f.good(t, "shedder", "show", lasting.Version[:5]).out, "byte by byte")
 
 	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--region", "us-east")
@@ -69,15 +71,15 @@ func testShowSettings(t *testing.T, f *fleet) {
 	require.Len(t, list, 2)
 	require.Equal(t, settingsOf(400), list[0].Document)
 	require.Equal(t, f.pointer(t, "us-east"), list[1].Pointer)
-	require.Equal(t, statusUsage, f.run(t, "shedder", "show", "ffffffffffff").status)
-	require.Equal(t, statusUsage, f.run(t, "shedder", "show", "ffff", "--live").status)
+	require.Equal(t, term.StatusUsage, f.run(t, "shedder", "show", "ffffffffffff").status)
+	require.Equal(t, term.StatusUsage, f.run(t, "shedder", "show", "ffff", "--live").status)
 	f.good(t, "shedder", "rollback", "--yes", "--to", lasting.Version[:6], "--region", "us-east")
 	require.Equal(t, lasting.Version, f.pointer(t, "us-east").Version)
 	require.Nil(t, f.pointer(t, "us-east").ExpiresAt)
 }
 
-func testShowLive(t *testing.T, f *fleet) {
-	require.Equal(t, statusPartial, f.run(t, "shedder", "show", "--live").status, "there is no edge")
+func testShowLive(t *testing.T, f *testFleet) {
+	require.Equal(t, term.StatusPartial, f.run(t, "shedder", "show", "--live").status, "there is no edge")
 	busy := []shedding.UpstreamStatus{{
 		Name: "default", Level: 1.4, Utilization: 0.913, Winner: "inflight",
 		Signals:    []shedding.SignalStatus{{Name: "inflight", Value: 730, Utilization: 0.913}, {Name: "queue", Problem: "missing"}},
@@ -94,16 +96,16 @@ func testShowLive(t *testing.T, f *fleet) {
 	require.Regexp(t, `iad1-1  iad1 .* search    off    0.00 `, r.out)
 	require.Contains(t, r.out, "ams1-1, default: signal queue is left out: missing\n")
 	require.Equal(t, 1, strings.Count(r.out, shedding.ShadowBias))
-	s := parse[fleetStatus](t, f.good(t, "shedder", "show", "--live", "-o", "json").out)
+	s := parse[convergence](t, f.good(t, "shedder", "show", "--live", "-o", "json").out)
 	require.Equal(t, busy, s.Regions[0].Nodes[0].Shedders)
 
 	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--by", "ana")
 	p := f.pointer(t, "eu-west")
 	r = f.good(t, "shedder", "show", "--live", "--region", "eu-west")
-	require.Contains(t, r.out, "eu-west runs "+p.Version+" (ana, "+stamp(p.AppliedAt)+", until "+until(p)+"), converged: yes\n")
+	require.Contains(t, r.out, "eu-west runs "+p.Version+" (ana, "+term.Stamp(p.AppliedAt)+", until "+until(p)+"), converged: yes\n")
 }
 
-func testCompleteSettings(t *testing.T, f *fleet) {
+func testCompleteSettings(t *testing.T, f *testFleet) {
 	f.good(t, "shedder", "set", "enabled=false", "--yes")
 	t.Setenv("WEIR_FLEET", f.file)
 	for want, args := range map[string][]string{

@@ -2,224 +2,294 @@ package ctl
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region"
 )
 
-const statusHelp = `Shows for every region what is in force, since when and by whom; what is tried on a
-site; and for every registered edge what it runs, where it has that from, what it
-refused and why, and whether it is healthy. A region has converged when all its edges
-run what they should, and there are any.
+const statusHelp = `Shows the whole fleet on one screen: each region with its PoPs, and each PoP with its
+edges: whether it passes its check in Consul, the versions of rules and shedder settings
+that it runs, how busy it is (the highest signal of its shedder, 0 to 1), how far it sheds
+(0: nothing, each whole step is one class more), requests a second and the share of them
+that rules refused, over the last interval, and whether its Redis answers.
 
-Edges are asked at their admin listeners. Where that is not possible, the version comes
-from what they registered in Consul, and the column FROM says catalogue.
+A PoP is serving if one of its edges passes and nobody has drained it. What DNS answers also
+depends on the past: regionctl dns explain shows it.
 
-  source consul    the edge follows Consul
-  source cache     it started from its copy on disk, because Consul was away
-  source file      it has a rule file of its own and does not follow Consul
+Edges are asked at their admin listeners, each for at most --timeout, or the interval of
+--watch if that is less. For one that does not answer, status shows what Consul knows.
 
---watch looks again every two seconds until it is interrupted; --watch=10s every ten.
-With -o json each look is one line.
+--watch looks again every second until interrupted; --watch=5s every five. With
+-o json each look is one line.
 
-Exits with 0 if all regions have converged and with 3 if not.`
+Exits with 0, or with 3 if a region did not answer.`
+
+// apart is how far the two looks are apart that a rate is made of.
+const apart = time.Second
 
 func (p *program) statusCommand() *cobra.Command {
 	var names []string
 	var every time.Duration
-	c := command("status", "show what each region and each edge runs", statusHelp,
-		`  regionctl rules status
-  regionctl rules status --region eu-west --watch
-  regionctl rules status -o json | jq '.regions[].nodes[] | select(.converged | not)'`,
+	c := command("status", "show the whole fleet on one screen", statusHelp,
+		`  regionctl status
+  regionctl status --watch
+  regionctl status -o json | jq '.regions[].pops[] | select(.serving | not) | .pop'`,
 		func(ctx context.Context, _ []string) error { return p.status(ctx, names, every) })
 	p.regionFlag(c, &names)
-	watchFlag(c, &every, "2s")
+	watchFlag(c, &every, "1s")
 	return c
 }
 
 // fleetStatus is what status prints with -o json.
 type fleetStatus struct {
-	At        time.Time    `json:"at"`
-	Converged bool         `json:"converged"`
-	Regions   []regionView `json:"regions"`
+	At time.Time `json:"at"`
+	// Topology says whether there is one. Without it no router answers for any PoP.
+	Topology bool           `json:"topology"`
+	Regions  []regionStatus `json:"regions"`
+	Totals   statusTotals   `json:"totals"`
+}
+
+// regionStatus is one region of it.
+type regionStatus struct {
+	Region string      `json:"region"`
+	Error  string      `json:"error,omitempty"` // why its Consul does not tell
+	PoPs   []popStatus `json:"pops"`
+}
+
+// popStatus is one PoP.
+type popStatus struct {
+	PoP     string        `json:"pop"`
+	Serving bool          `json:"serving"`
+	Drained *region.Drain `json:"drained"`
+	Listed  bool          `json:"in_topology"`
+	Passing int           `json:"passing"`
+	Nodes   []nodeStatus  `json:"nodes"`
+}
+
+// nodeStatus is one edge. What was not measured is null.
+type nodeStatus struct {
+	ID          string   `json:"id"`
+	Passing     bool     `json:"passing"`
+	Output      string   `json:"output,omitempty"`
+	Rules       string   `json:"rules_version"`
+	Shedder     string   `json:"shedder_version"`
+	Utilization *float64 `json:"utilization"`
+	ShedLevel   *float64 `json:"shed_level"`
+	Rate        *float64 `json:"requests_per_second"`
+	Limited     *float64 `json:"limited_share"`
+	StoreUp     *bool    `json:"store_up"`
+	Error       string   `json:"error,omitempty"` // why the edge itself was not asked
+
+	interval fleet.Interval
+}
+
+// statusTotals are over all.
+type statusTotals struct {
+	Regions   int     `json:"regions"`
+	Unknown   int     `json:"regions_unknown"`
+	PoPs      int     `json:"pops"`
+	Serving   int     `json:"pops_serving"`
+	Drained   int     `json:"pops_drained"`
+	Nodes     int     `json:"nodes"`
+	Passing   int     `json:"nodes_passing"`
+	StoreDown int     `json:"nodes_without_store"`
+	Shedding  int     `json:"nodes_shedding"`
+	Rate      float64 `json:"requests_per_second"`
+	Limited   float64 `json:"limited_share"`
+}
+
+// statusLook looks at the fleet again and again.
+type statusLook struct {
+	p       *program
+	targets []*fleet.Target
+	limit   time.Duration             // for one node
+	before  map[string]*fleet.Figures // by region and node
 }
 
 func (p *program) status(ctx context.Context, names []string, every time.Duration) error {
-	if every < 0 || every > 0 && every < 100*time.Millisecond {
-		return misused("--watch %s: must be at least 100ms", every)
+	if err := checkWatch(every); err != nil {
+		return err
 	}
 	targets, closeAll, err := p.targets(names)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
+	l := &statusLook{p: p, targets: targets, limit: p.timeout, before: map[string]*fleet.Figures{}}
 	if every > 0 {
-		return p.watchStatus(ctx, targets, every)
+		l.limit = min(p.timeout, max(every, 500*time.Millisecond))
+		return p.watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
+			v, _ := l.look(ctx)
+			return v, v.write
+		})
 	}
-	s, err := p.showAll(ctx, targets, (*fleetStatus).write)
-	if err != nil {
+	_, _ = l.look(ctx)
+	select { // a rate is the difference of two looks
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(apart):
+	}
+	v, answers := l.look(ctx)
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if !s.Converged {
-		var list []string
-		for i := range s.Regions {
-			if v := &s.Regions[i]; !v.Converged {
-				name := v.Region
-				if v.Pointer == nil {
-					name += " (nothing is published there; regionctl rules apply does)"
-				}
-				list = append(list, name)
-			}
-		}
-		return partial("not converged: %s; the edges with a no are behind, what they refused is listed, and where no edge is registered nobody follows", strings.Join(list, ", "))
+	if err := p.Show(v, v.write); err != nil {
+		return err
 	}
-	return nil
+	return unanswered(answers)
 }
 
-// showAll looks at everything once.
-func (p *program) showAll(ctx context.Context, targets []*target, write func(*fleetStatus, *bytes.Buffer, style)) (*fleetStatus, error) {
-	s, answers := p.lookAll(ctx, targets)
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := p.show(s, func(b *bytes.Buffer, st style) { write(s, b, st) }); err != nil {
-		return nil, err
-	}
-	return s, unanswered(answers)
-}
-
-// watchStatus looks until it is told to stop, which is how it is meant to end.
-func (p *program) watchStatus(ctx context.Context, targets []*target, every time.Duration) error {
-	for {
-		s, _ := p.lookAll(ctx, targets)
-		if ctx.Err() != nil {
-			return nil
-		}
-		var b bytes.Buffer
-		if p.wantsJSON() {
-			if err := encode(&b, s, ""); err != nil {
-				return err
-			}
-		} else {
-			if p.outLive {
-				b.WriteString("\x1b[H\x1b[2J")
-			}
-			fmt.Fprintf(&b, "%s, every %s; Ctrl-C ends it\n\n", stamp(s.At), every)
-			s.write(&b, p.outStyle())
-			b.WriteByte('\n')
-		}
-		if _, err := p.out.Write(b.Bytes()); err != nil {
-			return err
-		}
-		if r, ok := p.out.(*reader); ok && r.gone {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(every):
-		}
-	}
-}
-
-func (p *program) lookAll(ctx context.Context, targets []*target) (*fleetStatus, []answer[*regionView]) {
-	s := &fleetStatus{At: time.Now().UTC(), Converged: true, Regions: []regionView{}}
-	answers := askUnbounded(ctx, targets, func(ctx context.Context, t *target) (*regionView, error) {
-		return p.view(ctx, t, nil, "")
-	})
+// look asks all Consuls, and then all edges, at once.
+func (l *statusLook) look(ctx context.Context) (*fleetStatus, []fleet.Answer[*sites]) {
+	v := &fleetStatus{At: time.Now().UTC()}
+	answers := fleet.Ask(ctx, l.targets, siteOf)
+	var nodes []nodeAt
 	for _, a := range answers {
-		v := a.value
-		if a.err != nil {
-			v = &regionView{Region: a.target.name, Nodes: []nodeView{}, Error: a.err.Error()}
-		}
-		s.Regions = append(s.Regions, *v)
-		s.Converged = s.Converged && v.Converged
-	}
-	return s, answers
-}
-
-func (s *fleetStatus) write(b *bytes.Buffer, st style) {
-	for i := range s.Regions {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		s.Regions[i].write(b, st, s.At)
-	}
-	if len(s.Regions) > 1 {
-		fmt.Fprintf(b, "\nconverged: %s\n", st.verdict(s.Converged))
-	}
-}
-
-func (v *regionView) write(b *bytes.Buffer, st style, now time.Time) {
-	name := st.bold(v.Region)
-	switch {
-	case v.Pointer != nil:
-		fmt.Fprintf(b, "%s: %s by %s, %s, converged: %s\n", name, v.Pointer.Version, printable(v.Pointer.AppliedBy), when(now, v.Pointer.AppliedAt), st.verdict(v.Converged))
-	case v.Error != "":
-		fmt.Fprintf(b, "%s: %s\n", name, st.red("not known"))
-	default:
-		fmt.Fprintf(b, "%s: %s\n", name, st.yellow("no rules published yet"))
-	}
-	if v.Error != "" {
-		fmt.Fprintf(b, "  %s\n", indented(clean(v.Error)))
-	}
-	for _, note := range v.Notes {
-		fmt.Fprintf(b, "  %s\n", printable(note))
-	}
-	for _, pop := range sortedKeys(v.Canaries) {
-		c := v.Canaries[pop]
-		fmt.Fprintf(b, "  canary on %s: %s by %s, until %s\n", printable(pop), c.Version, printable(c.AppliedBy), until(&c))
-	}
-	if len(v.Nodes) == 0 {
-		if v.Error == "" {
-			b.WriteString("  no edge is registered, or this token may not see them\n")
-		}
-		return
-	}
-	t := table{indent: "  "}
-	t.row("EDGE", "POP", "RUNS", "SINCE", "SOURCE", "FROM", "CHECK", "CONVERGED")
-	var notes []string
-	for i := range v.Nodes {
-		n := &v.Nodes[i]
-		check := st.green("passing")
-		if !n.Passing {
-			check = st.red("failing")
-			why := cmp.Or(strings.Join(strings.Fields(n.Output), " "), "Consul shows no reason yet")
-			if n.Version == "none" { // as a node without rules registers
-				why = "it has no rules yet; regionctl rules apply publishes them"
+		if a.Err == nil {
+			for _, n := range a.Value.nodes {
+				nodes = append(nodes, nodeAt{a.Target, n})
 			}
-			notes = append(notes, fmt.Sprintf("%s fails its check: %s", printable(n.ID), clip(printable(why), 200)))
 		}
-		since, source := "-", orDash(n.Source)
-		if !n.Since.IsZero() {
-			since = ago(now, n.Since)
-		}
-		if n.Canary {
-			source += " (canary)"
-		}
-		t.row(printable(n.ID), orDash(n.PoP), orDash(n.Version), since, source, n.Seen, check, st.verdict(n.Converged))
-		notes = append(notes, n.complaints()...)
 	}
-	t.write(b)
-	for _, note := range notes {
-		fmt.Fprintf(b, "    %s\n", note)
+	found := make([]nodeStatus, len(nodes))
+	read := make([]*fleet.Figures, len(nodes))
+	bounded, cancel := context.WithTimeout(ctx, l.limit)
+	defer cancel()
+	fleet.Each(nodes, func(i int, n nodeAt) { found[i], read[i] = l.node(bounded, n) })
+	next := map[string]*fleet.Figures{}
+	for i, n := range nodes {
+		if read[i] != nil {
+			next[n.target.Name+" "+n.node.ID] = read[i]
+		}
 	}
+	l.before = next
+	drains, topology := overall(answers)
+	v.Topology = topology != nil
+	for _, a := range answers {
+		place := regionStatus{Region: a.Target.Name, PoPs: []popStatus{}}
+		if a.Err != nil {
+			place.Error = a.Err.Error()
+		}
+		pops := map[string]*popStatus{}
+		var order []string
+		add := func(name string, listed bool) *popStatus {
+			if pops[name] == nil {
+				pops[name] = &popStatus{PoP: name, Drained: drains[name], Nodes: []nodeStatus{}}
+				order = append(order, name)
+			}
+			pops[name].Listed = pops[name].Listed || listed
+			return pops[name]
+		}
+		if topology != nil {
+			if i := slices.IndexFunc(topology.Regions, func(r region.TopologyRegion) bool { return r.Name == a.Target.Name }); i >= 0 {
+				for _, p := range topology.Regions[i].PoPs {
+					add(p.Name, true)
+				}
+			}
+		}
+		for i, n := range nodes {
+			if n.target != a.Target {
+				continue
+			}
+			p := add(n.node.PoP, false)
+			p.Nodes = append(p.Nodes, found[i])
+			if n.node.Passing {
+				p.Passing++
+			}
+		}
+		for _, name := range order {
+			p := pops[name]
+			p.Serving = p.Listed && p.Passing > 0 && p.Drained == nil
+			place.PoPs = append(place.PoPs, *p)
+		}
+		v.Regions = append(v.Regions, place)
+	}
+	v.total()
+	return v, answers
 }
 
-// complaints are what is wrong with an edge.
-func (n *nodeView) complaints() (list []string) {
-	if n.Refused != nil {
-		list = append(list, fmt.Sprintf("%s refused %s:\n      %s", printable(n.ID), orDash(n.Refused.Version), strings.ReplaceAll(n.reasons(), "\n", "\n      ")))
+// overall is what counts for the fleet: a drain by any region's word, the oldest, and
+// the first topology that there is.
+func overall(answers []fleet.Answer[*sites]) (map[string]*region.Drain, *region.Topology) {
+	drains := map[string]*region.Drain{}
+	var topology *region.Topology
+	for _, a := range answers {
+		if a.Err != nil {
+			continue
+		}
+		if topology == nil {
+			topology = a.Value.topology
+		}
+		for name, d := range a.Value.drains {
+			if had := drains[name]; had == nil || d.Since.Before(had.Since) {
+				drains[name] = &d
+			}
+		}
 	}
-	if n.ConsulError != "" {
-		list = append(list, fmt.Sprintf("%s has lost Consul: %s", printable(n.ID), printable(n.ConsulError)))
+	return drains, topology
+}
+
+// node asks one edge, and takes what Consul knows where it does not answer.
+func (l *statusLook) node(ctx context.Context, n nodeAt) (nodeStatus, *fleet.Figures) {
+	v := nodeStatus{ID: n.node.ID, Passing: n.node.Passing, Rules: n.node.RulesVersion, Shedder: n.node.ShedderVersion}
+	if !v.Passing {
+		v.Output = strings.Join(strings.Fields(n.node.Output), " ")
 	}
-	if n.AdminError != "" {
-		list = append(list, "could not ask: "+printable(n.AdminError))
+	f, err := n.target.Admin.Figures(ctx, n.node)
+	if err != nil {
+		v.Error = err.Error()
+		return v, nil
 	}
-	return list
+	v.Rules, v.Shedder, v.Utilization, v.ShedLevel, v.StoreUp = f.Rules, f.Shedder, &f.Utilization, &f.Level, f.StoreUp
+	if before := l.before[n.target.Name+" "+n.node.ID]; before != nil {
+		v.interval = f.Since(before)
+		v.Rate = &v.interval.Rate
+		share := fleet.Ratio(v.interval.Limited, v.interval.Requests)
+		v.Limited = &share
+	}
+	return v, f
+}
+
+// total adds up.
+func (v *fleetStatus) total() {
+	t := &v.Totals
+	var limited, requests float64
+	for _, r := range v.Regions {
+		t.Regions++
+		if r.Error != "" {
+			t.Unknown++
+		}
+		for _, p := range r.PoPs {
+			t.PoPs++
+			if p.Serving {
+				t.Serving++
+			}
+			if p.Drained != nil {
+				t.Drained++
+			}
+			for _, n := range p.Nodes {
+				t.Nodes++
+				if n.Passing {
+					t.Passing++
+				}
+				if n.StoreUp != nil && !*n.StoreUp {
+					t.StoreDown++
+				}
+				if n.ShedLevel != nil && *n.ShedLevel > 0 {
+					t.Shedding++
+				}
+				t.Rate += n.interval.Rate
+				limited += n.interval.Limited
+				requests += n.interval.Requests
+			}
+		}
+	}
+	t.Limited = fleet.Ratio(limited, requests)
 }

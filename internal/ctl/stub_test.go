@@ -20,7 +20,8 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // stub is the admin listener of an edge that follows Consul, or does as it is told.
@@ -38,33 +39,33 @@ type stub struct {
 	silent  bool   // its admin listener answers 500
 	claims  string // whose answers its admin listener gives, if not its own
 	seen    map[string]int
-	current *region.Pointer
-	onTrial *region.Pointer
+	current *consul.Pointer
+	onTrial *consul.Pointer
 	shedder stubShedder
 
 	requests map[string]float64 // by code class
 	limited  float64
 	// traffic is called before each scrape with the version that runs.
 	traffic func(s *stub, version string)
-	explain func(q url.Values) any
+	explain func(q url.Values) adminapi.Explanation
 	resets  []url.Values
 	refused int // status of resets, if not 0
 }
 
 // edge registers a stub that follows Consul until the test ends.
-func (f *fleet) edge(t *testing.T, name, pop, id string, setup ...func(*stub)) *stub {
+func (f *testFleet) edge(t *testing.T, name, pop, id string, setup ...func(*stub)) *stub {
 	t.Helper()
 	s := &stub{region: name, id: id, pop: pop, seen: map[string]int{}, requests: map[string]float64{"2xx": 1000, "5xx": 10}}
 	for _, change := range setup {
 		change(s)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /v1/rules", s.serve(s.rules))
-	mux.HandleFunc("GET /v1/shedder", s.serve(s.shedding))
-	mux.HandleFunc("GET /v1/explain", s.serve(func(w http.ResponseWriter, r *http.Request) { reply(w, s.explain(r.URL.Query())) }))
-	mux.HandleFunc("DELETE /v1/limits", s.serve(s.reset))
-	mux.HandleFunc("GET /metrics", s.serve(s.metrics))
+	mux.HandleFunc("GET "+adminapi.PathReady, func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET "+adminapi.PathRules, s.serve(s.rules))
+	mux.HandleFunc("GET "+adminapi.PathShedder, s.serve(s.shedding))
+	mux.HandleFunc("GET "+adminapi.PathExplain, s.serve(func(w http.ResponseWriter, r *http.Request) { reply(w, s.explain(r.URL.Query())) }))
+	mux.HandleFunc("DELETE "+adminapi.PathLimits, s.serve(s.reset))
+	mux.HandleFunc("GET "+adminapi.PathMetrics, s.serve(s.metrics))
 	s.server = httptest.NewServer(mux)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -72,10 +73,10 @@ func (f *fleet) edge(t *testing.T, name, pop, id string, setup ...func(*stub)) *
 	var watches sync.WaitGroup
 	docs := f.rules(name)
 	watches.Go(func() {
-		f.open[name].Watch(ctx, docs.CurrentKey(), nil, func(e *region.Entry) { s.follow(&s.current, e) })
+		f.open[name].Watch(ctx, docs.CurrentKey(), nil, func(e *consul.Entry) { s.follow(&s.current, e) })
 	})
 	watches.Go(func() {
-		f.open[name].Watch(ctx, docs.CanaryKey(pop), nil, func(e *region.Entry) { s.follow(&s.onTrial, e) })
+		f.open[name].Watch(ctx, docs.CanaryKey(pop), nil, func(e *consul.Entry) { s.follow(&s.onTrial, e) })
 	})
 	watches.Go(func() {
 		f.open[name].Watch(ctx, f.settings(name).CurrentKey(), nil, s.followSettings)
@@ -92,46 +93,49 @@ func (f *fleet) edge(t *testing.T, name, pop, id string, setup ...func(*stub)) *
 
 func (s *stub) admin() string { return s.server.Listener.Addr().String() }
 
-func (f *fleet) register(t *testing.T, s *stub) {
+func (f *testFleet) register(t *testing.T, s *stub) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(s.admin())
 	require.NoError(t, err)
 	number, err := strconv.Atoi(port)
 	require.NoError(t, err)
 	s.mu.Lock()
-	meta := map[string]string{"region": s.region, "pop": s.pop, "node": s.id, "admin": s.admin(), "rules_version": s.version, "rules_refused": s.refuses, "prefix": f.prefix,
-		"shedder_version": s.shedder.version(), "shedder_refused": s.shedder.refuses}
+	meta := map[string]string{
+		consul.MetaRegion: s.region, consul.MetaPoP: s.pop, consul.MetaNode: s.id, consul.MetaAdmin: s.admin(), consul.MetaPrefix: f.prefix,
+		consul.MetaRulesVersion: s.version, consul.MetaRulesRefused: s.refuses,
+		consul.MetaShedderVersion: s.shedder.version(), consul.MetaShedderRefused: s.shedder.refuses,
+	}
 	s.mu.Unlock()
 	require.NoError(t, f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
-		ID: region.Service + "-" + s.id, Name: region.Service, Address: host, Port: number, Meta: meta,
-		Check: &api.AgentServiceCheck{HTTP: s.server.URL + "/readyz", Interval: "1s", Status: api.HealthPassing},
+		ID: consul.Service + "-" + s.id, Name: consul.Service, Address: host, Port: number, Meta: meta,
+		Check: &api.AgentServiceCheck{HTTP: s.server.URL + adminapi.PathReady, Interval: "1s", Status: api.HealthPassing},
 	}))
 	require.Eventually(t, func() bool {
 		nodes, err := f.open[s.region].Nodes(t.Context())
-		return err == nil && slices.ContainsFunc(nodes, func(n region.Node) bool {
-			return n.ID == s.id && n.Passing && n.RulesVersion == meta["rules_version"]
+		return err == nil && slices.ContainsFunc(nodes, func(n consul.Node) bool {
+			return n.ID == s.id && n.Passing && n.RulesVersion == meta[consul.MetaRulesVersion]
 		})
 	}, patience, tick)
 }
 
-func (f *fleet) deregister(t *testing.T, s *stub) {
+func (f *testFleet) deregister(t *testing.T, s *stub) {
 	t.Helper()
-	if f.consuls[s.region].Client().Agent().ServiceDeregister(region.Service+"-"+s.id) != nil {
+	if f.consuls[s.region].Client().Agent().ServiceDeregister(consul.Service+"-"+s.id) != nil {
 		return // its Consul was killed
 	}
 	require.Eventually(t, func() bool {
 		nodes, err := f.open[s.region].Nodes(context.Background())
-		return err == nil && !slices.ContainsFunc(nodes, func(n region.Node) bool { return n.ID == s.id })
+		return err == nil && !slices.ContainsFunc(nodes, func(n consul.Node) bool { return n.ID == s.id })
 	}, patience, tick)
 }
 
 // follow takes what a watch found.
-func (s *stub) follow(to **region.Pointer, e *region.Entry) {
+func (s *stub) follow(to **consul.Pointer, e *consul.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*to = nil
 	if e != nil {
-		if p, err := region.ParsePointer(e.Value); err == nil {
+		if p, err := consul.ParsePointer(e.Value); err == nil {
 			*to = &p
 		}
 	}
@@ -160,7 +164,7 @@ func (s *stub) serve(next http.HandlerFunc) http.HandlerFunc {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.seen[r.URL.Path]++
-		w.Header().Set("Weir-Node", cmp.Or(s.claims, s.id))
+		w.Header().Set(adminapi.HeaderNode, cmp.Or(s.claims, s.id))
 		if s.silent {
 			http.Error(w, "the stub is silent", http.StatusInternalServerError)
 			return
@@ -175,12 +179,12 @@ func reply(w http.ResponseWriter, v any) {
 }
 
 func (s *stub) rules(w http.ResponseWriter, _ *http.Request) {
-	answer := map[string]any{
-		"version": s.version, "since": time.Now().Add(-time.Hour), "source": "consul", "canary": s.canary,
-		"rules": []any{map[string]any{"id": "per-client"}}, "consul": map[string]any{"ok": true},
+	answer := adminapi.Rules{
+		Version: s.version, Since: time.Now().Add(-time.Hour), Source: adminapi.SourceConsul, Canary: s.canary,
+		Rules: []adminapi.Rule{{ID: "per-client"}}, Consul: &adminapi.Condition{OK: true},
 	}
 	if s.refuses != "" {
-		answer["refused"] = map[string]any{"version": s.refuses, "at": time.Now(), "errors": s.reasons}
+		answer.Refused = &adminapi.Refusal{Version: s.refuses, At: time.Now(), Errors: s.reasons}
 	}
 	reply(w, answer)
 }
@@ -188,11 +192,11 @@ func (s *stub) rules(w http.ResponseWriter, _ *http.Request) {
 func (s *stub) reset(w http.ResponseWriter, r *http.Request) {
 	if s.refused != 0 {
 		w.WriteHeader(s.refused)
-		reply(w, map[string]any{"detail": "rule " + r.URL.Query().Get("rule") + " does not count the described request; /v1/explain shows which do"})
+		reply(w, adminapi.Problem{Detail: "rule " + r.URL.Query().Get("rule") + " does not count the described request; /v1/explain shows which do"})
 		return
 	}
 	s.resets = append(s.resets, r.URL.Query())
-	reply(w, map[string]any{"reset": []string{"weir:{" + r.URL.Query().Get("client") + "}:" + r.URL.Query().Get("rule") + ":rr"}})
+	reply(w, adminapi.Reset{Reset: []string{"weir:{" + r.URL.Query().Get("client") + "}:" + r.URL.Query().Get("rule") + ":rr"}})
 }
 
 func (s *stub) metrics(w http.ResponseWriter, _ *http.Request) {

@@ -4,13 +4,14 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/shedding"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // stubShedder is the part of a stub that follows the settings of the shedder.
 type stubShedder struct {
-	pointer *region.Pointer
+	pointer *consul.Pointer
 	stays   string // the version that it runs, whatever is published
 	refuses string // the version that it does not take
 	last    string // that it took
@@ -19,13 +20,13 @@ type stubShedder struct {
 }
 
 // followSettings takes what a watch found.
-func (s *stub) followSettings(e *region.Entry) {
+func (s *stub) followSettings(e *consul.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e == nil {
 		return
 	}
-	if p, err := region.ParsePointer(e.Value); err == nil {
+	if p, err := consul.ParsePointer(e.Value); err == nil {
 		s.shedder.pointer = &p
 	}
 }
@@ -55,12 +56,12 @@ func (s *stub) sheds() string {
 }
 
 func (s *stub) shedding(w http.ResponseWriter, _ *http.Request) {
-	answer := map[string]any{
-		"node": s.id, "version": s.shedder.version(), "source": "consul", "since": time.Now().Add(-time.Hour), "consul": map[string]any{"ok": true},
-		"document": map[string]any{"enabled": !s.shedder.off}, "upstreams": s.shedder.status, "shadow_bias": shedding.ShadowBias,
+	answer := adminapi.Shedder{
+		Node: s.id, Version: s.shedder.version(), Source: adminapi.SourceConsul, Since: time.Now().Add(-time.Hour), Consul: &adminapi.Condition{OK: true},
+		Document: map[string]any{"enabled": !s.shedder.off}, Upstreams: s.shedder.status, ShadowBias: shedding.ShadowBias,
 	}
 	if s.shedder.refuses != "" {
-		answer["refused"] = map[string]any{"version": s.shedder.refuses, "at": time.Now(), "errors": []string{"law: must be another"}}
+		answer.Refused = &adminapi.Refusal{Version: s.shedder.refuses, At: time.Now(), Errors: []string{"law: must be another"}}
 	}
 	reply(w, answer)
 }

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,170 +10,140 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// point switches the regions over, while nobody else does. It stops at the first one if
-// that fails, and goes on after that: a fleet should not stay divided because one region
-// is away.
+// lockWait is how long a change waits for others, longer than a lock of some regions
+// lasts whose holder died.
+const lockWait = time.Minute
+
+// lockNews tells the person about locks.
+type lockNews struct {
+	p    *program
+	what string
+}
+
+// Waits implements rollout.Reporter.
+func (n *lockNews) Waits(region string, other consul.Lock) {
+	n.p.Say("%s: waiting for %s, who is changing the %s; should that never end, until %s", region, term.OrDash(other.By), n.what, term.Stamp(other.Until))
+}
+
+// StaysLocked implements rollout.Reporter.
+func (n *lockNews) StaysLocked(region string, lock consul.Lock, err error) {
+	n.p.Warn("%s: it may still be locked, so that nobody else can change the %s before %s: %v", region, n.what, term.Stamp(lock.Until), err)
+}
+
+// stopped says why a change of what stopped before it wrote anything; moved is the word for
+// regions that somebody else has changed.
+func stopped(err error, what string, moved func() error) error {
+	var stop *rollout.Stop
+	if !errors.As(err, &stop) {
+		return err
+	}
+	switch stop.Why {
+	case rollout.Interrupted:
+		return term.Interrupted("interrupted; nothing was changed")
+	case rollout.Unanswered:
+		return term.Failed("nothing was changed: %w", err)
+	case rollout.Busy:
+		return term.Conflict("nothing was changed: %s: %s is changing the %s since %s; should that never end, because its regionctl was killed, the way is free at %s",
+			stop.Region, term.OrDash(stop.Other.By), what, term.Stamp(stop.Other.Since), term.Stamp(stop.Other.Until))
+	}
+	return moved()
+}
+
+// unreachable names the regions that did not answer, with their errors.
+func unreachable[S any](regions []*rollout.Region[S]) (names []string, err error) {
+	var errs []error
+	for _, r := range rollout.With(regions, rollout.Unreachable) {
+		names = append(names, r.Name)
+		errs = append(errs, fmt.Errorf("%s: %w", r.Name, r.Err))
+	}
+	return names, errors.Join(errs...)
+}
+
+// showDifference shows what a change does, and which regions it goes without. With -o json
+// that is not the result.
+func (p *program) showDifference(away []string, write func(*bytes.Buffer, term.Style)) error {
+	var b bytes.Buffer
+	w, s := p.Out, p.OutStyle()
+	if p.WantsJSON() {
+		w, s = p.ErrOut, p.ErrStyle()
+	}
+	write(&b, s)
+	if len(away) > 0 {
+		fmt.Fprintf(&b, "%s: %s\n", s.Bold(strings.Join(away, ", ")), s.Yellow("cannot be reached, goes without"))
+	}
+	b.WriteByte('\n')
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// point points the regions at the document.
 func (c *change) point(ctx context.Context) error {
-	todo := c.with(untouched)
-	if len(todo) == 0 {
+	if len(c.with(rollout.Untouched)) == 0 {
 		return nil
 	}
-	var targets []*target
-	for _, r := range c.with(untouched, alreadyThere) {
-		targets = append(targets, r.target)
-	}
-	unlock, err := c.p.lock(ctx, targets, targets[0].kind.name, c.by)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := c.unmoved(ctx, targets); err != nil {
-		return err
-	}
-	if c.stillGood != nil {
-		if err := c.stillGood(ctx); err != nil {
-			return err
-		}
-	}
-	c.at = time.Now().UTC().Round(0)
-	var history sync.WaitGroup
-	defer history.Wait()
-	for i, r := range todo {
-		if ctx.Err() != nil {
-			break
-		}
-		// What is on its way is seen through, or nobody would know how it ended.
-		detached := context.WithoutCancel(ctx)
-		pointer := c.pointer(r)
-		done, err := r.target.docs.Point(detached, pointer, r.index)
-		var answer *region.StatusError
-		switch {
-		case errors.As(err, &answer) && answer.Code < 500:
-			r.fail(unsuccessful, err)
-		case err != nil:
-			r.fail(unknown, err)
-		case !done:
-			r.lose(detached, c.p)
-		default:
-			c.pointed, r.Result = true, applied
-			history.Go(func() { c.record(detached, r, pointer) })
-		}
-		if i == 0 && !c.pointed {
-			return nil
-		}
-	}
-	c.verify(context.WithoutCancel(ctx), targets)
-	return nil
+	return stopped(c.engine.Write(ctx), c.engine.Name, func() error {
+		moved := c.with(rollout.Lost)[0]
+		return term.Conflict("nothing was changed anywhere: %s: %s", moved.target.Name, moved.why())
+	})
 }
 
-// unmoved looks again at all regions, so that whoever comes second changes nothing.
-func (c *change) unmoved(ctx context.Context, targets []*target) error {
-	for _, a := range ask(ctx, c.p, targets, lookAtPointer) {
-		switch r := c.region(a.target.name); {
-		case ctx.Err() != nil:
-			return interrupted("interrupted; nothing was changed")
-		case a.err != nil:
-			return failed("nothing was changed: %s: %w", r.Region, a.err)
-		case a.value.index != r.index:
-			r.loseTo(a.value)
-		}
-	}
-	if moved := c.with(lost); len(moved) > 0 {
-		return conflict("nothing was changed anywhere: %s: %s", moved[0].Region, moved[0].Error)
-	}
-	return nil
-}
-
-// verify finds regions that another change has taken since they were written, or seen to
-// have the version: one that came when the locks of this one had run out, because it was
-// stopped for a while. Each of the two sees it who looks after the other has written.
-func (c *change) verify(ctx context.Context, targets []*target) {
-	for _, a := range ask(ctx, c.p, targets, lookAtPointer) {
-		r := c.region(a.target.name)
-		switch {
-		case a.err != nil: // what it has was written, and not known to be gone
-		case r.Result == applied && !c.wrote(r, a.value.pointer), r.Result == alreadyThere && a.value.index != r.index:
-			r.loseTo(a.value)
+// lookAgain finds regions that somebody else has changed while this change did not.
+func (c *change) lookAgain(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	regions := c.with(rollout.Untouched, rollout.AlreadyThere)
+	for i, a := range fleet.Ask(ctx, targetsOf(regions), fleet.LookAtPointer) {
+		if r := regions[i].region; a.Err == nil && !c.engine.Same(r.Seen, a.Value) {
+			r.Outcome, r.Now = rollout.Lost, a.Value
 		}
 	}
 }
 
-// wrote reports whether a pointer is the one that this change gave a region.
-func (c *change) wrote(r *regionChange, p *region.Pointer) bool {
-	return p != nil && p.Version == r.next.version() && p.AppliedAt.Equal(c.at) && p.AppliedBy == c.by
-}
-
-// pointer is what a region is pointed at.
-func (c *change) pointer(r *regionChange) region.Pointer {
-	p := r.next.pointer(c.by, c.at)
-	p.ExpiresAt, p.Then = c.expires(), r.Then
-	if r.ends {
-		p.ExpiresAt = &c.at
-	}
-	return p
-}
-
-// lose finds out who was faster.
-func (r *regionChange) lose(ctx context.Context, p *program) {
-	ctx, cancel := p.bounded(ctx)
-	defer cancel()
-	now, err := lookAtPointer(ctx, r.target)
-	if err != nil {
-		now = &published{broken: err}
-	}
-	r.loseTo(now)
-}
-
-func (r *regionChange) loseTo(now *published) {
-	if now.broken != nil {
-		r.fail(lost, fmt.Errorf("someone changed the %s meanwhile, and who cannot be read: %w", r.target.kind.what, now.broken))
-		return
-	}
-	r.Result, r.Now, r.Error = lost, now.pointer, r.target.kind.whoMoved(now.pointer)
-}
-
-// record adds to a region's history that pointer is in force, unless it says so.
-func (c *change) record(ctx context.Context, r *regionChange, pointer region.Pointer) {
-	entry := region.Change{Pointer: pointer, Message: c.message}
+// record adds to a region's history that pointer is active and which version was before,
+// unless it says so.
+func (c *change) record(ctx context.Context, r *regionChange, before string, pointer consul.Pointer) {
+	entry := consul.Change{Pointer: pointer, Message: c.message}
 	if pointer.AppliedBy != c.by {
 		entry.Message = "" // that is not why
 	}
 	err := func() error {
-		if r.version() != pointer.Version {
-			entry.Replaced = r.version()
-			return r.target.docs.Record(ctx, entry)
+		if before != pointer.Version {
+			entry.Replaced = before
+			return r.target.Docs.Record(ctx, entry)
 		}
 		// Written again, or written by someone who could not record it.
-		changes, _, err := r.target.docs.History(ctx)
+		changes, _, err := r.target.Docs.History(ctx)
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(changes, func(c region.Change) bool { return wrote(c, &pointer) }) {
+		if slices.ContainsFunc(changes, func(c consul.Change) bool { return wrote(c, &pointer) }) {
 			return nil
 		}
-		m := memory{kind: r.target.kind, pointer: r.Before, changes: changes}
+		m := memory{kind: r.target.Kind, pointer: r.region.Seen.Pointer, changes: changes}
 		entry.Replaced, _ = m.replaced() // not known is good enough
-		return r.target.docs.Record(ctx, entry)
+		return r.target.Docs.Record(ctx, entry)
 	}()
 	if err != nil {
-		c.p.warn("%s: the %s are in force, but the history was not written: %v", r.Region, r.target.kind.what, err)
+		c.p.Warn("%s: the %s are active, but the history was not written: %v", r.target.Name, r.target.Kind.What, err)
 	}
 }
 
-// complete does what an earlier change, which put the version in force, may have left
+// complete does what an earlier change, which applied the version, may have left
 // undone in the regions that are there already.
 func (c *change) complete(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	for _, r := range c.with(alreadyThere) {
-		if r.Before != nil {
+	for _, r := range c.with(rollout.AlreadyThere) {
+		if pointer := r.region.Seen.Pointer; pointer != nil {
 			all.Go(func() {
-				ctx, cancel := c.p.bounded(ctx)
+				ctx, cancel := r.target.Bounded(ctx)
 				defer cancel()
-				c.record(ctx, r, *r.Before)
+				c.record(ctx, r, r.region.Seen.Version(), *pointer)
 			})
 		}
 	}
@@ -180,41 +151,42 @@ func (c *change) complete(ctx context.Context) {
 
 // endCanaries has all edges of the regions that have the version follow it.
 func (c *change) endCanaries(ctx context.Context) {
-	var targets []*target
-	for _, r := range c.with(applied, alreadyThere) {
-		if r.target.kind.canaries {
+	var targets []*fleet.Target
+	for _, r := range c.with(rollout.Applied, rollout.AlreadyThere) {
+		if r.target.Kind.Canaries {
 			targets = append(targets, r.target)
 		}
 	}
 	now := time.Now()
-	for _, a := range ask(ctx, c.p, targets, func(ctx context.Context, t *target) (ended []string, err error) {
-		canaries, _, err := t.docs.Canaries(ctx)
+	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (ended []string, err error) {
+		canaries, _, err := t.Docs.Canaries(ctx)
 		for _, pop := range sortedKeys(canaries) {
-			if wrong := t.docs.EndCanary(ctx, pop); wrong != nil {
+			if wrong := t.Docs.EndCanary(ctx, pop); wrong != nil {
 				err = errors.Join(err, wrong)
 			} else if p := canaries[pop]; !p.Expired(now) {
-				ended = append(ended, fmt.Sprintf("canary of %s on %s ended", orDash(p.AppliedBy), pop))
+				ended = append(ended, fmt.Sprintf("canary of %s on %s ended", term.OrDash(p.AppliedBy), pop))
 			}
 		}
 		return ended, err
 	}) {
-		for _, text := range a.value {
-			c.p.say("%s: %s", a.target.name, text)
+		for _, text := range a.Value {
+			c.p.Say("%s: %s", a.Target.Name, text)
 		}
-		if a.err != nil {
-			c.p.warn("%s: its canaries could not be ended: %v", a.target.name, a.err)
+		if a.Err != nil {
+			c.p.Warn("%s: its canaries could not be ended: %v", a.Target.Name, a.Err)
 		}
 	}
 }
 
 // outcome is what is wrong after the regions were pointed, nil if nothing is.
 func (c *change) outcome(ctx context.Context) error {
-	have, left, losing, unclear := c.with(applied, alreadyThere), c.with(untouched), c.with(lost), c.with(unknown)
-	failing := c.with(unknown, unsuccessful, unreachable)
-	without := c.with(untouched, lost, unsuccessful, unreachable)
+	have, left := c.with(rollout.Applied, rollout.AlreadyThere), c.with(rollout.Untouched)
+	losing, unclear := c.with(rollout.Lost), c.with(rollout.Unknown)
+	failing := c.with(rollout.Unknown, rollout.Failed, rollout.Unreachable)
+	without := c.with(rollout.Untouched, rollout.Lost, rollout.Failed, rollout.Unreachable)
 	var reasons []string
 	for _, r := range append(slices.Clone(losing), failing...) {
-		reasons = append(reasons, r.Region+": "+r.Error)
+		reasons = append(reasons, r.target.Name+": "+r.why())
 	}
 	why := strings.Join(reasons, "\n")
 	var parts []string
@@ -229,22 +201,22 @@ func (c *change) outcome(ctx context.Context) error {
 	}
 	divided := strings.Join(parts, " and ")
 	switch {
-	case len(losing) > 0 && c.pointed && len(have)+len(unclear) == 0:
-		return conflict("this was in force for a moment:\n%s", why)
-	case len(losing) > 0 && !c.pointed && len(unclear) == 0:
-		return conflict("nothing was changed anywhere: %s", why)
+	case len(losing) > 0 && c.engine.Wrote && len(have)+len(unclear) == 0:
+		return term.Conflict("this was active for a moment:\n%s", why)
+	case len(losing) > 0 && !c.engine.Wrote && len(unclear) == 0:
+		return term.Conflict("nothing was changed anywhere: %s", why)
 	case len(losing) > 0:
-		return conflict("the fleet is divided: %s:\n%s", divided, why)
+		return term.Conflict("the fleet is divided: %s:\n%s", divided, why)
 	case len(without)+len(unclear) == 0:
 		return nil
 	case len(left) > 0 && ctx.Err() != nil && len(have)+len(unclear) == 0:
-		return interrupted("interrupted; nothing was changed")
+		return term.Interrupted("interrupted; nothing was changed")
 	case len(left) > 0 && ctx.Err() != nil:
-		return interrupted("interrupted: %s; running this again finishes it", divided)
+		return term.Interrupted("interrupted: %s; running this again finishes it", divided)
 	case len(have)+len(unclear) == 0:
-		return failed("nothing was changed: %s", why)
+		return term.Failed("nothing was changed: %s", why)
 	case len(have) == 0:
-		return failed("%s may have taken effect in %s; run this again:\n%s", runsAll(unclear), namesOf(unclear), why)
+		return term.Failed("%s may have taken effect in %s; run this again:\n%s", runsAll(unclear), namesOf(unclear), why)
 	}
-	return partial("%s:\n%s\nrunning this again finishes it", divided, why)
+	return term.Partial("%s:\n%s\nrunning this again finishes it", divided, why)
 }

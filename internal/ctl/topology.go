@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const topologyHelp = `The topology is all regions with their PoPs: what DNS sends clients to. It lives in
@@ -25,23 +29,23 @@ Consul, in each region the same one.
         - name: ams1                  # as node.pop of its edges
           addresses: ["203.0.113.10", "2001:db8::10"]    # where clients reach it
           location: {lat: 52.37, lon: 4.90}              # for GeoIP; optional
-          weight: 1                   # among equals; 0: only when nothing else is left
-          clients: ["198.51.100.0/24"]                   # who belongs here first; optional`
+          weight: 1                   # among equals; 0: only if nothing else is left
+          clients: ["198.51.100.0/24"]                   # networks to send here first; optional`
 
-const topologyApplyHelp = `Puts FILE, in YAML or JSON, in force in all regions of the fleet file:
+const topologyApplyHelp = `Applies FILE, in YAML or JSON, to all regions of the fleet file:
 
   1. validates it; a bad one changes nothing
   2. shows the difference, and asks (--yes does not)
-  3. locks the regions, looks that nobody has changed any since the difference was shown,
+  3. locks the regions, checks that nobody has changed any since it showed the difference,
      and writes it to one after another, in the order of the fleet file
 
-Routers take it within a second. While regions differ they answer by what most of them
-hold.
+Routers follow within a second. While regions differ, they answer by what most of the
+regions hold.
 
-When somebody else applies at the same time, one of the two waits until the other is
-through, is told, and has changed nothing (status 4). When a region cannot be reached, nothing
-is changed in any; --partial goes on without it. When one fails after the first, the others
-are written all the same, and the result says which have it (status 3). Running the same
+If somebody else applies another one at the same time, one of the two waits for the other
+and changes nothing (status 4). If a region cannot be reached, no region is changed;
+--partial continues without it. If one fails after the first, the others are written
+anyway, and the result says which have it (status 3). Running the same
 command again finishes the job.
 
 FILE may be - for standard input; --yes is needed then.`
@@ -54,25 +58,25 @@ func (p *program) topologyCommand() *cobra.Command {
 
 func (p *program) topologyApplyCommand() *cobra.Command {
 	a := topologyChange{p: p}
-	c := command("apply FILE", "put a topology in force in every region", topologyApplyHelp,
+	c := command("apply FILE", "apply a topology to every region", topologyApplyHelp,
 		`  regionctl topology apply topology.yaml
   regionctl topology apply topology.yaml --yes        # in CI`,
 		func(ctx context.Context, args []string) error {
 			if args[0] == "-" && !a.yes {
-				return misused("the topology comes from standard input, so nobody can be asked; give --yes")
+				return term.Misused("the topology comes from standard input, which leaves no terminal to prompt on; pass --yes")
 			}
 			return a.apply(ctx, args[0])
 		})
 	f := c.Flags()
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&a.partial, "partial", false, "go on without regions that cannot be reached")
+	f.BoolVar(&a.partial, "partial", false, "continue without regions that cannot be reached")
 	c.ValidArgsFunction = completeDocument
 	return c
 }
 
 func (p *program) topologyShowCommand() *cobra.Command {
 	var names []string
-	c := command("show", "print the topology in force", `Prints the topology in force, as topology apply takes it.
+	c := command("show", "print the active topology", `Prints the active topology, as topology apply takes it.
 
 If the regions hold different ones, --region must say which is meant.`,
 		`  regionctl topology show > topology.yaml
@@ -84,20 +88,20 @@ If the regions hold different ones, --region must say which is meant.`,
 
 // heldTopology is what a region holds.
 type heldTopology struct {
-	*region.Topology        // nil: none, or it cannot be read
-	text             string // of it as JSON
-	index            uint64
-	broken           error // why it cannot be read, though Consul answers
+	topology *region.Topology // nil: none, or it cannot be read
+	text     string           // of it as JSON
+	index    uint64
+	broken   error // why it cannot be read, though Consul answers
 }
 
-// hold reads what a region holds. Damage in what is stored is no error: a new one
+// hold reads what a region holds. Damage in what is stored is not an error: a new one
 // repairs it.
-func hold(ctx context.Context, t *target) (heldTopology, error) {
-	topology, index, err := t.consul.Topology(ctx)
+func hold(ctx context.Context, c *consul.Client) (heldTopology, error) {
+	topology, index, err := region.PublishedTopology(ctx, c)
 	if err != nil && index == 0 {
 		return heldTopology{}, err
 	}
-	h := heldTopology{Topology: topology, index: index, broken: err}
+	h := heldTopology{topology: topology, index: index, broken: err}
 	if topology != nil {
 		text, err := json.Marshal(topology)
 		if err != nil {
@@ -114,46 +118,46 @@ func (p *program) showTopology(ctx context.Context, names []string) error {
 		return err
 	}
 	defer closeAll()
-	answers := ask(ctx, p, targets, hold)
-	away, err := failures(answers)
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (heldTopology, error) { return hold(ctx, t.Consul) })
+	away, err := fleet.Failures(answers)
 	if len(away) == len(targets) {
 		return err
 	}
 	if err != nil {
-		p.warn("no answer from %s: %v", strings.Join(away, ", "), err)
+		p.Warn("no answer from %s: %v", strings.Join(away, ", "), err)
 	}
 	var found *region.Topology
 	var texts, without []string
 	for _, a := range answers {
 		switch {
-		case a.err != nil:
-		case a.value.Topology == nil:
-			without = append(without, a.target.name)
-			if a.value.broken != nil {
-				p.warn("%s: %v; regionctl topology apply replaces it", a.target.name, a.value.broken)
+		case a.Err != nil:
+		case a.Value.topology == nil:
+			without = append(without, a.Target.Name)
+			if a.Value.broken != nil {
+				p.Warn("%s: %v; regionctl topology apply replaces it", a.Target.Name, a.Value.broken)
 			}
 		default:
-			found = a.value.Topology
-			texts = append(texts, a.value.text)
+			found = a.Value.topology
+			texts = append(texts, a.Value.text)
 		}
 	}
 	switch {
 	case found == nil:
-		return failed("no topology is in force; regionctl topology apply FILE publishes one")
+		return term.Failed("no topology is active; regionctl topology apply FILE publishes one")
 	case len(distinct(texts)) > 1:
-		return misused("the regions hold different topologies; choose one with --region, or apply the right one again to all")
+		return term.Misused("the regions hold different topologies; choose one with --region, or apply the right one again to all")
 	}
 	if len(without) > 0 {
-		p.warn("%s: holds none that can be read; apply it again", strings.Join(without, ", "))
+		p.Warn("%s: holds none that can be read; apply it again", strings.Join(without, ", "))
 	}
-	if p.wantsJSON() {
-		return p.writeJSON(found)
+	if p.WantsJSON() {
+		return p.WriteJSON(found)
 	}
 	text, err := topologyYAML(found)
 	if err != nil {
 		return err
 	}
-	_, err = p.out.Write([]byte(clean(text)))
+	_, err = p.Out.Write([]byte(term.Clean(text)))
 	return err
 }
 
@@ -163,65 +167,52 @@ func topologyYAML(t *region.Topology) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var plain yaml.MapSlice
-	if err := yaml.UnmarshalWithOptions(text, &plain, yaml.UseOrderedMap()); err != nil {
+	var plain yaml.Node
+	if err := yaml.Unmarshal(text, &plain); err != nil {
 		return "", err
 	}
-	out, err := yaml.Marshal(plain)
-	return string(out), err
+	unfold(&plain)
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	err = enc.Encode(&plain)
+	return out.String(), err
+}
+
+// unfold writes JSON as people write YAML.
+func unfold(n *yaml.Node) {
+	n.Style = 0
+	for _, child := range n.Content {
+		unfold(child)
+	}
 }
 
 // parseTopology reads a topology as a person wrote it. It must name no region that
 // nobody would publish it to.
 func (p *program) parseTopology(name string, known []string) (*region.Topology, error) {
-	data, err := p.readInput(&kind{longest: region.MaxDocument}, name)
+	data, err := p.readInput(&fleet.Kind{Longest: consul.MaxDocument}, name)
 	if err != nil {
 		return nil, err
 	}
-	t, err := region.ParseTopology(data)
-	list := topologyProblems(err)
-	if err == nil {
+	t, err := region.ParseTopology(data, func(t *region.Topology) (strangers field.Errors) {
 		for i, r := range t.Regions {
 			if !slices.Contains(known, r.Name) {
-				list = append(list, problem{fmt.Sprintf("regions[%d].name", i), fmt.Sprintf("%q is no region of the fleet file, which has %s; add it there, or correct the name", r.Name, strings.Join(known, ", "))})
+				strangers.Add(fmt.Sprintf("regions[%d].name", i), "%q is no region of the fleet file, which has %s; add it there, or correct the name", r.Name, strings.Join(known, ", "))
 			}
 		}
+		return strangers
+	})
+	if err != nil {
+		return nil, refuse(inputName(name), err)
 	}
-	if len(list) == 0 {
-		return t, nil
-	}
-	lines := make([]string, len(list))
-	for i, e := range list {
-		lines[i] = "\n  " + e.String()
-	}
-	return nil, misused("%s has %s:%s", inputName(name), plural(len(list), "problem"), strings.Join(lines, ""))
-}
-
-func topologyProblems(err error) (list []problem) {
-	var of *region.FieldError
-	joined, many := err.(interface{ Unwrap() []error })
-	switch {
-	case err == nil:
-		return nil
-	case many:
-		for _, e := range joined.Unwrap() {
-			list = append(list, topologyProblems(e)...)
-		}
-		return list
-	case errors.As(err, &of):
-		return []problem{{of.Field, of.Msg}}
-	}
-	return []problem{{"topology", err.Error()}}
+	return t, nil
 }
 
 // topologyResult is one region of a change of the topology.
 type topologyResult struct {
-	Region string `json:"region"`
-	Result string `json:"result"`
-	Error  string `json:"error,omitempty"`
-
-	target *target
-	held   heldTopology
+	Region string          `json:"region"`
+	Result rollout.Outcome `json:"result"`
+	Error  string          `json:"error,omitempty"`
 }
 
 // topologyReport is what topology apply prints with -o json.
@@ -230,22 +221,11 @@ type topologyReport struct {
 	Regions []*topologyResult `json:"regions"`
 }
 
-func (r *topologyReport) write(b *bytes.Buffer, s style) {
-	t := table{}
-	t.row("REGION", "RESULT")
+func (r *topologyReport) write(b *bytes.Buffer, s term.Style) {
+	t := term.Table{}
+	t.Row("REGION", "RESULT")
 	for _, c := range r.Regions {
-		t.row(c.Region, s.result(c.Result))
+		t.Row(c.Region, paintOutcome(s, c.Result))
 	}
-	t.write(b)
-}
-
-// result paints what became of a region.
-func (s style) result(text string) string {
-	switch text {
-	case applied, alreadyThere:
-		return s.green(text)
-	case untouched, unknown:
-		return s.yellow(text)
-	}
-	return s.red(text)
+	t.Print(b)
 }

@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -27,12 +28,12 @@ func TestTopology(t *testing.T) {
 	first := write(t, "topology.yaml", topologyOf(1))
 
 	r := f.run(t, "topology", "show")
-	require.Equal(t, statusFailed, r.status)
-	require.Contains(t, r.errOut, "no topology is in force")
-	require.Equal(t, statusUsage, f.run(t, "topology", "apply", first).status, "nobody can be asked")
+	require.Equal(t, term.StatusFailed, r.status)
+	require.Contains(t, r.errOut, "no topology is active")
+	require.Equal(t, term.StatusUsage, f.run(t, "topology", "apply", first).status, "nobody can be asked")
 	r = f.good(t, "topology", "apply", first, "--yes")
 	require.Contains(t, r.out, "+ pop iad1 of us-east: 2001:db8::1, 203.0.113.200; at 38.9, -77.4; weight 3")
-	require.Equal(t, 2, strings.Count(r.out, applied))
+	require.Equal(t, 2, strings.Count(r.out, rollout.Applied.String()))
 	require.Contains(t, f.good(t, "topology", "apply", first).out, "no difference", "and nobody is asked")
 
 	// What is shown can be applied, and is the same.
@@ -42,10 +43,10 @@ func TestTopology(t *testing.T) {
 
 	bad := write(t, "bad.yaml", strings.NewReplacer("us-east", "us-west", "203.0.113.200", "x").Replace(topologyOf(1)))
 	r = f.run(t, "topology", "apply", bad, "--yes")
-	require.Equal(t, statusUsage, r.status)
+	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "regions[1].pops[0].addresses[0]: must be an IP address")
 	r = f.run(t, "topology", "apply", write(t, "bad.yaml", strings.ReplaceAll(topologyOf(1), "us-east", "us-west")), "--yes")
-	require.Equal(t, statusUsage, r.status)
+	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, `regions[1].name: "us-west" is no region of the fleet file, which has eu-west, us-east`)
 
 	// Someone else is faster.
@@ -54,7 +55,7 @@ func TestTopology(t *testing.T) {
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(3)), "--yes")
 	s.answer(t, "y")
 	r = s.end(t)
-	require.Equal(t, statusConflict, r.status, r.errOut)
+	require.Equal(t, term.StatusConflict, r.status, r.errOut)
 	require.Contains(t, r.errOut, "nothing was changed: someone else has changed the topology of eu-west")
 	require.Contains(t, f.good(t, "topology", "show").out, "203.0.113.3\n")
 
@@ -63,17 +64,17 @@ func TestTopology(t *testing.T) {
 	f.consuls["us-east"].Kill()
 	next := write(t, "topology.yaml", topologyOf(4))
 	r = f.run(t, "topology", "apply", next, "--yes", "--timeout", "1s")
-	require.Equal(t, statusFailed, r.status)
+	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was changed, because us-east cannot be reached")
 	r = f.run(t, "topology", "apply", next, "--yes", "--partial", "--timeout", "1s", "-o", "json")
-	require.Equal(t, statusPartial, r.status)
-	require.Equal(t, []string{applied, unreachable}, results(parse[topologyReport](t, r.out)))
+	require.Equal(t, term.StatusPartial, r.status)
+	require.Equal(t, []rollout.Outcome{rollout.Applied, rollout.Unreachable}, results(parse[topologyReport](t, r.out)))
 	f.consuls["us-east"].Start()
 	r = f.run(t, "topology", "show")
-	require.Equal(t, statusUsage, r.status)
+	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "different topologies")
 	r = f.good(t, "topology", "apply", next, "--yes", "-o", "json")
-	require.Equal(t, []string{alreadyThere, applied}, results(parse[topologyReport](t, r.out)))
+	require.Equal(t, []rollout.Outcome{rollout.AlreadyThere, rollout.Applied}, results(parse[topologyReport](t, r.out)))
 
 	// What cannot be read is replaced.
 	_, err := f.consuls["us-east"].Client().KV().Put(kv("weir/topology", "nonsense"), nil)
@@ -81,7 +82,7 @@ func TestTopology(t *testing.T) {
 	require.Contains(t, f.good(t, "topology", "apply", next, "--yes").out, "cannot be read, and will be replaced")
 }
 
-func results(r topologyReport) (list []string) {
+func results(r topologyReport) (list []rollout.Outcome) {
 	for _, c := range r.Regions {
 		list = append(list, c.Result)
 	}
@@ -94,14 +95,14 @@ func TestDrain(t *testing.T) {
 	ams := f.edge(t, "eu-west", "ams1", "ams1-1")
 
 	r := f.run(t, "drain", "nope", "--reason", "x", "--yes")
-	require.Equal(t, statusUsage, r.status)
+	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, `no PoP "nope" in the topology; it has ams1, iad1`)
-	require.Equal(t, statusUsage, f.run(t, "drain", "ams1", "--yes").status, "no reason")
+	require.Equal(t, term.StatusUsage, f.run(t, "drain", "ams1", "--yes").status, "no reason")
 	r = f.run(t, "drain", "ams1", "--reason", "x", "--yes")
-	require.Equal(t, statusFailed, r.status)
+	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "no healthy PoP would be left")
 	f.edge(t, "us-east", "iad1", "iad1-1")
-	require.Equal(t, statusUsage, f.run(t, "drain", "ams1", "--reason", "x").status, "nobody can be asked")
+	require.Equal(t, term.StatusUsage, f.run(t, "drain", "ams1", "--reason", "x").status, "nobody can be asked")
 
 	// Requests go on for a while.
 	busy := 3
@@ -118,7 +119,7 @@ func TestDrain(t *testing.T) {
 	require.Zero(t, report.Nodes[0].Rate)
 	require.Contains(t, r.errOut, "ams1: 100 requests/s")
 	for _, name := range f.names {
-		drains, _, err := f.open[name].Drains(t.Context())
+		drains, _, err := region.Drains(t.Context(), f.open[name])
 		require.NoError(t, err)
 		require.Equal(t, *report.Drain, drains["ams1"])
 	}
@@ -135,22 +136,14 @@ func TestDrain(t *testing.T) {
 	f.good(t, "undrain", "ams1", "--yes")
 	f.consuls["us-east"].Kill()
 	r = f.run(t, "drain", "ams1", "--reason", "x", "--yes", "--force", "--wait", "0", "--timeout", "1s")
-	require.Equal(t, statusPartial, r.status)
+	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.errOut, "the word of eu-west is enough")
 	r = f.run(t, "undrain", "ams1", "--yes", "--timeout", "1s")
-	require.Equal(t, statusPartial, r.status)
-	require.Contains(t, r.errOut, "us-east may go on saying that ams1 is drained")
+	require.Equal(t, term.StatusPartial, r.status)
+	require.Contains(t, r.errOut, "us-east may still say that ams1 is drained")
 	r = f.run(t, "status", "--timeout", "1s")
-	require.Equal(t, statusPartial, r.status)
+	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.out, "1 region not known")
 	f.consuls["us-east"].Start()
 	f.good(t, "undrain", "ams1")
-}
-
-func TestFiguresOfAnInterval(t *testing.T) {
-	at := time.Now()
-	before := &figures{at: at, requests: 100, limited: 10}
-	require.Equal(t, interval{Rate: 25, Requests: 50, Limited: 5}, (&figures{at: at.Add(2 * time.Second), requests: 150, limited: 15}).since(before))
-	require.Equal(t, interval{Rate: 10, Requests: 20}, (&figures{at: at.Add(2 * time.Second), requests: 20}).since(&figures{at: at, requests: 100}), "began anew")
-	require.Zero(t, before.since(nil))
 }

@@ -6,23 +6,23 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// topologyChange puts a topology in force. Its regions are written one after another,
-// under a lock of them all and on condition that nobody has touched any since the
-// difference was shown; whoever comes second has changed nothing.
+// topologyChange publishes a topology in every region.
 type topologyChange struct {
 	p            *program
 	yes, partial bool
 	by           string
 
-	next    *region.Topology
-	text    string // of next as JSON
-	regions []*topologyResult
+	next   *region.Topology
+	text   string // of next as JSON
+	engine *rollout.Change[heldTopology]
 }
 
 func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
@@ -42,203 +42,133 @@ func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
 		return err
 	}
 	c.text = string(text)
-	if err := c.prepare(ctx, targets); err != nil {
+	c.begin(targets)
+	if err := c.prepare(ctx); err != nil {
 		return err
 	}
-	todo := c.with(untouched)
+	todo := c.with(rollout.Untouched)
 	if len(todo) == 0 {
-		return c.report(c.missing())
+		return c.report(c.outcome(ctx))
 	}
-	if err := c.p.confirm(ctx, c.yes, "Apply to %s?", strings.Join(todo, ", ")); err != nil {
+	if err := c.p.Confirm(ctx, c.yes, "Apply to %s?", strings.Join(todo, ", ")); err != nil {
 		return err
 	}
-	return c.report(c.write(ctx))
+	if err := c.engine.Write(ctx); err != nil {
+		return c.report(stopped(err, c.engine.Name, func() error { return movedTopology(c.with(rollout.Lost)) }))
+	}
+	return c.report(c.outcome(ctx))
+}
+
+func (c *topologyChange) begin(targets []*fleet.Target) {
+	type place = rollout.Region[heldTopology]
+	c.engine = &rollout.Change[heldTopology]{
+		Subject: rollout.Subject[heldTopology]{
+			Name:  "topology",
+			Look:  func(ctx context.Context, r *place) (heldTopology, error) { return hold(ctx, r.Consul) },
+			Same:  func(a, b heldTopology) bool { return a.index == b.index },
+			Holds: func(_ *place, now heldTopology) bool { return now.text == c.text },
+			Write: func(ctx context.Context, r *place) (bool, error) {
+				return region.PublishTopology(ctx, r.Consul, c.next, r.Seen.index)
+			},
+		},
+		By: c.by, Partial: c.partial, Timeout: c.p.timeout, LockWait: c.p.lockWait, Report: &lockNews{c.p, "topology"},
+	}
+	for _, t := range targets {
+		c.engine.Regions = append(c.engine.Regions, &place{Name: t.Name, Consul: t.Consul})
+	}
 }
 
 // prepare reads what all regions hold, and shows the difference.
-func (c *topologyChange) prepare(ctx context.Context, targets []*target) error {
-	answers := ask(ctx, c.p, targets, hold)
-	away, err := failures(answers)
-	if len(away) == len(targets) {
-		return failed("nothing was changed, no region can be reached:\n%w", err)
+func (c *topologyChange) prepare(ctx context.Context) error {
+	c.engine.Prepare(ctx, c.engine.Look)
+	away, err := unreachable(c.engine.Regions)
+	switch {
+	case len(away) == len(c.engine.Regions):
+		return term.Failed("nothing was changed, no region can be reached:\n%w", err)
+	case err != nil && !c.partial:
+		return term.Failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, or continue without it with --partial", strings.Join(away, ", "), err)
 	}
-	if err != nil && !c.partial {
-		return failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, or go on without with --partial", strings.Join(away, ", "), err)
-	}
-	var b bytes.Buffer
-	w, s := c.p.out, c.p.outStyle()
-	if c.p.wantsJSON() {
-		w, s = c.p.errOut, c.p.errStyle()
-	}
-	shown := map[string][]string{} // regions by what they hold
-	var order []heldTopology
-	for _, a := range answers {
-		r := &topologyResult{Region: a.target.name, Result: untouched, target: a.target, held: a.value}
-		c.regions = append(c.regions, r)
-		if a.err != nil {
-			r.Result, r.Error = unreachable, a.err.Error()
-			continue
-		}
-		if r.held.text == c.text {
-			r.Result = alreadyThere
-		}
-		id := a.value.text + errorText(a.value.broken)
-		if shown[id] == nil {
-			order = append(order, a.value)
-		}
-		shown[id] = append(shown[id], a.target.name)
-	}
-	for _, h := range order {
-		where := s.bold(strings.Join(shown[h.text+errorText(h.broken)], ", "))
-		switch {
-		case h.broken != nil:
-			fmt.Fprintf(&b, "%s: what is there cannot be read, and will be replaced\n  %s\n", where, indented(clean(h.broken.Error())))
-		case h.Topology == nil:
-			fmt.Fprintf(&b, "%s: no topology published yet\n", where)
-			writeTopologyDiff(&b, s, &region.Topology{}, c.next)
-		case h.text == c.text:
-			fmt.Fprintf(&b, "%s: no difference\n", where)
-		default:
-			fmt.Fprintf(&b, "%s:\n", where)
-			writeTopologyDiff(&b, s, h.Topology, c.next)
-		}
-	}
-	if err != nil {
-		fmt.Fprintf(&b, "%s: %s\n", s.bold(strings.Join(away, ", ")), s.yellow("cannot be reached, goes without"))
-	}
-	b.WriteByte('\n')
-	_, err = w.Write(b.Bytes())
-	return err
+	return c.p.showDifference(away, c.writeDifference)
 }
 
-// with are the regions with one of these results.
-func (c *topologyChange) with(results ...string) (names []string) {
-	for _, r := range c.regions {
-		for _, result := range results {
-			if r.Result == result {
-				names = append(names, r.Region)
-			}
+// writeDifference joins regions that hold the same.
+func (c *topologyChange) writeDifference(b *bytes.Buffer, s term.Style) {
+	shown := map[string][]string{}
+	var order []heldTopology
+	for _, r := range rollout.With(c.engine.Regions, rollout.Untouched, rollout.AlreadyThere) {
+		id := r.Seen.text + errorText(r.Seen.broken)
+		if shown[id] == nil {
+			order = append(order, r.Seen)
 		}
+		shown[id] = append(shown[id], r.Name)
+	}
+	for _, h := range order {
+		where := s.Bold(strings.Join(shown[h.text+errorText(h.broken)], ", "))
+		switch {
+		case h.broken != nil:
+			fmt.Fprintf(b, "%s: what is there cannot be read, and will be replaced\n  %s\n", where, indented(term.Clean(h.broken.Error())))
+		case h.topology == nil:
+			fmt.Fprintf(b, "%s: no topology published yet\n", where)
+			writeTopologyDiff(b, s, &region.Topology{}, c.next)
+		case h.text == c.text:
+			fmt.Fprintf(b, "%s: no difference\n", where)
+		default:
+			fmt.Fprintf(b, "%s:\n", where)
+			writeTopologyDiff(b, s, h.topology, c.next)
+		}
+	}
+}
+
+// with are the regions with one of these outcomes.
+func (c *topologyChange) with(outcomes ...rollout.Outcome) (names []string) {
+	for _, r := range rollout.With(c.engine.Regions, outcomes...) {
+		names = append(names, r.Name)
 	}
 	return names
 }
 
-// write writes all regions that lack it, while nobody else does.
-func (c *topologyChange) write(ctx context.Context) error {
-	var targets []*target
-	var todo []*topologyResult
-	for _, r := range c.regions {
-		if r.Result != unreachable {
-			targets = append(targets, r.target)
-		}
-		if r.Result == untouched {
-			todo = append(todo, r)
-		}
-	}
-	unlock, err := c.p.lock(ctx, targets, "topology", c.by)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := c.unmoved(ctx, targets); err != nil {
-		return err
-	}
-	for i, r := range todo {
-		if i > 0 {
-			ctx = context.WithoutCancel(ctx) // a divided fleet is worse than a late end
-		}
-		c.writeOne(ctx, r)
-		if i == 0 && r.Result == lost {
-			return moved(r.Region)
-		}
-		if i == 0 && r.Result == unsuccessful {
-			return failed("nothing was changed: %s: %s", r.Region, r.Error)
-		}
-	}
-	c.verify(ctx, targets)
-	if names := c.with(lost); len(names) > 0 {
-		return partial("someone else has changed the topology of %s meanwhile; look with regionctl topology show --region, agree, and apply again", strings.Join(names, ", "))
-	}
-	return c.missing()
+func movedTopology(regions []string) error {
+	return term.Conflict("nothing was changed: someone else has changed the topology of %s meanwhile; look with regionctl topology show, and apply again if yours should win", strings.Join(regions, ", "))
 }
 
-// unmoved looks again at all regions, so that whoever comes second changes nothing.
-func (c *topologyChange) unmoved(ctx context.Context, targets []*target) error {
-	for _, a := range ask(ctx, c.p, targets, hold) {
-		switch r := c.region(a.target); {
-		case ctx.Err() != nil:
-			return interrupted("interrupted; nothing was changed")
-		case a.err != nil:
-			return failed("nothing was changed: %s: %w", a.target.name, a.err)
-		case a.value.index != r.held.index:
-			r.Result = lost
+// outcome is what is wrong after the regions were written, nil if nothing is.
+func (c *topologyChange) outcome(ctx context.Context) error {
+	var errs []string
+	for _, r := range c.engine.Regions {
+		if r.Err != nil && r.Outcome != rollout.Lost {
+			errs = append(errs, r.Name+": "+r.Err.Error())
 		}
 	}
-	if names := c.with(lost); len(names) > 0 {
-		return moved(strings.Join(names, ", "))
+	lost, left := c.with(rollout.Lost), c.with(rollout.Untouched)
+	have := cmp.Or(strings.Join(c.with(rollout.Applied, rollout.AlreadyThere), ", "), "nobody")
+	switch {
+	case len(lost) > 0 && !c.engine.Wrote:
+		return movedTopology(lost)
+	case len(lost) > 0:
+		return term.Partial("someone else has changed the topology of %s meanwhile; look with regionctl topology show --region, agree, and apply again", strings.Join(lost, ", "))
+	case len(left) > 0 && ctx.Err() != nil && !c.engine.Wrote:
+		return term.Interrupted("interrupted; nothing was changed")
+	case len(left) > 0 && ctx.Err() != nil:
+		return term.Interrupted("interrupted: %s has the topology and %s has not; running this again finishes it", have, strings.Join(left, ", "))
+	case len(c.with(rollout.Failed)) > 0 && !c.engine.Wrote:
+		return term.Failed("nothing was changed: %s", strings.Join(errs, "\n"))
+	case len(errs) > 0:
+		return term.Partial("%s has the topology, and the same command again finishes the job:\n%s", have, strings.Join(errs, "\n"))
 	}
 	return nil
 }
 
-// verify finds regions that another change has taken since they were written, or seen to
-// have the topology, when the locks of this one had run out.
-func (c *topologyChange) verify(ctx context.Context, targets []*target) {
-	for _, a := range ask(context.WithoutCancel(ctx), c.p, targets, hold) {
-		r := c.region(a.target)
-		if (r.Result == applied || r.Result == alreadyThere) && a.err == nil && a.value.text != c.text {
-			r.Result = lost
-		}
-	}
-}
-
-func (c *topologyChange) region(t *target) *topologyResult {
-	return c.regions[slices.IndexFunc(c.regions, func(r *topologyResult) bool { return r.target == t })]
-}
-
-func moved(regions string) error {
-	return conflict("nothing was changed: someone else has changed the topology of %s meanwhile; look with regionctl topology show, and apply again if yours should win", regions)
-}
-
-// writeOne writes one region. When the answer is lost it looks what became of it.
-func (c *topologyChange) writeOne(ctx context.Context, r *topologyResult) {
-	brief, cancel := c.p.bounded(ctx)
-	done, err := r.target.consul.SetTopology(brief, c.next, r.held.index)
-	cancel()
-	if err == nil && done {
-		r.Result = applied
-		return
-	}
-	brief, cancel = c.p.bounded(context.WithoutCancel(ctx))
-	defer cancel()
-	now, lookErr := hold(brief, r.target)
-	switch {
-	case lookErr == nil && now.text == c.text:
-		r.Result = applied // by this, or by someone who wants the same
-	case err == nil, lookErr == nil && now.index != r.held.index:
-		r.Result = lost
-	case lookErr == nil:
-		r.Result, r.Error = unsuccessful, err.Error()
-	default:
-		r.Result, r.Error = unknown, err.Error()
-	}
-}
-
-// missing reports on the regions that have not got it.
-func (c *topologyChange) missing() error {
-	var errs []string
-	for _, r := range c.regions {
-		if r.Error != "" {
-			errs = append(errs, r.Region+": "+r.Error)
-		}
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	have := cmp.Or(strings.Join(c.with(applied, alreadyThere), ", "), "nobody")
-	return partial("%s has the topology, and the same command again finishes the job:\n%s", have, strings.Join(errs, "\n"))
-}
-
 func (c *topologyChange) report(outcome error) error {
-	r := topologyReport{Zone: c.next.Zone, Regions: c.regions}
-	return cmp.Or(outcome, c.p.show(r, func(b *bytes.Buffer, s style) { r.write(b, s) }))
+	v := topologyReport{Zone: c.next.Zone}
+	for _, r := range c.engine.Regions {
+		v.Regions = append(v.Regions, &topologyResult{r.Name, r.Outcome, errorText(r.Err)})
+	}
+	return cmp.Or(outcome, c.p.Show(v, func(b *bytes.Buffer, s term.Style) { v.write(b, s) }))
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

@@ -6,31 +6,32 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
 // writeTopologyDiff tells what changes when next replaces before, a line each.
-func writeTopologyDiff(b *bytes.Buffer, s style, before, next *region.Topology) {
+func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topology) {
 	from := b.Len()
-	added := func(format string, args ...any) { fmt.Fprintf(b, "  %s\n", s.green("+ "+fmt.Sprintf(format, args...))) }
-	removed := func(format string, args ...any) { fmt.Fprintf(b, "  %s\n", s.red("- "+fmt.Sprintf(format, args...))) }
+	added := func(format string, args ...any) { fmt.Fprintf(b, "  %s\n", s.Green("+ "+fmt.Sprintf(format, args...))) }
+	removed := func(format string, args ...any) { fmt.Fprintf(b, "  %s\n", s.Red("- "+fmt.Sprintf(format, args...))) }
 	changed := func(format string, args ...any) {
-		fmt.Fprintf(b, "  %s\n", s.yellow("~ "+fmt.Sprintf(format, args...)))
+		fmt.Fprintf(b, "  %s\n", s.Yellow("~ "+fmt.Sprintf(format, args...)))
 	}
 	if before.Zone != next.Zone && before.Zone != "" {
-		changed("zone: %s → %s", printable(before.Zone), printable(next.Zone))
+		changed("zone: %s → %s", term.Printable(before.Zone), term.Printable(next.Zone))
 	} else if before.Zone != next.Zone {
 		added("zone: %s", next.Zone)
 	}
 	old, now := placesOf(before), placesOf(next)
 	for _, name := range old.order {
 		if now.regions[name] == nil && old.regions[name] != nil {
-			removed("region %s", printable(name))
+			removed("region %s", term.Printable(name))
 		}
 	}
 	for _, p := range old.pops {
 		if _, stays := now.byName[p.Name]; !stays {
-			removed("pop %s of %s: %s", printable(p.Name), printable(p.region), describePoP(p.PoP))
+			removed("pop %s of %s: %s", term.Printable(p.Name), term.Printable(p.region), describePoP(p.PoP))
 		}
 	}
 	for _, name := range now.order {
@@ -45,7 +46,7 @@ func writeTopologyDiff(b *bytes.Buffer, s style, before, next *region.Topology) 
 			continue
 		}
 		if was.region != p.region {
-			changed("pop %s: of %s → of %s", p.Name, printable(was.region), p.region)
+			changed("pop %s: of %s → of %s", p.Name, term.Printable(was.region), p.region)
 		}
 		if a, b := describePoP(was.PoP), describePoP(p.PoP); a != b {
 			changed("pop %s: %s → %s", p.Name, a, b)

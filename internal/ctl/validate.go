@@ -2,22 +2,22 @@ package ctl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/shedder"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/field"
 )
 
-const validateHelp = `Says what is wrong with a rule document, all of it: each fault with the path of its
-field, and what to do about it. Nothing is sent anywhere, so this needs no fleet file
-and suits an editor, a commit hook or CI. FILE may be - for standard input.
+const validateHelp = `Reports every fault of a rule document, with the path of its field and what to do about
+it. Nothing is sent anywhere, so this needs no fleet file and suits an editor, a commit
+hook or CI. FILE may be - for standard input.
 
-The edges check the same things. A document that passes here is refused by none.
+The edges check the same things: none refuses a document that passes here.
 
 Exits with 0 if the document is good and with 2 if it is not.`
 
@@ -47,25 +47,21 @@ func (p *program) validate(name string) error {
 	}
 	name = inputName(name)
 	v := validation{File: name, Errors: []problem{}}
-	d, err := parseDocument(rulesKind, name, data)
+	d, err := fleet.ParseDocument(rulesKind, name, data)
 	if err == nil {
-		v.Valid, v.Version, v.Rules = true, d.version(), len(d.book().rules)
+		v.Valid, v.Version, v.Rules = true, d.Version(), len(bookOf(d).rules)
 	} else {
 		v.Errors = problems(err)
 	}
-	if p.wantsJSON() {
-		err = p.writeJSON(v)
+	if p.WantsJSON() {
+		err = p.WriteJSON(v)
 	} else if v.Valid {
-		_, err = fmt.Fprintf(p.out, "%s is good: %s, version %s\n", printable(name), plural(v.Rules, "rule"), v.Version)
+		_, err = fmt.Fprintf(p.Out, "%s is good: %s, version %s\n", term.Printable(name), term.Plural(v.Rules, "rule"), v.Version)
 	} else {
-		var text strings.Builder
-		for _, e := range v.Errors {
-			fmt.Fprintf(&text, "%s: %s\n", name, e)
-		}
-		_, err = io.WriteString(p.out, clean(text.String()))
+		_, err = io.WriteString(p.Out, term.Clean(field.All(err).In(name).Error()+"\n"))
 	}
 	if err == nil && !v.Valid {
-		err = misused("%s has %s; correct what is listed", name, plural(len(v.Errors), "problem"))
+		err = term.Misused("%s has %s; correct what is listed", name, term.Plural(len(v.Errors), "problem"))
 	}
 	return err
 }
@@ -73,25 +69,27 @@ func (p *program) validate(name string) error {
 // problem is one fault of a document.
 type problem struct {
 	Path    string `json:"path"`
+	Line    int    `json:"line,omitempty"`
 	Message string `json:"message"`
 }
 
-func (e problem) String() string { return e.Path + ": " + e.Message }
-
 func problems(err error) (list []problem) {
-	var ofRule limiter.FieldError
-	var ofShedder *shedder.FieldError
-	joined, many := err.(interface{ Unwrap() []error })
-	switch {
-	case many:
-		for _, e := range joined.Unwrap() {
-			list = append(list, problems(e)...)
-		}
-		return list
-	case errors.As(err, &ofRule):
-		return []problem{{ofRule.Field, ofRule.Msg}}
-	case errors.As(err, &ofShedder):
-		return []problem{{ofShedder.Field, ofShedder.Msg}}
+	for _, e := range field.All(err) {
+		list = append(list, problem{e.Name(), e.Line, e.Msg})
 	}
-	return []problem{{"document", err.Error()}}
+	return list
+}
+
+// refuse lists every fault of a file.
+func refuse(name string, err error) error {
+	var text strings.Builder
+	found := field.All(err)
+	for _, e := range found {
+		text.WriteString("\n  ")
+		if e.Line > 0 {
+			fmt.Fprintf(&text, "line %d: ", e.Line)
+		}
+		text.WriteString(e.Error())
+	}
+	return term.Misused("%s has %s:%s", name, term.Plural(len(found), "problem"), text.String())
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // Whatever bad document stands in Consul, past all that regionctl checks: it is refused
@@ -30,10 +30,10 @@ func TestBadDocuments(t *testing.T) {
 	if !soak() {
 		step = 15 // a node looks at two documents a second
 	}
-	consul, err := region.OpenConsul(region.ConsulConfig{Addr: f.regions[0].consul.Addr()})
+	client, err := consul.Open(consul.Config{Addr: f.regions[0].consul.Addr()})
 	require.NoError(t, err)
-	defer consul.Close()
-	documents := consul.Documents("rules")
+	defer client.Close()
+	documents := client.Documents("rules")
 	tried := 0
 	for i := 0; i < len(files); i += step {
 		bad, err := os.ReadFile(files[i])
@@ -45,7 +45,7 @@ func TestBadDocuments(t *testing.T) {
 		require.NoError(t, err)
 		_, err = documents.Put(t.Context(), bad)
 		require.NoError(t, err)
-		p := region.NewPointer(bad, "a mishap", time.Now())
+		p := consul.NewPointer(bad, "a mishap", time.Now())
 		done, err := documents.Point(t.Context(), p, index)
 		require.NoError(t, err)
 		require.True(t, done)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,6 +34,7 @@ type site struct {
 	consul *testenv.Consul
 	redis  *testenv.Server
 	nodes  []*testenv.EdgeNode
+	budget time.Duration // of the store; 0 is 100 ms
 }
 
 func (f *fleet) nodes() (all []*testenv.EdgeNode) {
@@ -67,7 +69,7 @@ func startFleetBefore(t *testing.T, backend string, o testenv.ConsulOptions, nod
 func (s *site) config(backend string, n int, cache, more string) string {
 	return fmt.Sprintf("node: {id: %[1]s-%[2]d, region: %[1]s, pop: %[1]s-pop%[2]d}\n"+
 		"rules: {source: consul, cache: %[3]q}\nconsul: {addr: %[4]q%[5]s}\n", s.name, n, cache, s.consul.Addr(), more) +
-		redisConfig(backend, "single", []string{s.redis.Addr}, 100*time.Millisecond, 2, "")
+		redisConfig(backend, "single", []string{s.redis.Addr}, cmp.Or(s.budget, 100*time.Millisecond), 2, "")
 }
 
 // write writes the fleet file. more goes into each consul section.

@@ -80,11 +80,12 @@ node: {id: %s-%d, region: %s, pop: %[1]s}
 rules: {source: consul, cache: %[4]q}
 consul: {addr: %[5]q}
 upstreams: [{url: %[6]q}, {url: %[7]q, group: slow}]
+trusted_proxies: [127.0.0.1]
 routes: [{match: {paths: ["/slow/*"]}, group: slow}]
 store: {kind: memory}
 shedder:
   signals: {cpu: off, sched_latency: off, upstream_wait: off}
-  upstreams: {slow: {signals: {inflight: {low: 0, high: 10}}}}
+  upstreams: {slow: {patience: 1s, signals: {inflight: {low: 0, high: 10}}}}
 `, name, n+1, s.name, filepath.Join(t.TempDir(), "rules.json"), consul.Addr(), backend, slow.URL))
 				p.nodes, s.nodes = append(p.nodes, node), append(s.nodes, node)
 			}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/adminapi"
 )
 
 // adminHandler serves the operators' side: health, metrics, profiles, and what the
@@ -23,30 +23,29 @@ import (
 func (e *Edge) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", e.adminIndex)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+adminapi.PathHealth, func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
-	mux.HandleFunc("GET /readyz", e.ready)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(e.metrics.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /v1/rules", e.showRules)
-	mux.HandleFunc("GET /v1/explain", e.explain)
-	mux.HandleFunc("DELETE /v1/limits", e.resetLimits)
-	mux.HandleFunc("GET /v1/shedder", e.showShedder)
-	mux.HandleFunc("PUT /v1/shedder", e.overrideShedder)
-	mux.HandleFunc("DELETE /v1/shedder", e.endOverride)
+	mux.HandleFunc("GET "+adminapi.PathReady, e.ready)
+	mux.Handle("GET "+adminapi.PathMetrics, promhttp.HandlerFor(e.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET "+adminapi.PathRules, e.showRules)
+	mux.HandleFunc("GET "+adminapi.PathExplain, e.explain)
+	mux.HandleFunc("DELETE "+adminapi.PathLimits, e.resetLimits)
+	mux.HandleFunc("GET "+adminapi.PathShedder, e.showShedder)
+	mux.HandleFunc("PUT "+adminapi.PathShedder, e.overrideShedder)
+	mux.HandleFunc("DELETE "+adminapi.PathShedder, e.endOverride)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return e.named(e.authenticated(mux))
+	return e.named(e.guarded(e.authenticated(mux)))
 }
 
-// named says in every answer which node it is: one address may lead to another node
-// on each machine, as the default 127.0.0.1:8081 does.
+// named says in every answer which node gives it.
 func (e *Edge) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Weir-Node", e.config.Node.ID)
+		w.Header().Set(adminapi.HeaderNode, e.config.Node.ID)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -71,14 +70,21 @@ GET    /debug/pprof/ profiles
 `, e.config.Node.ID)
 }
 
-// authenticated asks for the token if there is one. Probes stay open, for load
-// balancers send no credentials; to those they tell no more than how things are.
+// authenticated requires the token if there is one. Probes stay open, since load
+// balancers send no credentials; callers without the token learn only whether the node
+// works.
 func (e *Edge) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !e.authorized(r) {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
-			adminError(w, http.StatusUnauthorized, errors.New("send the token of listen.admin_token_file as Authorization: Bearer TOKEN"))
-			return
+		if !e.authorized(r) {
+			if r.ContentLength != 0 { // a stranger's body is not waited for
+				_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+				w.Header().Set("Connection", "close")
+			}
+			if r.URL.Path != adminapi.PathHealth && r.URL.Path != adminapi.PathReady {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
+				adminError(w, http.StatusUnauthorized, errors.New("send the token of listen.admin_token_file as Authorization: Bearer TOKEN"))
+				return
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -102,23 +108,26 @@ func (e *Edge) authorized(r *http.Request) bool {
 // would do no better elsewhere. Who may not see everything gets words in place of
 // addresses, paths and errors.
 func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
-	rules := e.state.Load()
-	state := map[string]string{"rules_version": rules.version()}
+	state := &adminapi.Readiness{}
 	if e.shared != nil {
-		state["store"] = wordsOf(e.shared.Ping(r.Context()))
+		state.Store = e.shards.text()
 	}
-	e.describeRules(state, rules)
+	e.rules.describe(state)
+	e.keeper.describe(state)
+	if e.registration != nil {
+		state.Registration = e.registration.Text()
+	}
 	if !e.authorized(r) {
 		state = withoutDetail(state)
 	}
 	status := http.StatusServiceUnavailable
 	switch {
 	case e.draining.Load():
-		state["status"] = "draining"
-	case rules.running == nil:
-		state["status"] = "no rules"
+		state.Status = "draining"
+	case e.rules.running.Load() == nil:
+		state.Status = "no rules"
 	default:
-		state["status"], status = "ready", http.StatusOK
+		state.Status, status = "ready", http.StatusOK
 	}
 	writeJSON(w, status, state)
 }
@@ -128,79 +137,33 @@ func wordsOf(err error) string {
 	if err != nil {
 		return err.Error()
 	}
-	return "ok"
-}
-
-// describeRules adds what is not as it should be.
-func (e *Edge) describeRules(state map[string]string, rules *ruleState) {
-	if rules.refused != nil {
-		state["rules_refused"] = rules.refused.String()
-	}
-	e.keeper.describe(state)
-	if e.consul == nil {
-		return
-	}
-	state["consul"] = e.consulState.text()
-	if rules.none() && rules.refused == nil && e.consulState.view().OK {
-		state["rules"] = "nothing is published; apply rules with regionctl"
-	}
-	if v := e.cacheState.view(); !v.OK {
-		state["rules_cache"] = v.Error
-	}
-	if e.registration != nil {
-		state["registration"] = e.registration.text()
-	}
+	return adminapi.OK
 }
 
 // withoutDetail keeps of a state what tells a stranger nothing.
-func withoutDetail(state map[string]string) map[string]string {
-	brief := map[string]string{"rules_version": state["rules_version"], "rules": "ok"}
-	for _, name := range []string{"store", "consul"} {
-		switch text, known := state[name]; {
-		case known && text == "ok":
-			brief[name] = "ok"
-		case known:
-			brief[name] = "away"
-		}
-	}
-	if _, refused := state["rules_refused"]; refused {
-		brief["rules"] = "refused"
-	} else if _, said := state["rules"]; said {
-		brief["rules"] = "unpublished"
+func withoutDetail(state *adminapi.Readiness) *adminapi.Readiness {
+	brief := &adminapi.Readiness{RulesVersion: state.RulesVersion, Rules: adminapi.OK, Store: okOrAway(state.Store), Consul: okOrAway(state.Consul)}
+	if state.RulesRefused != "" {
+		brief.Rules = "refused"
+	} else if state.Rules != "" {
+		brief.Rules = "unpublished"
 	}
 	return brief
 }
 
-type ruleView struct {
-	ID          string   `json:"id"`
-	Description string   `json:"description,omitempty"`
-	Mode        string   `json:"mode"`
-	Algorithm   string   `json:"algorithm"`
-	Limit       int64    `json:"limit"`
-	Window      string   `json:"window"`
-	Burst       int64    `json:"burst,omitempty"`
-	Key         []string `json:"key"`
-	OnFailure   string   `json:"on_store_failure"`
+func okOrAway(text string) string {
+	if text == "" || text == adminapi.OK {
+		return text
+	}
+	return adminapi.Away
 }
 
 // showRules tells what runs and why other documents do not; with ?brief not the rules
 // themselves, of which there may be megabytes.
 func (e *Edge) showRules(w http.ResponseWriter, r *http.Request) {
-	state := e.state.Load()
-	out := struct {
-		Node    string          `json:"node"`
-		Version string          `json:"version"`
-		Since   time.Time       `json:"since,omitzero"`
-		Source  string          `json:"source"`
-		Canary  bool            `json:"canary"`
-		Stale   bool            `json:"stale"`
-		Pointer *region.Pointer `json:"pointer"`
-		Rules   []ruleView      `json:"rules,omitzero"`
-		Refused *refusal        `json:"refused"`
-		Consul  *conditionView  `json:"consul"`
-		Cache   *conditionView  `json:"cache"`
-	}{
-		Node: e.config.Node.ID, Version: state.version(), Source: cmp.Or(state.source, noVersion), Canary: state.canary, Stale: state.stale,
+	state := e.rules.state.Load()
+	out := adminapi.Rules{
+		Node: e.config.Node.ID, Version: state.version(), Source: cmp.Or(state.source, adminapi.NoVersion), Canary: state.canary, Stale: state.stale,
 		Pointer: state.pointer, Refused: state.refused,
 	}
 	if !state.none() {
@@ -209,19 +172,19 @@ func (e *Edge) showRules(w http.ResponseWriter, r *http.Request) {
 	if !r.URL.Query().Has("brief") {
 		out.Rules = state.running.views()
 	}
-	if e.consul != nil {
-		out.Consul, out.Cache = e.consulState.view(), e.cacheState.view()
+	if f := e.rules.follower; f != nil {
+		out.Consul, out.Cache = f.ConsulState.View(), f.CacheState.View()
 	}
 	writeJSON(w, http.StatusOK, out)
 }
 
-func (r *ruleset) views() []ruleView {
-	views := []ruleView{}
+func (r *ruleset) views() []adminapi.Rule {
+	views := []adminapi.Rule{}
 	if r == nil {
 		return views
 	}
 	for _, c := range r.set.Rules() {
-		v := ruleView{
+		v := adminapi.Rule{
 			ID: c.ID, Description: c.Description, Mode: c.Mode.String(), Algorithm: c.Algorithm.String(),
 			Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Burst: c.Limit.Burst,
 			Key: []string{}, OnFailure: c.Limit.OnFailure.String(),
@@ -246,9 +209,9 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func adminError(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	problem := map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": err.Error()}
+	problem := adminapi.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: err.Error()}
 	if list := messages(err); len(list) > 1 {
-		problem["errors"] = list
+		problem.Errors = list
 	}
 	_ = json.NewEncoder(w).Encode(problem)
 }

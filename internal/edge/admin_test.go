@@ -2,13 +2,16 @@ package edge
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -96,6 +99,7 @@ func TestReadinessToStrangers(t *testing.T) {
 	require.Equal(t, 503, status)
 	require.Equal(t, map[string]string{"status": "no rules", "rules_version": "none", "rules": "ok", "store": "ok", "consul": "away"}, state)
 	redis.Kill()
+	eventually(t, "the node notices", func() bool { return n.metric("weir_store_up") == 0 })
 	_, state = ask(n, "Authorization: Bearer wrong")
 	require.Equal(t, map[string]string{"status": "no rules", "rules_version": "none", "rules": "ok", "store": "away", "consul": "away"}, state)
 	_, state = ask(n, "Authorization: Bearer horse")
@@ -105,7 +109,7 @@ func TestReadinessToStrangers(t *testing.T) {
 
 	n = start(t, setup{rules: ruleA, config: func(c *Config) { c.Listen.AdminTokenFile = file }})
 	n.replaceRules(badRules)
-	version := n.running.Load().version
+	version := n.rules.running.Load().version
 	eventually(t, "a refusal", func() bool { _, state := ask(n); return state["rules"] == "refused" })
 	status, state = ask(n)
 	require.Equal(t, 200, status)
@@ -125,7 +129,7 @@ rules:
 	a := n.operate("GET", "/v1/explain?client=203.0.113.7&method=POST&host=shop.example.com&path=/api/x%3Fq=1&header=x-api-key:+example&cookie=sid=1&tier=pro")
 	require.Equal(t, 200, a.status, a.body)
 	require.JSONEq(t, `{
-		"client": "203.0.113.7", "rules_version": "`+n.running.Load().set.Version()+`", "verdict": "pass", "upstream": "default", "class": "write",
+		"client": "203.0.113.7", "rules_version": "`+n.rules.running.Load().set.Version()+`", "verdict": "pass", "upstream": "default", "class": "write",
 		"rules": [
 			{"rule": "per-client", "mode": "enforce", "algorithm": "rolling_window", "key": "weir:{203.0.113.7}:per-client:rr", "cost": 1,
 			 "limit": 2, "window": "1m0s", "allowed": true, "remaining": 2, "reset_after": "0s", "source": "memory"},
@@ -140,10 +144,12 @@ rules:
 	for range 20 {
 		require.EqualValues(t, 2, n.remaining("per-client", "127.0.0.1"), "explaining charges nothing")
 	}
+	a = n.operate("GET", "/v1/explain?client=203.0.113.7&path=/api/x&header=x-api-key:+example")
+	require.Contains(t, strings.Join(strings.Fields(a.body), ""), `"other_methods":[{"rule":"keyed","methods":["POST"]}]`, "a GET is not counted by it")
 	n.get("/")
 	n.get("/")
 	a = n.operate("GET", "/v1/explain?client=127.0.0.1")
-	var e explanation
+	var e adminapi.Explanation
 	require.NoError(t, json.Unmarshal([]byte(a.body), &e))
 	require.Equal(t, "refuse, 429", e.Verdict)
 	require.NotEmpty(t, e.RetryAfter)
@@ -210,4 +216,21 @@ func TestResetWhileRedisIsAway(t *testing.T) {
 	ready := n.operate("GET", "/readyz")
 	require.Equal(t, 200, ready.status, "a store that is away does not make the node unready")
 	require.NotContains(t, ready.body, `"store": "ok"`)
+}
+
+// A page in an operator's browser cannot reach the admin side under a name of its own.
+func TestAdminAnswersNoOtherSite(t *testing.T) {
+	n := start(t, setup{config: func(c *Config) { c.Consul.AdvertiseAdmin = "edge-1.example.com" }})
+	_, port, err := net.SplitHostPort(n.admin)
+	require.NoError(t, err)
+	for host, want := range map[string]int{
+		n.admin: 200, "localhost:" + port: 200, "LOCALHOST": 200, "edge-1.example.com:" + port: 200, "[::1]:" + port: 200, "192.0.2.1": 200,
+		"rebound.example:" + port: 403, "localhost.example": 403, "127.0.0.1.example": 403,
+	} {
+		require.Equal(t, want, n.operate("GET", "/v1/rules", "Host: "+host).status, host)
+	}
+	for origin, want := range map[string]int{"http://" + n.admin: 204, "http://evil.example": 403, "null": 403, "https://localhost": 403} {
+		status := n.operate("DELETE", "/v1/shedder", "Origin: "+origin).status
+		require.Equal(t, want == 403, status == 403, origin)
+	}
 }

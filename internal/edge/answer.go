@@ -66,8 +66,17 @@ func (r *request) noRules() {
 	r.body(append(r.buf[:0], `{"type":"`+typeReducedCapacity+`","title":"No rules yet","status":503}`...))
 }
 
-func (r *request) badRequest(detail string) {
-	r.problem(fasthttp.StatusBadRequest, "about:blank", "Bad request", detail)
+func (r *request) badRequest(err error) {
+	status, title := fasthttp.StatusBadRequest, "Bad request"
+	switch err {
+	case errVersion:
+		status, title = fasthttp.StatusHTTPVersionNotSupported, "HTTP version not supported"
+	case errExpect:
+		status, title = fasthttp.StatusExpectationFailed, "Expectation failed"
+	case errTrace:
+		status, title = fasthttp.StatusNotImplemented, "Not implemented"
+	}
+	r.problem(status, "about:blank", title, err.Error())
 }
 
 // upstreamFailed answers for an origin that did not.
@@ -123,9 +132,19 @@ func (r *request) retryAfter(wait time.Duration) {
 	r.ctx.Response.Header.SetCanonical(headerRetryAfter, r.buf)
 }
 
-// resetAfter is in whole seconds, rounded up, but for the millisecond that the ring
-// of rolling_window adds: a window of 10 s is not to read 11.
-func resetAfter(d time.Duration) int64 { return wholeSeconds(max(0, d-time.Millisecond)) }
+// resetAfter returns whole seconds, rounded up, but for the millisecond that the ring of
+// rolling_window adds: a window of 10 s is not to read 11. Of a rule that refuses, it is
+// when the request can pass, as Retry-After says, even if the rest takes longer.
+func resetAfter(res *limiter.Result) int64 {
+	t := wholeSeconds(max(0, res.ResetAfter-time.Millisecond))
+	if !res.Allowed && res.Remaining == 0 {
+		t = min(t, max(1, wholeSeconds(res.RetryAfter)))
+	}
+	return t
+}
+
+// remaining is never more than the quota, which a bucket's burst may exceed.
+func remaining(l *limiter.Limit, res *limiter.Result) int64 { return min(res.Remaining, l.Limit) }
 
 func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
@@ -143,7 +162,9 @@ func (r *request) describe() {
 		b = appendItem(b, l)
 		b = append(b, ";q="...)
 		b = strconv.AppendInt(b, l.Limit, 10)
-		if l.Algorithm != limiter.Concurrency { // its window is only how long a lost slot lasts
+		if l.Algorithm == limiter.Concurrency { // its window is only how long a lost slot lasts
+			b = append(b, `;qu="concurrent-requests"`...)
+		} else {
 			b = append(b, ";w="...)
 			b = strconv.AppendInt(b, wholeSeconds(l.Window), 10)
 		}
@@ -164,10 +185,10 @@ func (r *request) describe() {
 		}
 		b = appendItem(b, l)
 		b = append(b, ";r="...)
-		b = strconv.AppendInt(b, res.Remaining, 10)
+		b = strconv.AppendInt(b, remaining(l, res), 10)
 		if l.Algorithm != limiter.Concurrency {
 			b = append(b, ";t="...)
-			b = strconv.AppendInt(b, resetAfter(res.ResetAfter), 10)
+			b = strconv.AppendInt(b, resetAfter(res), 10)
 		}
 	}
 	if len(b) > 0 {
@@ -210,8 +231,8 @@ func (r *request) describeLegacy() {
 	}
 	r.buf = strconv.AppendInt(r.buf[:0], limit, 10)
 	header.SetCanonical(headerLegacyLimit, r.buf)
-	r.buf = strconv.AppendInt(r.buf[:0], least.Remaining, 10)
+	r.buf = strconv.AppendInt(r.buf[:0], min(least.Remaining, limit), 10)
 	header.SetCanonical(headerLegacyRemain, r.buf)
-	r.buf = strconv.AppendInt(r.buf[:0], resetAfter(least.ResetAfter), 10)
+	r.buf = strconv.AppendInt(r.buf[:0], resetAfter(least), 10)
 	header.SetCanonical(headerLegacyReset, r.buf)
 }

@@ -2,14 +2,12 @@ package edge
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/adminapi"
 )
 
 func followsCanaryOfItsPoP(t *testing.T, p *publisher) {
@@ -29,7 +27,7 @@ func followsCanaryOfItsPoP(t *testing.T, p *publisher) {
 	fra.runs(second)
 	eventually(t, "the node of the canary keeps the new current rules on disk", func() bool {
 		kept, err := ams.kept()
-		return err == nil && kept.pointer.Version == second
+		return err == nil && kept.Pointer.Version == second
 	})
 	require.Equal(t, candidate, ams.rulesView().Version)
 	require.False(t, fra.rulesView().Canary)
@@ -48,12 +46,14 @@ func canaryExpires(t *testing.T, p *publisher) {
 	first := p.apply(ruleA)
 	n := start(t, p.setup())
 	n.runs(first)
+	set := n.rules.running.Load().set
 	candidate := p.canary("ams1", ruleB, 1500*time.Millisecond)
-	n.shows("the canary", func(v rulesView) bool { return v.Version == candidate && v.Canary })
+	n.shows("the canary", func(v adminapi.Rules) bool { return v.Version == candidate && v.Canary })
 	v := n.runs(first)
 	require.False(t, v.Canary)
+	require.Same(t, set, n.rules.running.Load().set, "what the canary replaced is not compiled again")
 	require.Equal(t, first, v.Pointer.Version)
-	require.Len(t, n.logs.lines(t, "rules in force"), 3)
+	require.Len(t, n.logs.lines(t, "rules active"), 3)
 
 	// One that is over when it is seen is not even loaded.
 	late := p.put(badRules)
@@ -82,11 +82,11 @@ func canaryIsWrong(t *testing.T, p *publisher) {
 	require.True(t, v.Stale, "it does not run what it is told to")
 	require.EqualValues(t, 1, n.metric("weir_rules_stale"))
 	second := p.apply(ruleB)
-	v = n.shows("current rules beside a bad canary", func(v rulesView) bool { return v.Version == second })
+	v = n.shows("current rules beside a bad canary", func(v adminapi.Rules) bool { return v.Version == second })
 	require.Equal(t, bad, v.Refused.Version)
 
 	p.write(p.CanaryKey("ams1"), "{")
-	v = n.refuses("", p.CanaryKey("ams1")+": is no JSON object with version and sha256")
+	v = n.refuses("", p.CanaryKey("ams1")+": is not a JSON object with version and sha256")
 	require.False(t, v.Stale)
 	good := p.put(ruleC)
 	value, err := json.Marshal(good)
@@ -96,8 +96,8 @@ func canaryIsWrong(t *testing.T, p *publisher) {
 	p.canary("ams1", ruleC, time.Hour)
 	require.Nil(t, n.runs(good.Version).Refused)
 	p.canary("ams1", badRules, 500*time.Millisecond)
-	v = n.shows("a bad canary ends the good one", func(v rulesView) bool { return v.Version == second })
-	v = n.shows("it is forgotten with its time", func(v rulesView) bool { return v.Refused == nil })
+	v = n.shows("a bad canary ends the good one", func(v adminapi.Rules) bool { return v.Version == second })
+	v = n.shows("it is forgotten with its time", func(v adminapi.Rules) bool { return v.Refused == nil })
 	require.False(t, v.Stale)
 	require.EqualValues(t, 4, n.metric("weir_rules_rejected_total"))
 }
@@ -108,57 +108,16 @@ func canaryIsPromoted(t *testing.T, p *publisher) {
 	n.runs(first)
 	candidate := p.canary("ams1", ruleB, time.Hour)
 	before := n.runs(candidate)
-	running := n.running.Load()
+	running := n.rules.running.Load()
 	p.apply(ruleB)
 	eventually(t, "it is kept on disk", func() bool {
 		kept, err := n.kept()
-		return err == nil && kept.pointer.Version == candidate
+		return err == nil && kept.Pointer.Version == candidate
 	})
 	require.NoError(t, p.EndCanary(t.Context(), "ams1"))
-	after := n.shows("the canary is over", func(v rulesView) bool { return !v.Canary })
+	after := n.shows("the canary is over", func(v adminapi.Rules) bool { return !v.Canary })
 	require.Equal(t, candidate, after.Version)
 	require.Equal(t, before.Since, after.Since)
 	require.Nil(t, after.Pointer.ExpiresAt)
-	require.Same(t, running, n.running.Load(), "nothing is swapped")
-}
-
-// The clock of a node that is behind, or set back, does not prolong a canary.
-func TestCanaryIsBoundByTheNodesOwnClock(t *testing.T) {
-	n := start(t, unreachable(t, filepath.Join(t.TempDir(), "rules.json")))
-	f := &follower{edge: n.Edge}
-	applied := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
-	pointer := func(document string, applied time.Time, lasts time.Duration) *region.Pointer {
-		p, expires := region.NewPointer([]byte(document), "test", applied), applied.Add(lasts)
-		p.ExpiresAt = &expires
-		return &p
-	}
-	sees := func(p *region.Pointer, now time.Time) {
-		f.take(event[rules.Set]{canary: true, finding: &finding[rules.Set]{pointer: p}}, now)
-	}
-	behind := applied.Add(-time.Hour)
-	require.False(t, f.canary.lives(behind))
-	sees(pointer("a", applied, 5*time.Minute), behind)
-	require.True(t, f.canary.lives(behind))
-	require.Equal(t, time.Minute, f.nextLook(behind))
-	require.True(t, f.canary.lives(behind.Add(5*time.Minute-1)))
-	require.Equal(t, time.Second, f.nextLook(behind.Add(5*time.Minute-time.Second)))
-	require.False(t, f.canary.lives(behind.Add(5*time.Minute)))
-
-	// Seen again, also after it was gone, it is the same.
-	sees(pointer("a", applied, 5*time.Minute), behind.Add(4*time.Minute))
-	sees(nil, behind.Add(4*time.Minute))
-	sees(pointer("a", applied, 5*time.Minute), behind.Add(4*time.Minute))
-	require.False(t, f.canary.lives(behind.Add(5*time.Minute)))
-	// Another one has its own time.
-	sees(pointer("a", applied.Add(time.Second), 5*time.Minute), behind.Add(6*time.Minute))
-	require.True(t, f.canary.lives(behind.Add(11*time.Minute-1)))
-	require.False(t, f.canary.lives(behind.Add(11*time.Minute)))
-	sees(pointer("a", applied, -time.Minute), behind)
-	require.False(t, f.canary.lives(behind), "over before it began")
-
-	// The wall clock counts as well: a node that is ahead ends it early.
-	ahead := applied.Add(4 * time.Minute)
-	sees(pointer("b", applied, 5*time.Minute), ahead)
-	require.True(t, f.canary.lives(ahead.Add(time.Minute-1)))
-	require.False(t, f.canary.lives(ahead.Add(time.Minute)))
+	require.Same(t, running, n.rules.running.Load(), "nothing is swapped")
 }

@@ -1,39 +1,37 @@
 package edge
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
-	"strings"
+	"slices"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
+	"github.com/weir-edge/weir/internal/edge/accesslog"
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
 // Config is the configuration file of an edge node. docs/CONFIG.md describes it.
 type Config struct {
-	Node           NodeConfig       `yaml:"node"`
-	Listen         ListenConfig     `yaml:"listen"`
-	Server         ServerConfig     `yaml:"server"`
-	Upstreams      []UpstreamConfig `yaml:"upstreams"`
-	Routes         []RouteConfig    `yaml:"routes"`
-	Upstream       ForwardConfig    `yaml:"upstream"`
-	TrustedProxies []string         `yaml:"trusted_proxies"`
-	TierHeader     string           `yaml:"tier_header"`
-	LegacyHeaders  bool             `yaml:"legacy_headers"`
-	Store          StoreConfig      `yaml:"store"`
-	Rules          RulesConfig      `yaml:"rules"`
-	Consul         ConsulConfig     `yaml:"consul"`
-	Shedder        ShedderConfig    `yaml:"shedder"`
-	Log            LogConfig        `yaml:"log"`
-	Shutdown       ShutdownConfig   `yaml:"shutdown"`
+	Node           NodeConfig        `yaml:"node"`
+	Listen         ListenConfig      `yaml:"listen"`
+	Server         ServerConfig      `yaml:"server"`
+	Upstreams      []UpstreamConfig  `yaml:"upstreams"`
+	Routes         []RouteConfig     `yaml:"routes"`
+	Upstream       ForwardConfig     `yaml:"upstream"`
+	TrustedProxies []string          `yaml:"trusted_proxies"`
+	TierHeader     string            `yaml:"tier_header"`
+	LegacyHeaders  bool              `yaml:"legacy_headers"`
+	Store          StoreConfig       `yaml:"store"`
+	Rules          RulesConfig       `yaml:"rules"`
+	Consul         ConsulConfig      `yaml:"consul"`
+	Shedder        ShedderConfig     `yaml:"shedder"`
+	Log            LogConfig         `yaml:"log"`
+	AccessLog      *accesslog.Config `yaml:"access_log"`
+	Shutdown       ShutdownConfig    `yaml:"shutdown"`
 
 	trusted []netip.Prefix
 }
@@ -67,6 +65,8 @@ type ServerConfig struct {
 	ReadTimeout    time.Duration `yaml:"read_timeout"`
 	WriteTimeout   time.Duration `yaml:"write_timeout"`
 	IdleTimeout    time.Duration `yaml:"idle_timeout"`
+	// Paths says what becomes of a path that origins may read in several ways.
+	Paths string `yaml:"paths"`
 }
 
 // UpstreamConfig is one origin.
@@ -142,6 +142,7 @@ func Defaults() Config {
 		Server: ServerConfig{
 			MaxHeaderBytes: 16 << 10, MaxBodyBytes: 1 << 30, MaxConnections: 100_000,
 			ReadTimeout: 10 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: 75 * time.Second,
+			Paths: pathsMatchAll,
 		},
 		Upstream: ForwardConfig{
 			DialTimeout: 2 * time.Second, Timeout: 30 * time.Second, StreamTimeout: 60 * time.Second,
@@ -167,45 +168,31 @@ func LoadConfig(file string) (*Config, error) {
 	}
 	c, err := ParseConfig(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, field.All(err).In(file)
 	}
 	return c, nil
 }
 
-// ParseConfig reads and checks a configuration.
+// configForm is what a configuration file may look like.
+var configForm = field.Form{MaxBytes: 1 << 20, Empty: "name upstreams and rules at least", Lenient: true, Aliases: true, Exponents: true}
+
+// ParseConfig reads and checks a configuration. The error is field.Errors.
 func ParseConfig(data []byte) (*Config, error) {
 	c := Defaults()
-	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict(), yaml.DisallowUnknownField(), yaml.CustomUnmarshaler(parseDuration))
-	if err := dec.Decode(&c); errors.Is(err, io.EOF) {
-		return nil, errors.New("is empty; name upstreams and rules at least")
-	} else if err != nil {
-		return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+	root, faults := field.Load(data, &c, &configForm)
+	if faults == nil {
+		faults = root.Locate(field.All(c.validate()))
 	}
-	if dec.Decode(&yaml.MapSlice{}) != io.EOF {
-		return nil, errors.New("holds a second document; remove what follows --- or ...")
-	}
-	if err := c.validate(); err != nil {
-		return nil, err
+	if faults != nil {
+		return nil, faults
 	}
 	return &c, nil
 }
 
-func parseDuration(d *time.Duration, text []byte) error {
-	value := strings.Trim(string(bytes.TrimSpace(text)), `"'`)
-	v, err := time.ParseDuration(value)
-	if err != nil {
-		return fmt.Errorf("%q is no duration; write a number with its unit, as in 250ms, 10s or 1h30m", value)
-	}
-	*d = v
-	return nil
-}
-
 // faults collects what is wrong, each with its path.
-type faults []error
+type faults struct{ list field.Errors }
 
-func (f *faults) add(path, format string, args ...any) {
-	*f = append(*f, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
-}
+func (f *faults) add(path, format string, args ...any) { f.list.Add(path, format, args...) }
 
 func (f *faults) address(path, value string) {
 	if _, port, err := net.SplitHostPort(value); err != nil || port == "" {
@@ -219,12 +206,12 @@ func (f *faults) positive(path string, d time.Duration) {
 	}
 }
 
-func (f *faults) file(path, name string) {
-	if name == "" {
-		return
-	}
-	if _, err := os.Stat(name); err != nil {
-		f.add(path, "%v", err)
+func (f *faults) file(path, name string) { f.list.File(path, name) }
+
+// word reports a value that is none of the names that a field takes.
+func (f *faults) word(path, got string, names ...string) {
+	if !slices.Contains(names, got) {
+		f.add(path, "must be %s%s (got %q)", field.OneOf(names...), field.Suggest(got, names...), got)
 	}
 }
 
@@ -236,39 +223,29 @@ func (c *Config) validate() error {
 	c.validateListen(&f)
 	c.validateServer(&f)
 	c.validateGroups(&f)
-	for i, text := range c.TrustedProxies {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			if a, aerr := netip.ParseAddr(text); aerr == nil {
-				p, err = netip.PrefixFrom(a, a.BitLen()), nil
-			}
-		}
-		if err != nil {
-			f.add(fmt.Sprintf("trusted_proxies[%d]", i), "must be an address or a network such as 10.0.0.0/8 (got %q)", text)
-			continue
-		}
-		if p != p.Masked() {
-			f.add(fmt.Sprintf("trusted_proxies[%d]", i), "%s has bits set beyond the network; write %s, or the address alone", text, p.Masked())
-			continue
-		}
-		c.trusted = append(c.trusted, p)
-	}
+	c.validateTrusted(&f)
 	c.validateStore(&f)
 	c.validateRules(&f)
 	c.validateShedder(&f)
 	if _, err := c.Log.level(); err != nil {
 		f.add("log.level", "must be debug, info, warn or error (got %q)", c.Log.Level)
 	}
+	if c.AccessLog != nil {
+		c.AccessLog.Validate(func(path, format string, args ...any) { f.add("access_log."+path, format, args...) })
+	}
 	if c.Shutdown.Delay < 0 {
 		f.add("shutdown.delay", "must not be negative (got %s)", c.Shutdown.Delay)
 	}
 	f.positive("shutdown.timeout", c.Shutdown.Timeout)
-	return errors.Join(f...)
+	return f.list.Err()
 }
 
 func (c *Config) validateListen(f *faults) {
 	f.address("listen.public", c.Listen.Public)
 	f.address("listen.admin", c.Listen.Admin)
+	if sameAddress(c.Listen.Public, c.Listen.Admin) {
+		f.add("listen.admin", "%s is taken by listen.public, %s; choose another port", c.Listen.Admin, c.Listen.Public)
+	}
 	f.file("listen.admin_token_file", c.Listen.AdminTokenFile)
 	if host, _, err := net.SplitHostPort(c.Listen.Admin); err == nil && c.Listen.AdminTokenFile == "" && !loopback(host) {
 		f.add("listen.admin", "%s can be reached from outside; listen on 127.0.0.1 or set listen.admin_token_file", c.Listen.Admin)
@@ -292,6 +269,9 @@ func (c *Config) validateServer(f *faults) {
 	if n := c.Server.MaxConnections; n < 1 {
 		f.add("server.max_connections", "must be at least 1 (got %d)", n)
 	}
+	if p := c.Server.Paths; p != pathsMatchAll && p != pathsStrict && p != pathsNormalized {
+		f.add("server.paths", "must be match_all, strict or normalized (got %q)", p)
+	}
 	f.positive("server.read_timeout", c.Server.ReadTimeout)
 	f.positive("server.write_timeout", c.Server.WriteTimeout)
 	f.positive("server.idle_timeout", c.Server.IdleTimeout)
@@ -309,60 +289,14 @@ func (c *Config) validateServer(f *faults) {
 	}
 }
 
-func (c *Config) validateStore(f *faults) {
-	s := &c.Store
-	if s.Nodes != nil && *s.Nodes < 1 {
-		f.add("store.nodes", "must be at least 1 (got %d)", *s.Nodes)
+// sameAddress reports whether two listeners of one family would need the same port.
+func sameAddress(one, other string) bool {
+	host1, port1, err1 := net.SplitHostPort(one)
+	host2, port2, err2 := net.SplitHostPort(other)
+	if err1 != nil || err2 != nil || port1 != port2 || port1 == "0" {
+		return false
 	}
-	if s.DeniedMemory < 1 {
-		f.add("store.denied_memory", "must be at least 1 (got %d)", s.DeniedMemory)
-	}
-	if s.MaxKeys < 1 {
-		f.add("store.max_keys", "must be at least 1 (got %d)", s.MaxKeys)
-	}
-	switch s.Kind {
-	case "memory":
-		return
-	case "redis":
-	default:
-		f.add("store.kind", "must be redis or memory (got %q)", s.Kind)
-		return
-	}
-	if s.Timeout < time.Millisecond || s.Timeout > 10*time.Second {
-		f.add("store.timeout", "must be between 1ms and 10s (got %s)", s.Timeout)
-	}
-	r := &s.Redis
-	switch r.Mode {
-	case "single", "cluster":
-		if r.MasterName != "" {
-			f.add("store.redis.master_name", "only mode sentinel has one; remove it")
-		}
-	case "sentinel":
-		if r.MasterName == "" {
-			f.add("store.redis.master_name", "must be set in mode sentinel")
-		}
-	default:
-		f.add("store.redis.mode", "must be single, sentinel or cluster (got %q)", r.Mode)
-	}
-	if len(r.Addrs) == 0 {
-		f.add("store.redis.addrs", "must name at least one host:port")
-	}
-	if r.Mode == "single" && len(r.Addrs) > 1 {
-		f.add("store.redis.addrs", "mode single takes one address (got %d); use mode cluster or sentinel", len(r.Addrs))
-	}
-	for i, a := range r.Addrs {
-		f.address(fmt.Sprintf("store.redis.addrs[%d]", i), a)
-	}
-	f.file("store.redis.password_file", r.PasswordFile)
-	f.file("store.redis.sentinel_password_file", r.SentinelPasswordFile)
-	if t := r.TLS; t != nil {
-		f.file("store.redis.tls.ca_file", t.CAFile)
-		f.file("store.redis.tls.cert_file", t.CertFile)
-		f.file("store.redis.tls.key_file", t.KeyFile)
-		if (t.CertFile == "") != (t.KeyFile == "") {
-			f.add("store.redis.tls", "must name both cert_file and key_file, or neither")
-		}
-	}
+	return host1 == host2 || host1 == "" || host2 == ""
 }
 
 func loopback(host string) bool {
@@ -388,6 +322,9 @@ func (l LogConfig) level() (slog.Level, error) {
 // Check reports what would keep a node of this configuration from starting, without
 // starting anything.
 func Check(c *Config) error {
+	if file := c.Listen.AdminTokenFile; file != "" && secretFile(file)() == "" {
+		return fmt.Errorf("listen.admin_token_file: %s holds no token, so that every request to the admin side gets 401; write one into it", file)
+	}
 	if err := c.checkRules(); err != nil {
 		return err
 	}

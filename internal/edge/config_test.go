@@ -2,6 +2,7 @@ package edge
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,7 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // Each file of testdata/bad-config begins with the error it must give, as comments.
@@ -39,6 +41,26 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
+func TestConfigTakesAnchors(t *testing.T) {
+	c, err := ParseConfig([]byte("upstreams: [{url: &origin \"http://127.0.0.1:9000\"}, {url: *origin, group: api}]\nroutes: [{group: api, match: {paths: [/api]}}]\n" +
+		"rules: {file: rules.yaml}\nstore: {redis: {mode: single, addrs: [\"127.0.0.1:7000\"]}}\nserver: {max_connections: 1e3}\n"))
+	require.NoError(t, err)
+	require.Equal(t, c.Upstreams[0].URL, c.Upstreams[1].URL)
+	require.Equal(t, 1000, c.Server.MaxConnections)
+}
+
+// An empty token file may be filled later, so a node starts with it.
+func TestCheckFindsAnEmptyToken(t *testing.T) {
+	dir := t.TempDir()
+	token, rules := filepath.Join(dir, "token"), filepath.Join(dir, "rules.yaml")
+	require.NoError(t, os.WriteFile(token, []byte("\n"), 0o600))
+	require.NoError(t, os.WriteFile(rules, []byte(oneRule), 0o600))
+	c, err := ParseConfig([]byte(leastConfig))
+	require.NoError(t, err)
+	c.Rules.File, c.Listen.AdminTokenFile = rules, token
+	require.ErrorContains(t, Check(c), "listen.admin_token_file: "+token+" holds no token")
+}
+
 const leastConfig = "upstreams: [{url: \"http://127.0.0.1:9000\"}]\nrules: {file: rules.yaml}\nstore: {redis: {addrs: [\"127.0.0.1:7000\"]}}\n"
 
 func TestDefaults(t *testing.T) {
@@ -49,7 +71,7 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, &Config{
 		Node:      NodeConfig{ID: host},
 		Listen:    ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"},
-		Server:    ServerConfig{16384, 1 << 30, 100000, 10 * time.Second, time.Minute, 75 * time.Second},
+		Server:    ServerConfig{16384, 1 << 30, 100000, 10 * time.Second, time.Minute, 75 * time.Second, pathsMatchAll},
 		Upstreams: []UpstreamConfig{{URL: "http://127.0.0.1:9000"}},
 		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, ""},
 		Store: StoreConfig{
@@ -69,7 +91,7 @@ func TestLoadConfig(t *testing.T) {
 	_, err := LoadConfig("testdata/nothing.yaml")
 	require.EqualError(t, err, "read configuration: open testdata/nothing.yaml: no such file or directory")
 	_, err = LoadConfig("testdata/bad-config/store-kind.yaml")
-	require.EqualError(t, err, `testdata/bad-config/store-kind.yaml: store.kind: must be redis or memory (got "mysql")`)
+	require.EqualError(t, err, `testdata/bad-config/store-kind.yaml:4: store.kind: must be redis or memory (got "mysql")`)
 }
 
 func TestCheckFindsWhatNewWouldRefuse(t *testing.T) {
@@ -111,7 +133,9 @@ func TestCheckWithConsul(t *testing.T) {
 	cache, junk := filepath.Join(dir, "rules.json"), filepath.Join(dir, "junk")
 	write := func(file string, data []byte) { require.NoError(t, os.WriteFile(file, data, 0o600)) }
 	encoded := func(document string) []byte {
-		data, err := encodeCache(europe, region.NewPointer([]byte(document), "", time.Now()), []byte(document))
+		file := filepath.Join(t.TempDir(), "cache")
+		writeCache(t, file, document)
+		data, err := os.ReadFile(file)
 		require.NoError(t, err)
 		return data
 	}
@@ -138,7 +162,7 @@ func TestCheckWithConsul(t *testing.T) {
 	write(cache, encoded(oneRule)[1:])
 	f(func(*Config) {}, "rules.cache: "+cache+": is damaged: it is not what the node wrote")
 	require.NoError(t, os.Remove(cache))
-	f(func(c *Config) { c.Consul.TLS = &region.TLSConfig{CAFile: junk} }, "consul: tls.ca_file: "+junk+" holds no certificate")
+	f(func(c *Config) { c.Consul.TLS = &consul.TLSConfig{CAFile: junk} }, "consul: tls.ca_file: "+junk+" holds no certificate")
 }
 
 func TestWhatIsRegistered(t *testing.T) {
@@ -160,7 +184,7 @@ func TestWhatIsRegistered(t *testing.T) {
 		require.NoError(t, c.validate())
 		r, err := c.registration(taken("127.0.0.1:18080"), taken("127.0.0.1:18081"))
 		require.NoError(t, err)
-		require.Equal(t, region.Registration{ID: "n", Address: address, Port: port, Admin: admin, Region: "r", PoP: "p", CheckURL: check}, r)
+		require.Equal(t, consul.Registration{ID: "n", Address: address, Port: port, Admin: admin, Region: "r", PoP: "p", CheckURL: check}, r)
 		require.NoError(t, r.Validate())
 	}
 	local := ListenConfig{Public: "127.0.0.1:0", Admin: "127.0.0.1:0"}
@@ -172,18 +196,23 @@ func TestWhatIsRegistered(t *testing.T) {
 	f(all, "[2001:db8::1]:443", "edge-3:9000", "2001:db8::1", 443, "edge-3:9000", "http://edge-3:9000/readyz")
 }
 
-const configDoc = "../../docs/CONFIG.md"
+// manual returns a page of docs.
+func manual(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/" + page)
+	require.NoError(t, err)
+	return string(text)
+}
 
 func TestConfigDocNamesEveryField(t *testing.T) {
-	text, err := os.ReadFile(configDoc)
-	require.NoError(t, err)
+	text := manual(t, "CONFIG.md") + manual(t, "SHEDDING.md")
 	for _, path := range fieldPaths(reflect.TypeFor[Config](), "") {
-		require.Contains(t, string(text), "| `"+path+"` |", "docs/CONFIG.md lacks a row for it")
+		require.Contains(t, text, "| `"+path+"` |", "docs/CONFIG.md, or docs/SHEDDING.md for the shedder, lacks a row for it")
 	}
-	rows := regexp.MustCompile("(?m)^\\| `([a-z_]+(?:\\[\\])?\\.[a-z_.]+)` \\|").FindAllStringSubmatch(string(text), -1)
+	rows := regexp.MustCompile("(?m)^\\| `([a-z_]+(?:\\[\\])?\\.[a-z_.]+)` \\|").FindAllStringSubmatch(text, -1)
 	known := fieldPaths(reflect.TypeFor[Config](), "")
 	for _, row := range rows {
-		require.Contains(t, known, row[1], "docs/CONFIG.md has a row for a field that is none")
+		require.Contains(t, known, row[1], "the row names no field of the configuration")
 	}
 }
 
@@ -225,9 +254,7 @@ func fieldPaths(t reflect.Type, prefix string) []string {
 }
 
 func TestConfigDocExamplesParse(t *testing.T) {
-	text, err := os.ReadFile(configDoc)
-	require.NoError(t, err)
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(manual(t, "CONFIG.md"), -1)
 	require.NotEmpty(t, examples)
 	// The files that they name need not exist here.
 	missing := regexp.MustCompile(`(?m)^[a-z_.]*_file: stat .*: no such file or directory\n?`)
@@ -238,13 +265,56 @@ func TestConfigDocExamplesParse(t *testing.T) {
 	}
 }
 
-func TestConfigDocNamesEveryMetric(t *testing.T) {
-	text, err := os.ReadFile(configDoc)
-	require.NoError(t, err)
+func TestMetricsDocNamesEveryMetric(t *testing.T) {
+	text := manual(t, "METRICS.md")
 	for name := range fixedMetrics {
-		require.Contains(t, string(text), "| `"+name+"` |")
+		require.Contains(t, text, "| `"+name+"` |")
 	}
-	for _, row := range regexp.MustCompile("\\| `(weir_[a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
-		require.Contains(t, fixedMetrics, row[1])
+	for _, row := range regexp.MustCompile("\\| `(weir_[a-z_]+)` \\|").FindAllStringSubmatch(text, -1) {
+		if !strings.HasPrefix(row[1], "weir_dns_") { // those of the router
+			require.Contains(t, fixedMetrics, row[1])
+		}
+	}
+}
+
+func TestTrustedProxies(t *testing.T) {
+	f := func(list, fault string) {
+		t.Helper()
+		_, err := ParseConfig([]byte(leastConfig + "\ntrusted_proxies: [" + list + "]\n"))
+		if fault == "" {
+			require.NoError(t, err)
+			return
+		}
+		require.EqualError(t, err, "trusted_proxies[0]"+fault)
+	}
+	f(`10.0.0.0/8, 192.0.2.1, "2001:db8::/32", "::1"`, "")
+	f("any", "")
+	f(`"::ffff:10.0.0.0/104"`, ": is an IPv4 network written as IPv6, which no peer is in; write 10.0.0.0/8")
+	f(`"::ffff:10.0.0.1"`, ": is an IPv4 network written as IPv6, which no peer is in; write 10.0.0.1/32")
+	f("0.0.0.0/0", ": 0.0.0.0/0 trusts every client to say who it is; write any if nothing but your proxies can reach this node")
+	f(`"::/0"`, ": ::/0 trusts every client to say who it is; write any if nothing but your proxies can reach this node")
+	f("10.0.0.1/8", ": 10.0.0.1/8 has bits set beyond the network; write 10.0.0.0/8, or the address alone")
+	f("proxy", `: must be an address or a network such as 10.0.0.0/8 (got "proxy")`)
+
+	c, err := ParseConfig([]byte(leastConfig + "\ntrusted_proxies: [any]\n"))
+	require.NoError(t, err)
+	e := &Edge{config: c}
+	require.True(t, e.isTrusted(netip.MustParseAddr("203.0.113.1")))
+	require.True(t, e.isTrusted(netip.MustParseAddr("2001:db8::1")))
+}
+
+// Two nodes with one cache would start with each other's rules.
+func TestCacheOfAnotherNode(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "rules.json")
+	c, err := ParseConfig([]byte("node: {id: a, region: eu, pop: fra}\nlisten: {public: \"127.0.0.1:0\", admin: \"127.0.0.1:0\"}\nupstreams: [{url: \"http://127.0.0.1:9000\"}]\n" +
+		"rules: {source: consul, cache: " + cache + "}\nconsul: {addr: \"127.0.0.1:1\"}\nstore: {kind: memory}\n"))
+	require.NoError(t, err)
+	for _, file := range []string{c.Shedder.Cache, c.Rules.Cache} {
+		release, err := follow.Lock(file)
+		require.NoError(t, err)
+		e, err := New(c, "", discard())
+		require.NoError(t, err)
+		require.ErrorContains(t, e.Run(t.Context(), nil, nil), file+" is in use by another node; give each node a file of its own")
+		release()
 	}
 }

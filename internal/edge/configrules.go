@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -9,15 +10,17 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // Where rules come from.
 const (
-	fromFile   = "file"
-	fromConsul = "consul"
+	fromFile   = adminapi.SourceFile
+	fromConsul = adminapi.SourceConsul
 )
 
 // RulesConfig says where the rules come from.
@@ -34,7 +37,7 @@ type RulesConfig struct {
 
 // ConsulConfig says which Consul the node follows and how it is registered there.
 type ConsulConfig struct {
-	region.ConsulConfig `yaml:",inline"`
+	consul.Config `yaml:",inline"`
 
 	Register bool `yaml:"register"`
 	// Advertise and AdvertiseAdmin are where others reach the node, if not at the
@@ -66,23 +69,20 @@ func (c *Config) validateRules(f *faults) {
 
 func (c *Config) validateConsul(f *faults) {
 	// They become part of keys and of the registration.
-	if err := region.CheckName(c.Node.Region); err != nil {
+	if err := consul.CheckName(c.Node.Region); err != nil {
 		f.add("node.region", "%v", err)
 	}
-	if err := region.CheckName(c.Node.PoP); err != nil {
+	if err := consul.CheckName(c.Node.PoP); err != nil {
 		f.add("node.pop", "%v", err)
 	}
-	if err := c.Consul.ValidateAt("consul"); err != nil {
-		*f = append(*f, err)
-	}
+	f.list.Take("consul", c.Consul.Validate())
 	if !c.Consul.Register {
 		return
 	}
 	c.validateAdvertised(f, "consul.advertise", c.Consul.Advertise, "listen.public", c.Listen.Public)
 	c.validateAdvertised(f, "consul.advertise_admin", c.Consul.AdvertiseAdmin, "listen.admin", c.Listen.Admin)
-	r := region.Registration{ID: c.Node.ID, Port: 1, Admin: "a:1", Region: "a", PoP: "a", CheckURL: "http://a"}
-	if err := r.Validate(); err != nil {
-		f.add("node.id", "%s", strings.TrimPrefix(err.Error(), "id: "))
+	if err := consul.CheckNodeID(c.Node.ID); err != nil {
+		f.add("node.id", "%v", err)
 	}
 }
 
@@ -140,8 +140,8 @@ func hostName(host string) bool {
 
 // registration is what Consul is told of this node, whose listeners have these
 // addresses.
-func (c *Config) registration(public, admin net.Addr) (region.Registration, error) {
-	r := region.Registration{ID: c.Node.ID, Region: c.Node.Region, PoP: c.Node.PoP}
+func (c *Config) registration(public, admin net.Addr) (consul.Registration, error) {
+	r := consul.Registration{ID: c.Node.ID, Region: c.Node.Region, PoP: c.Node.PoP}
 	host, port, err := advertised(c.Consul.Advertise, listening(c.Listen.Public, public))
 	if err != nil {
 		return r, err
@@ -195,11 +195,11 @@ func (c *Config) checkRules() error {
 		}
 		return nil
 	}
-	consul, err := region.OpenConsul(c.Consul.ConsulConfig)
+	client, err := consul.Open(c.Consul.Config)
 	if err != nil {
 		return fmt.Errorf("consul: %w", err)
 	}
-	consul.Close()
+	client.Close()
 	err = c.checkCache("rules.cache", c.Rules.Cache, func(document []byte) error {
 		_, err := rules.Load(document)
 		return err
@@ -213,17 +213,54 @@ func (c *Config) checkRules() error {
 	return err
 }
 
+// lockCaches keeps other nodes from using this node's caches while it runs.
+func (c *Config) lockCaches() (unlock func(), err error) {
+	var held []func()
+	unlock = func() {
+		for _, release := range held {
+			release()
+		}
+	}
+	lock := func(path, file string) {
+		if err != nil {
+			return
+		}
+		release, fault := follow.Lock(file)
+		if fault != nil {
+			err = fmt.Errorf("%s: %w", path, fault)
+			return
+		}
+		held = append(held, release)
+	}
+	if c.followsConsul() {
+		lock("rules.cache", c.Rules.Cache)
+	}
+	if c.Shedder.Source == fromConsul {
+		lock("shedder.cache", c.Shedder.Cache)
+	}
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// cacheOwner is whose documents this node's caches hold.
+func (c *Config) cacheOwner() follow.Owner {
+	return follow.Owner{Region: c.Node.Region, Datacenter: c.Consul.Datacenter, Prefix: cmp.Or(c.Consul.Prefix, consul.DefaultPrefix)}
+}
+
 // checkCache reports what is wrong with a cached document, if there is one.
 func (c *Config) checkCache(path, file string, load func([]byte) error) error {
-	cached, err := readCache(file, c.cacheOwner())
+	cached, err := follow.ReadCache(file, c.cacheOwner())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		err = load(cached.document)
+		err = load(cached.Document)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w; delete the file, the node writes it anew", path, file, err)
+		return fmt.Errorf("%s: %s: %w; delete the file, the node writes it again", path, file, err)
 	}
 	return nil
 }

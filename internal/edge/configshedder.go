@@ -1,14 +1,15 @@
 package edge
 
 import (
-	"errors"
 	"path/filepath"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-const fromConfig = "config"
+const fromConfig = adminapi.SourceConfig
 
 // ShedderConfig says how requests are shed, and who may change that.
 type ShedderConfig struct {
@@ -18,26 +19,22 @@ type ShedderConfig struct {
 	// Document is what is in force without, before and after those of Consul; nil: the
 	// defaults.
 	Document *shedding.Document `yaml:",inline"`
-
-	written []byte
+	// Custom decides in place of any document's law. Only a program can set it, to compare laws.
+	Custom shedder.Law `yaml:"-"`
 }
 
-// UnmarshalYAML keeps what is written for validate, which tells every fault of it.
-func (s *ShedderConfig) UnmarshalYAML(text []byte) error {
-	s.written = append([]byte(nil), text...)
-	return nil
+// UnmarshalField reads the fields of the document from the same map as the others.
+func (s *ShedderConfig) UnmarshalField(d *field.Decoder, n *field.Node) {
+	type plain ShedderConfig
+	s.Document = shedding.Defaults()
+	s.Document.Version = shedding.VersionConfig
+	d.Decode(n, (*plain)(s))
 }
 
 func (c *Config) validateShedder(f *faults) {
 	s := &c.Shedder
-	if s.written != nil {
-		document, err := shedding.ParseBeside(s.written, map[string]*string{"source": &s.Source, "cache": &s.Cache})
-		if err != nil {
-			f.shedder(err)
-			return
-		}
-		document.Version = shedding.VersionConfig
-		s.Document = document
+	if s.Document != nil {
+		f.list.Take("shedder", s.Document.Check().Err())
 	}
 	if s.Source == "" {
 		s.Source = fromConfig
@@ -64,29 +61,6 @@ func (c *Config) validateShedder(f *faults) {
 		f.add("shedder.source", "must be config or consul (got %q)", s.Source)
 	}
 }
-
-// shedder takes over faults of the document.
-func (f *faults) shedder(err error) {
-	var one *shedder.FieldError
-	joined, many := err.(interface{ Unwrap() []error })
-	switch {
-	case many:
-		for _, err := range joined.Unwrap() {
-			f.shedder(err)
-		}
-	case errors.As(err, &one) && one.Field == "document":
-		f.add("shedder", "%s", one.Msg)
-	default:
-		*f = append(*f, prefixed{err})
-	}
-}
-
-// prefixed is a fault of a field within shedder.
-type prefixed struct{ error }
-
-func (p prefixed) Error() string { return "shedder." + p.error.Error() }
-
-func (p prefixed) Unwrap() error { return p.error }
 
 // settings are those that no one has published.
 func (s *ShedderConfig) settings() *shedding.Document {

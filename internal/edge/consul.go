@@ -6,30 +6,44 @@ import (
 	"maps"
 	"net"
 	"sync"
+	"sync/atomic"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// openConsul prepares to follow Consul, if that is where the rules come from, and
-// puts the cached rules in force. It connects to nothing yet.
+// registrar keeps the node in the region's catalogue.
+type registrar struct {
+	consul       *consul.Client    // nil unless Consul is followed
+	registration *follow.Condition // nil, too, if the node does not register
+	stateChanged chan struct{}     // holds one signal
+	shedLevel    atomic.Int64      // the highest of all groups as registered, in tenths
+}
+
+// openConsul prepares to follow Consul. It connects to nothing yet.
 func (e *Edge) openConsul() error {
 	var err error
-	if e.consul, err = region.OpenConsul(e.config.Consul.ConsulConfig); err != nil {
+	if e.consul, err = consul.Open(e.config.Consul.Config); err != nil {
 		return fmt.Errorf("consul: %w", err)
 	}
-	e.consulState = newCondition(e.log, "consul cannot be read, the node goes on with what it has", "consul can be read again", errNoAnswer)
-	e.cacheState = newCondition(e.log, "rules cannot be cached, a start needs consul until they can", "rules are cached again", nil)
 	if e.config.Consul.Register {
-		e.registration = newCondition(e.log, "the node is not registered in consul", "the node is registered in consul again", errNoAnswer)
+		e.registration = follow.NewCondition(e.log, "the node is not registered in consul", "the node is registered in consul again", follow.ErrNoAnswer)
 	}
-	e.follower, err = newFollower(e)
-	return err
+	return e.rules.follow(e.config, e.consul)
+}
+
+// changed makes the registration say what is now.
+func (r *registrar) changed() {
+	select { // one waiting signal tells of all changes
+	case r.stateChanged <- struct{}{}:
+	default:
+	}
 }
 
 // followConsul follows until ctx ends, and keeps the node registered until registered
 // ends.
 func (e *Edge) followConsul(wg *sync.WaitGroup, ctx, registered context.Context, public, admin net.Addr) {
-	wg.Go(func() { e.follower.run(ctx) })
+	wg.Go(func() { e.rules.follower.Run(ctx, nil, e.rules.settle) })
 	if e.shared != nil && e.config.Store.Nodes == nil {
 		wg.Go(func() { e.consul.WatchNodes(ctx, nil, e.countNodes) })
 	}
@@ -44,20 +58,20 @@ func (e *Edge) followConsul(wg *sync.WaitGroup, ctx, registered context.Context,
 func (e *Edge) register(ctx context.Context, public, admin net.Addr) {
 	r, err := e.config.registration(public, admin)
 	if err != nil {
-		e.registration.note(err)
+		e.registration.Note(err)
 		return
 	}
-	e.consul.Register(ctx, r, e.meta, e.stateChanged, e.registration.note)
+	e.consul.Register(ctx, r, e.meta, e.stateChanged, e.registration.Note)
 }
 
 // meta is what the node's registration says beside where it is.
 func (e *Edge) meta() map[string]string {
-	meta := e.state.Load().meta()
-	if told := e.shedderMeta.Load(); told != nil {
+	meta := e.rules.state.Load().meta()
+	if told := e.keeper.meta.Load(); told != nil {
 		maps.Copy(meta, *told)
 	}
 	if level := e.levelMeta(); level != "" {
-		meta["shed_level"] = level
+		meta[consul.MetaShedLevel] = level
 	}
 	return meta
 }
@@ -65,7 +79,7 @@ func (e *Edge) meta() map[string]string {
 // countNodes takes the catalogue of nodes. That none of this region lives, though
 // this one does, is no news but a catalogue that knows nothing: all would then take
 // the whole limit as their share.
-func (e *Edge) countNodes(all []region.Node) {
+func (e *Edge) countNodes(all []consul.Node) {
 	live := 0
 	for _, n := range all {
 		if n.Region == e.config.Node.Region && n.Passing {

@@ -11,8 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const ruleC = "rules: [{id: c, key: [client_ip], limit: 1, window: 1h}]"
@@ -63,7 +64,7 @@ func followsChanges(t *testing.T, p *publisher) {
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
 	_, counted := n.series(`weir_decisions_total{rule="a",outcome="allowed",source="memory"}`)
 	require.False(t, counted, "the counters of a rule that is gone are gone")
-	require.Empty(t, n.logs.lines(t, "consul cannot be read, the node goes on with what it has"))
+	require.Empty(t, n.logs.lines(t, "rules cannot be read from consul, the node keeps what it has"))
 }
 
 // What runs already is not swapped, whatever else the pointer says.
@@ -71,15 +72,15 @@ func sameVersionAgain(t *testing.T, p *publisher) {
 	version := p.apply(ruleA)
 	n := start(t, p.setup())
 	before := n.runs(version)
-	running := n.running.Load()
+	running := n.rules.running.Load()
 	n.get("/")
 	p.apply(ruleA)
-	after := n.shows("the new pointer", func(v rulesView) bool { return v.Pointer.AppliedAt != before.Pointer.AppliedAt })
+	after := n.shows("the new pointer", func(v adminapi.Rules) bool { return v.Pointer.AppliedAt != before.Pointer.AppliedAt })
 	require.Equal(t, before.Since, after.Since)
 	require.False(t, after.Stale)
-	require.Same(t, running, n.running.Load())
+	require.Same(t, running, n.rules.running.Load())
 	require.EqualValues(t, 1, n.metric(`weir_decisions_total{rule="a",outcome="allowed",source="memory"}`))
-	require.Len(t, n.logs.lines(t, "rules in force"), 1)
+	require.Len(t, n.logs.lines(t, "rules active"), 1)
 }
 
 func hasNoRules(t *testing.T, p *publisher) {
@@ -175,7 +176,7 @@ func followsLargeDocument(t *testing.T, p *publisher) {
 	eventually(t, "it is kept on disk", func() bool { _, err := n.kept(); return err == nil })
 	kept, err := n.kept()
 	require.NoError(t, err)
-	require.Equal(t, b.String(), string(kept.document))
+	require.Equal(t, b.String(), string(kept.Document))
 }
 
 // A counter outlives every change but that of its algorithm.
@@ -241,7 +242,7 @@ func changesUnderLoad(t *testing.T, p *publisher) {
 		n.runs(p.canary("ams1", document(9000-i), time.Hour))
 		p.apply(document(9100 + i))
 		require.NoError(t, p.EndCanary(t.Context(), "ams1"))
-		n.runs(region.NewPointer([]byte(document(9100+i)), "", time.Time{}).Version)
+		n.runs(consul.NewPointer([]byte(document(9100+i)), "", time.Time{}).Version)
 	}
 	stop()
 	asking.Wait()

@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 func TestConsulIsKilledAndBack(t *testing.T) {
@@ -22,10 +24,10 @@ func TestConsulIsKilledAndBack(t *testing.T) {
 	n := start(t, p.setup())
 	running := n.runs(first)
 	candidate := p.canary("ams1", ruleC, 3*time.Second)
-	n.shows("the canary", func(v rulesView) bool { return v.Version == candidate })
+	n.shows("the canary", func(v adminapi.Rules) bool { return v.Version == candidate })
 	consul.Kill()
-	running = n.shows("a canary ends without Consul", func(v rulesView) bool { return v.Version == first && !v.Canary })
-	v := n.shows("Consul is away", func(v rulesView) bool { return !v.Consul.OK })
+	running = n.shows("a canary ends without Consul", func(v adminapi.Rules) bool { return v.Version == first && !v.Canary })
+	v := n.shows("Consul is away", func(v adminapi.Rules) bool { return !v.Consul.OK })
 	require.Contains(t, v.Consul.Error, "consul "+consul.Addr()+": read "+p.prefix+"/rules/")
 	require.Equal(t, first, v.Version)
 	require.False(t, v.Stale, "as far as is known")
@@ -48,8 +50,8 @@ func TestConsulIsKilledAndBack(t *testing.T) {
 	require.Less(t, time.Since(back), 10*time.Second)
 	eventually(t, "both pointers are answered", func() bool { return n.rulesView().Consul.OK })
 	require.EqualValues(t, 1, n.metric("weir_rules_source_up"))
-	require.Len(t, n.logs.lines(t, "consul cannot be read, the node goes on with what it has"), 1, "told once, not at every attempt")
-	require.Len(t, n.logs.lines(t, "consul can be read again"), 1)
+	require.Len(t, n.logs.lines(t, "rules cannot be read from consul, the node keeps what it has"), 1, "told once, not at every attempt")
+	require.Len(t, n.logs.lines(t, "rules can be read from consul again"), 1)
 	require.True(t, v.Since.After(running.Since))
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
 }
@@ -91,7 +93,7 @@ func TestStartWithoutConsul(t *testing.T) {
 	require.Equal(t, 503, fresh.get("/").status)
 	require.Len(t, fresh.logs.lines(t, "no rules yet, requests get 503 until consul names some"), 1)
 
-	running := n.running.Load()
+	running := n.rules.running.Load()
 	require.NoError(t, os.Remove(n.config.Rules.Cache))
 	consul.Start()
 	require.NoError(t, p.EndCanary(t.Context(), "ams1"))
@@ -102,7 +104,7 @@ func TestStartWithoutConsul(t *testing.T) {
 	fresh.runs(first)
 	second := p.apply(ruleB)
 	n.runs(second)
-	require.NotSame(t, running, n.running.Load())
+	require.NotSame(t, running, n.rules.running.Load())
 }
 
 // The cached rules that Consul still names are neither loaded nor swapped.
@@ -117,10 +119,10 @@ func TestCachedRulesAreConfirmed(t *testing.T) {
 	n.stop()
 	p.remove(p.versionKey(first)) // it is not asked for
 	n = start(t, s)
-	running := n.running.Load()
+	running := n.rules.running.Load()
 	v := n.runs(first)
 	require.Equal(t, "consul", v.Source)
-	require.Same(t, running, n.running.Load())
+	require.Same(t, running, n.rules.running.Load())
 	n.stop()
 
 	// Nor are they given up when the pointer is gone.
@@ -152,7 +154,7 @@ func TestConsulToken(t *testing.T) {
 		c.Consul.TokenFile = tokenFile
 		c.Consul.Register = true
 	}))
-	v := n.shows("the token is denied", func(v rulesView) bool { return !v.Consul.OK && v.Consul.Error != errNoAnswer.Error() })
+	v := n.shows("the token is denied", func(v adminapi.Rules) bool { return !v.Consul.OK && v.Consul.Error != follow.ErrNoAnswer.Error() })
 	require.Contains(t, v.Consul.Error, "answered 403")
 	require.Contains(t, v.Consul.Error, "put a token whose policies allow this into "+tokenFile)
 	status, state := n.readyz()
@@ -165,7 +167,7 @@ func TestConsulToken(t *testing.T) {
 	_, blind := consul.NewToken(t, `key "`+p.prefix+`/rules/current" { policy = "read" }
 		key_prefix "`+p.prefix+`/rules/canary/" { policy = "read" }`)
 	replace(blind)
-	v = n.shows("the version cannot be read", func(v rulesView) bool {
+	v = n.shows("the version cannot be read", func(v adminapi.Rules) bool {
 		return v.Pointer != nil && strings.Contains(v.Consul.Error, "read "+p.versionKey(version)+": answered 403")
 	})
 	require.Nil(t, v.Refused, "the document is not to blame")
@@ -202,12 +204,12 @@ func TestStopWithoutConsul(t *testing.T) {
 // What a node registers, and when that ends.
 func TestRegistration(t *testing.T) {
 	t.Parallel()
-	consul := testenv.StartConsul(t, testenv.ConsulOptions{})
-	p := publish(t, consul)
-	client, err := region.OpenConsul(p.config())
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	p := publish(t, server)
+	client, err := consul.Open(p.config())
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	nodes := func() []region.Node {
+	nodes := func() []consul.Node {
 		list, err := client.Nodes(t.Context())
 		require.NoError(t, err)
 		return list
@@ -223,8 +225,8 @@ func TestRegistration(t *testing.T) {
 	})
 	first := p.apply(ruleA)
 	eventually(t, "it passes", func() bool { list := nodes(); return list[0].Passing && list[0].RulesVersion == first })
-	require.Equal(t, []region.Node{{
-		ID: "test-node", Region: "eu-west", PoP: "ams1", Address: n.public, Admin: n.admin, Prefix: p.prefix, RulesVersion: first, ShedderVersion: n.shedding.Load().document.Version, Passing: true,
+	require.Equal(t, []consul.Node{{
+		ID: "test-node", Region: "eu-west", PoP: "ams1", Address: n.public, Admin: n.admin, Prefix: p.prefix, RulesVersion: first, ShedderVersion: n.keeper.active.Load().document.Version, Passing: true,
 	}}, withoutOutput(nodes()))
 	second := p.apply(ruleB)
 	eventually(t, "the version follows", func() bool { return nodes()[0].RulesVersion == second })
@@ -246,7 +248,7 @@ func TestRegistration(t *testing.T) {
 	require.Less(t, time.Since(began), 5*time.Second)
 }
 
-func withoutOutput(nodes []region.Node) []region.Node {
+func withoutOutput(nodes []consul.Node) []consul.Node {
 	for i := range nodes {
 		nodes[i].Output = ""
 	}
@@ -256,8 +258,8 @@ func withoutOutput(nodes []region.Node) []region.Node {
 // Nodes of one region share its store, and what is left of a limit while it is away.
 func TestNodesAreCounted(t *testing.T) {
 	t.Parallel()
-	consul := testenv.StartConsul(t, testenv.ConsulOptions{})
-	p := publish(t, consul)
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	p := publish(t, server)
 	p.apply("rules: [{id: a, key: [client_ip], limit: 6, window: 1h}]")
 	redis := testenv.Redis(t, testenv.Options{})
 	begin := func(id, region string, more ...func(*Config)) *node {
@@ -279,10 +281,10 @@ func TestNodesAreCounted(t *testing.T) {
 	require.EqualValues(t, 2, one.metric(`weir_decisions_total{rule="a",outcome="allowed",source="fallback"}`))
 	two.stop()
 	eventually(t, "one has left", func() bool { return one.metric("weir_store_nodes") == 2 })
-	consul.Kill()
-	one.shows("Consul is away", func(v rulesView) bool { return !v.Consul.OK })
+	server.Kill()
+	one.shows("Consul is away", func(v adminapi.Rules) bool { return !v.Consul.OK })
 	require.EqualValues(t, 2, one.metric("weir_store_nodes"), "a number that is lost is the last one")
-	for _, nothing := range [][]region.Node{nil, {{ID: "one", Region: "eu-west"}}, {{ID: "three", Region: "us-east", Passing: true}}} {
+	for _, nothing := range [][]consul.Node{nil, {{ID: "one", Region: "eu-west"}}, {{ID: "three", Region: "us-east", Passing: true}}} {
 		one.countNodes(nothing)
 		require.EqualValues(t, 2, one.nodes.Load(), "this node lives")
 	}

@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
+
+	"github.com/weir-edge/weir/internal/shedding"
 )
 
 // SampleRules are the rules of -dev.
@@ -15,11 +18,22 @@ import (
 //go:embed sample-rules.yaml
 var SampleRules string
 
+//go:embed sample-shedder.yaml
+var sampleShedder []byte
+
 // DevConfig is the configuration of -dev: memory store and the built-in origin at
-// that address.
+// that address. This machine is a trusted proxy, so that one person can play many clients.
 func DevConfig(origin string) *Config {
 	c := Defaults()
 	c.Store.Kind = "memory"
+	c.TrustedProxies = []string{"127.0.0.0/8"}
+	c.trusted = []netip.Prefix{netip.MustParsePrefix(c.TrustedProxies[0])}
+	settings, err := shedding.Parse(sampleShedder)
+	if err != nil {
+		panic(err) // it is compiled in, and a test reads it
+	}
+	settings.Version = shedding.VersionConfig
+	c.Shedder.Document = settings
 	c.Upstreams = []UpstreamConfig{{URL: "http://" + origin}}
 	c.Shutdown.Delay = 0
 	c.LegacyHeaders = true
@@ -27,20 +41,29 @@ func DevConfig(origin string) *Config {
 	return &c
 }
 
+// Of the built-in origin: how many requests to /busy it works on at once, and for how long.
+const (
+	busyWorkers = 2
+	busyTime    = 100 * time.Millisecond
+)
+
 // StartOrigin starts an origin that tells what it was asked. It ends with ctx.
 func StartOrigin(ctx context.Context, log *slog.Logger) (addr string, err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("start the built-in origin: %w", err)
 	}
+	workers := make(chan struct{}, busyWorkers)
 	server := &http.Server{
 		ReadHeaderTimeout: 5 * time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/slow" { // for trying concurrency limits and draining
-				select {
-				case <-time.After(2 * time.Second):
-				case <-r.Context().Done():
-				}
+			switch r.URL.Path {
+			case "/slow": // for trying concurrency limits and draining
+				pause(r.Context(), 2*time.Second)
+			case "/busy": // for trying the shedder: requests queue for its workers
+				workers <- struct{}{}
+				pause(r.Context(), busyTime)
+				<-workers
 			}
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			fmt.Fprintf(w, "hello from the origin: %s %s\n", r.Method, r.URL.RequestURI())
@@ -53,4 +76,11 @@ func StartOrigin(ctx context.Context, log *slog.Logger) (addr string, err error)
 	}()
 	go func() { <-ctx.Done(); _ = server.Close() }()
 	return ln.Addr().String(), nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }

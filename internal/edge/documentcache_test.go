@@ -1,101 +1,28 @@
 package edge
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// cachedDocument is a good document with what JSON has to escape.
-const cachedDocument = "# \"quotes\", <angles>,\ttabs \\ and é\nrules:\n  - {id: a, key: [client_ip], limit: 1, window: 1h}\n"
+// cachedDocument is a good document.
+const cachedDocument = "rules:\n  - {id: a, key: [client_ip], limit: 1, window: 1h}\n"
 
-// europe is the owner that tests write and read as.
-var europe = cacheOwner{Region: "eu-west", Prefix: "weir"}
-
-func encodedCache(t testing.TB) []byte {
+// writeCache writes what a node of eu-west would have kept.
+func writeCache(t *testing.T, file, document string) {
 	t.Helper()
-	data, err := encodeCache(europe, region.NewPointer([]byte(cachedDocument), "op@example", time.Now()), []byte(cachedDocument))
-	require.NoError(t, err)
-	return data
-}
-
-func TestCacheRoundTrip(t *testing.T) {
-	data := encodedCache(t)
-	p, err := decodeCache(data, europe)
-	require.NoError(t, err)
-	require.Equal(t, cachedDocument, string(p.document))
-	require.Equal(t, "op@example", p.pointer.AppliedBy)
-	require.Equal(t, "cache", p.source)
-	rapid.Check(t, func(t *rapid.T) {
-		document := rapid.String().Draw(t, "document")
-		pointer := region.NewPointer([]byte(document), rapid.String().Draw(t, "by"), time.Unix(rapid.Int64Range(0, 1<<32).Draw(t, "at"), 0))
-		data, err := encodeCache(europe, pointer, []byte(document))
-		require.NoError(t, err)
-		p, err := decodeCache(data, europe)
-		require.NoError(t, err)
-		require.Equal(t, document, string(p.document))
-		require.Equal(t, pointer.SHA256, p.pointer.SHA256)
-	})
-}
-
-// No damage goes unseen, wherever it is.
-func TestDamagedCacheIsNotRead(t *testing.T) {
-	whole := encodedCache(t)
-	damaged := func(data []byte, what string, at int) {
-		t.Helper()
-		_, err := decodeCache(data, europe)
-		require.ErrorIs(t, err, errDamaged, "%s at byte %d: %q", what, at, data)
-	}
-	for at := range whole {
-		damaged(whole[:at], "cut off", at)
-		for bit := range 8 {
-			flipped := append([]byte(nil), whole...)
-			flipped[at] ^= 1 << bit
-			damaged(flipped, "a bit flipped", at)
-		}
-		damaged(append(append([]byte(nil), whole[:at]...), whole[at+1:]...), "a byte lost", at)
-		damaged(append(append(append([]byte(nil), whole[:at]...), ' '), whole[at:]...), "a space", at)
-		zeroed := append([]byte(nil), whole...)
-		clear(zeroed[at:])
-		damaged(zeroed, "zeroes", at)
-	}
-	damaged(append(append([]byte(nil), whole...), whole...), "twice", len(whole))
-
-	// A file that is whole but lies about its document.
-	pointer := region.NewPointer([]byte("other"), "", time.Now())
-	lie, err := encodeCache(europe, pointer, []byte(cachedDocument))
-	require.NoError(t, err)
-	damaged(lie, "another document", 0)
-}
-
-func FuzzCache(f *testing.F) {
-	whole := encodedCache(f)
-	f.Add(whole)
-	f.Add(whole[:len(whole)/2])
-	f.Add([]byte("{}"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := decodeCache(data, europe)
-		if err != nil {
-			return
-		}
-		again, err := encodeCache(europe, p.pointer, p.document)
-		require.NoError(t, err)
-		require.Equal(t, again, data)
-		require.Equal(t, p.pointer.SHA256, region.NewPointer(p.document, "", time.Time{}).SHA256)
-	})
+	require.NoError(t, follow.WriteCache(file, follow.Owner{Region: "eu-west", Prefix: "weir"}, consul.NewPointer([]byte(document), "op@example", time.Now()), []byte(document)))
 }
 
 // unreachable is the configuration of a node whose Consul never answers.
@@ -109,8 +36,10 @@ func unreachable(t *testing.T, cache string) setup {
 }
 
 func TestDamagedCacheIsNeverInForce(t *testing.T) {
-	whole := encodedCache(t)
 	file := filepath.Join(t.TempDir(), "rules.json")
+	writeCache(t, file, cachedDocument)
+	whole, err := os.ReadFile(file)
+	require.NoError(t, err)
 	write := func(data []byte) { require.NoError(t, os.WriteFile(file, data, 0o600)) }
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
@@ -122,7 +51,7 @@ func TestDamagedCacheIsNeverInForce(t *testing.T) {
 		}
 		write(data)
 		n := start(t, unreachable(t, file))
-		require.Nil(t, n.running.Load())
+		require.Nil(t, n.rules.running.Load())
 		status, state := n.readyz()
 		require.Equal(t, 503, status)
 		require.Equal(t, "no rules", state["status"])
@@ -133,11 +62,9 @@ func TestDamagedCacheIsNeverInForce(t *testing.T) {
 		n.stop()
 	}
 	// Whole, but no good rules.
-	data, err := encodeCache(europe, region.NewPointer([]byte(badRules), "", time.Now()), []byte(badRules))
-	require.NoError(t, err)
-	write(data)
+	writeCache(t, file, badRules)
 	n := start(t, unreachable(t, file))
-	require.Nil(t, n.running.Load())
+	require.Nil(t, n.rules.running.Load())
 	require.Len(t, n.logs.lines(t, "cached rules not used"), 1)
 	n.stop()
 
@@ -158,7 +85,7 @@ func TestCacheOnDisk(t *testing.T) {
 		t.Helper()
 		eventually(t, "the file holds "+version, func() bool {
 			kept, err := n.kept()
-			return err == nil && kept.pointer.Version == version
+			return err == nil && kept.Pointer.Version == version
 		})
 	}
 	holds(first)
@@ -175,13 +102,13 @@ func TestCacheOnDisk(t *testing.T) {
 	require.NoError(t, os.WriteFile(folder, nil, 0o600))
 	second := p.apply(ruleB)
 	n.runs(second)
-	v := n.shows("the fault", func(v rulesView) bool { return !v.Cache.OK })
+	v := n.shows("the fault", func(v adminapi.Rules) bool { return !v.Cache.OK })
 	require.Contains(t, v.Cache.Error, folder)
 	status, state := n.readyz()
 	require.Equal(t, 200, status)
 	require.Equal(t, v.Cache.Error, state["rules_cache"])
 	eventually(t, "it goes on trying", func() bool { return n.metric("weir_rules_cache_errors_total") >= 3 })
-	require.Len(t, n.logs.lines(t, "rules cannot be cached, a start needs consul until they can"), 1)
+	require.Len(t, n.logs.lines(t, "rules cannot be cached, a restart while consul is unreachable has none"), 1)
 
 	require.NoError(t, os.Remove(folder))
 	require.NoError(t, os.Rename(folder+".away", folder))
@@ -198,37 +125,6 @@ func TestCacheOnDisk(t *testing.T) {
 	n = start(t, s)
 	n.runs(second)
 	holds(second)
-}
-
-// A file that somebody deletes is written again, without any news from Consul.
-func TestDeletedCacheIsWrittenAgain(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "rules.json")
-	log := slog.New(slog.DiscardHandler)
-	failures := atomic.Int32{}
-	c := newDocumentCache(file, europe, newCondition(log, "bad", "again", nil), func() { failures.Add(1) })
-	c.lookEvery = 10 * time.Millisecond
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { c.run(ctx) })
-	p := &published{pointer: region.NewPointer([]byte(ruleA), "test", time.Now()), document: []byte(ruleA)}
-	holds := func(what string) {
-		t.Helper()
-		eventually(t, what, func() bool {
-			kept, err := readCache(file, europe)
-			return err == nil && kept.pointer.SHA256 == p.pointer.SHA256
-		})
-	}
-	c.put(p)
-	holds("it is written")
-	c.put(p)
-	eventually(t, "the same is taken", func() bool { return len(c.next) == 0 })
-	require.NoError(t, os.Remove(file))
-	holds("it is written again")
-	require.True(t, c.state.view().OK)
-	require.Zero(t, failures.Load())
 }
 
 // A fault found at the start ends when the disk is repaired, although what is to be
@@ -251,7 +147,7 @@ func TestCacheFaultEnds(t *testing.T) {
 			var folder string
 			s.change = func(e *Edge) { // between the look at the start and the run
 				folder = filepath.Dir(e.config.Rules.Cache)
-				e.cacheState.note(errors.New("read-only"))
+				e.rules.follower.CacheState.Note(errors.New("read-only"))
 				require.NoError(t, os.Rename(folder, folder+".away"))
 				require.NoError(t, os.WriteFile(folder, nil, 0o600))
 			}
@@ -262,7 +158,7 @@ func TestCacheFaultEnds(t *testing.T) {
 			require.Contains(t, v.Cache.Error, folder)
 			require.NoError(t, os.Remove(folder))
 			require.NoError(t, os.Rename(folder+".away", folder))
-			n.shows("the fault is over", func(v rulesView) bool { return v.Cache.OK })
+			n.shows("the fault is over", func(v adminapi.Rules) bool { return v.Cache.OK })
 			_, state := n.readyz()
 			require.NotContains(t, state, "rules_cache")
 			left, err := filepath.Glob(filepath.Join(folder, "*.probe*"))
@@ -286,18 +182,18 @@ func TestCacheOfAnotherIsRefused(t *testing.T) {
 		"prefix":     {func(c *Config) { c.Consul.Prefix = "other" }, "is of consul.prefix weir, this node follows other"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.NoError(t, os.WriteFile(file, encodedCache(t), 0o600))
+			writeCache(t, file, cachedDocument)
 			s.config = func(c *Config) { configured(c); row.change(c) }
 			n := start(t, s)
-			require.Nil(t, n.running.Load())
+			require.Nil(t, n.rules.running.Load())
 			logged := n.logs.lines(t, "cached rules not used")
 			require.Len(t, logged, 1)
 			require.Equal(t, file+": "+row.want+"; it is overwritten by the next good document", logged[0]["error"])
-			require.EqualError(t, n.config.checkRules(), "rules.cache: "+file+": "+row.want+"; delete the file, the node writes it anew")
+			require.EqualError(t, n.config.checkRules(), "rules.cache: "+file+": "+row.want+"; delete the file, the node writes it again")
 		})
 	}
 	s.config = func(c *Config) { configured(c); c.Consul.Prefix = "weir" }
-	require.NotNil(t, start(t, s).running.Load(), "the default prefix is the same written out")
+	require.NotNil(t, start(t, s).rules.running.Load(), "the default prefix is the same written out")
 }
 
 func TestUnwritableCacheIsToldAtTheStart(t *testing.T) {
@@ -306,5 +202,5 @@ func TestUnwritableCacheIsToldAtTheStart(t *testing.T) {
 	n := start(t, unreachable(t, filepath.Join(file, "rules.json")))
 	_, state := n.readyz()
 	require.Contains(t, state["rules_cache"], "not a directory")
-	require.Len(t, n.logs.lines(t, "rules cannot be cached, a start needs consul until they can"), 1)
+	require.Len(t, n.logs.lines(t, "rules cannot be cached, a restart while consul is unreachable has none"), 1)
 }

@@ -19,53 +19,26 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/edge/accesslog"
 	"github.com/weir-edge/weir/internal/edge/proxy"
-	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/memory"
-	"github.com/weir-edge/weir/pkg/limiter/redisstore"
-	"github.com/weir-edge/weir/pkg/region"
-	"github.com/weir-edge/weir/pkg/shedder"
 )
 
 // Edge is one node.
 type Edge struct {
-	config       *Config
-	log          *slog.Logger
-	builtinRules string // of -dev; else they come from the configured file
+	config  *Config
+	log     *slog.Logger
+	metrics *metrics
 
-	metrics  *metrics
-	store    limiter.TakeReturner
-	local    *memory.Store
-	shared   *redisstore.Store // nil without Redis
-	fallback *limiter.Fallback // nil without Redis
-	groups   []*group          // of upstreams
-	routes   routes
-	running  atomic.Pointer[ruleset] // nil until there are rules
-	shedding atomic.Pointer[shedSettings]
-	requests sync.Pool
+	storage
+	*upstreams
+	registrar
+	rules  *ruleKeeper
+	keeper *shedKeeper
+	files  watchedFiles
 
-	ruleFile     ruleFile
-	state        atomic.Pointer[ruleState]
-	stateChanged chan struct{} // holds one signal
-
-	keeper      *shedKeeper
-	sampler     *shedder.Sampler
-	shedLog     sampler
-	shedderMeta atomic.Pointer[map[string]string]
-	shedLevel   atomic.Int64 // the highest of all groups as registered, in tenths
-
-	nodes atomic.Int64 // that share the store
-
-	// Unless Consul is followed, these are nil.
-	consul       *region.Consul
-	follower     *follower
-	consulState  *condition
-	cacheState   *condition
-	registration *condition // nil, too, if the node does not register
-
-	certificate                  *certificate // nil without TLS
-	rulesFault, certificateFault string       // last logged
-	upstreamLog                  sampler
+	requests             sync.Pool
+	shedLog, upstreamLog sampler
+	access               *accesslog.Log // nil without one
 
 	draining atomic.Bool
 	ctx      context.Context // ends with the node
@@ -74,41 +47,51 @@ type Edge struct {
 }
 
 // New builds a node from its configuration. builtinRules, if not empty, are used in
-// place of a rule file. The rules in a file must be good, for a node without any would
-// let everything pass; a Redis or Consul that is away is no reason not to start.
+// place of a rule file. The rules in a file must be good, because a node without any
+// would let everything pass; an unreachable Redis or Consul does not keep it from
+// starting.
 func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
-	e := &Edge{config: c, log: log.With("node", c.Node.ID), builtinRules: builtinRules}
+	e := &Edge{config: c, log: log.With("node", c.Node.ID)}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.requests.New = func() any { return &request{} }
-	e.metrics = newMetrics(e.rulesAge)
-	e.metrics.registry.MustRegister(shedCollector{e})
-	e.sampler = shedder.NewSampler(nil)
-	e.state.Store(&ruleState{stale: true})
 	e.stateChanged = make(chan struct{}, 1)
+	e.rules = newRuleKeeper(e.log, e.changed, e.draining.Load)
+	e.rules.file.builtin, e.rules.file.path = builtinRules, c.Rules.File
+	e.metrics = newMetrics(e.rules.age)
+	e.rules.metrics = e.metrics
 	e.setNodes(c.Store.nodes())
-	load := func() error { return e.loadRules(true) }
+	var err error
 	if c.followsConsul() && builtinRules == "" {
-		load = e.openConsul
+		err = e.openConsul()
+	} else {
+		err = e.rules.load(true)
 	}
-	if err := load(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if c.Listen.TLS != nil {
-		var err error
-		if e.certificate, err = newCertificate(*c.Listen.TLS); err != nil {
+		if e.files.certificate, err = newCertificate(*c.Listen.TLS); err != nil {
 			return nil, err
 		}
-		e.metrics.expiring(e.certificate)
+		e.metrics.expiring(e.files.certificate)
 	}
-	if err := e.openUpstreams(); err != nil {
+	if e.upstreams, err = newUpstreams(c, upstreamWatch{e.metrics, e.log}); err != nil {
 		return nil, err
 	}
-	err := e.openShedder()
-	if err == nil {
+	e.metrics.registry.MustRegister(shedCollector{e.upstreams})
+	e.keeper = &shedKeeper{config: c, log: e.log, metrics: e.metrics, upstreams: e.upstreams, changed: e.changed}
+	followed := e.consul
+	if c.Shedder.Source != fromConsul {
+		followed = nil
+	}
+	if err = e.keeper.open(followed); err == nil {
 		err = e.openStore()
 	}
+	if err == nil {
+		err = e.openAccessLog()
+	}
 	if err != nil {
-		e.closeUpstreams()
+		e.upstreams.close()
 		return nil, err
 	}
 	return e, nil
@@ -120,6 +103,11 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 // rules and certificate again at once.
 func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(public, admin net.Addr)) error {
 	defer e.close()
+	unlock, err := e.config.lockCaches()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	public, err := net.Listen("tcp", e.config.Listen.Public)
 	if err != nil {
 		return fmt.Errorf("listen.public: %w", err)
@@ -136,8 +124,8 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	defer wg.Wait()
 	wg.Go(func() {
 		ln := public
-		if e.certificate != nil {
-			ln = tls.NewListener(public, e.certificate.config())
+		if e.files.certificate != nil {
+			ln = tls.NewListener(public, e.files.certificate.config())
 		}
 		failed <- server.Serve(proxy.Listen(ln))
 	})
@@ -202,7 +190,10 @@ func (e *Edge) close() {
 	}
 	e.stop()
 	<-done
-	e.closeUpstreams()
+	if e.access != nil {
+		e.access.Close()
+	}
+	e.upstreams.close()
 	if e.shared != nil {
 		e.fallback.Close()
 		_ = e.shared.Close()
@@ -216,6 +207,8 @@ func (e *Edge) publicServer() *fasthttp.Server {
 	s := &e.config.Server
 	return &fasthttp.Server{
 		Handler:                      e.serve,
+		HeaderReceived:               headerReceived,
+		ExpectHandler:                e.expect,
 		ErrorHandler:                 unreadable,
 		Name:                         "weir",
 		NoDefaultServerHeader:        true,
@@ -259,8 +252,10 @@ func (e *Edge) adminServer() *http.Server {
 	return &http.Server{
 		Handler:           e.adminHandler(),
 		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       15 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		ConnState:         newAdminConns().changed,
 		ErrorLog:          slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 	}
 }

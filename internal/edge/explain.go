@@ -1,23 +1,26 @@
 package edge
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/paths"
 )
 
 // described is a request that an operator describes in a query string.
 type described struct {
 	client             netip.Addr
 	host, path, method []byte
+	paths              paths.Readings
 	tier               []byte
 	headers, cookies   map[string][]string
 	query              map[string][]string
@@ -47,12 +50,13 @@ func describe(q url.Values) (*described, error) {
 		case "host":
 			d.host = []byte(last)
 		case "path":
-			var u fasthttp.URI
-			if !strings.HasPrefix(last, "/") || parsePath(&u, []byte("host"), []byte(last)) != nil {
+			path, query, _ := strings.Cut(last, "?")
+			if d.path = []byte(path); !strings.HasPrefix(path, "/") {
 				return nil, fmt.Errorf("path: must begin with / (got %q)", last)
 			}
-			d.path = u.Path()
-			for k, v := range u.QueryArgs().All() {
+			var args fasthttp.Args
+			args.Parse(query)
+			for k, v := range args.All() {
 				d.query[string(k)] = append(d.query[string(k)], string(v))
 			}
 		case "tier":
@@ -85,6 +89,8 @@ func describe(q url.Values) (*described, error) {
 	return d, nil
 }
 
+func (d *described) readAs(path []byte) { d.path = path }
+
 func (d *described) Client() netip.Addr { return d.client }
 func (d *described) Host() []byte       { return d.host }
 func (d *described) Path() []byte       { return d.path }
@@ -103,31 +109,6 @@ func firstOf(values []string) ([]byte, int) {
 	return []byte(values[0]), len(values)
 }
 
-type explanation struct {
-	Client       string         `json:"client"`
-	RulesVersion string         `json:"rules_version"`
-	Upstream     string         `json:"upstream"` // the group
-	Class        string         `json:"class"`    // for the shedder
-	Verdict      string         `json:"verdict"`
-	RetryAfter   string         `json:"retry_after,omitempty"`
-	Rules        []ruleDecision `json:"rules"`
-}
-
-type ruleDecision struct {
-	Rule       string `json:"rule"`
-	Mode       string `json:"mode"`
-	Algorithm  string `json:"algorithm"`
-	Key        string `json:"key"`
-	Cost       int64  `json:"cost"`
-	Limit      int64  `json:"limit"`
-	Window     string `json:"window"`
-	Allowed    bool   `json:"allowed"`
-	Remaining  int64  `json:"remaining"`
-	RetryAfter string `json:"retry_after,omitempty"`
-	ResetAfter string `json:"reset_after"`
-	Source     string `json:"source"`
-}
-
 // explain tells which rules would decide a request, by which keys, and what is
 // left. It looks at the store and charges nothing.
 func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +116,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	m, asked, err := running.matchDescribed(r.URL.Query())
+	m, asked, err := e.matchDescribed(running, r.URL.Query())
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
@@ -148,8 +129,13 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		adminError(w, http.StatusBadGateway, err)
 		return
 	}
-	out := explanation{Client: r.URL.Query().Get("client"), RulesVersion: running.version, Rules: []ruleDecision{}}
+	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: running.version, Rules: []adminapi.RuleDecision{}}
 	out.Upstream, out.Class = e.destination(asked)
+	for i := range asked.paths.Len() {
+		if asked.paths.Len() > 1 {
+			out.Readings = append(out.Readings, strings.ReplaceAll(string(asked.paths.At(i)), "\x00", "%2F"))
+		}
+	}
 	switch {
 	case d.Allowed:
 		out.Verdict = "pass"
@@ -161,7 +147,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	}
 	for i := range m.Checks {
 		c, res, rule := &m.Checks[i], &d.Results[i], m.Rules[i]
-		v := ruleDecision{
+		v := adminapi.RuleDecision{
 			Rule: rule.ID, Mode: rule.Mode.String(), Algorithm: rule.Algorithm.String(), Key: string(c.Key),
 			Cost: c.Cost, Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Allowed: res.Allowed,
 			Remaining: res.Remaining, ResetAfter: res.ResetAfter.String(), Source: res.Source.String(),
@@ -171,7 +157,25 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		}
 		out.Rules = append(out.Rules, v)
 	}
+	out.OtherMethods = e.otherMethods(running, asked, m.Rules)
 	writeJSON(w, http.StatusOK, out)
+}
+
+// otherMethods returns the rules that do not count d only because of its method.
+func (e *Edge) otherMethods(running *ruleset, d *described, counting []*rules.Compiled) (list []adminapi.RuleMethods) {
+	method := d.method
+	defer func() { d.method = method }()
+	var m rules.Match
+	for _, rule := range running.set.Rules() {
+		if len(rule.Methods()) == 0 || rule.Mode == rules.Off || slices.Contains(counting, rule) {
+			continue
+		}
+		d.method = []byte(rule.Methods()[0])
+		if e.matchReadings(d, &d.paths, running.set, 0, &m, &comparison{}) == nil && slices.Contains(m.Rules, rule) {
+			list = append(list, adminapi.RuleMethods{Rule: rule.ID, Methods: rule.Methods()})
+		}
+	}
+	return list
 }
 
 // resetLimits forgets the counter of one rule for the described request, in the
@@ -188,7 +192,7 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 		adminError(w, http.StatusBadRequest, fmt.Errorf("rule: must name one of the running rules (got %q); see /v1/rules", id))
 		return
 	}
-	m, _, err := running.matchDescribed(q)
+	m, _, err := e.matchDescribed(running, q)
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
@@ -209,31 +213,43 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e.log.Info("limits reset", "rule", id, "keys", reset)
-	writeJSON(w, http.StatusOK, map[string]any{"reset": reset})
+	writeJSON(w, http.StatusOK, adminapi.Reset{Reset: reset})
 }
 
 // runningRules answers 503 if there are no rules yet.
 func (e *Edge) runningRules(w http.ResponseWriter) (*ruleset, bool) {
-	running := e.running.Load()
+	running := e.rules.running.Load()
 	if running == nil {
-		adminError(w, http.StatusServiceUnavailable, errors.New("there are no rules yet; /readyz says why"))
+		adminError(w, http.StatusServiceUnavailable, errNoRules)
 	}
 	return running, running != nil
 }
 
-func (s *ruleset) matchDescribed(q url.Values) (*rules.Match, *described, error) {
+// matchDescribed finds the checks of the request that a query string describes, as for a
+// request that is received.
+func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*rules.Match, *described, error) {
 	d, err := describe(q)
 	if err != nil {
 		return nil, nil, err
 	}
+	path := d.path
+	if e.config.Server.Paths == pathsNormalized {
+		path, err = paths.AppendNormal(nil, path)
+	}
+	if err == nil {
+		err = e.config.readPath(&d.paths, path)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
 	m := &rules.Match{}
-	return m, d, s.set.Match(d, 0, m)
+	return m, d, e.matchReadings(d, &d.paths, running.set, 0, m, &comparison{})
 }
 
 // destination is where a described request would go, and as what. Its headers are
 // believed, as if it came through a trusted proxy.
 func (e *Edge) destination(d *described) (upstream, class string) {
 	var scratch rules.Match
-	s := e.shedding.Load()
+	s := e.keeper.active.Load()
 	return e.routes.find(d, &scratch).name, s.document.Classes[s.classes.Class(d, &scratch)].Name
 }

@@ -5,12 +5,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
@@ -77,7 +79,7 @@ func (c *Config) validateGroups(f *faults) {
 	}
 	for i, u := range c.Upstreams {
 		at := fmt.Sprintf("upstreams[%d].group", i)
-		if err := region.CheckName(u.group()); err != nil {
+		if err := consul.CheckName(u.group()); err != nil {
 			f.add(at, "%v", err)
 		} else if !routed[u.group()] {
 			f.add(at, "no route leads to %s; add one to routes, or remove the group", u.Group)
@@ -91,20 +93,17 @@ func (c *Config) validateGroups(f *faults) {
 		if at := fmt.Sprintf("routes[%d].group", i); r.Group == "" {
 			f.add(at, "must name one of the groups of upstreams: %s", strings.Join(names, ", "))
 		} else if !slices.Contains(names, r.Group) {
-			f.add(at, "has no upstream%s (got %q)", rules.Suggest(r.Group, names...), r.Group)
+			f.add(at, "has no upstream%s (got %q)", field.Suggest(r.Group, names...), r.Group)
 		}
 	}
-	var list rules.Errors
-	if _, err := c.routeMatcher(); errors.As(err, &list) {
-		for _, err := range list {
-			place, rest, _ := strings.Cut(err.Error(), "].") // [2].paths[0]: …
-			if rest == "" {
-				f.add("routes", "%s", strings.TrimPrefix(err.Error(), "document: "))
-				continue
-			}
-			path, text, _ := strings.Cut(rest, ": ")
-			f.add("routes"+place+"].match."+path, "%s", text)
-		}
+	good := true
+	for i, r := range c.Routes {
+		wrong := r.Match.Check()
+		f.list.Take(fmt.Sprintf("routes[%d].match", i), wrong)
+		good = good && wrong == nil
+	}
+	if _, err := c.routeMatcher(); good {
+		f.list.Take("routes", err)
 	}
 }
 
@@ -175,33 +174,59 @@ func (c *Config) room(group string) int {
 	return len(places) * c.Upstream.MaxConns
 }
 
-// openUpstreams makes the groups and the routes to them. Their shedders are configured
-// afterwards.
-func (e *Edge) openUpstreams() error {
-	pools, err := e.config.pools(e.metrics)
-	if err != nil {
-		return err
+// upstreamWatch counts what happens to upstreams, and logs what an operator must repair
+// there.
+type upstreamWatch struct {
+	*metrics
+	log *slog.Logger
+}
+
+// Unasked implements proxy.UnaskedObserver.
+func (w upstreamWatch) Unasked(upstream string, first bool) {
+	w.upstreamUnasked.Inc()
+	if first {
+		w.log.Warn("upstream sent bytes that no request asked for, its connections are not reused for a minute", "upstream", upstream)
 	}
-	for i, name := range e.config.groups() {
+}
+
+var _ proxy.UnaskedObserver = upstreamWatch{}
+
+// upstreams are the groups and the routes to them.
+type upstreams struct {
+	groups  []*group
+	routes  routes
+	sampler *shedder.Sampler
+}
+
+// newUpstreams makes the groups and the routes to them. Their shedders are configured
+// afterwards.
+func newUpstreams(c *Config, w upstreamWatch) (*upstreams, error) {
+	pools, err := c.pools(w)
+	if err != nil {
+		return nil, err
+	}
+	u := &upstreams{sampler: shedder.NewSampler(nil)}
+	for i, name := range c.groups() {
 		s, err := shedder.New(name, shedder.Defaults())
 		if err != nil {
 			closePools(pools)
-			return err
+			return nil, err
 		}
-		e.groups = append(e.groups, &group{name: name, pool: pools[i], shedder: s})
+		u.groups = append(u.groups, &group{name: name, pool: pools[i], shedder: s})
 	}
-	e.routes.otherwise = e.group(defaultGroup)
-	for _, r := range e.config.Routes {
-		e.routes.groups = append(e.routes.groups, e.group(r.Group))
+	u.routes.otherwise = u.group(defaultGroup)
+	for _, r := range c.Routes {
+		u.routes.groups = append(u.routes.groups, u.group(r.Group))
 	}
-	if e.routes.conditions, err = e.config.routeMatcher(); err != nil {
-		e.closeUpstreams()
+	if u.routes.conditions, err = c.routeMatcher(); err != nil {
+		closePools(pools)
+		return nil, err
 	}
-	return err
+	return u, nil
 }
 
-func (e *Edge) group(name string) *group {
-	for _, g := range e.groups {
+func (u *upstreams) group(name string) *group {
+	for _, g := range u.groups {
 		if g.name == name {
 			return g
 		}
@@ -209,17 +234,17 @@ func (e *Edge) group(name string) *group {
 	return nil // validation has seen to it
 }
 
-// sample has the shedders look until ctx ends.
-func (e *Edge) sample(ctx context.Context) {
+// sample makes the shedders look until ctx ends.
+func (u *upstreams) sample(ctx context.Context) {
 	var all []*shedder.Shedder
-	for _, g := range e.groups {
+	for _, g := range u.groups {
 		all = append(all, g.shedder)
 	}
-	e.sampler.Run(ctx, all...)
+	u.sampler.Run(ctx, all...)
 }
 
-func (e *Edge) closeUpstreams() {
-	for _, g := range e.groups {
+func (u *upstreams) close() {
+	for _, g := range u.groups {
 		g.pool.Close()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -15,73 +16,107 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// serve is the request path, from top to bottom.
+// serve is the request path.
 func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
-	r := e.begin(ctx)
+	r := expectedRequest(ctx)
+	passed := r != nil
+	if !passed {
+		r = e.begin(ctx)
+	}
 	defer r.end()
+	if passed || r.pass() {
+		r.forward()
+		r.describe()
+	}
+}
 
+// pass decides about a request, from top to bottom. One that does not pass has its answer.
+func (r *request) pass() bool {
 	if err := r.checkForm(); err != nil {
-		ctx.SetConnectionClose()
-		r.badRequest(err.Error())
-		return
+		r.ctx.SetConnectionClose()
+		r.badRequest(err)
+		return false
 	}
 	if r.running == nil {
 		r.noRules()
-		return
+		return false
+	}
+	if r.form.Names() {
+		if err := r.checkConnection(); err != nil {
+			r.badRequest(err)
+			return false
+		}
 	}
 	r.identify()
 	if err := r.matchRules(); err != nil {
-		r.badRequest(err.Error())
-		return
+		r.badRequest(err)
+		return false
 	}
 	if r.known() {
 		r.refuse()
-		return
+		return false
 	}
+	r.route()
 	if !r.admit() {
 		r.shed()
-		return
+		return false
 	}
 	if len(r.match.Checks) > 0 && !r.take() {
 		r.refuse()
-		return
+		return false
 	}
-	r.forward()
-	r.describe()
+	return true
 }
 
 // begin takes a request from the pool.
 func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 	r := e.requests.Get().(*request)
-	r.edge, r.ctx, r.running, r.began = e, ctx, e.running.Load(), ctx.Time()
-	r.decision.Reset(0)
-	r.status = 0
-	r.group, r.permit = nil, shedder.Permit{}
+	r.edge, r.ctx, r.running, r.began = e, ctx, e.rules.running.Load(), ctx.Time()
 	r.holders.Store(1)
 	return r
 }
 
+// reset makes a request ready for the pool: nothing of it is left for the next one.
+func (r *request) reset() {
+	r.ctx, r.running, r.group, r.permit = nil, nil, nil, shedder.Permit{}
+	r.peer, r.client, r.trusted, r.form, r.tier = netip.Addr{}, netip.Addr{}, false, proxy.Form{}, nil
+	r.path, r.query = nil, nil
+	r.paths.Reset()
+	r.args.Reset()
+	r.match.Reset()
+	r.decision.Reset(0)
+	r.status, r.line = 0, r.line[:0]
+}
+
 // matchRules finds the checks that this request must pass.
 func (r *request) matchRules() error {
-	return r.running.set.Match(r, rand.Uint64(), &r.match)
+	return r.edge.matchReadings(r, &r.paths, r.running.set, rand.Uint64(), &r.match, &r.others)
 }
 
 // known decides what takes no I/O: that a check is known to be refused. A flood of
 // refused requests is to cost neither the store nor the shedder.
 func (r *request) known() bool {
-	denied, ok := r.edge.store.(*limiter.Denied)
-	if !ok || !denied.Known(r.match.Checks, &r.decision) {
+	denied := r.edge.denied()
+	if denied == nil {
 		return false
 	}
-	r.edge.metrics.decided(r, time.Since(r.began))
-	return true
+	r.look = denied.Look(r.match.Checks, &r.decision)
+	if r.look.Refused {
+		r.edge.metrics.decided(r, time.Since(r.began))
+	}
+	return r.look.Refused
 }
 
 // take decides; it reports whether the request passes.
 func (r *request) take() bool {
 	// Bounded by the store's own time budget. A RequestCtx must not serve as the
 	// context: it is reused while a late answer may still look at it.
-	err := r.edge.store.Take(context.Background(), r.match.Checks, &r.decision)
+	var err error
+	if denied := r.edge.denied(); denied != nil {
+		err = denied.TakeAfter(context.Background(), r.match.Checks, &r.decision, r.look)
+	} else {
+		err = r.edge.store.Take(context.Background(), r.match.Checks, &r.decision)
+	}
 	if err != nil { // no layer returns one, but a limiter must not fail open by accident
 		r.edge.log.Error("decide", "error", err)
 		r.decision.Reset(len(r.match.Checks))
@@ -107,7 +142,8 @@ func (r *request) refuse() {
 // forward hands the request to an upstream.
 func (r *request) forward() {
 	r.holders.Add(1) // until the response's body has gone out
-	via := proxy.Via{Peer: r.peer, Trusted: r.trusted, TLS: r.ctx.IsTLS(), Done: r}
+	r.hide()
+	via := proxy.Via{Peer: r.peer, Trusted: r.trusted, TLS: r.ctx.IsTLS(), Form: r.form, Done: r}
 	r.permit.Sent()
 	err := r.group.pool.Forward(r.ctx, via)
 	var failed *proxy.Error
@@ -131,16 +167,23 @@ func (r *request) Finish() { r.release() }
 
 // end is the handler's last word. It also stops a panic, which fasthttp would let
 // take the process down.
-func (r *request) end() {
-	if p := recover(); p != nil {
-		r.edge.log.Error("handler panicked", "panic", p, "stack", strings.TrimSpace(string(debug.Stack())))
+func (r *request) end() { r.conclude(recover()) }
+
+// conclude ends the handler's part, after a panic if there was one.
+func (r *request) conclude(panicked any) {
+	if panicked != nil {
+		r.edge.log.Error("handler panicked", "panic", panicked, "stack", strings.TrimSpace(string(debug.Stack())))
 		r.edge.metrics.panics.Inc()
 		r.ctx.Response.Reset()
 		r.ctx.SetConnectionClose()
 		r.problem(fasthttp.StatusInternalServerError, "about:blank", "internal error", "")
 		r.holders.Store(1) // whatever else held it will not come back to it
 	}
+	if r.form.Closes() {
+		r.ctx.SetConnectionClose()
+	}
 	r.status = r.ctx.Response.StatusCode()
+	r.beginLine()
 	r.release()
 }
 
@@ -152,17 +195,17 @@ func (r *request) release() {
 	}
 	e := r.edge
 	r.permit.Done()
-	e.returnLeases(r)
+	e.returnSlots(r)
 	e.metrics.served(r)
-	r.match.Reset()
-	r.ctx, r.running, r.tier, r.group = nil, nil, nil, nil
+	r.endLine()
+	r.reset()
 	e.requests.Put(r)
 }
 
-// returnLeases gives the concurrency slots of a finished request back, off the
+// returnSlots gives the concurrency slots of a finished request back, off the
 // request path.
-func (e *Edge) returnLeases(r *request) {
-	checks, results := r.leases()
+func (e *Edge) returnSlots(r *request) {
+	checks, results := r.slots()
 	if len(checks) == 0 {
 		return
 	}
@@ -173,8 +216,8 @@ func (e *Edge) returnLeases(r *request) {
 	})
 }
 
-// leases returns copies of the checks that hold a slot, and of their results.
-func (r *request) leases() (checks []limiter.Check, results []limiter.Result) {
+// slots returns copies of the checks that hold a slot, and of their results.
+func (r *request) slots() (checks []limiter.Check, results []limiter.Result) {
 	for i := range r.decision.Results {
 		c := r.match.Checks[i]
 		if !r.decision.Results[i].Charged || c.Limit.Algorithm != limiter.Concurrency {

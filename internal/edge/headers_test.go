@@ -58,7 +58,7 @@ rules:
   - {id: elsewhere, match: {paths: [/elsewhere]}, key: [], limit: 1, window: 1s}
   - {id: sleeping, key: [], limit: 1, window: 1s, mode: "off"}
 `})
-	const policy = `"per-client";q=2;w=60, "at-once";q=5, "everything";q=10;w=10`
+	const policy = `"per-client";q=2;w=60, "at-once";q=5;qu="concurrent-requests", "everything";q=10;w=10`
 	a := n.get("/")
 	require.Equal(t, 200, a.status)
 	require.Equal(t, []string{policy}, a.header["Ratelimit-Policy"], "rules in shadow are not shown")
@@ -68,7 +68,7 @@ rules:
 	a = n.get("/")
 	require.Equal(t, 429, a.status)
 	require.Equal(t, []string{policy}, a.header["Ratelimit-Policy"])
-	require.Contains(t, a.header.Get("Ratelimit"), `"everything";r=0;t=2`)
+	require.Contains(t, a.header.Get("Ratelimit"), `"everything";r=0;t=1`)
 	require.Contains(t, a.body, `"violated-policies":["per-client","everything"]`)
 	require.Contains(t, []string{"60", "61"}, a.header.Get("Retry-After"), "the longer of the two waits")
 }
@@ -181,4 +181,21 @@ rules:
 	require.Equal(t, 200, n.get("/strict").status)
 	require.EqualValues(t, 2, n.metric(`weir_decisions_total{rule="strict",outcome="allowed",source="redis"}`))
 	require.Equal(t, 200, n.get("/own").status, "a fallback's refusal ends with the outage")
+}
+
+func TestHeadersOfABucketAgree(t *testing.T) {
+	for _, algorithm := range []string{"token_bucket", "leaky_bucket"} {
+		n := start(t, setup{clock: newClock(), config: func(c *Config) { c.LegacyHeaders = true }, rules: `
+rules: [{id: bucket, key: [client_ip], algorithm: ` + algorithm + `, limit: 2, window: 10s, burst: 4}]`})
+		a := n.get("/")
+		require.Equal(t, `"bucket";q=2;w=10`, a.header.Get("RateLimit-Policy"))
+		require.Regexp(t, `^"bucket";r=2;t=\d+$`, a.header.Get("RateLimit"), "r is at most q")
+		require.Equal(t, "2", a.header.Get("X-RateLimit-Remaining"))
+		for a.status == 200 {
+			a = n.get("/")
+		}
+		require.Equal(t, "5", a.header.Get("Retry-After"))
+		require.Equal(t, `"bucket";r=0;t=5`, a.header.Get("RateLimit"), "t is no later than Retry-After")
+		require.Equal(t, "5", a.header.Get("X-RateLimit-Reset"))
+	}
 }

@@ -1,7 +1,12 @@
 package edge
 
 import (
+	"bufio"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,4 +97,36 @@ func TestUpstreamFailuresAreLoggedSampled(t *testing.T) {
 	require.LessOrEqual(t, len(logged), 1+int(time.Since(began)/sampleEvery))
 	require.Equal(t, "connect", logged[0]["kind"])
 	require.NotContains(t, n.logs.String(), "hunter2")
+}
+
+// An upstream whose bytes nobody asked for is counted and logged, and nobody gets them.
+func TestUnaskedBytesAreCountedAndLogged(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	t.Cleanup(func() { ln.Close(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				if req, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"+req.URL.Path[1:]+"a secret")
+					_, _ = io.Copy(io.Discard, c)
+				}
+			})
+		}
+	})
+	n := start(t, setup{config: func(c *Config) { c.Upstreams = []UpstreamConfig{{URL: "http://" + ln.Addr().String()}} }})
+	for _, path := range []string{"1", "2", "3"} {
+		require.Equal(t, path, n.get("/"+path).body)
+	}
+	require.EqualValues(t, 3, n.metric("weir_upstream_unasked_total"))
+	logged := n.logs.lines(t, "upstream sent bytes that no request asked for, its connections are not reused for a minute")
+	require.Len(t, logged, 1)
+	require.Equal(t, ln.Addr().String(), logged[0]["upstream"])
+	require.NotContains(t, n.logs.String(), "secret")
 }

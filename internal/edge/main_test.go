@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
@@ -215,11 +216,11 @@ func read(t *testing.T, resp *http.Response) answer {
 }
 
 // explained is what /v1/explain says of one rule.
-func (n *node) explained(rule, client, more string) ruleDecision {
+func (n *node) explained(rule, client, more string) adminapi.RuleDecision {
 	n.t.Helper()
 	a := n.operate("GET", "/v1/explain?client="+url.QueryEscape(client)+more)
 	require.Equal(n.t, http.StatusOK, a.status, a.body)
-	var e explanation
+	var e adminapi.Explanation
 	require.NoError(n.t, json.Unmarshal([]byte(a.body), &e))
 	for _, r := range e.Rules {
 		if r.Rule == rule {
@@ -227,7 +228,7 @@ func (n *node) explained(rule, client, more string) ruleDecision {
 		}
 	}
 	require.Failf(n.t, "not explained", "rule %s in %s", rule, a.body)
-	return ruleDecision{}
+	return adminapi.RuleDecision{}
 }
 
 func (n *node) remaining(rule, client string) int64 {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
 // outcome is the value of the outcome label.
@@ -37,10 +36,12 @@ type metrics struct {
 	decisionSeconds [limiter.SourceCount]prometheus.Observer
 	panics          prometheus.Counter
 
-	storeUp     prometheus.Gauge
-	storeNodes  prometheus.Gauge
-	storeErrors *prometheus.CounterVec
-	batchSize   prometheus.Histogram
+	storeUp       prometheus.Gauge
+	storeNodes    prometheus.Gauge
+	storeMayEvict prometheus.Gauge
+	storeEvicted  prometheus.Gauge
+	storeErrors   *prometheus.CounterVec
+	batchSize     prometheus.Histogram
 
 	rulesInfo     *prometheus.GaugeVec
 	rulesAge      prometheus.GaugeFunc
@@ -56,6 +57,9 @@ type metrics struct {
 
 	upstreamSeconds prometheus.Histogram
 	upstreamErrors  *prometheus.CounterVec
+	upstreamUnasked prometheus.Counter
+
+	accessLogDropped prometheus.Counter
 }
 
 // decisionBuckets are fine around a local round trip and have one just above the
@@ -110,6 +114,8 @@ func newMetrics(rulesAge func() float64) *metrics {
 
 	m.storeUp = gauge("store_up", "1 while every shard of the store answers, 0 while any does not.")
 	m.storeNodes = gauge("store_nodes", "Edge nodes that share the store, by which a limit is divided while it is away.")
+	m.storeMayEvict = gauge("store_may_evict", "1 while a master of the store may evict counters when its memory is full, which resets their limits.")
+	m.storeEvicted = gauge("store_evicted_keys", "Keys that the masters of the store have evicted since they started.")
 	m.storeErrors = counters("store_errors_total", "Decisions that the store could not make, by kind.", "kind")
 	m.batchSize = histogram("store_batch_size", "Calls that went to a shard in one round trip.", prometheus.ExponentialBuckets(1, 2, 10))
 
@@ -129,6 +135,8 @@ func newMetrics(rulesAge func() float64) *metrics {
 
 	m.upstreamSeconds = histogram("upstream_seconds", "Time until an upstream's response headers, in seconds.", prometheus.DefBuckets)
 	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind.", "kind")
+	m.upstreamUnasked = counter("upstream_unasked_total", "Times an upstream sent bytes that no request asked for.")
+	m.accessLogDropped = counter("access_log_dropped_total", "Lines of the access log that were lost: the disk was too slow, or the file could not be written.")
 	return m
 }
 
@@ -223,10 +231,6 @@ func oneIf(is bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-func (m *metrics) storeFailed(err error) {
-	m.storeErrors.WithLabelValues(redisstore.ErrorKind(err)).Inc()
 }
 
 // Upstream implements proxy.Observer.

@@ -17,10 +17,13 @@ import (
 var fixedMetrics = map[string][]string{
 	"weir_requests_total":           {"code_class"},
 	"weir_requests_limited_total":   nil,
+	"weir_access_log_dropped_total": nil,
 	"weir_request_seconds":          nil,
 	"weir_decisions_total":          {"outcome", "rule", "source"},
 	"weir_decision_seconds":         {"source"},
 	"weir_store_up":                 nil,
+	"weir_store_may_evict":          nil,
+	"weir_store_evicted_keys":       nil,
 	"weir_store_errors_total":       {"kind"},
 	"weir_store_batch_size":         nil,
 	"weir_rules_info":               {"version"},
@@ -32,6 +35,7 @@ var fixedMetrics = map[string][]string{
 	"weir_store_nodes":              nil,
 	"weir_upstream_seconds":         nil,
 	"weir_upstream_errors_total":    {"kind"},
+	"weir_upstream_unasked_total":   nil,
 	"weir_panics_total":             nil,
 
 	"weir_certificate_expiry_seconds": nil, // with TLS

@@ -11,14 +11,16 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // publisher writes rules to Consul as an operator's program does, and also what one
 // never would.
 type publisher struct {
-	*region.Documents
+	*consul.Documents
 	t      *testing.T
 	consul *testenv.Consul
 	prefix string // of this test's keys
@@ -32,7 +34,7 @@ func publish(t *testing.T, c *testenv.Consul) *publisher {
 	if c.Token() != "" {
 		config.TokenFile = p.file(c.Token())
 	}
-	client, err := region.OpenConsul(config)
+	client, err := consul.Open(config)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	p.Documents = client.Documents("rules")
@@ -46,10 +48,10 @@ func (p *publisher) file(content string) string {
 	return file
 }
 
-func (p *publisher) config() region.ConsulConfig {
-	c := region.ConsulConfig{Addr: p.consul.Addr(), Prefix: p.prefix}
+func (p *publisher) config() consul.Config {
+	c := consul.Config{Addr: p.consul.Addr(), Prefix: p.prefix}
 	if ca := p.consul.CAFile(); ca != "" {
-		c.TLS = &region.TLSConfig{CAFile: ca}
+		c.TLS = &consul.TLSConfig{CAFile: ca}
 	}
 	return c
 }
@@ -60,21 +62,21 @@ func (p *publisher) setup(change ...func(*Config)) setup {
 	return setup{config: func(c *Config) {
 		c.Node.Region, c.Node.PoP = "eu-west", "ams1"
 		c.Rules = RulesConfig{Source: "consul", Cache: cache, Required: true}
-		c.Consul = ConsulConfig{ConsulConfig: p.config()}
+		c.Consul = ConsulConfig{Config: p.config()}
 		for _, f := range change {
 			f(c)
 		}
 	}}
 }
 
-func (p *publisher) put(document string) region.Pointer {
+func (p *publisher) put(document string) consul.Pointer {
 	p.t.Helper()
 	_, err := p.Put(p.t.Context(), []byte(document))
 	require.NoError(p.t, err)
-	return region.NewPointer([]byte(document), "test", time.Now())
+	return consul.NewPointer([]byte(document), "test", time.Now())
 }
 
-func (p *publisher) point(to region.Pointer) {
+func (p *publisher) point(to consul.Pointer) {
 	p.t.Helper()
 	value, err := json.Marshal(to)
 	require.NoError(p.t, err)
@@ -100,7 +102,7 @@ func (p *publisher) canary(pop, document string, lasts time.Duration) string {
 }
 
 // setCanary replaces whatever canary there is.
-func (p *publisher) setCanary(pop string, to region.Pointer) {
+func (p *publisher) setCanary(pop string, to consul.Pointer) {
 	p.t.Helper()
 	value, err := json.Marshal(to)
 	require.NoError(p.t, err)
@@ -122,29 +124,29 @@ func (p *publisher) remove(key string) {
 }
 
 // shows waits for what /v1/rules is to say.
-func (n *node) shows(what string, ok func(rulesView) bool) rulesView {
+func (n *node) shows(what string, ok func(adminapi.Rules) bool) adminapi.Rules {
 	n.t.Helper()
-	var v rulesView
+	var v adminapi.Rules
 	eventually(n.t, what, func() bool { v = n.rulesView(); return ok(v) })
 	return v
 }
 
 // kept is what the node has on disk.
-func (n *node) kept() (*published, error) {
-	return readCache(n.config.Rules.Cache, n.config.cacheOwner())
+func (n *node) kept() (*follow.Cached, error) {
+	return follow.ReadCache(n.config.Rules.Cache, n.config.cacheOwner())
 }
 
 // runs waits until a version is in force and known to be the one to follow.
-func (n *node) runs(version string) rulesView {
+func (n *node) runs(version string) adminapi.Rules {
 	n.t.Helper()
-	return n.shows("it runs "+version, func(v rulesView) bool { return v.Version == version && !v.Stale })
+	return n.shows("it runs "+version, func(v adminapi.Rules) bool { return v.Version == version && !v.Stale })
 }
 
 // refuses waits for a refusal, and checks that nothing else changed.
-func (n *node) refuses(version, text string) rulesView {
+func (n *node) refuses(version, text string) adminapi.Rules {
 	n.t.Helper()
 	before := n.rulesView()
-	v := n.shows("it refuses "+version+" with "+text, func(v rulesView) bool {
+	v := n.shows("it refuses "+version+" with "+text, func(v adminapi.Rules) bool {
 		return v.Refused != nil && v.Refused.Version == version && strings.Contains(v.Refused.Errors[0], text)
 	})
 	require.Equal(n.t, before.Version, v.Version, "the rules before go on")

@@ -6,7 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 func refusesDocument(t *testing.T, p *publisher) {
@@ -37,7 +38,7 @@ func refusesDocument(t *testing.T, p *publisher) {
 	require.EqualValues(t, 1, n.metric("weir_rules_rejected_total"))
 	kept, err := n.kept()
 	require.NoError(t, err)
-	require.NotEqual(t, bad, kept.pointer.Version)
+	require.NotEqual(t, bad, kept.Pointer.Version)
 }
 
 func pointerIsLost(t *testing.T, p *publisher) {
@@ -54,7 +55,7 @@ func pointerIsLost(t *testing.T, p *publisher) {
 
 	for i, c := range []struct{ value, want string }{
 		{"", "is empty; a pointer is a JSON object with version and sha256"},
-		{"[]", "is no JSON object with version and sha256"},
+		{"[]", "is not a JSON object with version and sha256"},
 		{`{"version": "ca84d0706ec2"}`, "sha256: must be 64 hex digits"},
 		{`{"version": 7}`, "version: must be a string"},
 	} {
@@ -66,7 +67,7 @@ func pointerIsLost(t *testing.T, p *publisher) {
 	require.Equal(t, `"a";q=1;w=3600`, n.get("/").header.Get("RateLimit-Policy"))
 	p.apply(ruleA)
 	require.Nil(t, n.runs(first).Refused)
-	require.Len(t, n.logs.lines(t, "rules in force"), 1)
+	require.Len(t, n.logs.lines(t, "rules active"), 1)
 	n.runs(p.apply(ruleB))
 }
 
@@ -74,7 +75,7 @@ func versionIsMissing(t *testing.T, p *publisher) {
 	first := p.apply(ruleA)
 	n := start(t, p.setup())
 	n.runs(first)
-	next := region.NewPointer([]byte(ruleB), "test", time.Now())
+	next := consul.NewPointer([]byte(ruleB), "test", time.Now())
 	p.point(next)
 	v := n.refuses(next.Version, "the version is missing; apply the document again")
 	require.True(t, v.Consul.OK, "that is not Consul's fault")
@@ -84,8 +85,8 @@ func versionIsMissing(t *testing.T, p *publisher) {
 	require.Len(t, n.logs.lines(t, "rules refused"), 1)
 
 	// While it looks for one, it heeds the pointer.
-	p.point(region.NewPointer([]byte("nothing"), "test", time.Now()))
-	n.shows("a refusal", func(v rulesView) bool { return v.Refused != nil })
+	p.point(consul.NewPointer([]byte("nothing"), "test", time.Now()))
+	n.shows("a refusal", func(v adminapi.Rules) bool { return v.Refused != nil })
 	require.Nil(t, n.runs(p.apply(ruleC)).Refused)
 }
 
@@ -93,7 +94,7 @@ func versionIsCorrupt(t *testing.T, p *publisher) {
 	first := p.apply(ruleA)
 	n := start(t, p.setup())
 	n.runs(first)
-	next := region.NewPointer([]byte(ruleB), "test", time.Now())
+	next := consul.NewPointer([]byte(ruleB), "test", time.Now())
 	p.write(p.versionKey(next.Version), ruleC) // good rules, but not those that were meant
 	p.point(next)
 	n.refuses(next.Version, "the stored document is corrupt: the pointer names sha256 "+next.SHA256)
@@ -101,7 +102,7 @@ func versionIsCorrupt(t *testing.T, p *publisher) {
 	require.Nil(t, n.runs(next.Version).Refused)
 	require.EqualValues(t, 1, n.metric("weir_rules_rejected_total"))
 
-	third := region.NewPointer([]byte(ruleC), "test", time.Now())
+	third := consul.NewPointer([]byte(ruleC), "test", time.Now())
 	p.write(p.versionKey(third.Version), "\x1f\x8b not gzip")
 	p.point(third)
 	n.refuses(third.Version, "decompress")

@@ -10,25 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
-type rulesView struct {
-	Version, Source string
-	Since           time.Time
-	Canary, Stale   bool
-	Pointer         *region.Pointer
-	Rules           []ruleView
-	Refused         *refusal
-	Consul, Cache   *conditionView
-}
-
-func (n *node) rulesView() rulesView {
+func (n *node) rulesView() adminapi.Rules {
 	n.t.Helper()
 	a := n.operate("GET", "/v1/rules")
 	require.Equal(n.t, 200, a.status)
-	var v rulesView
+	var v adminapi.Rules
 	require.NoError(n.t, json.Unmarshal([]byte(a.body), &v))
 	return v
 }
@@ -71,7 +63,7 @@ func TestRulesReload(t *testing.T) {
 	n.reload <- syscall.SIGHUP
 	n.inForce(first, "b")
 	require.Len(t, n.logs.lines(t, "reload asked for"), 1)
-	require.Len(t, n.logs.lines(t, "rules in force"), 4)
+	require.Len(t, n.logs.lines(t, "rules active"), 4)
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
 }
 
@@ -157,15 +149,15 @@ func TestRulesBeingWritten(t *testing.T) {
 	e, err := New(c, "", discard())
 	require.NoError(t, err)
 	t.Cleanup(e.close)
-	inForce := func() string { return e.running.Load().set.Rules()[0].ID }
+	inForce := func() string { return e.rules.running.Load().set.Rules()[0].ID }
 
 	write(ruleB)
-	require.NoError(t, e.loadRules(false))
+	require.NoError(t, e.rules.load(false))
 	require.Equal(t, "a", inForce(), "the first look waits")
-	require.NoError(t, e.loadRules(false))
+	require.NoError(t, e.rules.load(false))
 	require.Equal(t, "b", inForce())
 	write(ruleA)
-	require.NoError(t, e.loadRules(true), "asked for")
+	require.NoError(t, e.rules.load(true), "asked for")
 	require.Equal(t, "a", inForce())
 }
 
@@ -176,4 +168,27 @@ func TestBuiltinRulesCanBeRead(t *testing.T) {
 	n := &node{Edge: e, t: t}
 	require.EqualValues(t, 1, n.metric("weir_rules_source_up"))
 	require.Zero(t, n.metric("weir_rules_stale"))
+}
+
+// Rules that return, as after a rollback, refuse nobody by what was known before.
+func TestRulesThatReturnAskTheStore(t *testing.T) {
+	const slow = "rules: [{id: a, key: [client_ip], algorithm: token_bucket, limit: 2, window: 1h}]"
+	clock := newClock()
+	n := start(t, setup{rules: slow, change: func(e *Edge) {
+		e.remember(limiter.NewDenied(memory.New(memory.Config{Clock: clock.now}), 1000, 0))
+	}})
+	apply := func(text string) {
+		t.Helper()
+		n.writeRules(text)
+		require.NoError(t, n.rules.load(true))
+	}
+	n.get("/")
+	n.get("/")
+	require.Equal(t, 429, n.get("/").status)
+	require.Equal(t, 429, n.get("/").status)
+	apply("rules: [{id: a, key: [client_ip], algorithm: token_bucket, limit: 1000, window: 1s, count_denied: true}]")
+	clock.advance(10 * time.Second)
+	require.Equal(t, 200, n.get("/").status)
+	apply(slow)
+	require.Equal(t, 200, n.get("/").status, "the bucket has been refilled")
 }

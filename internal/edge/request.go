@@ -14,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/paths"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
@@ -27,13 +28,21 @@ type request struct {
 	peer    netip.Addr // the other end of the connection
 	client  netip.Addr // who asks: the peer, or whom trusted proxies name
 	trusted bool       // the peer is a trusted proxy
+	form    proxy.Form
 	tier    []byte
 
-	group  *group // of upstreams; nil before admit
+	paths paths.Readings
+	path  []byte        // the reading in question
+	query []byte        // until it is parsed
+	args  fasthttp.Args // the query, once it was asked for
+
+	group  *group // of upstreams; nil before route
 	permit shedder.Permit
 
 	match    rules.Match
-	scratch  rules.Match // for the class and the route
+	others   comparison
+	scratch  rules.Match  // for the class and the route
+	look     limiter.Look // of the memory of refusals
 	decision limiter.Decision
 	buf      []byte // scratch for headers and bodies
 
@@ -41,36 +50,36 @@ type request struct {
 	// of a response that streams on after it. The last one finishes it.
 	holders atomic.Int32
 	status  int
+	line    []byte // for the access log
 }
 
 var _ rules.Request = (*request)(nil)
 
-var errFragment = errors.New("the request target has a fragment")
+var (
+	methodTrace = []byte("TRACE")
+	methodTrack = []byte("TRACK")
+
+	errVersion = errors.New("only HTTP/1.1 and HTTP/1.0 are spoken here")
+	errExpect  = errors.New("the only expectation met here is 100-continue")
+	errTrace   = errors.New("TRACE is not supported: its answer would show cookies to scripts")
+)
 
 // checkForm refuses a request that the origin might read in another way than the
 // rules do.
 func (r *request) checkForm() error {
-	header := &r.ctx.Request.Header
-	if err := proxy.CheckFraming(header); err != nil {
+	var err error
+	if r.form, err = proxy.CheckFraming(&r.ctx.Request.Header); err != nil {
 		return err
 	}
-	target := header.RequestURI()
-	if bytes.IndexByte(target, '#') >= 0 {
-		return errFragment
+	switch h := &r.ctx.Request.Header; {
+	case !h.IsHTTP11() && string(h.Protocol()) != "HTTP/1.0":
+		return errVersion
+	case r.form.Demands() && h.IsHTTP11():
+		return errExpect
+	case bytes.EqualFold(h.Method(), methodTrace), bytes.EqualFold(h.Method(), methodTrack):
+		return errTrace
 	}
-	if bytes.HasPrefix(target, []byte("//")) {
-		return parsePath(r.ctx.URI(), header.Host(), target)
-	}
-	return nil
-}
-
-// parsePath parses a request target that is a path. fasthttp by itself may take
-// what follows two leading slashes for a host; an origin merges them.
-func parsePath(u *fasthttp.URI, host, target []byte) error {
-	for bytes.HasPrefix(target, []byte("//")) {
-		target = target[1:]
-	}
-	return u.Parse(host, target)
+	return r.readTarget()
 }
 
 // identify finds out who asks. Only the nearest address that no trusted proxy
@@ -133,23 +142,16 @@ func addrOf(a net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-func (e *Edge) isTrusted(a netip.Addr) bool {
-	for _, p := range e.config.trusted {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
-}
-
 // The parts of a request that rules match and count by.
 
 func (r *request) Client() netip.Addr { return r.client }
-func (r *request) Host() []byte       { return r.ctx.Host() }
-func (r *request) Path() []byte       { return r.ctx.Path() }
+func (r *request) Host() []byte       { return r.ctx.Request.Header.Host() }
+func (r *request) Path() []byte       { return r.path }
 func (r *request) Method() []byte     { return r.ctx.Method() }
 func (r *request) Tier() []byte       { return r.tier }
 func (r *request) Trusted() bool      { return r.trusted }
+
+func (r *request) readAs(path []byte) { r.path = path }
 
 func (r *request) Header(name string) ([]byte, int) {
 	values := r.ctx.Request.Header.PeekAll(name)
@@ -171,7 +173,11 @@ func (r *request) Cookie(name string) (value []byte, n int) {
 }
 
 func (r *request) Query(name string) (value []byte, n int) {
-	for k, v := range r.ctx.QueryArgs().All() {
+	if r.query != nil {
+		r.args.ParseBytes(r.query)
+		r.query = nil
+	}
+	for k, v := range r.args.All() {
 		if string(k) == name {
 			if n++; n == 1 {
 				value = v

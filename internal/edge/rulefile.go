@@ -7,45 +7,51 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
 )
 
 // ruleFile is what is known of the rule file.
 type ruleFile struct {
+	builtin string // of -dev; else path is read
+	path    string
+
 	mu      sync.Mutex        // one load at a time
 	seen    [sha256.Size]byte // at the last look
-	last    [sha256.Size]byte // put in force, or refused
-	refused *refusal
+	last    [sha256.Size]byte // activated, or refused
+	refused *adminapi.Refusal
 }
 
-// loadRules reads the rule file and puts it in force. A bad document changes
-// nothing: the rules before it go on, and the fault is counted, logged and shown by
+// load reads the rule file and activates it. A bad document changes nothing: the
+// rules before it keep running, and the fault is counted, logged and shown by
 // /v1/rules. An unchanged file is not looked at twice. Unless asked to, it waits for
 // two looks to find the same: the beginning of a document that is just being written
 // can be a good document, with fewer rules.
-func (e *Edge) loadRules(asked bool) error {
-	f := &e.ruleFile
+func (k *ruleKeeper) load(asked bool) error {
+	f := &k.file
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	data, source := []byte(e.builtinRules), fromBuiltin
-	if e.builtinRules == "" {
-		source = fromFile
+	data, source := []byte(f.builtin), adminapi.SourceBuiltin
+	if f.builtin == "" {
+		source = adminapi.SourceFile
 		var err error
-		if data, err = os.ReadFile(e.config.Rules.File); err != nil {
-			e.metrics.setSourceUp(false)
-			return e.refuseFile("", fmt.Errorf("rules.file: %w", err))
+		if data, err = os.ReadFile(f.path); err != nil {
+			k.metrics.setSourceUp(false)
+			return k.refuse("", fmt.Errorf("rules.file: %w", err))
 		}
 	}
-	e.metrics.setSourceUp(true)
+	k.metrics.setSourceUp(true)
 	sum := sha256.Sum256(data)
 	settled := sum == f.seen
 	f.seen = sum
 	if sum == f.last {
 		if f.refused != nil && f.refused.Version == "" { // the file was missing for a while
 			f.refused = nil
-			e.publish(ruleState{source: source})
+			k.publish(ruleState{source: source})
 		}
-		if asked && e.running.Load() != nil {
-			e.log.Info("the rule file is as it was at the last load", "refused", f.refused != nil)
+		if asked && k.running.Load() != nil {
+			k.log.Info("the rule file is as it was at the last load", "refused", f.refused != nil)
 		}
 		return nil
 	}
@@ -53,30 +59,36 @@ func (e *Edge) loadRules(asked bool) error {
 		return nil
 	}
 	f.last = sum
-	set, err := e.compile(data)
+	set, err := k.compile(data)
 	if err != nil {
-		return e.refuseFile(fmt.Sprintf("%x", sum)[:12], fmt.Errorf("rules refused: %w", err))
+		return k.refuse(fmt.Sprintf("%x", sum)[:12], fmt.Errorf("rules refused: %w", err))
 	}
 	f.refused = nil
-	e.enforce(set, source, false)
-	e.publish(ruleState{source: source})
+	k.enforce(set, source, false)
+	k.publish(ruleState{source: source})
 	return nil
 }
 
-// refuseFile notes a file that is not put in force, and returns why.
-func (e *Edge) refuseFile(version string, err error) error {
-	f := &e.ruleFile
+// refuse notes a file that is not activated, and returns why.
+func (k *ruleKeeper) refuse(version string, err error) error {
+	f := &k.file
 	standing := f.refused
-	if f.refused = refused(standing, version, false, err); f.refused != standing {
-		e.metrics.rulesRejected.Inc()
+	if f.refused = follow.Refuse(standing, version, false, messages(err)); f.refused != standing {
+		k.metrics.rulesRejected.Inc()
 	}
-	e.publish(ruleState{source: fromFile, refused: f.refused, stale: true})
+	k.publish(ruleState{source: adminapi.SourceFile, refused: f.refused, stale: true})
 	return err
 }
 
 // watchEvery is how often files are looked at. Polling sees a file replaced by a
 // rename or behind a changed link, which notifications of an inode do not.
 const watchEvery = time.Second
+
+// watchedFiles are looked at once a second.
+type watchedFiles struct {
+	certificate                  *certificate // nil without TLS
+	rulesFault, certificateFault string       // last logged
+}
 
 // watchFiles reloads rules and certificate when their files change, or at once when
 // asked (SIGHUP), until ctx ends. It keeps the memory store swept meanwhile.
@@ -91,17 +103,20 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 		case <-now:
 			e.log.Info("reload asked for")
 			asked = true
+			if e.access != nil {
+				e.access.Reopen()
+			}
 		case <-tick.C:
 			e.local.Sweep()
 		}
 		switch {
 		case e.consul != nil && asked:
 			e.log.Info("rules are followed in consul anyway, and its token is read at each request")
-		case e.consul == nil && e.builtinRules == "":
-			e.report("reload rules", &e.rulesFault, e.loadRules(asked))
+		case e.consul == nil && e.rules.file.builtin == "":
+			e.report("reload rules", &e.files.rulesFault, e.rules.load(asked))
 		}
-		if e.certificate != nil {
-			e.report("reload certificate", &e.certificateFault, e.certificate.reload())
+		if e.files.certificate != nil {
+			e.report("reload certificate", &e.files.certificateFault, e.files.certificate.reload())
 		}
 	}
 }

@@ -23,10 +23,10 @@ const (
 // compiling lets one document be made ready at a time: gcPercent is the process's.
 var compiling sync.Mutex
 
-// compile makes a document ready to be put in force. It rests unless there is nobody
-// to wait: before there are rules, and when the node stops.
-func (e *Edge) compile(document []byte) (*rules.Set, error) {
-	if e.running.Load() == nil {
+// compile makes a document ready to be activated. It rests unless nobody waits: before
+// there are rules, and when the node stops.
+func (k *ruleKeeper) compile(document []byte) (*rules.Set, error) {
+	if k.running.Load() == nil {
 		return rules.Load(document)
 	}
 	p := newPace(time.Now())
@@ -34,7 +34,7 @@ func (e *Edge) compile(document []byte) (*rules.Set, error) {
 	defer compiling.Unlock()
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	return rules.LoadGently(document, func() {
-		if p.restDue(time.Now()) && !e.draining.Load() {
+		if p.restDue(time.Now()) && !k.hurry() {
 			time.Sleep(restFor)
 			p.woken = time.Now()
 		}

@@ -1,27 +1,40 @@
 package edge
 
 import (
-	"errors"
+	"log/slog"
 	"maps"
 	"math"
-	"slices"
+	"sync/atomic"
 	"time"
 
-	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Where the rules in force came from, beside fromFile and fromConsul.
-const (
-	fromBuiltin = "builtin"
-	fromCache   = "cache"
-)
+// ruleKeeper keeps the right rules active: those of Consul, or of a file.
+type ruleKeeper struct {
+	log      *slog.Logger
+	metrics  *metrics
+	running  atomic.Pointer[ruleset] // nil until there are rules
+	state    atomic.Pointer[ruleState]
+	changed  func()                                // the registration has to say something else
+	hurry    func() bool                           // nobody's requests wait for a compilation
+	keep     func(holds func(*limiter.Limit) bool) // of the memory of refusals; nil without one
+	file     ruleFile
+	follower *follow.Follower[rules.Set] // nil unless Consul is followed
+}
 
-// noVersion stands in for the version where there have never been any rules.
-const noVersion = "none"
+func newRuleKeeper(log *slog.Logger, changed func(), hurry func() bool) *ruleKeeper {
+	k := &ruleKeeper{log: log, changed: changed, hurry: hurry}
+	k.state.Store(&ruleState{stale: true})
+	return k
+}
 
-// ruleset is the rules in force with what is counted for them, swapped as one.
+// ruleset is the active rules with what is counted for them, swapped as one.
 type ruleset struct {
 	set      *rules.Set
 	version  string
@@ -40,112 +53,71 @@ type ruleState struct {
 	running *ruleset // nil until there are rules
 	source  string   // "" until there are rules
 	canary  bool
-	pointer *region.Pointer // that is followed; nil if unknown, and without Consul
-	refused *refusal
+	pointer *consul.Pointer // that is followed; nil if unknown, and without Consul
+	refused *adminapi.Refusal
 	stale   bool // what runs is not what it should be, or that is unknown
 }
 
 // version is what runs, in words.
 func (s *ruleState) version() string {
 	if s.running == nil {
-		return noVersion
+		return adminapi.NoVersion
 	}
 	return s.running.version
 }
 
 // none reports whether there have never been any rules.
-func (s *ruleState) none() bool { return s.version() == noVersion }
-
-// refusal is a document, or what should name one, that was not put in force.
-type refusal struct {
-	At      time.Time `json:"at"`
-	Version string    `json:"version"` // "" if none was named
-	Canary  bool      `json:"canary,omitempty"`
-	Errors  []string  `json:"errors"`
-}
-
-// String is what a line has room for.
-func (r *refusal) String() string {
-	if r == nil {
-		return ""
-	}
-	if r.Version == "" {
-		return r.Errors[0]
-	}
-	return r.Version + ": " + r.Errors[0]
-}
-
-// refused notes why a version is not put in force. A refusal that stands already is
-// not replaced.
-func refused(standing *refusal, version string, canary bool, err error) *refusal {
-	why := messages(err)
-	if standing != nil && standing.Version == version && slices.Equal(standing.Errors, why) {
-		return standing
-	}
-	return &refusal{At: time.Now().UTC(), Version: version, Canary: canary, Errors: why}
-}
+func (s *ruleState) none() bool { return s.version() == adminapi.NoVersion }
 
 // messages are the faults of a document, one by one.
 func messages(err error) []string {
-	var list rules.Errors
-	if !errors.As(err, &list) {
-		return shedding.Faults(err)
-	}
 	var out []string
-	for _, e := range list {
+	for _, e := range field.All(err) {
 		out = append(out, e.Error())
 	}
 	return out
 }
 
-// enforce swaps the rules. Requests under way finish by the ones they began with.
-// set must never have been in force before: the memory of refusals knows limits by
-// their address, and would believe again what it learned before others counted.
-func (e *Edge) enforce(set *rules.Set, source string, canary bool) {
+// enforce swaps the rules. Requests in progress finish by the ones they began with.
+func (k *ruleKeeper) enforce(set *rules.Set, source string, canary bool) {
 	next := newRuleset(set, set.Version())
-	before := e.running.Swap(next)
-	e.metrics.running(next, before)
-	e.log.Info("rules in force", "version", next.version, "rules", len(set.Rules()), "source", source, "canary", canary)
+	before := k.running.Swap(next)
+	if k.keep != nil {
+		k.keep(set.Holds)
+	}
+	k.metrics.running(next, before)
+	k.log.Info("rules active", "version", next.version, "rules", len(set.Rules()), "source", source, "canary", canary)
 }
 
-// unlimited puts a set without rules in force, for a node that need not wait for
-// rules.
-func (e *Edge) unlimited() error {
+// unlimited activates a set without rules, for a node that need not wait for any.
+func (k *ruleKeeper) unlimited() error {
 	set, err := rules.Compile(&rules.Document{Rules: []rules.Rule{}})
 	if err != nil {
 		return err
 	}
-	next := newRuleset(set, noVersion)
-	e.metrics.running(next, e.running.Swap(next))
+	next := newRuleset(set, adminapi.NoVersion)
+	k.metrics.running(next, k.running.Swap(next))
 	return nil
 }
 
 // publish shows operators what runs now and what is known beside it.
-func (e *Edge) publish(s ruleState) {
-	s.running = e.running.Load()
-	before := e.state.Swap(&s)
-	e.metrics.setStale(s.stale)
+func (k *ruleKeeper) publish(s ruleState) {
+	s.running = k.running.Load()
+	before := k.state.Swap(&s)
+	k.metrics.setStale(s.stale)
 	if before == nil || !maps.Equal(before.meta(), s.meta()) {
-		e.changed()
-	}
-}
-
-// changed has the node's registration brought up to date.
-func (e *Edge) changed() {
-	select { // one waiting signal tells of all changes
-	case e.stateChanged <- struct{}{}:
-	default:
+		k.changed()
 	}
 }
 
 // meta is what the node's registration says of its rules.
 func (s *ruleState) meta() map[string]string {
-	return map[string]string{"rules_version": s.version(), "rules_refused": s.refused.String()}
+	return map[string]string{consul.MetaRulesVersion: s.version(), consul.MetaRulesRefused: s.refused.String()}
 }
 
-// rulesAge is for how many seconds the running rules have been in force.
-func (e *Edge) rulesAge() float64 {
-	if s := e.state.Load(); !s.none() {
+// age returns for how many seconds the running rules have been active.
+func (k *ruleKeeper) age() float64 {
+	if s := k.state.Load(); !s.none() {
 		return time.Since(s.running.since).Seconds()
 	}
 	return math.NaN()

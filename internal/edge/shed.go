@@ -30,12 +30,14 @@ type shedSettings struct {
 // shedLabels are those of weir_shed_total.
 type shedLabels struct{ class, reason string }
 
-// admit asks the shedder of the request's upstream group for leave. The class is an
-// index in the settings that were loaded here; if others are put in force at this
-// moment, one request may count as another class.
+// route finds the upstream group.
+func (r *request) route() { r.group = r.edge.routes.find(r, &r.scratch) }
+
+// admit asks the shedder of the upstream group for leave. The class is an index in the
+// settings that were loaded here; if others are activated at this moment, one request
+// may count as another class.
 func (r *request) admit() bool {
-	s := r.edge.shedding.Load()
-	r.group = r.edge.routes.find(r, &r.scratch)
+	s := r.edge.keeper.active.Load()
 	class := s.classes.Class(r, &r.scratch)
 	var admitted bool
 	r.permit, admitted = r.group.shedder.Admit(class, r.user(s.user))
@@ -63,7 +65,7 @@ var headerShedReason = []byte("Weir-Shed-Reason")
 
 // shed answers 503: the site is too busy for this request.
 func (r *request) shed() {
-	e, s, reason := r.edge, r.edge.shedding.Load(), r.permit.Reason()
+	e, s, reason := r.edge, r.edge.keeper.active.Load(), r.permit.Reason()
 	r.start(fasthttp.StatusServiceUnavailable)
 	retry := s.document.RetryAfter
 	r.retryAfter(time.Duration(retry.Min) + rand.N(time.Duration(retry.Max-retry.Min)+1))

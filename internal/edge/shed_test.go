@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
@@ -341,7 +342,7 @@ func newOrigin(t *testing.T, word string) string {
 // The answer that an overloaded node gives most allocates nothing.
 func TestSheddingAllocatesNothing(t *testing.T) {
 	e := inMemory(t, "rules: []")
-	_, err := e.enforceSettings(settings(t, capped+"reason_header: true\n"), fromConfig)
+	_, err := e.keeper.enforce(settings(t, capped+"reason_header: true\n"), adminapi.SourceConfig)
 	require.NoError(t, err)
 	permit, ok := e.groups[0].shedder.Admit(1, 0)
 	require.True(t, ok)
@@ -364,7 +365,7 @@ func TestSheddingAllocatesNothing(t *testing.T) {
 // BenchmarkShed is what a refusal by the shedder costs beyond fasthttp's own work.
 func BenchmarkShed(b *testing.B) {
 	e := inMemory(b, "rules: []")
-	_, err := e.enforceSettings(settings(b, capped), fromConfig)
+	_, err := e.keeper.enforce(settings(b, capped), adminapi.SourceConfig)
 	require.NoError(b, err)
 	permit, _ := e.groups[0].shedder.Admit(1, 0)
 	defer permit.Done()
@@ -383,10 +384,10 @@ func TestUsers(t *testing.T) {
 		r := e.begin(received(t, peer, append([]string{"GET / HTTP/1.1", "Host: a"}, header...)...))
 		defer r.end()
 		r.identify()
-		return r.user(e.shedding.Load().user)
+		return r.user(e.keeper.active.Load().user)
 	}
 	require.Equal(t, hash("192.0.2.1"), hash("192.0.2.1", "X-Api-Key: mine"), "a client does not choose by what it is known")
-	_, err := e.enforceSettings(settings(t, calm+"user: [\"header:X-Api-Key\", client_ip]\n"), fromConfig)
+	_, err := e.keeper.enforce(settings(t, calm+"user: [\"header:X-Api-Key\", client_ip]\n"), adminapi.SourceConfig)
 	require.NoError(t, err)
 	key := hash("192.0.2.1", "X-Api-Key: k")
 	require.Equal(t, key, hash("192.0.2.2", "X-Api-Key: k"), "unless the settings say so")
@@ -394,7 +395,7 @@ func TestUsers(t *testing.T) {
 	require.Equal(t, hash("192.0.2.1"), hash("192.0.2.1", "X-Api-Key: a", "X-Api-Key: b"), "a key that is sent twice is none")
 	require.NotEqual(t, hash("192.0.2.1"), hash("192.0.2.2"))
 	require.Equal(t, hash("2001:db8::1"), hash("2001:db8::2"), "one /64 is one user")
-	_, err = e.enforceSettings(settings(t, calm+"user: [\"cookie:session\"]\n"), fromConfig)
+	_, err = e.keeper.enforce(settings(t, calm+"user: [\"cookie:session\"]\n"), adminapi.SourceConfig)
 	require.NoError(t, err)
 	require.NotEqual(t, hash("192.0.2.1"), hash("192.0.2.2"), "who has none is known by the address")
 }

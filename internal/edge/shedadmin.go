@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/shedding"
-	"github.com/weir-edge/weir/pkg/region"
 )
 
 // How long settings for this node alone are in force.
@@ -18,41 +18,23 @@ const (
 	overrideLongest  = 24 * time.Hour
 )
 
-// shedderView is GET /v1/shedder.
-type shedderView struct {
-	Node    string    `json:"node"`
-	Version string    `json:"version"`
-	Source  string    `json:"source"`
-	Since   time.Time `json:"since"`
-	// ExpiresAt and Then are there while what is in force is temporary.
-	ExpiresAt *time.Time      `json:"expires_at,omitempty"`
-	Then      string          `json:"then,omitempty"` // a version
-	Pointer   *region.Pointer `json:"pointer,omitempty"`
-	Refused   *refusal        `json:"refused,omitempty"`
-	Consul    *conditionView  `json:"consul,omitempty"`
-	Cache     *conditionView  `json:"cache,omitempty"`
-
-	Document   *shedding.Document        `json:"document,omitempty"`
-	Upstreams  []shedding.UpstreamStatus `json:"upstreams"`
-	ShadowBias string                    `json:"shadow_bias"`
-}
-
-func (k *shedKeeper) view() shedderView {
+func (k *shedKeeper) view() adminapi.Shedder {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.edge.shedding.Load()
-	v := shedderView{
-		Node: k.edge.config.Node.ID, Version: s.document.Version, Source: s.source, Since: s.since.UTC(),
-		Pointer: k.pointer(), Refused: k.followed.refused, Document: s.document, ShadowBias: shedding.ShadowBias,
+	s, now := k.active.Load(), time.Now()
+	c := k.follower.Choose(now)
+	v := adminapi.Shedder{
+		Node: k.config.Node.ID, Version: s.document.Version, Source: s.source, Since: s.since.UTC(),
+		Pointer: c.Pointer, Refused: c.Refused, Document: s.document, ShadowBias: shedding.ShadowBias,
 	}
-	if then, ends := k.then(time.Now()); then != "" {
+	if then, ends := k.then(now, &c); then != "" {
 		ends = ends.UTC().Round(time.Millisecond)
 		v.Then, v.ExpiresAt = then, &ends
 	}
-	if k.consulState != nil {
-		v.Consul, v.Cache = k.consulState.view(), k.cacheState.view()
+	if f := k.follower; f.ConsulState != nil {
+		v.Consul, v.Cache = f.ConsulState.View(), f.CacheState.View()
 	}
-	for _, g := range k.edge.groups {
+	for _, g := range k.upstreams.groups {
 		v.Upstreams = append(v.Upstreams, shedding.NewUpstreamStatus(g.shedder.Status()))
 	}
 	return v

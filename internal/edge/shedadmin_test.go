@@ -96,7 +96,7 @@ func TestShedderEndpointRefuses(t *testing.T) {
 	f(400, "", "start: 2\nlaw: pid", `"errors":["law: must be pi`, "start: must be")
 	f(400, "", "", "document: is empty")
 	f(400, "", strings.Repeat("[", 60_000), "document: ")
-	f(400, "", "a: &a [*a]", "document: uses an anchor")
+	f(400, "", "a: &a [*a]", "anchors, aliases and merges are not accepted")
 	f(400, "", "\xff", "not valid UTF-8")
 	f(400, "", "\x1b[31m", "control character")
 	f(413, "", "# "+strings.Repeat("x", shedding.MaxBytes), "is larger than 65536 bytes")
@@ -113,8 +113,8 @@ func TestShedderEndpointWantsTheToken(t *testing.T) {
 	for _, method := range []string{"GET", "PUT", "DELETE"} {
 		require.Equal(t, 401, n.send(method, "/v1/shedder", "enabled: false").status)
 	}
-	require.Equal(t, "config", n.shedding.Load().source)
-	require.True(t, n.shedding.Load().document.Enabled)
+	require.Equal(t, "config", n.keeper.active.Load().source)
+	require.True(t, n.keeper.active.Load().document.Enabled)
 }
 
 // What is put in force while requests run harms none of them.

@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // publishSettings writes shedder settings as publish writes rules, and sees to it that
@@ -20,10 +22,10 @@ func publishSettings(t *testing.T, c *testenv.Consul) *publisher {
 	t.Helper()
 	p := publish(t, c)
 	p.apply(ruleA)
-	client, err := region.OpenConsul(p.config())
+	client, err := consul.Open(p.config())
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	p.Documents = client.Documents("shedder")
+	p.Documents = client.Documents("shedder").Temporary()
 	return p
 }
 
@@ -41,34 +43,34 @@ func TestFollowingShedderSettings(t *testing.T) {
 }
 
 // settingsView is what /v1/shedder shows.
-func (n *node) settingsView() shedderView {
+func (n *node) settingsView() adminapi.Shedder {
 	n.t.Helper()
 	a := n.operate("GET", "/v1/shedder?brief")
 	require.Equal(n.t, 200, a.status, a.body)
-	var v shedderView
+	var v adminapi.Shedder
 	require.NoError(n.t, json.Unmarshal([]byte(a.body), &v))
 	return v
 }
 
-func (n *node) sheds(what string, ok func(shedderView) bool) shedderView {
+func (n *node) sheds(what string, ok func(adminapi.Shedder) bool) adminapi.Shedder {
 	n.t.Helper()
-	var v shedderView
+	var v adminapi.Shedder
 	eventually(n.t, what, func() bool { v = n.settingsView(); return ok(v) })
 	return v
 }
 
-func (n *node) shedsBy(version, source string) shedderView {
+func (n *node) shedsBy(version, source string) adminapi.Shedder {
 	n.t.Helper()
-	return n.sheds("it sheds by "+version+" of "+source, func(v shedderView) bool { return v.Version == version && v.Source == source })
+	return n.sheds("it sheds by "+version+" of "+source, func(v adminapi.Shedder) bool { return v.Version == version && v.Source == source })
 }
 
-func (p *publisher) temporarily(document string, then *region.Pointer, lasts time.Duration) string {
+func (p *publisher) temporarily(document string, then *consul.Pointer, lasts time.Duration) string {
 	p.t.Helper()
 	to := p.put(document)
 	ends := time.Now().Add(lasts)
 	to.ExpiresAt = &ends
 	if then != nil {
-		to.Then = &region.Named{Version: then.Version, SHA256: then.SHA256}
+		to.Then = &consul.Named{Version: then.Version, SHA256: then.SHA256}
 	}
 	p.point(to)
 	return to.Version
@@ -97,7 +99,7 @@ func settingsChange(t *testing.T, p *publisher) {
 	require.EqualValues(t, 1, n.metric(`weir_shedder_info{version="`+first+`",source="consul"}`))
 	_, known := n.series(`weir_shedder_info{version="built-in",source="builtin"}`)
 	require.False(t, known)
-	require.Len(t, n.logs.lines(t, "shedder settings in force"), 2)
+	require.Len(t, n.logs.lines(t, "shedder settings active"), 2)
 	status, _ := n.readyz()
 	require.Equal(t, 200, status)
 }
@@ -115,9 +117,9 @@ func settingsReturn(t *testing.T, p *publisher) {
 	p.remove(p.prefix + "/shedder/versions/" + permanent.Version)
 	v = n.shedsBy(permanent.Version, "consul")
 	require.Nil(t, v.ExpiresAt)
-	cached, err := readCache(n.config.Shedder.Cache, n.config.cacheOwner())
+	cached, err := follow.ReadCache(n.config.Shedder.Cache, n.config.cacheOwner())
 	require.NoError(t, err)
-	require.Equal(t, permanent.Version, cached.pointer.Version)
+	require.Equal(t, permanent.Version, cached.Pointer.Version)
 }
 
 func settingsReturnToConfigured(t *testing.T, p *publisher) {
@@ -145,7 +147,7 @@ func settingsAreCached(t *testing.T, p *publisher) {
 	n.stop()
 	confirmed := start(t, s)
 	confirmed.shedsBy(version, "consul")
-	require.Len(t, confirmed.logs.lines(t, "shedder settings in force"), 1, "what was cached and is confirmed does not begin anew")
+	require.Len(t, confirmed.logs.lines(t, "shedder settings active"), 1, "what was cached and is confirmed does not begin anew")
 	confirmed.stop()
 	down := func(c *Config) { c.Consul.Addr = "127.0.0.1:1" }
 	change := s.config
@@ -167,7 +169,7 @@ func settingsAreCached(t *testing.T, p *publisher) {
 func (n *node) refusesSettings(version, text string) {
 	n.t.Helper()
 	before := n.settingsView()
-	v := n.sheds("it refuses "+version+" with "+text, func(v shedderView) bool {
+	v := n.sheds("it refuses "+version+" with "+text, func(v adminapi.Shedder) bool {
 		return v.Refused != nil && v.Refused.Version == version && strings.Contains(strings.Join(v.Refused.Errors, "\n"), text)
 	})
 	require.Equal(n.t, before.Version, v.Version)
@@ -187,11 +189,11 @@ func settingsAreRefused(t *testing.T, p *publisher) {
 	_, state := n.readyz()
 	require.Contains(t, state["shedder_refused"], bad)
 	p.apply(settingsA)
-	n.sheds("no refusal", func(v shedderView) bool { return v.Refused == nil })
+	n.sheds("no refusal", func(v adminapi.Shedder) bool { return v.Refused == nil })
 	// A temporary one that is bad leaves what follows it in force.
 	then := p.put(settingsB)
 	worse := p.temporarily("law: none", &then, time.Hour)
-	n.sheds("it refuses it", func(v shedderView) bool { return v.Refused != nil && v.Refused.Version == worse })
+	n.sheds("it refuses it", func(v adminapi.Shedder) bool { return v.Refused != nil && v.Refused.Version == worse })
 	n.shedsBy(then.Version, "consul")
 }
 
@@ -212,7 +214,7 @@ func settingsAreMissing(t *testing.T, p *publisher) {
 	good := p.apply(settingsA)
 	n := start(t, p.setup())
 	n.shedsBy(good, "consul")
-	missing := region.NewPointer([]byte(settingsB), "test", time.Now())
+	missing := consul.NewPointer([]byte(settingsB), "test", time.Now())
 	p.point(missing)
 	n.refusesSettings(missing.Version, "the version is missing")
 	key := p.prefix + "/shedder/versions/" + missing.Version
@@ -232,7 +234,7 @@ func adminIsOnTop(t *testing.T, p *publisher) {
 	require.Equal(t, "admin", v.Source)
 	require.Equal(t, first, v.Then)
 	second := p.apply(settingsB)
-	v = n.sheds("the new pointer", func(v shedderView) bool { return v.Then == second })
+	v = n.sheds("the new pointer", func(v adminapi.Shedder) bool { return v.Then == second })
 	require.Equal(t, "admin", v.Source, "goes on")
 	require.Equal(t, 200, n.operate("DELETE", "/v1/shedder").status)
 	n.shedsBy(second, "consul")

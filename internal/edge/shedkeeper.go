@@ -2,283 +2,153 @@ package edge
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const fromAdmin = "admin"
-
-// shedKeeper keeps the right settings of the shedder in force. From the innermost:
+// shedKeeper keeps the right settings of the shedder active. From the innermost:
 //
 //	configured  the configuration's, or the defaults
 //	base        what Consul, or the copy on disk, says until further notice
 //	temporary   what Consul says until a certain time
 //	admin       what an operator told this node alone, until a certain time
 //
-// The outermost that is there and not over wins.
+// The outermost that is there and has not expired wins.
 type shedKeeper struct {
-	edge *Edge
-	wake chan struct{} // holds one signal: there is an end to wait for
-
-	// Unless Consul is followed, these are nil.
-	cache       *documentCache
-	events      chan event[shedding.Document]
-	consulState *condition
-	cacheState  *condition
+	config    *Config
+	log       *slog.Logger
+	metrics   *metrics
+	upstreams *upstreams
+	changed   func() // the registration has to say something else
+	follower  *follow.Follower[shedding.Document]
+	active    atomic.Pointer[shedSettings]
+	meta      atomic.Pointer[map[string]string]
+	wake      chan struct{} // holds one signal: there is an end to wait for
 
 	mu        sync.Mutex // the admin side asks, too
-	followed  followed[shedding.Document]
-	base      *published // nil: the configured
-	temporary *published // nil, or ends with followed
-	kept      *published // that the cache was given
 	admin     *shedding.Document
 	adminEnds time.Time // monotonic
 }
 
-// openShedder puts the first settings in force. It connects to nothing yet.
-func (e *Edge) openShedder() error {
-	k := &shedKeeper{edge: e, wake: make(chan struct{}, 1)}
-	e.keeper = k
-	if e.consul != nil && e.config.Shedder.Source == fromConsul {
-		k.openConsul()
-	}
+// open activates the first settings. It connects to nothing yet; client is nil unless
+// Consul is followed.
+func (k *shedKeeper) open(client *consul.Client) error {
+	k.wake = make(chan struct{}, 1)
+	k.follower = follow.New(follow.Config[shedding.Document]{
+		Kind: follow.Kind[shedding.Document]{Name: "shedder", What: "shedder settings", Compile: shedding.Parse, Faults: messages, Temporary: true},
+		Log:  k.log, Consul: client, Cache: k.config.Shedder.Cache, Owner: k.config.cacheOwner(),
+		Rejected: k.metrics.shedderRejected.Inc, CacheFailed: k.metrics.shedCacheErrors.Inc,
+	})
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.settle(time.Now())
-}
-
-// openConsul prepares to follow Consul, and takes what is on disk.
-func (k *shedKeeper) openConsul() {
-	e := k.edge
-	k.events = make(chan event[shedding.Document])
-	k.followed.asked = errNoAnswer
-	k.consulState = newCondition(e.log, "shedder settings cannot be read from consul, the node goes on with what it has", "shedder settings can be read from consul again", errNoAnswer)
-	k.cacheState = newCondition(e.log, "shedder settings cannot be cached, a start without consul uses the configured ones", "shedder settings are cached again", nil)
-	failed := e.metrics.shedCacheErrors.Inc
-	k.cache = newDocumentCache(e.config.Shedder.Cache, e.config.cacheOwner(), k.cacheState, failed)
-	cached, err := k.cache.read()
-	if err == nil && cached != nil {
-		_, err = shedding.Parse(cached.document)
-	}
-	if err != nil {
-		failed()
-		e.log.Error("cached shedder settings not used", "error", err)
-	} else {
-		k.base = cached
-	}
-	if err = k.cache.prepare(); err != nil {
-		failed()
-	}
-	k.cacheState.note(err)
+	_, err := k.settle(time.Now())
+	return err
 }
 
 // run follows Consul, if that is where settings come from, and ends what is temporary,
 // until ctx ends.
 func (k *shedKeeper) run(ctx context.Context) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	if k.events != nil {
-		documents := k.edge.consul.Documents("shedder")
-		watch := &pointerWatch[shedding.Document]{
-			consul: k.edge.consul, documents: documents, what: "shedder settings", key: documents.CurrentKey(), temporary: true,
-			events: k.events, compile: shedding.Parse, good: k.base,
-		}
-		wg.Go(func() { watch.run(ctx) })
-		wg.Go(func() { k.cache.run(ctx) })
-	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		timer.Reset(k.nextLook(time.Now()))
-		var got *event[shedding.Document]
-		select {
-		case <-ctx.Done():
-			return
-		case ev := <-k.events:
-			got = &ev
-		case <-k.wake:
-		case <-timer.C:
-		}
+	k.follower.Run(ctx, k.wake, func(now time.Time) time.Duration {
 		k.mu.Lock()
-		if got != nil {
-			k.take(*got, time.Now())
+		defer k.mu.Unlock()
+		again, err := k.settle(now)
+		if err != nil {
+			k.log.Error("shedder settings that were good do not hold", "error", err)
 		}
-		if err := k.settle(time.Now()); err != nil {
-			k.edge.log.Error("shedder settings that were good do not hold", "error", err)
-		}
-		k.mu.Unlock()
-	}
+		return again
+	})
 }
 
-// nextLook is when something ends; at most a minute, for clocks are set.
-func (k *shedKeeper) nextLook(now time.Time) time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	wait := time.Minute
-	if k.admin != nil {
-		wait = min(wait, k.adminEnds.Sub(now))
-	}
-	if k.temporary != nil {
-		wait = min(wait, k.followed.left(now))
-	}
-	return max(wait, 0)
-}
-
-// take notes what Consul says.
-func (k *shedKeeper) take(ev event[shedding.Document], now time.Time) {
-	f := &k.followed
-	if !f.note(ev, now) {
-		return
-	}
-	found := &f.finding
-	switch p := found.pointer; {
-	case p == nil: // what is gone or malformed changes nothing
-	case p.ExpiresAt == nil:
-		if found.good != nil {
-			k.base, k.temporary = found.good, nil
-		}
-	default:
-		if found.good == nil && found.fault == nil && found.failure == nil {
-			// Ended on purpose, or the clock of whoever set them is behind.
-			k.edge.log.Info("temporary shedder settings are over", "version", p.Version, "expired_at", p.ExpiresAt.UTC())
-		}
-		k.temporary = found.good // the one before it has ended, too
-		switch {
-		case found.then != nil:
-			k.base = found.then
-		case p.Then == nil && (found.good != nil || p.Expired(now)):
-			k.base = nil
-		}
-	}
-	standing := f.refused
-	if f.judge(k.base == nil && k.temporary == nil, false); f.refused != nil && f.refused != standing {
-		k.edge.metrics.shedderRejected.Inc()
-		k.edge.log.Error("shedder settings refused", "version", f.refused.Version, "error", found.fault)
-	}
-}
-
-// settle puts in force what is to be, and tells what is.
-func (k *shedKeeper) settle(now time.Time) error {
-	e := k.edge
+// settle activates the settings that should hold, publishes the resulting state, and
+// returns when the admin's expire.
+func (k *shedKeeper) settle(now time.Time) (again time.Duration, err error) {
 	if k.admin != nil && !now.Before(k.adminEnds) {
 		k.admin = nil
 	}
-	if k.temporary != nil && k.followed.left(now) <= 0 {
-		k.temporary = nil
+	again = time.Minute
+	if k.admin != nil {
+		again = k.adminEnds.Sub(now)
 	}
-	// What is temporary must not outlive its end on disk; what follows it is kept.
-	if k.base != nil && k.base != k.kept && k.base.source == fromConsul {
-		k.kept = k.base
-		k.cache.put(k.base)
-	}
-	if k.consulState != nil {
-		if err := unanswered(k.followed.asked, k.followed.finding.failure); !errors.Is(err, errNoAnswer) {
-			k.consulState.note(err)
+	c := k.follower.Choose(now)
+	document, source := k.chosen(&c)
+	s := k.active.Load()
+	switch {
+	case s == nil || s.document.Version != document.Version:
+		if s, err = k.enforce(document, source); err != nil {
+			return again, err
 		}
+	case s.source != source: // the same document: nothing begins anew
+		same := *s
+		same.source = source
+		s = &same
+		k.active.Store(s)
+		k.metrics.shedding(s, nil)
 	}
-	version, source := k.chosen()
-	if before := e.shedding.Load(); before != nil && before.document.Version == version {
-		if before.source != source { // the same document: nothing begins anew
-			same := *before
-			same.source = source
-			e.shedding.Store(&same)
-			e.metrics.shedding(&same, nil)
-		}
-		e.tellMeta(before.meta(k.followed.refused))
-		return nil
+	meta := map[string]string{consul.MetaShedderVersion: s.document.Version, consul.MetaShedderRefused: c.Refused.String()}
+	if before := k.meta.Swap(&meta); before == nil || !maps.Equal(*before, meta) {
+		k.changed()
 	}
-	document, err := k.document()
-	if err != nil {
-		return err
-	}
-	s, err := e.enforceSettings(document, source)
-	if err != nil {
-		return err
-	}
-	e.tellMeta(s.meta(k.followed.refused))
-	return nil
+	return again, nil
 }
 
-// published is what Consul or the copy of it says now, or nil.
-func (k *shedKeeper) published() *published {
-	if k.temporary != nil {
-		return k.temporary
-	}
-	return k.base
-}
-
-// chosen is which settings are to be in force.
-func (k *shedKeeper) chosen() (version, source string) {
-	switch p := k.published(); {
+// chosen returns the settings that should be active.
+func (k *shedKeeper) chosen(c *follow.Choice[shedding.Document]) (d *shedding.Document, source string) {
+	switch {
 	case k.admin != nil:
-		return k.admin.Version, fromAdmin
-	case p != nil:
-		return p.pointer.Version, p.source
+		return k.admin, adminapi.SourceAdmin
+	case c.Document != nil:
+		return c.Document.Made, c.Document.Source
 	}
 	return k.configured()
 }
 
-// configured is what there is without anybody's word.
-func (k *shedKeeper) configured() (version, source string) {
-	version, source = k.edge.config.Shedder.settings().Version, fromConfig
-	if version == shedding.VersionBuiltIn {
-		source = fromBuiltin
+// configured returns the settings of a node that nobody told anything.
+func (k *shedKeeper) configured() (d *shedding.Document, source string) {
+	d = k.config.Shedder.settings()
+	if d.Version == shedding.VersionBuiltIn {
+		return d, adminapi.SourceBuiltin
 	}
-	return version, source
+	return d, adminapi.SourceConfig
 }
 
-// document is what chosen names.
-func (k *shedKeeper) document() (*shedding.Document, error) {
-	p := k.published()
+// then returns the version that follows the active one when it expires, and when that
+// is; zero if it does not expire.
+func (k *shedKeeper) then(now time.Time, c *follow.Choice[shedding.Document]) (version string, ends time.Time) {
+	next := c.Next
 	switch {
 	case k.admin != nil:
-		return k.admin, nil
-	case p == nil:
-		return k.edge.config.Shedder.settings(), nil
-	}
-	d, err := shedding.Parse(p.document)
-	if err != nil {
-		return nil, fmt.Errorf("version %s: %w", p.pointer.Version, err)
-	}
-	return d, nil
-}
-
-// then is what follows what is in force when its time is over, and when that is; zero
-// if nothing does.
-func (k *shedKeeper) then(now time.Time) (version string, ends time.Time) {
-	switch p := k.published(); {
-	case k.admin != nil && p != nil:
-		return p.pointer.Version, k.adminEnds
-	case k.admin != nil:
-		version, _ = k.configured()
-		return version, k.adminEnds
-	case k.temporary == nil:
-		return "", time.Time{}
-	case k.base != nil:
-		version = k.base.pointer.Version
+		next, ends = c.Document, k.adminEnds
+	case c.Left == 0:
+		return "", ends
 	default:
-		version, _ = k.configured()
+		ends = now.Add(c.Left)
 	}
-	return version, now.Add(k.followed.left(now))
+	if next != nil {
+		return next.Pointer.Version, ends
+	}
+	d, _ := k.configured()
+	return d.Version, ends
 }
 
-// override puts a document in force on this node alone, for a while; nil ends what
-// was.
+// override activates a document on this node alone, temporarily; nil ends that.
 func (k *shedKeeper) override(d *shedding.Document, lasts time.Duration) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	admin, ends := k.admin, k.adminEnds
 	k.admin, k.adminEnds = d, time.Now().Add(lasts)
-	if err := k.settle(time.Now()); err != nil {
+	if _, err := k.settle(time.Now()); err != nil {
 		k.admin, k.adminEnds = admin, ends
 		return err
 	}
@@ -289,8 +159,8 @@ func (k *shedKeeper) override(d *shedding.Document, lasts time.Duration) error {
 	return nil
 }
 
-// enforceSettings swaps the settings of all groups, or of none.
-func (e *Edge) enforceSettings(d *shedding.Document, source string) (*shedSettings, error) {
+// enforce swaps the settings of all groups, or of none.
+func (k *shedKeeper) enforce(d *shedding.Document, source string) (*shedSettings, error) {
 	next := &shedSettings{document: d, source: source, since: time.Now(), counters: map[shedLabels]prometheus.Counter{}}
 	var err error
 	if next.classes, err = d.Matcher(); err != nil {
@@ -299,56 +169,39 @@ func (e *Edge) enforceSettings(d *shedding.Document, source string) (*shedSettin
 	if next.user, err = rules.ParseKey(d.User); err != nil {
 		return nil, err
 	}
-	for _, g := range e.groups { // all of them before any is changed
+	for _, g := range k.upstreams.groups { // all of them before any is changed
 		s, err := d.Settings(g.name)
 		if err != nil {
 			return nil, err
 		}
-		e.metrics.expectShed(next, &s)
-		if room := e.config.room(g.name); s.Enabled && s.Classes[0].MaxInFlight > int64(room) {
-			e.log.Warn("a cap is out of reach: requests get 502 when all connections to the upstreams are in use; raise upstream.max_conns or lower max_in_flight",
+		k.metrics.expectShed(next, &s)
+		if room := k.config.room(g.name); s.Enabled && s.Classes[0].MaxInFlight > int64(room) {
+			k.log.Warn("a cap is out of reach: requests get 502 when all connections to the upstreams are in use; raise upstream.max_conns or lower max_in_flight",
 				"upstream", g.name, "max_in_flight", s.Classes[0].MaxInFlight, "connections", room, "version", d.Version)
 		}
 	}
-	before := e.shedding.Swap(next)
-	for _, g := range e.groups {
+	before := k.active.Swap(next)
+	for _, g := range k.upstreams.groups {
 		s, _ := d.Settings(g.name)
+		s.Custom = k.config.Shedder.Custom
 		if err := g.shedder.Configure(s); err != nil {
 			return nil, fmt.Errorf("upstream %s: %w", g.name, err)
 		}
 	}
-	e.metrics.shedding(next, before)
-	e.log.Info("shedder settings in force", "version", d.Version, "source", source, "enabled", d.Enabled)
+	k.metrics.shedding(next, before)
+	k.log.Info("shedder settings active", "version", d.Version, "source", source, "enabled", d.Enabled)
 	for name := range d.Upstreams {
-		if e.group(name) == nil {
-			e.log.Warn("shedder settings name an upstream group that this node does not have", "upstream", name, "version", d.Version)
+		if k.upstreams.group(name) == nil {
+			k.log.Warn("shedder settings name an upstream group that this node does not have", "upstream", name, "version", d.Version)
 		}
 	}
 	return next, nil
 }
 
-// describe adds what is not as it should be.
-func (k *shedKeeper) describe(state map[string]string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.followed.refused != nil {
-		state["shedder_refused"] = k.followed.refused.String()
-	}
-	if k.cacheState != nil && !k.cacheState.view().OK {
-		state["shedder_cache"] = k.cacheState.text()
+// describe adds to a readiness what is not as it should be.
+func (k *shedKeeper) describe(state *adminapi.Readiness) {
+	state.ShedderRefused = k.follower.Choose(time.Now()).Refused.String()
+	if cache := k.follower.CacheState; cache != nil && !cache.View().OK {
+		state.ShedderCache = cache.Text()
 	}
 }
-
-// meta is what the node's registration says of its settings.
-func (s *shedSettings) meta(refused *refusal) map[string]string {
-	return map[string]string{"shedder_version": s.document.Version, "shedder_refused": refused.String()}
-}
-
-func (e *Edge) tellMeta(meta map[string]string) {
-	if before := e.shedderMeta.Swap(&meta); before == nil || !maps.Equal(*before, meta) {
-		e.changed()
-	}
-}
-
-// pointer is what Consul names, or nil.
-func (k *shedKeeper) pointer() *region.Pointer { return k.followed.finding.pointer }

@@ -22,7 +22,7 @@ func (e *Edge) followLevel(ctx context.Context) {
 		case <-ticker.C:
 		}
 		tenths := int64(0)
-		if e.shedding.Load().document.Enabled {
+		if e.keeper.active.Load().document.Enabled {
 			for _, g := range e.groups {
 				s := g.shedder.Status()
 				tenths = max(tenths, shedTenths(s.Level, len(s.Classes)))
@@ -31,10 +31,7 @@ func (e *Edge) followLevel(ctx context.Context) {
 		if e.shedLevel.Swap(tenths) == tenths {
 			continue
 		}
-		select {
-		case e.stateChanged <- struct{}{}:
-		default: // the change before this is not told yet, and this will be with it
-		}
+		e.changed()
 	}
 }
 
@@ -48,8 +45,8 @@ func shedTenths(level float64, classes int) int64 {
 }
 
 // levelMeta is the level as DNS routers read it, "" while nothing is shed.
-func (e *Edge) levelMeta() string {
-	tenths := e.shedLevel.Load()
+func (r *registrar) levelMeta() string {
+	tenths := r.shedLevel.Load()
 	if tenths == 0 {
 		return ""
 	}

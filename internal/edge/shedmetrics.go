@@ -9,7 +9,7 @@ import (
 
 // shedCollector reads the shedders when metrics are collected, so that series of
 // signals, classes, candidates and groups that are gone are gone.
-type shedCollector struct{ edge *Edge }
+type shedCollector struct{ upstreams *upstreams }
 
 var (
 	utilizationDesc = shedDesc("utilization", "How busy a signal says the upstream is, 0 to 1; its own value between the knees of the settings.", "signal", "upstream")
@@ -43,7 +43,7 @@ func (c shedCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	shadow := map[[2]string]uint64{}
-	for _, g := range c.edge.groups {
+	for _, g := range c.upstreams.groups {
 		s := g.shedder.Status()
 		gauge(levelDesc, s.Level, g.name)
 		gauge(thresholdDesc, s.Settings.Start, g.name, "start")

@@ -130,11 +130,11 @@ func TestSlotsOfADeadNodeExpire(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	n := start(t, setup{redis: redis, rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 2, window: 500ms}]"})
 	// What the other node did last.
-	m, _, err := n.running.Load().matchDescribed(url.Values{"client": {"127.0.0.1"}})
+	m, _, err := n.matchDescribed(n.rules.running.Load(), url.Values{"client": {"127.0.0.1"}})
 	require.NoError(t, err)
 	var d limiter.Decision
-	for lease := range uint64(2) {
-		m.Checks[0].Lease = lease + 1
+	for slot := range uint64(2) {
+		m.Checks[0].Slot = slot + 1
 		require.NoError(t, n.store.Take(t.Context(), m.Checks, &d))
 		require.True(t, d.Allowed)
 	}

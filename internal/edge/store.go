@@ -6,12 +6,28 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
+
+// storage is what decides.
+type storage struct {
+	store    limiter.TakeReturner
+	local    *memory.Store
+	shared   *redisstore.Store // nil without Redis
+	fallback *limiter.Fallback // nil without Redis
+	shards   *shardStates      // nil without Redis
+	nodes    atomic.Int64      // that share the store
+}
+
+// denied returns the memory of refusals in front of the store, nil without one.
+func (s *storage) denied() *limiter.Denied {
+	d, _ := s.store.(*limiter.Denied)
+	return d
+}
 
 // openStore composes the layers that decide. From the request inwards:
 //
@@ -34,50 +50,31 @@ func (e *Edge) openStore() error {
 	if err != nil {
 		return err
 	}
-	up := &shardStates{e: e, down: map[string]bool{}}
+	e.shards = newShardStates(e.log, e.metrics)
 	rc.Hooks = redisstore.Hooks{
 		Batch: func(calls int) { e.metrics.batchSize.Observe(float64(calls)) },
-		Shard: up.set,
+		Shard: e.shards.set, Eviction: e.shards.evicts,
 	}
+	e.metrics.storeUp.Set(1) // until a shard is reported
 	shared, err := redisstore.Open(rc)
 	if err != nil {
 		return err
 	}
 	e.shared = shared
-	e.metrics.storeUp.Set(1)
 	nodes := func() int { return int(e.nodes.Load()) }
-	e.fallback = limiter.NewFallback(shared, e.local, nodes, e.metrics.storeFailed)
+	e.fallback = limiter.NewFallback(shared, e.local, nodes, e.shards.failed)
 	if !shared.Slots() {
-		e.store = limiter.NewDenied(e.fallback, c.DeniedMemory, 0)
+		e.remember(limiter.NewDenied(e.fallback, c.DeniedMemory, 0))
 		return nil
 	}
 	spread := limiter.NewSpread(e.fallback, c.Timeout)
-	e.store = limiter.NewDenied(spread, c.DeniedMemory, 4*c.Timeout)
+	e.remember(limiter.NewDenied(spread, c.DeniedMemory, 4*c.Timeout))
 	return nil
 }
 
-// shardStates says in log and metric which masters do not answer.
-type shardStates struct {
-	e    *Edge
-	mu   sync.Mutex
-	down map[string]bool
-}
-
-func (s *shardStates) set(addr string, up bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if up {
-		delete(s.down, addr)
-		s.e.log.Info("store is back", "addr", addr)
-	} else {
-		s.down[addr] = true
-		s.e.log.Warn("store does not answer, its rules follow on_store_failure", "addr", addr)
-	}
-	if len(s.down) == 0 {
-		s.e.metrics.storeUp.Set(1)
-	} else {
-		s.e.metrics.storeUp.Set(0)
-	}
+// remember puts the memory of refusals in front.
+func (e *Edge) remember(denied *limiter.Denied) {
+	e.store, e.rules.keep = denied, denied.Keep
 }
 
 func (c *StoreConfig) redis() (redisstore.Config, error) {

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -125,8 +126,16 @@ func TestImportDirection(t *testing.T) {
 				}
 				require.False(t, under(own, "internal") && !(f.isTest() && own == "internal/testenv"), "%s: %s must not import internal", f.at(spec), sibling)
 			}
-			if f.folder() == "lua" {
-				require.Fail(t, "lua imports nothing of the module", f.at(spec))
+			if f.folder() == "pkg/region/consul" {
+				require.False(t, under(own, "pkg/region"), "%s: the client of Consul is below the fleet that it serves", f.at(spec))
+			}
+			// regionctl: commands over rollout over fleet over term.
+			ctl := []string{"internal/ctl/term", "internal/ctl/fleet", "internal/ctl/rollout", "internal/ctl"}
+			if here, there := slices.Index(ctl, f.folder()), slices.Index(ctl, own); here >= 0 && there >= 0 {
+				require.GreaterOrEqual(t, here, there, "%s: %s is below %s", f.at(spec), f.folder(), own)
+			}
+			if f.folder() == "lua" || f.folder() == "pkg/field" {
+				require.Fail(t, f.folder()+" imports nothing of the module", f.at(spec))
 			}
 		}
 	}
@@ -238,13 +247,13 @@ func TestFilesAreShortAndFinished(t *testing.T) {
 	}
 }
 
-// documents returns README.md and docs/*.md by their path from the root.
+// documents returns README.md, CONTRIBUTING.md and docs/*.md by their path from the root.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob(root + "/docs/*.md")
 	require.NoError(t, err)
 	texts := map[string]string{}
-	for _, name := range append(names, root+"/README.md") {
+	for _, name := range append(names, root+"/README.md", root+"/CONTRIBUTING.md") {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		rel, err := filepath.Rel(root, name)

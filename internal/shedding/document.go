@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
@@ -48,12 +47,12 @@ type Document struct {
 	RetryAfter   Span     `json:"retry_after" yaml:"retry_after"`
 	ReasonHeader bool     `json:"reason_header" yaml:"reason_header"`
 	// Signals that count by name; those that do not are there too, and Off.
-	Signals map[string]Knees `json:"signals" yaml:"signals"`
+	Signals Signals `json:"signals" yaml:"signals"`
 	// Classes from first kept to first shed.
-	Classes      []Class             `json:"classes" yaml:"classes"`
-	DefaultClass string              `json:"default_class" yaml:"default_class"`
-	Upstreams    map[string]Override `json:"upstreams,omitempty" yaml:"upstreams,omitempty"`
-	Candidates   map[string]Override `json:"candidates,omitempty" yaml:"candidates,omitempty"`
+	Classes      []Class   `json:"classes" yaml:"classes"`
+	DefaultClass string    `json:"default_class" yaml:"default_class"`
+	Upstreams    Overrides `json:"upstreams,omitempty" yaml:"upstreams,omitempty"`
+	Candidates   Overrides `json:"candidates,omitempty" yaml:"candidates,omitempty"`
 }
 
 // Span is a shortest and a longest time.
@@ -64,9 +63,9 @@ type Span struct {
 
 // Class is a priority, and which requests have it.
 type Class struct {
-	Name        string             `json:"name" yaml:"name"`
-	MaxInFlight int64              `json:"max_in_flight" yaml:"max_in_flight"`
-	Match       []rules.Conditions `json:"match,omitempty" yaml:"match,omitempty"`
+	Name        string       `json:"name" yaml:"name"`
+	MaxInFlight int64        `json:"max_in_flight" yaml:"max_in_flight"`
+	Match       Alternatives `json:"match,omitempty" yaml:"match,omitempty"`
 }
 
 // Override is what differs for an upstream group, or in a candidate. nil is as it is
@@ -76,9 +75,15 @@ type Override struct {
 	Start       *float64         `json:"start,omitempty" yaml:"start,omitempty"`
 	Target      *float64         `json:"target,omitempty" yaml:"target,omitempty"`
 	Patience    *Duration        `json:"patience,omitempty" yaml:"patience,omitempty"`
-	Signals     map[string]Knees `json:"signals,omitempty" yaml:"signals,omitempty"`
+	Signals     Signals          `json:"signals,omitempty" yaml:"signals,omitempty"`
 	MaxInFlight map[string]int64 `json:"max_in_flight,omitempty" yaml:"max_in_flight,omitempty"`
 }
+
+// Signals are what counts as load, by name.
+type Signals map[string]Knees
+
+// Overrides are what differs, by the name of the upstream group or candidate.
+type Overrides map[string]Override
 
 // Knees are those of a signal; nil is as it is without them.
 type Knees struct {
@@ -103,12 +108,12 @@ func Defaults() *Document {
 		Patience: Duration(s.Patience), Rotate: Duration(s.Rotate),
 		User:       []string{"client_ip"},
 		RetryAfter: Span{Duration(time.Second), Duration(10 * time.Second)},
-		Signals:    map[string]Knees{}, DefaultClass: "read",
+		Signals:    Signals{}, DefaultClass: "read",
 	}
 	for name, k := range s.Signals {
 		d.Signals[name] = Knees{Low: &Knee{k.Low, timed[name]}, High: &Knee{k.High, timed[name]}}
 	}
-	match := map[string][]rules.Conditions{
+	match := map[string]Alternatives{
 		"critical": {{Headers: map[string]string{"X-Weir-Class": "critical"}}},
 		"write":    {{Methods: []string{"POST", "PUT", "PATCH", "DELETE"}}},
 		"test":     {{Headers: map[string]string{"X-Weir-Class": "test"}}},
@@ -168,7 +173,7 @@ func (s *settings) apply(o Override) {
 	}
 }
 
-func (s *settings) signals(given map[string]Knees) {
+func (s *settings) signals(given Signals) {
 	for name, k := range given {
 		if k.Off {
 			delete(s.Signals, name)

@@ -11,8 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
@@ -36,7 +37,7 @@ func TestBadDocuments(t *testing.T) {
 			}
 			_, err = Parse([]byte(rest.String()))
 			require.EqualError(t, err, strings.Join(want, "\n"))
-			require.Equal(t, want, Faults(err))
+			require.Len(t, field.All(err), len(want))
 		})
 	}
 }
@@ -70,7 +71,7 @@ signals:
   app_wait: {low: 10ms, high: 1m30s}
 classes:
   - {name: paid, max_in_flight: 20, match: [{headers: {X-Plan: paid}}, {paths: ["/pay/*"]}]}
-  - {name: free, max_in_flight: 10}
+  - {name: free, max_in_flight: 1e1}
   - {name: bots, max_in_flight: 5, match: [{headers: {X-Bot: "1"}}]}
 default_class: free
 upstreams:
@@ -82,7 +83,7 @@ candidates:
 func TestOverrides(t *testing.T) {
 	d, err := Parse([]byte(full))
 	require.NoError(t, err)
-	require.Equal(t, region.NewPointer([]byte(full), "", time.Time{}).Version, d.Version)
+	require.Equal(t, consul.NewPointer([]byte(full), "", time.Time{}).Version, d.Version)
 	live := shedder.Settings{
 		Version: d.Version, Law: "integrator", Start: 0.9, Target: 0.5, Patience: 5 * time.Second, Rotate: 2 * time.Minute,
 		Signals: map[string]shedder.Knees{"inflight": {High: 100}, "upstream_wait": {Low: 0.5, High: 5}, "queue": {Low: 10, High: 1000}, "app_wait": {Low: 0.01, High: 90}},

@@ -57,6 +57,9 @@ func (d *Document) Matcher() (*Matcher, error) {
 	return m, err
 }
 
+// Consults reports whether a class depends on that header, whose name is in lower case.
+func (m *Matcher) Consults(header string) bool { return m.conditions.Consults(header) }
+
 // Class returns the index of a request's class. It allocates nothing once scratch has
 // grown, which is any Match that is not in use.
 func (m *Matcher) Class(r rules.Request, scratch *rules.Match) int {

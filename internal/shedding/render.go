@@ -1,12 +1,13 @@
 package shedding
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
 	"time"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 )
 
 // Duration is written with units, as in 1m30s.
@@ -69,9 +70,11 @@ func (k Knees) MarshalYAML() (any, error) { return k.written(), nil }
 
 // YAML renders the document with every field, as Parse reads it.
 func (d *Document) YAML() ([]byte, error) {
-	data, err := yaml.MarshalWithOptions(d, yaml.IndentSequence(true))
-	if err != nil {
+	var text bytes.Buffer
+	enc := yaml.NewEncoder(&text)
+	enc.SetIndent(2)
+	if err := enc.Encode(d); err != nil {
 		return nil, fmt.Errorf("write shedder settings: %w", err)
 	}
-	return data, nil
+	return text.Bytes(), nil
 }

@@ -2,12 +2,11 @@ package shedding
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/weir-edge/weir/pkg/shedder"
+	"github.com/weir-edge/weir/pkg/field"
 )
 
 // Set returns a document that differs from d in one field, named by its path as in
@@ -17,13 +16,13 @@ import (
 // that of Parse for the whole document.
 func Set(d *Document, path, value string) (*Document, error) {
 	fault := func(format string, args ...any) error {
-		return &shedder.FieldError{Field: path, Msg: fmt.Sprintf(format, args...)}
+		return &field.Error{Path: path, Msg: fmt.Sprintf(format, args...)}
 	}
 	data, err := d.YAML()
 	if err != nil {
 		return nil, err
 	}
-	root, err := parse(data)
+	root, err := field.Read(data, &form)
 	if err != nil {
 		return nil, err
 	}
@@ -33,14 +32,9 @@ func Set(d *Document, path, value string) (*Document, error) {
 			return nil, fault("is no path; write it as signals.inflight.high")
 		}
 	}
-	var given *yaml.Node
-	if value != "" {
-		if given, err = read([]byte(value)); err != nil && err != errEmpty {
-			return nil, fault("%v", err)
-		}
-		if err == errEmpty { // null, as in signals.cpu=null
-			given = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
-		}
+	given, err := readValue(value)
+	if err != nil {
+		return nil, fault("%s", field.All(err)[0].Msg)
 	}
 	at := root
 	for i, step := range steps {
@@ -49,66 +43,68 @@ func Set(d *Document, path, value string) (*Document, error) {
 			return nil, fault("%s: %v", strings.Join(steps[:i], "."), err)
 		}
 		last := i == len(steps)-1
-		switch {
-		case place >= 0 && last && given == nil:
-			from := place
-			if at.Kind == yaml.MappingNode {
-				from-- // its name
+		if place < 0 {
+			if given == nil {
+				return nil, fault("is not set; there is nothing to remove")
 			}
-			at.Content = append(at.Content[:from], at.Content[place+1:]...)
-		case place >= 0 && last:
-			at.Content[place] = given
-		case place < 0 && given == nil:
-			return nil, fault("is not set; there is nothing to remove")
-		case place < 0 && last:
-			at.Content = append(at.Content, key(step), given)
-		case place < 0:
-			at.Content = append(at.Content, key(step), &yaml.Node{Kind: yaml.MappingNode})
-			at = at.Content[len(at.Content)-1]
+			place = len(at.Items)
+			at.Names, at.Items = append(at.Names, step), append(at.Items, field.Node{Kind: field.Map})
+		}
+		switch next := &at.Items[place]; {
+		case last && given == nil:
+			at.Items = slices.Delete(at.Items, place, place+1)
+			if at.Kind == field.Map {
+				at.Names = slices.Delete(at.Names, place, place+1)
+			}
+		case last:
+			*next = *given
 		default:
 			// signals.cpu.high turns on what is off.
-			if next := at.Content[place]; next.Kind == yaml.ScalarNode && (next.Value == off || next.Tag == "!!null") {
-				at.Content[place] = &yaml.Node{Kind: yaml.MappingNode}
+			if next.Kind == field.Null || next.Kind == field.Text && next.Text == off {
+				*next = field.Node{Kind: field.Map}
 			}
-			at = at.Content[place]
+			at = next
 		}
 	}
-	next, err := decode(root, nil)
-	if err != nil {
-		return nil, err
+	next, faults := decode(root)
+	if faults != nil {
+		return nil, faults
 	}
 	next.Version = d.Version
 	return next, nil
 }
 
-func key(name string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name}
+// readValue returns what to set a field to; nil removes it.
+func readValue(text string) (*field.Node, error) {
+	switch strings.TrimSpace(text) {
+	case "":
+		return nil, nil
+	case "null", "~":
+		return &field.Node{Kind: field.Null}, nil
+	}
+	return field.Read([]byte(text), &form)
 }
 
-// find returns where a step leads within n's content, or -1 if nothing is there yet.
-func find(n *yaml.Node, step string) (int, error) {
+// find returns where a step leads among n's items, or -1 if nothing is there yet.
+func find(n *field.Node, step string) (int, error) {
 	switch n.Kind {
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == step {
-				return i + 1, nil
-			}
-		}
-		return -1, nil
-	case yaml.SequenceNode:
-		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
+	case field.Map:
+		return slices.Index(n.Names, step), nil
+	case field.List:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Items) {
 			return i, nil
 		}
 		var names []string
-		for i, item := range n.Content {
-			if at, err := find(item, "name"); err == nil && at >= 0 {
-				if names = append(names, item.Content[at].Value); item.Content[at].Value == step {
+		for i := range n.Items {
+			if at := slices.Index(n.Items[i].Names, "name"); at >= 0 {
+				name := n.Items[i].Items[at].Text
+				if names = append(names, name); name == step {
 					return i, nil
 				}
 			}
 		}
 		if names == nil {
-			return -1, fmt.Errorf("has no item %s; there are %d", step, len(n.Content))
+			return -1, fmt.Errorf("has no item %s; there are %d", step, len(n.Items))
 		}
 		return -1, fmt.Errorf("has no %s; there are %s", step, strings.Join(names, ", "))
 	}

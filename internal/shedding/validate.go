@@ -1,21 +1,32 @@
 package shedding
 
 import (
-	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// validate finds what is wrong with what the fields mean.
-func (f *faults) validate(d *Document) {
+// faults collects what is wrong with what the fields of a document mean.
+type faults struct{ list field.Errors }
+
+func (f *faults) add(path, format string, args ...any) { f.list.Add(path, format, args...) }
+
+// Check reports what is wrong with what the fields mean.
+func (d *Document) Check() field.Errors {
+	var f faults
+	f.document(d)
+	return f.list
+}
+
+func (f *faults) document(d *Document) {
+	if n := len(d.Signals); n > maxSignals {
+		f.add("signals", "has more than %d signals (got %d)", maxSignals, n)
+	}
 	f.user(d.User)
 	f.classNames(d)
 	low, high := time.Duration(d.RetryAfter.Min), time.Duration(d.RetryAfter.Max)
@@ -37,10 +48,10 @@ func (f *faults) validate(d *Document) {
 	f.complete("signals", d.Signals)
 	for _, at := range []struct {
 		path string
-		list map[string]Override
+		list Overrides
 	}{{"upstreams", d.Upstreams}, {"candidates", d.Candidates}} {
 		for _, name := range slices.Sorted(maps.Keys(at.list)) {
-			f.differs(join(at.path, name), at.list[name], d)
+			f.differs(field.Join(at.path, name), at.list[name], d)
 		}
 	}
 	if len(f.list) > 0 {
@@ -55,21 +66,7 @@ func (f *faults) user(list []string) {
 		return
 	}
 	_, err := rules.ParseKey(list)
-	f.within("user", err)
-}
-
-// within takes over faults of package rules below a path.
-func (f *faults) within(path string, err error) {
-	var list rules.Errors
-	if !errors.As(err, &list) {
-		return
-	}
-	for _, err := range list {
-		var field limiter.FieldError
-		if errors.As(err, &field) {
-			f.add(path+field.Field, "%s", field.Msg)
-		}
-	}
+	f.list.Take("user", err)
 }
 
 func (f *faults) classNames(d *Document) {
@@ -78,16 +75,15 @@ func (f *faults) classNames(d *Document) {
 		at := fmt.Sprintf("classes[%d]", i)
 		switch {
 		case !word(c.Name):
-			f.add(at+".name", "must be 1 to 64 characters of a-z, 0-9, - and _ (got %s)", shown(c.Name))
+			f.add(at+".name", "must be 1 to 64 characters of a-z, 0-9, - and _ (got %s)", field.Shown(c.Name))
 		case seen[c.Name]:
 			f.add(at+".name", "%s is taken; choose another", c.Name)
 		}
 		seen[c.Name] = true
-		_, err := rules.NewMatcher(c.Match)
-		f.within(at+".match", err)
+		f.conditions(at+".match", c.Match)
 	}
 	if !seen[d.DefaultClass] {
-		f.add("default_class", "must be one of the classes%s (got %s)", rules.Suggest(d.DefaultClass, d.names()...), shown(d.DefaultClass))
+		f.add("default_class", "must be one of the classes%s (got %s)", field.Suggest(d.DefaultClass, d.names()...), field.Shown(d.DefaultClass))
 	}
 	if i := d.class(d.DefaultClass); i >= 0 && d.Classes[i].Match != nil {
 		f.add(fmt.Sprintf("classes[%d].match", i), "is not for %s, which has all that match no other; remove it", d.DefaultClass)
@@ -95,6 +91,20 @@ func (f *faults) classNames(d *Document) {
 	if _, err := d.Matcher(); err != nil && len(f.list) == 0 {
 		f.add("classes", "%v", err)
 	}
+}
+
+func (f *faults) conditions(path string, list Alternatives) {
+	if n := len(list); n > maxConditions {
+		f.add(path, "has more than %d conditions (got %d)", maxConditions, n)
+		return
+	}
+	for i, c := range list {
+		if c.Empty() {
+			f.add(field.Index(path, i), "is empty and would match every request; default_class is for those")
+		}
+	}
+	_, err := rules.NewMatcher(list)
+	f.list.Take(path, err)
 }
 
 func (d *Document) names() []string {
@@ -111,7 +121,7 @@ func (d *Document) class(name string) int {
 }
 
 // complete asks for both knees of a signal that nothing below it has.
-func (f *faults) complete(path string, given map[string]Knees, below ...map[string]Knees) {
+func (f *faults) complete(path string, given Signals, below ...Signals) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		k := given[name]
 		for _, m := range below {
@@ -127,11 +137,11 @@ func (f *faults) complete(path string, given map[string]Knees, below ...map[stri
 			missing = "high"
 		}
 		if len(below) > 0 && below[0][name].Off {
-			f.add(join(path, name)+"."+missing, "is required: signals.%s is off, so there is nothing to differ from", name)
+			f.add(field.Join(path, name)+"."+missing, "is required: signals.%s is off, so there is nothing to differ from", name)
 			continue
 		}
 		known := slices.Sorted(maps.Keys(shedder.Defaults().Signals))
-		f.add(join(path, name)+"."+missing, "is required: there is no default for this signal%s", rules.Suggest(name, known...))
+		f.add(field.Join(path, name)+"."+missing, "is required: there is no default for this signal%s", field.Suggest(name, known...))
 	}
 }
 
@@ -146,27 +156,25 @@ func (f *faults) differs(path string, o Override, d *Document) {
 	f.complete(path+".signals", o.Signals, d.Signals)
 	for _, name := range slices.Sorted(maps.Keys(o.MaxInFlight)) {
 		if d.class(name) < 0 {
-			f.add(path+".max_in_flight."+named(name), "is none of the classes%s", rules.Suggest(name, d.names()...))
+			f.add(path+".max_in_flight."+field.Name(name), "is none of the classes%s", field.Suggest(name, d.names()...))
 		}
 	}
 }
 
-// values has pkg/shedder judge what the document means for each group. A fault of the
-// document itself is not told again for each of them.
+// values lets pkg/shedder judge what the document means for each group. A fault of the
+// document itself is not repeated for each of them.
 func (f *faults) values(d *Document) {
 	told := map[string]bool{}
 	judge := func(path string, s *settings) {
-		for _, err := range each(s.Validate()) {
-			var fault *shedder.FieldError
-			if !errors.As(err, &fault) || told[fault.Error()] {
-				continue
-			}
-			if path == "" {
+		for _, fault := range field.All(s.Validate()) {
+			switch {
+			case told[fault.Error()]:
+			case path == "":
 				told[fault.Error()] = true
-				f.add(fault.Field, "%s", fault.Msg)
-				continue
+				f.add(fault.Path, "%s", fault.Msg)
+			default:
+				f.add(field.Join(path, d.overridden(fault.Path)), "%s", fault.Msg)
 			}
-			f.add(join(path, f.overridden(fault.Field, d)), "%s", fault.Msg)
 		}
 	}
 	judge("", d.live(""))
@@ -186,36 +194,12 @@ func (f *faults) values(d *Document) {
 	}
 }
 
-var classLimit = regexp.MustCompile(`^classes\[(\d+)\]\.max_in_flight$`)
-
 // overridden is what a field of settings is called in an override.
-func (f *faults) overridden(field string, d *Document) string {
-	if m := classLimit.FindStringSubmatch(field); m != nil {
-		if i, err := strconv.Atoi(m[1]); err == nil && i < len(d.Classes) {
-			return "max_in_flight." + d.Classes[i].Name
+func (d *Document) overridden(path string) string {
+	for i, c := range d.Classes {
+		if path == fmt.Sprintf("classes[%d].max_in_flight", i) {
+			return "max_in_flight." + c.Name
 		}
 	}
-	return field
-}
-
-// each returns what errors.Join has joined. Other errors that wrap several are one.
-func each(err error) []error {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if ok && errors.Join(joined.Unwrap()...).Error() == err.Error() {
-		return joined.Unwrap()
-	}
-	return []error{err}
-}
-
-// Faults returns what is wrong with a document, one message each, from an error of
-// Parse or Set.
-func Faults(err error) []string {
-	var out []string
-	for _, fault := range each(err) {
-		out = append(out, fault.Error())
-	}
-	return out
+	return path
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
 )
 
 // ConsulOptions are the same for every server of a datacenter.
@@ -335,4 +336,27 @@ func newUUID() string {
 	rand.Read(b[:]) // never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// Set writes a key past the package under test.
+func (c *Consul) Set(t testing.TB, key string, value []byte) {
+	t.Helper()
+	_, err := c.Client().KV().Put(&api.KVPair{Key: key, Value: value}, nil)
+	require.NoError(t, err)
+}
+
+// Remove deletes one.
+func (c *Consul) Remove(t testing.TB, key string) {
+	t.Helper()
+	_, err := c.Client().KV().Delete(key, nil)
+	require.NoError(t, err)
+}
+
+// Stored reads one, which must be there.
+func (c *Consul) Stored(t testing.TB, key string) []byte {
+	t.Helper()
+	pair, _, err := c.Client().KV().Get(key, nil)
+	require.NoError(t, err)
+	require.NotNil(t, pair, key)
+	return pair.Value
 }

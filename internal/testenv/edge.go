@@ -86,6 +86,12 @@ func (n *EdgeNode) WaitReady() {
 // Kill ends the node as kill -9 does.
 func (n *EdgeNode) Kill() { n.proc.kill() }
 
+// Signal sends the node a signal, such as SIGSTOP.
+func (n *EdgeNode) Signal(sig syscall.Signal) error { return n.proc.signal(sig) }
+
+// Pid is the number of the node's process.
+func (n *EdgeNode) Pid() int { return n.proc.pid }
+
 // Terminate asks the node to stop, as an orchestrator does, and waits until it has.
 func (n *EdgeNode) Terminate() {
 	n.t.Helper()

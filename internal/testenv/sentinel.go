@@ -113,6 +113,32 @@ func (r *RedisSentinel) Master() *Server {
 	return master
 }
 
+// Failover makes sentinels promote a replica of a live master, and returns when one of them names it.
+// A sentinel that does not see the promotion within failover-timeout aborts, as on a machine so busy that
+// a replica is late, and it never repeats what a command began: so this asks again.
+func (r *RedisSentinel) Failover() {
+	r.t.Helper()
+	old, first := r.Master(), r.Sentinels[0]
+	err := poll(startLimit, func() error {
+		if r.Master() != old {
+			return nil
+		}
+		m, err := r.monitored(first)
+		if err != nil {
+			return err
+		}
+		if m["ip"]+":"+m["port"] == old.Addr && !strings.Contains(m["flags"], "failover_in_progress") {
+			if err := first.client.Do(context.Background(), "sentinel", "failover", r.MasterName).Err(); err != nil {
+				return err
+			}
+		}
+		return fmt.Errorf("%s is still the master, %s", old.Addr, m["flags"])
+	})
+	if err != nil {
+		r.t.Fatalf("testenv: no failover: %v\n%s", err, lastLines(first.file("log"), 20))
+	}
+}
+
 // WaitHealthy waits until all live sentinels agree on a live master that all
 // other live nodes follow, and know two replicas (the live ones in reach) and
 // two other sentinels. A killed master that comes back is made a replica after

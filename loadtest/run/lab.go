@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 )
 
 // The router of the lab, and the TTL of its answers: terraform/lab/main.tf.

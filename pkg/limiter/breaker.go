@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Breaker stops asking a shard that does not answer, so that its clients do not
-// pay the time budget at each request, and finds out by itself when it is back.
-// One Breaker guards one shard.
+// Breaker stops calls to a shard that does not answer, so that clients do not pay the
+// time budget at each request, and probes the shard until it is back. One Breaker
+// guards one shard.
 type Breaker struct {
 	next    TakeReturner
 	spacing time.Duration
 	probe   func(context.Context) error
-	onState func(up bool)
+	onState func(err error)
 
 	failures atomic.Int32
 	counted  atomic.Int64 // when the last failure was, in nanoseconds since born
@@ -25,11 +25,13 @@ type Breaker struct {
 }
 
 const (
-	// Failing round trips in a row that open the breaker. A few, so that one slow
-	// reply does not; not many, since each costs its clients the whole time budget.
+	// Failing round trips in a row that open the breaker: more than one, so that a
+	// single slow reply does not open it, but few, since each costs its clients the
+	// whole time budget.
 	breakerThreshold = 3
-	// Failures closer together than the budget count as one, but with a long budget a
-	// server that refuses connections is not to be asked for ever.
+	// Failures closer together than the budget count as one. This caps that distance,
+	// so that with a long budget a server that refuses connections still opens the
+	// breaker.
 	maxSpacing = 50 * time.Millisecond
 	// Pause between probes: short against a failover, long against a round trip.
 	breakerProbeEvery = 50 * time.Millisecond
@@ -39,16 +41,17 @@ var _ TakeReturner = (*Breaker)(nil)
 
 // NewBreaker guards next, whose calls take at most budget: failures closer together
 // are those of one round trip, and count as one. probe asks the shard whether it
-// answers, within a bound of its own; onState, which may be nil, hears of each change.
-func NewBreaker(next TakeReturner, budget time.Duration, probe func(context.Context) error, onState func(up bool)) *Breaker {
+// answers, within a bound of its own; onState, which may be nil, receives the error that
+// opened the breaker, and nil when it closes.
+func NewBreaker(next TakeReturner, budget time.Duration, probe func(context.Context) error, onState func(err error)) *Breaker {
 	if onState == nil {
-		onState = func(bool) {}
+		onState = func(error) {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Breaker{next: next, spacing: min(budget, maxSpacing), probe: probe, onState: onState, born: time.Now(), ctx: ctx, stop: cancel}
 }
 
-// Take asks next, or returns ErrBroken at once while the shard is failing.
+// Take calls next, or returns ErrBroken at once while the shard is failing.
 func (b *Breaker) Take(ctx context.Context, checks []Check, d *Decision) error {
 	if b.open.Load() {
 		return ErrBroken
@@ -58,7 +61,7 @@ func (b *Breaker) Take(ctx context.Context, checks []Check, d *Decision) error {
 	return err
 }
 
-// Return gives back, or fails at once while the shard is failing.
+// Return calls next, or fails at once while the shard is failing.
 func (b *Breaker) Return(ctx context.Context, checks []Check, d *Decision) error {
 	if b.open.Load() {
 		return ErrBroken
@@ -66,18 +69,18 @@ func (b *Breaker) Return(ctx context.Context, checks []Check, d *Decision) error
 	return b.next.Return(ctx, checks, d)
 }
 
-// Reset passes on even when open: an operator asked, and wants to hear the error.
+// Reset calls next even while open: the operator who asked wants to see the error.
 func (b *Breaker) Reset(ctx context.Context, checks []Check) error {
 	return b.next.Reset(ctx, checks)
 }
 
-// Close ends the probing.
+// Close stops probing.
 func (b *Breaker) Close() { b.stop() }
 
-// Record counts the outcome of a call that did not go through Take, such as a look at
-// a shard that nobody asks just now.
+// Record counts the outcome of a call that bypassed Take, such as a health check of an
+// idle shard.
 func (b *Breaker) Record(err error) {
-	// An error that the shard sends costs no time, and proves that it is there.
+	// An error reply costs no time and proves that the shard is reachable.
 	if err == nil || errors.Is(err, ErrReply) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		if b.failures.Load() != 0 {
 			b.failures.Store(0)
@@ -89,14 +92,14 @@ func (b *Breaker) Record(err error) {
 		return
 	}
 	if b.failures.Add(1) >= breakerThreshold {
-		b.Trip()
+		b.Trip(err)
 	}
 }
 
-// Trip opens the breaker. It closes when the shard answers a probe.
-func (b *Breaker) Trip() {
+// Trip opens the breaker because of err. It closes when the shard answers a probe.
+func (b *Breaker) Trip(err error) {
 	if b.open.CompareAndSwap(false, true) {
-		b.onState(false)
+		b.onState(err)
 		go b.untilBack()
 	}
 }
@@ -115,7 +118,7 @@ func (b *Breaker) untilBack() {
 		case <-tick.C:
 			if b.probe(b.ctx) == nil {
 				b.failures.Store(0)
-				b.onState(true) // before it can fail again, so that news come in order
+				b.onState(nil) // before it can fail again, so that news come in order
 				b.open.Store(false)
 				return
 			}

@@ -32,7 +32,7 @@ func newBroken(t *testing.T) *broken {
 			return nil
 		}
 		return b.next.err
-	}, func(up bool) { b.states = append(b.states, up) })
+	}, func(err error) { b.states = append(b.states, err == nil) })
 	t.Cleanup(b.Close)
 	return b
 }

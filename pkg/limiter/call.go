@@ -11,13 +11,13 @@ import (
 // checks for Times identical requests, or the return of what one was charged.
 type Call struct {
 	Checks []Check
-	// Times is how many requests ask this at once; 0 peeks.
+	// Times is how many identical requests this call stands for; 0 peeks.
 	Times int
 	// Return marks a return. TakenAt is then when each check was charged.
 	Return  bool
 	TakenAt []int64
 
-	// The answer, filled by the Batcher.
+	// The answer, filled in by the Batcher.
 	Err     error
 	Now     int64
 	Answers []Answer // one per check; none for a return
@@ -30,15 +30,15 @@ type Call struct {
 	twin     *Call // the next request with the same checks in this batch
 }
 
-// Answer is what the scripts say about one check, times in microseconds.
+// Answer is the scripts' answer to one check, with times in microseconds.
 type Answer struct {
 	// Fits is how many of the requests this check would pass.
 	Fits int64
-	// Remaining, Retry and Reset hold after all that passed were charged.
+	// Remaining, Retry and Reset are as of after charging all requests that passed.
 	Remaining, Retry, Reset int64
 }
 
-// The states of a Call. Who moves it from waiting to one of the others owns it.
+// The states of a Call. The goroutine that moves it out of waiting owns it.
 const (
 	callWaiting int32 = iota
 	callAnswered
@@ -51,7 +51,7 @@ func newCall() any {
 	return &Call{done: make(chan struct{}, 1), timer: t}
 }
 
-// set copies the question, for the caller may leave before it is answered.
+// set copies the question, because the caller may leave before the answer comes.
 func (c *Call) set(checks []Check) {
 	c.Err, c.Now, c.twin, c.Return = nil, 0, nil, false
 	c.Answers, c.TakenAt = c.Answers[:0], c.TakenAt[:0]
@@ -72,8 +72,8 @@ func (c *Call) set(checks []Check) {
 	}
 }
 
-// mergeable reports whether requests with the same checks can share one call. A
-// concurrency lease is each request's own.
+// mergeable reports whether requests with the same checks can share one call. Each
+// request has a concurrency slot of its own.
 func (c *Call) mergeable() bool {
 	if c.Return || c.Times == 0 {
 		return false
@@ -86,8 +86,8 @@ func (c *Call) mergeable() bool {
 	return true
 }
 
-// hash is the same for calls that are the same. Costs are in it, so that a key asked
-// for at several costs in turn still merges.
+// hash is equal for equal calls. It includes costs, so that calls for one key at
+// alternating costs still merge.
 func (c *Call) hash(seed maphash.Seed) uint64 {
 	h := maphash.Bytes(seed, c.keys)
 	for i := range c.Checks {
@@ -127,7 +127,8 @@ func (c *Call) decide(lead *Call, i int64) {
 		check, a, r := &c.Checks[j], &lead.Answers[j], &c.decision.Results[j]
 		charged := min(granted, a.Fits)
 		r.Source, r.Limit, r.TakenAt = SourceRedis, check.Limit.Limit, lead.Now
-		// A check that fits more than pass has room left: another one refuses.
+		// A check that fits more requests than pass still has room: another check
+		// refuses.
 		r.Allowed = i < a.Fits || a.Fits > granted
 		r.Charged = i < charged && lead.Times > 0 && check.Cost > 0
 		r.Remaining = a.Remaining

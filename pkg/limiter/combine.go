@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// Batcher executes calls on one shard in one round trip and fills their answers.
-// It reports failure in Call.Err, and must come back within a bound of its own.
+// Batcher executes calls on one shard in one round trip and fills their answers. It
+// reports failure in Call.Err and must return within a bound of its own.
 type Batcher interface {
 	Do(ctx context.Context, calls []*Call)
 }
 
-// Combine batches naturally: while one round trip to its shard is under way,
-// arriving checks queue, and the next takes them all. There is no timer, so a lone
-// request is never held up. Identical checks of one batch travel as one question.
+// Combine batches naturally: while one round trip to its shard is in progress, arriving
+// checks queue, and the next round trip takes them all. There is no timer, so a lone
+// request never waits. Identical checks of a batch travel as one.
 //
-// It also keeps the time budget: whatever the shard does, a Take comes back within
-// it.
+// It also enforces the time budget: whatever the shard does, Take returns within it.
 type Combine struct {
 	shard   Batcher
 	budget  time.Duration
@@ -26,7 +25,7 @@ type Combine struct {
 
 	calls sync.Pool
 	seed  maphash.Seed
-	wake  chan struct{} // one waiting signal is enough
+	wake  chan struct{} // one pending signal is enough
 	stop  chan struct{}
 	ended chan struct{}
 
@@ -42,7 +41,7 @@ const (
 
 var _ TakeReturner = (*Combine)(nil)
 
-// NewCombine batches the calls to shard. onBatch, which may be nil, hears the size
+// NewCombine batches the calls to shard. onBatch, which may be nil, receives the size
 // of each batch. Close ends it.
 func NewCombine(shard Batcher, budget time.Duration, onBatch func(calls int)) *Combine {
 	if onBatch == nil {
@@ -78,7 +77,7 @@ func (c *Combine) Return(ctx context.Context, checks []Check, d *Decision) error
 	call := c.calls.Get().(*Call)
 	call.set(checks)
 	call.Return = true
-	// Only what was charged; the checks keep their order.
+	// Only the charged checks; they keep their order.
 	kept := call.Checks[:0]
 	for i := range call.Checks {
 		if d.Results[i].Charged {
@@ -99,8 +98,8 @@ func (c *Combine) Return(ctx context.Context, checks []Check, d *Decision) error
 	return err
 }
 
-// ask queues the call and waits for its answer. After an error the call is not
-// the caller's any more.
+// ask queues the call and waits for its answer. After an error the call no longer
+// belongs to the caller.
 func (c *Combine) ask(ctx context.Context, call *Call) error {
 	c.mu.Lock()
 	if c.closed || len(c.queue) >= maxQueue {
@@ -188,8 +187,7 @@ func (c *Combine) next(batch []*Call) []*Call {
 	}
 }
 
-// merge drops the calls that nobody waits for any more, and makes identical ones
-// twins of the first.
+// merge drops abandoned calls and makes identical ones twins of the first.
 func (c *Combine) merge(batch, ask []*Call, leads map[uint64]*Call) []*Call {
 	clear(leads)
 	for _, call := range batch {
@@ -211,9 +209,9 @@ func (c *Combine) merge(batch, ask []*Call, leads map[uint64]*Call) []*Call {
 	return ask
 }
 
-// answer tells a call and its twins. A grant goes to those that still wait; what
-// an abandoned call was charged stays charged, for its request may have passed on
-// another's word, but a lease nobody knows of is given back.
+// answer delivers to a call and its twins. Grants go to those that still wait. The
+// charge of an abandoned call stays, since its request may have passed by fallback, but
+// its concurrency slot is given back.
 func (c *Combine) answer(lead *Call) {
 	var i int64
 	for twin := lead.twin; twin != nil; {
@@ -228,20 +226,20 @@ func (c *Combine) answer(lead *Call) {
 	c.finish(lead)
 }
 
-// finish hands the answer over and reports whether somebody took it.
+// finish delivers the answer and reports whether the caller still waited for it.
 func (c *Combine) finish(call *Call) bool {
 	if call.state.CompareAndSwap(callWaiting, callAnswered) {
 		call.done <- struct{}{}
 		return true
 	}
-	if !c.giveBackLease(call) {
+	if !c.giveBackSlot(call) {
 		c.calls.Put(call)
 	}
 	return false
 }
 
-// giveBackLease queues the return of a concurrency slot whose request has left.
-func (c *Combine) giveBackLease(call *Call) bool {
+// giveBackSlot queues the return of a concurrency slot whose request has left.
+func (c *Combine) giveBackSlot(call *Call) bool {
 	if call.Return || call.Err != nil {
 		return false
 	}
@@ -259,7 +257,7 @@ func (c *Combine) giveBackLease(call *Call) bool {
 	call.Checks, call.Return = kept, true
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queue = append(c.queue, call) // the worker itself is here: it will look again, closed or not
+	c.queue = append(c.queue, call) // this is the worker itself: it looks at the queue again, closed or not
 	return true
 }
 

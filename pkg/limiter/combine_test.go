@@ -133,15 +133,15 @@ func TestCombineMergesOnlyTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := combined(t)
 		l, again := rule(t, "r fixed_window limit=99 window=1h"), rule(t, "r fixed_window limit=99 window=1h")
-		lease := rule(t, "c concurrency limit=99 window=1h")
+		slot := rule(t, "c concurrency limit=99 window=1h")
 		for _, checks := range [][]limiter.Check{
 			{check(l, "a", 1)},
-			{check(l, "a", 2)},                             // another cost
-			{check(l, "a", 1)},                             // the same as the first
-			{check(again, "a", 1)},                         // another rule document
-			{check(l, "a", 1), check(l, "b", 1)},           // more checks
-			{peek(check(l, "a", 1))},                       // a peek
-			{check(lease, "a", 1)}, {check(lease, "a", 1)}, // a lease is each one's own
+			{check(l, "a", 2)},                           // another cost
+			{check(l, "a", 1)},                           // the same as the first
+			{check(again, "a", 1)},                       // another rule document
+			{check(l, "a", 1), check(l, "b", 1)},         // more checks
+			{peek(check(l, "a", 1))},                     // a peek
+			{check(slot, "a", 1)}, {check(slot, "a", 1)}, // a slot is each one's own
 		} {
 			go ask(t, c, checks...)
 			synctest.Wait() // in this order
@@ -181,14 +181,14 @@ func TestCombineKeepsItsBudget(t *testing.T) {
 	})
 }
 
-func TestCombineGivesBackTheLeaseOfAnAbandonedCall(t *testing.T) {
+func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 	f := func(closing bool) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShard()
 			c := limiter.NewCombine(s, budget, nil)
 			l, counted := rule(t, "c concurrency limit=1 window=1h"), rule(t, "r fixed_window limit=9 window=1h")
 			mine := check(l, "a", 1)
-			mine.Lease = 7
+			mine.Slot = 7
 			s.hang()
 			var d limiter.Decision
 			require.Equal(t, limiter.ErrTimeout, c.Take(t.Context(), []limiter.Check{mine, check(counted, "a", 1)}, &d))
@@ -308,7 +308,7 @@ func TestCombineReturnsOnlyWhatWasCharged(t *testing.T) {
 func TestCombineExact(t *testing.T) {
 	c := limiter.NewCombine(newShard(), time.Minute, nil)
 	defer c.Close()
-	l, lease := rule(t, "r rolling_window limit=1000 window=1h"), rule(t, "c concurrency limit=300 window=1h")
+	l, slot := rule(t, "r rolling_window limit=1000 window=1h"), rule(t, "c concurrency limit=300 window=1h")
 	var passed, inFlight atomic.Int64
 	var wg sync.WaitGroup
 	for worker := range 64 {
@@ -317,8 +317,8 @@ func TestCombineExact(t *testing.T) {
 				if ask(t, c, check(l, "a", 1)).Allowed {
 					passed.Add(1)
 				}
-				mine := check(lease, "a", 1)
-				mine.Lease = uint64(worker*1000 + i)
+				mine := check(slot, "a", 1)
+				mine.Slot = uint64(worker*1000 + i)
 				if ask(t, c, mine).Allowed {
 					inFlight.Add(1)
 				}

@@ -11,13 +11,12 @@ import (
 // Denied remembers refusals until they can end. For every algorithm but
 // concurrency nothing frees capacity before a refusal's RetryAfter, so answering
 // from here is exact, and a flood on one refused key costs the store about one
-// call per RetryAfter. Only an operator's Reset and new rules end it sooner:
-// Reset forgets the key, and new rules are new *Limits, which an old memory does
-// not match.
+// call per RetryAfter. Only an operator's Reset and other rules end it sooner:
+// Reset forgets the key, and Keep what was refused under limits that are gone.
 //
-// Over Spread one more thing frees capacity: what a request charged in one slot is
-// returned when another slot refuses it. There a refusal is first remembered for a
-// moment longer than that takes, and in full when it is then confirmed.
+// On top of Spread, one more thing frees capacity: a charge in one slot is returned if
+// another slot refuses the request. There a first refusal is remembered only a little
+// longer than such a return takes, and a confirmed one in full.
 type Denied struct {
 	next     Store
 	confirm  time.Duration // 0: the first refusal holds
@@ -33,12 +32,12 @@ const deniedShards = 64
 type deniedShard struct {
 	sync.RWMutex
 	refusals map[string]refusal
-	_        [32]byte // keeps neighbours' locks out of this cache line
+	_        [32]byte // keeps neighboring locks out of this cache line
 }
 
 type refusal struct {
 	limit *Limit
-	cost  int64     // this or more was refused
+	cost  int64     // the refused cost; a higher one waits longer
 	until time.Time // when to ask again
 	retry time.Time // when it can pass
 	reset time.Time
@@ -61,38 +60,55 @@ func NewDenied(next Store, size int, confirm time.Duration) *Denied {
 	return d
 }
 
-// Take refuses from memory if one of the enforced checks is known to be refused,
-// and asks next otherwise.
+// Take refuses from memory if an enforced check is known to be refused; otherwise it
+// calls next.
 func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
-	now := m.now() // before the call, so that memory never outlives the refusal
 	if len(checks) > 0 && checks[0].Peek {
-		return m.peek(ctx, checks, d, now)
+		return m.peek(ctx, checks, d, m.now())
 	}
-	if m.known(checks, d, now) {
+	look := m.Look(checks, d)
+	if look.Refused {
 		return nil
 	}
+	return m.TakeAfter(ctx, checks, d, look)
+}
+
+// Look is what Denied knows of a request.
+type Look struct {
+	Refused bool // it is refused
+	others  bool // other requests are, with one of its keys: of another cost, or under another limit
+	at      time.Time
+}
+
+// Look answers from memory alone: if one of the enforced checks is known to be refused,
+// it fills d as Take would. Otherwise d is as it was, and TakeAfter decides. It is not for
+// checks that only peek.
+func (m *Denied) Look(checks []Check, d *Decision) Look {
+	look := Look{at: m.now()} // before any call, so that memory never outlives a refusal
+	look.Refused, look.others = m.known(checks, d, look.at)
+	return look
+}
+
+// TakeAfter asks next about a request that Look did not refuse.
+func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, look Look) error {
 	resets := m.resets.Load()
 	if err := m.next.Take(ctx, checks, d); err != nil {
 		return err
 	}
-	if !d.Allowed {
-		m.remember(checks, d, now, resets)
+	switch {
+	case !d.Allowed:
+		m.remember(checks, d, look.at, resets)
+	case look.others:
+		m.forget(checks) // the request that passed makes their wait longer
 	}
 	return nil
 }
 
-// Known answers from memory alone: if one of the enforced checks is known to be
-// refused, it fills d as Take would and returns true. Otherwise d is as it was, and it
-// is for Take to decide. Checks that only peek are not known.
-func (m *Denied) Known(checks []Check, d *Decision) bool {
-	return len(checks) > 0 && !checks[0].Peek && m.known(checks, d, m.now())
-}
-
-// peek asks next about every check, and then says which ones are known to be
-// refused here: whoever looks wants to see them all.
+// peek asks next about every check and then marks those that memory refuses: an
+// operator who peeks wants to see them all.
 func (m *Denied) peek(ctx context.Context, checks []Check, d *Decision, now time.Time) error {
 	var known Decision
-	refused := m.known(checks, &known, now)
+	refused, _ := m.known(checks, &known, now)
 	if err := m.next.Take(ctx, checks, d); err != nil || !refused {
 		return err
 	}
@@ -109,13 +125,14 @@ func (m *Denied) shard(key []byte) *deniedShard {
 	return &m.shards[maphash.Bytes(m.seed, key)%deniedShards]
 }
 
-func (m *Denied) known(checks []Check, d *Decision, now time.Time) bool {
+// known reports whether checks are known to be refused, and whether other requests are
+// with the same key: of another cost, or under another limit.
+func (m *Denied) known(checks []Check, d *Decision, now time.Time) (refused, others bool) {
 	for i := range checks {
-		if checks[i].Limit.CountDenied { // the store has to hear of every attempt
-			return false
+		if checks[i].Limit.CountDenied { // the store must see every attempt
+			return false, false
 		}
 	}
-	refused := false
 	for i := range checks {
 		c := &checks[i]
 		if c.Limit.Shadow || !c.Limit.RefusalHolds() {
@@ -125,8 +142,11 @@ func (m *Denied) known(checks []Check, d *Decision, now time.Time) bool {
 		sh.RLock()
 		r, ok := sh.refusals[string(c.Key)]
 		sh.RUnlock()
-		// Less than what was refused might pass; another tier's limit, too.
-		if !ok || r.limit != c.Limit || c.Cost < r.cost || !now.Before(r.until) {
+		if !ok || !now.Before(r.until) {
+			continue
+		}
+		if !r.refuses(c) {
+			others = true
 			continue
 		}
 		if !refused {
@@ -142,15 +162,21 @@ func (m *Denied) known(checks []Check, d *Decision, now time.Time) bool {
 			TakenAt:    r.taken,
 		}
 	}
-	return refused
+	return refused, others
 }
 
-// remember keeps the refusals in d, unless a Reset came since resets was read: they
-// may be from before it.
+// refuses reports whether r also refuses this check. A lower cost or another limit
+// might pass; a higher cost waits longer, unless the wait is for the end of a window.
+func (r *refusal) refuses(c *Check) bool {
+	return (c.Cost == r.cost || c.Cost > r.cost && c.Limit.Algorithm == FixedWindow) && r.limit.Same(c.Limit)
+}
+
+// remember keeps the refusals in d, unless a Reset came since resets was read: they may
+// predate it.
 func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uint64) {
 	for i := range checks {
 		c, r := &checks[i], &d.Results[i]
-		// A fallback's refusal is this node's own and ends when the store is back.
+		// A fallback's refusal is this node's own and ends when the store comes back.
 		if !r.Refuses(c) || r.Source == SourceFallback || r.Failed || c.Peek || !c.Limit.RefusalHolds() || r.RetryAfter <= 0 {
 			continue
 		}
@@ -168,7 +194,7 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 		if m.confirm > 0 && r.RetryAfter > m.confirm {
 			before, known := sh.refusals[string(c.Key)]
 			since := now.Sub(before.until)
-			if !known || before.limit != c.Limit || since < 0 || since > confirmWithin {
+			if !known || !before.limit.Same(c.Limit) || since < 0 || since > confirmWithin {
 				until = now.Add(m.confirm)
 			}
 		}
@@ -180,8 +206,8 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 	}
 }
 
-// makeRoom drops a few refusals that have ended, and any one if there is still no
-// room: forgetting costs one call to the store, never a wrong answer.
+// makeRoom drops a few expired refusals, or any one if that does not make room:
+// forgetting costs one call to the store, never a wrong answer.
 func (sh *deniedShard) makeRoom(limit int, now time.Time) {
 	const samples = 8
 	seen := 0
@@ -193,17 +219,39 @@ func (sh *deniedShard) makeRoom(limit int, now time.Time) {
 			return
 		}
 	}
-	if len(sh.refusals) >= limit { // fewer than samples, all live
+	if len(sh.refusals) >= limit { // all sampled ones are live
 		clear(sh.refusals)
 	}
 }
 
-// Return passes on: a refusal charges nothing.
+// Return calls next: a refusal charges nothing.
 func (m *Denied) Return(ctx context.Context, checks []Check, d *Decision) error {
 	if r, ok := m.next.(Returner); ok {
 		return r.Return(ctx, checks, d)
 	}
 	return nil
+}
+
+// Keep forgets the refusals under limits that do not hold any longer. Should one return,
+// others have counted and reset in the meantime.
+func (m *Denied) Keep(holds func(*Limit) bool) {
+	m.resets.Add(1)
+	known := map[*Limit]bool{}
+	for i := range m.shards {
+		sh := &m.shards[i]
+		sh.Lock()
+		for key, r := range sh.refusals {
+			keep, asked := known[r.limit]
+			if !asked {
+				keep = holds(r.limit)
+				known[r.limit] = keep
+			}
+			if !keep {
+				delete(sh.refusals, key)
+			}
+		}
+		sh.Unlock()
+	}
 }
 
 // Reset forgets the refusals of these checks, here and in next.
@@ -212,13 +260,17 @@ func (m *Denied) Reset(ctx context.Context, checks []Check) error {
 	if r, ok := m.next.(Resetter); ok {
 		err = r.Reset(ctx, checks)
 	}
-	// After the store; and a refusal that is under way must not be remembered again.
+	// After the store, and so that a refusal in flight is not remembered again.
 	m.resets.Add(1)
+	m.forget(checks)
+	return err
+}
+
+func (m *Denied) forget(checks []Check) {
 	for i := range checks {
 		sh := m.shard(checks[i].Key)
 		sh.Lock()
 		delete(sh.refusals, string(checks[i].Key))
 		sh.Unlock()
 	}
-	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
@@ -71,6 +72,65 @@ func TestDeniedKnowsWhatItRefused(t *testing.T) {
 
 	// Other values at the same key: another tier, or a new rule document.
 	f(check(rule(t, "r fixed_window limit=9 window=10s"), "a", 4), true, false)
+}
+
+// A dearer request waits longer than a cheaper one, and is told so.
+func TestDeniedIsExactForEveryCost(t *testing.T) {
+	for name, l := range every(t) {
+		m, _, clock := remembering(1000)
+		plain := memory.New(memory.Config{Clock: clock.Now})
+		for at := time.Duration(0); at < 3*time.Second; at += 5 * time.Millisecond {
+			clock.Set(at)
+			cost := 1 + int64(at/(5*time.Millisecond))%min(3, l.MaxCost())
+			got, want := ask(t, m, check(l, "a", cost)), ask(t, plain, check(l, "a", cost))
+			require.Equal(t, want.Allowed, got.Allowed, "%s at %s", name, at)
+			require.Equal(t, want.Results[0].RetryAfter, got.Results[0].RetryAfter, "%s at %s, cost %d", name, at, cost)
+		}
+	}
+}
+
+// A bucket that tiers share drains at each one's rate, so that a refusal may end sooner
+// than it said.
+func TestDeniedIsExactForTiersOfABucket(t *testing.T) {
+	for _, algorithm := range []string{"token_bucket", "leaky_bucket"} {
+		set, err := rules.Load([]byte("rules: [{id: r, key: [], algorithm: " + algorithm + ", limit: 1, window: 10s, burst: 3, tiers: {pro: 1000}}]"))
+		require.NoError(t, err)
+		slow, fast := set.Rules()[0].Limit, set.Rules()[0].Tiers["pro"]
+		m, _, clock := remembering(1000)
+		plain := memory.New(memory.Config{Clock: clock.Now})
+		for at := time.Duration(0); at < 20*time.Second; at += 250 * time.Millisecond {
+			clock.Set(at)
+			l := slow
+			if at%time.Second == 0 {
+				l = fast
+			}
+			got, want := ask(t, m, check(l, "a", 1)), ask(t, plain, check(l, "a", 1))
+			require.Equal(t, want.Allowed, got.Allowed, "%s at %s", algorithm, at)
+			require.Equal(t, want.Results[0].RetryAfter, got.Results[0].RetryAfter, "%s at %s", algorithm, at)
+		}
+	}
+}
+
+// A new document leaves the refusals of unchanged rules in place: a flood does not return
+// to the store at each push.
+func TestDeniedKeepsUnchangedRules(t *testing.T) {
+	const document = "rules: [{id: r, key: [], limit: 1, window: 10s}, {id: s, key: [], limit: %d, window: 10s}]"
+	m, next, _ := remembering(1000)
+	load := func(limit int) (unchanged, changed *limiter.Limit) {
+		set, err := rules.Load([]byte(fmt.Sprintf(document, limit)))
+		require.NoError(t, err)
+		return set.Rules()[0].Limit, set.Rules()[1].Limit
+	}
+	r, s := load(1)
+	for range 2 {
+		ask(t, m, check(r, "r", 1))
+		ask(t, m, check(s, "s", 1))
+	}
+	r, s = load(2)
+	before := next.takes.Load()
+	require.Equal(t, limiter.SourceDenied, ask(t, m, check(r, "r", 1)).Results[0].Source)
+	require.Equal(t, before, next.takes.Load())
+	require.True(t, ask(t, m, check(s, "s", 1)).Allowed, "the limit was raised")
 }
 
 func TestDeniedResult(t *testing.T) {
@@ -177,6 +237,22 @@ func TestDeniedNeverRemembers(t *testing.T) {
 	}
 }
 
+// What the memory learned under some limits is void once others took effect.
+func TestDeniedForgets(t *testing.T) {
+	m, next, _ := remembering(1000)
+	l := rule(t, "r fixed_window limit=1 window=10s")
+	for range 3 {
+		ask(t, m, check(l, "a", 1))
+	}
+	require.EqualValues(t, 2, next.takes.Load(), "the second refusal is remembered")
+	m.Keep(func(*limiter.Limit) bool { return true })
+	ask(t, m, check(l, "a", 1))
+	require.EqualValues(t, 2, next.takes.Load())
+	m.Keep(func(other *limiter.Limit) bool { return other != l })
+	ask(t, m, check(l, "a", 1))
+	require.EqualValues(t, 3, next.takes.Load())
+}
+
 func TestDeniedIsBounded(t *testing.T) {
 	l := rule(t, "r fixed_window limit=1 window=10s")
 	f := func(size, bound int) {
@@ -253,8 +329,8 @@ func TestDeniedLetsAttemptsBeCounted(t *testing.T) {
 	require.EqualValues(t, 5, next.takes.Load())
 }
 
-// Known says what Take would from memory, asks nobody, and leaves the rest to Take.
-func TestDeniedKnown(t *testing.T) {
+// Look says what Take would from memory, asks nobody, and leaves the rest to TakeAfter.
+func TestDeniedLook(t *testing.T) {
 	m, next, clock := remembering(1000)
 	l := rule(t, "r fixed_window limit=1 window=10s")
 	var d limiter.Decision
@@ -263,7 +339,7 @@ func TestDeniedKnown(t *testing.T) {
 		before := next.takes.Load()
 		d.Reset(0)
 		d.Allowed = true
-		got := m.Known(checks, &d)
+		got := m.Look(checks, &d).Refused
 		require.Equal(t, before, next.takes.Load())
 		require.Equal(t, !got, d.Allowed)
 		return got
@@ -277,9 +353,6 @@ func TestDeniedKnown(t *testing.T) {
 	require.Equal(t, 10*time.Second, d.Results[0].RetryAfter)
 	require.False(t, known(check(l, "b", 1)))
 	require.True(t, known(check(l, "b", 1), check(l, "a", 1)), "one is enough")
-	peek := check(l, "a", 1)
-	peek.Peek = true
-	require.False(t, known(peek))
 	clock.Set(10 * time.Second)
 	require.False(t, known(check(l, "a", 1)))
 }

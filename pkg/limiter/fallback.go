@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// Fallback answers when the shared store cannot, as each rule says: local counts
-// in this process against this node's share of the limit, open lets pass, closed
-// refuses. Availability over consistency, with a stated bound: while the store is
-// away every node passes at most ceil(limit / nodes) by itself.
+// Fallback answers as each rule says when the shared store cannot: local counts in this
+// process against this node's share of the limit, open admits, closed refuses. This
+// favors availability over consistency, with a stated bound: while the store is
+// unreachable, each node passes at most ceil(limit / nodes).
 type Fallback struct {
 	shared TakeReturner
 	local  TakeReturner
@@ -19,8 +19,9 @@ type Fallback struct {
 
 var _ TakeReturner = (*Fallback)(nil)
 
-// NewFallback returns shared with local behind it. nodes tells how many edge nodes
-// share a limit now; onErr, which may be nil, hears every error of shared. Close ends it.
+// NewFallback returns shared with local behind it. nodes returns how many edge nodes
+// currently share a limit; onErr, which may be nil, receives every error of shared.
+// Close ends it.
 func NewFallback(shared, local TakeReturner, nodes func() int, onErr func(error)) *Fallback {
 	if onErr == nil {
 		onErr = func(error) {}
@@ -28,7 +29,7 @@ func NewFallback(shared, local TakeReturner, nodes func() int, onErr func(error)
 	return &Fallback{shared: shared, local: local, nodes: nodes, onErr: onErr, slots: newOrphans(shared)}
 }
 
-// Take asks the shared store, and decides by the rules' policies if it fails. It
+// Take calls the shared store and decides by the rules' policies if that fails. It
 // never returns an error.
 func (f *Fallback) Take(ctx context.Context, checks []Check, d *Decision) error {
 	err := f.shared.Take(ctx, checks, d)
@@ -36,7 +37,7 @@ func (f *Fallback) Take(ctx context.Context, checks []Check, d *Decision) error 
 		return nil
 	}
 	f.onErr(err)
-	if !errors.Is(err, ErrBroken) { // it may have been charged: the answer was lost
+	if !errors.Is(err, ErrBroken) { // it may have been charged, and only the answer lost
 		f.slots.adopt(checks, nil)
 	}
 	return f.takeLocal(ctx, checks, d)
@@ -57,7 +58,7 @@ func (f *Fallback) takeLocal(ctx context.Context, checks []Check, d *Decision) e
 	if len(local) == 0 {
 		return nil
 	}
-	if !d.Allowed { // refused already: look, charge nothing
+	if !d.Allowed { // already refused: peek, charge nothing
 		for i := range local {
 			local[i].Peek = true
 		}
@@ -71,14 +72,14 @@ func (f *Fallback) takeLocal(ctx context.Context, checks []Check, d *Decision) e
 		d.Results[place].Source = SourceFallback
 	}
 	if !ld.Allowed {
-		// A limit that is spent is the better reason than a store that is away.
+		// A spent limit is a better reason than an unreachable store.
 		d.Allowed, d.Unavailable = false, false
 	}
 	return nil
 }
 
-// localChecks returns the checks that are counted here, with this node's share,
-// and their places.
+// localChecks returns the checks that this node counts itself, limited to its share,
+// and their indexes.
 func (f *Fallback) localChecks(checks []Check) (local []Check, at []int) {
 	n := f.nodes()
 	for i := range checks {
@@ -87,14 +88,14 @@ func (f *Fallback) localChecks(checks []Check) (local []Check, at []int) {
 		}
 		c := checks[i]
 		c.Limit = c.Limit.Share(n)
-		c.Cost = min(c.Cost, c.Limit.MaxCost()) // or a share could be too small to ever pass it
+		c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise a small share could never pass it
 		local, at = append(local, c), append(at, i)
 	}
 	return local, at
 }
 
-// Return gives back to whichever store charged. A concurrency slot that the shared
-// store cannot take back now is returned later.
+// Return gives back to the store that charged. If the shared store cannot take a
+// concurrency slot back now, it is returned later.
 func (f *Fallback) Return(ctx context.Context, checks []Check, d *Decision) error {
 	for i := range d.Results {
 		if d.Results[i].Source == SourceFallback {
@@ -117,7 +118,7 @@ func (f *Fallback) returnLocal(ctx context.Context, checks []Check, d *Decision)
 	return f.local.Return(ctx, local, &ld)
 }
 
-// Reset forgets in both stores; the shared one's error counts.
+// Reset resets both stores and returns the shared one's error.
 func (f *Fallback) Reset(ctx context.Context, checks []Check) error {
 	if err := f.local.Reset(ctx, checks); err != nil {
 		return err

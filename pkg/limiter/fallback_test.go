@@ -136,7 +136,7 @@ func TestFallbackReturnsToWhoCharged(t *testing.T) {
 	l := rule(t, "c concurrency limit=1 window=1h")
 	open := onFailure(rule(t, "open fixed_window limit=1 window=1h"), limiter.Open)
 	checks := []limiter.Check{check(open, "a", 1), check(l, "a", 1)}
-	checks[1].Lease = 7
+	checks[1].Slot = 7
 	d := ask(t, f, checks...)
 	require.True(t, d.Allowed)
 	require.False(t, ask(t, f, checks...).Allowed)

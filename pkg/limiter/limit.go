@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/field"
 )
 
 // Algorithm names how requests are counted.
@@ -70,13 +72,13 @@ func (s Storage) String() string {
 	return "ring"
 }
 
-// OnFailure is what happens to a check whose store cannot answer.
+// OnFailure decides a check whose store cannot answer.
 type OnFailure uint8
 
 // The failure policies.
 const (
 	Local  OnFailure = iota // count in this process against this node's share
-	Open                    // let it pass
+	Open                    // admit it
 	Closed                  // refuse with 503
 )
 
@@ -96,18 +98,18 @@ const (
 	maxExactInteger = 1 << 53
 )
 
-// Limit is the arithmetic of one rule for one tier. It is immutable once in use
-// and is known by its address: a new rule document makes new Limits.
+// Limit is the arithmetic of one rule for one tier. It is immutable once in use and
+// identified by its address: a new rule document makes new Limits.
 type Limit struct {
 	Rule      string
 	Algorithm Algorithm
 	Storage   Storage // rolling_window only
-	// Limit is the cost that passes in one Window (for concurrency: at once).
+	// Limit is the cost that passes in one Window; for concurrency, at the same time.
 	Limit int64
 	// Window is a whole number of milliseconds.
 	Window time.Duration
-	// Burst is the capacity of token_bucket, and for leaky_bucket how many may
-	// come ahead of the steady flow.
+	// Burst is the capacity of token_bucket; for leaky_bucket, how many requests may
+	// run ahead of the steady flow.
 	Burst int64
 	// MinInterval between two requests of one key; rolling_window only.
 	MinInterval time.Duration
@@ -116,25 +118,17 @@ type Limit struct {
 	// Shadow decides and reports, but never refuses.
 	Shadow    bool
 	OnFailure OnFailure
+	// Shared is set if other tiers fill and drain the same counter at their own limits.
+	Shared bool
 
 	share   atomic.Pointer[Limit]  // see Share
 	encoded atomic.Pointer[string] // see Encoded
 }
 
-// FieldError is a fault in one field of a limit, named as in a rule document.
-type FieldError struct {
-	Field string
-	Msg   string
-}
-
-func (e FieldError) Error() string { return e.Field + ": " + e.Msg }
-
-// Validate returns every fault, or nil.
-func (l *Limit) Validate() []FieldError {
-	var errs []FieldError
-	bad := func(field, format string, args ...any) {
-		errs = append(errs, FieldError{field, fmt.Sprintf(format, args...)})
-	}
+// Validate returns every fault, named as in a rule document, or nil.
+func (l *Limit) Validate() field.Errors {
+	var errs field.Errors
+	bad := errs.Add
 	if l.Limit < 1 || l.Limit > MaxCount {
 		bad("limit", "must be between 1 and %d (got %d)", MaxCount, l.Limit)
 	}
@@ -147,7 +141,7 @@ func (l *Limit) Validate() []FieldError {
 		bad("window", "must be a whole number of milliseconds (got %s)", l.Window)
 	}
 	if len(errs) > 0 {
-		return errs // the products below would only repeat it
+		return errs // the checks below would only repeat them
 	}
 	bucket := l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket
 	switch {
@@ -202,8 +196,8 @@ func (l *Limit) Validate() []FieldError {
 	return errs
 }
 
-// overflows reports whether a×b is no longer exact in a Lua number. Half the
-// range is left for the sums that are made of it.
+// overflows reports whether a×b is no longer exact in a Lua number. Half the range is
+// left for sums of products.
 func overflows(a, b int64) bool { return a > maxExactInteger/2/b }
 
 // MaxCost is the largest cost that can ever pass.
@@ -217,8 +211,8 @@ func (l *Limit) MaxCost() int64 {
 	return l.Limit
 }
 
-// Capacity is how much a bucket holds, in requests. GCRA counts its tolerance
-// beyond the request that is due, hence the one more.
+// Capacity returns how many requests a bucket holds. GCRA counts its tolerance beyond
+// the request that is due, hence the one more.
 func (l *Limit) Capacity() int64 {
 	if l.Algorithm == LeakyBucket {
 		return l.Burst + 1
@@ -244,8 +238,8 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// Tag is the part of a Redis key that names the state's format, so that a rule
-// whose algorithm changes begins with new keys.
+// Tag returns the part of a Redis key that names the state's format, so that a rule
+// whose algorithm changes starts with new keys.
 func (l *Limit) Tag() string {
 	switch l.Algorithm {
 	case FixedWindow:
@@ -267,8 +261,8 @@ func (l *Limit) Tag() string {
 	return "??"
 }
 
-// Encoded returns the limit as the Redis scripts read it (rule_of in prelude.lua).
-// The pointer is always the same one, so that handing it on allocates nothing.
+// Encoded returns the limit as the Redis scripts read it (rule_of in prelude.lua). It
+// always returns the same pointer, so that passing it on allocates nothing.
 func (l *Limit) Encoded() *string {
 	if s := l.encoded.Load(); s != nil {
 		return s
@@ -286,16 +280,24 @@ func (l *Limit) Encoded() *string {
 	return l.encoded.Load()
 }
 
-// RefusalHolds reports whether a refusal stays true until its RetryAfter
-// whatever happens. Concurrency slots come free at any time, and an attempt
-// that counts although denied must reach the store to be counted.
+// RefusalHolds reports whether a refusal stays valid until its RetryAfter. It does not
+// for concurrency, whose slots free up at any time; for a shared bucket, which drains
+// faster while a higher tier uses it; or with CountDenied, whose attempts must reach
+// the store.
 func (l *Limit) RefusalHolds() bool {
-	return l.Algorithm != Concurrency && !l.CountDenied
+	shared := l.Shared && (l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket)
+	return l.Algorithm != Concurrency && !l.CountDenied && !shared
 }
 
-// Share returns this limit divided among n nodes, rounded up: what each may pass
-// alone while the shared store is away. The last answer is kept, so that calls
-// with an unchanged n cost nothing.
+// Same reports whether two limits decide identically, as those of an unchanged rule do
+// across a change of the document.
+func (l *Limit) Same(o *Limit) bool {
+	return l == o || l.Rule == o.Rule && l.Shared == o.Shared && *l.Encoded() == *o.Encoded()
+}
+
+// Share returns this limit divided among n nodes, rounded up: what each may pass alone
+// while the shared store is unreachable. The last result is cached, so calls with an
+// unchanged n cost nothing.
 func (l *Limit) Share(n int) *Limit {
 	if n <= 1 {
 		return l
@@ -311,7 +313,7 @@ func (l *Limit) Share(n int) *Limit {
 	s := &Limit{
 		Rule: l.Rule, Algorithm: l.Algorithm, Storage: l.Storage,
 		Limit: limit, Window: l.Window, Burst: burst, MinInterval: l.MinInterval,
-		CountDenied: l.CountDenied, Shadow: l.Shadow, OnFailure: l.OnFailure,
+		CountDenied: l.CountDenied, Shadow: l.Shadow, OnFailure: l.OnFailure, Shared: l.Shared,
 	}
 	l.share.Store(s)
 	return s

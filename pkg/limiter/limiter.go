@@ -1,10 +1,10 @@
 // Package limiter decides whether a request may pass.
 //
-// A request carries zero or more checks; a Store decides them in one atomic
-// step: the request passes only if every check passes, and when one refuses, no
-// other is charged. Everything between the request path and the counters (the
-// memory of refusals, batching, fallback) is a Store around a Store, so the
-// layers compose and each can be read alone:
+// A request carries zero or more checks, and a Store decides them in one atomic step:
+// the request passes only if every check passes, and if one refuses, no other is
+// charged. Everything between the request path and the counters (the memory of
+// refusals, batching, fallback) is a Store around a Store, so the layers compose and
+// each can be read alone:
 //
 //	Denied → Spread → Fallback → (per shard) Breaker → Combine → redisstore
 package limiter
@@ -18,20 +18,20 @@ import (
 // Check is one limit that a request must pass.
 type Check struct {
 	Limit *Limit
-	// Key names the counter: weir:{subject}:rule:tag[:rest]. It belongs to the
-	// caller again as soon as Take returns; a store that keeps it copies it.
+	// Key names the counter: weir:{subject}:rule:tag[:rest]. The caller may reuse it as
+	// soon as Take returns; a store that keeps it must copy it.
 	Key []byte
-	// Cost is charged as a unit; 0 looks without charging.
+	// Cost is charged as a unit; 0 only peeks.
 	Cost int64
-	// Lease identifies this request among those in flight. Only concurrency
+	// Slot identifies this request among those in flight. Only concurrency
 	// reads it; it must be unique in the region.
-	Lease uint64
+	Slot uint64
 	// Peek decides as if charged, but charges nothing. All checks of a request
 	// peek, or none does.
 	Peek bool
 }
 
-// Source says who gave an answer.
+// Source is the layer that gave an answer.
 type Source uint8
 
 // The sources, in the words of the metrics. SourceNone marks a check that was
@@ -65,9 +65,9 @@ func (s Source) String() string {
 
 // Result is the answer to one check.
 type Result struct {
-	// Allowed tells whether this check alone would let the request pass.
+	// Allowed reports whether this check alone would let the request pass.
 	Allowed bool
-	// Charged tells whether the cost was taken; Return gives it back.
+	// Charged reports whether the cost was charged; Return gives it back.
 	Charged bool
 	// Failed marks a check whose store could not answer; Allowed then follows
 	// the rule's failure policy.
@@ -126,26 +126,26 @@ func (r *Result) Refuses(c *Check) bool {
 	return !r.Allowed && r.Source != SourceNone && !c.Limit.Shadow
 }
 
-// Store decides. Take fills d with one result per check, or returns an error,
-// in which case d says nothing. It must be safe for concurrent use and must
-// return within the store's time budget even if ctx has no deadline.
+// Store decides. Take fills d with one result per check, or returns an error, in which
+// case d is undefined. It must be safe for concurrent use and must return within the
+// store's time budget even if ctx has no deadline.
 type Store interface {
 	Take(ctx context.Context, checks []Check, d *Decision) error
 }
 
-// Returner gives back what a decision took: d must be what Take answered for
-// these checks. Only results with Charged set are returned. It may make another
-// request wait for a moment, but never lets one pass that should not.
+// Returner gives back what a decision took: d must be what Take answered for these
+// checks. Only results with Charged set are returned. It may make another request wait
+// briefly, but never admits one that should be refused.
 type Returner interface {
 	Return(ctx context.Context, checks []Check, d *Decision) error
 }
 
-// Resetter forgets counters, as an operator's act.
+// Resetter clears counters on an operator's request.
 type Resetter interface {
 	Reset(ctx context.Context, checks []Check) error
 }
 
-// TakeReturner is what every layer below the first is: a Store that can give back.
+// TakeReturner is a Store that can give back, as every layer below the first can.
 type TakeReturner interface {
 	Store
 	Returner

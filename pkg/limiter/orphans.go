@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// orphans are concurrency slots whose requests are over, or were never told that
-// they had one, but that the store could not be told of. Without them a Redis that
+// orphans are concurrency slots whose requests have finished, or never learned that
+// they held one, and that the store could not take back. Without them, a Redis that
 // hangs for a second would count finished requests until their window ends. Each is
-// returned as soon as the store answers, and dropped when it has expired by itself.
+// returned as soon as the store answers, and dropped once it has expired.
 type orphans struct {
 	store Returner
 
@@ -29,7 +29,7 @@ type orphan struct {
 
 const (
 	orphansEvery = 250 * time.Millisecond
-	maxOrphans   = 10_000 // beyond it they expire by themselves
+	maxOrphans   = 10_000 // beyond it, slots expire unreturned
 )
 
 func newOrphans(store Returner) *orphans {
@@ -98,8 +98,8 @@ func (o *orphans) run() {
 	}
 }
 
-// tryAll returns what it can, and what is left. It gives up for now after some
-// attempts that cost time.
+// tryAll returns the slots that it can and reports those that are left. It pauses after
+// a few slow failures.
 func (o *orphans) tryAll(list []orphan) (left []orphan) {
 	const patience = 3
 	slow := 0
@@ -122,7 +122,7 @@ func (o *orphans) tryAll(list []orphan) (left []orphan) {
 	return left
 }
 
-// close ends the attempts.
+// close stops the attempts.
 func (o *orphans) close() {
 	o.mu.Lock()
 	close(o.stop)

@@ -64,7 +64,7 @@ func (s *shard) Do(ctx context.Context, calls []*limiter.Call) {
 
 func question(c *limiter.Call) string {
 	if c.Return {
-		return fmt.Sprintf("return %s %d", c.Checks[0].Key, c.Checks[0].Lease)
+		return fmt.Sprintf("return %s %d", c.Checks[0].Key, c.Checks[0].Slot)
 	}
 	return fmt.Sprintf("%d × %s", c.Times, c.Checks[0].Key)
 }

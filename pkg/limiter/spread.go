@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Spread keeps all or nothing across slots. The checks of one slot are decided by
-// one script; a request that spans several has them decided side by side, and if
-// any refuses, what the others charged is returned.
+// Spread makes decisions across slots all-or-nothing. One script decides the checks of
+// one slot; for a request that spans several, Spread runs them concurrently and, if any
+// refuses, returns what the others charged.
 //
-// Between the charge and the return another request may be refused that would
-// have passed; none passes that should not.
+// Between the charge and the return, another request may be refused that would have
+// passed; none passes that should not.
 type Spread struct {
 	next   TakeReturner
 	budget time.Duration
@@ -21,9 +21,9 @@ type Spread struct {
 
 var _ TakeReturner = (*Spread)(nil)
 
-// NewSpread returns a Spread over a store that can decide the checks of one slot
-// at once. A store without slots needs none. budget bounds a whole Take, the return
-// included: one that takes longer goes on behind.
+// NewSpread returns a Spread over a store that can decide the checks of one slot at
+// once. A store without slots does not need it. budget bounds a whole Take, including
+// the return: a slower return continues in the background.
 func NewSpread(next TakeReturner, budget time.Duration) *Spread {
 	return &Spread{next: next, budget: budget}
 }
@@ -54,7 +54,7 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 		unavailable = unavailable || p.decision.Unavailable
 		spent = spent || !p.decision.Allowed && !p.decision.Unavailable
 	}
-	d.Unavailable = unavailable && !spent // a limit that is spent is the better reason
+	d.Unavailable = unavailable && !spent // a spent limit is the better reason
 	if len(errs) > 0 {
 		d.Allowed = false
 	}
@@ -64,8 +64,8 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	return errors.Join(errs...)
 }
 
-// undo returns what the parts that passed have charged, and says so in d. What
-// cannot be returned by the deadline is still charged as far as d knows.
+// undo returns the charges of the parts that passed, and records that in d. Whatever is
+// not returned by the deadline stays marked as charged.
 func (s *Spread) undo(ctx context.Context, all parts, d *Decision, deadline time.Time) {
 	var passed parts
 	for i := range all {
@@ -129,7 +129,7 @@ func (s *Spread) Reset(ctx context.Context, checks []Check) error {
 	return errors.Join(errs...)
 }
 
-// part is the checks of one slot, with their places in the request.
+// part is the checks of one slot, with their indexes in the request.
 type part struct {
 	checks   []Check
 	at       []int
@@ -137,7 +137,7 @@ type part struct {
 	err      error
 }
 
-// owned returns a copy whose keys the caller of Take cannot change.
+// owned returns a copy whose keys do not belong to the caller of Take.
 func (p *part) owned() part {
 	o := *p
 	o.checks = append([]Check(nil), p.checks...)

@@ -10,16 +10,15 @@ import (
 
 const (
 	earthRadius = 6371.0 // km
-	// PoPs whose distances differ by less are equals: no database of addresses is
-	// more exact than a city.
+	// PoPs whose distances differ by less count as equally near: no address database is
+	// more precise than a city.
 	sameDistance = 50.0 // km
-	// A client stays put by its network, not by its address, which may change.
+	// A client sticks to a PoP by its network, because its address may change.
 	clientBits4, clientBits6 = 24, 56
 )
 
-// Locator tells where an address is, and for which network around it that is so;
-// the network is valid also when nothing is known of it. It is safe for concurrent
-// use.
+// Locator returns the location of an address and the network that shares it; the
+// network is valid even if the location is unknown. It is safe for concurrent use.
 type Locator interface {
 	Locate(netip.Addr) (at Location, network netip.Prefix, known bool)
 }
@@ -29,8 +28,8 @@ type Query struct {
 	// Client is the client's subnet, or the address of its resolver.
 	Client netip.Prefix
 	Region string // only PoPs of this one, if not empty
-	// Family is 4 or 6 for who can use only such addresses: PoPs without any come into
-	// question only if none that could be chosen has one. 0: any will do.
+	// Family is 4 or 6 if the client can use only such addresses: a PoP without one is
+	// considered only if no candidate has one. 0 accepts any.
 	Family int
 	Random uint64 // decides between equals
 	// Explain fills Answer.Reason.
@@ -39,21 +38,21 @@ type Query struct {
 
 // Answer is where to send a client.
 type Answer struct {
-	// PoPs are those that come into question, the chosen one first. When none is
-	// healthy these are all, and Addresses are those of all.
+	// PoPs are the candidates, the chosen one first. If none is healthy, PoPs and
+	// Addresses list all of them.
 	PoPs      []string
 	Addresses []netip.Addr
-	// Scope is on how many bits of the client's address this depended.
+	// Scope is how many bits of the client's address the answer depends on.
 	Scope    int
-	Spilled  bool // an overloaded PoP gave this client to the next
+	Spilled  bool // an overloaded PoP passed this client to the next
 	FailOpen bool // no PoP is healthy
 	Reason   []Step
 }
 
-// Step is a sentence of why an answer is as it is.
+// Step is one sentence of the explanation of an answer.
 type Step string
 
-// chooser is a topology made ready for choosing.
+// chooser is a topology indexed for choosing.
 type chooser struct {
 	pops     []*PoP
 	region   []int // of each PoP
@@ -78,17 +77,17 @@ func newChooser(t *Topology, geo Locator) *chooser {
 	return c
 }
 
-// candidate is a PoP in the order of one query. Those of equal rank are equals.
+// candidate is a PoP as ranked for one query.
 type candidate struct {
 	pop  int
 	rank rank
-	// lot says who is first among equals: the smallest.
+	// lot breaks ties: the smallest comes first.
 	lot    float64
-	equals bool // there are some
+	equals bool // at least one other candidate has this rank
 }
 
-// rank orders PoPs: those that a client belongs to, the longest network first;
-// then those with a known distance, the nearest first; then as configured.
+// rank orders PoPs: first those whose networks contain the client, the longest network
+// first; then by distance, where known; then in configured order.
 type rank struct {
 	last  bool // weight 0
 	group int  // 0: by network, 1: by distance, 2: as configured
@@ -114,7 +113,7 @@ func order(less bool) int {
 	return 1
 }
 
-// choosing is one query under way.
+// choosing is one query in progress.
 type choosing struct {
 	*chooser
 	Query
@@ -137,7 +136,7 @@ func (c *chooser) choose(states map[string]PoPState, q Query) Answer {
 	return w.answer
 }
 
-// say notes a step, if anybody wants to know.
+// say records a step if the query wants an explanation.
 func (w *choosing) say(format string, args ...any) {
 	if w.Explain {
 		w.answer.Reason = append(w.answer.Reason, Step(fmt.Sprintf(format, args...)))
@@ -146,7 +145,7 @@ func (w *choosing) say(format string, args ...any) {
 
 func (w *choosing) depends(bits int) { w.answer.Scope = max(w.answer.Scope, bits) }
 
-// rankAll lists the PoPs in question from the best to the worst.
+// rankAll lists the candidates from best to worst.
 func (w *choosing) rankAll() {
 	for i, p := range w.pops {
 		if w.Region == "" || w.names[w.region[i]] == w.Region {
@@ -177,7 +176,7 @@ func (w *choosing) byDistance() {
 		}
 	}
 	slices.SortStableFunc(w.list, func(a, b candidate) int { return a.rank.compare(b.rank) })
-	var nearest rank // of a group of equals, which all get its distance
+	var nearest rank // of a group of equals, all of which get its distance
 	for i := range w.list {
 		r := &w.list[i].rank
 		if r.group != 1 {

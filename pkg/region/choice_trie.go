@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// clientMap finds the PoPs that a client belongs to by its address. It is a tree
-// of bits, because that also tells how much of the address the answer depends on.
+// clientMap finds the PoPs whose networks contain a client. It is a binary trie, which
+// also yields how much of the address the answer depends on.
 type clientMap struct {
 	nodes []clientNode // [0] and [1] are the roots of IPv4 and IPv6
 }
@@ -16,7 +16,7 @@ type clientNode struct {
 	pops []int    // of the network that ends here
 }
 
-// owned is a network that a client is in, and the PoPs that name it.
+// owned is a network that contains a client, and the PoPs that list it.
 type owned struct {
 	network netip.Prefix
 	pops    []int
@@ -70,9 +70,9 @@ func (m *clientMap) add(n netip.Prefix, pop int) {
 	}
 }
 
-// find returns the networks that all of client is in, the longest last, appended
-// to found; and scope: all addresses that share that many bits with client have
-// the same answer. It is longer than client where part of client is another's.
+// find appends to found the networks that contain all of client, the longest last. It
+// also returns scope: all addresses that share that many bits with client get the same
+// answer. Scope is longer than client if part of client belongs to another network.
 func (m *clientMap) find(client netip.Prefix, found []owned) (_ []owned, scope int) {
 	bytes, offset := address(client.Addr())
 	at := root(client.Addr())

@@ -1,17 +1,16 @@
 package region
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // Fleet is a fleet file: all regions, and how to reach each one's Consul.
@@ -21,45 +20,35 @@ type Fleet struct {
 
 // FleetRegion is one region of a fleet file.
 type FleetRegion struct {
-	Name   string       `yaml:"name" json:"name"`
-	Consul ConsulConfig `yaml:"consul" json:"consul"`
+	Name   string        `yaml:"name" json:"name"`
+	Consul consul.Config `yaml:"consul" json:"consul"`
 	// AdminTokenFile holds the token of the edges' admin listeners.
 	AdminTokenFile string `yaml:"admin_token_file" json:"admin_token_file,omitempty"`
 }
 
-// LoadFleet reads and checks a fleet file. Its error names every fault with its
-// path, such as regions[1].consul.addr. A file that it names by a relative path
-// is looked for beside the fleet file.
+// LoadFleet reads and checks a fleet file. Its error names every fault with its path,
+// such as regions[1].consul.addr. Relative paths in it are resolved against the fleet
+// file's directory.
 func LoadFleet(file string) (*Fleet, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read fleet file: %w", err)
 	}
-	f, err := parseFleet(data, filepath.Dir(file))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	f := &Fleet{}
+	root, faults := field.Load(data, f, &field.Form{MaxBytes: 1 << 20, Empty: "name at least one region under regions", Lenient: true, Aliases: true, Exponents: true})
+	if faults == nil {
+		for i := range f.Regions {
+			f.Regions[i].beside(filepath.Dir(file))
+		}
+		faults = root.Locate(f.validate())
+	}
+	if faults != nil {
+		return nil, faults.In(file)
 	}
 	return f, nil
 }
 
-func parseFleet(data []byte, folder string) (*Fleet, error) {
-	f := &Fleet{}
-	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict(), yaml.DisallowUnknownField())
-	if err := dec.Decode(f); errors.Is(err, io.EOF) {
-		return nil, errors.New("is empty; name at least one region under regions")
-	} else if err != nil {
-		return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
-	}
-	if dec.Decode(&yaml.MapSlice{}) != io.EOF {
-		return nil, errors.New("holds a second document after ---; remove that")
-	}
-	for i := range f.Regions {
-		f.Regions[i].beside(folder)
-	}
-	return f, f.validate()
-}
-
-// beside resolves relative paths.
+// beside resolves relative paths against the fleet file's directory.
 func (r *FleetRegion) beside(folder string) {
 	names := []*string{&r.AdminTokenFile, &r.Consul.TokenFile}
 	if t := r.Consul.TLS; t != nil {
@@ -72,36 +61,33 @@ func (r *FleetRegion) beside(folder string) {
 	}
 }
 
-func (f *Fleet) validate() error {
-	all := &faults{}
+func (f *Fleet) validate() (all field.Errors) {
 	if len(f.Regions) == 0 {
-		all.add("regions", "must name at least one, as in [{name: eu-west, consul: {addr: \"127.0.0.1:8500\"}}]")
+		all.Add("regions", "must name at least one, as in [{name: eu-west, consul: {addr: \"127.0.0.1:8500\"}}]")
 	}
 	type place struct{ addr, datacenter, prefix string }
 	names, places := map[string]int{}, map[place]int{}
 	for i := range f.Regions {
 		r := &f.Regions[i]
 		at := fmt.Sprintf("regions[%d]", i)
-		if err := CheckName(r.Name); err != nil {
-			all.add(at+".name", "%v", err)
+		if err := consul.CheckName(r.Name); err != nil {
+			all.Add(at+".name", "%v", err)
 		} else if first, twice := names[r.Name]; twice {
-			all.add(at+".name", "%s is the name of regions[%d] already; give each its own", r.Name, first)
+			all.Add(at+".name", "%s is the name of regions[%d] already; give each its own", r.Name, first)
 		} else {
 			names[r.Name] = i
 		}
-		if err := r.Consul.ValidateAt(at + ".consul"); err != nil {
-			all.list = append(all.list, err)
-		}
-		_, addr := r.Consul.address()
-		p := place{addr, r.Consul.Datacenter, cmp.Or(r.Consul.Prefix, DefaultPrefix)}
+		all.Take(at+".consul", r.Consul.Validate())
+		_, addr := r.Consul.Endpoint()
+		p := place{addr, r.Consul.Datacenter, cmp.Or(r.Consul.Prefix, consul.DefaultPrefix)}
 		if first, twice := places[p]; twice {
-			all.add(at+".consul", "is the same as that of regions[%d]; correct addr or datacenter, or remove one of them", first)
+			all.Add(at+".consul", "is the same as that of regions[%d]; correct addr or datacenter, or remove one of them", first)
 		} else {
 			places[p] = i
 		}
-		all.file(at+".admin_token_file", r.AdminTokenFile)
+		all.File(at+".admin_token_file", r.AdminTokenFile)
 	}
-	return errors.Join(all.list...)
+	return all
 }
 
 // Select returns the named regions in the order of the file, or all of them if
@@ -121,7 +107,8 @@ func (f *Fleet) Select(names []string) ([]FleetRegion, error) {
 	var wrong []error
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			wrong = append(wrong, fmt.Errorf("no region %q in the fleet file; it has %s", name, strings.Join(known, ", ")))
+			hint := cmp.Or(field.Suggest(name, known...), "; it has "+strings.Join(known, ", "))
+			wrong = append(wrong, fmt.Errorf("no region %q in the fleet file%s", name, hint))
 		}
 	}
 	if wrong != nil {

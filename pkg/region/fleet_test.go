@@ -3,10 +3,13 @@ package region
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 func TestLoadFleet(t *testing.T) {
@@ -30,15 +33,15 @@ regions:
 	f, err := LoadFleet(file)
 	require.NoError(t, err)
 	require.Equal(t, []FleetRegion{
-		{Name: "eu-west", Consul: ConsulConfig{Addr: "127.0.0.1:8500", Datacenter: "eu-west", TLS: &TLSConfig{}}},
+		{Name: "eu-west", Consul: consul.Config{Addr: "127.0.0.1:8500", Datacenter: "eu-west", TLS: &consul.TLSConfig{}}},
 		{
 			Name: "us-east", AdminTokenFile: folder + "/tokens/admin",
-			Consul: ConsulConfig{
+			Consul: consul.Config{
 				Addr: "https://consul.example.com:8501", TokenFile: folder + "/tokens/us-east",
-				TLS: &TLSConfig{CAFile: folder + "/ca.pem", ServerName: "server.us-east.consul"},
+				TLS: &consul.TLSConfig{CAFile: folder + "/ca.pem", ServerName: "server.us-east.consul"},
 			},
 		},
-		{Name: "ap-south", Consul: ConsulConfig{Datacenter: "ap-south", Prefix: "edge/weir"}},
+		{Name: "ap-south", Consul: consul.Config{Datacenter: "ap-south", Prefix: "edge/weir"}},
 	}, f.Regions)
 
 	all, err := f.Select(nil)
@@ -49,7 +52,7 @@ regions:
 	require.Equal(t, []FleetRegion{f.Regions[0], f.Regions[2]}, some)
 	_, err = f.Select([]string{"eu-west", "mars", "eu-wset"})
 	require.EqualError(t, err, "no region \"mars\" in the fleet file; it has eu-west, us-east, ap-south\n"+
-		"no region \"eu-wset\" in the fleet file; it has eu-west, us-east, ap-south")
+		"no region \"eu-wset\" in the fleet file; did you mean eu-west?")
 }
 
 func TestLoadFleetRefuses(t *testing.T) {
@@ -81,12 +84,14 @@ func TestLoadFleetRefuses(t *testing.T) {
 				"regions[1].consul.tls: must name both cert_file and key_file, or neither\n" +
 				"regions[1].admin_token_file: stat FOLDER/none: no such file or directory",
 		},
-		"second document": {"regions: [{name: a}]\n---\nregions: []\n", "holds a second document after ---; remove that"},
+		"second document": {"regions: [{name: a}]\n---\nregions: []\n", "holds a second YAML document in line 3; remove what follows --- or ..."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := write(t, "fleet.yaml", row.text)
 			f, err := LoadFleet(file)
-			require.EqualError(t, err, file+": "+strings.ReplaceAll(row.want, "FOLDER", filepath.Dir(file)))
+			where := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(file) + "(:[13])?: ")
+			require.Len(t, where.FindAllString(err.Error(), -1), 1+strings.Count(row.want, "\n"), "each line says where")
+			require.Equal(t, strings.ReplaceAll(row.want, "FOLDER", filepath.Dir(file)), where.ReplaceAllString(err.Error(), ""))
 			require.Nil(t, f)
 		})
 	}
@@ -96,11 +101,11 @@ func TestLoadFleetRefuses(t *testing.T) {
 			_, err := LoadFleet(write(t, "fleet.yaml", text))
 			require.ErrorContains(t, err, want)
 		}
-		f("regions: [{name: a, consol: {}}]", `unknown field "consol"`)
-		f("regions: [{name: a, consul: {adr: x}}]", `unknown field "adr"`)
-		f("regions: [{name: a, name: b}]", `mapping key "name" already defined`)
-		f("regions: {name: a}", "mapping was used where sequence is expected")
-		f("regions: [", "[1:10]")
+		f("regions: [{name: a, consol: {}}]", "fleet.yaml:1: regions[0].consol: unknown field; did you mean consul?")
+		f("regions:\n  - name: a\n    consul:\n      addr: 'h:1'\n      datacentre: b\n", "fleet.yaml:5: regions[0].consul.datacentre: unknown field; did you mean datacenter?")
+		f("regions: [{name: a, name: b}]", "fleet.yaml:1: regions[0].name: is written twice; keep one")
+		f("regions: {name: a}", "fleet.yaml:1: regions: must be a list (got a map); put brackets around it")
+		f("regions: [", "fleet.yaml:1: is not valid YAML by line 1: did not find expected node content; give the value that is missing, or close the bracket above")
 	})
 	t.Run("no file", func(t *testing.T) {
 		_, err := LoadFleet("/none/fleet.yaml")

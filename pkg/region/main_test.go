@@ -2,25 +2,41 @@ package region
 
 import (
 	"context"
-	"errors"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open returns a client that is closed with the test.
-func open(t testing.TB, config ConsulConfig) *Consul {
+func open(t testing.TB, config consul.Config) *consul.Client {
 	t.Helper()
-	c, err := OpenConsul(config)
+	c, err := consul.Open(config)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
+}
+
+// answers starts a server that stands for a Consul which misbehaves.
+func answers(t testing.TB, config consul.Config, handle http.HandlerFunc) *consul.Client {
+	t.Helper()
+	s := httptest.NewServer(handle)
+	t.Cleanup(s.Close)
+	config.Addr = s.URL
+	return open(t, config)
 }
 
 // write makes a file in a directory of the test.
@@ -35,79 +51,59 @@ func write(t testing.TB, name, content string) string {
 const patience = 20 * time.Second
 
 // run calls f with a context that ends with the test, which waits for f.
-func run(t testing.TB, f func(context.Context)) (stop func()) {
+func run(t testing.TB, f func(context.Context)) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f(ctx)
-	}()
-	stop = func() {
-		t.Helper()
-		cancel()
-		select {
-		case <-done:
-		case <-time.After(patience):
-			require.Fail(t, "does not end with its context")
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// edge is what Consul sees of an edge node.
+type edge struct {
+	consul.Registration
+	ready   atomic.Bool
+	changed chan struct{}
+
+	mu   sync.Mutex
+	meta map[string]string
+}
+
+func newEdge(t testing.TB, id, pop string) *edge {
+	t.Helper()
+	e := &edge{changed: make(chan struct{}, 1), meta: map[string]string{}}
+	e.ready.Store(true)
+	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !e.ready.Load() {
+			http.Error(w, `{"status":"no rules"}`, http.StatusServiceUnavailable)
 		}
+	}))
+	t.Cleanup(ready.Close)
+	e.Registration = consul.Registration{
+		ID: id, Address: "192.0.2.7", Port: 8080, Admin: strings.TrimPrefix(ready.URL, "http://"), Region: "eu-west", PoP: pop, CheckURL: ready.URL + "/readyz",
 	}
-	t.Cleanup(stop)
-	return stop
+	return e
 }
 
-// event is one call of a callback.
-type event struct {
-	err   error
-	entry *Entry
-	told  bool // by each, not by state
-}
-
-// watching is a watch whose callbacks a test reads one after another.
-type watching chan event
-
-// watch follows key until the test ends.
-func watch(t testing.TB, c *Consul, key string) watching {
+// register keeps e registered until the end of the test.
+func (e *edge) register(t testing.TB, c *consul.Client) {
 	t.Helper()
-	w := make(watching, 10_000)
 	run(t, func(ctx context.Context) {
-		c.Watch(ctx, key, func(err error) { w <- event{err: err} }, func(e *Entry) { w <- event{entry: e, told: true} })
+		c.Register(ctx, e.Registration, func() map[string]string {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return maps.Clone(e.meta)
+		}, e.changed, nil)
 	})
-	return w
 }
 
-// next waits for content.
-func (w watching) next(t testing.TB) *Entry {
-	t.Helper()
-	return w.until(t, "content", func(e event) bool { return e.told }).entry
-}
-
-// failure waits for a failure.
-func (w watching) failure(t testing.TB) error {
-	t.Helper()
-	return w.until(t, "a failure", func(e event) bool { return e.err != nil }).err
-}
-
-// success waits for an answer.
-func (w watching) success(t testing.TB) {
-	t.Helper()
-	w.until(t, "an answer", func(e event) bool { return e.err == nil })
-}
-
-func (w watching) until(t testing.TB, what string, ok func(event) bool) event {
-	t.Helper()
-	timeout := time.After(patience)
-	last := errors.New("nothing")
-	for {
-		select {
-		case e := <-w:
-			if ok(e) {
-				return e
-			}
-			last = e.err
-		case <-timeout:
-			require.Fail(t, "no "+what, "last heard: %v", last)
-			return event{}
-		}
+// set changes the meta.
+func (e *edge) set(name, value string) {
+	e.mu.Lock()
+	e.meta[name] = value
+	e.mu.Unlock()
+	select {
+	case e.changed <- struct{}{}:
+	default:
 	}
 }

@@ -1,3 +1,5 @@
+// Package region models the fleet: its file, topology, drains, health of PoPs, and the
+// choice of a PoP for a client. It stores nothing on disk and logs nothing.
 package region
 
 import (
@@ -9,28 +11,28 @@ import (
 
 // PoPState is what is known of one PoP.
 type PoPState struct {
-	// Healthy is whether clients may be sent to it, with hysteresis.
+	// Healthy reports whether clients may be sent to it, with hysteresis.
 	Healthy bool
-	// Known is whether its nodes are known now. If not, the rest is as it was when
-	// they last were, as far as nothing says otherwise.
+	// Known reports whether the state of its nodes is known now. If not, the other
+	// fields keep their last known values unless newer evidence contradicts them.
 	Known          bool
 	Nodes, Passing int
-	Drained        *Drain    // nil: it is not
+	Drained        *Drain    // nil: not drained
 	ShedLevel      float64   // 0..1, the mean over the nodes that pass
 	Since          time.Time // when Healthy last changed
 }
 
-// RegionState is how well a region is known.
+// RegionState says how current the knowledge of a region is.
 type RegionState struct {
 	Known bool      // its nodes are known now
 	Heard time.Time // when its Consul last answered; zero: never
-	Via   string    // the region whose Consul tells of it, while its own does not
-	Err   error     // why its own does not
+	Via   string    // the region whose Consul reports on it while its own does not
+	Err   error     // why its own Consul does not answer
 }
 
 // View is what is known of the fleet at one moment. It never changes.
 type View struct {
-	Topology *Topology // nil until one was read
+	Topology *Topology // nil until one has been read
 	PoPs     map[string]PoPState
 	Regions  map[string]RegionState
 	At       time.Time
@@ -73,30 +75,30 @@ func (v *View) HasRegion(name string) bool {
 }
 
 const (
-	// badLooks is how often too few nodes must pass before a PoP goes down. If
-	// none passes, it does at once.
+	// badLooks is how many looks in a row must find too few passing nodes before a PoP
+	// goes down. If none passes, it goes down at once.
 	badLooks = 2
-	// healthEvery keeps two bad looks apart that count.
+	// healthEvery is the minimum time between two bad looks that count.
 	healthEvery = time.Second
-	// riseAfter is how long enough nodes must pass before a PoP is back. From the
-	// third fall within a minute of the last return on, it doubles with each, up to
-	// maxRise: what flaps stays down.
+	// riseAfter is how long enough nodes must pass before a PoP comes back. From the
+	// third fall within a minute of the last return, it doubles with each fall, up to
+	// maxRise, so that a flapping PoP stays down.
 	riseAfter = 5 * time.Second
 	maxRise   = 40 * time.Second
 	calm      = time.Minute
 )
 
-// health is the hysteresis of one PoP. The zero health has not looked yet.
+// health is the hysteresis of one PoP. The zero health has not been checked yet.
 type health struct {
 	up      bool
 	since   time.Time // when up last changed
 	bad     int       // looks in a row with too few
 	counted time.Time // the last of these
-	good    time.Time // while down: since when enough pass; zero: they do not
-	falls   int       // that came soon after a return
+	good    time.Time // while down: since when enough pass; zero if too few do
+	falls   int       // falls soon after a return
 }
 
-// look is how many nodes pass, of how many, at one moment.
+// look is how many nodes of how many pass at one moment.
 type look struct {
 	nodes, passing int
 	enough         bool
@@ -142,15 +144,15 @@ func (h health) rise() time.Duration {
 	return min(riseAfter<<min(max(h.falls-2, 0), 8), maxRise)
 }
 
-// fleetFacts is what a look at the whole fleet is made of.
+// fleetFacts is the input of one look at the whole fleet.
 type fleetFacts struct {
 	topology *Topology
 	regions  map[string]regionFacts
 	share    float64
 }
 
-// states looks at every PoP of the topology, and returns their states and their
-// healths after it. It is pure.
+// states looks at every PoP of the topology, and returns their states and their new
+// healths. It is pure.
 func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string]PoPState, map[string]health) {
 	states, healths := map[string]PoPState{}, map[string]health{}
 	if f.topology == nil {
@@ -169,12 +171,12 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 				s.Nodes++
 				if n.Passing {
 					s.Passing++
-					s.ShedLevel += n.shedLevel
+					s.ShedLevel += n.ShedLevel
 				}
 			}
 			s.ShedLevel /= float64(max(s.Passing, 1))
-			// Before a region is heard of, nothing is a look: it would take riseAfter
-			// to undo.
+			// Until a region is first heard of, nothing counts as a look: a wrong one
+			// would take riseAfter to undo.
 			if facts.told() {
 				h = h.next(newLook(s.Nodes, s.Passing, f.share), now)
 				healths[p.Name] = h
@@ -186,9 +188,9 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 	return states, healths
 }
 
-// deciding returns the regions whose word is in force: those that told and whose
-// Consul answers now, or all if there is none. What one that is away said last may
-// have been withdrawn in the others.
+// deciding returns the regions whose topology and drains count: those that have
+// reported and whose Consul answers now, or all if there is none. An unreachable
+// region's last report may have been withdrawn in the others.
 func deciding(regions map[string]regionFacts, told func(regionFacts) bool) map[string]regionFacts {
 	answering := maps.Clone(regions)
 	maps.DeleteFunc(answering, func(_ string, r regionFacts) bool { return !r.failing.IsZero() || !told(r) })
@@ -198,7 +200,8 @@ func deciding(regions map[string]regionFacts, told func(regionFacts) bool) map[s
 	return answering
 }
 
-// drained returns the oldest word of any region, so that all routers name the same.
+// drained returns the oldest drain in any region, so that all routers name the same
+// one.
 func drained(regions map[string]regionFacts, pop string) *Drain {
 	var oldest *Drain
 	for _, r := range regions {

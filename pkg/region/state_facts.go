@@ -1,54 +1,42 @@
 package region
 
 import (
-	"context"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/hashicorp/consul/api"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// awayAfter is how long a Consul may fail before others are asked about its region.
+// awayAfter is how long a Consul may fail before the follower asks others about its
+// region.
 const awayAfter = time.Second
-
-// seenNode is an edge node as the follower needs it.
-type seenNode struct {
-	Node
-	shedLevel float64
-	// unchecked is a node that its agent has not looked at yet, as after a restart
-	// of Consul: its check is critical and has said nothing.
-	unchecked bool
-}
 
 // regionFacts is what is known of one region.
 type regionFacts struct {
-	heard  time.Time  // when its Consul last answered
-	listed bool       // it has listed the nodes
-	nodes  []seenNode // as it last did; an empty list does not replace one that is not
-	// emptied says that it lists none any more, which may be a loss of data.
+	heard  time.Time         // when its Consul last answered
+	listed bool              // it has listed its nodes at least once
+	nodes  []consul.Instance // the last list; an empty list does not replace a non-empty one
+	// emptied means that it no longer lists any node, which may be a loss of data.
 	emptied bool
-	failing time.Time // since when its Consul does not; zero: it does
-	err     error     // why not
+	failing time.Time // since when its Consul has not answered; zero: it answers
+	err     error     // why it does not answer
 
 	datacenter string
 	topology   *Topology
-	// topologyText is topology as JSON: what says the same, is the same.
+	// topologyText is topology as JSON: equal text means equal topology.
 	topologyText string
-	// topologyErr is why the present one cannot be read; topology is the last that
-	// could.
+	// topologyErr says why the current one cannot be read; topology is the last
+	// readable one.
 	topologyErr error
 	drains      map[string]Drain
-	second      *opinion // nil unless it is in doubt
-	// reached are the addresses of nodes that accepted a connection from here, with
-	// how many looks in a row they have been silent since.
+	second      *opinion // nil unless the region is in doubt
+	// reached holds the addresses of nodes that have accepted a connection from here,
+	// and for how many looks in a row each has been silent since.
 	reached map[string]int
 }
 
-// reach is what came of connecting to a node.
+// reach is the outcome of connecting to a node.
 type reach int
 
 const (
@@ -57,31 +45,31 @@ const (
 	accepted
 )
 
-// opinion is what others say of a region.
+// opinion is what others report about a region.
 type opinion struct {
-	via   string     // the region whose Consul could ask, if any
-	nodes []seenNode // what it was told
-	gone  bool       // all that answered cannot reach it either
+	via   string            // the region whose Consul could reach it, if any
+	nodes []consul.Instance // the nodes that it listed
+	gone  bool              // every Consul that answered cannot reach it either
 	reach map[string]reach
 }
 
-// told reports whether anything was ever heard of the region's nodes.
+// told reports whether anything has been heard about the region's nodes.
 func (f *regionFacts) told() bool {
 	return f.listed || f.second != nil && f.second.via != ""
 }
 
-// doubtful reports whether others must be asked.
+// doubtful reports whether the follower must ask others.
 func (f *regionFacts) doubtful(now time.Time) bool {
 	return f.emptied || !f.failing.IsZero() && now.Sub(f.failing) >= awayAfter
 }
 
-// effective returns the nodes as they are most likely now, and whether that is
-// known. Where Consul does not tell, each node is asked. One that accepts a
-// connection serves. What else it does counts only if it had accepted one before,
-// for there may be no way from here: one that refuses does not serve, and of one
-// that is silent only another region's Consul tells that it is gone, and not the
-// network between here and there. If its own Consul answers, the network is well.
-func (f *regionFacts) effective(now time.Time) (nodes []seenNode, known bool) {
+// effective returns the most likely state of the nodes, and whether it is known. If
+// Consul does not report, each node is probed. A node that accepts a connection serves.
+// A failed probe counts only if this node was reached before, since there may be no
+// route from here: a refusal means that it does not serve; silence means that only if
+// another region's Consul also says that the region is gone, because the network in
+// between may have failed. If the region's own Consul answers, the network works.
+func (f *regionFacts) effective(now time.Time) (nodes []consul.Instance, known bool) {
 	if !f.doubtful(now) {
 		return f.nodes, f.failing.IsZero() && f.listed
 	}
@@ -92,7 +80,7 @@ func (f *regionFacts) effective(now time.Time) (nodes []seenNode, known bool) {
 	if o.via != "" && len(o.nodes) > 0 {
 		return o.nodes, true
 	}
-	nodes = make([]seenNode, len(f.nodes))
+	nodes = make([]consul.Instance, len(f.nodes))
 	for i, n := range f.nodes {
 		_, had := f.reached[n.Address]
 		switch o.reach[n.Address] {
@@ -108,7 +96,7 @@ func (f *regionFacts) effective(now time.Time) (nodes []seenNode, known bool) {
 	return nodes, false
 }
 
-// answered takes that Consul did.
+// answered records that Consul answered.
 func (f *regionFacts) answered(now time.Time) {
 	f.heard, f.failing, f.err = now, time.Time{}, nil
 	if !f.emptied {
@@ -116,8 +104,8 @@ func (f *regionFacts) answered(now time.Time) {
 	}
 }
 
-// list takes what Consul said.
-func (f *regionFacts) list(nodes []seenNode) {
+// list records the nodes that Consul listed.
+func (f *regionFacts) list(nodes []consul.Instance) {
 	f.listed = true
 	if f.emptied = len(nodes) == 0 && len(f.nodes) > 0; f.emptied {
 		return
@@ -126,20 +114,20 @@ func (f *regionFacts) list(nodes []seenNode) {
 	f.nodes, f.second = nodes, nil
 }
 
-// carryOver has nodes that were not looked at yet pass as they last did.
-func (f *regionFacts) carryOver(nodes []seenNode) {
+// carryOver lets nodes that have not been checked yet keep their last state.
+func (f *regionFacts) carryOver(nodes []consul.Instance) {
 	passed := map[string]bool{}
 	for _, n := range f.nodes {
 		passed[n.ID+" "+n.Address] = n.Passing
 	}
 	for i := range nodes {
-		if n := &nodes[i]; n.unchecked {
+		if n := &nodes[i]; n.Unchecked {
 			n.Passing = passed[n.ID+" "+n.Address]
 		}
 	}
 }
 
-// hear takes what others say.
+// hear records what others report.
 func (f *regionFacts) hear(o *opinion) {
 	f.carryOver(o.nodes)
 	f.second = o
@@ -150,8 +138,8 @@ func (f *regionFacts) hear(o *opinion) {
 	}
 }
 
-// learn takes what came of connecting to nodes that pass, while Consul answers. One
-// that is silent for long could not be reached when it matters, either.
+// learn records the outcome of probing passing nodes while Consul answers. A node that
+// stays silent could not be reached when it matters, either.
 func (f *regionFacts) learn(results map[string]reach) {
 	if !f.failing.IsZero() || f.emptied {
 		return
@@ -164,61 +152,13 @@ func (f *regionFacts) learn(results map[string]reach) {
 		}
 	}
 	maps.DeleteFunc(f.reached, func(address string, looks int) bool {
-		return looks >= forgetAfter || !slices.ContainsFunc(f.nodes, func(n seenNode) bool { return n.Address == address })
+		return looks >= forgetAfter || !slices.ContainsFunc(f.nodes, func(n consul.Instance) bool { return n.Address == address })
 	})
 }
 
-// fail takes that Consul did not answer.
+// fail records that Consul did not answer.
 func (f *regionFacts) fail(err error, now time.Time) {
 	if f.err = err; f.failing.IsZero() {
 		f.failing = now
 	}
-}
-
-// catalogue reads the edge nodes of a datacenter, and what it is called; "" is
-// that of the client.
-func (c *Consul) catalogue(ctx context.Context, datacenter string, q query, bound time.Duration) (nodes []seenNode, called string, index uint64, err error) {
-	ctx, cancel := q.within(ctx, bound)
-	defer cancel()
-	o := q.options(ctx)
-	o.Datacenter = datacenter
-	entries, meta, err := c.api.Health().Service(Service, "", false, o)
-	if err == nil && meta.ResultsFilteredByACLs {
-		err = errHidden
-	}
-	if err != nil {
-		return nil, "", 0, c.failure(ctx, "read the nodes of "+Service, err)
-	}
-	for _, e := range entries {
-		if e == nil || e.Service == nil {
-			continue
-		}
-		if e.Node != nil {
-			called = e.Node.Datacenter
-		}
-		// Two fleets may share a Consul.
-		if n := newSeenNode(e); n.Prefix == "" || n.Prefix == c.prefix {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes, called, meta.LastIndex, nil
-}
-
-func newSeenNode(e *api.ServiceEntry) seenNode {
-	n := seenNode{Node: newNode(e), shedLevel: parseShedLevel(e.Service.Meta["shed_level"])}
-	n.unchecked = !n.Passing
-	for _, check := range e.Checks {
-		// Consul's own check of a node in maintenance has no output.
-		n.unchecked = n.unchecked && (check.Status == api.HealthPassing || strings.TrimSpace(check.Output) == "" && !strings.HasPrefix(check.CheckID, "_"))
-	}
-	return n
-}
-
-// parseShedLevel reads a level of 0..1. Nodes that shed nothing need not say so.
-func parseShedLevel(text string) float64 {
-	level, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsNaN(level) {
-		return 0
-	}
-	return min(max(level, 0), 1)
 }

@@ -1,7 +1,6 @@
 package region
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,27 +10,29 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// FollowConfig says whom a Follower asks.
+// FollowConfig configures a Follower.
 type FollowConfig struct {
-	// Regions are all of the fleet, named as in the topology.
+	// Regions are all regions of the fleet, named as in the topology.
 	Regions []FollowedRegion
 	Geo     Locator // nil: none
-	// PassingShare is how much of a PoP's nodes must pass for it to be healthy,
-	// 0..1; one must in any case.
+	// PassingShare is the share of a PoP's nodes, 0..1, that must pass for it to be
+	// healthy; at least one must.
 	PassingShare float64
 }
 
 // FollowedRegion is a region and its Consul.
 type FollowedRegion struct {
 	Name   string
-	Consul *Consul
+	Consul *consul.Client
 }
 
-// Follower keeps a View of the fleet up to date, by the Consul of every region.
-// It goes on while regions are away: a node is down when its Consul says so, or
-// when that cannot be asked and the node does not answer either.
+// Follower keeps a View of the fleet up to date by watching every region's Consul. It
+// keeps working while regions are unreachable: a node is down if its Consul says so, or
+// if neither that Consul nor the node answers.
 type Follower struct {
 	config FollowConfig
 	view   atomic.Pointer[View]
@@ -41,17 +42,17 @@ type Follower struct {
 	facts map[string]*regionFacts // by region
 }
 
-// NewFollower returns a follower that knows nothing yet.
+// NewFollower returns a follower with an empty view.
 func NewFollower(c FollowConfig) *Follower {
 	f := &Follower{config: c, kick: make(chan struct{}, 1), facts: map[string]*regionFacts{}}
 	for _, r := range c.Regions {
-		f.facts[r.Name] = &regionFacts{datacenter: cmp.Or(r.Consul.config.Datacenter, r.Name), reached: map[string]int{}}
+		f.facts[r.Name] = &regionFacts{datacenter: cmp.Or(r.Consul.Datacenter(), r.Name), reached: map[string]int{}}
 	}
 	f.view.Store(NewView(nil, nil, nil))
 	return f
 }
 
-// View returns what is known now. It is never nil.
+// View returns the current view. It is never nil.
 func (f *Follower) View() *View { return f.view.Load() }
 
 // Run follows all regions until ctx ends. changed, which may be nil, is called on
@@ -83,7 +84,7 @@ func (f *Follower) Run(ctx context.Context, changed func(*View)) {
 	}
 }
 
-// look makes the next view.
+// look builds the next view.
 func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[string]health) {
 	f.mu.Lock()
 	facts := fleetFacts{regions: map[string]regionFacts{}, share: f.config.PassingShare}
@@ -113,10 +114,9 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 	return v, healths
 }
 
-// prevailing is the topology that most deciding regions hold, or of as many the one
-// that comes first in the configuration: all routers agree, also while it is published
-// to one region after another. It is the one before, the same pointer, if that
-// holds still.
+// prevailing returns the topology that most deciding regions hold; in a tie, the first
+// in configured order. So all routers agree even while it is being published region by
+// region. If it has not changed, prevailing returns the same pointer as before.
 func (f *Follower) prevailing(regions map[string]regionFacts, before *View) (*Topology, string) {
 	regions = deciding(regions, func(r regionFacts) bool { return r.topology != nil })
 	votes := map[string]int{}
@@ -135,7 +135,7 @@ func (f *Follower) prevailing(regions map[string]regionFacts, before *View) (*To
 	return best.topology, best.topologyText
 }
 
-// change changes what is known of one region.
+// change updates the facts of one region.
 func (f *Follower) change(region string, how func(*regionFacts)) {
 	f.mu.Lock()
 	how(f.facts[region])
@@ -146,8 +146,8 @@ func (f *Follower) change(region string, how func(*regionFacts)) {
 	}
 }
 
-// follow follows one region until ctx ends. When its Consul comes back the watches
-// begin anew: the old ones may wait for long on connections that are dead.
+// follow follows one region until ctx ends. When its Consul comes back, the watches
+// start over: the old ones may hang on dead connections.
 func (f *Follower) follow(ctx context.Context, r FollowedRegion) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -170,22 +170,7 @@ func (f *Follower) follow(ctx context.Context, r FollowedRegion) {
 }
 
 func (f *Follower) watchNodes(ctx context.Context, r FollowedRegion) {
-	follow(ctx, source[[]seenNode]{
-		read: func(ctx context.Context, q query) ([]seenNode, uint64, error) {
-			nodes, called, index, err := r.Consul.catalogue(ctx, "", q, q.bound())
-			if called != "" { // as a detour has to name it
-				f.mu.Lock()
-				f.facts[r.Name].datacenter = called
-				f.mu.Unlock()
-			}
-			slices.SortFunc(nodes, func(a, b seenNode) int {
-				return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Address, b.Address))
-			})
-			return nodes, index, err
-		},
-		same:  slices.Equal[[]seenNode],
-		older: func(last, now []seenNode) bool { return len(last) > 0 && len(now) == 0 },
-	}, func(err error) {
+	r.Consul.WatchInstances(ctx, func(err error) {
 		f.change(r.Name, func(facts *regionFacts) {
 			if err != nil {
 				facts.fail(err, time.Now())
@@ -193,16 +178,22 @@ func (f *Follower) watchNodes(ctx context.Context, r FollowedRegion) {
 				facts.answered(time.Now())
 			}
 		})
-	}, func(nodes []seenNode) {
-		// The watch compares with what it delivered, so that must not change.
-		f.change(r.Name, func(facts *regionFacts) { facts.list(slices.Clone(nodes)) })
+	}, func(nodes []consul.Instance) {
+		f.change(r.Name, func(facts *regionFacts) {
+			for _, n := range nodes {
+				facts.datacenter = cmp.Or(n.Datacenter, facts.datacenter) // a detour must name it
+			}
+			// The watch compares with what it delivered, which therefore must not
+			// change.
+			facts.list(slices.Clone(nodes))
+		})
 	})
 }
 
-// watchTopology keeps the last topology that could be read: neither a missing key
-// nor nonsense says that there are no PoPs.
+// watchTopology keeps the last readable topology: neither a missing key nor invalid
+// data means that there are no PoPs.
 func (f *Follower) watchTopology(ctx context.Context, r FollowedRegion) {
-	r.Consul.Watch(ctx, r.Consul.TopologyKey(), nil, func(e *Entry) {
+	r.Consul.Watch(ctx, TopologyKey(r.Consul), nil, func(e *consul.Entry) {
 		if e == nil {
 			return
 		}
@@ -215,42 +206,15 @@ func (f *Follower) watchTopology(ctx context.Context, r FollowedRegion) {
 			if err == nil {
 				facts.topology, facts.topologyText, facts.topologyErr = t, string(text), nil
 			} else {
-				facts.topologyErr = r.Consul.unreadable(e.Key, err)
+				facts.topologyErr = r.Consul.Unreadable(e.Key, err)
 			}
 		})
 	})
 }
 
 func (f *Follower) watchDrains(ctx context.Context, r FollowedRegion) {
-	prefix := r.Consul.Key("drain") + "/"
-	follow(ctx, source[[]Entry]{
-		read: func(ctx context.Context, q query) ([]Entry, uint64, error) {
-			return r.Consul.listFor(ctx, prefix, q)
-		},
-		same: func(a, b []Entry) bool {
-			return slices.EqualFunc(a, b, func(a, b Entry) bool { return a.Key == b.Key && bytes.Equal(a.Value, b.Value) })
-		},
-		older: func(last, now []Entry) bool { return len(last) > 0 && len(now) == 0 },
-	}, nil, func(entries []Entry) {
-		drains, _ := r.Consul.readDrains(entries) // what cannot be read drains, too
+	r.Consul.WatchList(ctx, drainKey(r.Consul, ""), nil, func(entries []consul.Entry) {
+		drains, _ := readDrains(r.Consul, entries) // an unreadable value drains, too
 		f.change(r.Name, func(facts *regionFacts) { facts.drains = drains })
 	})
-}
-
-// listFor is list for a watch.
-func (c *Consul) listFor(ctx context.Context, prefix string, q query) ([]Entry, uint64, error) {
-	ctx, cancel := q.within(ctx, q.bound())
-	defer cancel()
-	pairs, meta, err := c.api.KV().List(prefix, q.options(ctx))
-	if err == nil && meta.ResultsFilteredByACLs {
-		err = errHidden
-	}
-	if err != nil {
-		return nil, 0, c.failure(ctx, "list "+prefix, err)
-	}
-	entries := make([]Entry, len(pairs))
-	for i, p := range pairs {
-		entries[i] = Entry{Key: p.Key, Value: p.Value, ModifyIndex: p.ModifyIndex}
-	}
-	return entries, meta.LastIndex, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // site is a PoP of one edge node that can be killed and started.
@@ -22,7 +23,7 @@ type site struct {
 	listener net.Listener
 }
 
-func newSite(t testing.TB, c *Consul, pop string) *site {
+func newSite(t testing.TB, c *consul.Client, pop string) *site {
 	t.Helper()
 	s := &site{edge: newEdge(t, pop+"-1", pop)}
 	s.start(t)
@@ -38,7 +39,8 @@ func newSite(t testing.TB, c *Consul, pop string) *site {
 func (s *site) start(t testing.TB) {
 	t.Helper()
 	if s.addr == "" {
-		s.addr = "127.0.0.1:0"
+		// Not a port the kernel hands out: another program would have it before the next start.
+		s.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePorts(t, 1)[0]))
 	}
 	l, err := net.Listen("tcp", s.addr)
 	require.NoError(t, err)
@@ -114,14 +116,14 @@ regions:
 func TestFollower(t *testing.T) {
 	t.Parallel()
 	servers := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu-dc", "us-dc")
-	eu, us := open(t, ConsulConfig{Addr: servers[0].Addr()}), open(t, ConsulConfig{Addr: servers[1].Addr()})
-	front := forward(t, servers[1].Addr())
-	f := followAll(t, FollowedRegion{"eu", eu}, FollowedRegion{"us", open(t, ConsulConfig{Addr: front.addr})})
+	eu, us := open(t, consul.Config{Addr: servers[0].Addr()}), open(t, consul.Config{Addr: servers[1].Addr()})
+	front := testenv.Forward(t, servers[1].Addr())
+	f := followAll(t, FollowedRegion{"eu", eu}, FollowedRegion{"us", open(t, consul.Config{Addr: front.Addr})})
 	require.Nil(t, f.View().Topology)
 
 	topology := mustParse(t, twoSites)
-	for _, c := range []*Consul{eu, us} {
-		done, err := c.SetTopology(t.Context(), topology, 0)
+	for _, c := range []*consul.Client{eu, us} {
+		done, err := PublishTopology(t.Context(), c, topology, 0)
 		require.NoError(t, err)
 		require.True(t, done)
 	}
@@ -142,24 +144,24 @@ func TestFollower(t *testing.T) {
 
 	// Any region's word drains.
 	d := Drain{Who: "ann", Why: "kernel update", Since: epoch}
-	require.NoError(t, us.Drain(t.Context(), "ams1", d))
+	require.NoError(t, SetDrain(t.Context(), us, "ams1", d))
 	f.within(t, patience, "drained", func(v *View) bool { return v.PoPs["ams1"].Drained != nil })
 	require.Equal(t, d, *f.View().PoPs["ams1"].Drained)
 	require.True(t, f.View().PoPs["ams1"].Healthy)
-	require.NoError(t, us.Undrain(t.Context(), "ams1"))
+	require.NoError(t, EndDrain(t.Context(), us, "ams1"))
 	f.within(t, patience, "undrained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
 
 	// A topology that is deleted or spoilt is still in force.
-	set(t, servers[0], "weir/topology", []byte("zone: ["))
-	remove(t, servers[1], "weir/topology")
+	servers[0].Set(t, "weir/topology", []byte("zone: ["))
+	servers[1].Remove(t, "weir/topology")
 	f.within(t, patience, "spoilt", func(v *View) bool { return v.Regions["eu"].Err != nil })
-	require.ErrorContains(t, f.View().Regions["eu"].Err, "weir/topology: [1:7]")
+	require.ErrorContains(t, f.View().Regions["eu"].Err, "weir/topology: document: is not valid YAML by line 1")
 	require.Equal(t, topology, f.View().Topology)
 	require.True(t, f.View().PoPs["ams1"].Healthy)
 
 	// The way from here to a region's Consul is cut: another region's tells.
 	f.mark()
-	front.to("")
+	front.To("")
 	f.within(t, 5*time.Second, "by another way", func(v *View) bool { return v.Regions["us"].Via == "eu" })
 	require.True(t, f.View().Regions["us"].Known)
 	require.Error(t, f.View().Regions["us"].Err)
@@ -168,7 +170,7 @@ func TestFollower(t *testing.T) {
 	f.within(t, 6*time.Second, "out, by another way", healthyIs("nyc1", false))
 	nyc1.start(t)
 	f.within(t, 11*time.Second, "back, by another way", healthyIs("nyc1", true))
-	front.to(servers[1].Addr())
+	front.To(servers[1].Addr())
 	f.within(t, patience, "its own way again", func(v *View) bool { return v.Regions["us"].Via == "" && v.Regions["us"].Err == nil })
 }
 
@@ -176,8 +178,8 @@ func TestFollower(t *testing.T) {
 func TestFollowerLosesARegion(t *testing.T) {
 	t.Parallel()
 	servers := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu", "us")
-	eu, us := open(t, ConsulConfig{Addr: servers[0].Addr()}), open(t, ConsulConfig{Addr: servers[1].Addr()})
-	_, err := eu.SetTopology(t.Context(), mustParse(t, twoSites), 0)
+	eu, us := open(t, consul.Config{Addr: servers[0].Addr()}), open(t, consul.Config{Addr: servers[1].Addr()})
+	_, err := PublishTopology(t.Context(), eu, mustParse(t, twoSites), 0)
 	require.NoError(t, err)
 	newSite(t, eu, "ams1")
 	nyc1 := newSite(t, us, "nyc1")
@@ -221,15 +223,15 @@ func TestFollowerLosesARegion(t *testing.T) {
 func TestFollowerOutlastsALossOfData(t *testing.T) {
 	t.Parallel()
 	old, fresh := testenv.StartConsul(t, testenv.ConsulOptions{}), testenv.StartConsul(t, testenv.ConsulOptions{})
-	front := forward(t, old.Addr())
-	c := open(t, ConsulConfig{Addr: old.Addr()})
-	_, err := c.SetTopology(t.Context(), mustParse(t, twoSites), 0)
+	front := testenv.Forward(t, old.Addr())
+	c := open(t, consul.Config{Addr: old.Addr()})
+	_, err := PublishTopology(t.Context(), c, mustParse(t, twoSites), 0)
 	require.NoError(t, err)
 	ams1 := newSite(t, c, "ams1")
-	f := followAll(t, FollowedRegion{"eu", open(t, ConsulConfig{Addr: front.addr})})
+	f := followAll(t, FollowedRegion{"eu", open(t, consul.Config{Addr: front.Addr})})
 	f.within(t, patience, "up", healthyIs("ams1", true))
 	f.mark()
-	front.to(fresh.Addr())
+	front.To(fresh.Addr())
 	f.within(t, patience, "emptied", func(v *View) bool { return !v.PoPs["ams1"].Known && v.Regions["eu"].Err == nil })
 	checked := time.Now()
 	f.within(t, patience, "for a while", func(v *View) bool { return v.At.Sub(checked) > 3*time.Second })
@@ -271,20 +273,11 @@ func TestDetour(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := FollowedRegion{"away", open(t, ConsulConfig{Addr: "127.0.0.1:1"})}
-			f := NewFollower(FollowConfig{Regions: []FollowedRegion{r, {"other", answers(t, ConsulConfig{}, row.handle)}}})
+			r := FollowedRegion{"away", open(t, consul.Config{Addr: "127.0.0.1:1"})}
+			f := NewFollower(FollowConfig{Regions: []FollowedRegion{r, {"other", answers(t, consul.Config{}, row.handle)}}})
 			o := f.ask(t.Context(), r, regionFacts{failing: epoch, datacenter: "away"})
 			require.Equal(t, row.gone, o.gone)
 			require.Equal(t, row.via, o.via)
 		})
 	}
-}
-
-func TestPulseNeedsALeader(t *testing.T) {
-	t.Parallel()
-	leader := `"127.0.0.1:8300"`
-	c := answers(t, ConsulConfig{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(leader)) })
-	require.NoError(t, c.pulse(t.Context()))
-	leader = `""`
-	require.ErrorContains(t, c.pulse(t.Context()), "ask who leads: nobody does")
 }

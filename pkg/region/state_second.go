@@ -9,35 +9,37 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const (
-	// pulseEvery is how often a region's Consul is asked for no more than a word. A
-	// watch may be silent for 20 s before it notices that the other end is gone.
+	// pulseEvery is how often a region's Consul gets a minimal query. A watch may stay
+	// silent for 20 s before it notices that the other end is gone.
 	pulseEvery   = time.Second
 	pulseTimeout = time.Second
-	// reachEvery is how often each node is connected to while all is well, to know
-	// what it means when one day it is silent; forgetAfter is how many looks in a
-	// row it may be silent while its Consul says that it passes.
+	// reachEvery is how often each node is probed while all is well, so that a later
+	// silence has a meaning; forgetAfter is how many probes in a row may go unanswered
+	// while Consul says that the node passes.
 	reachEvery  = 10 * time.Second
 	forgetAfter = 3
 
 	reachTimeout = time.Second
 	reachAtOnce  = 64
-	// detourTimeout is how long another region's Consul may look for a way to one
-	// that is in doubt.
+	// detourTimeout is how long another region's Consul may try to reach the one in
+	// doubt.
 	detourTimeout = 2500 * time.Millisecond
-	// secondTimeout bounds all that is asked about it. It leaves time for a pulse.
+	// secondTimeout bounds all queries about it. It leaves time for a pulse.
 	secondTimeout = detourTimeout + pulseTimeout
 )
 
-// pulse looks every second whether a region's Consul answers, and asks others when
-// it is in doubt. It tells back when Consul has returned.
+// pulse checks every second that a region's Consul answers, and asks others if it is in
+// doubt. It signals back when Consul has returned.
 func (f *Follower) pulse(ctx context.Context, r FollowedRegion, back chan<- struct{}) {
 	missed := 0
 	for ctx.Err() == nil {
 		started := time.Now()
-		err := r.Consul.pulse(ctx)
+		err := r.Consul.Pulse(ctx, pulseTimeout)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -69,21 +71,7 @@ func (f *Follower) pulse(ctx context.Context, r FollowedRegion, back chan<- stru
 	}
 }
 
-// pulse returns why Consul does not answer.
-func (c *Consul) pulse(ctx context.Context) error {
-	ctx, cancel := within(ctx, pulseTimeout)
-	defer cancel()
-	leader, err := c.api.Status().LeaderWithQueryOptions(query{}.options(ctx))
-	if err == nil && leader == "" {
-		err = errors.New("nobody does")
-	}
-	if err != nil {
-		return c.failure(ctx, "ask who leads", err)
-	}
-	return nil
-}
-
-// learn connects to the nodes that pass, now and then while Consul answers.
+// learn probes the passing nodes from time to time while Consul answers.
 func (f *Follower) learn(ctx context.Context, r FollowedRegion) {
 	var last time.Time
 	for ; ctx.Err() == nil; pause(ctx, pulseEvery) {
@@ -94,21 +82,21 @@ func (f *Follower) learn(ctx context.Context, r FollowedRegion) {
 			continue
 		}
 		last = time.Now()
-		results := connect(ctx, slices.DeleteFunc(slices.Clone(facts.nodes), func(n seenNode) bool { return !n.Passing }))
+		results := connect(ctx, slices.DeleteFunc(slices.Clone(facts.nodes), func(n consul.Instance) bool { return !n.Passing }))
 		f.mu.Lock()
 		f.facts[r.Name].learn(results)
 		f.mu.Unlock()
 	}
 }
 
-// ask collects what the other regions' Consuls and its own nodes say of r.
+// ask collects what the other regions' Consuls and r's own nodes say about r.
 func (f *Follower) ask(ctx context.Context, r FollowedRegion, facts regionFacts) *opinion {
 	ctx, cancel := context.WithTimeout(ctx, secondTimeout)
 	defer cancel()
 	o := &opinion{}
 	var both sync.WaitGroup
 	both.Go(func() { o.reach = connect(ctx, facts.nodes) })
-	if !facts.failing.IsZero() { // an empty list is no better for being asked for elsewhere
+	if !facts.failing.IsZero() { // asking elsewhere does not improve an empty list
 		both.Go(func() { f.detour(ctx, r, facts.datacenter, o) })
 	}
 	both.Wait()
@@ -131,12 +119,13 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 		}
 		all.Go(func() {
 			started := time.Now()
-			nodes, _, _, err := other.Consul.catalogue(ctx, datacenter, query{}, detourTimeout)
-			// The way from here may be cut, and then the other says nothing of r.
-			late := err != nil && time.Since(started) >= detourTimeout && other.Consul.pulse(ctx) == nil
+			nodes, err := other.Consul.Instances(ctx, datacenter, detourTimeout)
+			// The route from here may be cut; the other Consul's silence then says
+			// nothing about r.
+			late := err != nil && time.Since(started) >= detourTimeout && other.Consul.Pulse(ctx, pulseTimeout) == nil
 			mu.Lock()
 			defer mu.Unlock()
-			var status *StatusError
+			var status *consul.StatusError
 			switch {
 			case err == nil && (o.via == "" || other.Name < o.via):
 				o.via, o.nodes = other.Name, nodes
@@ -144,9 +133,10 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 			case err == nil:
 				can++
 			case errors.As(err, &status) && (status.Code < 500 || strings.Contains(status.Text, "No cluster leader")):
-				// It may not tell, or there are servers and none leads: r is not gone.
+				// It may refuse to say, or r has servers without a leader: r is not
+				// gone.
 			case errors.As(err, &status), late:
-				// It answers, and has no way to r.
+				// It answers, but cannot reach r.
 				deny++
 			}
 		})
@@ -155,8 +145,8 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 	o.gone = can == 0 && deny > 0
 }
 
-// connect tries all nodes at the addresses for clients.
-func connect(ctx context.Context, nodes []seenNode) map[string]reach {
+// connect tries every node at its public address.
+func connect(ctx context.Context, nodes []consul.Instance) map[string]reach {
 	var (
 		mu      sync.Mutex
 		all     sync.WaitGroup
@@ -172,7 +162,7 @@ func connect(ctx context.Context, nodes []seenNode) map[string]reach {
 			conn, err := dialer.DialContext(ctx, "tcp", n.Address)
 			switch {
 			case err == nil:
-				_ = conn.Close() // nothing was said
+				_ = conn.Close() // nothing was sent
 				result = accepted
 			case errors.Is(err, syscall.ECONNREFUSED):
 				result = refused
@@ -184,4 +174,12 @@ func connect(ctx context.Context, nodes []seenNode) map[string]reach {
 	}
 	all.Wait()
 	return results
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }

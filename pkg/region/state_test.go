@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 var epoch = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
@@ -135,11 +136,11 @@ func TestHysteresisProperties(t *testing.T) {
 	})
 }
 
-func seen(pop, id string, passing bool) seenNode {
-	return seenNode{Node: Node{ID: id, PoP: pop, Address: id, Passing: passing}}
+func seen(pop, id string, passing bool) consul.Instance {
+	return consul.Instance{Node: consul.Node{ID: id, PoP: pop, Address: id, Passing: passing}}
 }
 
-func whoPass(nodes []seenNode) string {
+func whoPass(nodes []consul.Instance) string {
 	var names []string
 	for _, n := range nodes {
 		if n.Passing {
@@ -150,7 +151,7 @@ func whoPass(nodes []seenNode) string {
 }
 
 func TestEffectiveNodes(t *testing.T) {
-	nodes := []seenNode{seen("p", "a", true), seen("p", "b", true), seen("q", "c", true), seen("q", "d", false)}
+	nodes := []consul.Instance{seen("p", "a", true), seen("p", "b", true), seen("q", "c", true), seen("q", "d", false)}
 	abcd := map[string]int{"a": 0, "b": 0, "c": 0, "d": 0}
 	now := epoch.Add(time.Minute)
 	for name, row := range map[string]struct {
@@ -188,12 +189,12 @@ func TestListKeepsWhatItKnows(t *testing.T) {
 	f.list(nil)
 	require.True(t, f.told())
 	require.False(t, f.emptied, "there were none")
-	f.list([]seenNode{seen("p", "a", true), seen("p", "b", false)})
+	f.list([]consul.Instance{seen("p", "a", true), seen("p", "b", false)})
 
 	// Consul starts again, and has looked at no node.
-	fresh := []seenNode{seen("p", "a", false), seen("p", "b", false), seen("p", "c", false)}
+	fresh := []consul.Instance{seen("p", "a", false), seen("p", "b", false), seen("p", "c", false)}
 	for i := range fresh {
-		fresh[i].unchecked = true
+		fresh[i].Unchecked = true
 	}
 	f.list(fresh)
 	require.Equal(t, "a", whoPass(f.nodes))
@@ -201,11 +202,11 @@ func TestListKeepsWhatItKnows(t *testing.T) {
 	require.True(t, f.emptied)
 	require.Len(t, f.nodes, 3)
 	require.True(t, f.doubtful(epoch))
-	f.list([]seenNode{seen("p", "b", true)})
+	f.list([]consul.Instance{seen("p", "b", true)})
 	require.False(t, f.doubtful(epoch))
 	require.Equal(t, "b", whoPass(f.nodes))
 
-	f.fail(errAway, epoch)
+	f.fail(errors.New("away"), epoch)
 	f.fail(errors.New("still"), epoch.Add(time.Minute))
 	require.Equal(t, epoch, f.failing)
 	require.EqualError(t, f.err, "still")
@@ -216,14 +217,14 @@ func TestListKeepsWhatItKnows(t *testing.T) {
 
 func TestReachedIsLearntAndForgotten(t *testing.T) {
 	f := &regionFacts{reached: map[string]int{}}
-	f.list([]seenNode{seen("p", "a", true), seen("p", "b", true), seen("p", "c", true)})
+	f.list([]consul.Instance{seen("p", "a", true), seen("p", "b", true), seen("p", "c", true)})
 	f.learn(map[string]reach{"a": accepted, "b": refused, "c": silent})
 	require.Equal(t, map[string]int{"a": 0}, f.reached, "only by accepting")
 	f.learn(map[string]reach{"a": silent})
 	f.learn(map[string]reach{"a": refused})
 	f.learn(map[string]reach{"a": silent})
 	require.Equal(t, map[string]int{"a": 2}, f.reached)
-	f.fail(errAway, epoch)
+	f.fail(errors.New("away"), epoch)
 	f.learn(map[string]reach{"a": silent})
 	require.Contains(t, f.reached, "a", "the network may be cut")
 	f.hear(&opinion{reach: map[string]reach{"a": silent, "b": accepted}})
@@ -231,7 +232,7 @@ func TestReachedIsLearntAndForgotten(t *testing.T) {
 	f.answered(epoch)
 	f.learn(map[string]reach{"a": silent})
 	require.Equal(t, map[string]int{"b": 0}, f.reached)
-	f.list([]seenNode{seen("p", "a", true)})
+	f.list([]consul.Instance{seen("p", "a", true)})
 	f.learn(nil)
 	require.Empty(t, f.reached, "it is no node any more")
 }
@@ -239,29 +240,16 @@ func TestReachedIsLearntAndForgotten(t *testing.T) {
 // Another region's Consul tells of nodes that were not looked at, too.
 func TestHearCarriesOver(t *testing.T) {
 	f := &regionFacts{reached: map[string]int{}}
-	f.list([]seenNode{seen("p", "a", true), seen("p", "b", false)})
-	f.fail(errAway, epoch)
-	fresh := []seenNode{seen("p", "a", false), seen("p", "b", false)}
+	f.list([]consul.Instance{seen("p", "a", true), seen("p", "b", false)})
+	f.fail(errors.New("away"), epoch)
+	fresh := []consul.Instance{seen("p", "a", false), seen("p", "b", false)}
 	for i := range fresh {
-		fresh[i].unchecked = true
+		fresh[i].Unchecked = true
 	}
 	f.hear(&opinion{via: "x", nodes: fresh})
 	nodes, known := f.effective(epoch.Add(time.Minute))
 	require.True(t, known)
 	require.Equal(t, "a", whoPass(nodes))
-}
-
-func TestMaintenanceIsNotUnchecked(t *testing.T) {
-	f := func(id, status, output string, want bool) {
-		t.Helper()
-		n := newSeenNode(&api.ServiceEntry{Service: &api.AgentService{}, Checks: api.HealthChecks{{CheckID: id, Status: status, Output: output}}})
-		require.Equal(t, want, n.unchecked)
-	}
-	f("service:weir-edge-a", api.HealthCritical, "", true)
-	f("service:weir-edge-a", api.HealthCritical, "HTTP GET: 503", false)
-	f("service:weir-edge-a", api.HealthPassing, "", false)
-	f("_node_maintenance", api.HealthCritical, "", false)
-	f("_service_maintenance:weir-edge-a", api.HealthCritical, "", false)
 }
 
 func TestRegionsThatAnswerDecide(t *testing.T) {
@@ -286,11 +274,11 @@ func TestRegionsThatAnswerDecide(t *testing.T) {
 
 func TestStates(t *testing.T) {
 	topology := mustParse(t, europe)
-	shed := func(n seenNode, level float64) seenNode { n.shedLevel = level; return n }
+	shed := func(n consul.Instance, level float64) consul.Instance { n.ShedLevel = level; return n }
 	facts := fleetFacts{topology: topology, regions: map[string]regionFacts{
 		"eu-west": {
 			listed: true, drains: map[string]Drain{"nyc1": {Who: "ann", Since: epoch}},
-			nodes: []seenNode{shed(seen("ams1", "a", true), 0.4), shed(seen("ams1", "b", true), 0.2), shed(seen("ams1", "c", false), 1), seen("fra1", "liar", true)},
+			nodes: []consul.Instance{shed(seen("ams1", "a", true), 0.4), shed(seen("ams1", "b", true), 0.2), shed(seen("ams1", "c", false), 1), seen("fra1", "liar", true)},
 		},
 		"us-east": {drains: map[string]Drain{"nyc1": {Who: "bob", Since: epoch.Add(-time.Hour)}, "ams2": {Who: "bob"}}},
 	}}
@@ -305,19 +293,13 @@ func TestStates(t *testing.T) {
 	require.Equal(t, PoPState{Drained: &Drain{Who: "bob", Since: epoch.Add(-time.Hour)}}, states["nyc1"], "any region's word, the oldest")
 	require.Len(t, healths, 2)
 
-	facts.regions["us-east"] = regionFacts{listed: true, nodes: []seenNode{seen("nyc1", "n", true)}}
+	facts.regions["us-east"] = regionFacts{listed: true, nodes: []consul.Instance{seen("nyc1", "n", true)}}
 	states, _ = facts.states(healths, epoch.Add(time.Second))
 	require.True(t, states["nyc1"].Healthy, "at once when its region is first heard of")
 }
 
-func TestShedLevelIsRead(t *testing.T) {
-	for text, want := range map[string]float64{"": 0, "0.3": 0.3, "1": 1, "7": 1, "-1": 0, "NaN": 0, "x": 0, "+Inf": 1} {
-		require.InDelta(t, want, parseShedLevel(text), 0, text)
-	}
-}
-
 func TestPrevailingTopology(t *testing.T) {
-	f := NewFollower(FollowConfig{Regions: []FollowedRegion{{"a", &Consul{}}, {"b", &Consul{}}, {"c", &Consul{}}}})
+	f := NewFollower(FollowConfig{Regions: []FollowedRegion{{"a", &consul.Client{}}, {"b", &consul.Client{}}, {"c", &consul.Client{}}}})
 	versions := map[byte]regionFacts{}
 	for i, v := range "12" {
 		topology := mustParse(t, fmt.Sprintf("{zone: a, regions: [{name: r, pops: [{name: p%c, addresses: [192.0.2.%d]}]}]}", v, i+1))

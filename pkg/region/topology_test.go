@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const twoRegions = `
@@ -75,20 +76,20 @@ func TestParseTopologyRefuses(t *testing.T) {
 		_, err := ParseTopology([]byte(text))
 		require.ErrorContains(t, err, want)
 	}
-	f("", "is empty; name the zone and at least one region")
+	f("", "document: is empty; name the zone and at least one region")
 	f("{}", `zone: must be a domain name of at most 180 characters such as edge.example.com (got "")`, "regions: must name at least one, with its pops")
-	f("zone: a.b\nregions: [{name: x, pops: []}]\n---\n{}", "holds a second document after ---; remove that")
-	contains("zone: a\nregion: []", `unknown field "region"`)
-	contains("zone: a\nregions: [{name: x, pops: [{adresses: []}]}]", `unknown field "adresses"`)
-	contains("zone: a\nzone: b", "already defined")
-	contains("zone: [", "[1:7]")
+	f("zone: a.b\nregions: [{name: x, pops: []}]\n---\n{}", "document: holds a second YAML document in line 4; remove what follows --- or ...")
+	contains("zone: a\nregion: []", "region: unknown field; did you mean regions?")
+	contains("zone: a\nregions: [{name: x, pops: [{adresses: []}]}]", "regions[0].pops[0].adresses: unknown field; did you mean addresses?")
+	contains("zone: a\nzone: b", "zone: is written twice; keep one")
+	contains("zone: [", "document: is not valid YAML by line 1: did not find expected node content; give the value that is missing, or close the bracket above")
 	pop := func(fields string) string {
 		return "zone: a\nregions: [{name: eu, pops: [{name: p, addresses: [192.0.2.1], " + fields + "}]}]"
 	}
 	f(pop("weight: -1"), "regions[0].pops[0].weight: must be between 0 and 1000 (got -1)")
 	f(pop("location: {lat: 91, lon: .nan}"),
-		"regions[0].pops[0].location.lat: must be between -90 and 90 (got 91)", "regions[0].pops[0].location.lon: must be between -180 and 180 (got NaN)")
-	f(pop("location: {lat: 1}"), "regions[0].pops[0].location: must have both lat and lon; add the other or remove location")
+		"regions[0].pops[0].location.lon: must be a number such as 0.8 (got .nan)", "regions[0].pops[0].location.lat: must be between -90 and 90 (got 91)")
+	f(pop("location: {lat: 1}"), "regions[0].pops[0].location.lon: is required; add it, or remove location")
 	f(pop("clients: [10.0.0.1/8, 10/8, '::ffff:10.0.0.0/104']"),
 		`regions[0].pops[0].clients[1]: must be a network such as 198.51.100.0/24 (got "10/8")`,
 		"regions[0].pops[0].clients[0]: has bits beyond its length; write 10.0.0.0/8 (got 10.0.0.1/8)",
@@ -114,8 +115,8 @@ func TestParseTopologyRefuses(t *testing.T) {
 	for i := range 257 {
 		fmt.Fprintf(&many, "{name: p%d, addresses: [10.0.%d.%d, 10.1.%d.%d, 10.2.%d.%d, 10.3.%d.%d]},", i, i/256, i%256, i/256, i%256, i/256, i%256, i/256, i%256)
 	}
-	f(many.String()+"]}]", "regions: have 257 pops, over the 256 that are allowed; join some", "regions: have 1028 addresses, over the 1000 that are allowed; remove some")
-	f(strings.Repeat(" ", MaxDocument+1), "is 2097153 bytes, over the 2097152 that a document may have")
+	f(many.String()+"]}]", "regions: have 257 pops; the maximum is 256; join some", "regions: have 1028 addresses; the maximum is 1000; remove some")
+	f(strings.Repeat(" ", consul.MaxDocument+1), "document: is larger than 2097152 bytes (got 2097153); shorten it")
 
 	require.ErrorContains(t, (&Topology{Zone: "a", Regions: []TopologyRegion{{Name: "r", PoPs: []PoP{{Name: "p", Addresses: make([]netip.Addr, 1), Clients: make([]netip.Prefix, 1)}}}}}).Validate(),
 		"regions[0].pops[0].addresses[0]: must be an IP address\nregions[0].pops[0].clients[0]: must be a network")
@@ -124,73 +125,73 @@ func TestParseTopologyRefuses(t *testing.T) {
 func TestTopologyInConsul(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
-	c, ctx := open(t, ConsulConfig{Addr: server.Addr()}), t.Context()
-	got, index, err := c.Topology(ctx)
+	c, ctx := open(t, consul.Config{Addr: server.Addr()}), t.Context()
+	got, index, err := PublishedTopology(ctx, c)
 	require.NoError(t, err)
 	require.Nil(t, got)
 	require.Zero(t, index)
 	topology := mustParse(t, twoRegions)
 	publish := func(index uint64) bool {
 		t.Helper()
-		done, err := c.SetTopology(ctx, topology, index)
+		done, err := PublishTopology(ctx, c, topology, index)
 		require.NoError(t, err)
 		return done
 	}
 	require.False(t, publish(7))
 	require.True(t, publish(0))
 	require.False(t, publish(0))
-	got, index, err = c.Topology(ctx)
+	got, index, err = PublishedTopology(ctx, c)
 	require.NoError(t, err)
 	require.Equal(t, topology, got)
 	require.True(t, publish(index))
-	_, err = c.SetTopology(ctx, &Topology{}, 0)
+	_, err = PublishTopology(ctx, c, &Topology{}, 0)
 	require.ErrorContains(t, err, "zone: must be")
 
-	set(t, server, c.TopologyKey(), []byte(`{"zone": "a", "later": 1, "regions": [{"name": "r", "later": 2, "pops": [{"name": "p", "addresses": ["192.0.2.1"], "later": {}}]}]}`))
-	got, _, err = c.Topology(ctx)
+	server.Set(t, TopologyKey(c), []byte(`{"zone": "a", "later": 1, "regions": [{"name": "r", "later": 2, "pops": [{"name": "p", "addresses": ["192.0.2.1"], "later": {}}]}]}`))
+	got, _, err = PublishedTopology(ctx, c)
 	require.NoError(t, err, "a later program may add fields")
 	require.Equal(t, "p", got.Regions[0].PoPs[0].Name)
-	set(t, server, c.TopologyKey(), []byte("zone: ["))
-	_, index, err = c.Topology(ctx)
-	require.ErrorContains(t, err, "consul "+server.Addr()+": weir/topology: [1:7]")
+	server.Set(t, TopologyKey(c), []byte("zone: ["))
+	_, index, err = PublishedTopology(ctx, c)
+	require.ErrorContains(t, err, "consul "+server.Addr()+": weir/topology: document: is not valid YAML by line 1")
 	require.True(t, publish(index), "and can be replaced")
 
 	t.Run("drain", func(t *testing.T) {
-		drains, wrong, err := c.Drains(ctx)
+		drains, wrong, err := Drains(ctx, c)
 		require.NoError(t, err)
 		require.Empty(t, wrong)
 		require.Empty(t, drains)
 		since := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 		d := Drain{Who: "ana", Why: "kernel update", Since: since}
-		require.NoError(t, c.Undrain(ctx, "ams1"), "it is not drained")
-		require.NoError(t, c.Drain(ctx, "ams1", Drain{Who: "bob", Why: "x", Since: since}))
-		require.NoError(t, c.Drain(ctx, "ams1", d))
-		drains, wrong, err = c.Drains(ctx)
+		require.NoError(t, EndDrain(ctx, c, "ams1"), "it is not drained")
+		require.NoError(t, SetDrain(ctx, c, "ams1", Drain{Who: "bob", Why: "x", Since: since}))
+		require.NoError(t, SetDrain(ctx, c, "ams1", d))
+		drains, wrong, err = Drains(ctx, c)
 		require.NoError(t, err)
 		require.Empty(t, wrong)
 		require.Equal(t, map[string]Drain{"ams1": d}, drains)
-		require.JSONEq(t, `{"who": "ana", "why": "kernel update", "since": "2026-03-01T10:00:00Z"}`, string(stored(t, server, "weir/drain/ams1")))
+		require.JSONEq(t, `{"who": "ana", "why": "kernel update", "since": "2026-03-01T10:00:00Z"}`, string(server.Stored(t, "weir/drain/ams1")))
 
 		for _, pop := range []string{"", "../rules", "AMS"} {
-			require.ErrorContains(t, c.Drain(ctx, pop, d), "pop: must be 1 to 64 lower-case letters")
-			require.ErrorContains(t, c.Undrain(ctx, pop), "pop: must be 1 to 64 lower-case letters")
+			require.ErrorContains(t, SetDrain(ctx, c, pop, d), "pop: must be 1 to 64 lower-case letters")
+			require.ErrorContains(t, EndDrain(ctx, c, pop), "pop: must be 1 to 64 lower-case letters")
 		}
-		require.EqualError(t, c.Drain(ctx, "ams1", Drain{Why: "a\nb"}),
+		require.EqualError(t, SetDrain(ctx, c, "ams1", Drain{Why: "a\nb"}),
 			"who: must be 1 to 500 bytes in one line (got \"\")\nwhy: must be 1 to 500 bytes in one line (got \"a\\nb\")\nsince: must be the time of the change")
 
 		// That the key is there drains, whatever it holds.
-		set(t, server, "weir/drain/fra1", []byte("yes"))
-		set(t, server, "weir/drain/nyc1", []byte(`{"who": "a\u001b[2J", "why": ""}`))
-		set(t, server, "weir/drain/", nil)
-		set(t, server, "weir/drain/a/b", nil)
-		drains, wrong, err = c.Drains(ctx)
+		server.Set(t, "weir/drain/fra1", []byte("yes"))
+		server.Set(t, "weir/drain/nyc1", []byte(`{"who": "a\u001b[2J", "why": ""}`))
+		server.Set(t, "weir/drain/", nil)
+		server.Set(t, "weir/drain/a/b", nil)
+		drains, wrong, err = Drains(ctx, c)
 		require.NoError(t, err)
 		require.Equal(t, map[string]Drain{"ams1": d, "fra1": {Who: "somebody", Why: "the key holds no reason"}, "nyc1": {Who: "a [2J"}}, drains)
 		require.Len(t, wrong, 2)
 		require.ErrorContains(t, wrong[0], "weir/drain/a/b: must be 1 to 64 lower-case letters")
-		require.ErrorContains(t, wrong[1], "weir/drain/fra1: is no JSON object with who, why and since: ")
-		require.NoError(t, c.Undrain(ctx, "ams1"))
-		drains, _, err = c.Drains(ctx)
+		require.ErrorContains(t, wrong[1], "weir/drain/fra1: is not a JSON object with who, why and since: ")
+		require.NoError(t, EndDrain(ctx, c, "ams1"))
+		drains, _, err = Drains(ctx, c)
 		require.NoError(t, err)
 		require.NotContains(t, drains, "ams1")
 	})

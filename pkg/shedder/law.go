@@ -29,9 +29,18 @@ type State struct {
 	Mean float64
 }
 
-type law func(s State, dt time.Duration, r *Reading, settings *Settings) State
+// Law returns the state that follows s after dt.
+type Law func(s State, dt time.Duration, r *Reading, settings *Settings) State
 
-var laws = map[string]law{LawPI: pi, LawIntegrator: integrator, LawPublished: published, LawCap: none}
+var laws = map[string]Law{LawPI: pi, LawIntegrator: integrator, LawCap: none}
+
+// law returns the law that the settings ask for.
+func (s *Settings) law() Law {
+	if s.Custom != nil {
+		return s.Custom
+	}
+	return laws[s.Law]
+}
 
 const (
 	// haste: with demand twice what is served, patience ends in about a third of a
@@ -114,25 +123,11 @@ func deadBand(u float64) float64 {
 	return 0
 }
 
-// published is the law as published. Its faults are kept, to compare with: -28/120 is
-// divided as integers, which makes the patience 120 s; full utilization looks the same
-// at any depth of overload; in the dead band it sheds for ever what it shed when it
-// came there; and it takes as long to restore as to shed.
-func published(s State, dt time.Duration, r *Reading, settings *Settings) State {
-	return integrate(s, deadBand(r.Utilization), 1, dt, settings)
-}
-
-// integrate adds an error, and sheds what is beyond the patience.
-func integrate(s State, e, patience float64, dt time.Duration, settings *Settings) State {
-	s.Integral = min(1+patience, max(0, s.Integral+e/toShedAll*dt.Seconds()))
-	s.Level = max(0, s.Integral-patience) * float64(len(settings.Classes)-1)
-	return s
-}
-
-// integrator is the published law without those faults. Demand beyond what is served is
-// the depth that utilization does not show, and is added to the error. What is shed is
-// restored faster than patience is. And the dead band holds nothing that would fit: the
-// utilization to be expected there with nothing shed counts, if it is less than Start.
+// integrator is the published law without its faults (docs/SHEDDING.md lists them). Demand
+// beyond what is served is the depth that utilization does not show, and is added to the
+// error. What is shed is restored faster than patience is. And the dead band holds nothing
+// that would fit: the utilization to be expected there with nothing shed counts, if it is
+// less than Start.
 func integrator(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	e, excess := deadBand(r.Utilization), max(0, r.total()/max(r.Served, 1)-1)
 	switch {
@@ -143,7 +138,10 @@ func integrator(s State, dt time.Duration, r *Reading, settings *Settings) State
 	case s.Level > 0 && r.Utilization*(1+excess) < settings.Start:
 		e = -1
 	}
-	return integrate(s, e, settings.Patience.Seconds()/toShedAll, dt, settings)
+	patience := settings.Patience.Seconds() / toShedAll
+	s.Integral = min(1+patience, max(0, s.Integral+e/toShedAll*dt.Seconds()))
+	s.Level = max(0, s.Integral-patience) * float64(len(settings.Classes)-1)
+	return s
 }
 
 const (

@@ -1,12 +1,13 @@
 package shedder
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/field"
 )
 
 // MaxClasses is how many classes there may be.
@@ -25,7 +26,6 @@ const (
 const (
 	LawPI         = "pi"         // excess demand shortens its patience, then it regulates what is let in
 	LawIntegrator = "integrator" // the published law, corrected
-	LawPublished  = "published"  // the published law with its faults, for comparison
 	LawCap        = "cap"        // only the caps: the level stays 0
 )
 
@@ -36,6 +36,8 @@ type Settings struct {
 	// Enabled is the kill switch: false sheds nothing, and goes on measuring.
 	Enabled bool
 	Law     string
+	// Custom, if set, decides in place of Law. Only a program can set it, to compare laws.
+	Custom Law
 	// Start is the utilization at which overload begins, Target what is aimed at
 	// while shedding; 0 < Target <= Start < 1.
 	Start, Target float64
@@ -87,19 +89,16 @@ func Defaults() Settings {
 	}
 }
 
-// FieldError is one fault of Settings.
-type FieldError struct{ Field, Msg string }
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Msg }
-
-// Validate returns all faults, joined, each a *FieldError; or nil.
+// Validate returns all faults as field.Errors, or nil.
 func (s *Settings) Validate() error {
-	var errs []error
-	fault := func(field, format string, args ...any) {
-		errs = append(errs, &FieldError{field, fmt.Sprintf(format, args...)})
-	}
-	if !slices.Contains([]string{LawPI, LawIntegrator, LawPublished, LawCap}, s.Law) {
-		fault("law", "must be pi, integrator, published or cap (got %q)", s.Law)
+	var errs field.Errors
+	fault := errs.Add
+	switch {
+	case s.Custom != nil || laws[s.Law] != nil:
+	case s.Law == "published":
+		fault("law", "published is no longer available; use integrator, the same law with its faults corrected")
+	default:
+		fault("law", "must be pi, integrator or cap (got %q)", s.Law)
 	}
 	if !(s.Start > 0 && s.Start < 1) {
 		fault("start", "must be greater than 0 and less than 1 (got %v)", s.Start)
@@ -115,11 +114,11 @@ func (s *Settings) Validate() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Signals)) {
 		k := s.Signals[name]
-		switch field := "signals." + name; {
+		switch at := "signals." + name; {
 		case math.IsNaN(k.Low) || math.IsInf(k.Low, 0) || k.Low < 0:
-			fault(field+".low", "must be 0 or more (got %v)", k.Low)
+			fault(at+".low", "must be 0 or more (got %v)", k.Low)
 		case math.IsNaN(k.High) || math.IsInf(k.High, 0) || k.High <= k.Low:
-			fault(field+".high", "must be greater than low, %v (got %v)", k.Low, k.High)
+			fault(at+".high", "must be greater than low, %v (got %v)", k.Low, k.High)
 		}
 	}
 	s.validateClasses(fault)
@@ -134,44 +133,32 @@ func (s *Settings) Validate() error {
 		if len(own.Classes) != len(s.Classes) {
 			fault("candidates."+c.Name+".classes", "must be as many as the live ones, %d (got %d)", len(s.Classes), len(own.Classes))
 		}
-		for _, err := range unjoin(own.Validate()) {
-			var f *FieldError
-			if errors.As(err, &f) {
-				fault("candidates."+c.Name+"."+f.Field, "%s", f.Msg)
-			}
-		}
+		errs.Take("candidates."+c.Name, own.Validate())
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
-func (s *Settings) validateClasses(fault func(field, format string, args ...any)) {
+func (s *Settings) validateClasses(fault func(path, format string, args ...any)) {
 	if n := len(s.Classes); n < 1 || n > MaxClasses {
 		fault("classes", "must be 1 to %d (got %d)", MaxClasses, n)
 	}
 	names := map[string]bool{}
 	for i, c := range s.Classes {
-		field := fmt.Sprintf("classes[%d]", i)
+		at := fmt.Sprintf("classes[%d]", i)
 		switch {
 		case c.Name == "":
-			fault(field+".name", "must be set")
+			fault(at+".name", "must be set")
 		case names[c.Name]:
-			fault(field+".name", "%q is taken; choose another", c.Name)
+			fault(at+".name", "%q is taken; choose another", c.Name)
 		}
 		names[c.Name] = true
 		if c.MaxInFlight < 1 {
-			fault(field+".max_in_flight", "must be at least 1 (got %d)", c.MaxInFlight)
+			fault(at+".max_in_flight", "must be at least 1 (got %d)", c.MaxInFlight)
 		}
 		if i > 0 && c.MaxInFlight > s.Classes[i-1].MaxInFlight {
-			fault(field+".max_in_flight", "must be at most that of %s, which is kept longer, %d (got %d)", s.Classes[i-1].Name, s.Classes[i-1].MaxInFlight, c.MaxInFlight)
+			fault(at+".max_in_flight", "must be at most that of %s, which is kept longer, %d (got %d)", s.Classes[i-1].Name, s.Classes[i-1].MaxInFlight, c.MaxInFlight)
 		}
 	}
-}
-
-func unjoin(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	return nil
 }
 
 // clone returns settings that share nothing with s.

@@ -89,7 +89,7 @@ func next(s State, dt time.Duration, winner *SignalStatus, d *demand, settings *
 	if winner == nil {
 		return State{}
 	}
-	return laws[settings.Law](s, dt, d.reading(winner.Utilization), settings)
+	return settings.law()(s, dt, d.reading(winner.Utilization), settings)
 }
 
 // count returns what was counted since the last sample.

@@ -40,7 +40,8 @@ locals {
         # It reads the fleet once, so another fleet is another process.
         config      = yamlencode(local.fleet)
         config_file = "fleet.yaml"
-        ready       = "curl -fsS -o /dev/null -m 2 http://${local.dns_address}:9153/readyz"
+        # Every PoP begins as down, and until one is up clients are sent to all of them.
+        ready = "m=$(curl -fsS -m 2 http://${local.dns_address}:9153/metrics) && echo \"$m\" | grep -q '^weir_dns_pop_up{' && ! echo \"$m\" | grep '^weir_dns_pop_up{.* 0$'"
       }
     },
     !var.prometheus ? {} : {

@@ -154,6 +154,21 @@ func (l *lab) file(name string) string {
 	return name
 }
 
+// hide runs what comes with a PATH that lacks these programs.
+func (l *lab) hide(programs ...string) {
+	l.t.Helper()
+	path := l.t.TempDir()
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		files, _ := os.ReadDir(dir) // one that is not there has none
+		for _, f := range files {
+			if !slices.Contains(programs, f.Name()) {
+				_ = os.Symlink(filepath.Join(dir, f.Name()), filepath.Join(path, f.Name())) // the first of a name stays
+			}
+		}
+	}
+	l.env = append(l.env, "PATH="+path)
+}
+
 // start runs a script in a process group of its own.
 func (l *lab) start(script string, args ...string) *exec.Cmd {
 	l.t.Helper()

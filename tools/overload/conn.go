@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weir-edge/weir/internal/overload"
+	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
 // conn is a connection that is kept as long as answers come in time. It belongs to one

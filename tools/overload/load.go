@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-edge/weir/internal/overload"
+	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
 // load asks a node as a plan says, whether earlier requests were answered or not, and

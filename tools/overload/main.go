@@ -21,12 +21,13 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/weir-edge/weir/internal/overload"
+	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
 func main() {
-	role := flag.String("role", "", "internal: run one of the servers: origin, refuse or refuse-same")
+	role := flag.String("role", "", "internal: run one of the servers: origin, refuse, refuse-same or edge")
 	listen := flag.String("listen", "", "internal: its address")
+	config := flag.String("config", "", "internal: the configuration of an edge by the published law")
 	var o options
 	flag.StringVar(&o.edge, "edge", "bin/edge", "the edge `BINARY` to measure")
 	flag.StringVar(&o.only, "only", "", "`NAMES` of contenders and loads, as in weir,2x (default all): "+strings.Join(names(), ", "))
@@ -49,6 +50,8 @@ func main() {
 		err = serveOrigin(ctx, *listen, o.seed)
 	case "refuse", "refuse-same":
 		err = serveRefusals(ctx, *listen, *role == "refuse-same")
+	case "edge":
+		err = serveEdge(ctx, *config)
 	default:
 		err = fmt.Errorf("unknown role %q", *role)
 	}

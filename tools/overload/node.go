@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/weir-edge/weir/internal/overload"
 	"github.com/weir-edge/weir/pkg/shedder"
+	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
 // node is an edge before the origin.
@@ -25,8 +26,8 @@ type node struct {
 	version       int // of its rules
 }
 
-// startNode runs an edge that counts in memory, by one rule that never limits. reasons
-// says whether refusals tell why.
+// startNode runs an edge that counts in memory, by one rule that never limits. A custom
+// law runs in an edge of this program's own. reasons says whether refusals tell why.
 func (l *lab) startNode(program, origin string, settings shedder.Settings, reasons bool) (*node, error) {
 	n := &node{lab: l}
 	var err error
@@ -57,7 +58,14 @@ shedder: %s
 	if err != nil {
 		return nil, err
 	}
-	if n.process, err = l.start(n.public, program, "-config", config); err != nil {
+	args := []string{"-config", config}
+	if settings.Custom != nil {
+		if program, err = os.Executable(); err != nil {
+			return nil, err
+		}
+		args = append(args, "-role", "edge")
+	}
+	if n.process, err = l.start(n.public, program, args...); err != nil {
 		return nil, err
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {

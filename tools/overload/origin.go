@@ -8,7 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/weir-edge/weir/internal/overload"
+	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
 // queue is what overload.Workers would do, without doing it: each request is given to

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/internal/overload"
 	"github.com/weir-edge/weir/pkg/shedder"
+	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
 func TestTheOriginKeepsItsPaceWhateverItSleeps(t *testing.T) {

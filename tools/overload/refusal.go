@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-edge/weir/internal/overload"
 	"github.com/weir-edge/weir/pkg/shedder"
+	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
 // cost is what a server spent on requests.

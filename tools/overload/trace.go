@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-edge/weir/internal/overload"
+	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
 // trace writes a run second by second, as CSV, into the folder of -trace: to see what

@@ -3,12 +3,14 @@ package replay
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/paths"
 )
 
 // document is a rule document under replay, with its counters.
@@ -18,6 +20,8 @@ type document struct {
 	maxKeys  int
 	now      int64 // what the store takes for the time
 	match    rules.Match
+	other    rules.Match // of another reading of the path
+	paths    paths.Readings
 	decision limiter.Decision
 	request  request
 	releases releases
@@ -83,7 +87,7 @@ func (d *document) decide(e *entry) verdict {
 	d.now = e.decided
 	d.release()
 	d.request.entry = e
-	if err := d.set.Match(&d.request, uint64(e.line), &d.match); err != nil {
+	if err := d.matchReadings(e); err != nil {
 		if d.outcome.BadRequests++; d.outcome.BadRequests == 1 {
 			d.outcome.FirstBadRequest = newExample(e)
 			d.outcome.FirstBadRequest.Reason = err.Error()
@@ -105,6 +109,30 @@ func (d *document) decide(e *entry) verdict {
 	d.outcome.Passed++
 	d.holdSlots(e)
 	return passed
+}
+
+var errDisagree = errors.New("the path can be read in several ways that are not limited alike" + paths.Plainly)
+
+// matchReadings finds the checks that hold for every reading of a path, as a node does
+// whose server.paths is match_all.
+func (d *document) matchReadings(e *entry) error {
+	if err := d.paths.Read(e.path); err != nil {
+		return err
+	}
+	d.request.path = d.paths.At(0)
+	if err := d.set.Match(&d.request, uint64(e.line), &d.match); err != nil {
+		return err
+	}
+	for i := 1; i < d.paths.Len(); i++ {
+		d.request.path = d.paths.At(i)
+		if err := d.set.Match(&d.request, uint64(e.line), &d.other); err != nil {
+			return err
+		}
+		if !d.match.Same(&d.other) {
+			return errDisagree
+		}
+	}
+	return nil
 }
 
 // count notes the answer to the i-th check.
@@ -192,11 +220,14 @@ func (d *document) release() {
 // ever carries them.
 type request struct {
 	*entry
+	path    []byte // the reading in question
 	asked   map[rules.KeyPart]bool
 	decoded []byte // the query parameter asked for last
 }
 
 var _ rules.Request = (*request)(nil)
+
+func (q *request) Path() []byte { return q.path }
 
 func (q *request) note(kind rules.KeyKind, name string, n int) {
 	part := rules.KeyPart{Kind: kind, Name: name}

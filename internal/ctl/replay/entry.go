@@ -13,7 +13,7 @@ type entry struct {
 	duration int64 // microseconds; -1 if unknown
 	client   netip.Addr
 	host     []byte
-	path     []byte // decoded and normalized
+	path     []byte // as sent, with a slash in front
 	query    []byte // as sent
 	method   []byte
 	tier     []byte
@@ -29,7 +29,6 @@ func (e *entry) reset() {
 
 func (e *entry) Client() netip.Addr { return e.client }
 func (e *entry) Host() []byte       { return e.host }
-func (e *entry) Path() []byte       { return e.path }
 func (e *entry) Method() []byte     { return e.method }
 func (e *entry) Tier() []byte       { return e.tier }
 func (e *entry) Trusted() bool      { return e.trusted }
@@ -99,7 +98,7 @@ func (e *entry) Query(name string, room []byte) (value []byte, n int) {
 	for pair := range bytes.SplitSeq(e.query, []byte("&")) {
 		k, v, _ := bytes.Cut(pair, []byte("="))
 		if bytes.ContainsAny(k, "%+") {
-			room = appendDecoded(room[:0], k, true)
+			room = appendDecoded(room[:0], k)
 			k = room
 		}
 		if string(k) != name || len(k)+len(v) == 0 {
@@ -109,5 +108,5 @@ func (e *entry) Query(name string, room []byte) (value []byte, n int) {
 			value = v
 		}
 	}
-	return appendDecoded(room[:0], value, true), n
+	return appendDecoded(room[:0], value), n
 }

@@ -37,12 +37,12 @@ func (p *playback) notes() []string {
 	absent, explained := d.absent(&p.log)
 	list = append(list, absent...)
 	idle := func(c *rules.Compiled) bool { return d.tallies[c.Index].checks == 0 && !explained[c.Index] }
-	if names := d.ruleIDs(idle); names != "" {
-		hint := ""
-		if !p.log.hosts {
-			hint = "; no line names a host, so a rule that matches hosts cannot apply: give the host"
-		}
-		add("no request was counted by %s%s", names, hint)
+	hostless := func(c *rules.Compiled) bool { return !p.log.hosts && len(c.Hosts()) > 0 }
+	if names := d.ruleIDs(func(c *rules.Compiled) bool { return idle(c) && hostless(c) }); names != "" {
+		add("no request was counted by %s: only certain hosts match, and no line names one; give the host", names)
+	}
+	if names := d.ruleIDs(func(c *rules.Compiled) bool { return idle(c) && !hostless(c) }); names != "" {
+		add("no request was counted by %s: none matches", names)
 	}
 	return list
 }
@@ -136,7 +136,7 @@ func (d *document) absent(log *facts) (list []string, idle map[int]bool) {
 	}
 	slices.Sort(conditions)
 	for _, c := range conditions {
-		add("rules match on %s, which no line carries: they did not apply; log it", c)
+		add("rules match on %s, which no line carries: that condition never held; log it", c)
 	}
 	const most = 20
 	if n := len(list); n > most {

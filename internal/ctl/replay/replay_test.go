@@ -156,13 +156,14 @@ rules:
 		"rule tiers has tiers, and no line carries one: its limit of 100 held for all; log the tier",
 		"rule cost takes its cost from header:X-Cost of trusted requests, and no line is trusted: each counted as 1",
 		"rule host counts by host, which no line carries; give the host",
-		"rules match on header:X-Plan, which no line carries: they did not apply; log it",
-		"no request was counted by rules plan, hosted; no line names a host, so a rule that matches hosts cannot apply: give the host",
+		"rules match on header:X-Plan, which no line carries: that condition never held; log it",
+		"no request was counted by rule hosted: only certain hosts match, and no line names one; give the host",
+		"no request was counted by rule plan: none matches",
 	}, run(t, Config{Candidate: load(t, doc)}, line).Notes)
 
 	r := run(t, Config{Candidate: load(t, doc), Host: "a.example", Trusted: true}, line)
 	require.Contains(t, r.Notes, "rule cost takes its cost from header:X-Cost, which no line carries: each counted as 1; log it")
-	require.Contains(t, r.Notes, "no request was counted by rule plan")
+	require.Contains(t, r.Notes, "no request was counted by rule plan: none matches")
 
 	full := `{"time":1795168800.5,"client":"203.0.113.7","path":"/","tier":"pro","headers":{"X-Api-Key":"k","Cookie":"session=s","X-Cost":"3","X-Plan":"free"}}`
 	require.Empty(t, run(t, Config{Candidate: load(t, doc), Host: "a.example", Trusted: true}, line, full).Notes, "one line that carries it is enough")

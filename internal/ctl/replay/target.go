@@ -6,9 +6,8 @@ import (
 	"fmt"
 )
 
-// A node matches by the path of a request as fasthttp decodes and normalizes it.
-// This file does the same without carrying an HTTP server into regionctl; a test
-// compares the two on arbitrary targets.
+// A node reads a request target by fasthttp and pkg/paths. This file does the same without
+// carrying an HTTP server into regionctl; a test compares the two on arbitrary targets.
 
 var (
 	errFragment = errors.New("the target has a fragment, which a node answers with 400")
@@ -30,9 +29,6 @@ func (e *entry) setTarget(target []byte, text *arena) error {
 	case len(target) == 0:
 		return errors.New("the target is empty")
 	case target[0] == '/':
-		for bytes.HasPrefix(target, []byte("//")) {
-			target = target[1:]
-		}
 	case string(target) == "*" || string(e.method) == "CONNECT" && !bytes.Contains(target, []byte("://")):
 	default:
 		scheme, rest, ok := bytes.Cut(target, []byte("://"))
@@ -48,7 +44,11 @@ func (e *entry) setTarget(target []byte, text *arena) error {
 	}
 	path, query, _ := bytes.Cut(target, []byte("?"))
 	e.query = query
-	e.path = normalized(path, text)
+	if e.path = path; len(path) == 0 || path[0] != '/' {
+		start := len(text.buf)
+		text.buf = append(append(text.buf, '/'), path...)
+		e.path = text.since(start)
+	}
 	return nil
 }
 
@@ -62,51 +62,9 @@ func isScheme(s []byte) bool {
 	return len(s) > 0
 }
 
-// normalized returns a path decoded, with a slash in front, no empty segments, and no
-// . or .. segments. Like fasthttp it leaves a . alone that is the last segment.
-func normalized(path []byte, text *arena) []byte {
-	if len(path) > 0 && path[0] == '/' && bytes.IndexByte(path, '%') < 0 &&
-		!bytes.Contains(path, []byte("//")) && !bytes.Contains(path, []byte("/.")) {
-		return path
-	}
-	start := len(text.buf)
-	text.buf = append(text.buf, '/')
-	text.buf = appendDecoded(text.buf, path, false)
-	b := text.since(start)
-
-	// Segments are moved to the front of b as they are kept; out never passes in.
-	out := 0
-	for in := 0; in < len(b); {
-		for in < len(b) && b[in] == '/' {
-			in++
-		}
-		end, last := in, false
-		if i := bytes.IndexByte(b[in:], '/'); i >= 0 {
-			end += i
-		} else {
-			end, last = len(b), true
-		}
-		segment := b[in:end]
-		switch {
-		case string(segment) == "..":
-			out = max(0, bytes.LastIndexByte(b[:out], '/'))
-			if last {
-				b[out] = '/'
-				out++
-			}
-		case string(segment) == "." && !last:
-		default:
-			b[out] = '/'
-			out += 1 + copy(b[out+1:], segment)
-		}
-		in = end
-	}
-	return b[:out]
-}
-
-// appendDecoded decodes %XX, and + as a space where plus is set. What is not a valid
+// appendDecoded decodes %XX, and + as a space. What is not a valid
 // encoding stands for itself.
-func appendDecoded(dst, src []byte, plus bool) []byte {
+func appendDecoded(dst, src []byte) []byte {
 	for i := 0; i < len(src); i++ {
 		c := src[i]
 		switch {
@@ -118,7 +76,7 @@ func appendDecoded(dst, src []byte, plus bool) []byte {
 				c = high<<4 | low
 				i += 2
 			}
-		case c == '+' && plus:
+		case c == '+':
 			c = ' '
 		}
 		dst = append(dst, c)

@@ -45,7 +45,7 @@ func TestTextOfManyRulesIsShort(t *testing.T) {
 	got := text(t, run(t, Config{Candidate: load(t, doc)}, line, line))
 	require.Contains(t, got, "r25   enforce       2        1       0        1\nr0 ")
 	require.Contains(t, got, "and 10 more rules, which limited nothing\n")
-	require.Contains(t, got, "no request was counted by rules r0, r1, r2, r3, r4 and 24 more\n")
+	require.Contains(t, got, "no request was counted by rules r0, r1, r2, r3, r4 and 24 more: none matches\n")
 
 	require.Contains(t, text(t, run(t, Config{Candidate: load(t, "rules: []")}, line)), "\nno rules\n")
 }

@@ -202,3 +202,19 @@ func BenchmarkHeaders(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkLook is what the check of a kept connection costs.
+func BenchmarkLook(b *testing.B) {
+	p, err := New(Config{Upstreams: []string{answering(b, smallAnswer)}})
+	require.NoError(b, err)
+	b.Cleanup(p.Close)
+	c, err := p.ups[0].get(true)
+	require.NoError(b, err)
+	b.Cleanup(func() { p.ups[0].put(c, false, 0) })
+	b.ReportAllocs()
+	for b.Loop() {
+		if c.look() != idleQuiet {
+			b.Fatal("the connection is not quiet")
+		}
+	}
+}

@@ -25,10 +25,11 @@ type upstream struct {
 	health health
 	busy   atomic.Int32 // exchanges under way
 
-	mu     sync.Mutex
-	idle   []*conn // oldest first; the newest is used first, so a surplus ages out
-	open   int
-	closed bool
+	mu       sync.Mutex
+	idle     []*conn // oldest first; the newest is used first, so a surplus ages out
+	open     int
+	closed   bool
+	keepFrom time.Duration // no connection is kept before: see unasked
 }
 
 // conn is one connection with its buffers. It belongs to one exchange at a
@@ -39,9 +40,12 @@ type conn struct {
 	br *bufio.Reader
 	bw *bufio.Writer
 
-	raw       syscall.RawConn // of the TCP connection, for stale; may be nil
-	probe     func(uintptr)   // c.peek
-	gone      bool            // what it found
+	raw       syscall.RawConn // of the TCP connection, for look; may be nil
+	peek      func(uintptr)   // c.peekAt, since a closure would cost an allocation each time
+	found     idleState       // by peekAt
+	one       [1]byte         // what look reads into
+	tls       *tls.Conn       // nil: plain
+	wire      *wire           // below tls
 	deadline  time.Time       // armed for both directions; zero: unknown
 	idleSince time.Duration
 
@@ -92,9 +96,9 @@ func (c *conn) arm(now time.Time, d time.Duration) error {
 }
 
 // get returns an idle connection, or a new one if there is none or fresh is
-// asked for. careful discards connections which the upstream has closed or
-// written to while they were idle; it costs a system call.
-func (u *upstream) get(fresh, careful bool) (*conn, error) {
+// asked for. Connections which the upstream has closed or written to while they
+// were idle are discarded.
+func (u *upstream) get(fresh bool) (*conn, error) {
 	for {
 		u.mu.Lock()
 		if u.closed {
@@ -119,8 +123,11 @@ func (u *upstream) get(fresh, careful bool) (*conn, error) {
 		u.idle[n-1] = nil
 		u.idle = u.idle[:n-1]
 		u.mu.Unlock()
-		if careful && c.stale() {
+		if state := c.look(); state != idleQuiet {
 			u.drop(c)
+			if state == idleUnasked {
+				u.unasked(time.Since(u.epoch))
+			}
 			continue
 		}
 		c.reused, c.sent, c.received, c.failure = true, false, false, nil
@@ -147,36 +154,35 @@ func (u *upstream) dial() (*conn, error) {
 		return nil, err
 	}
 	c := &conn{Conn: nc, up: u}
-	c.probe = c.peek
+	c.peek = c.peekAt
 	if sc, ok := nc.(syscall.Conn); ok {
-		c.raw, _ = sc.SyscallConn() // without it stale sees nothing
+		c.raw, _ = sc.SyscallConn()
 	}
 	if u.tls != nil {
-		tc := tls.Client(nc, u.tls)
-		if err = tc.SetDeadline(deadline); err == nil {
-			err = tc.Handshake()
-		}
-		if err != nil {
+		if err := c.overTLS(nc, u.tls, deadline); err != nil {
 			_ = nc.Close()
 			return nil, err
 		}
-		c.Conn = tc
 	}
 	c.br = bufio.NewReaderSize(c, u.cfg.MaxResponseHeaderBytes)
 	c.bw = bufio.NewWriterSize(c, 4<<10)
 	return c, nil
 }
 
-// put ends an exchange. The connection is kept only if keep says that the
-// response ended where its framing said, and nothing came after it: bytes that
-// nobody asked for would be taken for the next response.
+// put ends an exchange. keep says that the response ended where its framing said
+// and that the upstream keeps the connection. Bytes after it, which nobody asked
+// for, would be taken for the next response.
 func (u *upstream) put(c *conn, keep bool, now time.Duration) {
 	u.busy.Add(-1)
 	c.pause = 0
-	if keep && c.br.Buffered() == 0 {
+	if keep && c.br.Buffered() > 0 {
+		keep = false
+		u.unasked(now)
+	}
+	if keep {
 		c.idleSince = now
 		u.mu.Lock()
-		if !u.closed {
+		if !u.closed && now >= u.keepFrom {
 			u.idle = append(u.idle, c)
 			u.mu.Unlock()
 			return
@@ -184,6 +190,23 @@ func (u *upstream) put(c *conn, keep bool, now time.Duration) {
 		u.mu.Unlock()
 	}
 	u.drop(c)
+}
+
+// unasked notes that the upstream sent bytes which no request asked for. Others may be
+// on their way on any connection it has, so none is used again for keepAliveBan.
+func (u *upstream) unasked(now time.Duration) {
+	u.mu.Lock()
+	first := now >= u.keepFrom
+	u.keepFrom = now + keepAliveBan
+	idle := u.idle
+	u.idle = nil
+	u.mu.Unlock()
+	for _, c := range idle {
+		u.drop(c)
+	}
+	if o, ok := u.cfg.Observer.(UnaskedObserver); ok {
+		o.Unasked(u.addr, first)
+	}
 }
 
 // drop closes a connection that is neither idle nor counted as busy.

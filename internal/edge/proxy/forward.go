@@ -34,6 +34,7 @@ type Via struct {
 	Peer    netip.Addr // the other end of it
 	Trusted bool       // Peer is a trusted proxy: its X-Forwarded-* are kept
 	TLS     bool       // the client's connection is encrypted
+	Form    Form       // from CheckFraming; Forward checks itself without it
 	Done    Finisher   // may be nil
 
 	oldClient bool // of HTTP/1.0
@@ -151,7 +152,7 @@ func (p *Pool) loadSmallBody(req *fasthttp.Request) *Error {
 func (p *Pool) attempt(ctx *fasthttp.RequestCtx, u *upstream, via *Via, start time.Time) *Error {
 	again := idempotent(&ctx.Request)
 	for fresh := false; ; fresh = true {
-		c, err := u.get(fresh, !again)
+		c, err := u.get(fresh)
 		switch {
 		case err == errBusy || err == errClosed:
 			return &Error{Kind: KindUnavailable, Err: err}

@@ -29,9 +29,13 @@ const (
 	xForwardedPort
 	contentLength
 	transferEncoding
+	named   // a Connection line names another header
+	closes  // a Connection line says close
+	demands // Expect has another value than 100-continue
+	unusual // a name has other characters than letters, digits and hyphens
 
 	hopByHop  = connection | keepAlive | proxyAuthenticate | proxyAuthorization | proxyConnection | te | trailer | upgrade
-	allFields = transferEncoding<<1 - 1
+	allFields = unusual<<1 - 1
 )
 
 // names holds the fields' canonical names, each at the number of its bit. It
@@ -96,16 +100,50 @@ var (
 	errBareLF     = errors.New("a header line ends in a bare line feed")
 	errFolded     = errors.New("a header is folded over two lines")
 	errTwoLengths = errors.New("both Content-Length and Transfer-Encoding")
+	errEncoding   = errors.New("a Transfer-Encoding other than chunked")
+	errName       = errors.New("a header's name has a character that no name may have")
 )
+
+// Form is what CheckFraming found in a request's header.
+type Form struct {
+	found   fields
+	checked bool
+}
+
+// Names reports whether Connection names headers, which are not forwarded: see EachNamed.
+func (f Form) Names() bool { return f.found&named != 0 }
+
+// Closes reports whether Connection says close, in any letter case and beside anything
+// else. fasthttp knows only one form of it.
+func (f Form) Closes() bool { return f.found&closes != 0 }
+
+// Demands reports whether Expect asks for anything but 100-continue.
+func (f Form) Demands() bool { return f.found&demands != 0 }
+
+// Unusual reports whether a header's name has other characters than letters, digits and
+// hyphens: see EachUnusual.
+func (f Form) Unusual() bool { return f.found&unusual != 0 }
 
 // CheckFraming reports what makes a request's header ambiguous, so that
 // another program on its way might see other requests in the same bytes, and
-// which fasthttp lets pass: a folded line, a bare line feed, Content-Length
-// beside Transfer-Encoding. The answer to it is 400 and Connection: close.
-// Forward checks the same.
-func CheckFraming(h *fasthttp.RequestHeader) error {
-	_, err := scan(h.RawHeaders())
-	return err
+// which fasthttp lets pass: a folded line, a bare line feed, a space within a
+// name, Content-Length beside Transfer-Encoding, an encoding other than
+// chunked. The answer to it is 400 and Connection: close. Forward checks the
+// same, unless Via has the Form.
+func CheckFraming(h *fasthttp.RequestHeader) (Form, error) {
+	found, err := scan(h.RawHeaders())
+	return Form{found, true}, err
+}
+
+// EachUnusual calls f for the name of each header that has other characters than
+// letters, digits and hyphens.
+func EachUnusual(h *fasthttp.RequestHeader, f func(name []byte)) {
+	for line := range bytes.Lines(h.RawHeaders()) {
+		name, _, _ := bytes.Cut(line, []byte(":"))
+		if checkName(name) == unusual {
+			f(name)
+		}
+	}
 }
 
 // scan finds the special headers in a raw header block.
@@ -126,9 +164,28 @@ func scan(raw []byte) (found fields, err error) {
 		if line[0] == ' ' || line[0] == '\t' {
 			return found, errFolded
 		}
-		if colon := bytes.IndexByte(line, ':'); colon > 0 {
-			found |= classify(line[:colon])
+		colon := bytes.IndexByte(line, ':')
+		if colon <= 0 {
+			return found, errName
 		}
+		form := checkName(line[:colon])
+		if form == badName {
+			return found, errName
+		}
+		bit := classify(line[:colon])
+		switch bit {
+		case connection:
+			bit |= tokens(line[colon+1:])
+		case transferEncoding:
+			if !bytes.EqualFold(bytes.TrimSpace(line[colon+1:]), []byte("chunked")) {
+				return found, errEncoding
+			}
+		case expect:
+			if !bytes.EqualFold(bytes.TrimSpace(line[colon+1:]), []byte("100-continue")) {
+				bit |= demands
+			}
+		}
+		found |= bit | form
 	}
 	if found&(contentLength|transferEncoding) == contentLength|transferEncoding {
 		return found, errTwoLengths
@@ -136,24 +193,70 @@ func scan(raw []byte) (found fields, err error) {
 	return found, nil
 }
 
+const badName = allFields + 1
+
+// nameBytes says of each byte what it makes of a name (RFC 9110, 5.6.2).
+var nameBytes = func() (table [256]fields) {
+	for c := range table {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-':
+		case bytes.IndexByte([]byte("!#$%&'*+.^_`|~"), byte(c)) >= 0:
+			table[c] = unusual
+		default:
+			table[c] = badName
+		}
+	}
+	return table
+}()
+
+// checkName returns unusual, badName or 0.
+func checkName(name []byte) (form fields) {
+	for _, c := range name {
+		form |= nameBytes[c]
+	}
+	if form&badName != 0 {
+		return badName
+	}
+	return form
+}
+
+// tokens reads a Connection line.
+func tokens(list []byte) (found fields) {
+	for len(list) > 0 {
+		token, rest, _ := bytes.Cut(list, []byte(","))
+		list = rest
+		switch token = bytes.TrimSpace(token); {
+		case len(token) == 0:
+		case bytes.EqualFold(token, []byte("close")):
+			found |= closes
+		case !isPersistence(token):
+			found |= named
+		}
+	}
+	return found
+}
+
 // prepare turns the client's request into the one for the upstream.
 func (p *Pool) prepare(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	h := &ctx.Request.Header
-	raw := h.RawHeaders()
-	found, err := scan(raw)
-	if err != nil {
-		return &Error{Kind: KindBadRequest, Err: err}
+	found := via.Form.found
+	if !via.Form.checked {
+		form, err := CheckFraming(h)
+		if err != nil {
+			return &Error{Kind: KindBadRequest, Err: err}
+		}
+		found = form.found
 	}
-	if len(raw) == 0 {
+	if len(h.RawHeaders()) == 0 {
 		found = allFields // a request made by hand: nothing is known about it
 	}
-	if err := originForm(h); err != nil {
+	if err := OriginForm(h); err != nil {
 		return err
 	}
 	h.SetNoDefaultContentType(true)
 
-	if found&connection != 0 {
-		p.dropNamed(h, raw)
+	if found&named != 0 {
+		dropNamed(h)
 	}
 	drop := found & (hopByHop | expect) // fasthttp has answered the Expect
 	if !via.Trusted {
@@ -199,10 +302,10 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	return nil
 }
 
-// originForm changes an absolute request target into the path that an origin
+// OriginForm changes an absolute request target into the path that an origin
 // expects. Its host then counts, not the Host header (RFC 9112, 3.2.2). Every
 // other target stays byte for byte as the client sent it.
-func originForm(h *fasthttp.RequestHeader) *Error {
+func OriginForm(h *fasthttp.RequestHeader) *Error {
 	if h.IsConnect() {
 		return &Error{Kind: KindUnsupported, Err: errors.New("CONNECT: this is not a forward proxy")}
 	}
@@ -233,26 +336,25 @@ func originForm(h *fasthttp.RequestHeader) *Error {
 // dropNamed removes the headers that Connection names, except those which
 // would change where the request goes, how it is framed or what weir says
 // about it.
-func (p *Pool) dropNamed(h *fasthttp.RequestHeader, raw []byte) {
+func dropNamed(h *fasthttp.RequestHeader) {
 	const kept = contentLength | transferEncoding | xForwardedFor | xForwardedHost | xForwardedProto
-	drop := func(name []byte) {
-		if classify(name)&kept == 0 && !bytes.EqualFold(name, []byte("Host")) &&
-			(len(p.protected) == 0 || !p.protected[string(bytes.ToLower(name))]) {
+	EachNamed(h, func(name []byte) {
+		if classify(name)&kept == 0 && !bytes.EqualFold(name, []byte("Host")) {
 			h.DelBytes(name)
 		}
-	}
-	if len(raw) == 0 {
-		for _, v := range h.PeekAll("Connection") {
-			eachToken(v, drop)
-		}
-		return
-	}
+	})
+}
+
+// EachNamed calls f for each header that the request's Connection lines name. Those are
+// not forwarded; a caller that has decided anything by one of them must refuse the
+// request, since the origin would not see it.
+func EachNamed(h *fasthttp.RequestHeader, f func(name []byte)) {
 	// The raw block, since fasthttp hides the other Connection lines of a
 	// request that also says "Connection: close".
-	for line := range bytes.Lines(raw) {
+	for line := range bytes.Lines(h.RawHeaders()) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		if classify(name) == connection {
-			eachToken(value, drop)
+			eachToken(value, f)
 		}
 	}
 }

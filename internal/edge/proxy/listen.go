@@ -15,7 +15,8 @@ import (
 // fasthttp reports the end of a chunked request body and a client that hung up
 // between two of its chunks by the same io.EOF. A connection of this listener
 // remembers which it was; without it such an upload, cut short, would reach
-// the upstream as if it were whole.
+// the upstream as if it were whole. It also ends at a bare line feed that fasthttp would
+// accept.
 func Listen(ln net.Listener) net.Listener { return listener{ln} }
 
 const (
@@ -59,12 +60,23 @@ type ender interface{ hungUp() bool }
 type clientConn struct {
 	net.Conn
 	ended bool
+	lines lines
+	fault error // of lines
 }
 
-// Read remembers the end.
+// Read remembers the end, and ends before a fault in the lines of a request.
 func (c *clientConn) Read(b []byte) (int, error) {
+	if c.fault != nil {
+		return 0, c.fault
+	}
 	n, err := c.Conn.Read(b)
 	c.ended = c.ended || err == io.EOF
+	if n, c.fault = c.lines.follow(b[:n]); c.fault != nil {
+		c.ended = true // fasthttp takes any error after the last chunk for its end
+		if n == 0 {
+			err = c.fault
+		}
+	}
 	return n, err
 }
 

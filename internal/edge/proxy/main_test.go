@@ -35,6 +35,7 @@ type outcomes struct {
 	mu       sync.Mutex
 	attempts []Kind
 	streams  []Kind
+	unasked  []bool // of each, whether it was the first
 	finished atomic.Int32
 	ended    chan struct{} // one per finished exchange
 	errs     chan *Error
@@ -54,6 +55,18 @@ func (o *outcomes) Stream(k Kind) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.streams = append(o.streams, k)
+}
+
+func (o *outcomes) Unasked(_ string, first bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unasked = append(o.unasked, first)
+}
+
+func (o *outcomes) caught() []bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]bool(nil), o.unasked...)
 }
 
 func (o *outcomes) Finish() { o.finished.Add(1); o.ended <- struct{}{} }

@@ -54,11 +54,6 @@ type Config struct {
 	FailAfter int
 	FailFor   time.Duration
 
-	// Protected names request headers that the client's Connection header
-	// cannot remove, beyond Host, the framing and X-Forwarded-*: those which
-	// the caller adds before Forward.
-	Protected []string
-
 	// TLS is cloned for https upstreams; nil verifies against the system's
 	// roots and the upstream's host name.
 	TLS *tls.Config
@@ -81,18 +76,24 @@ type StreamObserver interface {
 	Stream(err Kind)
 }
 
+// UnaskedObserver is an Observer that also wants to know of an upstream that sent bytes
+// which no request asked for. first says that it was trusted until now: for the next
+// minute each of its requests gets a new connection.
+type UnaskedObserver interface {
+	Unasked(upstream string, first bool)
+}
+
 // Pool is a set of upstreams. Its methods are safe for concurrent use.
 type Pool struct {
-	cfg       Config
-	epoch     time.Time // health and idle times count from here
-	ups       []*upstream
-	next      atomic.Uint32
-	streams   sync.Pool // *stream
-	buffers   sync.Pool // *[]byte of copySize
-	protected map[string]bool
-	done      chan struct{}
-	sweeper   sync.WaitGroup
-	closing   sync.Once
+	cfg     Config
+	epoch   time.Time // health and idle times count from here
+	ups     []*upstream
+	next    atomic.Uint32
+	streams sync.Pool // *stream
+	buffers sync.Pool // *[]byte of copySize
+	done    chan struct{}
+	sweeper sync.WaitGroup
+	closing sync.Once
 }
 
 // URLError says which of Config.Upstreams is wrong.
@@ -113,12 +114,9 @@ func New(cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	p := &Pool{cfg: cfg, epoch: time.Now(), done: make(chan struct{}), protected: map[string]bool{}}
+	p := &Pool{cfg: cfg, epoch: time.Now(), done: make(chan struct{})}
 	p.streams.New = func() any { return new(stream) }
 	p.buffers.New = func() any { b := make([]byte, copySize); return &b }
-	for _, name := range cfg.Protected {
-		p.protected[strings.ToLower(name)] = true
-	}
 	for i, raw := range cfg.Upstreams {
 		u, err := p.newUpstream(raw)
 		if err != nil {
@@ -176,6 +174,8 @@ func (c *Config) complete() error {
 func (p *Pool) newUpstream(raw string) (*upstream, error) {
 	parsed, err := url.Parse(raw)
 	switch {
+	case !strings.Contains(raw, "://") && !strings.Contains(raw, "/"):
+		return nil, fmt.Errorf("has no scheme; write http://%s", raw)
 	case err != nil:
 		return nil, errors.Unwrap(err) // the caller names the URL
 	case parsed.Scheme != "http" && parsed.Scheme != "https":

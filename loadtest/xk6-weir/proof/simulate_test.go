@@ -81,10 +81,10 @@ func (w *world) run(t require.TestingT) oracle.Line {
 
 	store := memory.New(memory.Config{Clock: func() int64 { return now + w.offset.Microseconds() }})
 	ctx := context.Background()
-	var leases uint64
+	var slots uint64
 	take := func() (*limiter.Decision, []limiter.Check) {
-		leases++
-		checks := []limiter.Check{{Limit: &w.limit, Key: []byte("k"), Cost: w.cost, Lease: leases}}
+		slots++
+		checks := []limiter.Check{{Limit: &w.limit, Key: []byte("k"), Cost: w.cost, Slot: slots}}
 		d := &limiter.Decision{}
 		require.NoError(t, store.Take(ctx, checks, d))
 		return d, checks

@@ -17,7 +17,7 @@ import (
 type bucket struct {
 	kept, seen struct{ now, level, unit int64 } // as last charged, and as it is at now
 	judged     int64
-	rate       *limiter.Limit // whose Rate drain and unit are: it is slow to work out
+	rate       *limiter.Limit // whose Rate drain and unit are: computing them is slow
 	drain      int64
 	unit       int64
 }
@@ -67,8 +67,8 @@ func (s *bucket) answer(l *limiter.Limit, cost int64) (remaining, retry, reset i
 	return free / s.unit, retry, ceilDiv(s.seen.level, s.drain)
 }
 
-// refund keeps what drained since the charge: without it the bucket may have run
-// empty sooner, and a refund must never let too many pass.
+// refund keeps what has drained since the charge: without the charge the bucket might
+// have run empty sooner, and a refund must never let too many pass.
 func (s *bucket) refund(_ *limiter.Limit, units, takenAt int64, _ uint64) {
 	charged, since := units*s.unit, s.seen.now-takenAt
 	if s.seen.level == 0 || since >= ceilDiv(charged, s.drain) {

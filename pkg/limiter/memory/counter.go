@@ -6,18 +6,18 @@ import "github.com/weir-edge/weir/pkg/limiter"
 // scripts one to one, so that both stores give the same answers; they do no
 // locking and no I/O. Times are Unix microseconds.
 type counter interface {
-	// at reads the state as it is at now; every other method speaks of that
-	// moment. It changes nothing that lasts, so a peek leaves no trace.
+	// at computes the state at now, which every other method refers to. It changes
+	// nothing permanently, so a peek leaves no trace.
 	at(l *limiter.Limit, now int64)
 	// fits returns how many of n requests of that cost pass, one after another.
 	fits(l *limiter.Limit, cost, n int64) int64
 	// charge adds units, up to what the limit can hold.
-	charge(l *limiter.Limit, units int64, lease uint64)
+	charge(l *limiter.Limit, units int64, slot uint64)
 	// answer returns what remains, and the microseconds until cost passes and
 	// until all is free.
 	answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64)
 	// refund takes back what was charged at takenAt.
-	refund(l *limiter.Limit, units, takenAt int64, lease uint64)
+	refund(l *limiter.Limit, units, takenAt int64, slot uint64)
 }
 
 func newCounter(l *limiter.Limit) counter {

@@ -35,8 +35,8 @@ func (s *slidingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 	return howMany(s.free(l), cost*l.Window.Milliseconds(), n)
 }
 
-// charge counts up to a cap that is no less than any valid limit, and keeps the
-// weighted sums exact in the scripts.
+// charge counts up to a cap that is no less than any valid limit and keeps the weighted
+// sums exact in the scripts.
 func (s *slidingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
 	s.seen.current = min(s.seen.current+units, (1<<52)/l.Window.Milliseconds())
 	s.kept = s.seen

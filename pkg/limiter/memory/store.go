@@ -1,5 +1,5 @@
-// Package memory keeps counters in this process. It is the store of a single
-// node, and what a node counts by alone while its Redis is away.
+// Package memory keeps counters in this process: the store of a single node, and of any
+// node while its Redis is unreachable.
 package memory
 
 import (
@@ -19,14 +19,14 @@ const DefaultMaxKeys = 1_000_000
 
 const shardCount = 64 // one bit each in the mask of a Take
 
-// Config of a Store. The zero value is good for production.
+// Config of a Store. The zero value is ready for production.
 type Config struct {
-	// MaxKeys bounds the memory: beyond it a key makes room by pushing out one
-	// that expires soon. 0 means DefaultMaxKeys.
+	// MaxKeys bounds the memory: beyond it, a new key evicts one that expires soon. 0
+	// means DefaultMaxKeys.
 	MaxKeys int
-	// Source is what results say; 0 means SourceMemory.
+	// Source is the source that results name; 0 means SourceMemory.
 	Source limiter.Source
-	// Clock returns Unix microseconds; tests set it. nil means the system's.
+	// Clock returns Unix microseconds; tests set it. nil means the system clock.
 	Clock func() int64
 }
 
@@ -45,7 +45,7 @@ var _ limiter.TakeReturner = (*Store)(nil)
 type shard struct {
 	sync.Mutex
 	entries map[string]*entry
-	_       [48]byte // keeps neighbours' locks out of this cache line
+	_       [48]byte // keeps neighboring locks out of this cache line
 }
 
 type entry struct {
@@ -53,8 +53,8 @@ type entry struct {
 	expires int64 // Unix microseconds; the state is empty from then on
 }
 
-// inUse marks the entries of the request being decided: making room for one of its
-// keys must not push out another.
+// inUse marks the entries of the request being decided: making room for one of its keys
+// must not evict another.
 const inUse = math.MaxInt64
 
 // New returns an empty store.
@@ -125,8 +125,8 @@ func (s *Store) Take(_ context.Context, checks []limiter.Check, d *limiter.Decis
 	return nil
 }
 
-// load returns the state of a key at now. A peek at an unknown key gets a state
-// that is not kept.
+// load returns the state of a key at now. A peek at an unknown key gets a temporary
+// state.
 func (s *Store) load(c *limiter.Check, now int64) *entry {
 	sh := &s.shards[s.shardOf(c.Key)]
 	e := sh.entries[string(c.Key)]
@@ -150,10 +150,10 @@ func commit(c *limiter.Check, r *limiter.Result, e *entry, allowed bool, now int
 	if !c.Peek && c.Cost > 0 {
 		switch {
 		case r.Allowed && allowed:
-			e.counter.charge(c.Limit, c.Cost, c.Lease)
+			e.counter.charge(c.Limit, c.Cost, c.Slot)
 			r.Charged = true
 		case !r.Allowed && c.Limit.CountDenied:
-			e.counter.charge(c.Limit, c.Cost, c.Lease)
+			e.counter.charge(c.Limit, c.Cost, c.Slot)
 		}
 	}
 	remaining, retry, reset := e.counter.answer(c.Limit, c.Cost)
@@ -204,7 +204,7 @@ func (s *Store) Return(_ context.Context, checks []limiter.Check, d *limiter.Dec
 		}
 		if e := s.shards[s.shardOf(c.Key)].entries[string(c.Key)]; e != nil {
 			e.counter.at(c.Limit, now)
-			e.counter.refund(c.Limit, c.Cost, r.TakenAt, c.Lease)
+			e.counter.refund(c.Limit, c.Cost, r.TakenAt, c.Slot)
 		}
 	}
 	return nil
@@ -220,8 +220,8 @@ func (s *Store) Reset(_ context.Context, checks []limiter.Check) error {
 	return nil
 }
 
-// Sweep drops what has expired from one part of the store, the next one at each
-// call. makeRoom alone would leave what nobody asks for any more.
+// Sweep drops expired keys from one part of the store, the next part at each call.
+// makeRoom alone would leave keys that nobody asks for.
 func (s *Store) Sweep() {
 	sh := &s.shards[s.swept.Add(1)%shardCount]
 	now := s.clock()
@@ -234,7 +234,7 @@ func (s *Store) Sweep() {
 	}
 }
 
-// Len returns how many keys are held, expired ones included.
+// Len returns how many keys the store holds, including expired ones.
 func (s *Store) Len() int {
 	n := 0
 	for i := range s.shards {

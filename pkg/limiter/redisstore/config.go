@@ -28,17 +28,17 @@ type Config struct {
 	// MasterName is what the sentinels call the master; Sentinel only.
 	MasterName string
 	Username   string
-	// Password is asked for at each new connection, so that it may change.
+	// Password is called for each new connection, so the password may change.
 	Password func() string
-	// SentinelUsername and SentinelPassword open the sentinels themselves.
+	// SentinelUsername and SentinelPassword authenticate to the sentinels themselves.
 	SentinelUsername string
 	SentinelPassword func() string
 	TLS              *tls.Config
-	// Timeout bounds a decision from the outside, waiting for Redis included.
-	// 0 means DefaultTimeout.
+	// Timeout bounds a whole decision, including the wait for Redis. 0 means
+	// DefaultTimeout.
 	Timeout time.Duration
-	// Clock returns Unix microseconds and is for tests; production leaves it nil
-	// and counts by the server's clock, the only one that all nodes share.
+	// Clock returns Unix microseconds, for tests only; nil uses the server's clock, the
+	// only one that all nodes share.
 	Clock func() int64
 	Hooks Hooks
 }
@@ -46,13 +46,17 @@ type Config struct {
 // DefaultTimeout is the time budget of a decision unless Config says otherwise.
 const DefaultTimeout = 25 * time.Millisecond
 
-// Hooks let a program count what happens. Any may be nil; they are called from
-// several goroutines and must not block.
+// Hooks let a program observe the store. Any may be nil; several goroutines call them,
+// and they must not block.
 type Hooks struct {
-	// Batch hears how many calls went to a shard in one round trip.
+	// Batch receives how many calls went to a shard in one round trip.
 	Batch func(calls int)
-	// Shard hears that a shard stopped answering, or is back.
-	Shard func(addr string, up bool)
+	// Shard receives why a shard, or the cluster's topology, stopped answering, and nil
+	// when it is back.
+	Shard func(addr string, err error)
+	// Eviction receives, each minute, what a master does when its memory is full, and nil
+	// when it is no longer a master.
+	Eviction func(addr string, e *Eviction)
 }
 
 func (c *Config) validate() error {
@@ -85,9 +89,9 @@ func (c *Config) credentials() (string, string) {
 	return c.Username, c.Password()
 }
 
-// A script is never retried by the client: after a time-out it may have run, and
-// would charge twice. Dials are short and few, for a host that swallows packets
-// must not hold its place in the pool.
+// The client never retries a script: after a timeout it may have run, and a retry would
+// charge twice. Dials are short and few, because a host that drops packets must not
+// occupy the pool.
 const (
 	noRetries   = -1
 	poolSize    = 4 // one for the batches, the rest for probes, resets and redirects

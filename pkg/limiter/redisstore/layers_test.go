@@ -63,14 +63,14 @@ func stopped() int64 { return storetest.Epoch + 1 }
 
 // flood asks from 64 goroutines, 20 times each, and returns how many passed.
 func flood(t *testing.T, s limiter.Store, l *limiter.Limit) int64 {
-	var passed, lease atomic.Int64
+	var passed, slot atomic.Int64
 	var wg sync.WaitGroup
 	for range 64 {
 		wg.Go(func() {
 			var d limiter.Decision
 			for range 20 {
 				c := check(l, "a", 1)
-				c.Lease = uint64(lease.Add(1))
+				c.Slot = uint64(slot.Add(1))
 				if err := s.Take(context.Background(), []limiter.Check{c}, &d); err != nil {
 					t.Error(err)
 				}
@@ -120,7 +120,7 @@ func TestScriptFlushUnderLoad(t *testing.T) {
 type news chan bool
 
 func (n news) hooks() redisstore.Hooks {
-	return redisstore.Hooks{Shard: func(_ string, up bool) { n <- up }}
+	return redisstore.Hooks{Shard: func(_ string, err error) { n <- err == nil }}
 }
 
 func (n news) await(t *testing.T, up bool) {

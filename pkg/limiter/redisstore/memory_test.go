@@ -45,7 +45,7 @@ func TestMemoryTable(t *testing.T) {
 			require.NoError(t, server.Client().Del(ctx, string(key)).Err())
 			var d limiter.Decision
 			for i := range limit {
-				checks := []limiter.Check{{Limit: l, Key: key, Cost: 1, Lease: 1<<63 + uint64(i)}}
+				checks := []limiter.Check{{Limit: l, Key: key, Cost: 1, Slot: 1<<63 + uint64(i)}}
 				require.NoError(t, store.Take(ctx, checks, &d))
 				require.True(t, d.Allowed)
 			}

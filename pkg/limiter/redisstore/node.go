@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -12,9 +14,9 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// maxPerScript bounds how many calls travel in one script, and with it how long a
-// script holds the server up. Without a cluster any calls may share one; that
-// saves Redis most of the cost of starting a script.
+// maxPerScript bounds how many calls share one script, and with it how long a script
+// blocks the server. Without a cluster any calls may share one, which saves Redis most
+// of the cost of starting scripts.
 const maxPerScript = 64
 
 // node runs batches on one master. It serves one batch at a time.
@@ -38,9 +40,9 @@ func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() in
 	return n
 }
 
-// Do runs the calls in one round trip. Calls that Redis refused before running
-// them (no such script, moved) are sent again; others never are, for they may have
-// been charged.
+// Do runs the calls in one round trip. Calls that Redis refused before running them (no
+// such script, moved) are sent again; others never are, since they may have been
+// charged.
 func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 	packs := n.pack(calls)
 	n.exec(ctx, packs, n.client.Pipeline())
@@ -77,15 +79,15 @@ func (n *node) exec(ctx context.Context, packs []*pack, pipe redis.Pipeliner) {
 	_, _ = pipe.Exec(ctx) // each command holds its own error
 }
 
-// once is a command that the client must not send again by itself: after a time-out
-// it may have run. It still follows MOVED and ASK, which say that it has not.
+// once is a command that the client must not retry: after a timeout it may have run. It
+// still follows MOVED and ASK, which prove that it has not.
 type once struct{ *redis.IntSliceCmd }
 
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// maxLoads bounds how often a batch meets a Redis whose scripts were flushed, again
-// while it was being sent.
+// maxLoads bounds how often a batch is sent again because Redis lost its scripts
+// meanwhile.
 const maxLoads = 3
 
 // teach makes the first pack of each script carry its source. Redis keeps it, and
@@ -93,7 +95,7 @@ const maxLoads = 3
 func teach(packs []*pack) {
 	var taught *script
 	for _, p := range packs {
-		if p.script != taught { // packs of one script are mostly neighbours
+		if p.script != taught { // packs of one script are mostly adjacent
 			p.withSource()
 			taught = p.script
 		}
@@ -109,7 +111,7 @@ func (n *node) load(ctx context.Context) error {
 	)
 }
 
-// probe runs the script with nothing to decide.
+// probe runs the script without any checks.
 func (n *node) probe(ctx context.Context) error {
 	err := n.client.EvalSha(ctx, n.takeScript.sha, nil, "", 0).Err()
 	if notLoaded(err) {
@@ -121,7 +123,7 @@ func (n *node) probe(ctx context.Context) error {
 	return err
 }
 
-// failing returns the packs whose error is of that kind.
+// failing returns the packs whose error is of the given kind.
 func failing(packs []*pack, kind func(error) bool) []*pack {
 	var found []*pack
 	for _, p := range packs {
@@ -138,17 +140,17 @@ func movedAway(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
 
-// isFailure reports whether the shard, and not the call, is at fault: perhaps another
-// node has taken over.
+// isFailure reports whether the shard, not the call, is at fault: another node may have
+// taken over.
 func isFailure(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
-		return true // network, time-out, pool
+		return true // network, timeout, pool
 	}
 	for _, prefix := range []string{
 		"READONLY", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "BUSY", "OOM", "NOAUTH", "NOPERM", "WRONGPASS",
 		"MISCONF", "NOREPLICAS", "MOVED", "ASK", "TRYAGAIN", "NOSCRIPT", "max number of clients",
-		"Protocol error", // a long command before the server was told who asks
+		"Protocol error", // a long command before authentication
 	} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true
@@ -160,8 +162,8 @@ func isFailure(err error) bool {
 // ErrorKind names the kind of a store error for a metric: a small fixed set.
 func ErrorKind(err error) string {
 	switch {
-	case errors.Is(err, limiter.ErrTimeout):
-		return "timeout"
+	case errors.Is(err, limiter.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
+		return "timeout" // the connection's deadline is the budget too, and may be seen first
 	case errors.Is(err, limiter.ErrBroken):
 		return "breaker_open"
 	case errors.Is(err, limiter.ErrOverloaded):
@@ -174,6 +176,17 @@ func ErrorKind(err error) string {
 		return "reply"
 	}
 	return "connection"
+}
+
+// ReplyCode returns the first word of an error that Redis sent, such as OOM; empty for
+// another error.
+func ReplyCode(err error) string {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return ""
+	}
+	code, _, _ := strings.Cut(reply.Error(), " ")
+	return code
 }
 
 // clean returns a call's error: what a caller needs, with the sentinel it may

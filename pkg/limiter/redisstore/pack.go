@@ -9,7 +9,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// pack is the calls that travel in one script, and its arguments. See take.lua and
+// pack is the calls that share one script, and its arguments. See take.lua and
 // return.lua for their order.
 type pack struct {
 	script *script
@@ -22,11 +22,24 @@ type pack struct {
 
 type script struct{ sha, src string }
 
+// errForeign answers a call if another program has written one of its keys.
+var errForeign = clean(replyError("WRONGTYPE a key holds what no rule has written; delete it"))
+
+// replyError is a fault that a script reports in its reply.
+type replyError string
+
+var _ redis.Error = replyError("")
+
+func (e replyError) Error() string { return string(e) }
+
+// RedisError implements redis.Error.
+func (replyError) RedisError() {}
+
 func newScript(src string) *script {
 	return &script{sha: redis.NewScript(src).Hash(), src: src}
 }
 
-// pack distributes the calls over scripts, reusing what the last batch left.
+// pack distributes the calls over scripts, reusing the last batch's memory.
 func (n *node) pack(calls []*limiter.Call) []*pack {
 	used := 0
 	open := func(sc *script) *pack {
@@ -66,7 +79,7 @@ func (p *pack) add(c *limiter.Call) {
 	}
 }
 
-// rule returns the index of a limit among the pack's, from 1; 0 if it is not there.
+// rule returns the index of a limit in the pack, from 1, or 0 if it is not there.
 func (p *pack) rule(l *limiter.Limit) int {
 	for i, known := range p.rules {
 		if known == l {
@@ -94,7 +107,7 @@ func (p *pack) encode(clock string) {
 		if c.Return {
 			for i := range c.Checks {
 				check := &c.Checks[i]
-				a = append(a, p.rule(check.Limit), check.Cost, c.TakenAt[i], leaseText(check.Lease))
+				a = append(a, p.rule(check.Limit), check.Cost, c.TakenAt[i], slotText(check.Slot))
 			}
 			continue
 		}
@@ -103,16 +116,16 @@ func (p *pack) encode(clock string) {
 			check := &c.Checks[i]
 			a = append(a, p.rule(check.Limit), int(check.Cost))
 			if check.Limit.Algorithm == limiter.Concurrency {
-				a = append(a, leaseText(check.Lease))
+				a = append(a, slotText(check.Slot))
 			}
 		}
 	}
 	p.args = a
 }
 
-func leaseText(lease uint64) string { return strconv.FormatUint(lease, 36) }
+func slotText(slot uint64) string { return strconv.FormatUint(slot, 36) }
 
-// answer hands the reply to the calls.
+// answer distributes the reply to the calls.
 func (p *pack) answer() {
 	reply, err := p.cmd.Result()
 	if err == nil && !p.calls[0].Return && len(reply) != 1+4*p.checks {
@@ -130,6 +143,9 @@ func (p *pack) answer() {
 		for range c.Checks {
 			c.Answers = append(c.Answers, limiter.Answer{Fits: rest[0], Remaining: rest[1], Retry: rest[2], Reset: rest[3]})
 			rest = rest[4:]
+		}
+		if len(c.Answers) > 0 && c.Answers[0].Fits < 0 {
+			c.Answers, c.Err = c.Answers[:0], errForeign
 		}
 	}
 }

@@ -3,6 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,12 +58,12 @@ func TestTimeToLive(t *testing.T) {
 		for _, window := range []string{"1ms", "20ms", "1.5s", "1m", "24h"} {
 			l := rule(t, fmt.Sprintf("rule%d-%s ", i, window)+fmt.Sprintf(line, window))
 			first := check(l, "a", 1)
-			first.Lease = 1
+			first.Slot = 1
 			d := ask(t, s, first)
 			verify(first)
-			for lease := range 20 {
+			for slot := range 20 {
 				c := check(l, "a", 1)
-				c.Lease = uint64(2 + lease)
+				c.Slot = uint64(2 + slot)
 				ask(t, s, c)
 				verify(c)
 			}
@@ -88,8 +91,8 @@ func TestSixteenDigits(t *testing.T) {
 	for range 200 { // digits that end in 0 prove nothing
 		set := check(rule(t, "set rolling_window limit=1000 window=1h storage=sorted_set"), "a", 1)
 		bucket := check(rule(t, "bucket token_bucket limit=1 window=744h burst=1681"), "a", 1681)
-		lease := check(rule(t, "lease concurrency limit=1000 window=1h"), "a", 1)
-		d := ask(t, s, set, bucket, lease)
+		slot := check(rule(t, "slot concurrency limit=1000 window=1h"), "a", 1)
+		d := ask(t, s, set, bucket, slot)
 		require.True(t, d.Allowed)
 		at := d.Results[0].TakenAt
 		text := strconv.FormatInt(at, 10)
@@ -98,14 +101,14 @@ func TestSixteenDigits(t *testing.T) {
 		members, err := server.Client().ZRange(ctx, string(set.Key), 0, -1).Result()
 		require.NoError(t, err)
 		require.Equal(t, []string{text}, members)
-		scores, err := server.Client().ZRangeArgsWithScores(ctx, argsOf(lease.Key)).Result()
+		scores, err := server.Client().ZRangeArgsWithScores(ctx, argsOf(slot.Key)).Result()
 		require.NoError(t, err)
 		require.Equal(t, at+time.Hour.Microseconds(), int64(scores[0].Score))
 		state, err := server.Client().Get(ctx, string(bucket.Key)).Result()
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf("%d %d %d", at, int64(1681*2_678_400_000_000), int64(2_678_400_000_000)), state)
 
-		checks := []limiter.Check{set, bucket, lease}
+		checks := []limiter.Check{set, bucket, slot}
 		require.NoError(t, s.Return(ctx, checks, d))
 		require.EqualValues(t, 1000, ask(t, s, peek(set)).Results[0].Remaining)
 		require.NoError(t, s.Reset(ctx, checks))
@@ -170,6 +173,42 @@ func TestReplyErrorIsTheCallsOwn(t *testing.T) {
 	require.Empty(t, heard, "the breaker stayed closed")
 }
 
+// A key of another program fails the request that needs it, and none of those that travel
+// in the same script.
+func TestAForeignKeyHarmsItsOwnRequestOnly(t *testing.T) {
+	server := testenv.Redis(t, testenv.Options{})
+	ctx := context.Background()
+	for name, l := range every(t) {
+		for what, write := range map[string]func(key string) error{
+			"list": func(key string) error { return server.Client().LPush(ctx, key, "not ours").Err() },
+			"text": func(key string) error { return server.Client().Set(ctx, key, "not ours", time.Minute).Err() },
+		} {
+			require.NoError(t, server.Client().FlushAll(ctx).Err())
+			foreign, before, after := check(l, "foreign", 1), check(l, "before", 1), check(l, "after", 1)
+			require.NoError(t, write(string(foreign.Key)))
+			keys := []string{string(before.Key), string(before.Key), string(foreign.Key), string(after.Key)}
+			args := []any{stopped(), 1, *l.Encoded()}
+			for _, checks := range []int{1, 2, 1} { // the foreign key is the second of a request
+				args = append(args, 1, checks)
+				for range checks {
+					args = append(args, 1, 1)
+					if l.Algorithm == limiter.Concurrency {
+						args = append(args, fmt.Sprint("lease", len(args)))
+					}
+				}
+			}
+			got, err := server.Client().Eval(ctx, lua.Take(), keys, args...).Int64Slice()
+			require.NoError(t, err, "%s, %s", name, what)
+			require.EqualValues(t, 1, got[1], "%s, %s: the request before", name, what)
+			require.EqualValues(t, 1, got[13], "%s, %s: the request after", name, what)
+			if what == "list" {
+				require.Equal(t, []int64{-1, 0, 0, 0, -1, 0, 0, 0}, got[5:13], name)
+			}
+			require.NotEqual(t, "none", server.Client().Type(ctx, string(after.Key)).Val(), "%s: charged", name)
+		}
+	}
+}
+
 func TestSecuredServer(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{TLS: true, User: "weir", Password: "s3cret"})
 	l := rule(t, "r fixed_window limit=5 window=1h")
@@ -211,7 +250,7 @@ func TestClusterAllOrNothing(t *testing.T) {
 	}
 	for name, l := range every(t) {
 		if l.Algorithm == limiter.Concurrency {
-			continue // each lease its own, below
+			continue // each slot its own, below
 		}
 		require.NoError(t, s.Reset(t.Context(), []limiter.Check{check(one, mine, 1), check(one, theirs, 1)}))
 		for _, subject := range []string{mine, theirs} { // in one slot, then in two
@@ -227,9 +266,9 @@ func TestClusterAllOrNothing(t *testing.T) {
 		}
 	}
 	require.NoError(t, s.Reset(t.Context(), []limiter.Check{check(one, theirs, 1)}))
-	lease := rule(t, "lease concurrency limit=1 window=1h")
-	held, passed := check(lease, mine, 1), check(one, theirs, 1)
-	held.Lease = 1
+	slot := rule(t, "slot concurrency limit=1 window=1h")
+	held, passed := check(slot, mine, 1), check(one, theirs, 1)
+	held.Slot = 1
 	d := ask(t, spread, held, passed)
 	require.True(t, d.Allowed)
 	require.NoError(t, spread.Return(t.Context(), []limiter.Check{held, passed}, d))
@@ -273,4 +312,11 @@ func BenchmarkTake(b *testing.B) {
 
 func argsOf(key []byte) redis.ZRangeArgs {
 	return redis.ZRangeArgs{Key: string(key), Start: 0, Stop: -1}
+}
+
+// A connection whose deadline passed missed the budget, as a caller that stopped waiting did.
+func TestPassedDeadlineIsATimeout(t *testing.T) {
+	read := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	require.Equal(t, "timeout", redisstore.ErrorKind(read))
+	require.Equal(t, "connection", redisstore.ErrorKind(&net.OpError{Op: "read", Net: "tcp", Err: io.EOF}))
 }

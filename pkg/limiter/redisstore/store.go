@@ -1,4 +1,4 @@
-// Package redisstore decides in Redis: one server, one kept by Sentinel, or a
+// Package redisstore decides in Redis: a single server, one managed by Sentinel, or a
 // Cluster. A shard is one master; each has a stack of layers of its own, so that a
 // failing master holds up no key of another.
 package redisstore
@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,12 +17,16 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// stateReloadEvery is how often the cluster's topology is read again. A failover
-// that nobody was told of is noticed within this time.
+// stateReloadEvery is how often the cluster's topology is read again. An unannounced
+// failover is noticed within this time.
 const stateReloadEvery = time.Second
 
-// forgetAfter is how long a shard that is no master any more keeps its layers.
-const forgetAfter = time.Minute
+// How long a shard that is no longer a master keeps its layers: another node's stale
+// view may still send requests there, but not if it does not answer.
+const (
+	forgetAfter     = time.Minute
+	forgetDownAfter = 4 * stateReloadEvery
+)
 
 // errNoTopology: the cluster's topology is not known yet.
 var errNoTopology = errors.New("no cluster node answered yet")
@@ -53,8 +58,8 @@ type shard struct {
 
 var _ limiter.TakeReturner = (*Store)(nil)
 
-// Open prepares a Store. It does not wait for Redis: while that is away, Take
-// returns an error at once, and the store recovers by itself.
+// Open prepares a Store. It does not wait for Redis: while Redis is unreachable, Take
+// returns an error at once, and the store recovers automatically.
 func Open(c Config) (*Store, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -128,17 +133,21 @@ func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
 	return nil
 }
 
-// Ping reports whether Redis answers now.
+// Ping returns an error if Redis does not answer now.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.dialTimeout())
 	defer cancel()
 	if s.cluster != nil {
-		return s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Ping(ctx).Err() })
+		err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Ping(ctx).Err() })
+		if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
+			err = fmt.Errorf("%w; for a single server set store.redis.mode to single", err)
+		}
+		return err
 	}
 	return s.single.Ping(ctx).Err()
 }
 
-// Close ends all shards. Calls under way are answered first.
+// Close ends all shards after answering the calls in progress.
 func (s *Store) Close() error {
 	s.stop()
 	<-s.ended
@@ -187,10 +196,10 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 	addr := client.Options().Addr
 	node := newNode(client, s.cluster, s.config.Clock)
 	combine := limiter.NewCombine(node, s.config.Timeout, s.config.Hooks.Batch)
-	breaker := limiter.NewBreaker(combine, s.config.Timeout, node.probe, func(up bool) {
-		s.tell(addr, up)
+	breaker := limiter.NewBreaker(combine, s.config.Timeout, node.probe, func(err error) {
+		s.tell(addr, err)
 		if s.cluster != nil {
-			s.cluster.ReloadState(context.Background()) // perhaps another node took over
+			s.cluster.ReloadState(context.Background()) // another node may have taken over
 		}
 	})
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -201,39 +210,46 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 	}
 	shards[client] = sh
 	s.shards.Store(&shards)
-	s.watching.Go(func() { sh.watch(ctx, node) })
+	s.watching.Go(func() { sh.watch(ctx, node, s.config.Hooks.Eviction) })
 	return sh, nil
 }
 
-// tell reports a shard, or the topology, as up or down.
-func (s *Store) tell(addr string, up bool) {
+// tell reports why a shard, or the topology, is down; nil when it is back.
+func (s *Store) tell(addr string, err error) {
 	if s.config.Hooks.Shard != nil {
-		s.config.Hooks.Shard(addr, up)
+		s.config.Hooks.Shard(addr, err)
 	}
 }
 
-// follow keeps the topology fresh and forgets shards that are masters no more.
+// follow keeps the topology fresh, watches every master, whether or not a request needs
+// it, and forgets shards that are no longer masters.
 func (s *Store) follow(ctx context.Context) {
 	defer close(s.ended)
 	tick := time.NewTicker(stateReloadEvery / 4)
 	defer tick.Stop()
-	known := true // until shown otherwise
+	known := true // until proven otherwise
 	for {
 		var mu sync.Mutex
 		masters := map[*redis.Client]bool{}
-		// This reads the topology, and again when it is older than the interval.
+		// This reads the topology, again once it is older than the interval.
 		err := s.cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()
 			masters[c] = true
 			return nil
 		})
-		if now := err == nil && len(masters) > 0; now != known && ctx.Err() == nil {
-			known = now
-			s.tell("cluster topology", known)
+		if err == nil && len(masters) == 0 {
+			err = errNoTopology
 		}
-		if known && len(masters) > 0 {
+		if now := err == nil; now != known && ctx.Err() == nil {
+			known = now
+			s.tell("cluster topology", err)
+		}
+		if known && ctx.Err() == nil {
 			s.ready.Store(true)
+			for client := range masters {
+				_, _ = s.newShard(client) // fails only while the store closes
+			}
 			s.forget(masters, time.Now())
 		}
 		select {
@@ -247,13 +263,16 @@ func (s *Store) follow(ctx context.Context) {
 func (s *Store) forget(masters map[*redis.Client]bool, now time.Time) {
 	for _, sh := range s.drop(masters, now) {
 		if sh.breaker.Open() {
-			s.tell(sh.client.Options().Addr, true) // no shard any more, so none that is down
+			s.tell(sh.client.Options().Addr, nil) // no shard any more, so none that is down
+		}
+		if s.config.Hooks.Eviction != nil {
+			s.config.Hooks.Eviction(sh.client.Options().Addr, nil)
 		}
 		sh.close()
 	}
 }
 
-// drop takes the shards out that have not been masters for long.
+// drop removes the shards that have not been masters for long.
 func (s *Store) drop(masters map[*redis.Client]bool, now time.Time) []*shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +282,7 @@ func (s *Store) drop(masters map[*redis.Client]bool, now time.Time) []*shard {
 		if masters[client] {
 			sh.seen = now
 		}
-		if now.Sub(sh.seen) > forgetAfter {
+		if idle := now.Sub(sh.seen); idle > forgetAfter || idle > forgetDownAfter && sh.breaker.Open() {
 			gone = append(gone, sh)
 		} else {
 			kept[client] = sh
@@ -275,17 +294,27 @@ func (s *Store) drop(masters map[*redis.Client]bool, now time.Time) []*shard {
 	return gone
 }
 
-// lookEvery is how often a shard is looked at that perhaps nobody asks.
-const lookEvery = time.Second
+// lookEvery is the pause between looks at a shard; after looksUntilDown that fail in a
+// row, it is down.
+const (
+	lookEvery      = time.Second
+	looksUntilDown = 3
+)
 
-// watch lets the loss of a master show although no request comes: at once if it is
-// away from the start, and after a few looks later.
-func (sh *shard) watch(ctx context.Context, n *node) {
-	if n.probe(ctx) != nil && ctx.Err() == nil {
-		sh.breaker.Trip()
+// watch shows the loss of a master that no request asks: immediately if it is
+// unreachable from the start, and after a few looks later. A master that answers only
+// errors, such as one that rejects the password, is down too.
+func (sh *shard) watch(ctx context.Context, n *node, evicts func(string, *Eviction)) {
+	var inspected time.Time
+	if err := n.probe(ctx); err == nil {
+		inspected = time.Now()
+		sh.inspect(ctx, evicts)
+	} else if ctx.Err() == nil {
+		sh.breaker.Trip(err)
 	}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	failed := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -293,10 +322,25 @@ func (sh *shard) watch(ctx context.Context, n *node) {
 		case <-tick.C:
 		}
 		if sh.breaker.Open() {
-			continue // it probes by itself
+			failed = 0
+			continue // it probes on its own
 		}
-		if err := sh.client.Ping(ctx).Err(); ctx.Err() == nil {
-			sh.breaker.Record(clean(err))
+		err := sh.client.Ping(ctx).Err()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, redis.ErrClosed): // its node left the cluster
+			return
+		case err == nil:
+			failed = 0
+			if now := time.Now(); now.Sub(inspected) >= inspectEvery {
+				inspected = now
+				sh.inspect(ctx, evicts)
+			}
+		default:
+			failed++
+		}
+		sh.breaker.Record(clean(err))
+		if failed >= looksUntilDown {
+			sh.breaker.Trip(err)
 		}
 	}
 }

@@ -84,8 +84,7 @@ func BenchmarkLoad(b *testing.B) {
 func BenchmarkCompile(b *testing.B) {
 	for _, kind := range []string{"path", "host", "client", "header"} {
 		text, _ := three(kind, MaxRules)
-		doc, err := Parse([]byte(text))
-		require.NoError(b, err)
+		doc := parsed(b, []byte(text))
 		b.Run(kind, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := Compile(doc); err != nil {

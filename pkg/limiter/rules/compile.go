@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -54,6 +55,7 @@ type Compiled struct {
 	match   conditions
 	infix   string // what stands between the subject and the rest of a key
 	residue residue
+	not     *residue // the requests that are exempt; nil: none
 }
 
 // LimitFor returns the limit of a tier, or nil if it is unlimited.
@@ -73,6 +75,12 @@ type conditions struct {
 	headers []header
 }
 
+// Hosts returns what the rule matches hosts against; none matches all.
+func (c *Compiled) Hosts() []string { return c.match.hosts }
+
+// Methods returns the methods that the rule matches; none matches all.
+func (c *Compiled) Methods() []string { return c.match.methods }
+
 type header struct{ name, value string }
 
 // Set is a compiled document. It is immutable and safe for concurrent use.
@@ -81,6 +89,7 @@ type Set struct {
 	rules   []*Compiled
 	byID    map[string]*Compiled
 	index   index
+	headers map[string]bool // that any rule reads, in lower case
 }
 
 // Rules returns all rules, those that are off included, in document order. The
@@ -93,84 +102,116 @@ func (s *Set) Rule(id string) (*Compiled, bool) {
 	return c, ok
 }
 
+// Holds reports whether a limit decides as one of these rules does.
+func (s *Set) Holds(l *limiter.Limit) bool {
+	c, ok := s.Rule(l.Rule)
+	if !ok {
+		return false
+	}
+	for _, tier := range c.Tiers {
+		if tier != nil && tier.Same(l) {
+			return true
+		}
+	}
+	return c.Limit.Same(l)
+}
+
 // Version identifies the content: the first 12 hex digits of the SHA-256 of the
 // bytes given to Load, or of the JSON form of the document given to Compile.
 func (s *Set) Version() string { return s.version }
 
-// Load parses and compiles. The error is Errors and holds every problem of both.
-func Load(data []byte) (*Set, error) { return LoadGently(data, noRest) }
+// Load reads and compiles a YAML or JSON document of at most MaxBytes. It is strict:
+// unknown and duplicate fields, wrong types, several documents and an empty one are
+// refused. The error is field.Errors and holds every problem.
+func Load(data []byte) (*Set, error) { return LoadGently(data, nil) }
+
+// LoadDocument is Load, and returns the document as it is written too.
+func LoadDocument(data []byte) (*Set, *Document, error) { return read(data, nil) }
 
 // LoadGently is Load for a machine that has requests to serve meanwhile. Reading a
 // large document is a tenth of a second of work; rest is called between its small
 // steps, each far below a millisecond, and may sleep.
 func LoadGently(data []byte, rest func()) (*Set, error) {
-	var p problems
-	doc := parse(data, &p, rest)
-	if doc == nil {
-		return nil, p.errors()
-	}
-	p.unreadable()
-	return compile(doc, data, &p, rest)
+	set, _, err := read(data, rest)
+	return set, err
 }
 
-func noRest() {}
+func read(data []byte, rest func()) (*Set, *Document, error) {
+	doc := &Document{}
+	form := &field.Form{
+		MaxBytes: MaxBytes, Shorten: "split the rules or shorten them",
+		Empty: "write rules: [] for no rules", Rest: rest,
+	}
+	root, unread := field.Load(data, doc, form)
+	if doc.Rules == nil {
+		return nil, nil, unread
+	}
+	set, errs := compile(doc, data, form)
+	if errs = unread.With(errs); errs != nil {
+		return nil, nil, root.Locate(inOrder(errs))
+	}
+	return set, doc, nil
+}
 
-// Compile validates a document and makes it ready for use. The error is Errors
+// Compile validates a document and makes it ready for use. The error is field.Errors
 // and holds every problem.
 func Compile(doc *Document) (*Set, error) {
 	data, err := json.Marshal(doc)
 	if err != nil {
-		return nil, Errors{err}
+		return nil, err
 	}
-	return compile(doc, data, new(problems), noRest)
+	set, errs := compile(doc, data, &field.Form{})
+	return set, inOrder(errs).Err()
 }
 
-func compile(doc *Document, data []byte, p *problems, rest func()) (*Set, error) {
+func compile(doc *Document, data []byte, pace *field.Form) (*Set, field.Errors) {
+	p := &problems{}
 	if len(doc.Rules) > MaxRules {
-		p.add(-1, "rules", "has more than %d rules (got %d); join rules that differ only in what they match", MaxRules, len(doc.Rules))
-		return nil, p.errors()
+		p.add("rules", "has more than %d rules (got %d); join rules that differ only in what they match", MaxRules, len(doc.Rules))
+		return nil, p.list
 	}
 	sum := sha256.Sum256(data)
-	s := &Set{version: hex.EncodeToString(sum[:])[:12], byID: make(map[string]*Compiled, len(doc.Rules))}
+	s := &Set{version: hex.EncodeToString(sum[:])[:12], byID: make(map[string]*Compiled, len(doc.Rules)), headers: map[string]bool{}}
 	headerNames := make(map[string]bool)
 	for i := range doc.Rules {
-		rest()
+		pace.Pause()
 		c := compileRule(i, &doc.Rules[i], p)
 		if first, twice := s.byID[c.ID]; twice && c.ID != "" {
-			p.add(i, "id", "%s is the id of rules[%d] already; every rule needs its own", shown(c.ID), first.Index)
+			p.add(field.Index("rules", i)+".id", "%s is the id of rules[%d] already; every rule needs its own", field.Shown(c.ID), first.Index)
 		} else {
 			s.byID[c.ID] = c
 		}
 		s.rules = append(s.rules, c)
+		s.consult(c)
 		for _, h := range c.match.headers {
 			headerNames[h.name] = true
 		}
+		if c.not != nil {
+			for _, h := range c.not.headers {
+				headerNames[h.name] = true
+			}
+		}
 	}
 	if len(headerNames) > maxHeaderNames {
-		p.add(-1, "rules", "match on more than %d different headers (got %d); each must be looked up in a request", maxHeaderNames, len(headerNames))
+		p.add("rules", "match on more than %d different headers (got %d); each must be looked up in a request", maxHeaderNames, len(headerNames))
 	}
-	if errs := p.errors(); errs != nil {
-		return nil, errs
+	if p.list != nil {
+		return nil, p.list
 	}
-	s.index.build(s.rules, rest)
+	s.index.build(s.rules, pace)
 	return s, nil
 }
 
 func compileRule(i int, r *Rule, p *problems) *Compiled {
-	v := &reader{p, i}
+	v := &reader{p: p, list: "rules", index: i}
 	v.id(r.ID)
 	if len(r.Description) > maxDescription {
 		v.bad("description", "must be at most %d bytes (got %d)", maxDescription, len(r.Description))
 	}
 	c := &Compiled{
 		ID: r.ID, Description: r.Description, Index: i,
-		match: conditions{
-			hosts:   v.hosts(r.Match.Hosts),
-			paths:   v.paths(r.Match.Paths),
-			methods: v.methods(r.Match.Methods),
-			clients: v.clients(r.Match.Clients),
-			headers: v.headers(r.Match.Headers),
-		},
+		match:        v.conditions("match", &r.Match.Conditions),
+		not:          v.exemption(r.Match.Not),
 		Key:          v.key(r.Key),
 		CountMissing: v.word("missing", r.Missing, "skip", "limit") == 1,
 		Mode:         Mode(v.word("mode", r.Mode, "enforce", "shadow", "off")),
@@ -186,6 +227,14 @@ func compileRule(i int, r *Rule, p *problems) *Compiled {
 	c.infix = "}:" + c.ID + ":" + c.Limit.Tag()
 	c.Cost, c.CostHeader = v.cost(r.Cost, c.Limit)
 	c.Tiers = v.tiers(r.Tiers, c)
+	for _, l := range c.Tiers {
+		c.Limit.Shared = c.Limit.Shared || l != nil && l.Limit != c.Limit.Limit
+	}
+	for _, l := range c.Tiers {
+		if l != nil {
+			l.Shared = c.Limit.Shared
+		}
+	}
 	return c
 }
 
@@ -232,7 +281,7 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 		return nil
 	}
 	for _, e := range l.Validate() {
-		v.bad(e.Field, "%s", e.Msg)
+		v.bad(e.Path, "%s", e.Msg)
 	}
 	if l.Validate() != nil {
 		return nil
@@ -247,7 +296,7 @@ func (v *reader) cost(text string, l *limiter.Limit) (cost int64, header string)
 	if name, ok := strings.CutPrefix(text, "header:"); ok {
 		switch {
 		case !isToken(name):
-			v.bad("cost", "header: must be followed by a header name, as in header:X-Cost (got %s)", shown(text))
+			v.bad("cost", "header: must be followed by a header name, as in header:X-Cost (got %s)", field.Shown(text))
 		case l.Algorithm == limiter.Concurrency:
 			v.bad("cost", "must be 1 for concurrency, where a request takes one slot; remove it")
 		}
@@ -266,10 +315,10 @@ func (v *reader) cost(text string, l *limiter.Limit) (cost int64, header string)
 	return cost, ""
 }
 
-func (v *reader) number(field, text, word string) (int64, bool) {
+func (v *reader) number(name, text, word string) (int64, bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || text != strconv.FormatInt(n, 10) {
-		v.bad(field, "must be a whole number or %s (got %s)%s", word, shown(text), suggest(text, word))
+		v.bad(name, "must be a whole number or %s (got %s)%s", word, field.Shown(text), field.Suggest(text, word))
 		return 0, false
 	}
 	return n, true
@@ -285,7 +334,7 @@ func (v *reader) tiers(written map[string]string, c *Compiled) map[string]*limit
 	}
 	tiers := make(map[string]*limiter.Limit, len(written))
 	for name, text := range sorted(written) {
-		at := "tiers." + printable(name)
+		at := "tiers." + field.Name(name)
 		if name == "" || len(name) > maxName || !tierName(name) {
 			v.bad(at, "must be named by 1 to %d characters of letters, digits, -, _ and .", maxName)
 			continue
@@ -320,8 +369,8 @@ func (v *reader) tier(at string, n int64, c *Compiled) *limiter.Limit {
 	l.Burst = (base.Burst*n + base.Limit - 1) / base.Limit
 	errs := l.Validate()
 	for _, e := range errs {
-		if e.Field != "limit" {
-			v.bad(at, "%s in proportion: %s", e.Field, e.Msg)
+		if e.Path != "limit" {
+			v.bad(at, "%s in proportion: %s", e.Path, e.Msg)
 			continue
 		}
 		v.bad(at, "%s", e.Msg)

@@ -13,9 +13,6 @@ const (
 	MaxBytes = 2 << 20 // 10,000 rules of 200 bytes
 	MaxRules = 10_000
 
-	maxValues   = 500_000 // names and values: what the YAML parser's memory goes by
-	maxProblems = 1_000
-
 	maxMethods     = 32
 	maxHeaders     = 8
 	maxHeaderNames = 32 // each is looked up in a request, so they are bounded in the whole document
@@ -30,31 +27,38 @@ const (
 
 // Document is a rule document as written.
 type Document struct {
-	Rules []Rule `yaml:"rules" json:"rules"`
+	Rules []Rule `yaml:"rules" json:"rules" required:"write rules: [] for no rules"`
 }
 
 // Rule is one rule as written: absent fields are zero, and words and durations
 // are still text. Compile says what is wrong with it.
 type Rule struct {
-	ID          string     `yaml:"id" json:"id"`
-	Description string     `yaml:"description,omitempty" json:"description,omitempty"`
-	Match       Conditions `yaml:"match,omitempty" json:"match,omitzero"`
+	ID          string `yaml:"id" json:"id"`
+	Description string `yaml:"description,omitempty" json:"description,omitempty"`
+	Match       Scope  `yaml:"match,omitempty" json:"match,omitzero"`
 	// Key must be present; an empty, non-nil Key counts all requests together.
 	Key         []string `yaml:"key" json:"key"`
 	Algorithm   string   `yaml:"algorithm,omitempty" json:"algorithm,omitempty"`
 	Storage     string   `yaml:"storage,omitempty" json:"storage,omitempty"`
-	Limit       int64    `yaml:"limit" json:"limit"`
-	Window      string   `yaml:"window" json:"window"`
+	Limit       int64    `yaml:"limit" json:"limit" required:"write how many requests may pass in a window"`
+	Window      string   `yaml:"window" json:"window" as:"duration"`
 	Burst       *int64   `yaml:"burst,omitempty" json:"burst,omitempty"`
-	MinInterval string   `yaml:"min_interval,omitempty" json:"min_interval,omitempty"`
+	MinInterval string   `yaml:"min_interval,omitempty" json:"min_interval,omitempty" as:"duration"`
 	// Cost is a decimal number or header:NAME.
-	Cost        string `yaml:"cost,omitempty" json:"cost,omitempty"`
+	Cost        string `yaml:"cost,omitempty" json:"cost,omitempty" as:"number"`
 	CountDenied bool   `yaml:"count_denied,omitempty" json:"count_denied,omitempty"`
 	// Tiers maps a tier to a decimal limit or to "unlimited".
-	Tiers          map[string]string `yaml:"tiers,omitempty" json:"tiers,omitempty"`
+	Tiers          map[string]string `yaml:"tiers,omitempty" json:"tiers,omitempty" as:"number"`
 	Missing        string            `yaml:"missing,omitempty" json:"missing,omitempty"`
 	Mode           string            `yaml:"mode,omitempty" json:"mode,omitempty"`
 	OnStoreFailure string            `yaml:"on_store_failure,omitempty" json:"on_store_failure,omitempty"`
+}
+
+// Scope says which requests a rule applies to: those that meet the conditions, except
+// those that meet all of Not, which has one part at least.
+type Scope struct {
+	Conditions `yaml:",inline"`
+	Not        *Conditions `yaml:"not,omitempty" json:"not,omitempty"`
 }
 
 // Conditions say which requests a rule applies to: all given parts must match,
@@ -65,4 +69,9 @@ type Conditions struct {
 	Methods []string          `yaml:"methods,omitempty" json:"methods,omitempty"`
 	Clients []string          `yaml:"clients,omitempty" json:"clients,omitempty"`
 	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty"`
+}
+
+// Empty reports whether c has no part, and so holds for every request.
+func (c *Conditions) Empty() bool {
+	return c.Hosts == nil && c.Paths == nil && c.Methods == nil && c.Clients == nil && c.Headers == nil
 }

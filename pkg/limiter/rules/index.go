@@ -3,6 +3,8 @@ package rules
 import (
 	"cmp"
 	"slices"
+
+	"github.com/weir-edge/weir/pkg/field"
 )
 
 // index finds the rules that may apply to a request: a table per kind of
@@ -26,7 +28,7 @@ type residue struct {
 	headers []header
 }
 
-func (x *index) build(rules []*Compiled, rest func()) {
+func (x *index) build(rules []*Compiled, pace *field.Form) {
 	frequency := make(map[header]int)
 	for _, c := range rules {
 		for _, h := range c.match.headers {
@@ -34,7 +36,7 @@ func (x *index) build(rules []*Compiled, rest func()) {
 		}
 	}
 	for _, c := range rules {
-		rest()
+		pace.Pause()
 		if c.Mode != Off {
 			x.add(c, frequency)
 		}
@@ -118,7 +120,7 @@ type headerBranch struct {
 	// consulting holds the enforced rules that look at the header at all: one
 	// that applies makes it an error that the header occurs twice.
 	consulting []int32
-	// strict is set if one of them has no residue, and so applies for certain.
+	// strict is set if one of them has no residue and no exemption, and so applies for certain.
 	strict bool
 }
 
@@ -135,7 +137,7 @@ func (l *leaf) add(c *Compiled, headers []header) {
 		}
 		if c.Mode == Enforce {
 			b.consulting = append(b.consulting, int32(c.Index))
-			b.strict = b.strict || c.residue.empty()
+			b.strict = b.strict || c.residue.empty() && c.not == nil
 		}
 	}
 }
@@ -153,6 +155,17 @@ func (l *leaf) branch(name string) *headerBranch {
 // empty reports whether nothing but headers is left to verify.
 func (r *residue) empty() bool {
 	return r.clients == nil && r.hosts == nil && r.paths == nil && r.methods == nil
+}
+
+// meets reports whether the request meets all of the residue.
+func (r *residue) meets(q *request) bool {
+	for i := range r.headers {
+		h := &r.headers[i]
+		if value, n := q.Header(h.name); n != 1 || string(value) != h.value {
+			return false
+		}
+	}
+	return r.holds(q)
 }
 
 // holds reports whether the request meets all of the residue but the headers.

@@ -1,11 +1,15 @@
 package rules
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
 	"net/textproto"
 	"strings"
+
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/paths"
 )
 
 // KeyKind is a kind of value that a rule counts by.
@@ -53,15 +57,19 @@ func (v *reader) key(list []string) []KeyPart {
 		v.bad("key", "is required; write key: [client_ip], or key: [] to count all requests together")
 		return nil
 	}
+	return v.keyParts("key", list)
+}
+
+func (v *reader) keyParts(name string, list []string) []KeyPart {
 	if len(list) == 0 {
 		return nil
 	}
 	if len(list) > maxKeyParts {
-		v.bad("key", "has more than %d parts (got %d)", maxKeyParts, len(list))
+		v.bad(name, "has more than %d parts (got %d)", maxKeyParts, len(list))
 		return nil
 	}
 	var parts []KeyPart
-	v.values("key", list, func(at, text string) (string, bool) {
+	v.values(name, list, func(at, text string) (string, bool) {
 		part, ok := v.keyPart(at, text)
 		if ok {
 			parts = append(parts, part)
@@ -80,13 +88,13 @@ func (v *reader) keyPart(at, text string) (KeyPart, bool) {
 		part := KeyPart{Kind: KeyKind(kind), Name: name}
 		switch {
 		case named && !part.secret():
-			v.bad(at, "takes no name; write %s (got %s)", word, shown(text))
+			v.bad(at, "takes no name; write %s (got %s)", word, field.Shown(text))
 		case part.secret() && name == "":
-			v.bad(at, "needs a name, as in %s:session (got %s)", word, shown(text))
+			v.bad(at, "needs a name, as in %s:session (got %s)", word, field.Shown(text))
 		case part.Kind == ByQuery && (len(name) > maxName || !printableText(name)):
-			v.bad(at, "must name a query parameter of at most %d bytes without control characters (got %s)", maxName, shown(text))
+			v.bad(at, "must name a query parameter of at most %d bytes without control characters (got %s)", maxName, field.Shown(text))
 		case (part.Kind == ByHeader || part.Kind == ByCookie) && !isToken(name):
-			v.bad(at, "must name a %s of at most %d letters, digits and -_. (got %s)", word, maxName, shown(text))
+			v.bad(at, "must name a %s of at most %d letters, digits and -_. (got %s)", word, maxName, field.Shown(text))
 		default:
 			if part.Kind == ByHeader {
 				part.Name = textproto.CanonicalMIMEHeaderKey(name)
@@ -95,11 +103,11 @@ func (v *reader) keyPart(at, text string) (KeyPart, bool) {
 		}
 		return KeyPart{}, false
 	}
-	hint := suggest(word, keyKinds...)
+	hint := field.Suggest(word, keyKinds...)
 	if hint == "" {
 		hint = "; use client_ip, header:NAME, cookie:NAME, query:NAME, host, path, method or tier"
 	}
-	v.bad(at, "unknown key part %s%s", shown(text), hint)
+	v.bad(at, "unknown key part %s%s", field.Shown(text), hint)
 	return KeyPart{}, false
 }
 
@@ -151,7 +159,9 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 		if n == 0 || len(value) == 0 {
 			return dst, nil
 		}
-		return appendHash(dst, value), nil
+		before := len(dst)
+		dst = part.appendCanonical(dst, value)
+		return appendHash(dst[:before], dst[before:]), nil
 	}
 	var value []byte
 	switch part.Kind {
@@ -161,13 +171,38 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 	case ByHost:
 		value = q.host
 	case ByPath:
-		value = q.path
+		*q.pathKey = paths.AppendKey((*q.pathKey)[:0], q.path)
+		value = *q.pathKey
 	case ByMethod:
 		value = q.method
 	case ByTier:
 		value = q.tier
 	}
 	return appendValue(dst, value, subject), nil
+}
+
+// appendCanonical writes a value that is not in the request alone. Credentials begin with
+// a scheme in any letter case and any number of spaces (RFC 9110, 11.4): Basic and bAsIc
+// are one.
+func (k *KeyPart) appendCanonical(dst, value []byte) []byte {
+	if k.Kind != ByHeader || k.Name != "Authorization" && k.Name != "Proxy-Authorization" {
+		return append(dst, value...)
+	}
+	value = bytes.Trim(value, " \t")
+	end := bytes.IndexAny(value, " \t")
+	if end < 0 { // no scheme: the letter case may be the secret's
+		return append(dst, value...)
+	}
+	for i, c := range value[:end] {
+		switch {
+		case i == 0 && c >= 'a' && c <= 'z':
+			c -= 'a' - 'A'
+		case i > 0 && c >= 'A' && c <= 'Z':
+			c += 'a' - 'A'
+		}
+		dst = append(dst, c)
+	}
+	return append(append(dst, ' '), bytes.TrimLeft(value[end:], " \t")...)
 }
 
 func (q *request) named(part *KeyPart) ([]byte, int) {

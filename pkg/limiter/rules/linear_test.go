@@ -20,25 +20,21 @@ func linear(doc *Document, r *fake) (ids, twice []string) {
 	host, _, _ := strings.Cut(strings.ToLower(r.host), ":")
 	host = strings.TrimSuffix(host, ".")
 	for _, rule := range doc.Rules {
-		c := rule.Match
-		applies := rule.Mode != "off" &&
-			anyOf(c.Hosts, func(p string) bool {
-				if domain, ok := strings.CutPrefix(p, "*"); ok {
-					return len(host) > len(domain) && strings.HasSuffix(host, domain)
-				}
-				return strings.EqualFold(p, host)
-			}) &&
-			anyOf(c.Paths, func(p string) bool {
-				if prefix, ok := strings.CutSuffix(p, "*"); ok {
-					return strings.HasPrefix(r.path, prefix)
-				}
-				return p == r.path
-			}) &&
-			anyOf(c.Methods, func(p string) bool { return p == r.method }) &&
-			anyOf(c.Clients, func(p string) bool { return netip.MustParsePrefix(p).Contains(r.client) })
-		if !applies {
+		c := rule.Match.Conditions
+		if n := rule.Match.Not; n != nil && n.meets(host, r) {
+			exempt := true
+			for name, value := range n.Headers {
+				values := r.headers[textproto.CanonicalMIMEHeaderKey(name)]
+				exempt = exempt && len(values) == 1 && values[0] == value
+			}
+			if exempt {
+				continue
+			}
+		}
+		if rule.Mode == "off" || !c.meets(host, r) {
 			continue
 		}
+		applies := true
 		for name, value := range c.Headers {
 			name = textproto.CanonicalMIMEHeaderKey(name)
 			values := r.headers[name]
@@ -52,6 +48,24 @@ func linear(doc *Document, r *fake) (ids, twice []string) {
 		}
 	}
 	return ids, twice
+}
+
+// meets reports whether a request meets all conditions but those on headers.
+func (c *Conditions) meets(host string, r *fake) bool {
+	return anyOf(c.Hosts, func(p string) bool {
+		if domain, ok := strings.CutPrefix(p, "*"); ok {
+			return len(host) > len(domain) && strings.HasSuffix(host, domain)
+		}
+		return strings.EqualFold(p, host)
+	}) &&
+		anyOf(c.Paths, func(p string) bool {
+			if prefix, ok := strings.CutSuffix(p, "*"); ok {
+				return strings.HasPrefix(r.path, prefix)
+			}
+			return p == r.path
+		}) &&
+		anyOf(c.Methods, func(p string) bool { return p == r.method }) &&
+		anyOf(c.Clients, func(p string) bool { return netip.MustParsePrefix(p).Contains(r.client) })
 }
 
 func anyOf(list []string, match func(string) bool) bool {
@@ -78,15 +92,22 @@ func drawDocument(t *rapid.T) *Document {
 	for i := range rapid.IntRange(0, 30).Draw(t, "rules") {
 		r := Rule{ID: fmt.Sprint("r", i), Key: []string{}, Limit: 1, Window: "1s"}
 		r.Mode = rapid.SampledFrom([]string{"", "", "", "shadow", "off"}).Draw(t, "mode")
-		r.Match = Conditions{
-			Hosts: list("hosts", someHosts), Paths: list("paths", somePaths),
-			Methods: list("methods", someMethods), Clients: list("clients", someClients),
-		}
-		for _, name := range list("headers", someNames) {
-			if r.Match.Headers == nil {
-				r.Match.Headers = make(map[string]string)
+		conditions := func() Conditions {
+			c := Conditions{
+				Hosts: list("hosts", someHosts), Paths: list("paths", somePaths),
+				Methods: list("methods", someMethods), Clients: list("clients", someClients),
 			}
-			r.Match.Headers[name] = rapid.SampledFrom(someValues).Draw(t, "value")
+			for _, name := range list("headers", someNames) {
+				if c.Headers == nil {
+					c.Headers = make(map[string]string)
+				}
+				c.Headers[name] = rapid.SampledFrom(someValues).Draw(t, "value")
+			}
+			return c
+		}
+		r.Match.Conditions = conditions()
+		if not := conditions(); rapid.Bool().Draw(t, "not?") && !not.Empty() {
+			r.Match.Not = &not
 		}
 		doc.Rules = append(doc.Rules, r)
 	}

@@ -13,7 +13,7 @@ import (
 type Request interface {
 	Client() netip.Addr
 	Host() []byte   // as sent: any case, perhaps with a port
-	Path() []byte   // decoded and normalized, without the query
+	Path() []byte   // one of its readings (pkg/paths)
 	Method() []byte // as sent
 	// Header, Cookie and Query return the first value, and how many times the
 	// name occurs. The name of a header is in canonical form.
@@ -38,6 +38,7 @@ type Match struct {
 	request request
 	host    []byte
 	method  []byte
+	path    []byte
 	found   []int32
 	keys    []byte
 	ends    []int
@@ -50,6 +51,7 @@ type request struct {
 	Request
 	client             netip.Addr
 	host, path, method []byte
+	pathKey            *[]byte // room for what a key has of the path
 	tier               []byte
 }
 
@@ -63,14 +65,14 @@ func (m *Match) Reset() {
 }
 
 // Match fills m with the checks that r must pass, in the order of the document.
-// The lease is handed on to each. The error is a *DuplicateError, and m is then
+// The slot is handed on to each. The error is a *DuplicateError, and m is then
 // empty.
-func (s *Set) Match(r Request, lease uint64, m *Match) error {
+func (s *Set) Match(r Request, slot uint64, m *Match) error {
 	m.Reset()
 	m.read(r)
 	s.find(m)
 	if m.dup == nil {
-		s.checks(lease, m)
+		s.checks(slot, m)
 	}
 	if dup := m.dup; dup != nil {
 		m.Reset()
@@ -78,6 +80,13 @@ func (s *Set) Match(r Request, lease uint64, m *Match) error {
 	}
 	m.request = request{}
 	return nil
+}
+
+// Same reports whether two matches made of one document hold the same checks.
+func (m *Match) Same(o *Match) bool {
+	return slices.EqualFunc(m.Checks, o.Checks, func(a, b limiter.Check) bool {
+		return a.Limit == b.Limit && a.Cost == b.Cost && bytes.Equal(a.Key, b.Key)
+	})
 }
 
 // read takes over what may be compared many times.
@@ -92,7 +101,7 @@ func (m *Match) read(r Request) {
 	}
 	m.request = request{
 		Request: r, client: r.Client().Unmap().WithZone(""),
-		host: m.host, path: r.Path(), method: m.method, tier: r.Tier(),
+		host: m.host, path: r.Path(), pathKey: &m.path, method: m.method, tier: r.Tier(),
 	}
 }
 
@@ -147,7 +156,7 @@ func (s *Set) candidates(l *leaf, m *Match) {
 
 func (s *Set) anyConsults(b *headerBranch, q *request) bool {
 	for _, i := range b.consulting {
-		if s.rules[i].residue.holds(q) {
+		if c := s.rules[i]; c.residue.holds(q) && !c.exempts(q) {
 			return true
 		}
 	}
@@ -155,20 +164,16 @@ func (s *Set) anyConsults(b *headerBranch, q *request) bool {
 }
 
 // applies verifies what the index has not.
-func (c *Compiled) applies(q *request) bool {
-	for i := range c.residue.headers {
-		h := &c.residue.headers[i]
-		if value, n := q.Header(h.name); n != 1 || string(value) != h.value {
-			return false
-		}
-	}
-	return c.residue.holds(q)
-}
+func (c *Compiled) applies(q *request) bool { return c.residue.meets(q) && !c.exempts(q) }
+
+// exempts reports whether match.not excludes the request. A header that occurs twice
+// exempts nobody.
+func (c *Compiled) exempts(q *request) bool { return c.not != nil && c.not.meets(q) }
 
 // checks turns the rules that apply into checks.
-func (s *Set) checks(lease uint64, m *Match) {
+func (s *Set) checks(slot uint64, m *Match) {
 	for _, i := range m.found {
-		if m.dup = m.add(s.rules[i], lease); m.dup != nil {
+		if m.dup = m.add(s.rules[i], slot); m.dup != nil {
 			return
 		}
 	}
@@ -181,7 +186,7 @@ func (s *Set) checks(lease uint64, m *Match) {
 }
 
 // add appends the check of a rule, if the rule counts this request.
-func (m *Match) add(c *Compiled, lease uint64) *DuplicateError {
+func (m *Match) add(c *Compiled, slot uint64) *DuplicateError {
 	q := &m.request
 	limit := c.LimitFor(q.tier)
 	if limit == nil {
@@ -202,7 +207,7 @@ func (m *Match) add(c *Compiled, lease uint64) *DuplicateError {
 	m.keys = keys
 	m.ends = append(m.ends, len(keys))
 	m.Rules = append(m.Rules, c)
-	m.Checks = append(m.Checks, limiter.Check{Limit: limit, Cost: cost, Lease: lease})
+	m.Checks = append(m.Checks, limiter.Check{Limit: limit, Cost: cost, Slot: slot})
 	return nil
 }
 

@@ -64,7 +64,7 @@ func keys(t testing.TB, s *Set, r Request) []string {
 	out := []string{}
 	for i := range m.Checks {
 		out = append(out, string(m.Checks[i].Key))
-		require.EqualValues(t, 7, m.Checks[i].Lease)
+		require.EqualValues(t, 7, m.Checks[i].Slot)
 		require.Same(t, m.Rules[i].Limit, m.Checks[i].Limit)
 	}
 	return out
@@ -103,7 +103,7 @@ func TestKeys(t *testing.T) {
 	f("host", "", &fake{}, "weir:{~missing}:a:rr")
 	f("method", "", &fake{method: "get"}, "weir:{GET}:a:rr")
 	f("path", "", &fake{path: "/a/b-c_d.e"}, "weir:{/a/b-c_d.e}:a:rr")
-	f("path", "", &fake{path: "/a}:b:{%*~ \x00\xff"}, "weir:{/a%7D:b:%7B%25%2A%7E%20%00%FF}:a:rr")
+	f("path", "", &fake{path: "/a}:b:{%*~ \x07\xff"}, "weir:{/a%7D:b:%7B%25%2A%7E%20%07%FF}:a:rr")
 	f("method, path", "", &fake{method: "GET", path: "/a:b"}, "weir:{GET}:a:rr:/a%3Ab")
 	f("path", "", &fake{path: "/" + strings.Repeat("a", 63)}, "weir:{/"+strings.Repeat("a", 63)+"}:a:rr")
 	f("path", "", &fake{path: "/" + strings.Repeat("a", 64)}, "weir:{"+hashed("/"+strings.Repeat("a", 64))+"}:a:rr")
@@ -118,6 +118,14 @@ func TestKeys(t *testing.T) {
 	f("'header:x-api-key'", "", secret, "weir:{"+hashed("s3cret")+"}:a:rr")
 	f("'cookie:session'", "", secret, "weir:{"+hashed("c00kie")+"}:a:rr")
 	f("'query:token', tier, client_ip", "", secret, "weir:{"+hashed("t")+"}:a:rr:pro:203.0.113.7")
+
+	for _, same := range []string{"Basic x", "basic x", "bAsIc  x", "BASIC \t x", " basic x "} {
+		r := &fake{headers: map[string][]string{"Authorization": {same}}}
+		f("'header:authorization'", "", r, "weir:{"+hashed("Basic x")+"}:a:rr")
+	}
+	f("'header:authorization'", "", &fake{headers: map[string][]string{"Authorization": {"Basic X"}}}, "weir:{"+hashed("Basic X")+"}:a:rr")
+	f("'header:authorization'", "", &fake{headers: map[string][]string{"Authorization": {"token"}}}, "weir:{"+hashed("token")+"}:a:rr")
+	f("'header:X-Api-Key'", "", &fake{headers: map[string][]string{"X-Api-Key": {"basic  x"}}}, "weir:{"+hashed("basic  x")+"}:a:rr")
 
 	f("'header:Other'", "", secret, "")
 	f("'header:Empty'", "", secret, "")

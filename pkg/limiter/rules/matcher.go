@@ -2,9 +2,9 @@ package rules
 
 import (
 	"net/netip"
-	"strings"
 
-	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/paths"
 )
 
 // Matcher finds which of several conditions hold for a request, by the index that
@@ -15,49 +15,74 @@ import (
 type Matcher struct{ set Set }
 
 // NewMatcher compiles conditions. One without any part holds for every request. The
-// error is Errors; each names its field by its place, as in [2].paths[0].
+// error is field.Errors; each names its field by its place, as in [2].paths[0].
 func NewMatcher(conditions []Conditions) (*Matcher, error) {
-	var p problems
+	p := &problems{}
 	if len(conditions) > MaxRules {
-		p.add(-1, "document", "has more than %d conditions (got %d); join those that lead to the same", MaxRules, len(conditions))
-		return nil, p.errors()
+		p.add("", "has more than %d conditions (got %d); join those that lead to the same", MaxRules, len(conditions))
+		return nil, p.list
 	}
-	m := &Matcher{}
+	m := &Matcher{Set{headers: map[string]bool{}}}
 	names := map[string]bool{}
 	for i := range conditions {
-		v := &reader{&p, i}
-		c := &Compiled{Index: i, Mode: Shadow, match: v.conditions(&conditions[i])}
+		v := &reader{p: p, index: i}
+		c := &Compiled{Index: i, Mode: Shadow, match: v.conditions("", &conditions[i])}
 		for _, h := range c.match.headers {
 			names[h.name] = true
 		}
 		m.set.rules = append(m.set.rules, c)
+		m.set.consult(c)
 	}
 	if len(names) > maxHeaderNames {
-		p.add(-1, "document", "looks at more than %d different headers (got %d); each must be looked up in a request", maxHeaderNames, len(names))
+		p.add("", "looks at more than %d different headers (got %d); each must be looked up in a request", maxHeaderNames, len(names))
 	}
-	if errs := p.errors(); errs != nil {
-		return nil, placed(errs)
+	if p.list != nil {
+		return nil, p.list
 	}
-	m.set.index.build(m.set.rules, noRest)
+	m.set.index.build(m.set.rules, &field.Form{})
 	return m, nil
 }
 
-func (v *reader) conditions(c *Conditions) conditions {
+// Check reports what is wrong with c.
+func (c *Conditions) Check() field.Errors {
+	v := &reader{p: &problems{}, index: -1}
+	v.conditions("", c)
+	return v.p.list
+}
+
+// conditions reads those at a path within a rule.
+func (v *reader) conditions(at string, c *Conditions) conditions {
+	v.under = at
+	defer func() { v.under = "" }()
 	return conditions{
 		hosts: v.hosts(c.Hosts), paths: v.paths(c.Paths), methods: v.methods(c.Methods),
 		clients: v.clients(c.Clients), headers: v.headers(c.Headers),
 	}
 }
 
-// placed names the fields of conditions that are not part of a rule.
-func placed(errs Errors) Errors {
-	for i, err := range errs {
-		if f, ok := err.(limiter.FieldError); ok {
-			f.Field = strings.Replace(strings.TrimPrefix(f.Field, "rules"), "].match", "]", 1)
-			errs[i] = f
-		}
+// exemption reads match.not. It is not indexed: only rules that apply otherwise ask it.
+func (v *reader) exemption(c *Conditions) *residue {
+	if c == nil {
+		return nil
 	}
-	return errs
+	if c.Empty() {
+		v.bad("match.not", "is empty and would exempt every request; name at least one part, or remove it")
+	}
+	m := v.conditions("match.not", c)
+	r := &residue{headers: m.headers}
+	if len(m.clients) > 0 {
+		r.clients = setOf(&clientTable[struct{}]{}, m.clients)
+	}
+	if len(m.hosts) > 0 {
+		r.hosts = setOf(&hostTable[struct{}]{}, m.hosts)
+	}
+	if len(m.paths) > 0 {
+		r.paths = setOf(&pathTable[struct{}]{}, m.paths)
+	}
+	if len(m.methods) > 0 {
+		r.methods = setOf(&methodTable[struct{}]{}, m.methods)
+	}
+	return r
 }
 
 // Find returns the places of the conditions that hold for r, in order. It allocates
@@ -74,20 +99,13 @@ func (x *Matcher) Find(r Request, m *Match) []int32 {
 }
 
 // ParseKey reads what something is counted by, as the key of a rule. The error is
-// Errors; each names its field by its place, as in [2].
+// field.Errors; each names its field by its place, as in [2].
 func ParseKey(list []string) ([]KeyPart, error) {
-	var p problems
-	v := &reader{&p, 0}
-	parts := v.key(append([]string{}, list...))
-	errs := p.errors()
-	for i, err := range errs {
-		if f, ok := err.(limiter.FieldError); ok {
-			f.Field = strings.TrimPrefix(f.Field, "rules[0].key")
-			errs[i] = f
-		}
-	}
-	if errs != nil {
-		return nil, errs
+	p := &problems{}
+	v := &reader{p: p, index: -1}
+	parts := v.keyParts("", append([]string{}, list...))
+	if p.list != nil {
+		return nil, p.list
 	}
 	return parts, nil
 }
@@ -103,7 +121,7 @@ func (k KeyPart) Append(dst []byte, r Request) []byte {
 	case ByHost:
 		return appendHost(dst, r.Host())
 	case ByPath:
-		value = r.Path()
+		return paths.AppendKey(dst, r.Path())
 	case ByMethod:
 		value = r.Method()
 	case ByTier:
@@ -113,6 +131,7 @@ func (k KeyPart) Append(dst []byte, r Request) []byte {
 		if value, n = (&request{Request: r}).named(&k); n != 1 {
 			return dst
 		}
+		return k.appendCanonical(dst, value)
 	}
 	return append(dst, value...)
 }

@@ -7,51 +7,48 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
 // reader checks the fields of one rule and returns what they mean. Every
-// problem is reported; the value returned beside one is not used.
+// problem is reported; the value returned with one is not used.
 type reader struct {
-	p    *problems
-	rule int
+	p     *problems
+	list  string // the path of the list that the rule is in
+	index int    // its place there; -1: there is no list
+	under string // the path within the rule that field names are relative to
 }
 
-func (v *reader) bad(field, format string, args ...any) { v.p.add(v.rule, field, format, args...) }
+func (v *reader) bad(name, format string, args ...any) {
+	at := v.list
+	if v.index >= 0 {
+		at = field.Index(at, v.index)
+	}
+	v.p.add(field.Join(at, field.Join(v.under, name)), format, args...)
+}
 
 func (v *reader) id(id string) {
 	switch {
 	case id == "":
 		v.bad("id", "is required; give the rule a name of its own")
 	case len(id) > maxName || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
-		v.bad("id", "must be 1 to %d characters of a-z, 0-9 and - (got %s)", maxName, shown(id))
+		v.bad("id", "must be 1 to %d characters of a-z, 0-9 and - (got %s)", maxName, field.Shown(id))
 	}
 }
 
 // word looks a value up among the names that a field takes; absent is the first.
-func (v *reader) word(field, got string, names ...string) int {
+func (v *reader) word(name, got string, names ...string) int {
 	if got == "" {
 		return 0
 	}
-	for i, name := range names {
-		if name == got {
+	for i, known := range names {
+		if known == got {
 			return i
 		}
 	}
-	hint := suggest(got, names...)
-	if hint == "" {
-		hint = "; use " + oneOf(names)
-	}
-	v.bad(field, "unknown value %s%s", shown(got), hint)
+	v.bad(name, "unknown value %s%s", field.Shown(got), field.SuggestOr(got, names...))
 	return 0
-}
-
-func oneOf(names []string) string {
-	if len(names) == 1 {
-		return names[0]
-	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 func (v *reader) algorithm(got string) limiter.Algorithm {
@@ -66,7 +63,7 @@ func (v *reader) algorithm(got string) limiter.Algorithm {
 	return all[v.word("algorithm", got, names...)]
 }
 
-func (v *reader) duration(field, got string) (time.Duration, bool) {
+func (v *reader) duration(name, got string) (time.Duration, bool) {
 	d, err := time.ParseDuration(got)
 	if err == nil {
 		return d, true
@@ -74,24 +71,24 @@ func (v *reader) duration(field, got string) (time.Duration, bool) {
 	// A day is not always 24 hours, so time.ParseDuration has no unit for it.
 	for unit, hours := range map[string]int64{"d": 24, "w": 7 * 24} {
 		if n, err := strconv.ParseInt(strings.TrimSuffix(got, unit), 10, 32); err == nil && strings.HasSuffix(got, unit) {
-			v.bad(field, "has no unit for days or weeks; write %dh (got %s)", n*hours, shown(got))
+			v.bad(name, "has no unit for days or weeks; write %dh (got %s)", n*hours, field.Shown(got))
 			return 0, false
 		}
 	}
-	v.bad(field, "must be a duration such as 50ms, 1m or 24h (got %s)", shown(got))
+	v.bad(name, "must be a duration such as 50ms, 1m or 24h (got %s)", field.Shown(got))
 	return 0, false
 }
 
 // values checks a list: not empty, and no value twice. each returns the
 // canonical form that a value is compared by, and false after a problem.
-func (v *reader) values(field string, list []string, each func(at, value string) (string, bool)) []string {
+func (v *reader) values(name string, list []string, each func(at, value string) (string, bool)) []string {
 	if list != nil && len(list) == 0 {
-		v.bad(field, "is empty and would match nothing; name at least one value, or remove it")
+		v.bad(name, "is empty and would match nothing; name at least one value, or remove it")
 	}
 	first := make(map[string]int, len(list))
 	out := make([]string, 0, len(list))
 	for i, value := range list {
-		at := field + "[" + strconv.Itoa(i) + "]"
+		at := field.Index(name, i)
 		if value == "" {
 			v.bad(at, "must not be empty; give a value, or remove it")
 			continue
@@ -101,7 +98,7 @@ func (v *reader) values(field string, list []string, each func(at, value string)
 			continue
 		}
 		if earlier, twice := first[canonical]; twice {
-			v.bad(at, "repeats %s[%d]; remove one of them (%s)", field, earlier, shown(canonical))
+			v.bad(at, "repeats %s[%d]; remove one of them (%s)", field.Join(v.under, name), earlier, field.Shown(canonical))
 			continue
 		}
 		first[canonical] = i
@@ -111,20 +108,20 @@ func (v *reader) values(field string, list []string, each func(at, value string)
 }
 
 func (v *reader) hosts(list []string) []string {
-	return v.values("match.hosts", list, func(at, host string) (string, bool) {
+	return v.values("hosts", list, func(at, host string) (string, bool) {
 		name := strings.ToLower(host)
 		rest := strings.TrimPrefix(name, "*.")
 		switch {
 		case strings.Contains(rest, "*"):
-			v.bad(at, "can have * only as the whole first label, as in *.example.com (got %s)", shown(host))
+			v.bad(at, "can have * only as the whole first label, as in *.example.com (got %s)", field.Shown(host))
 		case strings.HasSuffix(rest, "."):
-			v.bad(at, "must not end in a dot; write %s", shown(strings.TrimRight(name, ".")))
+			v.bad(at, "must not end in a dot; write %s", field.Shown(strings.TrimRight(name, ".")))
 		case strings.Contains(rest, "/"):
-			v.bad(at, "must be a host name alone, without scheme or path (got %s)", shown(host))
+			v.bad(at, "must be a host name alone, without scheme or path (got %s)", field.Shown(host))
 		case !strings.HasPrefix(rest, "[") && strings.Contains(rest, ":"):
-			v.bad(at, "must not have a port: hosts match on any; write %s", shown(name[:strings.Index(name, ":")]))
+			v.bad(at, "must not have a port: hosts match on any; write %s", field.Shown(name[:strings.Index(name, ":")]))
 		case !hostName(rest):
-			v.bad(at, "must be a host name of letters, digits, - and _ (got %s)", shown(host))
+			v.bad(at, "must be a host name of letters, digits, - and _ (got %s)", field.Shown(host))
 		default:
 			return name, true
 		}
@@ -149,25 +146,25 @@ func hostName(s string) bool {
 }
 
 func (v *reader) paths(list []string) []string {
-	return v.values("match.paths", list, func(at, path string) (string, bool) {
+	return v.values("paths", list, func(at, path string) (string, bool) {
 		star := strings.Index(path, "*")
 		switch {
 		case path == "*":
 			v.bad(at, "would match every path; remove paths, or write /* for all that begin with /")
 		case path[0] != '/':
-			v.bad(at, "must begin with / (got %s)", shown(path))
+			v.bad(at, "must begin with / (got %s)", field.Shown(path))
 		case len(path) > maxPath:
 			v.bad(at, "must be at most %d bytes (got %d)", maxPath, len(path))
 		case star >= 0 && star < len(path)-1:
-			v.bad(at, "can have * only at the end, where it stands for the rest; write %s", shown(path[:star+1]))
+			v.bad(at, "can have * only at the end, where it stands for the rest; write %s", field.Shown(path[:star+1]))
 		case strings.ContainsAny(path, "?#"):
-			v.bad(at, "is matched without query and fragment; write %s", shown(path[:strings.IndexAny(path, "?#")]))
+			v.bad(at, "is matched without query and fragment; write %s", field.Shown(path[:strings.IndexAny(path, "?#")]))
 		case percent(path):
-			v.bad(at, "is matched after decoding; write the characters themselves instead of %%XX (got %s)", shown(path))
+			v.bad(at, "is matched after decoding; write the characters themselves instead of %%XX (got %s)", field.Shown(path))
 		case strings.Contains(path, "//") || strings.Contains(path+"/", "/./") || strings.Contains(path+"/", "/../"):
-			v.bad(at, "can match nothing: paths are compared without //, /./ and /../ (got %s)", shown(path))
+			v.bad(at, "must not hold //, /./ or /../: origins differ in how they read these; write the path that they lead to (got %s)", field.Shown(path))
 		case !printableText(path):
-			v.bad(at, "must not hold control characters (got %s)", shown(path))
+			v.bad(at, "must not hold control characters (got %s)", field.Shown(path))
 		default:
 			return path, true
 		}
@@ -211,13 +208,13 @@ func isToken(s string) bool {
 
 func (v *reader) methods(list []string) []string {
 	if len(list) > maxMethods {
-		v.bad("match.methods", "has more than %d values (got %d)", maxMethods, len(list))
+		v.bad("methods", "has more than %d values (got %d)", maxMethods, len(list))
 		return nil
 	}
-	return v.values("match.methods", list, func(at, method string) (string, bool) {
+	return v.values("methods", list, func(at, method string) (string, bool) {
 		switch upper := strings.ToUpper(method); {
 		case !isToken(method):
-			v.bad(at, "must be a method such as GET (got %s)", shown(method))
+			v.bad(at, "must be a method such as GET (got %s)", field.Shown(method))
 		case upper != method:
 			v.bad(at, "must be in upper case; write %s", upper)
 		default:
@@ -229,19 +226,19 @@ func (v *reader) methods(list []string) []string {
 
 func (v *reader) clients(list []string) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(list))
-	v.values("match.clients", list, func(at, text string) (string, bool) {
+	v.values("clients", list, func(at, text string) (string, bool) {
 		prefix, err := netip.ParsePrefix(text)
 		if address, single := netip.ParseAddr(text); single == nil && address.Zone() == "" {
 			prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
 		}
 		switch {
 		case err != nil:
-			v.bad(at, "must be an address or a network such as 203.0.113.0/24 (got %s)", shown(text))
+			v.bad(at, "must be an address or a network such as 203.0.113.0/24 (got %s)", field.Shown(text))
 		case prefix.Addr().Is4In6():
 			v.bad(at, "is IPv4 written as IPv6; write it as IPv4, such as %s", prefix.Addr().Unmap())
 		case prefix != prefix.Masked():
 			v.bad(at, "has bits set beyond the network; write %s for the network, or %s for the one address (got %s)",
-				prefix.Masked(), prefix.Addr(), shown(text))
+				prefix.Masked(), prefix.Addr(), field.Shown(text))
 		default:
 			out = append(out, prefix)
 			return prefix.String(), true
@@ -254,15 +251,15 @@ func (v *reader) clients(list []string) []netip.Prefix {
 // headers returns the conditions on headers, ordered by name.
 func (v *reader) headers(want map[string]string) []header {
 	if want != nil && len(want) == 0 {
-		v.bad("match.headers", "is empty; name at least one header, or remove it")
+		v.bad("headers", "is empty; name at least one header, or remove it")
 	}
 	if len(want) > maxHeaders {
-		v.bad("match.headers", "has more than %d headers (got %d)", maxHeaders, len(want))
+		v.bad("headers", "has more than %d headers (got %d)", maxHeaders, len(want))
 	}
 	var out []header
 	written := make(map[string]string, len(want))
 	for name, value := range sorted(want) {
-		at := "match.headers." + printable(name)
+		at := "headers." + field.Name(name)
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch other := written[canonical]; {
 		case !isToken(name):
@@ -274,7 +271,7 @@ func (v *reader) headers(want map[string]string) []header {
 		case len(value) > maxValue:
 			v.bad(at, "must be at most %d bytes (got %d)", maxValue, len(value))
 		case value != strings.TrimSpace(value) || !printableText(value):
-			v.bad(at, "can match nothing: header values have no space around them and no control characters (got %s)", shown(value))
+			v.bad(at, "can match nothing: header values have no space around them and no control characters (got %s)", field.Shown(value))
 		default:
 			written[canonical] = name
 			out = append(out, header{canonical, value})

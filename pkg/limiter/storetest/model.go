@@ -17,8 +17,8 @@ type model interface {
 	free(t int64) *big.Rat
 	// ready reports whether enough time has passed since the last request.
 	ready(t int64) bool
-	charge(t, units int64, lease uint64)
-	refund(t, takenAt, units int64, lease uint64)
+	charge(t, units int64, slot uint64)
+	refund(t, takenAt, units int64, slot uint64)
 }
 
 func newModel(l *limiter.Limit) model {
@@ -244,13 +244,13 @@ func (m *inFlight) free(t int64) *big.Rat {
 	return rat(free)
 }
 
-func (m *inFlight) charge(t, _ int64, lease uint64) {
+func (m *inFlight) charge(t, _ int64, slot uint64) {
 	for id, at := range m.expires {
 		if at <= t {
 			delete(m.expires, id)
 		}
 	}
-	m.expires[lease] = t + m.l.Window.Microseconds()
+	m.expires[slot] = t + m.l.Window.Microseconds()
 }
 
-func (m *inFlight) refund(_, _, _ int64, lease uint64) { delete(m.expires, lease) }
+func (m *inFlight) refund(_, _, _ int64, slot uint64) { delete(m.expires, slot) }

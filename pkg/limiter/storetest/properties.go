@@ -98,7 +98,7 @@ type sequence struct {
 	now     int64
 	back    bool // the clock has run back
 	retry   int64
-	lease   uint64
+	slot    uint64
 	taken   []*request
 	history []*request // what passed
 }
@@ -174,10 +174,10 @@ func (s *sequence) set(now int64) {
 
 // take asks the store and the models and compares.
 func (s *sequence) take(subject string, limits []*limiter.Limit, costs []int64, peek bool) {
-	s.lease++
+	s.slot++
 	r := &request{at: s.now}
 	for i, l := range limits {
-		r.checks = append(r.checks, limiter.Check{Limit: l, Key: Key(subject, l), Cost: costs[i], Lease: s.lease, Peek: peek})
+		r.checks = append(r.checks, limiter.Check{Limit: l, Key: Key(subject, l), Cost: costs[i], Slot: s.slot, Peek: peek})
 	}
 	want := s.decide(r.checks)
 	require.NoError(s, s.store.Take(context.Background(), r.checks, &r.decision))
@@ -206,7 +206,7 @@ func (s *sequence) decide(checks []limiter.Check) limiter.Decision {
 		m, r := s.models[string(c.Key)], &d.Results[i]
 		t := m.clock(s.now)
 		if !c.Peek && c.Cost > 0 && (r.Allowed && d.Allowed || !r.Allowed && c.Limit.CountDenied) {
-			m.charge(t, c.Cost, c.Lease)
+			m.charge(t, c.Cost, c.Slot)
 			r.Charged = r.Allowed
 		}
 		remaining, retry, reset := answer(m, c.Limit, t, c.Cost)
@@ -248,7 +248,7 @@ func (s *sequence) giveBack() {
 	r.returned = s.now
 	for i, c := range r.checks {
 		if m := s.models[string(c.Key)]; r.decision.Results[i].Charged {
-			m.refund(m.clock(s.now), r.decision.Results[i].TakenAt, c.Cost, c.Lease)
+			m.refund(m.clock(s.now), r.decision.Results[i].TakenAt, c.Cost, c.Slot)
 		}
 	}
 	require.NoError(s, s.store.Return(context.Background(), r.checks, &r.decision))

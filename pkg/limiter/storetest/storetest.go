@@ -81,7 +81,7 @@ type runner struct {
 	store limiter.TakeReturner
 	rules map[string]*limiter.Limit
 	taken map[string]taken
-	lease uint64
+	slot  uint64
 }
 
 type taken struct {
@@ -148,7 +148,7 @@ func (r *runner) duration(s string) time.Duration {
 
 func (r *runner) checks(words []string, peek bool) []limiter.Check {
 	var checks []limiter.Check
-	r.lease++
+	r.slot++
 	for _, w := range words {
 		w, costText, hasCost := strings.Cut(w, "*")
 		rule, subject, hasSubject := strings.Cut(w, "/")
@@ -166,7 +166,7 @@ func (r *runner) checks(words []string, peek bool) []limiter.Check {
 				r.fail("%v", err)
 			}
 		}
-		checks = append(checks, limiter.Check{Limit: l, Key: Key(subject, l), Cost: cost, Lease: r.lease, Peek: peek})
+		checks = append(checks, limiter.Check{Limit: l, Key: Key(subject, l), Cost: cost, Slot: r.slot, Peek: peek})
 	}
 	return checks
 }

@@ -19,6 +19,7 @@ import (
 
 	wire "github.com/miekg/dns"
 
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -78,10 +79,8 @@ type Server struct {
 
 // New returns a server that listens nowhere yet. Its error names every fault.
 func New(c Config) (*Server, error) {
-	var faults []error
-	add := func(field, format string, args ...any) {
-		faults = append(faults, &region.FieldError{Field: field, Msg: fmt.Sprintf(format, args...)})
-	}
+	var faults field.Errors
+	add := faults.Add
 	if c.View == nil {
 		add("view", "must be set")
 	}
@@ -103,16 +102,14 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	s := &Server{config: c, limiter: newLimiter(c.RateLimit), started: time.Now()}
-	// Without a zone the name servers can be checked all the same, but for whether
-	// they are in it.
-	z, err := newZone(cmp.Or(c.Zone, "zone.invalid"), &c)
-	if c.Zone != "" {
-		s.fixed = z
-	} else if len(c.NS) > 0 {
-		err = nil
+	if faults = append(faults, c.checkZone(c.Zone)...); faults != nil {
+		return nil, faults
 	}
-	if err := errors.Join(append(faults, err)...); err != nil {
-		return nil, err
+	if c.Zone != "" {
+		var err error
+		if s.fixed, err = newZone(c.Zone, &c); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }

@@ -31,7 +31,7 @@ func TestNewRefuses(t *testing.T) {
 		"ttl: must be whole seconds between 1s and 1h (got 1.5s)", "max_udp: must be between 512 and 4096 (got 100)", "rate_limit: must be between 0 and 1000000 (got -1)")
 	f(func(c *Config) { c.Zone = "a..b" }, `zone: must be a domain name of at most 180 characters such as edge.example.com (got "a..b")`)
 	f(func(c *Config) { c.NS = nil }, "ns: must name at least one name server, as in ns1.edge.example.com")
-	f(func(c *Config) { c.Zone, c.NS = "", nil }, "ns: must name at least one name server, as in ns1.zone.invalid")
+	f(func(c *Config) { c.Zone, c.NS = "", nil }, "ns: must name at least one name server, as in ns1.edge.example.com")
 	f(func(c *Config) { c.Hostmaster = "nobody" }, `hostmaster: must be a mail address (got "nobody")`)
 	one := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	f(func(c *Config) {

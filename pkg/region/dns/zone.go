@@ -1,13 +1,13 @@
 package dns
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"net/netip"
 	"strings"
 
 	wire "github.com/miekg/dns"
 
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -23,42 +23,19 @@ type zone struct {
 	hosts map[string][]netip.Addr // name servers within the zone, by full name
 }
 
+// newZone makes the zone of a configuration. Its error is field.Errors.
 func newZone(name string, c *Config) (*zone, error) {
-	if err := region.CheckZone(name); err != nil {
-		return nil, fmt.Errorf("zone: %w", err)
+	if faults := c.checkZone(name); faults != nil {
+		return nil, faults
 	}
 	z := &zone{name: name + ".", hosts: map[string][]netip.Addr{}}
-	var faults []error
-	add := func(i int, field, format string, args ...any) {
-		faults = append(faults, &region.FieldError{Field: fmt.Sprintf("ns[%d].%s", i, field), Msg: fmt.Sprintf(format, args...)})
-	}
-	for i, n := range c.NS {
-		host := strings.TrimSuffix(strings.ToLower(n.Host), ".")
-		if err := region.CheckZone(host); err != nil {
-			add(i, "host", "must be a domain name (got %q)", n.Host)
-			continue
-		}
-		host += "."
-		inside, label := z.within(host)
-		switch {
-		case inside && (label == "" || strings.Contains(label, ".") || label == "pop" || label == "region"):
-			add(i, "host", "must be one label in front of the zone, but not pop or region (got %q)", n.Host)
-		case inside && len(n.Addrs) == 0:
-			add(i, "addresses", "must name those of %s, which is in the zone itself", n.Host)
-		case !inside && len(n.Addrs) > 0:
-			add(i, "addresses", "must be left out: %s is not in the zone %s", n.Host, name)
-		}
+	for _, n := range c.NS {
+		host := n.fullName()
 		z.ns = append(z.ns, &wire.NS{Hdr: header(z.name, wire.TypeNS, infrastructureTTL), Ns: host})
 		for _, a := range n.Addrs {
 			z.hosts[host] = append(z.hosts[host], a.Unmap())
 			z.glue = append(z.glue, record(host, a.Unmap(), infrastructureTTL))
 		}
-	}
-	if len(c.NS) == 0 {
-		faults = append(faults, &region.FieldError{Field: "ns", Msg: "must name at least one name server, as in ns1." + name})
-	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, err
 	}
 	ttl := c.ttl()
 	z.soa = wire.SOA{
@@ -66,6 +43,44 @@ func newZone(name string, c *Config) (*zone, error) {
 		Refresh: 3600, Retry: 600, Expire: 604800, Minttl: ttl,
 	}
 	return z, nil
+}
+
+// fullName is the host in lower case, with the last dot.
+func (n *NameServer) fullName() string { return strings.TrimSuffix(strings.ToLower(n.Host), ".") + "." }
+
+// checkZone reports what is wrong with a zone's name and its name servers. Without a
+// name, as long as there is no topology, whether they are in the zone is unknown.
+func (c *Config) checkZone(name string) (faults field.Errors) {
+	z := &zone{name: name + "."}
+	if name != "" {
+		if err := region.CheckZone(name); err != nil {
+			faults.Add("zone", "%v", err)
+			return faults
+		}
+	}
+	if len(c.NS) == 0 {
+		faults.Add("ns", "must name at least one name server, as in ns1.%s", cmp.Or(name, "edge.example.com"))
+	}
+	for i, n := range c.NS {
+		at, host := field.Index("ns", i), n.fullName()
+		if region.CheckZone(strings.TrimSuffix(host, ".")) != nil {
+			faults.Add(at+".host", "must be a domain name (got %q)", n.Host)
+			continue
+		}
+		if name == "" {
+			continue
+		}
+		inside, label := z.within(host)
+		switch {
+		case inside && (label == "" || strings.Contains(label, ".") || label == "pop" || label == "region"):
+			faults.Add(at+".host", "must be one label in front of the zone, but not pop or region (got %q)", n.Host)
+		case inside && len(n.Addrs) == 0:
+			faults.Add(at+".addresses", "must name those of %s, which is in the zone itself", n.Host)
+		case !inside && len(n.Addrs) > 0:
+			faults.Add(at+".addresses", "must be left out: %s is not in the zone %s", n.Host, name)
+		}
+	}
+	return faults
 }
 
 // within reports whether a name in lower case is in the zone, and what stands in

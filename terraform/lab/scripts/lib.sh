@@ -55,6 +55,8 @@ ready() { (eval "$(cat "$1/ready")") >"$1/ready.log" 2>&1; }
 # Terraform nor Ctrl-C reaches it. It does not wait.
 launch() {
   rm -f "$1/pid"
+  program=$(head -n 1 "$1/command")
+  command -v "$program" >/dev/null || fail "$program is missing; make lab builds or installs it"
   ! ready "$1" || fail "${1#"$LAB/"} not started: something that is not of this lab answers in its place already: $(cat "$1/ready"); end it, or choose another network, as in: TF_VAR_network=127.2 make lab LAB_DIR=\$PWD/.lab2"
   (
     unset COMMAND CONFIG CONFIG_FILE READY BEFORE_STOP

@@ -11,7 +11,7 @@ export LAB_BIN="${LAB_BIN:-$root/bin}" CONSUL="${CONSUL:-$root/.bin/consul}"
 vars=${1:-}
 terraform=${TERRAFORM:-terraform}
 
-for program in "$terraform" redis-server redis-cli prometheus prometheus-redis-exporter curl setsid flock "$CONSUL" "$LAB_BIN/edge" "$LAB_BIN/regionctl" "$LAB_BIN/origin"; do
+for program in "$terraform" redis-server redis-cli curl setsid flock "$CONSUL" "$LAB_BIN/edge" "$LAB_BIN/regionctl" "$LAB_BIN/origin"; do
   command -v "$program" >/dev/null || fail "$program is missing; make lab builds or installs it"
 done
 [ -z "$vars" ] || [ -r "$vars" ] || fail "there is no file $vars"
@@ -106,6 +106,11 @@ if [ -n "$healed" ]; then
   done
   # shellcheck disable=SC2046
   "$scripts/wan.sh" $(cat "$LAB/wan")
+fi
+
+# What was made may be a PoP, in whose topology DNS now answers.
+if [ -n "$healed" ] || grep -q ' complete after ' "$log"; then
+  [ ! -e "$LAB/global/dns/ready" ] || await "$LAB/global/dns" || exit 1
 fi
 
 cat "$LAB/summary"

@@ -18,10 +18,11 @@ resource "aws_elasticache_parameter_group" "this" {
     value = "yes"
   }
 
-  # Full, it drops the counters that end soonest, and decisions go on.
+  # An evicted counter lets its client begin again. Full, Redis refuses to decide, and each
+  # rule's on_store_failure decides instead.
   parameter {
     name  = "maxmemory-policy"
-    value = "volatile-ttl"
+    value = "noeviction"
   }
 }
 

@@ -1,0 +1,221 @@
+// Package adminapi is what an edge node's admin listener says on the wire, for the
+// node that serves it and for the programs that ask: paths, headers and the JSON of
+// each answer. What a node registers is in pkg/region/consul.
+package adminapi
+
+import (
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// Where each answer is.
+const (
+	PathHealth  = "/healthz"
+	PathReady   = "/readyz"
+	PathMetrics = "/metrics"
+	PathRules   = "/v1/rules"
+	PathExplain = "/v1/explain"
+	PathLimits  = "/v1/limits"
+	PathShedder = "/v1/shedder"
+)
+
+// HeaderNode names, in every answer, the node that gives it: one address may lead to
+// another node on each machine, as the default 127.0.0.1:8081 does.
+const HeaderNode = "Weir-Node"
+
+// NoVersion stands in for the version, and the source, of rules that were never there.
+const NoVersion = "none"
+
+// Where an active document came from.
+const (
+	SourceBuiltin = "builtin"
+	SourceConfig  = "config"
+	SourceFile    = "file"
+	SourceConsul  = "consul"
+	SourceCache   = "cache" // the copy on the node's disk
+	SourceAdmin   = "admin" // PUT to this node alone
+)
+
+// OK, and what a caller without the token sees in place of an error.
+const (
+	OK   = "ok"
+	Away = "away"
+)
+
+// Readiness is GET /readyz. An empty field is left out: there is nothing to say about
+// it. The fields are in the order in which they travel, which is alphabetical.
+type Readiness struct {
+	Consul         string `json:"consul,omitempty"` // OK or the error
+	Registration   string `json:"registration,omitempty"`
+	Rules          string `json:"rules,omitempty"`
+	RulesCache     string `json:"rules_cache,omitempty"`
+	RulesRefused   string `json:"rules_refused,omitempty"`
+	RulesVersion   string `json:"rules_version"`
+	ShedderCache   string `json:"shedder_cache,omitempty"`
+	ShedderRefused string `json:"shedder_refused,omitempty"`
+	Status         string `json:"status"`
+	Store          string `json:"store,omitempty"` // OK or the error
+}
+
+// Problem is every answer that refuses a request (RFC 9457).
+type Problem struct {
+	Detail string   `json:"detail"`
+	Errors []string `json:"errors,omitempty"` // if there are several
+	Status int      `json:"status"`
+	Title  string   `json:"title"`
+	Type   string   `json:"type"`
+}
+
+// Refusal is a document, or what should name one, that a node did not activate.
+type Refusal struct {
+	At      time.Time `json:"at,omitzero"`
+	Version string    `json:"version"` // "" if none was named
+	Canary  bool      `json:"canary,omitempty"`
+	Errors  []string  `json:"errors,omitempty"` // at least one
+}
+
+// String fits on one line. It is what a node registers, and "" for nil.
+func (r *Refusal) String() string {
+	if r == nil {
+		return ""
+	}
+	if r.Version == "" {
+		return r.Errors[0]
+	}
+	return r.Version + ": " + r.Errors[0]
+}
+
+// ParseRefusal reads what String wrote, of which only the first error is known.
+func ParseRefusal(text string) *Refusal {
+	version, reason, ok := strings.Cut(text, ": ")
+	if !ok || len(version) != 12 || strings.Trim(version, "0123456789abcdef") != "" {
+		version, reason = "", text
+	}
+	return &Refusal{Version: version, Errors: []string{reason}}
+}
+
+// Condition is the state of something that a node keeps trying.
+type Condition struct {
+	OK    bool      `json:"ok"`
+	Error string    `json:"error,omitempty"`
+	Since time.Time `json:"since"`
+}
+
+// Rules is GET /v1/rules. With ?brief the rules themselves are left out.
+type Rules struct {
+	Node    string          `json:"node"`
+	Version string          `json:"version"`
+	Since   time.Time       `json:"since,omitzero"`
+	Source  string          `json:"source"`
+	Canary  bool            `json:"canary"`
+	Stale   bool            `json:"stale"` // not what should run, or that is unknown
+	Pointer *consul.Pointer `json:"pointer"`
+	Rules   []Rule          `json:"rules,omitzero"`
+	Refused *Refusal        `json:"refused"`
+	Consul  *Condition      `json:"consul"`
+	Cache   *Condition      `json:"cache"`
+}
+
+// Rule is one of the active rules.
+type Rule struct {
+	ID          string   `json:"id"`
+	Description string   `json:"description,omitempty"`
+	Mode        string   `json:"mode"`
+	Algorithm   string   `json:"algorithm"`
+	Limit       int64    `json:"limit"`
+	Window      string   `json:"window"`
+	Burst       int64    `json:"burst,omitempty"`
+	Key         []string `json:"key"`
+	OnFailure   string   `json:"on_store_failure"`
+}
+
+// Shedder is GET /v1/shedder. With ?brief the document is left out.
+type Shedder struct {
+	Node    string    `json:"node"`
+	Version string    `json:"version"`
+	Source  string    `json:"source"`
+	Since   time.Time `json:"since"`
+	// ExpiresAt and Then, a version, are there while temporary settings are active.
+	ExpiresAt *time.Time      `json:"expires_at,omitempty"`
+	Then      string          `json:"then,omitempty"`
+	Pointer   *consul.Pointer `json:"pointer,omitempty"`
+	Refused   *Refusal        `json:"refused,omitempty"`
+	Consul    *Condition      `json:"consul,omitempty"`
+	Cache     *Condition      `json:"cache,omitempty"`
+
+	// Document is a *shedding.Document where it is written. A reader gets a map: the
+	// document of a newer node must not fail to decode.
+	Document   any                       `json:"document,omitempty"`
+	Upstreams  []shedding.UpstreamStatus `json:"upstreams"`
+	ShadowBias string                    `json:"shadow_bias"`
+}
+
+// Running is what GET /v1/rules and GET /v1/shedder have in common.
+type Running struct {
+	Version, Source string
+	Since           time.Time
+	Canary          bool
+	Refused         *Refusal
+	Consul          *Condition
+	Upstreams       []shedding.UpstreamStatus // of the shedder
+	Off             bool                      // the shedder's kill switch
+}
+
+// Running returns what the node runs.
+func (r *Rules) Running() Running {
+	return Running{Version: r.Version, Source: r.Source, Since: r.Since, Canary: r.Canary, Refused: r.Refused, Consul: r.Consul}
+}
+
+// Running returns what the node runs.
+func (s *Shedder) Running() Running {
+	document, _ := s.Document.(map[string]any)
+	return Running{
+		Version: s.Version, Source: s.Source, Since: s.Since, Refused: s.Refused, Consul: s.Consul,
+		Upstreams: s.Upstreams, Off: document["enabled"] == false,
+	}
+}
+
+// Explanation is GET /v1/explain: which rules decide a request, and how.
+type Explanation struct {
+	Client       string         `json:"client"`
+	RulesVersion string         `json:"rules_version"`
+	Readings     []string       `json:"readings,omitempty"` // of the path, if it has several
+	Upstream     string         `json:"upstream"`           // the group
+	Class        string         `json:"class"`              // for the shedder
+	Verdict      string         `json:"verdict"`
+	RetryAfter   string         `json:"retry_after,omitempty"`
+	Rules        []RuleDecision `json:"rules"`
+	// OtherMethods are the rules that would decide the request by another method.
+	OtherMethods []RuleMethods `json:"other_methods,omitempty"`
+}
+
+// RuleMethods are the methods that a rule is for.
+type RuleMethods struct {
+	Rule    string   `json:"rule"`
+	Methods []string `json:"methods"`
+}
+
+// RuleDecision is what one rule says of the explained request. Durations are as Go
+// writes them.
+type RuleDecision struct {
+	Rule       string `json:"rule"`
+	Mode       string `json:"mode"`
+	Algorithm  string `json:"algorithm"`
+	Key        string `json:"key"`
+	Cost       int64  `json:"cost"`
+	Limit      int64  `json:"limit"`
+	Window     string `json:"window"`
+	Allowed    bool   `json:"allowed"`
+	Remaining  int64  `json:"remaining"`
+	RetryAfter string `json:"retry_after,omitempty"`
+	ResetAfter string `json:"reset_after"`
+	Source     string `json:"source"`
+}
+
+// Reset is DELETE /v1/limits: the keys of the counters that are gone.
+type Reset struct {
+	Reset []string `json:"reset"`
+}

@@ -1,0 +1,132 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// changeReport is what apply, set and rollback print with -o json.
+type changeReport struct {
+	Version   string          `json:"version"`
+	SHA256    string          `json:"sha256"`
+	AppliedAt time.Time       `json:"applied_at,omitzero"`
+	AppliedBy string          `json:"applied_by"`
+	ExpiresAt time.Time       `json:"expires_at,omitzero"`
+	Message   string          `json:"message,omitempty"`
+	Regions   []*regionReport `json:"regions"`
+	Converged bool            `json:"converged"`
+	Canary    *canaryReport   `json:"canary,omitempty"`
+}
+
+// regionReport is one region of it.
+type regionReport struct {
+	Region string          `json:"region"`
+	Result rollout.Outcome `json:"result"`
+	Error  string          `json:"error,omitempty"`
+	// Version is the one that this region is to run, where that may differ. Then is
+	// what follows when it expires.
+	Version string        `json:"version,omitempty"`
+	Then    *consul.Named `json:"then,omitempty"`
+	// Before is what was active when the difference was shown, Now what is after a
+	// conflict.
+	Before *consul.Pointer `json:"before"`
+	Now    *consul.Pointer `json:"now,omitempty"`
+	// Edges are the registered ones, Running those that run what they should; both
+	// are missing where nothing was waited for.
+	Edges   *int             `json:"edges,omitempty"`
+	Running *int             `json:"running,omitempty"`
+	Behind  []fleet.NodeView `json:"behind,omitempty"`
+
+	has string // the version that it has now, for people
+}
+
+func (c *change) reportOn(r *regionChange) *regionReport {
+	answered := r.step.next != nil
+	v := &regionReport{
+		Region: r.target.Name, Result: r.region.Outcome, Error: r.why(), Before: r.step.from.Pointer,
+		Now: cmp.Or(r.moved, r.region.Now.Pointer), has: term.OrDash(r.step.from.Version()),
+	}
+	if answered && r.target.Kind.Temporary {
+		v.Version = r.runs()
+	}
+	if answered && c.lasts > 0 {
+		v.Then = r.step.from.Returns()
+	}
+	if v.Result.Has() {
+		v.has = r.runs()
+	}
+	if v.Now != nil {
+		v.has = v.Now.Version
+	}
+	if r.await != nil {
+		v.Behind = r.await.Behind()
+		edges := len(r.await.Nodes)
+		running := edges - len(v.Behind)
+		v.Edges, v.Running = &edges, &running
+	}
+	return v
+}
+
+// only is the document of all regions, nil if there are several.
+func (c *change) only() (doc *fleet.Document) {
+	for _, r := range c.regions {
+		switch s := &r.step; {
+		case s.next == nil:
+		case s.ends, doc != nil && doc.Version() != s.next.Version():
+			return nil
+		default:
+			doc = s.next
+		}
+	}
+	return doc
+}
+
+// report prints how it ended. A divided fleet matters more than edges that are late.
+func (c *change) report(canary *canaryReport, outcome, waiting error) error {
+	r := changeReport{
+		AppliedAt: c.at, AppliedBy: c.by, Message: c.message, Canary: canary,
+		Converged: outcome == nil && waiting == nil && c.wait > 0 && !c.deserted,
+	}
+	for _, here := range c.regions {
+		r.Regions = append(r.Regions, c.reportOn(here))
+	}
+	if c.lasts > 0 && c.engine.Wrote {
+		r.ExpiresAt = *c.expires()
+	}
+	if doc := c.only(); doc != nil {
+		r.Version, r.SHA256 = doc.Version(), doc.Pointer("", time.Time{}).SHA256
+	}
+	err := c.p.Show(r, func(b *bytes.Buffer, s term.Style) { r.write(b, s) })
+	return cmp.Or(outcome, waiting, err)
+}
+
+func (r *changeReport) write(b *bytes.Buffer, s term.Style) {
+	t := term.Table{}
+	t.Row("REGION", "RESULT", "VERSION", "EDGES")
+	for _, c := range r.Regions {
+		edges := "-"
+		if c.Edges != nil {
+			edges = fmt.Sprintf("%d of %d", *c.Running, *c.Edges)
+		}
+		t.Row(c.Region, paintOutcome(s, c.Result), c.has, edges)
+	}
+	t.Print(b)
+}
+
+// paintOutcome is the outcome of a region, for a table.
+func paintOutcome(s term.Style, o rollout.Outcome) string {
+	switch o {
+	case rollout.Applied, rollout.AlreadyThere:
+		return s.Green(o.String())
+	case rollout.Untouched, rollout.Unknown:
+		return s.Yellow(o.String())
+	}
+	return s.Red(o.String())
+}

@@ -1,6 +1,0 @@
-//go:build !unix
-
-package ctl
-
-// terminalColumns is not known here.
-func terminalColumns(uintptr) int { return 0 }

@@ -1,0 +1,161 @@
+// Package fleet asks the regions of a fleet and their edges: what each runs, counts and
+// would decide.
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// maxAdminAnswer bounds what is read of one answer. The counters of ten thousand rules
+// take megabytes of /metrics.
+const maxAdminAnswer = 64 << 20
+
+// Admin asks the admin listeners of a region's edges.
+type Admin struct {
+	client    *http.Client
+	transport *http.Transport
+	tokenFile string
+	insecure  bool
+}
+
+func NewAdmin(tokenFile string, insecure bool, timeout time.Duration) *Admin {
+	// No proxy: the token is for the edge alone.
+	transport := &http.Transport{
+		DialContext: (&net.Dialer{Timeout: timeout}).DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
+	}
+	return &Admin{
+		client: &http.Client{
+			Transport: transport, Timeout: timeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		transport: transport, tokenFile: tokenFile, insecure: insecure,
+	}
+}
+
+func (a *Admin) Close() { a.transport.CloseIdleConnections() }
+
+// Get decodes a node's answer into answer.
+func (a *Admin) Get(ctx context.Context, n consul.Node, path string, query url.Values, answer any) error {
+	return a.do(ctx, http.MethodGet, n, path, query, decodeJSON(answer))
+}
+
+func (a *Admin) Explain(ctx context.Context, n consul.Node, request url.Values) (*adminapi.Explanation, error) {
+	var e adminapi.Explanation
+	return &e, a.Get(ctx, n, adminapi.PathExplain, request, &e)
+}
+
+// Reset forgets a counter and returns the keys that it had.
+func (a *Admin) Reset(ctx context.Context, n consul.Node, request url.Values) ([]string, error) {
+	var r adminapi.Reset
+	err := a.do(ctx, http.MethodDelete, n, adminapi.PathLimits, request, decodeJSON(&r))
+	return r.Reset, err
+}
+
+func decodeJSON(to any) func(io.Reader) error {
+	return func(body io.Reader) error {
+		if err := json.NewDecoder(body).Decode(to); err != nil {
+			return fmt.Errorf("is not what an edge answers: %w", err)
+		}
+		return nil
+	}
+}
+
+// StatusError is an answer that refuses a request.
+type StatusError struct {
+	Code   int
+	detail string
+}
+
+func (e *StatusError) Error() string { return fmt.Sprintf("answered %d: %s", e.Code, e.detail) }
+
+func (a *Admin) do(ctx context.Context, method string, n consul.Node, path string, query url.Values, read func(io.Reader) error) error {
+	if err := a.ask(ctx, method, n, path, query, read); err != nil {
+		return fmt.Errorf("node %s: admin %s: %w", term.Printable(n.ID), term.Printable(n.Admin), err)
+	}
+	return nil
+}
+
+func (a *Admin) ask(ctx context.Context, method string, n consul.Node, path string, query url.Values, read func(io.Reader) error) error {
+	host, _, err := net.SplitHostPort(n.Admin)
+	if err != nil {
+		return errors.New("is no host:port; the node registered none")
+	}
+	target := url.URL{Scheme: "http", Host: n.Admin, Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
+	if err != nil {
+		return err
+	}
+	if a.tokenFile != "" {
+		if !a.insecure && !isLoopback(host) {
+			return errors.New("is not on this host, and the admin token would travel over plain HTTP; use a host next to the edges, or --insecure-admin on a network you trust")
+		}
+		token, err := os.ReadFile(a.tokenFile)
+		if err != nil {
+			return fmt.Errorf("admin_token_file: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		var outer *url.Error
+		if errors.As(err, &outer) {
+			err = outer.Err
+			if outer.Timeout() {
+				err = errors.New("no answer in time")
+			}
+		}
+		return err
+	}
+	defer resp.Body.Close()
+	// An address such as 127.0.0.1 leads to another node on each machine.
+	switch answering := resp.Header.Get(adminapi.HeaderNode); answering {
+	case n.ID:
+	case "":
+		return errors.New("the answer does not say which node it is from; is this an edge?")
+	default:
+		return fmt.Errorf("answered by node %s, not %s; its admin address is not reachable from here", term.Printable(answering), term.Printable(n.ID))
+	}
+	body := http.MaxBytesReader(nil, resp.Body, maxAdminAnswer)
+	if resp.StatusCode != http.StatusOK {
+		return &StatusError{resp.StatusCode, a.detail(resp.StatusCode, body)}
+	}
+	return read(body)
+}
+
+// detail says why, and what to do.
+func (a *Admin) detail(code int, body io.Reader) string {
+	switch {
+	case code == http.StatusUnauthorized && a.tokenFile == "":
+		return "it wants a token; name a file with it as admin_token_file in the fleet file"
+	case code == http.StatusUnauthorized:
+		return "wrong token; put that of the edge's listen.admin_token_file into " + a.tokenFile
+	}
+	var problem adminapi.Problem
+	text, _ := io.ReadAll(io.LimitReader(body, 4096)) // what there is of it
+	if json.Unmarshal(text, &problem) == nil && problem.Detail != "" {
+		return term.Printable(problem.Detail)
+	}
+	return term.Clip(term.Printable(strings.TrimSpace(string(text))), 200)
+}
+
+func isLoopback(host string) bool {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.Unmap().IsLoopback()
+	}
+	return host == "localhost"
+}

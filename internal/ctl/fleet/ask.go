@@ -1,0 +1,74 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Answer is what one region gave.
+type Answer[T any] struct {
+	Target *Target
+	Value  T
+	Err    error
+}
+
+// Ask asks all regions at once and returns their answers in the same order. Each has
+// the time of its target.
+func Ask[T any](ctx context.Context, targets []*Target, question func(context.Context, *Target) (T, error)) []Answer[T] {
+	return AskUnbounded(ctx, targets, func(ctx context.Context, t *Target) (T, error) {
+		ctx, cancel := t.Bounded(ctx)
+		defer cancel()
+		return question(ctx, t)
+	})
+}
+
+func AskUnbounded[T any](ctx context.Context, targets []*Target, question func(context.Context, *Target) (T, error)) []Answer[T] {
+	answers := make([]Answer[T], len(targets))
+	var all sync.WaitGroup
+	for i, t := range targets {
+		all.Go(func() {
+			value, err := question(ctx, t)
+			answers[i] = Answer[T]{t, value, err}
+		})
+	}
+	all.Wait()
+	return answers
+}
+
+// Failures are the regions that gave an error, and those errors joined.
+func Failures[T any](answers []Answer[T]) (names []string, err error) {
+	var errs []error
+	for _, a := range answers {
+		if a.Err != nil {
+			names = append(names, a.Target.Name)
+			errs = append(errs, fmt.Errorf("%s: %w", a.Target.Name, a.Err))
+		}
+	}
+	return names, errors.Join(errs...)
+}
+
+func Filter[T any](list []T, keep func(T) bool) []T {
+	var out []T
+	for _, v := range list {
+		if keep(v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Each calls f for every element, several at once.
+func Each[T any](list []T, f func(int, T)) {
+	places := make(chan struct{}, AtOnce)
+	var all sync.WaitGroup
+	for i, v := range list {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			f(i, v)
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,196 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// Kind is what lives in Consul as versions of a document: the rules, or the settings
+// of the shedder. What changes documents and shows them works on any kind.
+type Kind struct {
+	Name string // of the documents in Consul, and of the commands
+	What string // in a sentence
+	// Put is the command that applies one, Did that it has.
+	Put, Did string
+	Look     string            // the command that shows which edges run what
+	Watch    string            // the same, while they come
+	Path     string            // where an edge says what it runs
+	Answer   func() NodeAnswer // what it says there
+	Query    url.Values
+	Longest  int // bytes of a document
+	// Canaries: a site may follow another one.
+	Canaries bool
+	// Temporary: one may be active temporarily. Where none is, the edges have what
+	// their configuration says.
+	Temporary  bool
+	Parse      func(data []byte) (Body, error)
+	Registered func(consul.Node) (version, refused string)
+}
+
+// Body is what a document says.
+type Body interface {
+	// Compare tells what changes when this replaces running, which may be nil.
+	Compare(running Body) Changes
+}
+
+// Changes are the difference between two documents of a kind.
+type Changes interface {
+	// Write shows at most so many of them; 0 is all.
+	Write(b *bytes.Buffer, s term.Style, most int)
+}
+
+// Document is a document that is good.
+type Document struct {
+	Body
+	Kind  *Kind
+	Name  string // the file's, for messages; empty for one that Consul had
+	Made  bool   // by what name says, from the active one
+	Bytes []byte
+}
+
+func (d *Document) Pointer(by string, at time.Time) consul.Pointer {
+	return consul.NewPointer(d.Bytes, by, at)
+}
+
+func (d *Document) Version() string { return d.Pointer("", time.Time{}).Version }
+
+// ParseDocument lists every fault of a bad document in its error.
+func ParseDocument(k *Kind, name string, data []byte) (*Document, error) {
+	says, err := k.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	return &Document{Body: says, Kind: k, Name: name, Bytes: data}, nil
+}
+
+// Current is what a region's pointer makes its edges run.
+type Current struct {
+	Index    uint64          // for compare-and-set
+	Pointer  *consul.Pointer // nil: nothing is published, or damaged
+	Active   *consul.Named   // the document that it named when it was read; nil: none
+	Document *Document       // the same, loaded; nil: none, damaged, or not loaded
+	Damage   error           // why the pointer or its document cannot be read, though Consul answers
+}
+
+// Version is that of the active document, "" if there is none.
+func (c *Current) Version() string {
+	if c.Active == nil {
+		return ""
+	}
+	return c.Active.Version
+}
+
+// Returns is what is active when nothing temporary is; nil: what the configuration of
+// the edges says.
+func (c *Current) Returns() *consul.Named {
+	if c.Pointer != nil && c.Pointer.ExpiresAt != nil {
+		return c.Pointer.Then
+	}
+	return c.Active
+}
+
+// Until is when the active document expires, nil if it does not.
+func (c *Current) Until() *time.Time {
+	if c.Pointer == nil || c.Pointer.Expired(time.Now()) {
+		return nil
+	}
+	return c.Pointer.ExpiresAt
+}
+
+// Look reads what a region has, with its document. Damage to what is stored is not an
+// error here: a new document repairs it.
+func Look(ctx context.Context, t *Target) (Current, error) {
+	c, err := LookAtPointer(ctx, t)
+	if err != nil {
+		return c, err
+	}
+	err = c.load(ctx, t)
+	return c, err
+}
+
+// load reads the active document.
+func (c *Current) load(ctx context.Context, t *Target) (err error) {
+	if c.Active == nil {
+		return nil
+	}
+	c.Document, err = t.Load(ctx, *c.Active)
+	var damage *damaged
+	if errors.As(err, &damage) {
+		c.Damage = err
+		return nil
+	}
+	return err
+}
+
+func LookAtPointer(ctx context.Context, t *Target) (Current, error) {
+	pointer, index, err := t.Docs.Current(ctx)
+	if err != nil && index == 0 {
+		return Current{}, err
+	}
+	c := Current{Index: index, Pointer: pointer, Damage: err}
+	if pointer != nil {
+		c.Active = pointer.InForce(time.Now())
+	}
+	return c, nil
+}
+
+// damaged is a document that is missing, or is not what it should be.
+type damaged struct{ err error }
+
+func (e *damaged) Error() string { return e.err.Error() }
+func (e *damaged) Unwrap() error { return e.err }
+
+// Load returns a version of a region.
+func (t *Target) Load(ctx context.Context, n consul.Named) (*Document, error) {
+	data, err := t.Docs.LoadNamed(ctx, n)
+	switch {
+	case errors.Is(err, consul.ErrMissing), errors.Is(err, consul.ErrCorrupt):
+		return nil, &damaged{err}
+	case err != nil:
+		return nil, err
+	}
+	d, err := ParseDocument(t.Kind, "", data)
+	if err != nil {
+		return nil, &damaged{fmt.Errorf("version %s: this regionctl would refuse it: %w", n.Version, err)}
+	}
+	return d, nil
+}
+
+// Stored names a version that no pointer names: what is stored says what its SHA-256 is.
+func (t *Target) Stored(ctx context.Context, version string) (p *consul.Pointer, err error) {
+	key := t.Consul.Key(t.Kind.Name, "versions", version)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = fmt.Errorf("%s: no answer", key)
+	t.Consul.Watch(ctx, key, func(failure error) {
+		if failure != nil {
+			err = failure
+			cancel()
+		}
+	}, func(e *consul.Entry) {
+		cancel() // one look is enough
+		var data []byte
+		if e == nil {
+			err = fmt.Errorf("%s: %w", key, consul.ErrMissing)
+			return
+		}
+		if data, err = consul.Decode(e.Value); err != nil {
+			return
+		}
+		named := consul.NewPointer(data, "", time.Time{})
+		if named.Version != version {
+			err = fmt.Errorf("%s: %w; delete the key and apply the document again", key, consul.ErrCorrupt)
+			return
+		}
+		named.AppliedAt = time.Unix(0, 0).UTC() // it is not known, and a pointer must have one
+		p = &named
+	})
+	return p, err
+}

@@ -1,0 +1,144 @@
+package fleet
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// Figures are what an edge counts and measures, at a moment.
+type Figures struct {
+	at          time.Time
+	requests    map[string]float64 // by code class
+	limited     float64
+	InFlight    float64
+	Utilization float64 // the highest signal of any upstream group
+	Level       float64 // the highest of any group, as weir_shed_level
+	StoreUp     *bool   // nil: it does not say
+	Rules       string  // versions
+	Shedder     string
+}
+
+// readers take the metrics that figures consist of, by name.
+var readers = map[string]func(*Figures, *dto.Metric){
+	requestsMetric:                func(f *Figures, m *dto.Metric) { f.requests[label(m, "code_class")] += value(m) },
+	"weir_requests_limited_total": func(f *Figures, m *dto.Metric) { f.limited += value(m) },
+	"weir_inflight":               func(f *Figures, m *dto.Metric) { f.InFlight += value(m) },
+	"weir_utilization":            func(f *Figures, m *dto.Metric) { f.Utilization = max(f.Utilization, value(m)) },
+	"weir_shed_level":             func(f *Figures, m *dto.Metric) { f.Level = max(f.Level, value(m)) },
+	"weir_store_up":               func(f *Figures, m *dto.Metric) { up := value(m) == 1; f.StoreUp = &up },
+	"weir_rules_info":             func(f *Figures, m *dto.Metric) { f.Rules = info(m, f.Rules) },
+	"weir_shedder_info":           func(f *Figures, m *dto.Metric) { f.Shedder = info(m, f.Shedder) },
+}
+
+// requestsMetric is the one that every edge has.
+const requestsMetric = "weir_requests_total"
+
+func (a *Admin) Figures(ctx context.Context, n consul.Node) (*Figures, error) {
+	f := &Figures{requests: map[string]float64{}}
+	err := a.do(ctx, http.MethodGet, n, adminapi.PathMetrics, nil, f.read)
+	f.at = time.Now()
+	return f, err
+}
+
+func (f *Figures) read(body io.Reader) error {
+	text, err := relevant(body)
+	if err != nil {
+		return err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(text)
+	if err != nil {
+		return fmt.Errorf("are not metrics: %w", err)
+	}
+	if len(families[requestsMetric].GetMetric()) == 0 {
+		return fmt.Errorf("has no %s among its metrics; is this an edge?", requestsMetric)
+	}
+	for name, read := range readers {
+		for _, m := range families[name].GetMetric() {
+			read(f, m)
+		}
+	}
+	return nil
+}
+
+// relevant returns the lines that are needed: the rest may be a hundred times as much.
+func relevant(body io.Reader) (io.Reader, error) {
+	var text bytes.Buffer
+	in := bufio.NewScanner(body)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		line := strings.TrimPrefix(in.Text(), "# TYPE ")
+		if end := strings.IndexAny(line, "{ "); end > 0 && readers[line[:end]] != nil {
+			text.WriteString(in.Text() + "\n")
+		}
+	}
+	return &text, in.Err()
+}
+
+func (f *Figures) total() (sum float64) {
+	for _, n := range f.requests {
+		sum += n
+	}
+	return sum
+}
+
+// info returns the version of an info metric whose value is 1.
+func info(m *dto.Metric, other string) string {
+	if value(m) == 1 {
+		return label(m, "version")
+	}
+	return other
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+// value is that of a counter, or of what does not say its type.
+func value(m *dto.Metric) float64 {
+	switch {
+	case m.Counter != nil:
+		return m.Counter.GetValue()
+	case m.Gauge != nil:
+		return m.Gauge.GetValue()
+	}
+	return m.GetUntyped().GetValue()
+}
+
+// Interval is what happened at a node between two looks.
+type Interval struct {
+	Rate     float64 // requests a second
+	Requests float64
+	Limited  float64
+}
+
+// Since is what happened after before; nothing is known of it without one. A counter that
+// is lower than before belongs to a node that restarted.
+func (f *Figures) Since(before *Figures) Interval {
+	if before == nil {
+		return Interval{}
+	}
+	i := Interval{Requests: growth(before.total(), f.total()), Limited: growth(before.limited, f.limited)}
+	if took := f.at.Sub(before.at).Seconds(); took > 0 {
+		i.Rate = i.Requests / took
+	}
+	return i
+}

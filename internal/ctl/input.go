@@ -1,0 +1,50 @@
+package ctl
+
+import (
+	"io"
+	"os"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+)
+
+// readDocument reads a file, or standard input for -. Its error is usage: either
+// there is no such file, or it lists every problem.
+func (p *program) readDocument(k *fleet.Kind, name string) (*fleet.Document, error) {
+	data, err := p.readInput(k, name)
+	if err != nil {
+		return nil, err
+	}
+	name = inputName(name)
+	d, err := fleet.ParseDocument(k, name, data)
+	if err != nil {
+		return nil, refuse(name, err)
+	}
+	return d, nil
+}
+
+// inputName is a file's name for messages.
+func inputName(name string) string {
+	if name == "-" {
+		return "standard input"
+	}
+	return name
+}
+
+func (p *program) readInput(k *fleet.Kind, name string) ([]byte, error) {
+	in := p.In
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, term.Misused("%w", err)
+		}
+		defer file.Close() // only read
+		in = file
+	}
+	// One byte more than allowed, so that validation sees that it is too long.
+	data, err := io.ReadAll(io.LimitReader(in, int64(k.Longest)+1))
+	if err != nil {
+		return nil, term.Misused("%s: %w", name, err)
+	}
+	return data, nil
+}

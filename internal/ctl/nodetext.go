@@ -1,0 +1,45 @@
+package ctl
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+)
+
+// why is what keeps a node behind, in a line.
+func why(n *fleet.NodeView) string {
+	text := fmt.Sprintf("%s runs %s", term.Printable(n.ID), term.OrDash(n.Version))
+	if n.Canary {
+		text += ", a canary"
+	}
+	if n.Source == adminapi.SourceAdmin {
+		text += ", set on the node itself"
+	}
+	switch {
+	case n.Refuses():
+		text = fmt.Sprintf("%s refuses %s", term.Printable(n.ID), term.Printable(n.Refused.Version))
+	case !n.Passing:
+		text += ", and does not pass its check"
+	}
+	return text
+}
+
+// reasons are why a node refused a document, one a line.
+func reasons(n *fleet.NodeView) string {
+	if n.Refused == nil {
+		return ""
+	}
+	list := n.Refused.Errors
+	const most = 10
+	var lines []string
+	for _, e := range list[:min(len(list), most)] {
+		lines = append(lines, term.Printable(e))
+	}
+	if more := len(list) - most; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(lines, "\n")
+}

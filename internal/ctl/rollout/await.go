@@ -1,0 +1,118 @@
+package rollout
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+const (
+	// lookEvery is how often nodes are asked that are not there yet.
+	lookEvery = 250 * time.Millisecond
+	// refusedFor is how long a node must keep refusing before that is final: one that
+	// refused the same version before may be about to look again.
+	refusedFor = 2 * time.Second
+	// afterwards is how long the other regions have once one has said no.
+	afterwards = 2 * time.Second
+)
+
+// Await waits for the nodes of some regions to run a version.
+type Await struct {
+	Version func(*fleet.Target) string
+	Wanted  func(consul.Node) bool // nil: all nodes
+	// Moved, which may be nil, reports that a region no longer wants that version.
+	Moved func(*fleet.Target, *fleet.RegionView) bool
+	// Registering is how long nodes that lost their place in the catalogue, as when
+	// Consul lost its data, take to return to it.
+	Registering time.Duration
+	// Seen learns what a look at region i found. Its calls do not overlap.
+	Seen func(i int, a *Arrival)
+}
+
+// Arrival is how the wait ended in one region.
+type Arrival struct {
+	Target  *fleet.Target
+	View    *fleet.RegionView // the last look; nil if there was none
+	Err     error             // why the last look failed
+	Moved   bool              // somebody else changed what the nodes should run
+	Refused []fleet.NodeView  // that will not run it
+	Empty   bool              // no node is registered, and none came
+	done    bool
+}
+
+// Arrived reports whether all that was waited for is there.
+func (a *Arrival) Arrived() bool {
+	return a.Err == nil && a.View != nil && !a.Moved && a.View.Converged
+}
+
+// Run waits until all nodes run the version, or it is clear that they will not, or limit
+// is over, or ctx ends.
+func (w *Await) Run(ctx context.Context, targets []*fleet.Target, limit time.Duration) []Arrival {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var (
+		mu       sync.Mutex
+		all      sync.WaitGroup
+		arrivals = make([]Arrival, len(targets))
+	)
+	for i, t := range targets {
+		a := &arrivals[i]
+		a.Target = t
+		all.Go(func() {
+			w.follow(ctx, a, func() {
+				mu.Lock()
+				defer mu.Unlock()
+				if a.done && !a.Arrived() && !a.Empty {
+					time.AfterFunc(afterwards, cancel)
+				}
+				w.Seen(i, a)
+			})
+		})
+	}
+	all.Wait()
+	return arrivals
+}
+
+// follow looks at one region again and again.
+func (w *Await) follow(ctx context.Context, a *Arrival, changed func()) {
+	refusing := map[string]time.Time{}
+	began := time.Now()
+	for {
+		view, err := a.Target.View(ctx, w.Wanted, w.Version(a.Target))
+		if ctx.Err() != nil {
+			return // what was seen last is better than half a look
+		}
+		a.Err = err
+		if err == nil {
+			a.View = view
+			a.Moved = w.Moved != nil && w.Moved(a.Target, view)
+			a.Refused = nil
+			for _, n := range view.Nodes {
+				if !n.Refuses() {
+					delete(refusing, n.ID)
+					continue
+				}
+				if _, before := refusing[n.ID]; !before {
+					refusing[n.ID] = time.Now()
+				}
+				if time.Since(refusing[n.ID]) >= refusedFor {
+					a.Refused = append(a.Refused, n)
+				}
+			}
+			a.Empty = len(view.Nodes) == 0 && time.Since(began) >= w.Registering
+			a.done = a.Moved || len(a.Refused) > 0 || view.Converged || a.Empty
+		}
+		changed()
+		if a.done {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lookEvery):
+		}
+	}
+}

@@ -1,0 +1,276 @@
+// Package rollout changes the fleet: one region after another, under a lock of them all,
+// and only if nobody has touched any since the operator saw the difference. It knows no
+// kind of document by name and prints nothing: what it finds is in each region's outcome,
+// and the caller puts that into words.
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// Subject is what a change writes, one value in each region: the pointer to a document, or
+// the topology. S is such a value as it was read, also if it is damaged or missing.
+type Subject[S any] struct {
+	Name string // of its lock: rules, topology
+	// Look reads what a region holds. Its error says that Consul did not answer.
+	Look func(context.Context, *Region[S]) (S, error)
+	// Same reports whether nobody has written between two looks.
+	Same func(a, b S) bool
+	// Holds reports whether a region that holds s has what this change brings.
+	Holds func(r *Region[S], s S) bool
+	// Write writes if the region is still as it was seen. False means that somebody else
+	// was faster. An error other than a StatusError below 500 leaves open whether the
+	// value was written.
+	Write func(context.Context, *Region[S]) (bool, error)
+}
+
+// Region is one region of a change.
+type Region[S any] struct {
+	Name    string
+	Consul  *consul.Client
+	Outcome Outcome
+	Err     error // why, if it is unreachable, failed or unknown
+	Seen    S     // when the operator saw the difference
+	Now     S     // what somebody else put there, if the change lost
+}
+
+func (r *Region[S]) end(o Outcome, err error) { r.Outcome, r.Err = o, err }
+
+func (r *Region[S]) lose(now S) { r.Outcome, r.Now = Lost, now }
+
+// Change brings a subject to some regions.
+type Change[S any] struct {
+	Subject[S]
+	Regions []*Region[S] // in the order in which they are written
+	By      string       // for the lock
+	Partial bool         // continue without regions that cannot be reached
+	Timeout time.Duration
+	// LockWait is how long to wait for other changes.
+	LockWait time.Duration
+
+	// Ready is called under the lock, before the first write; its error stops the change.
+	Ready func(context.Context) error
+	// Written follows each write, while the next regions are written.
+	Written func(context.Context, *Region[S])
+	// Report learns what takes long, or needs a person's attention.
+	Report Reporter
+
+	Wrote bool // at least one region was written, whatever it has now
+}
+
+// Reporter learns how a change goes.
+type Reporter interface {
+	// Waits says that another change holds the lock of a region.
+	Waits(region string, other consul.Lock)
+	// StaysLocked says that a lock could not be given back.
+	StaysLocked(region string, lock consul.Lock, err error)
+}
+
+// Stop says why a change stopped before it wrote anything.
+type Stop struct {
+	Why    Reason
+	Region string       // where, but for Interrupted
+	Err    error        // Unanswered: why not
+	Other  *consul.Lock // Busy: of whom
+}
+
+// Reason is why a change stopped.
+type Reason int
+
+// The reasons.
+const (
+	Interrupted Reason = iota
+	Unanswered         // a region does not answer
+	Busy               // another change holds the lock of a region for too long
+	Moved              // somebody has changed regions: those are Lost
+)
+
+func (s *Stop) Error() string {
+	switch s.Why {
+	case Interrupted:
+		return "interrupted"
+	case Unanswered:
+		return fmt.Sprintf("%s: %v", s.Region, s.Err)
+	case Busy:
+		return fmt.Sprintf("%s: %s is changing it", s.Region, s.Other.By)
+	}
+	return s.Region + ": changed by somebody else"
+}
+
+func (s *Stop) Unwrap() error { return s.Err }
+
+// With returns the regions with one of these outcomes.
+func With[S any](regions []*Region[S], outcomes ...Outcome) (list []*Region[S]) {
+	for _, r := range regions {
+		for _, o := range outcomes {
+			if r.Outcome == o {
+				list = append(list, r)
+			}
+		}
+	}
+	return list
+}
+
+// Prepare reads what all regions hold, with what the caller needs to show the difference.
+// Regions that do not answer are Unreachable, those that have it AlreadyThere.
+func (c *Change[S]) Prepare(ctx context.Context, read func(context.Context, *Region[S]) (S, error)) {
+	c.each(c.Regions, func(r *Region[S]) {
+		brief, cancel := c.bounded(ctx)
+		defer cancel()
+		seen, err := read(brief, r)
+		if err != nil {
+			r.end(Unreachable, err)
+			return
+		}
+		if r.Seen = seen; c.Holds(r, seen) {
+			r.Outcome = AlreadyThere
+		}
+	})
+}
+
+// Write writes all regions that are Untouched. It stops if it cannot write the first, and
+// continues after that: a fleet should not stay divided because one region is unreachable.
+// Its error, a *Stop or that of Ready, says that nothing was written.
+func (c *Change[S]) Write(ctx context.Context) error {
+	locks, err := c.lock(ctx, With(c.Regions, Untouched, AlreadyThere))
+	if err != nil {
+		return err
+	}
+	defer locks.free()
+	if err := c.unmoved(ctx); err != nil {
+		return err
+	}
+	if c.Ready != nil {
+		if err := c.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	var after sync.WaitGroup
+	defer after.Wait()
+	for i, r := range With(c.Regions, Untouched) {
+		if ctx.Err() != nil {
+			break
+		}
+		// A write that was sent is seen through, or nobody would know how it ended.
+		detached := context.WithoutCancel(ctx)
+		c.writeOne(detached, r)
+		if r.Outcome == Applied {
+			c.Wrote = true
+			if c.Written != nil {
+				after.Go(func() { c.Written(detached, r) })
+			}
+		}
+		if i == 0 && !r.Outcome.Has() {
+			return nil
+		}
+	}
+	c.Verify(context.WithoutCancel(ctx))
+	return nil
+}
+
+// unmoved looks again at all regions, so that the second of two changes writes nothing,
+// unless both want the same.
+func (c *Change[S]) unmoved(ctx context.Context) error {
+	regions := With(c.Regions, Untouched, AlreadyThere)
+	now, errs := c.look(ctx, regions)
+	for i, r := range regions {
+		switch {
+		case ctx.Err() != nil:
+			return &Stop{Why: Interrupted}
+		case errs[i] != nil && !c.Partial:
+			return &Stop{Why: Unanswered, Region: r.Name, Err: errs[i]}
+		case errs[i] != nil:
+			r.end(Unreachable, errs[i])
+		case c.Same(r.Seen, now[i]):
+		case c.Holds(r, now[i]):
+			r.Seen, r.Outcome = now[i], AlreadyThere
+		default:
+			r.lose(now[i])
+		}
+	}
+	if moved := With(c.Regions, Lost); len(moved) > 0 {
+		return &Stop{Why: Moved, Region: moved[0].Name}
+	}
+	if len(With(c.Regions, Untouched, AlreadyThere)) == 0 {
+		return &Stop{Why: Unanswered, Region: regions[0].Name, Err: errs[0]}
+	}
+	return nil
+}
+
+func (c *Change[S]) writeOne(ctx context.Context, r *Region[S]) {
+	done, err := c.Subject.Write(ctx, r)
+	var refused *consul.StatusError
+	switch {
+	case done:
+		r.end(Applied, nil)
+		return
+	case errors.As(err, &refused) && refused.Code < 500:
+		r.end(Failed, err)
+		return
+	}
+	brief, cancel := c.bounded(ctx)
+	defer cancel()
+	now, lost := c.Look(brief, r)
+	switch {
+	case lost != nil && err == nil:
+		r.end(Lost, lost)
+	case lost != nil:
+		r.end(Unknown, err)
+	case c.Holds(r, now) && err == nil:
+		r.Seen = now
+		r.end(AlreadyThere, nil) // somebody else wants the same
+	case c.Holds(r, now):
+		r.end(Applied, nil)
+	case c.Same(r.Seen, now):
+		r.end(Unknown, err) // it may still be on its way
+	default:
+		r.lose(now)
+	}
+}
+
+// Verify finds regions that another change has taken since they were written, or seen to
+// have it: one that came when these locks had run out, because this process was stopped
+// for a while. Of two such changes, the one that looks after the other has written sees it.
+func (c *Change[S]) Verify(ctx context.Context) {
+	regions := With(c.Regions, Applied, AlreadyThere)
+	now, errs := c.look(ctx, regions)
+	for i, r := range regions {
+		// What a region has that does not answer now was written, and is not known to be gone.
+		if errs[i] == nil && !c.Holds(r, now[i]) {
+			r.lose(now[i])
+		}
+	}
+}
+
+func (c *Change[S]) look(ctx context.Context, regions []*Region[S]) ([]S, []error) {
+	now, errs := make([]S, len(regions)), make([]error, len(regions))
+	var all sync.WaitGroup
+	for i, r := range regions {
+		all.Go(func() {
+			brief, cancel := c.bounded(ctx)
+			defer cancel()
+			now[i], errs[i] = c.Look(brief, r)
+		})
+	}
+	all.Wait()
+	return now, errs
+}
+
+func (c *Change[S]) each(regions []*Region[S], f func(*Region[S])) {
+	var all sync.WaitGroup
+	for _, r := range regions {
+		all.Go(func() { f(r) })
+	}
+	all.Wait()
+}
+
+// bounded limits one question to a Consul.
+func (c *Change[S]) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
+}

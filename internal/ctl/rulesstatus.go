@@ -1,0 +1,201 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+)
+
+const rulesStatusHelp = `Shows for every region which version is active, since when and by whom, and what is on
+trial; and for every registered edge what it runs, where that came from, what it refused
+and why, and whether it is healthy. A region has converged when it has edges and all of
+them run what they should.
+
+Edges are asked at their admin listeners. Where that is not possible, the version comes
+from what they registered in Consul, and the column FROM says catalogue.
+
+  source consul    the edge follows Consul
+  source cache     it started from its copy on disk, because Consul was unreachable
+  source file      it has a rule file of its own and does not follow Consul
+
+--watch looks again every two seconds until it is interrupted; --watch=10s every ten.
+With -o json each look is one line.
+
+Exits with 0 if all regions have converged and with 3 if not.`
+
+func (p *program) rulesStatusCommand() *cobra.Command {
+	var names []string
+	var every time.Duration
+	c := command("status", "show what each region and each edge runs", rulesStatusHelp,
+		`  regionctl rules status
+  regionctl rules status --region eu-west --watch
+  regionctl rules status -o json | jq '.regions[].nodes[] | select(.converged | not)'`,
+		func(ctx context.Context, _ []string) error { return p.rulesStatus(ctx, names, every) })
+	p.regionFlag(c, &names)
+	watchFlag(c, &every, "2s")
+	return c
+}
+
+// convergence is what status prints with -o json.
+type convergence struct {
+	At        time.Time          `json:"at"`
+	Converged bool               `json:"converged"`
+	Regions   []fleet.RegionView `json:"regions"`
+}
+
+func (p *program) rulesStatus(ctx context.Context, names []string, every time.Duration) error {
+	if err := checkWatch(every); err != nil {
+		return err
+	}
+	targets, closeAll, err := p.targets(names)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	if every > 0 {
+		return p.watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
+			s, _ := p.lookAll(ctx, targets)
+			return s, func(b *bytes.Buffer, st term.Style) {
+				fmt.Fprintf(b, "%s, every %s; Ctrl-C ends it\n\n", term.Stamp(s.At), every)
+				s.write(b, st)
+			}
+		})
+	}
+	s, err := p.showAll(ctx, targets, (*convergence).write)
+	if err != nil {
+		return err
+	}
+	if !s.Converged {
+		var list []string
+		for i := range s.Regions {
+			if v := &s.Regions[i]; !v.Converged {
+				name := v.Region
+				if v.Pointer == nil {
+					name += " (nothing is published there; regionctl rules apply does)"
+				}
+				list = append(list, name)
+			}
+		}
+		return term.Partial("not converged: %s; the edges with a no are behind, what they refused is listed, and where no edge is registered nobody follows", strings.Join(list, ", "))
+	}
+	return nil
+}
+
+// showAll looks at everything once.
+func (p *program) showAll(ctx context.Context, targets []*fleet.Target, write func(*convergence, *bytes.Buffer, term.Style)) (*convergence, error) {
+	s, answers := p.lookAll(ctx, targets)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := p.Show(s, func(b *bytes.Buffer, st term.Style) { write(s, b, st) }); err != nil {
+		return nil, err
+	}
+	return s, unanswered(answers)
+}
+
+func (p *program) lookAll(ctx context.Context, targets []*fleet.Target) (*convergence, []fleet.Answer[*fleet.RegionView]) {
+	s := &convergence{At: time.Now().UTC(), Converged: true, Regions: []fleet.RegionView{}}
+	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*fleet.RegionView, error) {
+		return t.View(ctx, nil, "")
+	})
+	for _, a := range answers {
+		v := a.Value
+		if a.Err != nil {
+			v = &fleet.RegionView{Region: a.Target.Name, Nodes: []fleet.NodeView{}, Error: a.Err.Error()}
+		}
+		s.Regions = append(s.Regions, *v)
+		s.Converged = s.Converged && v.Converged
+	}
+	return s, answers
+}
+
+func (s *convergence) write(b *bytes.Buffer, st term.Style) {
+	for i := range s.Regions {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		writeView(b, st, &s.Regions[i], s.At)
+	}
+	if len(s.Regions) > 1 {
+		fmt.Fprintf(b, "\nconverged: %s\n", st.Verdict(s.Converged))
+	}
+}
+
+func writeView(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Time) {
+	name := st.Bold(v.Region)
+	switch {
+	case v.Pointer != nil:
+		fmt.Fprintf(b, "%s: %s by %s, %s, converged: %s\n", name, v.Pointer.Version, term.Printable(v.Pointer.AppliedBy), when(now, v.Pointer.AppliedAt), st.Verdict(v.Converged))
+	case v.Error != "":
+		fmt.Fprintf(b, "%s: %s\n", name, st.Red("not known"))
+	default:
+		fmt.Fprintf(b, "%s: %s\n", name, st.Yellow("no rules published yet"))
+	}
+	if v.Error != "" {
+		fmt.Fprintf(b, "  %s\n", indented(term.Clean(v.Error)))
+	}
+	for _, note := range v.Notes {
+		fmt.Fprintf(b, "  %s\n", term.Printable(note))
+	}
+	for _, pop := range sortedKeys(v.Canaries) {
+		c := v.Canaries[pop]
+		fmt.Fprintf(b, "  canary on %s: %s by %s, until %s\n", term.Printable(pop), c.Version, term.Printable(c.AppliedBy), until(&c))
+	}
+	if len(v.Nodes) == 0 {
+		if v.Error == "" {
+			b.WriteString("  no edge is registered, or this token may not see them\n")
+		}
+		return
+	}
+	t := term.Table{Indent: "  "}
+	t.Row("EDGE", "POP", "RUNS", "SINCE", "SOURCE", "FROM", "CHECK", "CONVERGED")
+	var notes []string
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		check := st.Green("passing")
+		if !n.Passing {
+			check = st.Red("failing")
+			why := cmp.Or(strings.Join(strings.Fields(n.Output), " "), "Consul shows no reason yet")
+			if n.Version == adminapi.NoVersion { // as a node without rules registers
+				why = "it has no rules yet; regionctl rules apply publishes them"
+			}
+			notes = append(notes, fmt.Sprintf("%s fails its check: %s", term.Printable(n.ID), term.Clip(term.Printable(why), 200)))
+		}
+		since, source := "-", term.OrDash(n.Source)
+		if !n.Since.IsZero() {
+			since = term.Ago(now, n.Since)
+		}
+		if n.Canary {
+			source += " (canary)"
+		}
+		t.Row(term.Printable(n.ID), term.OrDash(n.PoP), term.OrDash(n.Version), since, source, n.Seen, check, st.Verdict(n.Converged))
+		notes = append(notes, complaints(n)...)
+	}
+	t.Print(b)
+	for _, note := range notes {
+		fmt.Fprintf(b, "    %s\n", note)
+	}
+}
+
+// complaints are what is wrong with an edge.
+func complaints(n *fleet.NodeView) (list []string) {
+	if n.Refused != nil {
+		list = append(list, fmt.Sprintf("%s refused %s:\n      %s", term.Printable(n.ID), term.OrDash(n.Refused.Version), strings.ReplaceAll(reasons(n), "\n", "\n      ")))
+	}
+	if n.ConsulError != "" {
+		list = append(list, fmt.Sprintf("%s has lost Consul: %s", term.Printable(n.ID), term.Printable(n.ConsulError)))
+	}
+	if n.AdminError != "" {
+		list = append(list, "could not ask: "+term.Printable(n.AdminError))
+	}
+	return list
+}

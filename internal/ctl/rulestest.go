@@ -1,0 +1,161 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/replay"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+const testHelp = `Replays a log of requests against FILE, in memory and by the log's own times, and shows
+which clients would have been limited, and by which rule. Nothing is sent anywhere.
+
+With a fleet file, the document is compared with the active one: what is newly limited,
+and what no longer is. --against compares with another file instead.
+
+TRAFFIC is a log with a request a line, plain or compressed with gzip, or - for standard
+input: the access log of nginx or Apache (Combined or Common Log Format), or JSON lines
+such as
+
+  {"time":"2026-11-20T10:00:00Z","client":"203.0.113.7","method":"GET","path":"/"}
+
+Counters are shared by the edges of a region, so use the merged log of all of them. A
+log holds what clients did under the rules of then: it does not show how they would
+have answered a refusal.`
+
+// replayOptions are the flags of rules test.
+type replayOptions struct {
+	names   []string
+	against string
+	format  string
+	replay  replay.Config
+}
+
+func (p *program) testCommand() *cobra.Command {
+	var o replayOptions
+	c := command("test FILE TRAFFIC", "replay a log: who would have been limited?", testHelp,
+		`  regionctl rules test rules.yaml access.log.gz
+  regionctl rules test rules.yaml access.log --against yesterday.yaml
+  zcat access.log.*.gz | regionctl rules test rules.yaml - --host shop.example.com -o json`,
+		func(ctx context.Context, args []string) error { return p.test(ctx, args[0], args[1], &o) })
+	p.regionFlag(c, &o.names)
+	f := c.Flags()
+	f.StringVar(&o.against, "against", "", "compare with the document in this `FILE`, not with the active one")
+	f.StringVar(&o.format, "format", "auto", "of the log: `auto`, json or combined")
+	f.StringVar(&o.replay.Host, "host", "", "the `HOST` of lines that name none")
+	f.BoolVar(&o.replay.Trusted, "trusted", false, "the requests came through a trusted proxy: believe their cost and tier headers")
+	f.StringVar(&o.replay.TierHeader, "tier-header", "", "the `HEADER` that holds the tier, as in the edge's configuration")
+	f.IntVar(&o.replay.Top, "top", 10, "how many clients to list for each rule")
+	complete(c, "format", "auto", "json", "combined")
+	completeFiles(c, "against", "yaml", "yml", "json")
+	c.ValidArgsFunction = completeDocument
+	return c
+}
+
+func (p *program) test(ctx context.Context, file, traffic string, o *replayOptions) error {
+	format, err := replay.ParseFormat(o.format)
+	if err != nil {
+		return term.Misused("--%w", err)
+	}
+	if file == "-" && traffic == "-" {
+		return term.Misused("FILE and TRAFFIC cannot both be standard input")
+	}
+	if o.against == "-" {
+		return term.Misused("--against must name a file")
+	}
+	if o.against != "" && len(o.names) > 0 {
+		return term.Misused("--against and --region say different things to compare with; give one of them")
+	}
+	candidate, err := p.readDocument(rulesKind, file)
+	if err != nil {
+		return err
+	}
+	config := o.replay
+	config.Candidate, config.Format = bookOf(candidate).set, format
+	if config.Running, err = p.comparedWith(ctx, o); err != nil {
+		return err
+	}
+	in, size := p.In, int64(0)
+	if traffic != "-" {
+		log, err := os.Open(traffic)
+		if err != nil {
+			return term.Misused("%w", err)
+		}
+		defer log.Close() // only read
+		if info, err := log.Stat(); err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+		}
+		in = log
+	}
+	bar := p.Progress()
+	if p.Live {
+		config.Progress = func(bytes, lines int64) { bar.Update([]string{progressBar(bytes, size, lines)}) }
+	}
+	report, err := replay.Run(ctx, config, in)
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return term.Misused("%s: %w", traffic, err)
+	}
+	if p.WantsJSON() {
+		return p.WriteJSON(report)
+	}
+	var text strings.Builder
+	if err := report.WriteText(&text); err != nil {
+		return err
+	}
+	_, err = io.WriteString(p.Out, term.Clean(text.String()))
+	return err
+}
+
+// comparedWith is the document that the new one is compared with, nil for none.
+func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Set, error) {
+	if o.against != "" {
+		d, err := p.readDocument(rulesKind, o.against)
+		if err != nil {
+			return nil, err
+		}
+		return bookOf(d).set, nil
+	}
+	if p.fleetFile == "" && len(o.names) == 0 {
+		p.Say("no fleet file, so there is no active document to compare with; --against FILE compares with another")
+		return nil, nil
+	}
+	targets, closeAll, err := p.targets(o.names)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll()
+	answers := fleet.Ask(ctx, targets, recall)
+	if away, err := fleet.Failures(answers); len(away) == len(answers) {
+		return nil, term.Failed("the active document cannot be read:\n%w\nleave --fleet and WEIR_FLEET out, or name a document with --against", err)
+	}
+	pointer, err := active(rulesKind, answers)
+	if err != nil {
+		return nil, term.Misused("%w", err)
+	}
+	d, err := p.fetch(ctx, answers, *pointer)
+	if err != nil {
+		return nil, err
+	}
+	return bookOf(d).set, nil
+}
+
+// progressBar shows how much of a log has been read; of a pipe nobody knows the size.
+func progressBar(bytes, size, lines int64) string {
+	if size <= 0 {
+		return fmt.Sprintf("%d lines, %d MB", lines, bytes>>20)
+	}
+	const columns = 40
+	done := int(min(columns, bytes*columns/size))
+	return fmt.Sprintf("[%s%s] %3d %%, %d lines", strings.Repeat("=", done), strings.Repeat(" ", columns-done), min(100, bytes*100/size), lines)
+}

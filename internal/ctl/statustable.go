@@ -1,0 +1,133 @@
+package ctl
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+)
+
+// write draws the screen.
+func (v *fleetStatus) write(b *bytes.Buffer, s term.Style) {
+	fmt.Fprintf(b, "%s  %s\n\n", term.Stamp(v.At), v.describe(s))
+	// One table, so that the columns of all regions are under each other.
+	t := term.Table{}
+	t.Row("REGION", "POP", "EDGE", "HEALTH", "RULES", "SHEDDER", "BUSY", "SHED", "REQ/S", "LIMITED", "REDIS")
+	var notes []string
+	if !v.Topology && v.Totals.Unknown < v.Totals.Regions {
+		notes = append(notes, "no topology is published, so regionctl dns answers nobody yet; regionctl topology apply FILE publishes one")
+	}
+	for _, r := range v.Regions {
+		name := s.Bold(r.Region)
+		if r.Error != "" {
+			t.Row(name, "", "", s.Red("not known"))
+			name = ""
+			notes = append(notes, fmt.Sprintf("%s: %s", r.Region, term.Printable(r.Error)))
+		} else if len(r.PoPs) == 0 {
+			t.Row(name, "-", "-", s.Yellow("no edge"))
+		}
+		for i := range r.PoPs {
+			p := &r.PoPs[i]
+			t.Row(name, term.OrDash(p.PoP), "", p.health(s, r.Error == "", v.Topology))
+			name = ""
+			if d := p.Drained; d != nil {
+				notes = append(notes, fmt.Sprintf("%s is drained by %s since %s (%s): %s", term.Printable(p.PoP), term.Printable(d.Who), term.Stamp(d.Since), term.Ago(v.At, d.Since), term.Printable(d.Why)))
+			}
+			if v.Topology && !p.Listed {
+				notes = append(notes, fmt.Sprintf("%s is not in the topology, so DNS sends nobody there", term.OrDash(p.PoP)))
+			}
+			for j := range p.Nodes {
+				n := &p.Nodes[j]
+				t.Row(append([]string{"", ""}, n.cells(s)...)...)
+				if n.Output != "" {
+					notes = append(notes, fmt.Sprintf("%s fails its check: %s", term.Printable(n.ID), term.Clip(term.Printable(n.Output), 160)))
+				}
+				if n.Error != "" {
+					notes = append(notes, "could not ask: "+term.Clip(term.Printable(n.Error), 160))
+				}
+			}
+		}
+	}
+	t.Print(b)
+	if len(notes) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, note := range notes {
+		fmt.Fprintln(b, note)
+	}
+}
+
+// health says whether DNS sends clients there.
+func (p *popStatus) health(s term.Style, known, topology bool) string {
+	switch {
+	case p.Drained != nil:
+		return s.Yellow("drained")
+	case !known:
+		return s.Yellow("not known")
+	case p.Serving && p.Passing == len(p.Nodes):
+		return s.Green("serving")
+	case p.Serving:
+		return s.Yellow(fmt.Sprintf("serving, %d of %d", p.Passing, len(p.Nodes)))
+	case !topology && p.Passing > 0:
+		return "up"
+	case !topology:
+		return s.Red("down")
+	case !p.Listed:
+		return s.Yellow("not listed")
+	case len(p.Nodes) == 0:
+		return s.Red("down, no edge")
+	}
+	return s.Red("down")
+}
+
+func (n *nodeStatus) cells(s term.Style) []string {
+	health := s.Green("passing")
+	if !n.Passing {
+		health = s.Red("failing")
+	}
+	number := func(v *float64, format string) string {
+		if v == nil {
+			return "-"
+		}
+		return fmt.Sprintf(format, *v)
+	}
+	level := number(n.ShedLevel, "%.2f")
+	if n.ShedLevel != nil && *n.ShedLevel > 0 {
+		level = s.Red(level)
+	}
+	limited := "-"
+	if n.Limited != nil {
+		limited = percent(*n.Limited)
+	}
+	redis := "-"
+	if n.StoreUp != nil {
+		if redis = s.Red("down"); *n.StoreUp {
+			redis = s.Green("up")
+		}
+	}
+	return []string{term.Printable(n.ID), health, term.OrDash(n.Rules), term.OrDash(n.Shedder), number(n.Utilization, "%.2f"), level, number(n.Rate, "%.0f"), limited, redis}
+}
+
+// describe sums everything up in a line.
+func (v *fleetStatus) describe(s term.Style) string {
+	t := &v.Totals
+	pops := term.Plural(t.PoPs, "PoP")
+	if v.Topology {
+		pops = fmt.Sprintf("%d of %s serving", t.Serving, pops)
+	}
+	text := fmt.Sprintf("%s, %s, %d of %s passing, %.0f requests/s, %s limited",
+		s.Bold(term.Plural(t.Regions, "region")), pops, t.Passing, term.Plural(t.Nodes, "edge"), t.Rate, percent(t.Limited))
+	if t.Unknown > 0 {
+		text += ", " + s.Red(term.Plural(t.Unknown, "region")+" not known")
+	}
+	if t.Drained > 0 {
+		text += ", " + s.Yellow(fmt.Sprintf("%d drained", t.Drained))
+	}
+	if t.Shedding > 0 {
+		text += ", " + s.Red(term.Plural(t.Shedding, "edge")+" shedding")
+	}
+	if t.StoreDown > 0 {
+		text += ", " + s.Red(term.Plural(t.StoreDown, "edge")+" without Redis")
+	}
+	return text
+}

@@ -1,0 +1,80 @@
+package term
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// What the program exits with.
+const (
+	StatusFailed      = 1
+	StatusUsage       = 2
+	StatusPartial     = 3
+	StatusConflict    = 4
+	StatusInterrupted = 130 // 128 + SIGINT, as shells have it
+)
+
+// Failure is an error with its exit status. Without err there is nothing to add to
+// what was printed.
+type Failure struct {
+	Status int
+	Err    error
+}
+
+func (f *Failure) Error() string {
+	if f.Err == nil {
+		return fmt.Sprintf("exit status %d", f.Status)
+	}
+	return f.Err.Error()
+}
+
+func (f *Failure) Unwrap() error { return f.Err }
+
+func Failed(format string, args ...any) error {
+	return &Failure{StatusFailed, fmt.Errorf(format, args...)}
+}
+
+func Misused(format string, args ...any) error {
+	return &Failure{StatusUsage, fmt.Errorf(format, args...)}
+}
+
+func Partial(format string, args ...any) error {
+	return &Failure{StatusPartial, fmt.Errorf(format, args...)}
+}
+
+func Conflict(format string, args ...any) error {
+	return &Failure{StatusConflict, fmt.Errorf(format, args...)}
+}
+
+func Interrupted(format string, args ...any) error {
+	return &Failure{StatusInterrupted, fmt.Errorf(format, args...)}
+}
+
+// ExitStatus is what a program whose Run returned err exits with.
+func ExitStatus(err error) int {
+	var f *Failure
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &f):
+		return f.Status
+	}
+	return StatusFailed
+}
+
+// Settle gives an error its final form. What failed because the program was told to
+// stop was interrupted, unless it is worse than that.
+func Settle(ctx context.Context, err error) error {
+	var f *Failure
+	known := errors.As(err, &f)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && errors.Is(err, context.Canceled) && (!known || f.Status == StatusFailed):
+		return Interrupted("interrupted")
+	case known:
+		return err
+	}
+	return &Failure{StatusFailed, err}
+}

@@ -1,0 +1,165 @@
+// Package term is how a command talks to the person or program that runs it: output as
+// text or JSON, exit statuses, questions and progress. It knows no regions and no rules.
+package term
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode"
+
+	"github.com/mattn/go-isatty"
+)
+
+// Terminal is where a command reads and writes: its three streams, and what is known of
+// the person at the other end.
+type Terminal struct {
+	In      io.Reader
+	Out     io.Writer
+	ErrOut  io.Writer
+	OutLive bool // standard output is a terminal
+	Live    bool // standard error is one: progress is drawn in place
+	Asks    bool // and so is standard input: a person can be asked
+	width   int  // of the terminal
+	Format  string
+	NoColor bool
+}
+
+// New treats no stream as a terminal.
+func New(in io.Reader, out, errOut io.Writer) *Terminal {
+	return &Terminal{In: in, Out: &pipe{w: out}, ErrOut: errOut, width: usualColumns}
+}
+
+// Open finds out which streams are terminals.
+func Open(in io.Reader, out, errOut io.Writer) *Terminal {
+	t := New(in, out, errOut)
+	t.OutLive, t.Live, t.width = isTerminal(out), isTerminal(errOut), columns(errOut)
+	t.Asks = t.Live && isTerminal(in)
+	return t
+}
+
+// Abandoned reports whether the reader of standard output has closed it.
+func (t *Terminal) Abandoned() bool {
+	p, ok := t.Out.(*pipe)
+	return ok && p.gone
+}
+
+// Progress starts a block of progress on standard error.
+func (t *Terminal) Progress() *lines {
+	return &lines{w: t.ErrOut, live: t.Live, width: t.width}
+}
+
+// OutStyle is the style of standard output, errStyle that of standard error.
+func (t *Terminal) OutStyle() Style { return Style{t.colours() && t.OutLive} }
+func (t *Terminal) ErrStyle() Style { return Style{t.colours() && t.Live} }
+
+// colours follows https://no-color.org.
+func (t *Terminal) colours() bool {
+	return !t.NoColor && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// WantsJSON reports whether standard output is for a program.
+func (t *Terminal) WantsJSON() bool { return t.Format == "json" }
+
+// WriteJSON is the whole of standard output with -o json.
+func (t *Terminal) WriteJSON(v any) error {
+	var b bytes.Buffer
+	if err := EncodeJSON(&b, v, "  "); err != nil {
+		return err
+	}
+	_, err := t.Out.Write(b.Bytes())
+	return err
+}
+
+// EncodeJSON writes JSON without anything that a terminal would obey: the encoder leaves
+// DEL and the C1 controls, which only strings can hold, as they are.
+func EncodeJSON(b *bytes.Buffer, v any, indent string) error {
+	var text strings.Builder
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	for _, r := range text.String() {
+		if r != '\n' && unicode.IsControl(r) {
+			fmt.Fprintf(b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return nil
+}
+
+// Show writes JSON, or what text makes for a person.
+func (t *Terminal) Show(v any, text func(*bytes.Buffer, Style)) error {
+	if t.WantsJSON() {
+		return t.WriteJSON(v)
+	}
+	var b bytes.Buffer
+	text(&b, t.OutStyle())
+	_, err := t.Out.Write(b.Bytes())
+	return err
+}
+
+// Say tells the person something that is not the result.
+func (t *Terminal) Say(format string, args ...any) {
+	t.note("", format, args...)
+}
+
+// note puts a painted label before what is said.
+func (t *Terminal) note(label, format string, args ...any) {
+	_, _ = io.WriteString(t.ErrOut, label+Clean(fmt.Sprintf(format, args...))+"\n") // nowhere else to say it
+}
+
+func (t *Terminal) Warn(format string, args ...any) {
+	t.note(t.ErrStyle().Yellow("warning:")+" ", format, args...)
+}
+
+// pipe is standard output that its reader may close, as head does. That is not a
+// failure: the program continues, and its exit status still tells.
+type pipe struct {
+	w    io.Writer
+	gone bool
+}
+
+// Write implements io.Writer.
+func (r *pipe) Write(p []byte) (int, error) {
+	if r.gone {
+		return len(p), nil
+	}
+	n, err := r.w.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		r.gone = true
+		return len(p), nil
+	}
+	return n, err
+}
+
+// isTerminal reports whether a person sits at the other end.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && isatty.IsTerminal(file.Fd())
+}
+
+// usualColumns is the width of a terminal that does not tell.
+const usualColumns = 80
+
+// columns is how wide a terminal is.
+func columns(stream any) int {
+	if file, ok := stream.(*os.File); ok {
+		if n := terminalColumns(file.Fd()); n > 0 {
+			return n
+		}
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 20 {
+		return n
+	}
+	return usualColumns
+}

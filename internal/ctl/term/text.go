@@ -1,0 +1,144 @@
+package term
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Style paints text, or leaves it as it is.
+type Style struct{ On bool }
+
+func (s Style) paint(code, text string) string {
+	if !s.On || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (s Style) Bold(text string) string   { return s.paint("1", text) }
+func (s Style) Red(text string) string    { return s.paint("31", text) }
+func (s Style) Green(text string) string  { return s.paint("32", text) }
+func (s Style) Yellow(text string) string { return s.paint("33", text) }
+
+// Verdict paints a yes green and a no red.
+func (s Style) Verdict(good bool) string {
+	if good {
+		return s.Green("yes")
+	}
+	return s.Red("no")
+}
+
+// Table aligns columns. Cells may be painted.
+type Table struct {
+	Indent string
+	rows   [][]string
+}
+
+func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *Table) Print(w *bytes.Buffer) {
+	var widths []int
+	for _, row := range t.rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], width(cell))
+		}
+	}
+	for _, row := range t.rows {
+		line := t.Indent
+		for i, cell := range row {
+			line += cell
+			if i < len(row)-1 {
+				line += strings.Repeat(" ", widths[i]-width(cell)+2)
+			}
+		}
+		w.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+}
+
+// width is how many columns a painted text takes.
+func width(text string) int {
+	n := 0
+	for len(text) > 0 {
+		if strings.HasPrefix(text, "\x1b[") {
+			if end := strings.IndexByte(text, 'm'); end > 0 {
+				text = text[end+1:]
+				continue
+			}
+		}
+		_, size := utf8.DecodeRuneInString(text)
+		text = text[size:]
+		n++
+	}
+	return n
+}
+
+// Clip shortens an unpainted text to a number of columns.
+func Clip(text string, columns int) string {
+	if utf8.RuneCountInString(text) <= columns {
+		return text
+	}
+	return string([]rune(text)[:max(0, columns-1)]) + "…"
+}
+
+// Clean takes out of a text what a terminal would obey. Everything that was not made
+// here passes through it before a person sees it, and is painted afterwards.
+func Clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// Printable is clean for what must be one line, and look like what it is.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsGraphic(r) {
+			return '?'
+		}
+		return r
+	}, Clean(text))
+}
+
+// OrDash stands in for a value that is not there.
+func OrDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return Printable(text)
+}
+
+func OrDashes(list []string) string { return OrDash(strings.Join(list, ", ")) }
+
+// Stamp is a moment, the same for readers in all regions.
+func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+// Ago is how long a moment is past: 4s, 12m, 3h5m, 8d.
+func Ago(now, t time.Time) string {
+	d := max(0, now.Sub(t)).Round(time.Second)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// Plural counts things: 1 rule, 2 rules.
+func Plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,64 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+)
+
+// watchFlag adds --watch, which alone means so often.
+func watchFlag(c *cobra.Command, every *time.Duration, alone string) {
+	f := c.Flags()
+	f.DurationVarP(every, "watch", "w", 0, "look again and again, so `OFTEN`")
+	f.Lookup("watch").NoOptDefVal = alone
+}
+
+func checkWatch(every time.Duration) error {
+	if every < 0 || every > 0 && every < 100*time.Millisecond {
+		return term.Misused("--watch %s: must be at least 100ms", every)
+	}
+	return nil
+}
+
+// watch shows what look finds until ctx ends or the reader closes standard output; both
+// are how a watch is meant to end.
+func (p *program) watch(ctx context.Context, every time.Duration, look func(context.Context) (any, func(*bytes.Buffer, term.Style))) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		v, write := look(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var b bytes.Buffer
+		switch {
+		case p.WantsJSON():
+			if err := term.EncodeJSON(&b, v, ""); err != nil {
+				return err
+			}
+		case p.OutLive: // home, and each line over the one before: nothing flickers
+			var text bytes.Buffer
+			write(&text, p.OutStyle())
+			b.WriteString("\x1b[H" + strings.ReplaceAll(text.String(), "\n", "\x1b[K\n") + "\x1b[J")
+		default:
+			write(&b, p.OutStyle())
+			b.WriteByte('\n')
+		}
+		if _, err := p.Out.Write(b.Bytes()); err != nil {
+			return err
+		}
+		if p.Abandoned() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}

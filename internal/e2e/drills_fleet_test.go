@@ -1,0 +1,334 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// region is one region whose rules come from its Consul.
+func (x *exercise) region(t *testing.T, o testenv.ConsulOptions) *fleet {
+	t.Helper()
+	o.Datacenter = "eu-west"
+	consul := testenv.StartConsul(t, o)
+	s := &site{name: o.Datacenter, consul: consul, redis: testenv.Redis(t, testenv.Options{}), budget: budget}
+	f := &fleet{t: t, regions: []*site{s}}
+	token := ""
+	if o.ACL {
+		file := filepath.Join(t.TempDir(), "token")
+		require.NoError(t, os.WriteFile(file, []byte(consul.Token()), 0o600))
+		token = fmt.Sprintf(", token_file: %q", file)
+	}
+	f.write(token)
+	backend := origin(t, nil)
+	for n := range drillNodes {
+		folder := t.TempDir()
+		cache := filepath.Join(folder, "rules.json")
+		x.caches = append(x.caches, cache)
+		config := s.config(backend, n, cache, x.edgeToken(t, consul, o)) + fmt.Sprintf("access_log: {file: %q}\n", filepath.Join(folder, "access.log"))
+		s.nodes = append(s.nodes, testenv.StartEdge(t, config))
+	}
+	f.apply(drillRules)
+	for _, n := range s.nodes {
+		n.WaitReady()
+	}
+	x.begin(s.nodes)
+	return f
+}
+
+// edgeToken gives the nodes a token that a drill can revoke, as the comment of its file.
+func (x *exercise) edgeToken(t *testing.T, consul *testenv.Consul, o testenv.ConsulOptions) string {
+	t.Helper()
+	if !o.ACL {
+		return ""
+	}
+	if x.token == "" {
+		x.accessor, x.token = consul.NewToken(t, manual(t, "weir-edge"))
+		x.tokenFile = filepath.Join(t.TempDir(), "edge.token")
+		require.NoError(t, os.WriteFile(x.tokenFile, []byte(x.token), 0o600))
+	}
+	return fmt.Sprintf(", token_file: %q", x.tokenFile)
+}
+
+// follows reports whether a node hears from Consul, or not.
+func follows(ok bool) func(*testenv.EdgeNode) bool {
+	return func(n *testenv.EdgeNode) bool {
+		r, err := rulesOf(n)
+		return err == nil && r.Consul.OK == ok
+	}
+}
+
+func consulDrills() []drill {
+	const running = "rules and limits as before"
+	lose := func(lose, back func(c *testenv.Consul)) func(*testing.T, *exercise) {
+		return func(t *testing.T, x *exercise) {
+			c := x.region(t, testenv.ConsulOptions{}).regions[0].consul
+			x.changes(func() { lose(c) })
+			x.sees("Consul is missed", follows(false))
+			x.answers(800)
+			x.changes(func() { back(c) })
+			x.recovers("Consul is followed again", follows(true))
+		}
+	}
+	return []drill{
+		{breaks: "Consul killed", promise: running, short: true, run: lose((*testenv.Consul).Kill, (*testenv.Consul).Start)},
+		{breaks: "Consul hung", promise: running, run: lose((*testenv.Consul).Suspend, (*testenv.Consul).Resume)},
+		{breaks: "Consul's leader killed three times, of three servers", promise: running, run: leaderFlaps},
+		{breaks: "Consul lost its data", promise: running + ", until rules are published again", run: func(t *testing.T, x *exercise) {
+			f := x.region(t, testenv.ConsulOptions{})
+			x.changes(func() {
+				_, err := f.regions[0].consul.Client().KV().DeleteTree("weir/", nil)
+				require.NoError(t, err)
+			})
+			x.answers(800)
+			var version string
+			repair := time.Now()
+			x.changes(func() {
+				f.apply(drillRules + "  - {id: more, match: {paths: [/more]}, key: [client_ip], limit: 5, window: 1m}\n")
+				r, err := rulesOf(f.regions[0].nodes[0])
+				require.NoError(t, err)
+				version = r.Version
+			})
+			x.since = repair // publishing is part of it
+			x.recovers("the new rules run", func(n *testenv.EdgeNode) bool {
+				r, err := rulesOf(n)
+				return err == nil && r.Version == version
+			})
+		}},
+		{breaks: "the nodes' Consul token revoked", promise: running, run: func(t *testing.T, x *exercise) {
+			f := x.region(t, testenv.ConsulOptions{ACL: true})
+			c := f.regions[0].consul
+			x.changes(func() {
+				_, err := c.Client().ACL().TokenDelete(x.accessor, nil)
+				require.NoError(t, err)
+			})
+			x.sees("the revoked token shows", follows(false))
+			x.answers(400)
+			_, fresh := c.NewToken(t, manual(t, "weir-edge"))
+			x.changes(func() { require.NoError(t, os.WriteFile(x.tokenFile, []byte(fresh), 0o600)) })
+			x.recovers("the new token is taken up", follows(true))
+		}},
+		{breaks: "disk full (no file can grow) under the copy of the rules and the access log", promise: "new rules run at once; lines of the log are lost and counted", run: fullDisk},
+		{breaks: "rules published each second, eight times", promise: "unchanged rules keep their counts", run: func(t *testing.T, x *exercise) {
+			f := x.region(t, testenv.ConsulOptions{})
+			tick := time.NewTicker(time.Second)
+			defer tick.Stop()
+			for i := range 8 {
+				<-tick.C
+				x.changes(func() {
+					f.apply(drillRules + fmt.Sprintf("  - {id: more, match: {paths: [/more]}, key: [client_ip], limit: %d, window: 1m}\n", i+1))
+				})
+			}
+			x.returns()
+		}},
+	}
+}
+
+// fullDisk lets no file of the nodes grow: the copy of the rules, the access log, and what they print.
+func fullDisk(t *testing.T, x *exercise) {
+	f := x.region(t, testenv.ConsulOptions{})
+	grow := func(to uint64) {
+		for _, n := range x.nodes {
+			require.NoError(t, unix.Prlimit(n.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: to, Max: unix.RLIM_INFINITY}, nil))
+		}
+	}
+	x.changes(func() { grow(0) })
+	more := drillRules + "  - {id: more, match: {paths: [/more]}, key: [client_ip], limit: 5, window: 1m}\n"
+	f.apply(more) // waits until every node runs it
+	x.sees("both miss it", func(n *testenv.EdgeNode) bool {
+		return metrics(t, n, "weir_rules_cache_errors_total")["weir_rules_cache_errors_total"] > 0 &&
+			metrics(t, n, "weir_access_log_dropped_total")["weir_access_log_dropped_total"] > 0
+	})
+	x.answers(800)
+	x.changes(func() { grow(unix.RLIM_INFINITY) })
+	x.recovers("the rules are on disk", func(*testenv.EdgeNode) bool {
+		for _, file := range x.caches {
+			if b, err := os.ReadFile(file); err != nil || !strings.Contains(string(b), "/more") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func leaderFlaps(t *testing.T, x *exercise) {
+	c := x.region(t, testenv.ConsulOptions{Servers: 3}).regions[0].consul
+	for range 3 {
+		x.changes(func() { c.KillLeader() })
+		c.WaitHealthy() // the others elect one
+		x.changes(c.Start)
+	}
+	x.recovers("Consul is followed again", follows(true))
+}
+
+func edgeDrills() []drill {
+	return []drill{
+		{breaks: "an edge killed under load", promise: "the other nodes notice nothing (with a budget of 5 s: a killed process cannot show which it missed)", short: true, budget: generous,
+			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
+				x.changes(func() { x.kills(x.nodes[0]) })
+				x.answers(800)
+				x.changes(x.nodes[0].Start)
+				x.nodes[0].WaitReady()
+				x.killing.Store(false)
+				x.returns()
+			})},
+		{breaks: "an edge paused for 10 s", promise: "its requests wait, and its share decides those that were asking Redis; others notice nothing", local: true,
+			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
+				require.NoError(t, x.nodes[0].Signal(syscall.SIGSTOP))
+				<-time.After(10 * time.Second)
+				x.changes(func() { require.NoError(t, x.nodes[0].Signal(syscall.SIGCONT)) })
+				x.returns()
+			})},
+		{breaks: "an upstream that answers after 2 s", promise: "requests to others go on", run: bad(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-time.After(2 * time.Second):
+			case <-r.Context().Done():
+			}
+		})},
+		{breaks: "an upstream that lies about the length", promise: "requests to others go on", run: bad(func(w http.ResponseWriter, _ *http.Request) {
+			reply(w, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort")
+		})},
+		{breaks: "10,000 idle connections", promise: "others notice nothing", run: crowd(10_000, nil)},
+		{breaks: "1,000 clients that send a byte in 100 ms", promise: "others notice nothing", run: crowd(1000, []byte("GET /tight HTTP/1.1\r\nHost: x\r\nX-Slow: "+strings.Repeat("a", 100)))},
+		{breaks: "no file descriptors left", promise: "open connections go on, new ones wait", run: noFiles},
+		{breaks: "a stampede: all counters lost, 64 clients with 6,400 cold keys at once", promise: "the count begins anew", lost: 1, run: stampede},
+		{breaks: "an upstream that resets connections", promise: "requests to others go on", run: bad(func(w http.ResponseWriter, _ *http.Request) { reply(w, "") })},
+	}
+}
+
+// crowd opens so many connections to a node, and sends what each has to say byte by byte.
+func crowd(n int, says []byte) func(*testing.T, *exercise) {
+	return alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
+		conns := make([]net.Conn, n)
+		x.changes(func() {
+			for i := range conns {
+				var err error
+				conns[i], err = net.Dial("tcp", x.nodes[0].Public)
+				require.NoError(t, err)
+			}
+		})
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for i := range min(len(says), 50) {
+			for _, c := range conns {
+				_, _ = c.Write(says[i : i+1]) // the node may have hung up
+			}
+			<-tick.C
+		}
+		x.answers(1200)
+		x.changes(func() {
+			for _, c := range conns {
+				_ = c.Close() // likewise
+			}
+		})
+		x.returns()
+	})
+}
+
+// noFiles lets a node open nothing more.
+func noFiles(t *testing.T, x *exercise) {
+	alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
+		n := x.nodes[0]
+		var limit unix.Rlimit
+		require.NoError(t, unix.Prlimit(n.Pid(), unix.RLIMIT_NOFILE, nil, &limit))
+		none := limit
+		none.Cur = 1 // what is open stays open
+		x.changes(func() { require.NoError(t, unix.Prlimit(n.Pid(), unix.RLIMIT_NOFILE, &none, nil)) })
+		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		answered := make(chan error, 20)
+		for range cap(answered) {
+			go func() {
+				resp, err := fresh.Get("http://" + n.Public + "/")
+				if err == nil {
+					err = resp.Body.Close()
+				}
+				answered <- err
+			}()
+		}
+		x.answers(1200)
+		require.Empty(t, answered, "a new connection waits")
+		x.changes(func() { require.NoError(t, unix.Prlimit(n.Pid(), unix.RLIMIT_NOFILE, &limit, nil)) })
+		for range cap(answered) {
+			require.NoError(t, <-answered)
+		}
+		x.returns()
+	})(t, x)
+}
+
+func stampede(t *testing.T, x *exercise) {
+	alone(func(t *testing.T, x *exercise, s *testenv.Server) {
+		x.changes(func() { do(t, s, "flushall") })
+		c := client()
+		defer c.CloseIdleConnections()
+		var wg sync.WaitGroup
+		for i := range 64 {
+			wg.Go(func() {
+				for k := range 100 {
+					status, err := get(c, x.nodes[k%len(x.nodes)].Public, "/tight", fmt.Sprintf("192.0.%d.%d", 2+i, k))
+					x.asked.Add(1)
+					if err != nil || status != http.StatusOK {
+						x.failed.Add(1)
+						x.why.Store(fmt.Sprint(status, err))
+					}
+				}
+			})
+		}
+		wg.Wait()
+		x.returns()
+	})(t, x)
+}
+
+// reply answers with these bytes, and hangs up.
+func reply(w http.ResponseWriter, text string) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	_, _ = conn.Write([]byte(text)) // who hangs up, hangs up
+	_ = conn.Close()                // likewise
+}
+
+// bad runs a drill in which a group of upstreams of its own answers so.
+func bad(answer http.HandlerFunc) func(*testing.T, *exercise) {
+	return func(t *testing.T, x *exercise) {
+		s := httptest.NewServer(answer)
+		t.Cleanup(s.Close)
+		redis := testenv.Redis(t, testenv.Options{})
+		config := redisConfig(origin(t, nil), "single", []string{redis.Addr}, max(budget, x.budget), drillNodes, "")
+		config = strings.Replace(config, "}]\n", fmt.Sprintf("}, {url: %q, group: bad}]\nroutes: [{match: {paths: [/bad]}, group: bad}]\n", s.URL), 1)
+		x.begin(edges(t, drillNodes, config, drillRules))
+		c := client()
+		defer c.CloseIdleConnections()
+		done := make(chan struct{})
+		for range 20 {
+			go func() {
+				pace := time.NewTicker(10 * time.Millisecond)
+				defer pace.Stop()
+				for {
+					select {
+					case <-done:
+						return
+					case <-pace.C:
+						_, _ = get(c, x.nodes[0].Public, "/bad", victim) // what becomes of these is no part of the drill
+					}
+				}
+			}()
+		}
+		x.answers(1200)
+		x.changes(func() { close(done) })
+		x.returns()
+	}
+}

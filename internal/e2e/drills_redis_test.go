@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2/toxics"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// alone runs a drill of one Redis server.
+func alone(drill func(t *testing.T, x *exercise, s *testenv.Server)) func(*testing.T, *exercise) {
+	return func(t *testing.T, x *exercise) {
+		s := testenv.Redis(t, testenv.Options{})
+		x.redis("single", []string{s.Addr}, "")
+		drill(t, x, s)
+	}
+}
+
+// spoilt runs a drill of a link that a toxic spoils.
+func spoilt(toxic string) func(*testing.T, *exercise) {
+	return func(t *testing.T, x *exercise) {
+		p := link(t, testenv.Redis(t, testenv.Options{}).Addr)
+		x.redis("single", []string{p.Listen}, "")
+		x.changes(func() {
+			_, err := p.Toxics.AddToxicJson(strings.NewReader(toxic))
+			require.NoError(t, err)
+		})
+		x.falls()
+		x.changes(func() { require.NoError(t, p.Toxics.RemoveToxic(t.Context(), "bad")) })
+		x.returns()
+	}
+}
+
+// stall holds up one in five of the pieces that pass for as long as TCP waits before it sends a lost packet again.
+// toxiproxy has no toxic for loss, and under a connection there is none to see but this.
+type stall struct{}
+
+func (*stall) Pipe(stub *toxics.ToxicStub) {
+	for n := 0; ; n++ {
+		select {
+		case <-stub.Interrupt:
+			return
+		case c := <-stub.Input:
+			if c == nil {
+				stub.Close()
+				return
+			}
+			if n%5 == 4 {
+				select {
+				case <-time.After(200 * time.Millisecond):
+				case <-stub.Interrupt:
+					stub.Output <- c
+					return
+				}
+			}
+			stub.Output <- c
+		}
+	}
+}
+
+func lossy(t *testing.T, x *exercise) {
+	toxics.Register("stall", new(stall))
+	p := link(t, testenv.Redis(t, testenv.Options{}).Addr)
+	x.redis("single", []string{p.Listen}, "")
+	x.changes(func() {
+		_, err := p.Toxics.AddToxicJson(strings.NewReader(`{"name":"bad","type":"stall"}`))
+		require.NoError(t, err)
+	})
+	x.sees("budgets are missed", func(n *testenv.EdgeNode) bool {
+		return metrics(t, n, "weir_store_errors_total")[`weir_store_errors_total{kind="timeout"}`] > 0
+	})
+	x.answers(1600)
+	x.changes(func() { require.NoError(t, p.Toxics.RemoveToxic(t.Context(), "bad")) })
+	x.returns()
+}
+
+// do sends a command that must succeed.
+func do(t *testing.T, s *testenv.Server, args ...any) {
+	t.Helper()
+	require.NoError(t, s.Client().Do(context.Background(), args...).Err(), "%v", args)
+}
+
+func redisDrills() []drill {
+	const local = "each node lets a client pass its share"
+	return []drill{
+		{breaks: "Redis killed, and started empty", promise: local + "; the count begins anew", local: true, lost: 1, short: true,
+			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
+				x.changes(s.Kill)
+				x.falls()
+				x.changes(s.Start)
+				x.returns()
+			})},
+		{breaks: "Redis hung", promise: local, local: true,
+			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
+				x.changes(s.Suspend)
+				x.falls()
+				x.changes(s.Resume)
+				x.returns()
+			})},
+		{breaks: "Redis slow: every answer takes twice the budget", promise: local, local: true,
+			run: spoilt(fmt.Sprintf(`{"name":"bad","type":"latency","attributes":{"latency":%d}}`, 2*budget.Milliseconds()))},
+		{breaks: "the link to Redis cut one way, from it", promise: local, local: true,
+			run: spoilt(`{"name":"bad","type":"timeout","stream":"downstream","attributes":{"timeout":0}}`)},
+		{breaks: "the link to Redis cut one way, to it", promise: local, local: true,
+			run: spoilt(`{"name":"bad","type":"timeout","stream":"upstream","attributes":{"timeout":0}}`)},
+		{breaks: "every connection to Redis reset", promise: local, local: true,
+			run: spoilt(`{"name":"bad","type":"reset_peer","attributes":{"timeout":0}}`)},
+		{breaks: "the link to Redis stalls: 200 ms at one in five reads, as a lost packet does", promise: local, local: true, run: lossy},
+		{breaks: "Redis full, and evicting nothing", promise: local, local: true,
+			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
+				x.changes(func() { do(t, s, "config", "set", "maxmemory", "1") })
+				x.falls()
+				x.changes(func() { do(t, s, "config", "set", "maxmemory", "0") })
+				x.returns()
+			})},
+		{breaks: "Redis read-only", promise: local, local: true,
+			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
+				x.changes(func() { do(t, s, "replicaof", "127.0.0.1", testenv.FreePorts(t, 1)[0]) })
+				x.falls()
+				x.changes(func() { do(t, s, "replicaof", "no", "one") })
+				x.returns()
+			})},
+		{breaks: "SCRIPT FLUSH, twenty times", promise: "Redis decides every request", short: true,
+			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
+				for range 20 {
+					x.changes(func() { require.NoError(t, s.Client().ScriptFlush(context.Background()).Err()) })
+					x.answers(50)
+				}
+				x.returns()
+			})},
+		{breaks: "a counter replaced by a list (WRONGTYPE)", promise: "by each node's share, for that client; then the count begins anew", local: true, lost: 1,
+			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
+				const client = "198.51.100.100"
+				e, err := explain(x.nodes[0], "/tight", client)
+				require.NoError(t, err)
+				key := e.Rules[0].Key
+				x.changes(func() { do(t, s, "del", key); do(t, s, "lpush", key, "x") })
+				x.answers(800)
+				x.changes(func() { do(t, s, "del", key) })
+				x.recovers("Redis decides for that client", func(n *testenv.EdgeNode) bool {
+					e, err := explain(n, "/tight", client)
+					return err == nil && e.Rules[0].Source != "fallback"
+				})
+			})},
+		{breaks: "all counters lost at once (FLUSHALL)", promise: "the count begins anew", lost: 1,
+			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
+				x.changes(func() { do(t, s, "flushall") })
+				x.returns()
+			})},
+		{breaks: "a replica promoted in peace", promise: "Redis loses no count, and decides as soon as it has moved", run: promotion},
+		{breaks: "a cluster's master killed", promise: local + "; what was not replicated is lost", local: true, lost: 1, run: clusterLoss(false)},
+		{breaks: "a cluster's master hung", promise: local + "; what was not replicated is lost", local: true, lost: 1, run: clusterLoss(true)},
+		{breaks: "slots moved to another master", promise: "Redis decides every request", run: slotsMoved},
+		{breaks: "Sentinel flapping: three failovers", promise: local + "; what was not replicated is lost", local: true, lost: 3, run: sentinelFlaps},
+	}
+}
+
+// ofTight is the key of a greedy client.
+func ofTight(t *testing.T, x *exercise) string {
+	t.Helper()
+	e, err := explain(x.nodes[0], "/tight", "198.51.100.100")
+	require.NoError(t, err)
+	return e.Rules[0].Key
+}
+
+func promotion(t *testing.T, x *exercise) {
+	c := testenv.Cluster(t, testenv.Options{})
+	x.redis("cluster", c.Addrs(), "")
+	key := ofTight(t, x)
+	old := c.MasterOf(key)
+	x.changes(func() {
+		for _, n := range c.Nodes {
+			if replicaOf(n.Client().Info(context.Background(), "replication").Val(), old.Addr) {
+				require.NoError(t, n.Client().ClusterFailover(context.Background()).Err())
+			}
+		}
+	})
+	eventually(t, time.Minute, "the replica is master", func() bool { return c.MasterOf(key) != old })
+	x.returns()
+}
+
+func clusterLoss(hang bool) func(*testing.T, *exercise) {
+	return func(t *testing.T, x *exercise) {
+		c := testenv.Cluster(t, testenv.Options{})
+		x.redis("cluster", c.Addrs(), "")
+		e, err := explain(x.nodes[0], "/", victim)
+		require.NoError(t, err)
+		var old *testenv.Server
+		x.changes(func() { old = take(c.MasterOf(e.Rules[0].Key), hang) })
+		x.falls()
+		eventually(t, time.Minute, "a replica is promoted", func() bool { return c.MasterOf(e.Rules[0].Key) != old })
+		x.returns()
+		if hang {
+			old.Resume()
+		}
+	}
+}
+
+// slotsMoved gives the slot of a greedy client to another master, as a resharding does.
+func slotsMoved(t *testing.T, x *exercise) {
+	c := testenv.Cluster(t, testenv.Options{})
+	x.redis("cluster", c.Addrs(), "")
+	key := ofTight(t, x)
+	from := c.MasterOf(key)
+	slot, err := from.Client().ClusterKeySlot(context.Background(), key).Result()
+	require.NoError(t, err)
+	var to *testenv.Server
+	for _, n := range c.Nodes[:3] {
+		if n != from {
+			to = n
+		}
+	}
+	id := func(s *testenv.Server) string {
+		id, err := s.Client().Do(context.Background(), "cluster", "myid").Text()
+		require.NoError(t, err)
+		return id
+	}
+	host, port, err := net.SplitHostPort(to.Addr)
+	require.NoError(t, err)
+	x.changes(func() {
+		do(t, to, "cluster", "setslot", slot, "importing", id(from))
+		do(t, from, "cluster", "setslot", slot, "migrating", id(to))
+		for {
+			keys, err := from.Client().ClusterGetKeysInSlot(context.Background(), int(slot), 100).Result()
+			require.NoError(t, err)
+			if len(keys) == 0 {
+				break
+			}
+			for _, k := range keys {
+				do(t, from, "migrate", host, port, k, 0, 1000)
+			}
+		}
+		do(t, to, "cluster", "setslot", slot, "node", id(to))
+		do(t, from, "cluster", "setslot", slot, "node", id(to))
+	})
+	x.recovers("Redis decides for the moved client", func(n *testenv.EdgeNode) bool {
+		e, err := explain(n, "/tight", "198.51.100.100")
+		return err == nil && e.Rules[0].Source != "fallback"
+	})
+}
+
+func sentinelFlaps(t *testing.T, x *exercise) {
+	s := testenv.Sentinel(t, testenv.Options{})
+	x.redis("sentinel", s.SentinelAddrs, ", master_name: "+s.MasterName)
+	for range 3 {
+		x.changes(s.Failover)
+		s.WaitHealthy()
+	}
+	x.returns()
+}

@@ -1,0 +1,37 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/weir-edge/weir/internal/edge/accesslog"
+)
+
+// openAccessLog begins the access log, if there is to be one.
+func (e *Edge) openAccessLog() (err error) {
+	if e.config.AccessLog != nil {
+		e.access, err = accesslog.Open(*e.config.AccessLog, e.log, func(lines int) { e.metrics.accessLogDropped.Add(float64(lines)) })
+	}
+	return err
+}
+
+// beginLine writes what the access log tells of a request, while the RequestCtx is
+// still its own.
+func (r *request) beginLine() {
+	log := r.edge.access
+	if log == nil {
+		return
+	}
+	client := r.client
+	if !client.IsValid() { // refused before anything was asked
+		client = addrOf(r.ctx.RemoteAddr())
+	}
+	r.line = log.Append(r.line, &accesslog.Request{Began: r.began, Client: client, Tier: r.tier, Trusted: r.trusted}, r.ctx)
+}
+
+// endLine hands the line on: the response's last byte is out.
+func (r *request) endLine() {
+	if log := r.edge.access; log != nil {
+		r.line = log.AppendEnd(r.line, time.Since(r.began))
+		log.Add(r.line)
+	}
+}

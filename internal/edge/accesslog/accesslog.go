@@ -1,0 +1,163 @@
+// Package accesslog writes a line for each request to a file, in a form that
+// `regionctl rules test` reads. It never makes a request wait: lines collect in a
+// bounded buffer, and what does not fit is dropped and counted.
+package accesslog
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+)
+
+// The formats of a line.
+const (
+	Combined = "combined" // the Combined Log Format of Apache and nginx
+	JSON     = "json"     // an object, with the duration and chosen headers
+)
+
+// Config says what is logged, and where.
+type Config struct {
+	File    string   `yaml:"file"`
+	Format  string   `yaml:"format"`
+	Headers []string `yaml:"headers"` // of JSON lines
+}
+
+// Validate reports faults by calling fault with a path below prefix.
+func (c *Config) Validate(fault func(path, format string, args ...any)) {
+	if c.File == "" {
+		fault("file", "must name a file; leave access_log out to log no requests")
+	}
+	switch c.Format {
+	case "", Combined, JSON:
+	default:
+		fault("format", "must be combined or json (got %q)", c.Format)
+	}
+	if len(c.Headers) > 0 && c.Format != JSON {
+		fault("headers", "need format: json; the combined format has no place for them")
+	}
+	for i, name := range c.Headers {
+		if name == "" || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			fault(fmt.Sprintf("headers[%d]", i), "must be the name of a header (got %q)", name)
+		}
+	}
+}
+
+// room is how many bytes of lines may wait for the disk.
+const room = 1 << 20
+
+// Log is an open access log. Its methods may be called at the same time.
+type Log struct {
+	config  Config
+	headers []header
+	log     *slog.Logger
+	dropped func(lines int)
+
+	mu      sync.Mutex
+	waiting []byte // whole lines, at most room
+	lines   int    // in waiting
+	closed  bool
+
+	wake, reopen chan struct{} // each holds one signal
+	done         chan struct{}
+	failing      bool // the last write failed; of the writer alone
+}
+
+// Open opens the file for appending and starts to write. dropped is called with
+// numbers of lines that were lost.
+func Open(c Config, log *slog.Logger, dropped func(lines int)) (*Log, error) {
+	file, err := open(c.File)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{
+		config: c, headers: headersOf(c.Headers), log: log, dropped: dropped,
+		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	go l.write(file)
+	return l, nil
+}
+
+func open(name string) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("access_log.file: %w", err)
+	}
+	return file, nil
+}
+
+// Add takes a line, or drops it if too many wait. It keeps nothing of line.
+func (l *Log) Add(line []byte) {
+	l.mu.Lock()
+	fits := !l.closed && len(l.waiting)+len(line) <= room
+	if fits {
+		l.waiting = append(l.waiting, line...)
+		l.lines++
+	}
+	l.mu.Unlock()
+	if !fits {
+		l.dropped(1)
+		return
+	}
+	signal(l.wake)
+}
+
+// Reopen closes the file and opens it by its name again, after a rotation.
+func (l *Log) Reopen() { signal(l.reopen) }
+
+// Close writes what waits, and closes the file.
+func (l *Log) Close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	signal(l.wake)
+	<-l.done
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// write moves lines to the file until the log is closed.
+func (l *Log) write(file *os.File) {
+	defer close(l.done)
+	defer func() { _ = file.Close() }()
+	var spare []byte
+	for {
+		select {
+		case <-l.wake:
+		case <-l.reopen:
+			if next, err := open(l.config.File); err != nil {
+				l.report(err) // the old file keeps taking lines
+			} else {
+				_ = file.Close()
+				file = next
+			}
+		}
+		l.mu.Lock()
+		batch, lines, closed := l.waiting, l.lines, l.closed
+		l.waiting, l.lines = spare[:0], 0
+		l.mu.Unlock()
+		if len(batch) > 0 {
+			_, err := file.Write(batch)
+			if l.report(err); err != nil {
+				l.dropped(lines)
+			}
+		}
+		if spare = batch; closed {
+			return
+		}
+	}
+}
+
+// report logs a fault when it begins.
+func (l *Log) report(err error) {
+	if err != nil && !l.failing {
+		l.log.Error("access log cannot be written", "error", err)
+	}
+	l.failing = err != nil
+}

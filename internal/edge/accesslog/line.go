@@ -1,0 +1,255 @@
+package accesslog
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Request is what a line tells besides what the RequestCtx holds.
+type Request struct {
+	Began   time.Time
+	Client  netip.Addr
+	Tier    []byte
+	Trusted bool // it came through a trusted proxy
+}
+
+// header is a header that JSON lines tell.
+type header struct {
+	name   string
+	secret bool // its value is hashed
+}
+
+// credentials are what the name of a header with a secret holds.
+var credentials = []string{"auth", "cookie", "key", "password", "secret", "session", "token", "signature"}
+
+func headersOf(names []string) []header {
+	var headers []header
+	for _, name := range names {
+		h := header{name: name}
+		for _, part := range credentials {
+			h.secret = h.secret || strings.Contains(strings.ToLower(name), part)
+		}
+		headers = append(headers, h)
+	}
+	return headers
+}
+
+// Append appends the line of a request whose response is known. AppendEnd completes
+// it when the last byte is out.
+func (l *Log) Append(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte {
+	if l.config.Format == JSON {
+		return l.appendJSON(b, r, ctx)
+	}
+	return l.appendCombined(b, r, ctx)
+}
+
+// AppendEnd ends a line.
+func (l *Log) AppendEnd(b []byte, took time.Duration) []byte {
+	if l.config.Format == JSON {
+		b = append(b, `,"duration_ms":`...)
+		b = strconv.AppendFloat(b, float64(took.Microseconds())/1e3, 'f', 3, 64)
+		b = append(b, '}')
+	}
+	return append(b, '\n')
+}
+
+func (l *Log) appendCombined(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte {
+	b = r.Client.AppendTo(b)
+	b = append(b, " - - ["...)
+	b = r.Began.UTC().AppendFormat(b, "02/Jan/2006:15:04:05 -0700")
+	b = append(b, `] "`...)
+	b = appendEscaped(b, ctx.Method())
+	b = append(b, ' ')
+	b = appendEscaped(b, target(ctx))
+	b = append(b, ' ')
+	b = appendEscaped(b, ctx.Request.Header.Protocol())
+	b = append(b, `" `...)
+	b = strconv.AppendInt(b, int64(ctx.Response.StatusCode()), 10)
+	b = append(b, ' ')
+	if n := size(ctx); n >= 0 {
+		b = strconv.AppendInt(b, int64(n), 10)
+	} else {
+		b = append(b, '-')
+	}
+	for _, value := range [...][]byte{referer(ctx), ctx.UserAgent()} {
+		b = append(b, ` "`...)
+		if len(value) == 0 {
+			b = append(b, '-')
+		}
+		b = appendEscaped(b, value)
+		b = append(b, '"')
+	}
+	return b
+}
+
+// appendEscaped appends text within quotes as nginx does: what could end the quotes
+// or the line is written \xXX.
+func appendEscaped(b, text []byte) []byte {
+	const digits = "0123456789ABCDEF"
+	for _, c := range text {
+		if c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			b = append(b, '\\', 'x', digits[c>>4], digits[c&15])
+			continue
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
+func (l *Log) appendJSON(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte {
+	text := func(name string, value []byte) {
+		if len(value) > 0 {
+			b = append(b, `,"`...)
+			b = append(b, name...)
+			b = append(b, `":`...)
+			b = appendString(b, value)
+		}
+	}
+	b = append(b, `{"time":"`...)
+	b = r.Began.UTC().AppendFormat(b, "2006-01-02T15:04:05.000000Z")
+	b = append(b, `","client":"`...)
+	b = r.Client.AppendTo(b)
+	b = append(b, '"')
+	text("method", ctx.Method())
+	text("host", ctx.Host())
+	text("target", target(ctx))
+	b = append(b, `,"status":`...)
+	b = strconv.AppendInt(b, int64(ctx.Response.StatusCode()), 10)
+	if n := size(ctx); n >= 0 {
+		b = append(b, `,"bytes":`...)
+		b = strconv.AppendInt(b, int64(n), 10)
+	}
+	text("tier", r.Tier)
+	if r.Trusted {
+		b = append(b, `,"trusted":true`...)
+	}
+	text("user_agent", ctx.UserAgent())
+	text("referer", referer(ctx))
+	return l.appendHeaders(b, ctx)
+}
+
+// appendHeaders appends the chosen headers. One that is sent twice is told twice:
+// rules refuse such a request.
+func (l *Log) appendHeaders(b []byte, ctx *fasthttp.RequestCtx) []byte {
+	before := len(b)
+	for i := range l.headers {
+		h := &l.headers[i]
+		values := ctx.Request.Header.PeekAll(h.name)
+		if len(values) == 0 {
+			continue
+		}
+		if len(b) == before {
+			b = append(b, `,"headers":{`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, h.name...)
+		b = append(b, `":[`...)
+		for j, value := range values {
+			if j > 0 {
+				b = append(b, ',')
+			}
+			switch {
+			case strings.EqualFold(h.name, "Cookie"):
+				value = hashedCookies(value)
+			case h.secret:
+				value = appendHash(nil, value)
+			}
+			b = appendString(b, value)
+		}
+		b = append(b, ']')
+	}
+	if len(b) > before {
+		b = append(b, '}')
+	}
+	return b
+}
+
+// appendString appends a JSON string. A byte that is not UTF-8 becomes U+FFFD.
+func appendString(b, text []byte) []byte {
+	const digits = "0123456789abcdef"
+	b = append(b, '"')
+	for len(text) > 0 {
+		c, n := utf8.DecodeRune(text)
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', byte(c))
+		case c < ' ' || c == 0x7f:
+			b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		case c == utf8.RuneError && n == 1:
+			b = append(b, `\ufffd`...)
+		default:
+			b = append(b, text[:n]...)
+		}
+		text = text[n:]
+	}
+	return append(b, '"')
+}
+
+// target is the path as it was sent, and the query with its values hashed: equal
+// values stay equal, so rules count as they did, and no secret is written.
+func target(ctx *fasthttp.RequestCtx) []byte {
+	t := append([]byte(nil), ctx.URI().PathOriginal()...)
+	if len(t) == 0 {
+		t = append(t, '/')
+	}
+	separator := byte('?')
+	for name, value := range ctx.QueryArgs().All() {
+		t = append(t, separator)
+		t = fasthttp.AppendQuotedArg(t, name)
+		t = append(t, '=')
+		t = appendHash(t, value)
+		separator = '&'
+	}
+	return t
+}
+
+// appendHash appends the beginning of the value's SHA-256; nothing stays nothing.
+func appendHash(b, value []byte) []byte {
+	if len(value) == 0 {
+		return b
+	}
+	sum := sha256.Sum256(value)
+	return hex.AppendEncode(append(b, '~'), sum[:8])
+}
+
+func hashedCookies(line []byte) []byte {
+	var out []byte
+	for pair := range bytes.SplitSeq(line, []byte(";")) {
+		name, value, named := bytes.Cut(bytes.TrimSpace(pair), []byte("="))
+		if !named { // it may be a value alone
+			name, value = nil, name
+		}
+		if len(out) > 0 {
+			out = append(out, "; "...)
+		}
+		if out = append(out, name...); named {
+			out = append(out, '=')
+		}
+		out = appendHash(out, value)
+	}
+	return out
+}
+
+// referer is the page that the client came from, without its query.
+func referer(ctx *fasthttp.RequestCtx) []byte {
+	page, _, _ := bytes.Cut(ctx.Referer(), []byte("?"))
+	return page
+}
+
+// size is the length of the response's body, -1 if unknown.
+func size(ctx *fasthttp.RequestCtx) int {
+	if ctx.Response.IsBodyStream() {
+		return max(ctx.Response.Header.ContentLength(), -1)
+	}
+	return len(ctx.Response.Body())
+}

@@ -1,0 +1,122 @@
+package edge
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Idle connections, which take no token, keep no operator out.
+func TestAdminHoldsSoManyConnections(t *testing.T) {
+	n := start(t, setup{})
+	var conns []net.Conn
+	for range maxAdminConns + 10 {
+		c, err := net.Dial("tcp", n.admin)
+		require.NoError(t, err)
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	require.Equal(t, 200, n.operate("GET", "/v1/rules").status)
+	for i, c := range conns { // an operator's own took a place, too
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+		if i <= 10 {
+			_, err := c.Read(make([]byte, 1))
+			require.ErrorIs(t, err, io.EOF, "connection %d has waited longest", i)
+			continue
+		}
+		_, err := io.WriteString(c, lines("GET /healthz HTTP/1.1", "Host: localhost", "Connection: close"))
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err, "connection %d", i)
+		require.Equal(t, 200, resp.StatusCode)
+		resp.Body.Close()
+	}
+}
+
+func TestAdminConnectionsAtWorkStay(t *testing.T) {
+	a, conns := newAdminConns(), make([]net.Conn, maxAdminConns+1)
+	for i := range conns {
+		conns[i], _ = net.Pipe()
+	}
+	last := conns[maxAdminConns]
+	for _, c := range conns[:maxAdminConns] {
+		require.Nil(t, a.note(c, http.StateNew))
+		require.Nil(t, a.note(c, http.StateActive))
+	}
+	require.Equal(t, last, a.note(last, http.StateNew), "all others are at work")
+	require.Nil(t, a.note(last, http.StateClosed))
+	require.Nil(t, a.note(conns[7], http.StateIdle))
+	require.Nil(t, a.note(conns[3], http.StateIdle))
+	require.Equal(t, conns[7], a.note(last, http.StateNew))
+	require.Nil(t, a.note(conns[7], http.StateActive), "its request came too late")
+	require.Nil(t, a.note(conns[7], http.StateClosed))
+	for _, c := range conns {
+		a.note(c, http.StateClosed)
+	}
+	require.Zero(t, len(a.open)+a.waiting.Len())
+}
+
+// oneConn is a listener with one connection to accept.
+type oneConn struct{ conns chan net.Conn }
+
+func (l oneConn) Accept() (net.Conn, error) {
+	if c, ok := <-l.conns; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (l oneConn) Close() error   { return nil }
+func (l oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A request that does not end is cut off, and a stranger's body is not waited for.
+func TestAdminRequestsThatDoNotArrive(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("horse"), 0o600))
+	e := inMemory(t, "rules: []")
+	for _, c := range []struct {
+		name, token, request string
+		after                time.Duration
+		status               int
+	}{
+		{"nothing", "", "", 5 * time.Second, 0},
+		{"half a header", "", "GET /v1/rules HTTP/1.1\r\nHost: loc", 5 * time.Second, 0},
+		{"half a body", "", lines("PUT /v1/shedder?for=1m HTTP/1.1", "Host: localhost", "Content-Length: 9") + "x", 15 * time.Second, 400},
+		{"half a chunk", "", lines("PUT /v1/shedder?for=1m HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked") + "9\r\nx", 15 * time.Second, 400},
+		{"a stranger's body", token, lines("PUT /v1/shedder?for=1m HTTP/1.1", "Host: localhost", "Content-Length: 9") + "x", 0, 401},
+		{"a body with a probe", token, lines("GET /healthz HTTP/1.1", "Host: localhost", "Content-Length: 9") + "x", 0, 200},
+		{"an idle connection", token, lines("GET /healthz HTTP/1.1", "Host: localhost"), time.Minute, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e.config.Listen.AdminTokenFile = c.token
+			synctest.Test(t, func(t *testing.T) {
+				client, server := net.Pipe()
+				accept := make(chan net.Conn, 1)
+				accept <- server
+				s := e.adminServer()
+				served := make(chan error)
+				go func() { served <- s.Serve(oneConn{accept}) }()
+				go func() { _, _ = io.WriteString(client, c.request) }()
+				began := time.Now()
+				b, err := io.ReadAll(client)
+				client.Close()
+				close(accept)
+				took := time.Since(began)
+				require.ErrorIs(t, <-served, net.ErrClosed)
+				require.NoError(t, err)
+				require.Equal(t, c.after, took, "%s", b)
+				if c.status != 0 {
+					require.Contains(t, string(b), fmt.Sprintf("HTTP/1.1 %d ", c.status))
+				}
+			})
+		})
+	}
+}

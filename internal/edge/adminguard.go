@@ -1,0 +1,46 @@
+package edge
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+)
+
+// guarded refuses what a page in an operator's browser could send: a request from
+// another origin, and, where no token is asked for, one to a name that an attacker's DNS
+// may have bound to this address.
+func (e *Edge) guarded(next http.Handler) http.Handler {
+	listen, _, _ := net.SplitHostPort(e.config.Listen.Admin)
+	told, _, _ := advertised(e.config.Consul.AdvertiseAdmin, e.config.Listen.Admin)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if origin := r.Header.Get("Origin"); origin != "" {
+			if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
+				adminError(w, http.StatusForbidden, errors.New("the Origin is not this host"))
+				return
+			}
+		}
+		probe := r.URL.Path == adminapi.PathHealth || r.URL.Path == adminapi.PathReady // by load balancers, under any name
+		if !probe && e.config.Listen.AdminTokenFile == "" && !plainHost(r.Host, listen, told) {
+			adminError(w, http.StatusForbidden, errors.New("ask by address, localhost or the name in listen.admin or consul.advertise_admin, or set listen.admin_token_file"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// plainHost reports whether a host is an address, localhost or one of names, which the
+// operator chose: none that an attacker's DNS could bind to this node.
+func plainHost(host string, names ...string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	_, err := netip.ParseAddr(host)
+	return err == nil || slices.ContainsFunc(append(names, "localhost"), func(name string) bool { return name != "" && strings.EqualFold(host, name) })
+}

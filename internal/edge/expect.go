@@ -1,0 +1,72 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// expected is a request that was decided while its client waits to be told to send the
+// body.
+type expected struct{ r *request }
+
+// expectedKey is where a RequestCtx keeps it.
+type expectedKey struct{}
+
+// headerReceived prepares a header for fasthttp, which asks expect only about the exact value
+// 100-continue, and would send 100 also to a client of HTTP/1.0, which does not know it.
+// pass refuses other expectations, by the bytes as they came.
+func headerReceived(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
+	if len(h.Peek(fasthttp.HeaderExpect)) == 0 {
+		return unchanged
+	}
+	if h.IsHTTP11() {
+		h.Set(fasthttp.HeaderExpect, "100-continue")
+	} else {
+		h.Del(fasthttp.HeaderExpect)
+	}
+	return unchanged
+}
+
+// expect decides about a request that says Expect: 100-continue, so that one which is
+// refused is never told to send its body. It returns the status of the answer, 100 for
+// one that passes; fasthttp then reads the body and calls serve.
+func (e *Edge) expect(ctx *fasthttp.RequestCtx) int {
+	r := e.begin(ctx)
+	r.began = time.Now() // fasthttp notes the time only before serve
+	if !r.passes() {
+		return ctx.Response.StatusCode()
+	}
+	ctx.SetUserValue(expectedKey{}, &expected{r})
+	return fasthttp.StatusContinue
+}
+
+// passes is pass for a request that has no handler yet: it ends one that does not.
+func (r *request) passes() (passed bool) {
+	defer func() {
+		if p := recover(); p != nil || !passed {
+			passed = false
+			r.conclude(p)
+		}
+	}()
+	return r.pass()
+}
+
+// expectedRequest returns the request that expect has let pass, or nil.
+func expectedRequest(ctx *fasthttp.RequestCtx) (r *request) {
+	if x, ok := ctx.UserValue(expectedKey{}).(*expected); ok {
+		r, x.r = x.r, nil
+	}
+	return r
+}
+
+// Close ends a request whose body never came. fasthttp calls it when the RequestCtx has
+// done its duty.
+func (x *expected) Close() error {
+	if r := x.r; r != nil {
+		x.r = nil
+		r.ctx.Response.SetStatusCode(fasthttp.StatusBadRequest)
+		r.conclude(nil)
+	}
+	return nil
+}

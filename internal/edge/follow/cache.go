@@ -1,0 +1,251 @@
+package follow
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// maxCache is what a file of the longest document takes, each byte escaped.
+const maxCache = 6*consul.MaxDocument + 1<<20
+
+// Cached is what a cache holds.
+type Cached struct {
+	Pointer  consul.Pointer
+	Document []byte
+}
+
+// Owner is whose document a cache holds. A file that a disk brought along from
+// another region must not limit this one's clients.
+type Owner struct {
+	Region     string `json:"region"`
+	Datacenter string `json:"datacenter"` // as configured; empty: the agent's
+	Prefix     string `json:"prefix"`
+}
+
+// refuse says why a node of o does not use the cache of another.
+func (o Owner) refuse(other Owner) error {
+	switch {
+	case o.Region != other.Region:
+		return fmt.Errorf("is of region %s, this node is in %s", other.Region, o.Region)
+	case o.Datacenter != other.Datacenter:
+		return fmt.Errorf("is of consul.datacenter %q, this node follows %q", other.Datacenter, o.Datacenter)
+	case o.Prefix != other.Prefix:
+		return fmt.Errorf("is of consul.prefix %s, this node follows %s", other.Prefix, o.Prefix)
+	}
+	return nil
+}
+
+// cacheLookEvery is how often the file is looked for, in case somebody deletes it.
+const cacheLookEvery = time.Minute
+
+// cache keeps the last good document on disk. Writing is its own goroutine's:
+// a slow disk holds up no rules.
+type cache struct {
+	file      string
+	owner     Owner
+	state     *Condition
+	failed    func() // at each failure
+	lookEvery time.Duration
+	next      chan *Cached
+	written   string // SHA-256 of the document in the file
+}
+
+func newCache(file string, owner Owner, state *Condition, failed func()) *cache {
+	return &cache{file: file, owner: owner, state: state, failed: failed, lookEvery: cacheLookEvery, next: make(chan *Cached, 1)}
+}
+
+// read returns the document in the file, nil without one.
+func (c *cache) read() (*Cached, error) {
+	p, err := ReadCache(c.file, c.owner)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; it is overwritten by the next good document", c.file, err)
+	}
+	c.written = p.Pointer.SHA256
+	return p, nil
+}
+
+// prepare creates the folder and shows whether it can be written to.
+func (c *cache) prepare() error {
+	if err := os.MkdirAll(filepath.Dir(c.file), 0o750); err != nil {
+		return err
+	}
+	probe, err := os.CreateTemp(filepath.Dir(c.file), filepath.Base(c.file)+".probe")
+	if err != nil {
+		return err
+	}
+	_ = probe.Close() // nothing was written
+	return os.Remove(probe.Name())
+}
+
+// put makes run write a document soon, in place of what waits.
+func (c *cache) put(pointer consul.Pointer, document []byte) {
+	select {
+	case <-c.next:
+	default:
+	}
+	c.next <- &Cached{pointer, document} // room: there is one caller at a time
+}
+
+// run keeps the file until ctx ends. What fails is tried again.
+func (c *cache) run(ctx context.Context) {
+	var kept *Cached // nil until one is put
+	for failures := 0; ; {
+		wait := c.lookEvery
+		if !c.state.View().OK {
+			wait = consul.Backoff(failures, rand.Float64())
+			failures++
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case kept = <-c.next:
+			failures = 0
+		case <-timer.C:
+		}
+		timer.Stop()
+		err := c.keep(kept)
+		c.state.Note(err)
+		if err != nil {
+			c.failed()
+		} else {
+			failures = 0
+		}
+	}
+}
+
+// keep has the file hold p. If it does, or there is nothing to hold, it looks whether
+// a fault that was noted has gone.
+func (c *cache) keep(p *Cached) error {
+	if p != nil && (p.Pointer.SHA256 != c.written || !c.present()) {
+		if err := c.write(p); err != nil {
+			return err
+		}
+		c.written = p.Pointer.SHA256
+		return nil
+	}
+	if c.state.View().OK {
+		return nil
+	}
+	return c.prepare()
+}
+
+// present reports whether there is a file.
+func (c *cache) present() bool {
+	info, err := os.Stat(c.file)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// write replaces the file so that there is a whole one at any instant, also after
+// a loss of power.
+func (c *cache) write(p *Cached) error {
+	data, err := encodeCache(c.owner, p.Pointer, p.Document)
+	if err != nil {
+		return err
+	}
+	folder := filepath.Dir(c.file)
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return err
+	}
+	next := c.file + ".next"
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) { // of a node that died
+		return err
+	}
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(next, c.file)
+	}
+	if err != nil {
+		_ = os.Remove(next) // the fault is the one before
+		return err
+	}
+	d, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// cacheFile is the file's content.
+type cacheFile struct {
+	Owner
+	Pointer  consul.Pointer `json:"pointer"`
+	Document string         `json:"document"` // UTF-8
+	// Checksum is the SHA-256 of the others as they stand in the file.
+	Checksum string `json:"checksum"`
+}
+
+func encodeCache(owner Owner, pointer consul.Pointer, document []byte) ([]byte, error) {
+	c := cacheFile{Owner: owner, Pointer: pointer, Document: string(document)}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	c.Checksum = fmt.Sprintf("%x", sha256.Sum256(data))
+	data, err = json.Marshal(c)
+	return append(data, '\n'), err
+}
+
+// WriteCache writes what ReadCache reads.
+func WriteCache(file string, owner Owner, pointer consul.Pointer, document []byte) error {
+	return (&cache{file: file, owner: owner}).write(&Cached{pointer, document})
+}
+
+var errDamaged = errors.New("is damaged: it is not what the node wrote")
+
+// ReadCache returns what encodeCache made for owner, if not a bit of it has changed.
+func ReadCache(file string, owner Owner) (*Cached, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxCache))
+	if err != nil {
+		return nil, err
+	}
+	return decodeCache(data, owner)
+}
+
+func decodeCache(data []byte, owner Owner) (*Cached, error) {
+	var c cacheFile
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, fmt.Errorf("%w (%w)", errDamaged, err)
+	}
+	document := []byte(c.Document)
+	// Writing it again compares all of it: names, spaces and the checksum too.
+	again, err := encodeCache(c.Owner, c.Pointer, document)
+	if err != nil || !bytes.Equal(again, data) {
+		return nil, errDamaged
+	}
+	named := consul.NewPointer(document, "", time.Time{})
+	if c.Pointer.SHA256 != named.SHA256 || c.Pointer.Version != named.Version {
+		return nil, fmt.Errorf("%w (the document has version %s, its pointer names %s)", errDamaged, named.Version, c.Pointer.Version)
+	}
+	if err := owner.refuse(c.Owner); err != nil {
+		return nil, err
+	}
+	return &Cached{c.Pointer, document}, nil
+}

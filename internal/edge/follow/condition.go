@@ -1,0 +1,63 @@
+package follow
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+)
+
+// Condition is the state of something that is tried forever. A fault is logged once
+// when it begins and once when it ends.
+type Condition struct {
+	log        *slog.Logger
+	bad, again string // what to log
+
+	mu    sync.Mutex
+	err   error
+	since time.Time
+	told  bool // the fault is in the log
+}
+
+// NewCondition begins with err, which is not logged: nothing has been tried yet.
+func NewCondition(log *slog.Logger, bad, again string, err error) *Condition {
+	return &Condition{log: log, bad: bad, again: again, err: err, since: time.Now()}
+}
+
+// Note takes the outcome of an attempt.
+func (c *Condition) Note(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if (err == nil) != (c.err == nil) {
+		c.since = time.Now()
+	}
+	c.err = err
+	switch {
+	case err != nil && !c.told:
+		c.told = true
+		c.log.Warn(c.bad, "error", err)
+	case err == nil && c.told:
+		c.told = false
+		c.log.Info(c.again)
+	}
+}
+
+// View returns the condition as operators see it.
+func (c *Condition) View() *adminapi.Condition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := &adminapi.Condition{OK: c.err == nil, Since: c.since.UTC()}
+	if c.err != nil {
+		v.Error = c.err.Error()
+	}
+	return v
+}
+
+// Text is "ok" or the error.
+func (c *Condition) Text() string {
+	if v := c.View(); !v.OK {
+		return v.Error
+	}
+	return adminapi.OK
+}

@@ -1,0 +1,253 @@
+// Package follow keeps a node on a document that its region's Consul publishes: it
+// watches the pointers, fetches and verifies what they name, compiles it, keeps the
+// last good one on disk, and says what should be active. What a document means, and
+// how it is activated, is its keeper's business.
+package follow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// Kind is a kind of document.
+type Kind[T any] struct {
+	Name    string // of its folder in Consul: rules
+	What    string // in a sentence: rules, shedder settings
+	Compile func(document []byte) (*T, error)
+	Faults  func(error) []string // what Compile found, one by one
+	// CanaryOf is the PoP whose canary is followed in place of the current document.
+	CanaryOf string
+	// Temporary: the current pointer may expire, and names what follows.
+	Temporary bool
+}
+
+// Config is how a node follows a kind.
+type Config[T any] struct {
+	Kind[T]
+	Log *slog.Logger
+	// Consul to follow. Without it nothing is ever published, and the rest is unused.
+	Consul *consul.Client
+	Cache  string // the file
+	Owner  Owner
+	// What is counted; each may be nil.
+	Rejected, CacheFailed func()
+}
+
+// Document is a good one that Consul names, or did before this node started.
+type Document[T any] struct {
+	Pointer consul.Pointer
+	Bytes   []byte
+	Made    *T     // what it compiled to
+	Source  string // adminapi.SourceConsul or SourceCache
+}
+
+// Choice is what should be active now, and what is known.
+type Choice[T any] struct {
+	Document *Document[T] // nil: nothing good is published, or it expired
+	Canary   bool
+	Next     *Document[T]      // what follows Document when it expires
+	Left     time.Duration     // until then; 0 if it does not expire
+	Pointer  *consul.Pointer   // that is followed; nil if unknown
+	Known    bool              // the pointers have been resolved
+	Refused  *adminapi.Refusal // the latest
+	Lost     error             // why Consul does not answer
+}
+
+// Follower follows one kind. Its methods may be called from any goroutine.
+type Follower[T any] struct {
+	Config[T]
+	ConsulState, CacheState *Condition // nil without Consul
+
+	cache  *cache
+	events chan event[T]
+
+	mu        sync.Mutex
+	current   pointer[T]
+	canary    pointer[T]
+	base      *Document[T] // the current one that does not expire
+	temporary *Document[T] // the current one that expires
+	kept      *Document[T] // given to the cache
+}
+
+// New returns a follower that has what the cache holds. It connects to nothing yet.
+func New[T any](c Config[T]) *Follower[T] {
+	f := &Follower[T]{Config: c}
+	nothing := func() {}
+	if f.Rejected == nil {
+		f.Rejected = nothing
+	}
+	if f.CacheFailed == nil {
+		f.CacheFailed = nothing
+	}
+	if f.Consul == nil {
+		return f
+	}
+	f.events = make(chan event[T])
+	f.current.asked = ErrNoAnswer
+	if f.CanaryOf != "" {
+		f.canary.asked = ErrNoAnswer
+	}
+	f.ConsulState = NewCondition(f.Log, c.What+" cannot be read from consul, the node keeps what it has", c.What+" can be read from consul again", ErrNoAnswer)
+	f.CacheState = NewCondition(f.Log, c.What+" cannot be cached, a restart while consul is unreachable has none", c.What+" are cached again", nil)
+	f.cache = newCache(c.Cache, c.Owner, f.CacheState, f.CacheFailed)
+	if err := f.readCache(); err != nil {
+		f.CacheFailed()
+		f.Log.Error("cached "+c.What+" not used", "error", err)
+	}
+	err := f.cache.prepare()
+	if err != nil {
+		f.CacheFailed()
+	}
+	f.CacheState.Note(err)
+	return f
+}
+
+func (f *Follower[T]) readCache() error {
+	cached, err := f.cache.read()
+	if err != nil || cached == nil {
+		return err
+	}
+	made, err := f.Compile(cached.Document)
+	if err != nil {
+		return err
+	}
+	f.base = &Document[T]{Pointer: cached.Pointer, Bytes: cached.Document, Made: made, Source: adminapi.SourceCache}
+	f.current.good = f.base
+	return nil
+}
+
+// Run follows until ctx ends, and calls settle at the beginning and whenever Choose may
+// say something else: after news, after a signal on wake, and when what is active
+// expires or settle wants to look again. That is at most a minute away, because clocks
+// are set.
+func (f *Follower[T]) Run(ctx context.Context, wake <-chan struct{}, settle func(now time.Time) (again time.Duration)) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if f.Consul != nil {
+		documents := f.Consul.Documents(f.Name)
+		w := watch[T]{kind: &f.Kind, client: f.Consul, documents: documents, events: f.events, key: documents.CurrentKey(), good: f.current.good}
+		wg.Go(func() { w.run(ctx) })
+		if f.CanaryOf != "" {
+			c := watch[T]{kind: &f.Kind, client: f.Consul, documents: documents, events: f.events, key: documents.CanaryKey(f.CanaryOf), canary: true}
+			wg.Go(func() { c.run(ctx) })
+		}
+		wg.Go(func() { f.cache.run(ctx) })
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ev := <-f.events:
+			f.take(ev, time.Now())
+		case <-wake:
+		case <-timer.C:
+		}
+		now := time.Now()
+		timer.Reset(max(0, min(time.Minute, settle(now), f.nextLook(now))))
+	}
+}
+
+// nextLook is when something expires.
+func (f *Follower[T]) nextLook(now time.Time) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	wait := time.Minute
+	if f.canary.lives(now) {
+		wait = min(wait, f.canary.left(now))
+	}
+	if f.temporary != nil {
+		wait = min(wait, f.current.left(now))
+	}
+	return wait
+}
+
+// take notes an event.
+func (f *Follower[T]) take(ev event[T], now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := &f.current
+	if ev.canary {
+		p = &f.canary
+	}
+	if !p.note(ev, now) {
+		return
+	}
+	if !ev.canary {
+		f.takeCurrent(now)
+	}
+	standing := p.refused
+	nothing := f.base == nil && f.temporary == nil && f.canary.good == nil
+	if p.judge(nothing, ev.canary, f.Faults); p.refused != nil && p.refused != standing {
+		f.Rejected()
+		f.Log.Error(f.What+" refused", "version", p.refused.Version, "canary", ev.canary, "error", p.finding.fault)
+	}
+}
+
+// takeCurrent notes what the current pointer led to.
+func (f *Follower[T]) takeCurrent(now time.Time) {
+	found := &f.current.finding
+	p := found.pointer
+	switch {
+	case p == nil: // what is gone or malformed changes nothing
+	case p.ExpiresAt == nil || !f.Temporary:
+		if found.good != nil {
+			f.base, f.temporary = found.good, nil
+		}
+	default:
+		if found.good == nil && found.fault == nil && found.failure == nil {
+			// Ended on purpose, or the clock of the node that set them is behind.
+			f.Log.Info("temporary "+f.What+" are over", "version", p.Version, "expired_at", p.ExpiresAt.UTC())
+		}
+		f.temporary = found.good // the one before it has ended, too
+		switch {
+		case found.then != nil:
+			f.base = found.then
+		case p.Then == nil && (found.good != nil || p.Expired(now)):
+			f.base = nil
+		}
+	}
+}
+
+// Choose returns what should be active now.
+func (f *Follower[T]) Choose(now time.Time) Choice[T] {
+	if f.Consul == nil {
+		return Choice[T]{}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.temporary != nil && f.current.left(now) <= 0 {
+		f.temporary = nil
+	}
+	// Only what does not expire is kept on disk: a canary or a temporary document must
+	// not outlive its end in a node that starts from there while Consul is unreachable.
+	if f.base != nil && f.base != f.kept && f.base.Source == adminapi.SourceConsul {
+		f.kept = f.base
+		f.cache.put(f.base.Pointer, f.base.Bytes)
+	}
+	c := Choice[T]{Document: f.base, Pointer: f.current.finding.pointer, Known: f.current.known && (f.canary.known || f.CanaryOf == "")}
+	if f.temporary != nil {
+		c.Document, c.Next, c.Left = f.temporary, f.base, f.current.left(now)
+	}
+	if f.canary.lives(now) {
+		c.Pointer = f.canary.finding.pointer
+		if good := f.canary.finding.good; good != nil {
+			c.Document, c.Canary = good, true
+		}
+	} else if f.canary.finding.pointer != nil {
+		f.canary.refused = nil // its time is over
+	}
+	c.Refused = newer(f.current.refused, f.canary.refused)
+	c.Lost = unanswered(f.current.asked, f.canary.asked, f.current.finding.failure, f.canary.finding.failure)
+	if !errors.Is(c.Lost, ErrNoAnswer) {
+		f.ConsulState.Note(c.Lost)
+	}
+	return c
+}

@@ -1,0 +1,111 @@
+package follow
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// pointer is what is known of one pointer in Consul.
+type pointer[T any] struct {
+	asked   error // why Consul could not be asked for the pointer, nil if it answered
+	known   bool  // there is a finding
+	finding finding[T]
+	good    *Document[T] // that the pointer named last and that was good
+	refused *adminapi.Refusal
+
+	// Of a pointer that ends: the one that was seen last, and when it is over by this
+	// node's monotonic clock. A clock that is behind, or set back, must not prolong it.
+	seen consul.Pointer
+	ends time.Time
+}
+
+// ErrNoAnswer stands for the time before the first answer.
+var ErrNoAnswer = errors.New("has not answered yet")
+
+// note takes an event, and reports whether it was a finding.
+func (f *pointer[T]) note(ev event[T], now time.Time) bool {
+	if ev.finding == nil {
+		f.asked = ev.asked
+		return false
+	}
+	found := *ev.finding
+	f.known, f.finding = true, found
+	if found.pointer != nil && found.pointer.ExpiresAt != nil {
+		f.see(found.pointer, now)
+	}
+	if found.good != nil {
+		f.good = found.good
+	}
+	return true
+}
+
+// see notes a pointer that ends: no later after it is first seen than it was to last
+// when it was set.
+func (f *pointer[T]) see(p *consul.Pointer, now time.Time) {
+	if f.seen.ExpiresAt != nil && f.seen.SHA256 == p.SHA256 && f.seen.AppliedAt.Equal(p.AppliedAt) && f.seen.ExpiresAt.Equal(*p.ExpiresAt) {
+		return
+	}
+	f.seen, f.ends = *p, now.Add(p.ExpiresAt.Sub(p.AppliedAt))
+}
+
+// lives reports whether a pointer that ends is there and not over.
+func (f *pointer[T]) lives(now time.Time) bool { return f.finding.pointer != nil && f.left(now) > 0 }
+
+// left returns how long the pointer seen last remains valid.
+func (f *pointer[T]) left(now time.Time) time.Duration {
+	if f.seen.ExpiresAt == nil {
+		return 0
+	}
+	return min(f.seen.ExpiresAt.Sub(now), f.ends.Sub(now))
+}
+
+// judge notes what is wrong with the finding, once. nothing says that nothing was ever
+// published.
+func (f *pointer[T]) judge(nothing, canary bool, faults func(error) []string) {
+	found, version := &f.finding, ""
+	if found.pointer != nil {
+		version = found.pointer.Version
+	}
+	switch {
+	case errors.Is(found.fault, errNoPointer) && nothing:
+		f.refused = nil
+	case found.fault != nil:
+		f.refused = Refuse(f.refused, version, canary, faults(found.fault))
+	case found.failure != nil && f.refused != nil && f.refused.Version == version:
+		// Consul was away when it was looked at again.
+	default:
+		f.refused = nil
+	}
+}
+
+// unanswered is why Consul does not answer whatever it is asked, or nil. That it has
+// not been asked yet says least.
+func unanswered(reasons ...error) (err error) {
+	for _, why := range reasons {
+		if err == nil || why != nil && errors.Is(err, ErrNoAnswer) {
+			err = why
+		}
+	}
+	return err
+}
+
+// newer returns the later of two refusals, either of which may be nil.
+func newer(a, b *adminapi.Refusal) *adminapi.Refusal {
+	if a == nil || b != nil && b.At.After(a.At) {
+		return b
+	}
+	return a
+}
+
+// Refuse notes why a version is not activated. A refusal that stands already is not
+// replaced, so that the caller sees which ones are new.
+func Refuse(standing *adminapi.Refusal, version string, canary bool, why []string) *adminapi.Refusal {
+	if standing != nil && standing.Version == version && slices.Equal(standing.Errors, why) {
+		return standing
+	}
+	return &adminapi.Refusal{At: time.Now().UTC(), Version: version, Canary: canary, Errors: why}
+}

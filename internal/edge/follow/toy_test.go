@@ -1,0 +1,128 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// A third kind of document, whole: toyKeeper and its toy are all that a node needs to
+// follow one, with canaries, a copy on disk, and refusals.
+type toy struct{ word string }
+
+func parseToy(text []byte) (*toy, error) {
+	if len(strings.Fields(string(text))) != 1 {
+		return nil, errors.New("toy: must be one word")
+	}
+	return &toy{word: string(text)}, nil
+}
+
+type toyKeeper struct {
+	follower *Follower[toy]
+	active   atomic.Pointer[toy]
+	view     atomic.Pointer[Choice[toy]]
+}
+
+func newToyKeeper(client *consul.Client, cache string) *toyKeeper {
+	k := &toyKeeper{follower: New(Config[toy]{
+		Kind: Kind[toy]{Name: "toys", What: "toys", Compile: parseToy, Faults: func(err error) []string { return []string{err.Error()} }, CanaryOf: "ams1"},
+		Log:  slog.New(slog.DiscardHandler), Consul: client, Cache: cache, Owner: europe,
+	})}
+	k.settle(time.Now())
+	return k
+}
+
+func (k *toyKeeper) settle(now time.Time) time.Duration {
+	c := k.follower.Choose(now)
+	k.view.Store(&c)
+	if c.Document != nil && k.active.Load() != c.Document.Made {
+		k.active.Store(c.Document.Made)
+	}
+	return time.Minute
+}
+
+func (k *toyKeeper) run(ctx context.Context) { k.follower.Run(ctx, nil, k.settle) }
+
+const patience = 20 * time.Second
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, patience, 5*time.Millisecond, what)
+}
+
+func TestAThirdKindOfDocument(t *testing.T) {
+	client, err := consul.Open(consul.Config{Addr: testenv.StartConsul(t, testenv.ConsulOptions{}).Addr()})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	documents, cache := client.Documents("toys"), filepath.Join(t.TempDir(), "toys.json")
+	start := func() (*toyKeeper, func()) {
+		k := newToyKeeper(client, cache)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { k.run(ctx) })
+		t.Cleanup(running.Wait)
+		t.Cleanup(stop)
+		return k, stop
+	}
+	index := uint64(0)
+	apply := func(text string) consul.Pointer {
+		t.Helper()
+		_, err := documents.Put(t.Context(), []byte(text))
+		require.NoError(t, err)
+		p := consul.NewPointer([]byte(text), "test", time.Now())
+		ok, err := documents.Point(t.Context(), p, index)
+		require.NoError(t, err)
+		require.True(t, ok)
+		_, index, err = documents.Current(t.Context())
+		require.NoError(t, err)
+		return p
+	}
+	k, stop := start()
+	require.Nil(t, k.active.Load(), "nothing is published yet")
+	is := func(word string) {
+		t.Helper()
+		eventually(t, word, func() bool { a := k.active.Load(); return a != nil && a.word == word })
+	}
+	apply("boat")
+	is("boat")
+	boat := k.active.Load()
+
+	bad := apply("two words")
+	eventually(t, "it is refused", func() bool { return k.view.Load().Refused != nil })
+	refused := k.view.Load().Refused
+	require.Equal(t, adminapi.Refusal{At: refused.At, Version: bad.Version, Errors: []string{"toy: must be one word"}}, *refused)
+	require.Same(t, boat, k.active.Load(), "the toy before it stays active")
+
+	apply("boat")
+	_, err = documents.Put(t.Context(), []byte("kite"))
+	require.NoError(t, err)
+	trial, ends := consul.NewPointer([]byte("kite"), "test", time.Now()), time.Now().Add(time.Hour)
+	trial.ExpiresAt = &ends
+	ok, err := documents.SetCanary(t.Context(), "ams1", trial, 0)
+	require.NoError(t, err)
+	require.True(t, ok)
+	is("kite")
+	require.True(t, k.view.Load().Canary)
+	require.NoError(t, documents.EndCanary(t.Context(), "ams1"))
+	is("boat")
+	require.Same(t, boat, k.active.Load(), "what a canary replaced is not compiled again")
+
+	eventually(t, "it is on disk", func() bool { _, err := os.Stat(cache); return err == nil })
+	stop()
+	again := newToyKeeper(client, cache)
+	require.Equal(t, "boat", again.active.Load().word)
+	require.Equal(t, adminapi.SourceCache, again.view.Load().Document.Source)
+}

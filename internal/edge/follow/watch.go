@@ -1,0 +1,148 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// finding is what a pointer in Consul led to. T is what its document is compiled to.
+type finding[T any] struct {
+	pointer *consul.Pointer // nil if it is missing or malformed
+	good    *Document[T]    // nil if it leads to no good document, or its time is over
+	then    *Document[T]    // what follows it; nil if nothing does, or it is not good
+	fault   error           // why there is none, if pointer or document is to blame
+	failure error           // why there is none, if Consul could not be asked
+}
+
+// event is what a watch tells its follower: how asking went, or a finding.
+type event[T any] struct {
+	canary  bool
+	asked   error
+	finding *finding[T]
+}
+
+// watch follows one pointer in Consul and finds the documents that it names.
+type watch[T any] struct {
+	kind      *Kind[T]
+	client    *consul.Client
+	documents *consul.Documents
+	key       string
+	canary    bool // it must end
+	events    chan<- event[T]
+	good      *Document[T] // found last
+	then      *Document[T] // likewise
+}
+
+// errNoPointer says that nothing is published, or no longer.
+var errNoPointer = errors.New("is missing")
+
+// run follows the pointer until ctx ends. What is being looked for when the pointer
+// changes is given up.
+func (w *watch[T]) run(ctx context.Context) {
+	var looking sync.WaitGroup
+	stop := func() {}
+	w.client.Watch(ctx, w.key,
+		func(err error) { w.tell(ctx, event[T]{canary: w.canary, asked: err}) },
+		func(entry *consul.Entry) {
+			stop()
+			looking.Wait()
+			var look context.Context
+			look, stop = context.WithCancel(ctx)
+			looking.Go(func() { w.resolve(look, entry) })
+		})
+	stop()
+	looking.Wait()
+}
+
+// tell hands an event to the follower.
+func (w *watch[T]) tell(ctx context.Context, ev event[T]) {
+	select {
+	case w.events <- ev:
+	case <-ctx.Done():
+	}
+}
+
+// resolve tells what an entry leads to, and looks again where that may change by
+// itself: a version that is missing may arrive, and so may Consul.
+func (w *watch[T]) resolve(ctx context.Context, entry *consul.Entry) {
+	for failures := 0; ; failures++ {
+		f, again := w.find(ctx, entry)
+		if ctx.Err() != nil {
+			return
+		}
+		w.tell(ctx, event[T]{canary: w.canary, finding: &f})
+		if !again {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(consul.Backoff(failures, rand.Float64())):
+		}
+	}
+}
+
+func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T], again bool) {
+	if entry == nil {
+		if !w.canary {
+			f.fault = fmt.Errorf("%s %w; apply the %s again", w.key, errNoPointer, w.kind.What)
+		}
+		return f, false
+	}
+	p, err := consul.ParsePointer(entry.Value)
+	if err == nil && w.canary && p.ExpiresAt == nil {
+		err = &field.Error{Path: "expires_at", Msg: "must be set: a canary that is forgotten must end"}
+	}
+	if err != nil {
+		f.fault = fmt.Errorf("%s: %w; apply the %s again", w.key, err, w.kind.What)
+		return f, false
+	}
+	f.pointer = &p
+	if !p.Expired(time.Now()) || !w.canary && !w.kind.Temporary {
+		f.good, again = w.load(ctx, p, w.good, &f)
+	}
+	if f.good != nil {
+		w.good = f.good
+	}
+	if p.Then != nil && w.kind.Temporary { // ahead: Consul may be away when it is needed
+		next := consul.Pointer{Version: p.Then.Version, SHA256: p.Then.SHA256, AppliedAt: p.AppliedAt, AppliedBy: p.AppliedBy}
+		var more bool
+		f.then, more = w.load(ctx, next, w.then, &f)
+		again = again || more
+	}
+	if f.then != nil {
+		w.then = f.then
+	}
+	return f, again
+}
+
+// load returns the document that p names, and notes in f why there is none. known is
+// one that was good, and is not loaded again.
+func (w *watch[T]) load(ctx context.Context, p consul.Pointer, known *Document[T], f *finding[T]) (good *Document[T], again bool) {
+	if known != nil && known.Pointer.SHA256 == p.SHA256 { // the same document, applied again
+		return &Document[T]{Pointer: p, Bytes: known.Bytes, Made: known.Made, Source: adminapi.SourceConsul}, false
+	}
+	document, err := w.documents.Load(ctx, p)
+	if errors.Is(err, consul.ErrMissing) || errors.Is(err, consul.ErrCorrupt) {
+		f.fault = err
+		return nil, true
+	}
+	if err != nil {
+		f.failure = err
+		return nil, true
+	}
+	made, err := w.kind.Compile(document)
+	if err != nil {
+		f.fault = err
+		return nil, false
+	}
+	return &Document[T]{Pointer: p, Bytes: document, Made: made, Source: adminapi.SourceConsul}, false
+}

@@ -1,0 +1,51 @@
+package edge
+
+import (
+	"bytes"
+	"net/netip"
+	"strconv"
+	"unsafe"
+)
+
+// validHost reports whether a request's host, with its port, is one that every program
+// reads alike: a name of the characters that names have in practice, an IPv4 address, or
+// an IPv6 address in brackets. A request of HTTP/1.0 may have none.
+func validHost(host []byte) bool {
+	if len(host) > 0 && host[0] == '[' {
+		end := bytes.IndexByte(host, ']')
+		if end < 0 {
+			return false
+		}
+		inner := host[1:end]
+		a, err := netip.ParseAddr(unsafe.String(unsafe.SliceData(inner), len(inner))) // not kept
+		return err == nil && a.Is6() && a.Zone() == "" && (end == len(host)-1 || validPort(host[end+1:]))
+	}
+	for i, c := range host {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
+		case c == '.':
+			if i > 0 && host[i-1] == '.' { // a.example.. is a.example to some
+				return false
+			}
+		case c == ':':
+			return i > 0 && validPort(host[i:])
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// validPort reads a colon and what follows; a port may be left out.
+func validPort(port []byte) bool {
+	if port[0] != ':' || len(port) > 6 {
+		return false
+	}
+	for _, c := range port[1:] {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	n, err := strconv.Atoi(string(port[1:]))
+	return len(port) == 1 || err == nil && n < 1<<16
+}

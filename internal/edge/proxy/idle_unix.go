@@ -1,0 +1,34 @@
+//go:build unix
+
+package proxy
+
+import (
+	"os"
+	"syscall"
+)
+
+// peekAt sees what has arrived on an idle connection. The descriptor does not block.
+func (c *conn) peekAt(fd uintptr) {
+	n, _, err := syscall.Recvfrom(int(fd), c.one[:], syscall.MSG_PEEK)
+	switch {
+	case err == syscall.EAGAIN:
+		c.found = idleQuiet
+	case n > 0:
+		c.found = idleUnasked
+	default: // an orderly end, or a broken connection
+		c.found = idleClosed
+	}
+}
+
+// readNow reads what has arrived. An end is io.EOF, as Read has set.
+func (w *wire) readNow(fd uintptr) {
+	n, err := syscall.Read(int(fd), w.p)
+	switch {
+	case err == syscall.EAGAIN:
+		w.err = os.ErrDeadlineExceeded
+	case err != nil:
+		w.err = err
+	case n > 0:
+		w.n, w.err = n, nil
+	}
+}

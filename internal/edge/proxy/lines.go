@@ -1,0 +1,164 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"math"
+)
+
+var (
+	errLine    = errors.New("a line ends in a bare line feed")
+	errLengths = errors.New("the length of a body cannot be read")
+)
+
+// lines follows the requests in what a client sends, for what fasthttp lets pass and does
+// not show: a bare line feed after a request line, in a chunk's line or in a trailer, where
+// another program may see one line more, and so another request.
+type lines struct {
+	part  linePart
+	left  int64 // of a body or chunk, before anything else
+	begun []byte
+	buf   [64]byte // of begun: the beginning of a line that came in several reads
+	long  bool     // the line did not fit in it
+	cr    bool     // its last byte is a carriage return
+
+	length  int64 // of the request's body
+	chunked bool
+}
+
+// linePart is what the next line is.
+type linePart uint8
+
+const (
+	requestLine linePart = iota
+	headerLine
+	chunkLine
+	chunkEnd
+	trailerLine
+)
+
+// follow reads b. At the first fault it returns how much of b is before it.
+func (l *lines) follow(b []byte) (int, error) {
+	for at := 0; at < len(b); {
+		if l.left > 0 {
+			n := min(l.left, int64(len(b)-at))
+			l.left -= n
+			at += int(n)
+			continue
+		}
+		rest := b[at:]
+		end := bytes.IndexByte(rest, '\n')
+		if end < 0 {
+			l.keep(rest)
+			return len(b), nil
+		}
+		if cr := l.cr && end == 0 || end > 0 && rest[end-1] == '\r'; !cr {
+			return at + end, errLine
+		}
+		line := rest[:end]
+		if l.long || len(l.begun) > 0 {
+			l.keep(line)
+			line = l.begun
+		}
+		if err := l.end(bytes.TrimSuffix(line, []byte("\r"))); err != nil {
+			return at, err
+		}
+		l.begun, l.long, l.cr = l.buf[:0], false, false
+		at += end + 1
+	}
+	return len(b), nil
+}
+
+// keep remembers as much of an unfinished line as end needs.
+func (l *lines) keep(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	if len(l.begun) == 0 {
+		l.begun = l.buf[:0]
+	}
+	n := min(len(b), len(l.buf)-len(l.begun))
+	l.begun = append(l.begun, b[:n]...)
+	l.long = l.long || n < len(b)
+	l.cr = b[len(b)-1] == '\r'
+}
+
+// end takes a whole line, or the beginning of a long one.
+func (l *lines) end(line []byte) error {
+	blank := len(line) == 0 && !l.long
+	switch l.part {
+	case requestLine:
+		if !blank { // as fasthttp, which skips blank lines before a request
+			l.part, l.length, l.chunked = headerLine, 0, false
+		}
+	case headerLine:
+		if !blank {
+			return l.header(line)
+		}
+		switch {
+		case l.chunked:
+			l.part = chunkLine
+		default:
+			l.part, l.left = requestLine, l.length
+		}
+	case chunkLine:
+		digits := 0
+		for digits < len(line) && hexDigit(line[digits]) >= 0 {
+			l.left = l.left<<4 | hexDigit(line[digits])
+			if digits++; digits > 15 {
+				return errLengths
+			}
+		}
+		switch {
+		case digits == 0:
+			return errLengths
+		case l.left == 0:
+			l.part = trailerLine
+		default:
+			l.part = chunkEnd
+		}
+	case chunkEnd:
+		if !blank {
+			return errLengths
+		}
+		l.part = chunkLine
+	case trailerLine:
+		if blank {
+			l.part = requestLine
+		}
+	}
+	return nil
+}
+
+// header reads how long the body is.
+func (l *lines) header(line []byte) error {
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	switch classify(name) {
+	case transferEncoding:
+		l.chunked = true
+	case contentLength:
+		l.length = 0
+		value = bytes.Trim(value, " \t")
+		for _, c := range value {
+			if c < '0' || c > '9' || l.length > math.MaxInt64/10-1 {
+				return errLengths
+			}
+			l.length = l.length*10 + int64(c-'0')
+		}
+		if l.long || len(value) == 0 || len(value) > 19 {
+			return errLengths
+		}
+	}
+	return nil
+}
+
+func hexDigit(c byte) int64 {
+	switch {
+	case c >= '0' && c <= '9':
+		return int64(c - '0')
+	case c|0x20 >= 'a' && c|0x20 <= 'f':
+		return int64(c|0x20-'a') + 10
+	default:
+		return -1
+	}
+}

@@ -1,0 +1,108 @@
+package edge
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+)
+
+// shardStates knows which masters do not answer, and why: log, metric and /readyz say
+// the same.
+type shardStates struct {
+	log     *slog.Logger
+	metrics *metrics
+
+	mu       sync.Mutex
+	down     map[string]error
+	logged   map[string]time.Time // error codes that the store sent
+	evicting map[string]*redisstore.Eviction
+}
+
+func newShardStates(log *slog.Logger, m *metrics) *shardStates {
+	return &shardStates{
+		log: log, metrics: m, down: map[string]error{}, logged: map[string]time.Time{},
+		evicting: map[string]*redisstore.Eviction{},
+	}
+}
+
+// set is told why a shard went down, and nil when it is back.
+func (s *shardStates) set(addr string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		delete(s.down, addr)
+		s.log.Info("store is back", "addr", addr)
+	} else {
+		s.down[addr] = err
+		s.log.Warn("store does not answer, its rules follow on_store_failure", "addr", addr, "error", err)
+	}
+	s.metrics.storeUp.Set(oneIf(len(s.down) == 0))
+}
+
+// text is what /readyz says: ok, or what is down and why.
+func (s *shardStates) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var parts []string
+	for _, addr := range slices.Sorted(maps.Keys(s.down)) {
+		parts = append(parts, addr+": "+s.down[addr].Error())
+	}
+	if len(parts) == 0 {
+		return adminapi.OK
+	}
+	return strings.Join(parts, "; ")
+}
+
+// logAgain is when an error code that a store keeps sending is logged again.
+const logAgain = time.Hour
+
+// failed counts a decision that the store could not make. An error that the store sent
+// does not take it down, so its cause is logged here, once for each code (OOM, READONLY).
+func (s *shardStates) failed(err error) {
+	s.metrics.storeErrors.WithLabelValues(redisstore.ErrorKind(err)).Inc()
+	if !errors.Is(err, limiter.ErrReply) {
+		return
+	}
+	code := redisstore.ReplyCode(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.logged[code]) > logAgain {
+		s.logged[code] = now
+		s.log.Warn("store refuses to decide, its rules follow on_store_failure", "error", err)
+	}
+}
+
+// evicts is told what a master does when its memory is full, and nil when it is no longer
+// a master. The log has a line when that changes.
+func (s *shardStates) evicts(addr string, now *redisstore.Eviction) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.evicting[addr]
+	if before == nil {
+		before = &redisstore.Eviction{}
+	}
+	if now == nil {
+		delete(s.evicting, addr)
+	} else {
+		s.evicting[addr] = now
+		if now.May && !before.May || now.Evicted > before.Evicted {
+			s.log.Warn("store evicts counters when its memory is full, which resets their limits; set maxmemory-policy noeviction",
+				"addr", addr, "policy", now.Policy, "evicted_keys", now.Evicted)
+		}
+	}
+	may, evicted := false, int64(0)
+	for _, e := range s.evicting {
+		may = may || e.May
+		evicted += e.Evicted
+	}
+	s.metrics.storeMayEvict.Set(oneIf(may))
+	s.metrics.storeEvicted.Set(float64(evicted))
+}

@@ -1,0 +1,61 @@
+package edge
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+)
+
+// Metric, log and /readyz say the same of a store that rejects the password, with the cause.
+func TestStoreDownForTheSameReasonEverywhere(t *testing.T) {
+	redis := testenv.Redis(t, testenv.Options{Password: "horse"})
+	n := start(t, setup{rules: ruleA, config: func(c *Config) {
+		c.Store.Kind, c.Store.Redis.Mode, c.Store.Redis.Addrs = "redis", "single", []string{redis.Addr}
+	}})
+	eventually(t, "the node notices", func() bool { return n.metric("weir_store_up") == 0 })
+	require.Contains(t, n.operate("GET", "/readyz").body, "NOAUTH")
+	require.Equal(t, 1, strings.Count(n.logs.String(), "store does not answer"), n.logs.String())
+	require.Contains(t, n.logs.String(), "NOAUTH")
+}
+
+// A store that answers decisions with errors is up, and its log line comes once.
+func TestStoreThatRefusesToDecide(t *testing.T) {
+	redis := testenv.Redis(t, testenv.Options{})
+	n := start(t, setup{redis: redis, rules: ruleA})
+	require.NoError(t, redis.Client().ConfigSet(context.Background(), "maxmemory", "1").Err())
+	for range 5 {
+		n.get("/")
+	}
+	require.Equal(t, 1, strings.Count(n.logs.String(), "store refuses to decide"), n.logs.String())
+	require.Contains(t, n.logs.String(), "OOM")
+}
+
+// A store that may evict is reported at the start, and what it evicted is counted.
+func TestStoreThatEvicts(t *testing.T) {
+	f := func(name string, may float64, args ...string) {
+		t.Run(name, func(t *testing.T) {
+			n := start(t, setup{redis: testenv.Redis(t, testenv.Options{Args: args}), rules: ruleA})
+			if may == 1 {
+				eventually(t, "the node notices", func() bool { return n.metric("weir_store_may_evict") == 1 })
+				require.Equal(t, 1, strings.Count(n.logs.String(), "store evicts counters"), n.logs.String())
+				require.Contains(t, n.logs.String(), "volatile-ttl")
+				return
+			}
+			n.shards.evicts("a", &redisstore.Eviction{Policy: "noeviction", Evicted: 3})
+			n.shards.evicts("b", &redisstore.Eviction{Policy: "noeviction", Evicted: 4})
+			require.EqualValues(t, 7, n.metric("weir_store_evicted_keys"))
+			require.Equal(t, 2, strings.Count(n.logs.String(), "store evicts counters"), "a store that has evicted is told of too")
+			n.shards.evicts("a", nil)
+			require.EqualValues(t, 4, n.metric("weir_store_evicted_keys"))
+			require.Zero(t, n.metric("weir_store_may_evict"))
+		})
+	}
+	f("bounded, with volatile-ttl", 1, "maxmemory 100mb", "maxmemory-policy volatile-ttl")
+	f("bounded, with noeviction", 0, "maxmemory 100mb", "maxmemory-policy noeviction")
+	f("unbounded", 0, "maxmemory-policy volatile-ttl")
+}

@@ -1,0 +1,101 @@
+package router
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/dns"
+)
+
+// Config is what a router answers for, and where.
+type Config struct {
+	Regions []region.FollowedRegion
+	Listen  []netip.AddrPort // UDP and TCP
+	// Zone is the zone to answer for; empty: that of the topology.
+	Zone string
+	// NS are the zone's name servers. A host without a dot is in the zone. None: this
+	// router is ns1 of the zone, at the addresses of Listen.
+	NS           []dns.NameServer
+	Hostmaster   string // in the SOA; empty: hostmaster@ the zone
+	TTL          time.Duration
+	RateLimit    int     // answers a second over UDP to one network; 0: no limit
+	PassingShare float64 // how much of a PoP's edges must pass for it to be healthy
+	Geo          *GeoFile
+	Metrics      string // the address of the metrics listener; empty: none
+	Log          *slog.Logger
+}
+
+// ConfigError is what can only be found wrong with a Config once the topology is known.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return e.Err.Error() }
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// Check reports all that is wrong with c before the zone is known.
+func (c *Config) Check() error {
+	_, err := dns.New(c.server(canonical(c.Zone), func() *region.View { return nil }, nil))
+	return err
+}
+
+func canonical(zone string) string { return strings.TrimSuffix(strings.ToLower(zone), ".") }
+
+func (c *Config) follow() region.FollowConfig {
+	f := region.FollowConfig{Regions: c.Regions, PassingShare: c.PassingShare}
+	if c.Geo != nil {
+		f.Geo = c.Geo
+	}
+	return f
+}
+
+// server is the configuration of the server, for a zone.
+func (c *Config) server(zone string, view func() *region.View, observer dns.Observer) dns.Config {
+	s := dns.Config{View: view, Zone: zone, Hostmaster: c.Hostmaster, TTL: c.TTL, RateLimit: c.RateLimit, Observer: observer}
+	for _, n := range c.NS {
+		if !strings.Contains(strings.TrimSuffix(n.Host, "."), ".") {
+			n.Host = strings.TrimSuffix(n.Host, ".") + "." + zone
+		}
+		s.NS = append(s.NS, n)
+	}
+	if len(s.NS) == 0 {
+		s.NS = []dns.NameServer{{Host: "ns1." + zone, Addrs: c.ownAddresses()}}
+	}
+	return s
+}
+
+// ownAddresses are those at which resolvers find this server, as far as it can tell.
+func (c *Config) ownAddresses() []netip.Addr {
+	var list, loopback []netip.Addr
+	add := func(a netip.Addr) {
+		a = a.Unmap().WithZone("")
+		for _, known := range list {
+			if known == a {
+				return
+			}
+		}
+		list = append(list, a)
+	}
+	for _, l := range c.Listen {
+		if !l.Addr().IsUnspecified() {
+			add(l.Addr())
+			continue
+		}
+		found, err := net.InterfaceAddrs()
+		if err != nil {
+			continue // what is left is the loopback
+		}
+		for _, f := range found {
+			if prefix, err := netip.ParsePrefix(f.String()); err == nil && prefix.Addr().IsGlobalUnicast() {
+				add(prefix.Addr())
+			}
+		}
+		loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+	}
+	if len(list) == 0 {
+		return loopback
+	}
+	return list
+}

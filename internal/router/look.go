@@ -1,0 +1,39 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+// Look looks at the fleet once, as a router does, until every region has told of its
+// nodes, or the limit is over.
+func Look(ctx context.Context, c *Config, limit time.Duration) (*region.View, error) {
+	follower := region.NewFollower(c.follow())
+	inner, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var complete *region.View
+	follower.Run(inner, func(v *region.View) {
+		// Topology and drains come by watches of their own, at about the same time:
+		// the look after the one that is complete has them all.
+		switch {
+		case complete != nil && v.At.Sub(complete.At) >= settled:
+			cancel()
+		case complete == nil && v.Topology != nil && allKnown(v):
+			complete = v
+		}
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	v := follower.View()
+	if v.Topology == nil {
+		return nil, fmt.Errorf("there is no topology to choose by: %s; regionctl topology apply FILE publishes one", Unknown(v))
+	}
+	return v, nil
+}
+
+// settled is how much later than the nodes the drains of a region may come.
+const settled = 300 * time.Millisecond

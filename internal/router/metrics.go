@@ -1,0 +1,90 @@
+package router
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/dns"
+)
+
+// metrics are those of a router.
+type metrics struct {
+	registry *prometheus.Registry
+	queries  *prometheus.CounterVec
+}
+
+var _ dns.Observer = (*metrics)(nil)
+
+func newMetrics(view func() *region.View) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	m.queries = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_dns_queries_total", Help: "DNS queries, by kind of answer: answer, spilled (the nearest PoP sheds), fail_open (no PoP is healthy), nodata, nxdomain, refused, …",
+	}, []string{"answer"})
+	m.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
+		m.queries, stateCollector{view},
+	)
+	return m
+}
+
+// Query implements dns.Observer.
+func (m *metrics) Query(answer string) { m.queries.WithLabelValues(answer).Inc() }
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// stateCollector reads the state when metrics are collected, so that series of PoPs
+// that are gone are gone.
+type stateCollector struct{ view func() *region.View }
+
+var (
+	popUpDesc = prometheus.NewDesc("weir_dns_pop_up", "1 while clients are sent to a PoP as far as its health goes, 0 while it is down.",
+		[]string{"region", "pop"}, nil)
+	popDrainedDesc = prometheus.NewDesc("weir_dns_pop_drained", "1 while a PoP is taken out of DNS on purpose.",
+		[]string{"region", "pop"}, nil)
+	popShedDesc = prometheus.NewDesc("weir_dns_pop_shed_level", "What a PoP sheds, 0 to 1, as the mean of its edges: the share of its clients that goes to the next.",
+		[]string{"region", "pop"}, nil)
+	regionKnownDesc = prometheus.NewDesc("weir_dns_region_known", "1 while the edges of a region are known, from its own Consul or through another, 0 while its state is that of before.",
+		[]string{"region"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popShedDesc, regionKnownDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	v := c.view()
+	for name, s := range v.Regions {
+		gauge(regionKnownDesc, oneIf(s.Known), name)
+	}
+	if v.Topology == nil {
+		return
+	}
+	for _, r := range v.Topology.Regions {
+		for _, p := range r.PoPs {
+			s := v.PoPs[p.Name]
+			gauge(popUpDesc, oneIf(s.Healthy), r.Name, p.Name)
+			gauge(popDrainedDesc, oneIf(s.Drained != nil), r.Name, p.Name)
+			gauge(popShedDesc, s.ShedLevel, r.Name, p.Name)
+		}
+	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

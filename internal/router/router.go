@@ -1,0 +1,237 @@
+// Package router answers DNS for a fleet with the nearest healthy PoP: the process
+// behind regionctl dns.
+package router
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/dns"
+)
+
+const (
+	// settling is how long a start waits for regions that do not tell of their nodes:
+	// before that it would answer with what it does not know to be down.
+	settling = 3 * time.Second
+	// remindEvery is how often a process that cannot begin says why.
+	remindEvery = time.Minute
+	// closing is how long scrapes may take to end.
+	closing = time.Second
+)
+
+// router is a DNS server with what it knows and tells.
+type router struct {
+	*Config
+	follower *region.Follower
+	metrics  *metrics
+	ready    atomic.Bool
+}
+
+// Run runs until ctx ends, or something that it needs fails for good.
+func Run(ctx context.Context, c *Config) (err error) {
+	r := &router{Config: c}
+	// What can be wrong with this host is said before anything is waited for.
+	if c.Geo != nil {
+		defer start(ctx, func(ctx context.Context) { c.Geo.follow(ctx, r.Log) })()
+	}
+	r.follower = region.NewFollower(c.follow())
+	r.metrics = newMetrics(r.follower.View)
+	if err := r.probe(); err != nil {
+		return err
+	}
+	if c.Metrics != "" {
+		stop, err := r.serveMetrics()
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	names := make([]string, len(c.Regions))
+	for i, f := range c.Regions {
+		names[i] = f.Name
+	}
+	watch := newStateLog(r.Log, names)
+	defer start(ctx, func(ctx context.Context) { r.follower.Run(ctx, watch.changed) })()
+
+	zone, err := r.await(ctx)
+	if err != nil {
+		return nil // told to stop, which is no failure
+	}
+	watch.zone.Store(&zone)
+	server, err := dns.New(c.server(zone, r.follower.View, r.metrics))
+	if err != nil {
+		return &ConfigError{err}
+	}
+	for _, addr := range c.Listen {
+		if err := server.Listen(addr.String()); err != nil {
+			return bindError(addr.String(), err)
+		}
+	}
+	var bound []string
+	for _, a := range server.Addrs() {
+		bound = append(bound, a.String())
+	}
+	r.Log.Info("answering", "zone", zone, "listen", strings.Join(bound, " "), "ttl", c.TTL.String(), "metrics", c.Metrics)
+	r.ready.Store(true)
+	err = server.Serve(ctx)
+	r.ready.Store(false)
+	if err != nil {
+		return err
+	}
+	r.Log.Info("stopped")
+	return nil
+}
+
+// start runs f until the function that it returns is called, which waits for its end.
+func start(ctx context.Context, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// probe binds what shall be bound later, and lets it go.
+func (r *router) probe() error {
+	for _, a := range r.Listen {
+		if a.Port() == 0 {
+			continue
+		}
+		addr := a.String()
+		udp, err := net.ListenPacket("udp", addr)
+		if err != nil {
+			return bindError(addr, err)
+		}
+		_ = udp.Close() // nothing was sent
+		tcp, err := net.Listen("tcp", addr)
+		if err != nil {
+			return bindError(addr, err)
+		}
+		_ = tcp.Close() // nobody was accepted
+	}
+	return nil
+}
+
+// bindError says what to do about an address that cannot be had.
+func bindError(addr string, err error) error {
+	_, port, _ := net.SplitHostPort(addr)
+	switch {
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return fmt.Errorf("listen on %s: port %s needs a privilege: give the program cap_net_bind_service (deploy/systemd/weir-dns.service does; or setcap cap_net_bind_service=+ep on it), or use a port above 1023, as --listen 127.0.0.1:5300", addr, port)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("listen on %s: something listens there already, over UDP or TCP (ss -lnup, ss -lntp show what; port 53 is often systemd-resolved): stop that, or name one address of this host with --listen", addr)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("listen on %s: this host does not have that address (ip address shows which it has); correct --listen", addr)
+	}
+	return fmt.Errorf("listen on %s: %w", addr, err)
+}
+
+// await waits for a topology, and shortly for every region to tell of its nodes. It
+// returns the zone to answer for; its error is that ctx ended.
+func (r *router) await(ctx context.Context) (string, error) {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	began := time.Now()
+	reminded := began.Add(time.Second - remindEvery) // the first follows after a second
+	for {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-look.C:
+		}
+		v, now := r.follower.View(), time.Now()
+		if v.Topology != nil && (allKnown(v) || now.Sub(began) >= settling) {
+			return cmp.Or(canonical(r.Zone), v.Topology.Zone), nil
+		}
+		if v.Topology == nil && now.Sub(reminded) >= remindEvery {
+			reminded = now
+			r.Log.Warn("waiting for a topology, and answering nobody until there is one; regionctl topology apply FILE publishes it", "regions", Unknown(v))
+		}
+	}
+}
+
+// allKnown reports whether every region tells of its nodes.
+func allKnown(v *region.View) bool {
+	for _, s := range v.Regions {
+		if !s.Known {
+			return false
+		}
+	}
+	return len(v.Regions) > 0
+}
+
+// Unknown says how each region stands, for one who waits.
+func Unknown(v *region.View) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
+		switch s := v.Regions[name]; {
+		case s.Err != nil:
+			list = append(list, fmt.Sprintf("%s: %v", name, s.Err))
+		case !s.Heard.IsZero():
+			list = append(list, name+" holds none")
+		default:
+			list = append(list, name+" has not answered yet")
+		}
+	}
+	return strings.Join(list, "; ")
+}
+
+// serveMetrics serves the metrics listener until stop is called.
+func (r *router) serveMetrics() (stop func(), err error) {
+	l, err := net.Listen("tcp", r.Metrics)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("--metrics %s: something listens there already; name another address:port, or none with --metrics ''", r.Metrics)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", r.metrics.handler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { tell(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if r.ready.Load() {
+			tell(w, http.StatusOK, "ok")
+		} else {
+			tell(w, http.StatusServiceUnavailable, "waiting for a topology, or stopping")
+		}
+	})
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(r.Log.Handler(), slog.LevelDebug),
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			r.Log.Error("the metrics listener failed; answers go on", "error", err.Error())
+		}
+	})
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closing)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close() // whoever still reads has had a second
+		}
+		running.Wait()
+	}, nil
+}
+
+func tell(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintln(w, text) // a caller that is gone
+}

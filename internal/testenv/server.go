@@ -1,0 +1,40 @@
+package testenv
+
+import (
+	"net"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Serve runs a program of this machine in a folder of its own until t ends, and waits
+// until it accepts connections on every one of these ports.
+func Serve(t testing.TB, ports []int, name string, args ...string) {
+	t.Helper()
+	binary, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatalf("testenv: %v; run make deps", err)
+	}
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	proc, err := startProcess(dir, log, binary, args...)
+	if err != nil {
+		t.Fatalf("testenv: start %s: %v", name, err)
+	}
+	t.Cleanup(proc.kill)
+	for _, port := range ports {
+		err := poll(startLimit, func() error {
+			if proc.gone() {
+				return errGone
+			}
+			conn, err := net.Dial("tcp", address(port))
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+		if err != nil {
+			t.Fatalf("testenv: %s does not start: %v\n%s", name, err, lastLines(log, 20))
+		}
+	}
+}

@@ -1,0 +1,179 @@
+// Package field reads documents that people write, in YAML or JSON, and says what is
+// wrong with them: each fault by the path of its field, with its line and the remedy.
+//
+// Read is strict about the form, and bounds what a hostile document can cost. Decode
+// fills tagged structs. What the values mean is for their owners to check, who report
+// faults as Errors too; Locate then finds the lines.
+package field
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Error is one fault of a document.
+type Error struct {
+	Path string // such as rules[3].window; "" is the document as a whole
+	Msg  string // what is wrong and what to do; "must be at least 1ms (got 0s)"
+	Line int    // counted from 1; 0 if unknown
+	File string // "" unless In named it
+}
+
+// Error returns "path: msg", and before it where that is, if the file is known.
+func (e *Error) Error() string {
+	where := e.Name() + ": "
+	if e.File != "" {
+		if e.Path == "" {
+			where = ""
+		}
+		place := e.File
+		if e.Line > 0 {
+			place = fmt.Sprintf("%s:%d", e.File, e.Line)
+		}
+		where = place + ": " + where
+	}
+	return where + e.Msg
+}
+
+// Name returns the path, or "document" for the document as a whole.
+func (e *Error) Name() string {
+	if e.Path == "" {
+		return "document"
+	}
+	return e.Path
+}
+
+// Errors holds the faults of a document. As an error it is never empty: see Err.
+type Errors []*Error
+
+// Error returns the faults, one a line.
+func (l Errors) Error() string {
+	lines := make([]string, len(l))
+	for i, e := range l {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap lets errors.As find a single fault.
+func (l Errors) Unwrap() []error {
+	list := make([]error, len(l))
+	for i, e := range l {
+		list[i] = e
+	}
+	return list
+}
+
+// Err returns l, or nil if it is empty.
+func (l Errors) Err() error {
+	if len(l) == 0 {
+		return nil
+	}
+	return l
+}
+
+// Add appends a fault.
+func (l *Errors) Add(path, format string, args ...any) {
+	*l = append(*l, &Error{Path: path, Msg: fmt.Sprintf(format, args...)})
+}
+
+// File reports a named file that is not there. An empty name is none.
+func (l *Errors) File(path, name string) {
+	if name == "" {
+		return
+	}
+	if info, err := os.Stat(name); err != nil {
+		l.Add(path, "%v", err)
+	} else if info.IsDir() {
+		l.Add(path, "%s is a folder; name a file", name)
+	}
+}
+
+// Take appends the faults of err, which may be nil, as those of the field at prefix.
+func (l *Errors) Take(prefix string, err error) { *l = append(*l, All(err).Under(prefix)...) }
+
+// With returns l and those of later that l does not explain: not of a field, nor of
+// what is part of it, that l has a fault of.
+func (l Errors) With(later Errors) Errors {
+	unread := make(map[string]bool, len(l))
+	for _, e := range l {
+		unread[e.Path] = true
+	}
+	explained := func(path string) bool {
+		for i := range len(path) {
+			if (path[i] == '.' || path[i] == '[') && unread[path[:i]] {
+				return true
+			}
+		}
+		return unread[path]
+	}
+	for _, e := range later {
+		if !explained(e.Path) {
+			l = append(l, e)
+		}
+	}
+	return l
+}
+
+// Under returns the faults as those of a value that stands at prefix in a larger
+// document.
+func (l Errors) Under(prefix string) Errors {
+	return l.each(func(e *Error) { e.Path = Join(prefix, e.Path) })
+}
+
+// In returns the faults as those of a file.
+func (l Errors) In(file string) Errors {
+	return l.each(func(e *Error) { e.File = file })
+}
+
+func (l Errors) each(change func(*Error)) Errors {
+	out := make(Errors, len(l))
+	for i, e := range l {
+		changed := *e
+		change(&changed)
+		out[i] = &changed
+	}
+	return out
+}
+
+// Bounded returns the first thousand, and says how many more there are.
+func (l Errors) Bounded() Errors {
+	if len(l) <= maxFaults {
+		return l
+	}
+	cut := l[:maxFaults:maxFaults]
+	cut.Add("", "has %d problems more; repair these first", len(l)-maxFaults)
+	return cut
+}
+
+// All returns every fault in err, which may wrap or join several. An error that knows
+// no field is one of the whole document. It returns nil for nil.
+func All(err error) Errors {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case Errors:
+		return e
+	case *Error:
+		return Errors{e}
+	case interface{ Unwrap() []error }:
+		// Only errors.Join adds nothing of its own to what it holds.
+		if list := e.Unwrap(); errors.Join(list...).Error() == err.Error() {
+			var all Errors
+			for _, err := range list {
+				all = append(all, All(err)...)
+			}
+			return all
+		}
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		var list Errors
+		var one *Error
+		if errors.As(inner, &list) || errors.As(inner, &one) {
+			return All(inner)
+		}
+	}
+	return Errors{{Msg: err.Error()}}
+}

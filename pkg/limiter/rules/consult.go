@@ -1,0 +1,43 @@
+package rules
+
+import "strings"
+
+// Header returns the request header that the part reads, in lower case; "" if none.
+func (k KeyPart) Header() string {
+	switch k.Kind {
+	case ByHeader:
+		return strings.ToLower(k.Name)
+	case ByCookie:
+		return "cookie"
+	default:
+		return ""
+	}
+}
+
+// Consults reports whether any rule reads that header, whose name is in lower case. The
+// address of a client and its tier do not count: where they come from is the caller's.
+func (s *Set) Consults(header string) bool { return s.headers[header] }
+
+// Consults reports whether any condition reads that header, whose name is in lower case.
+func (x *Matcher) Consults(header string) bool { return x.set.Consults(header) }
+
+// consult notes the headers that a rule reads.
+func (s *Set) consult(c *Compiled) {
+	note := func(name string) {
+		if name != "" {
+			s.headers[strings.ToLower(name)] = true
+		}
+	}
+	for _, h := range c.match.headers {
+		note(h.name)
+	}
+	if c.not != nil {
+		for _, h := range c.not.headers {
+			note(h.name)
+		}
+	}
+	for _, part := range c.Key {
+		note(part.Header())
+	}
+	note(c.CostHeader)
+}

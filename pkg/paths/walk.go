@@ -1,0 +1,194 @@
+package paths
+
+import "bytes"
+
+// When repeated slashes are merged and parameters cut.
+const (
+	never    = iota
+	last     // after the dot segments were removed
+	first    // before
+	earliest // before decoding; only parameters
+	orders
+)
+
+// Which dot segments are removed.
+const (
+	noDots  = iota
+	rawDots // those that are written as dots, between slashes that are written as slashes
+	allDots // those that decoding brings about as well
+	dotKinds
+)
+
+// walk is one pass over the segments of a path.
+type walk struct {
+	late      bool // an encoded slash separates like a plain one
+	backslash bool // a backslash is a slash
+	strip     bool // a segment ends at its parameters
+	stripLate bool // also at an encoded semicolon
+	merge     bool // empty segments are left out, except the last
+	dots      int
+	bare      bool // a dot segment at the end leaves no slash behind
+}
+
+func slash(c byte, backslash bool) bool { return c == '/' || backslash && c == '\\' }
+
+func (w *walk) separates(c byte) bool {
+	return slash(c, w.backslash) || w.late && (c == encodedSlash || w.backslash && c == encodedBackslash)
+}
+
+// segment returns the segment behind the separator at src[i], and where it ends.
+func (w *walk) segment(src []byte, i int) (name []byte, end int) {
+	end = i + 1
+	cut := -1
+	for end < len(src) && !w.separates(src[end]) {
+		if c := src[end]; cut < 0 && w.strip && (c == ';' || w.stripLate && c == encodedSemicolon) {
+			cut = end
+		}
+		end++
+	}
+	if cut < 0 {
+		cut = end
+	}
+	return src[i+1 : cut], end
+}
+
+// ups returns how many levels a segment leads up: 0 for ".", 1 for "..", -1 for others.
+func (w *walk) ups(name []byte) int {
+	if w.dots == noDots || len(name) == 0 || len(name) > 2 {
+		return -1
+	}
+	for _, c := range name {
+		if c != '.' && (w.dots != allDots || c != encodedDot) {
+			return -1
+		}
+	}
+	return len(name) - 1
+}
+
+// over appends to dst what is left of src, which begins with a slash.
+func (w *walk) over(dst, src []byte) ([]byte, error) {
+	root := len(dst)
+	for i := 0; i < len(src); {
+		name, end := w.segment(src, i)
+		i = end
+		switch up := w.ups(name); {
+		case up >= 0:
+			if up > 0 {
+				if len(dst) == root {
+					return dst, ErrRoot
+				}
+				dst = dst[:bytes.LastIndexByte(dst, '/')]
+			}
+			if end == len(src) && !w.bare {
+				dst = append(dst, '/')
+			}
+		case w.merge && len(name) == 0 && end < len(src):
+		default:
+			dst = append(append(dst, '/'), name...)
+		}
+	}
+	if len(dst) == root {
+		dst = append(dst, '/')
+	}
+	return dst, nil
+}
+
+// features are what a path has that programs treat differently.
+type features struct{ encodedSlash, backslash, semicolon, encodedSemicolon, double, dot bool }
+
+// survey looks at a path as the program does that finds most in it.
+func survey(src []byte) (f features) {
+	for _, c := range src {
+		switch c {
+		case encodedSlash:
+			f.encodedSlash = true
+		case encodedSemicolon:
+			f.semicolon, f.encodedSemicolon = true, true
+		case encodedBackslash:
+			f.encodedSlash, f.backslash = true, true
+		case '\\':
+			f.backslash = true
+		case ';':
+			f.semicolon = true
+		}
+	}
+	w := walk{late: true, backslash: true, strip: true, stripLate: true, dots: allDots}
+	for i := 0; i < len(src); {
+		name, end := w.segment(src, i)
+		i = end
+		f.double = f.double || len(name) == 0 && end < len(src)
+		f.dot = f.dot || w.ups(name) >= 0
+	}
+	return f
+}
+
+// maxWork bounds how many bytes the readings of one path may have together, before those
+// that are the same are left out. A path of the usual size may have anything that programs
+// treat differently, one of 16 KiB one such thing.
+const maxWork = 32 << 10
+
+// program is what reads a path.
+type program struct {
+	late, backslash, bare bool
+	strip, merge, dots    int
+}
+
+// all adds every reading of a path in tokens.
+func (r *Readings) all(src []byte) error {
+	f := survey(src)
+	work := 0
+	for dots := range upTo(f.dot, dotKinds) {
+		for late := range upTo(f.encodedSlash, 2) {
+			for backslash := range upTo(f.backslash, 2) {
+				for strip := range upTo(f.semicolon, orders) {
+					if strip == first && dots == noDots || strip == earliest && !f.encodedSlash && !f.encodedSemicolon {
+						continue // the same as another
+					}
+					for merge := range upTo(f.double, earliest) {
+						if merge == first && dots == noDots {
+							continue
+						}
+						for bare := range upTo(dots != noDots, 2) {
+							if work += len(src); work > maxWork && work > len(src) {
+								return ErrTooMany
+							}
+							if err := r.one(src, program{late == 1, backslash == 1, bare == 1, strip, merge, dots}); err != nil {
+								return err
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func upTo(present bool, n int) int {
+	if present {
+		return n
+	}
+	return 1
+}
+
+// one adds the reading of one program.
+func (r *Readings) one(src []byte, p program) error {
+	if p.strip == earliest {
+		w := walk{backslash: p.backslash, strip: true}
+		r.cut, _ = w.over(r.cut[:0], src)
+		src = r.cut
+	}
+	decoded := p.strip == first || p.strip == last
+	after := walk{late: p.late, backslash: p.backslash, strip: decoded, stripLate: decoded, merge: p.merge != never}
+	if p.dots != noDots {
+		before := walk{backslash: p.backslash, strip: p.strip == first, merge: p.merge == first, dots: p.dots, bare: p.bare}
+		before.late, before.stripLate = p.late && p.dots == allDots, p.dots == allDots
+		var err error
+		if r.step, err = before.over(r.step[:0], src); err != nil {
+			return err
+		}
+		src = r.step
+	}
+	r.reading, _ = after.over(r.reading[:0], src) // fails only at dot segments
+	return r.add(r.reading)
+}

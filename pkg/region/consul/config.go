@@ -1,0 +1,187 @@
+package consul
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/weir-edge/weir/pkg/field"
+)
+
+// Config says where a Consul agent or server is.
+type Config struct {
+	// Addr is host:port or https://host:port; empty means 127.0.0.1:8500. TLS is
+	// used with https://, and whenever a field of TLS is set.
+	Addr string `yaml:"addr" json:"addr"`
+	// Datacenter holds the keys and nodes; empty means the agent's own datacenter.
+	// Registration always goes to the agent.
+	Datacenter string `yaml:"datacenter" json:"datacenter,omitempty"`
+	// TokenFile holds the ACL token. It is read again for each request, so it may
+	// change while the program runs.
+	TokenFile string     `yaml:"token_file" json:"token_file,omitempty"`
+	TLS       *TLSConfig `yaml:"tls" json:"tls,omitempty"`
+	// Prefix is the prefix of all keys; empty means weir.
+	Prefix string `yaml:"prefix" json:"prefix,omitempty"`
+}
+
+// TLSConfig configures TLS to Consul. Without a CAFile, the system's authorities are
+// trusted. The client certificate is read again for each connection.
+type TLSConfig struct {
+	CAFile     string `yaml:"ca_file" json:"ca_file,omitempty"`
+	CertFile   string `yaml:"cert_file" json:"cert_file,omitempty"`
+	KeyFile    string `yaml:"key_file" json:"key_file,omitempty"`
+	ServerName string `yaml:"server_name" json:"server_name,omitempty"`
+}
+
+// Validate returns every fault as field.Errors, or nil. Named files must exist.
+func (c *Config) Validate() error {
+	f := &field.Errors{}
+	_, addr := c.Endpoint()
+	if strings.Contains(addr, "://") {
+		f.Add("addr", "must be host:port or https://host:port (got %q)", c.Addr)
+	} else if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || strings.ContainsAny(addr, "/?#@ ") {
+		f.Add("addr", "must be host:port or https://host:port (got %q)", c.Addr)
+	} else if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		f.Add("addr", "port must be between 1 and 65535 (got %q)", port)
+	} else if strings.HasPrefix(c.Addr, "http://") && c.TLS.set() {
+		f.Add("addr", "must begin with https:// when tls is set (got %q)", c.Addr)
+	}
+	if c.Datacenter != "" && !cleanPart(c.Datacenter) {
+		f.Add("datacenter", "must be a datacenter's name in letters, digits, _ and - (got %q)", c.Datacenter)
+	}
+	f.File("token_file", c.TokenFile)
+	if c.Prefix != "" && (!cleanPath(c.Prefix) || strings.Contains(c.Prefix, ":")) {
+		f.Add("prefix", "must be names of letters, digits and . _ - separated by / (got %q)", c.Prefix)
+	}
+	if t := c.TLS; t != nil {
+		f.File("tls.ca_file", t.CAFile)
+		f.File("tls.cert_file", t.CertFile)
+		f.File("tls.key_file", t.KeyFile)
+		if (t.CertFile == "") != (t.KeyFile == "") {
+			f.Add("tls", "must name both cert_file and key_file, or neither")
+		}
+	}
+	return f.Err()
+}
+
+// Endpoint returns the scheme and host:port to use.
+func (c *Config) Endpoint() (scheme, addr string) {
+	scheme, addr = "http", c.Addr
+	if c.TLS.set() {
+		scheme = "https"
+	}
+	if rest, ok := strings.CutPrefix(addr, "https://"); ok {
+		scheme, addr = "https", rest
+	} else if rest, ok := strings.CutPrefix(addr, "http://"); ok {
+		addr = rest
+	}
+	addr = strings.TrimSuffix(addr, "/")
+	if c.Addr == "" {
+		addr = DefaultAddr
+	}
+	return scheme, addr
+}
+
+func cleanPart(name string) bool {
+	return cleanPath(name) && !strings.ContainsAny(name, "/.:") && len(name) <= 64
+}
+
+func (t *TLSConfig) set() bool { return t != nil && *t != TLSConfig{} }
+
+// load reads the certificates. A nil t trusts the system's authorities.
+func (t *TLSConfig) load() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t == nil {
+		return config, nil
+	}
+	config.ServerName = t.ServerName
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("tls.ca_file: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("tls.ca_file: %s holds no certificate in PEM form", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		read := func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("tls.cert_file, tls.key_file: %w", err)
+			}
+			return &pair, nil
+		}
+		if _, err := read(); err != nil {
+			return nil, err
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return read() }
+	}
+	return config, nil
+}
+
+// readToken returns the token in a file, or "" if no file is named.
+func readToken(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("token_file: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" {
+		return "", fmt.Errorf("token_file: %s is empty; write the token into it", file)
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return "", fmt.Errorf("token_file: %s holds more than one word; write the token alone into it", file)
+	}
+	return token, nil
+}
+
+// authorized adds the file's current token to each request.
+type authorized struct {
+	next      http.RoundTripper
+	tokenFile string
+}
+
+// RoundTrip sends one request.
+func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	token, err := readToken(a.tokenFile)
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // a buffer; Close cannot fail
+		}
+		return nil, err
+	}
+	// The client library reads these from the environment.
+	r = r.Clone(r.Context())
+	r.Header.Del("X-Consul-Token")
+	if token != "" {
+		r.Header.Set("X-Consul-Token", token)
+	}
+	if q := r.URL.Query(); q.Has("ns") || q.Has("partition") {
+		q.Del("ns")
+		q.Del("partition")
+		r.URL.RawQuery = q.Encode()
+	}
+	resp, err := a.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	// Any web server can answer 404. Reading that as "the key is missing" would turn a
+	// wrong address into an answer.
+	if resp.StatusCode == http.StatusNotFound && strings.HasPrefix(r.URL.Path, "/v1/kv/") && resp.Header.Get("X-Consul-Index") == "" {
+		_ = resp.Body.Close() // the body does not matter
+		return nil, errors.New("answered 404 without X-Consul-Index; this is not Consul, correct addr")
+	}
+	return resp, nil
+}

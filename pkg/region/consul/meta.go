@@ -1,0 +1,16 @@
+package consul
+
+// What a node's registration holds in its meta. Nodes of other versions and the DNS
+// routers read these names: they do not change.
+const (
+	MetaNode           = "node"
+	MetaRegion         = "region"
+	MetaPoP            = "pop"
+	MetaAdmin          = "admin"
+	MetaPrefix         = "prefix"
+	MetaRulesVersion   = "rules_version"
+	MetaRulesRefused   = "rules_refused"
+	MetaShedderVersion = "shedder_version"
+	MetaShedderRefused = "shedder_refused"
+	MetaShedLevel      = "shed_level" // 0..1, absent while nothing is shed
+)

@@ -1,0 +1,166 @@
+package consul
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// Service is the name under which edge nodes are registered.
+const Service = "weir-edge"
+
+// Node is one registered edge node.
+type Node struct {
+	ID           string `json:"id"` // as in the node's configuration
+	Region       string `json:"region"`
+	PoP          string `json:"pop"`
+	Address      string `json:"address"` // host:port for clients
+	Admin        string `json:"admin"`   // host:port of the admin listener
+	Prefix       string `json:"prefix"`  // of the keys that it follows
+	RulesVersion string `json:"rules_version"`
+	RulesRefused string `json:"rules_refused,omitempty"`
+	// The same for the shedder's settings; a node without a shedder registers neither.
+	ShedderVersion string `json:"shedder_version,omitempty"`
+	ShedderRefused string `json:"shedder_refused,omitempty"`
+	// Passing reports whether all its checks pass. If not, Output is the output of the
+	// first failing one.
+	Passing bool   `json:"passing"`
+	Output  string `json:"output,omitempty"`
+}
+
+// Instance is a node with the additional fields that a follower of the fleet needs.
+type Instance struct {
+	Node
+	Datacenter string
+	ShedLevel  float64 // 0..1
+	// Unchecked marks a node that its agent has not checked yet, for example after a
+	// restart of Consul: its check is critical and has no output.
+	Unchecked bool
+}
+
+// Nodes returns the registered edge nodes by region, PoP and id, including those that
+// fail their check.
+//
+// A list from which Consul hid something is an error: the token lacks service read for
+// weir-edge or node read. Consul does not report this to a request without a token: if
+// its ACLs deny that, the list is empty and there is no error.
+func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
+	nodes, _, err := c.nodes(ctx, query{}, answerTimeout)
+	return nodes, err
+}
+
+func (c *Client) nodes(ctx context.Context, q query, bound time.Duration) ([]Node, uint64, error) {
+	all, index, err := c.instances(ctx, "", q, bound)
+	if err != nil {
+		return nil, 0, err
+	}
+	nodes := make([]Node, len(all))
+	for i, n := range all {
+		nodes[i] = n.Node
+	}
+	return nodes, index, nil
+}
+
+// Instances returns the edge nodes of this client's prefix in a datacenter ("" means
+// the client's own), sorted like Nodes; this Consul may have to ask another datacenter.
+// Nodes without a prefix are included.
+func (c *Client) Instances(ctx context.Context, datacenter string, bound time.Duration) ([]Instance, error) {
+	all, _, err := c.instances(ctx, datacenter, query{}, bound)
+	return c.own(all), err
+}
+
+// own removes the nodes of other fleets that share this Consul.
+func (c *Client) own(all []Instance) []Instance {
+	return slices.DeleteFunc(all, func(n Instance) bool { return n.Prefix != "" && n.Prefix != c.prefix })
+}
+
+// WatchNodes calls each with the registered edge nodes, as Nodes returns them, at once
+// and whenever one changes, until ctx ends. It polls like Watch. The leader must
+// confirm an empty list that follows a non-empty one. Even so it does not prove that
+// there are no nodes (see Nodes), so never act on it alone.
+func (c *Client) WatchNodes(ctx context.Context, state func(error), each func([]Node)) {
+	watchList(ctx, c.nodes, func(a, b Node) bool { return a == b }, state, each)
+}
+
+// WatchInstances is WatchNodes for what Instances returns.
+func (c *Client) WatchInstances(ctx context.Context, state func(error), each func([]Instance)) {
+	watchList(ctx, func(ctx context.Context, q query, bound time.Duration) ([]Instance, uint64, error) {
+		all, index, err := c.instances(ctx, "", q, bound)
+		return c.own(all), index, err
+	}, func(a, b Instance) bool { return a == b }, state, each)
+}
+
+func (c *Client) instances(ctx context.Context, datacenter string, q query, bound time.Duration) ([]Instance, uint64, error) {
+	ctx, cancel := q.within(ctx, bound)
+	defer cancel()
+	o := q.options(ctx)
+	o.Datacenter = datacenter
+	entries, meta, err := c.api.Health().Service(Service, "", false, o)
+	if err == nil && meta.ResultsFilteredByACLs {
+		err = errHidden
+	}
+	if err != nil {
+		return nil, 0, c.failure(ctx, "read the nodes of "+Service, err)
+	}
+	all := make([]Instance, 0, len(entries))
+	for _, e := range entries {
+		if e != nil && e.Service != nil {
+			all = append(all, newInstance(e))
+		}
+	}
+	slices.SortFunc(all, func(a, b Instance) int {
+		return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.PoP, b.PoP), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Address, b.Address))
+	})
+	return all, meta.LastIndex, nil
+}
+
+func newInstance(e *api.ServiceEntry) Instance {
+	n := Instance{Node: newNode(e), ShedLevel: parseShedLevel(e.Service.Meta[MetaShedLevel])}
+	if e.Node != nil {
+		n.Datacenter = e.Node.Datacenter
+	}
+	n.Unchecked = !n.Passing
+	for _, check := range e.Checks {
+		// Consul's maintenance check has no output.
+		n.Unchecked = n.Unchecked && (check.Status == api.HealthPassing || strings.TrimSpace(check.Output) == "" && !strings.HasPrefix(check.CheckID, "_"))
+	}
+	return n
+}
+
+// parseShedLevel reads a level of 0..1. Nodes that shed nothing need not report it.
+func parseShedLevel(text string) float64 {
+	level, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(level) {
+		return 0
+	}
+	return min(max(level, 0), 1)
+}
+
+func newNode(e *api.ServiceEntry) Node {
+	s := e.Service
+	n := Node{
+		ID: cmp.Or(s.Meta[MetaNode], strings.TrimPrefix(s.ID, Service+"-")), Region: s.Meta[MetaRegion], PoP: s.Meta[MetaPoP],
+		Admin: s.Meta[MetaAdmin], Prefix: s.Meta[MetaPrefix], RulesVersion: s.Meta[MetaRulesVersion], RulesRefused: s.Meta[MetaRulesRefused],
+		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused],
+		Passing: e.Checks.AggregatedStatus() == api.HealthPassing,
+	}
+	host := s.Address
+	if host == "" && e.Node != nil {
+		host = e.Node.Address
+	}
+	n.Address = net.JoinHostPort(host, strconv.Itoa(s.Port))
+	for _, check := range e.Checks {
+		if check.Status != api.HealthPassing {
+			n.Output = strings.TrimSpace(check.Output)
+			break
+		}
+	}
+	return n
+}

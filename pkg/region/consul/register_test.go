@@ -1,0 +1,426 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/field"
+)
+
+// edge is what Consul sees of an edge node.
+type edge struct {
+	Registration
+	ready   atomic.Bool
+	changed chan struct{}
+	asked   atomic.Int32 // for its meta
+
+	mu     sync.Mutex
+	meta   map[string]string
+	states []error
+}
+
+func newEdge(t testing.TB, id, pop string) *edge {
+	t.Helper()
+	e := &edge{changed: make(chan struct{}, 1), meta: map[string]string{}}
+	e.ready.Store(true)
+	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !e.ready.Load() {
+			http.Error(w, `{"status":"no rules"}`, http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(ready.Close)
+	e.Registration = Registration{
+		ID: id, Address: "192.0.2.7", Port: 8080, Admin: strings.TrimPrefix(ready.URL, "http://"), Region: "eu-west", PoP: pop, CheckURL: ready.URL + "/readyz",
+	}
+	return e
+}
+
+// register keeps e registered until stop or the end of the test.
+func (e *edge) register(t testing.TB, c *Client) (stop func()) {
+	t.Helper()
+	return run(t, func(ctx context.Context) {
+		c.Register(ctx, e.Registration, func() map[string]string {
+			e.asked.Add(1)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return maps.Clone(e.meta)
+		}, e.changed, func(err error) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.states = append(e.states, err)
+		})
+	})
+}
+
+// set changes the meta.
+func (e *edge) set(name, value string) {
+	e.mu.Lock()
+	e.meta[name] = value
+	e.mu.Unlock()
+	select {
+	case e.changed <- struct{}{}:
+	default:
+	}
+}
+
+// failures are the distinct failures that e was told of.
+func (e *edge) failures() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var list []string
+	for _, err := range e.states {
+		if err != nil && !slices.Contains(list, err.Error()) {
+			list = append(list, err.Error())
+		}
+	}
+	return list
+}
+
+// until waits for the registered nodes to be as ok wants them.
+func until(t testing.TB, c *Client, what string, ok func([]Node) bool) {
+	t.Helper()
+	var nodes []Node
+	var err error
+	for start := time.Now(); time.Since(start) < 2*patience; pause(t.Context(), 20*time.Millisecond) {
+		if nodes, err = c.Nodes(t.Context()); err == nil && ok(nodes) {
+			return
+		}
+	}
+	require.Fail(t, "never "+what, "last seen: %+v %v", nodes, err)
+}
+
+func passing(nodes []Node) bool { return len(nodes) == 1 && nodes[0].Passing }
+
+func none(nodes []Node) bool { return len(nodes) == 0 }
+
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c := open(t, Config{Addr: server.Addr(), Datacenter: server.Datacenter})
+	e := newEdge(t, "edge-1.example.com", "ams1")
+	e.set("rules_version", "0123456789ab")
+	e.set("region", "cannot be overwritten")
+	e.set("rules_refused", strings.Repeat("ä", 1000))
+	stop := e.register(t, c)
+
+	lists := make(chan []Node, 1000)
+	run(t, func(ctx context.Context) { c.WatchNodes(ctx, nil, func(nodes []Node) { lists <- nodes }) })
+
+	until(t, c, "passing", passing)
+	nodes, err := c.Nodes(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []Node{{
+		ID: "edge-1.example.com", Region: "eu-west", PoP: "ams1", Address: "192.0.2.7:8080", Admin: e.Admin, Prefix: "weir",
+		RulesVersion: "0123456789ab", RulesRefused: strings.Repeat("ä", 254) + "…", Passing: true,
+	}}, nodes)
+	require.LessOrEqual(t, len(nodes[0].RulesRefused), 512, "Consul takes no more")
+	services, _, err := server.Client().Catalog().Service("weir-edge", "", nil)
+	require.NoError(t, err)
+	require.Equal(t, "weir-edge-edge-1.example.com", services[0].ServiceID)
+	checks, _, err := server.Client().Health().Checks("weir-edge", nil)
+	require.NoError(t, err)
+	require.Len(t, checks, 1)
+	require.Equal(t, "service:weir-edge-edge-1.example.com", checks[0].CheckID)
+
+	// A change reaches those who watch, and never makes the check fail.
+	e.set("rules_refused", "")
+	for len(lists) > 0 {
+		<-lists
+	}
+	for i := range 5 {
+		version := fmt.Sprintf("%012d", i)
+		start := time.Now()
+		e.set("rules_version", version)
+		require.Eventually(t, func() bool {
+			nodes := <-lists
+			require.True(t, passing(nodes), "%+v", nodes)
+			return nodes[0].RulesVersion == version
+		}, patience, time.Millisecond)
+		require.Less(t, time.Since(start), 2*time.Second)
+	}
+
+	// Changes in quick succession become few registrations, and the last one counts.
+	before, start := e.asked.Load(), time.Now()
+	for i := range 1000 {
+		e.set("rules_version", fmt.Sprint("fast ", i))
+	}
+	until(t, c, "the last change", func(nodes []Node) bool { return passing(nodes) && nodes[0].RulesVersion == "fast 999" })
+	require.LessOrEqual(t, int(e.asked.Load()-before), 2+int(time.Since(start)/registerEvery))
+
+	e.ready.Store(false)
+	until(t, c, "not passing", func(nodes []Node) bool { return len(nodes) == 1 && !nodes[0].Passing })
+	nodes, err = c.Nodes(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, nodes[0].Output, `{"status":"no rules"}`)
+	e.ready.Store(true)
+	until(t, c, "passing again", passing)
+
+	start = time.Now()
+	stop()
+	require.Less(t, time.Since(start), time.Second)
+	until(t, c, "deregistered", none)
+	require.Empty(t, e.failures())
+}
+
+// The second node with an id in use waits for the first to go.
+func TestRegisterTwice(t *testing.T) {
+	t.Parallel()
+	c := open(t, Config{Addr: testenv.StartConsul(t, testenv.ConsulOptions{}).Addr()})
+	c.lookEvery = time.Second
+	first := newEdge(t, "edge-1", "ams1")
+	stopFirst := first.register(t, c)
+	until(t, c, "registered", passing)
+	second := newEdge(t, "edge-1", "fra1")
+	second.Port++
+	stopSecond := second.register(t, c)
+	says := func(e *edge, pop string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return slices.ContainsFunc(e.failures(), func(text string) bool {
+				return strings.Contains(text, `node id "edge-1": `) && strings.Contains(text, "in pop "+pop+" is registered by it too; give each node an id of its own")
+			})
+		}, patience, 10*time.Millisecond)
+	}
+	says(second, "ams1")
+	until(t, c, "still there", func(nodes []Node) bool { return passing(nodes) && nodes[0].PoP == "ams1" })
+	require.Empty(t, first.failures())
+
+	stopFirst()
+	until(t, c, "free", func(nodes []Node) bool { return passing(nodes) && nodes[0].PoP == "fra1" })
+
+	// One whose check fails loses its place, and says so when it is back.
+	second.ready.Store(false)
+	until(t, c, "failing", func(nodes []Node) bool { return len(nodes) == 1 && !nodes[0].Passing })
+	third := newEdge(t, "edge-1", "lon1")
+	third.Port += 2
+	stopThird := third.register(t, c)
+	until(t, c, "replaced", func(nodes []Node) bool { return len(nodes) == 1 && nodes[0].PoP == "lon1" })
+	says(second, "lon1")
+	until(t, c, "passing", passing)
+	second.ready.Store(true)
+	second.set("rules_version", "2")
+	for before := second.asked.Load(); second.asked.Load() < before+3; pause(t.Context(), 10*time.Millisecond) {
+	}
+	until(t, c, "still there", func(nodes []Node) bool { return passing(nodes) && nodes[0].PoP == "lon1" })
+	require.Empty(t, third.failures(), "what changes at the second does not displace the third")
+	stopSecond()
+	until(t, c, "still there", func(nodes []Node) bool { return len(nodes) == 1 && nodes[0].PoP == "lon1" })
+	stopThird()
+	until(t, c, "deregistered", none)
+}
+
+// A node that died is asked for at the new one's address, which is not the new one's rival.
+func TestRegisterBehindItsOwnCheck(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c := open(t, Config{Addr: server.Addr()})
+	e := newEdge(t, "edge-1", "ams1")
+	dead := &service{consul: c, Registration: e.Registration}
+	dead.Address, dead.Admin = "192.0.2.6", "192.0.2.6:8081"
+	require.NoError(t, dead.register(t.Context(), dead.current(), ""))
+	until(t, c, "passing by the new node's answer", passing)
+	e.register(t, c)
+	until(t, c, "registered", func(nodes []Node) bool { return passing(nodes) && nodes[0].Address == "192.0.2.7:8080" })
+}
+
+// An agent that lost the service, or all it had, gets it again.
+func TestRegisterAgain(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	front := testenv.Forward(t, "")
+	c := open(t, Config{Addr: front.Addr})
+	c.lookEvery = time.Second
+	e := newEdge(t, "edge-1", "ams1")
+	e.set("rules_version", "1")
+	stop := e.register(t, c)
+	require.Eventually(t, func() bool { return len(e.failures()) > 0 }, patience, time.Millisecond)
+	front.To(server.Addr())
+	until(t, c, "registered when Consul comes", passing)
+
+	server.Kill()
+	e.set("rules_version", "2")
+	server.Start()
+	until(t, c, "registered after a restart, with what changed meanwhile", func(nodes []Node) bool {
+		return passing(nodes) && nodes[0].RulesVersion == "2"
+	})
+
+	require.NoError(t, server.Client().Agent().ServiceDeregister("weir-edge-edge-1"))
+	until(t, c, "gone", none)
+	start := time.Now()
+	until(t, c, "registered after it was forgotten", passing)
+	require.Less(t, time.Since(start), 6*time.Second)
+
+	fresh := testenv.StartConsul(t, testenv.ConsulOptions{})
+	front.To(fresh.Addr())
+	until(t, c, "registered with a Consul that lost its data", func(nodes []Node) bool {
+		return passing(nodes) && nodes[0].RulesVersion == "2"
+	})
+	stop()
+	until(t, c, "deregistered", none)
+}
+
+func TestRegisterStopsInTime(t *testing.T) {
+	t.Parallel()
+	t.Run("Consul away", func(t *testing.T) {
+		t.Parallel()
+		front := testenv.Forward(t, "")
+		e := newEdge(t, "edge-1", "ams1")
+		stop := e.register(t, open(t, Config{Addr: front.Addr}))
+		require.Eventually(t, func() bool { return len(e.failures()) > 0 }, patience, time.Millisecond)
+		start := time.Now()
+		stop()
+		require.Less(t, time.Since(start), time.Second)
+		failures := e.failures()
+		require.Contains(t, failures[len(failures)-1], "deregister the node: ")
+	})
+	t.Run("Consul hangs", func(t *testing.T) {
+		t.Parallel()
+		asked := make(chan struct{}, 10)
+		release := make(chan struct{})
+		c := answers(t, Config{}, func(http.ResponseWriter, *http.Request) {
+			asked <- struct{}{}
+			<-release
+		})
+		t.Cleanup(func() { close(release) })
+		e := newEdge(t, "edge-1", "ams1")
+		stop := e.register(t, c)
+		<-asked
+		start := time.Now()
+		stop()
+		require.Less(t, time.Since(start), 2500*time.Millisecond)
+		failures := e.failures()
+		require.Contains(t, failures[len(failures)-1], "deregister the node: no answer within 1.5s")
+	})
+	t.Run("a slow registration is not overtaken", func(t *testing.T) {
+		t.Parallel()
+		var order []string
+		var sent []byte
+		var mu sync.Mutex
+		asked := make(chan struct{}, 10)
+		release := make(chan struct{})
+		c := answers(t, Config{}, func(_ http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/register") {
+				sent, _ = io.ReadAll(r.Body)
+				asked <- struct{}{}
+				<-release
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, r.URL.Path)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		e := newEdge(t, "edge-1", "ams1")
+		go func() {
+			defer close(done)
+			c.Register(ctx, e.Registration, nil, nil, nil)
+		}()
+		<-asked
+		cancel()
+		close(release)
+		<-done
+		require.Equal(t, []string{"/v1/agent/health/service/id/weir-edge-edge-1", "/v1/agent/service/register", "/v1/agent/service/deregister/weir-edge-edge-1"}, order)
+		require.JSONEq(t, `{"ID":"weir-edge-edge-1","Name":"weir-edge","Address":"192.0.2.7","Port":8080,
+			"Meta":{"region":"eu-west","pop":"ams1","node":"edge-1","admin":"`+e.Admin+`","prefix":"weir"},
+			"Check":{"CheckID":"service:weir-edge-edge-1","Name":"readyz","HTTP":"`+e.CheckURL+`","Interval":"2s","Timeout":"1s",
+				"DeregisterCriticalServiceAfter":"10m","Notes":"registered with token 1 of this process"},"Checks":null}`, string(sent))
+	})
+}
+
+// An agent goes on using the token of a registration; once that is revoked, what
+// the node's check says no longer reaches the catalogue.
+func TestRegisterWithANewToken(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true})
+	const policy = `
+service "weir-edge" { policy = "write" }
+node_prefix "" { policy = "read" }`
+	accessor, secret := server.NewToken(t, policy)
+	file := write(t, "token", secret)
+	c := open(t, Config{Addr: server.Addr(), TokenFile: file})
+	c.lookEvery = time.Second
+	e := newEdge(t, "edge-1", "ams1")
+	stop := e.register(t, c)
+	until(t, c, "passing", passing)
+
+	_, secret = server.NewToken(t, policy)
+	require.NoError(t, os.WriteFile(file, []byte(secret), 0o600))
+	_, err := server.Client().ACL().TokenDelete(accessor, nil)
+	require.NoError(t, err)
+	e.ready.Store(false)
+	until(t, c, "not passing, by the new token", func(nodes []Node) bool { return len(nodes) == 1 && !nodes[0].Passing })
+	stop()
+	until(t, c, "deregistered", none)
+
+	_, weak := server.NewToken(t, `service "weir-edge" { policy = "read" }`)
+	require.NoError(t, os.WriteFile(file, []byte(weak), 0o600))
+	other := newEdge(t, "edge-2", "ams1")
+	other.register(t, c)
+	require.Eventually(t, func() bool { return len(other.failures()) > 0 }, patience, time.Millisecond)
+	require.Contains(t, other.failures()[0], "register the node: answered 403 (Permission denied")
+}
+
+func TestNodesAndTokens(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true})
+	with := func(token string) *Client {
+		return open(t, Config{Addr: server.Addr(), TokenFile: write(t, "token", token)})
+	}
+	c := with(server.Token())
+	for _, id := range []string{"b", "a", "c"} {
+		newEdge(t, id, "ams1").register(t, c)
+	}
+	until(t, c, "all", func(nodes []Node) bool { return len(nodes) == 3 })
+	nodes, err := c.Nodes(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "a b c", nodes[0].ID+" "+nodes[1].ID+" "+nodes[2].ID)
+
+	_, services := server.NewToken(t, `service "weir-edge" { policy = "read" }`)
+	_, err = with(services).Nodes(t.Context())
+	require.ErrorContains(t, err, "read the nodes of weir-edge: some entries are hidden from this token")
+	_, nothing := server.NewToken(t, `key "weir/x" { policy = "read" }`)
+	_, err = with(nothing).Nodes(t.Context())
+	require.ErrorContains(t, err, "some entries are hidden from this token")
+	nodes, err = open(t, Config{Addr: server.Addr()}).Nodes(t.Context())
+	require.NoError(t, err, "without a token Consul says nothing")
+	require.Empty(t, nodes)
+}
+
+func TestRegistrationValidate(t *testing.T) {
+	good := Registration{ID: "edge-1", Port: 1, Admin: "127.0.0.1:8081", Region: "eu", PoP: "ams1", CheckURL: "http://127.0.0.1:8081/readyz"}
+	require.NoError(t, good.Validate())
+	bad := Registration{ID: "a/b", Address: "0.0.0.0", Admin: "here", Region: "EU", CheckURL: "127.0.0.1:8081/readyz"}
+	want := "id: must be 1 to 128 letters, digits or . _ : - (got \"a/b\")\n" +
+		"address: must be one that clients can reach (got 0.0.0.0)\n" +
+		"port: must be between 1 and 65535 (got 0)\n" +
+		"admin: must be host:port (got \"here\")\n" +
+		"region: must be 1 to 64 lower-case letters, digits or - (got \"EU\")\n" +
+		"pop: must be 1 to 64 lower-case letters, digits or - (got \"\")\n" +
+		"check: must be a URL such as http://127.0.0.1:8081/readyz (got \"127.0.0.1:8081/readyz\")"
+	require.EqualError(t, bad.Validate(), want)
+
+	c := answers(t, Config{}, func(http.ResponseWriter, *http.Request) { t.Error("was asked") })
+	states := make(chan error, 1)
+	stop := run(t, func(ctx context.Context) {
+		c.Register(ctx, bad, nil, nil, func(err error) { states <- err })
+	})
+	require.EqualError(t, <-states, "register the node: "+want)
+	stop()
+	var fault *field.Error
+	require.True(t, errors.As(bad.Validate(), &fault))
+}

@@ -1,0 +1,64 @@
+package consul
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+func TestTemporaryDocuments(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c, ctx := open(t, Config{Addr: server.Addr()}), t.Context()
+	d := c.Documents("shedder").Temporary()
+	at := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+	expires := at.Add(time.Hour)
+	after := []byte("enabled: true\n")
+	lasting := NewPointer(after, "ana", at)
+	p := NewPointer([]byte("enabled: false\n"), "ana", at)
+	p.ExpiresAt, p.Then = &expires, &Named{lasting.Version, lasting.SHA256}
+
+	_, err := d.LoadNamed(ctx, *p.Then)
+	require.ErrorIs(t, err, ErrMissing)
+	_, err = d.Put(ctx, after)
+	require.NoError(t, err)
+	got, err := d.LoadNamed(ctx, *p.Then)
+	require.NoError(t, err)
+	require.Equal(t, after, got)
+	_, err = d.LoadNamed(ctx, Named{Version: "../../other1", SHA256: lasting.SHA256})
+	require.EqualError(t, err, `version: must be 12 hex digits in lower case (got "../../other1")`)
+
+	done, err := d.Point(ctx, p, 0)
+	require.NoError(t, err)
+	require.True(t, done)
+	now, index, err := d.Current(ctx)
+	require.NoError(t, err)
+	require.Equal(t, p, *now)
+	change := Change{Pointer: p, Message: "kill switch"}
+	require.NoError(t, d.Record(ctx, change))
+	changes, wrong, err := d.History(ctx)
+	require.NoError(t, err)
+	require.Empty(t, wrong)
+	require.Equal(t, []Change{change}, changes)
+
+	p.Then = nil
+	done, err = d.Point(ctx, p, index)
+	require.NoError(t, err)
+	require.True(t, done, "after it, the configuration decides")
+
+	p.Then = &Named{Version: "0"}
+	_, err = d.Point(ctx, p, 0)
+	require.ErrorContains(t, err, "then.sha256: must be 64 hex digits")
+	p.ExpiresAt, p.Then = nil, &Named{lasting.Version, lasting.SHA256}
+	_, err = d.Point(ctx, p, 0)
+	require.EqualError(t, err, "then: requires expires_at, which is missing")
+
+	p.ExpiresAt = &expires
+	_, err = c.Documents("rules").Point(ctx, p, 0)
+	require.EqualError(t, err, "expires_at: is for canaries; leave it out")
+	_, err = c.Documents("rules").SetCanary(ctx, "ams1", p, 0)
+	require.ErrorContains(t, err, "then: is not for canaries")
+}

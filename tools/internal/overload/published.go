@@ -1,0 +1,31 @@
+package overload
+
+import (
+	"time"
+
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// Published is the control law as it was published, faults and all, to compare with.
+// Utilization below 0.7 is good, above 0.8 bad; a 120th of the error is added each second,
+// and what is beyond the patience is shed. Its faults: -28/120 is divided as integers,
+// which makes the patience 120 s; full utilization looks the same at any depth of
+// overload; in the dead band it sheds forever what it shed on getting there; and it
+// takes as long to restore as to shed.
+func Published(s shedder.State, dt time.Duration, r *shedder.Reading, settings *shedder.Settings) shedder.State {
+	const (
+		goodEnd, badStart = 0.7, 0.8
+		patience          = 1.0
+		toShedAll         = 120.0 // seconds
+	)
+	off := 0.0
+	switch u := r.Utilization; {
+	case u < goodEnd:
+		off = u/goodEnd - 1
+	case u > badStart:
+		off = min(1, (u-badStart)/(1-badStart))
+	}
+	s.Integral = min(1+patience, max(0, s.Integral+off/toShedAll*dt.Seconds()))
+	s.Level = max(0, s.Integral-patience) * float64(len(settings.Classes)-1)
+	return s
+}

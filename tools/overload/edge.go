@@ -1,0 +1,29 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/weir-edge/weir/internal/edge"
+	"github.com/weir-edge/weir/tools/internal/overload"
+)
+
+// serveEdge runs a node that sheds by the published law, which no configuration can
+// choose.
+func serveEdge(ctx context.Context, file string) error {
+	config, err := edge.LoadConfig(file)
+	if err != nil {
+		return err
+	}
+	config.Shedder.Custom = overload.Published
+	node, err := edge.New(config, "", slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: config.LogLevel()})))
+	if err != nil {
+		return err
+	}
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	return node.Run(ctx, reload, nil)
+}

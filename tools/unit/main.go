@@ -1,0 +1,205 @@
+// Command unit runs the tests that start no server and no other program: what an
+// editor's save should run. It reads the test files of the module around it, and leaves out
+// each test that reaches internal/testenv or os/exec, by itself or through the helpers that
+// it calls. Nothing has to be marked, so nothing is forgotten.
+//
+// Names decide, not types: a helper whose name is also that of one that starts a server
+// counts as starting one. A test may so be left out in vain; make test runs them all.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+func main() {
+	root := flag.String("root", "..", "the `FOLDER` of the module")
+	list := flag.Bool("list", false, "print what would be left out, and run nothing")
+	flag.Parse()
+	if err := run(*root, *list, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "unit:", err)
+		os.Exit(1)
+	}
+}
+
+// tests are those of one package.
+type tests struct {
+	ImportPath, Dir           string
+	TestGoFiles, XTestGoFiles []string
+
+	all, outside []string // outside: those that start something
+}
+
+func run(root string, list bool, args []string) error {
+	packages, err := packages(root)
+	if err != nil {
+		return err
+	}
+	var whole []string // nothing in these is left out
+	var parts []tests
+	ran, left := 0, 0
+	for _, p := range packages {
+		ran, left = ran+len(p.all)-len(p.outside), left+len(p.outside)
+		switch {
+		case len(p.outside) == 0 && len(p.all) > 0:
+			whole = append(whole, p.ImportPath)
+		case len(p.outside) < len(p.all):
+			parts = append(parts, p)
+		}
+		if list {
+			for _, name := range p.outside {
+				fmt.Println(p.ImportPath, name)
+			}
+		}
+	}
+	fmt.Printf("%d tests; %d others start servers or programs: make test\n", ran, left)
+	if list {
+		return nil
+	}
+	calls := [][]string{append([]string{"test"}, append(args, whole...)...)}
+	for _, p := range parts {
+		calls = append(calls, append([]string{"test", "-skip", "^(" + strings.Join(p.outside, "|") + ")$"}, append(args, p.ImportPath)...))
+	}
+	return inTurn(root, calls)
+}
+
+// packages returns what go list knows of the module's packages, with their tests sorted.
+func packages(root string) ([]tests, error) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles", "./...")
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var all []tests
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p tests
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if err := p.sort(); err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+}
+
+// harmless start nothing.
+var harmless = []string{"FreePorts", "Certificates"}
+
+// sort finds the tests, and those of them that start something.
+func (p *tests) sort() error {
+	calls := map[string][]string{} // by function or method, the names that it uses
+	starts := map[string]bool{}
+	for _, name := range append(p.TestGoFiles, p.XTestGoFiles...) {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, 0)
+		if err != nil {
+			return err
+		}
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			own := fn.Name.Name
+			if fn.Recv == nil && isTest(own) {
+				p.all = append(p.all, own)
+			}
+			ast.Inspect(fn, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					starts[own] = starts[own] || startsOne(n.Fun)
+				case *ast.Ident:
+					calls[own] = append(calls[own], n.Name)
+				}
+				return true
+			})
+		}
+	}
+	if strings.HasSuffix(p.ImportPath, "/testenv") {
+		p.outside = p.all
+		return nil
+	}
+	for more := true; more; {
+		more = false
+		for name, used := range calls {
+			if !starts[name] && slices.ContainsFunc(used, func(u string) bool { return u != name && starts[u] }) {
+				starts[name], more = true, true
+			}
+		}
+	}
+	for _, name := range p.all {
+		if starts[name] || starts["TestMain"] {
+			p.outside = append(p.outside, name)
+		}
+	}
+	return nil
+}
+
+// startsOne reports whether a function is one of os/exec or testenv that starts something.
+func startsOne(function ast.Expr) bool {
+	f, ok := function.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	switch x, _ := f.X.(*ast.Ident); {
+	case x == nil:
+		return false
+	case x.Name == "exec":
+		return strings.HasPrefix(f.Sel.Name, "Command")
+	case x.Name == "testenv":
+		return !slices.Contains(harmless, f.Sel.Name)
+	}
+	return false
+}
+
+func isTest(name string) bool {
+	for _, prefix := range []string{"Test", "Fuzz", "Example"} {
+		if strings.HasPrefix(name, prefix) && name != "TestMain" {
+			return true
+		}
+	}
+	return false
+}
+
+// inTurn runs go, two at once, and prints what fails.
+func inTurn(root string, calls [][]string) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	failed := 0
+	slots := make(chan struct{}, 2)
+	for _, call := range calls {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			cmd := exec.Command("go", call...)
+			cmd.Dir = root
+			out, err := cmd.CombinedOutput()
+			mu.Lock()
+			defer mu.Unlock()
+			os.Stdout.Write(out)
+			if err != nil {
+				failed++
+			}
+		})
+	}
+	wg.Wait()
+	if failed > 0 {
+		return errors.New("some tests fail")
+	}
+	return nil
+}
