@@ -292,7 +292,7 @@ func waitReady(t *testing.T, url string) {
 			resp.Body.Close()
 		}
 		return err == nil && resp.StatusCode == http.StatusOK
-	}, 30*time.Second, 50*time.Millisecond, "%s is not ready", url)
+	}, testenv.Patience, 50*time.Millisecond, "%s is not ready", url)
 }
 
 // discovered is what discovery in Consul would find, as a file of targets.
@@ -313,7 +313,7 @@ func discovered(t *testing.T, consul *testenv.Consul) []byte {
 			groups = append(groups, group{[]string{fmt.Sprintf("%s:%d", s.ServiceAddress, s.ServicePort)}, labels})
 		}
 		return err == nil && len(groups) > 0
-	}, 30*time.Second, 50*time.Millisecond, "the node is not registered")
+	}, testenv.Patience, 50*time.Millisecond, "the node is not registered")
 	text, err := json.Marshal(groups)
 	require.NoError(t, err)
 	return text

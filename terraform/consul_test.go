@@ -130,7 +130,7 @@ func TestConsulServerAndAgent(t *testing.T) {
 		text, err := cmd.CombinedOutput()
 		last = string(text)
 		return err == nil
-	}, 30*time.Second, 200*time.Millisecond, "no leader")
+	}, testenv.Patience, 200*time.Millisecond, "no leader")
 	require.Contains(t, last, "are in place")
 
 	edge.consul(map[string]any{
@@ -141,7 +141,7 @@ func TestConsulServerAndAgent(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		return agent.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "weir-edge", ID: "weir-edge-" + id}) == nil
-	}, 30*time.Second, 100*time.Millisecond, "the agent does not take the edge's token")
+	}, testenv.Patience, 100*time.Millisecond, "the agent does not take the edge's token")
 
 	// regionctl, over HTTPS with the name that its fleet file gives.
 	file := filepath.Join(t.TempDir(), "ca.pem")
@@ -158,7 +158,7 @@ func TestConsulServerAndAgent(t *testing.T) {
 	require.Eventually(t, func() bool {
 		services, _, err := ctl.Health().Service("weir-edge", "", false, nil)
 		return err == nil && len(services) == 1 && services[0].Node.Node == id
-	}, 30*time.Second, 100*time.Millisecond, "the edge does not reach the catalogue")
+	}, testenv.Patience, 100*time.Millisecond, "the edge does not reach the catalogue")
 }
 
 func mustAbs(t *testing.T, name string) string {

@@ -23,8 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// patience is how long things may take that are not measured.
-	patience = 20 * time.Second
+	patience = testenv.Patience
 	tick     = 10 * time.Millisecond
 )
 

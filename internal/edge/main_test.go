@@ -36,8 +36,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// patience bounds every wait; only a failing test waits that long.
-const patience = 15 * time.Second
+const patience = testenv.Patience
 
 // eventually polls for a condition.
 func eventually(t *testing.T, what string, ok func() bool) {

@@ -11,11 +11,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -47,8 +47,7 @@ func write(t testing.TB, name, content string) string {
 	return file
 }
 
-// patience is how long things may take that are not measured.
-const patience = 20 * time.Second
+const patience = testenv.Patience
 
 // run calls f with a context that ends with the test, which waits for f.
 func run(t testing.TB, f func(context.Context)) {

@@ -56,7 +56,7 @@ func (k *toyKeeper) settle(now time.Time) time.Duration {
 
 func (k *toyKeeper) run(ctx context.Context) { k.follower.Run(ctx, nil, k.settle) }
 
-const patience = 20 * time.Second
+const patience = testenv.Patience
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

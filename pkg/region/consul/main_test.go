@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,8 +33,7 @@ func write(t testing.TB, name, content string) string {
 	return file
 }
 
-// patience is how long things may take that are not measured.
-const patience = 20 * time.Second
+const patience = testenv.Patience
 
 // run calls f with a context that ends with the test, which waits for f.
 func run(t testing.TB, f func(context.Context)) (stop func()) {

@@ -96,7 +96,7 @@ func until(t testing.TB, c *Client, what string, ok func([]Node) bool) {
 	t.Helper()
 	var nodes []Node
 	var err error
-	for start := time.Now(); time.Since(start) < 2*patience; pause(t.Context(), 20*time.Millisecond) {
+	for start := time.Now(); time.Since(start) < patience; pause(t.Context(), 20*time.Millisecond) {
 		if nodes, err = c.Nodes(t.Context()); err == nil && ok(nodes) {
 			return
 		}

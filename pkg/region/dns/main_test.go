@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long things may take that are not measured.
-const patience = 20 * time.Second
+const patience = testenv.Patience
 
 const fleet = `
 zone: edge.example.com
