@@ -1,0 +1,114 @@
+package proxy
+
+import (
+	"bytes"
+
+	"github.com/valyala/fasthttp"
+)
+
+// tokens reads a Connection line.
+func tokens(list []byte) (found fields) {
+	for len(list) > 0 {
+		token, rest, _ := bytes.Cut(list, []byte(","))
+		list = rest
+		switch token = bytes.TrimSpace(token); {
+		case len(token) == 0:
+		case bytes.EqualFold(token, []byte("close")):
+			found |= closes
+		case !isPersistence(token):
+			found |= named
+		}
+	}
+	return found
+}
+
+// dropNamed removes the headers that Connection names, except those which
+// would change where the request goes, how it is framed or what weir says
+// about it.
+func dropNamed(h *fasthttp.RequestHeader) {
+	const kept = contentLength | transferEncoding | xForwardedFor | xForwardedHost | xForwardedProto
+	EachNamed(h, func(name []byte) {
+		if classify(name)&kept == 0 && !bytes.EqualFold(name, []byte("Host")) {
+			h.DelBytes(name)
+		}
+	})
+}
+
+// EachNamed calls f for each header that the request's Connection lines name. Those are
+// not forwarded; a caller that has decided anything by one of them must refuse the
+// request, since the origin would not see it.
+func EachNamed(h *fasthttp.RequestHeader, f func(name []byte)) {
+	// The raw block, since fasthttp hides the other Connection lines of a
+	// request that also says "Connection: close".
+	for line := range bytes.Lines(h.RawHeaders()) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if classify(name) == connection {
+			eachToken(value, f)
+		}
+	}
+}
+
+func eachToken(list []byte, f func([]byte)) {
+	for len(list) > 0 {
+		token, rest, _ := bytes.Cut(list, []byte(","))
+		list = rest
+		if token = bytes.TrimSpace(token); len(token) > 0 && !isPersistence(token) {
+			f(token)
+		}
+	}
+}
+
+// isPersistence reports the two usual tokens of Connection, which name no
+// header that is not removed anyhow.
+func isPersistence(token []byte) bool {
+	return bytes.EqualFold(token, []byte("close")) || bytes.EqualFold(token, []byte("keep-alive"))
+}
+
+// stripResponse removes the upstream's hop-by-hop headers, and reports whether
+// it wants the connection closed.
+func stripResponse(h *fasthttp.ResponseHeader) (closing bool) {
+	closing = h.ConnectionClose()
+	var found fields
+	named := false
+	for name, value := range h.All() {
+		switch bit := classify(name); bit {
+		case 0:
+		case connection:
+			found |= bit
+			eachToken(value, func([]byte) { named = true })
+			closing = closing || containsClose(value)
+		default:
+			found |= bit
+		}
+	}
+	if named {
+		// The values are copied: fasthttp reuses them as headers go.
+		var all []byte
+		for name, value := range h.All() {
+			if classify(name) == connection {
+				all = append(append(all, value...), ',')
+			}
+		}
+		eachToken(all, func(name []byte) {
+			if classify(name)&(contentLength|transferEncoding) == 0 {
+				h.DelBytes(name)
+			}
+		})
+	}
+	found &= hopByHop
+	for i := 0; found != 0; i, found = i+1, found>>1 {
+		if found&1 != 0 {
+			h.DelBytes(names[i])
+		}
+	}
+	return closing
+}
+
+func containsClose(list []byte) (found bool) {
+	for len(list) > 0 {
+		token, rest, _ := bytes.Cut(list, []byte(","))
+		list = rest
+		found = found || bytes.EqualFold(bytes.TrimSpace(token), []byte("close"))
+	}
+	return found
+}
