@@ -235,6 +235,7 @@ func testInspect(t *testing.T, f *testFleet) {
   - {id: per-path, key: [client_ip, path], limit: 5, window: 1m}
   - {id: per-key, match: {clients: [10.0.0.0/8]}, key: ["header:X-Api-Key"], limit: 5, window: 1m}
   - {id: all, key: [], limit: 5, window: 1m}
+  - {id: per-net, match: {clients: ["2001:db8::/32"]}, key: [client_net], limit: 5, window: 1m}
 `
 	f.publish(t, document, "ana", f.names...)
 	var mu sync.Mutex
@@ -246,7 +247,7 @@ func testInspect(t *testing.T, f *testFleet) {
 				asked = append(asked, q.Encode())
 				mu.Unlock()
 				var list []adminapi.RuleDecision
-				for _, id := range []string{"per-client", "login", "per-path", "per-key", "all"} {
+				for _, id := range []string{"per-client", "login", "per-path", "per-key", "all", "per-net"} {
 					list = append(list, adminapi.RuleDecision{Rule: id, Mode: "enforce", Limit: 10, Window: "1m", Allowed: true, Remaining: 4, ResetAfter: "1s", Source: "redis", Key: "weir:" + id})
 				}
 				return adminapi.Explanation{RulesVersion: s.version, Verdict: "pass", Rules: list}
@@ -257,6 +258,7 @@ func testInspect(t *testing.T, f *testFleet) {
 	require.Contains(t, r.out, "weir:per-client")
 	require.Contains(t, r.out, "weir:login")
 	require.NotContains(t, r.out, "weir:all")
+	require.Contains(t, r.out, "weir:per-net")
 	require.Contains(t, r.out, "  per-path also counts by path; give that, too\n")
 	require.Equal(t, []string{
 		"client=203.0.113.7&method=GET&path=%2F",

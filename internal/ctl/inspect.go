@@ -24,7 +24,8 @@ import (
 const inspectHelp = `Shows what a client, an API key or anything else that rules count by has left of every
 rule that counts by it. Nothing is charged by asking.
 
-A KEY is an address, which means the client, or NAME=VALUE:
+A KEY is an address, which means the client and the networks that rules count it by, or
+NAME=VALUE:
 
   client=203.0.113.7     host=api.example.com    path=/login       method=POST    tier=pro
   header:X-Api-Key=abc   cookie:session=abc      query:user=abc
@@ -111,10 +112,14 @@ func (k keys) questions(b *ruleBook) (list []question, lacking []unanswerable) {
 		counts := false
 		var lacks []string
 		for _, part := range c.Key {
-			if _, given := k[part.String()]; given {
+			name := part.String()
+			if part.OfClient() {
+				name = "client_ip"
+			}
+			if _, given := k[name]; given {
 				counts = true
 			} else {
-				lacks = append(lacks, part.String())
+				lacks = append(lacks, name)
 			}
 		}
 		switch {

@@ -39,7 +39,10 @@ declare module 'k6/x/weir' {
     headers?: Record<string, string>;
     tags?: Record<string, string>;
     timeout?: Duration;
-    /** Under which key each declared rule counts this request, for the oracle. */
+    /**
+     * Under which key each declared rule counts this request, for the oracle. Of a rule whose
+     * key is the client's address or network alone, the address will do.
+     */
     limits?: Record<string, string | { key: string; cost?: number }>;
     /** The statuses that are no failure; default 200 to 399, and 429. */
     expected?: number[];
@@ -212,7 +215,8 @@ declare module 'k6/x/weir' {
     /** concurrency: the least time that a request is known to keep its slot. */
     hold?: Duration;
     description?: string;
-    match?: object;
+    /** Only `not` concerns the oracle: the requests that it exempts are not judged. */
+    match?: { not?: object; [part: string]: unknown };
     storage?: 'ring' | 'sorted_set';
     missing?: 'skip' | 'limit';
     mode?: 'enforce' | 'shadow' | 'off';

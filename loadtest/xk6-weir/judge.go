@@ -28,8 +28,9 @@ type ruleOptions struct {
 	Cost        *int64   `json:"cost"`
 	Hold        duration `json:"hold"`
 
+	Match json.RawMessage `json:"match"`
+
 	Description    any `json:"description"`
-	Match          any `json:"match"`
 	Storage        any `json:"storage"`
 	Missing        any `json:"missing"`
 	Mode           any `json:"mode"`
@@ -40,13 +41,15 @@ type declared struct {
 	rule oracle.Rule
 	cost int64
 	as   string // what the edge calls it
+	// client is the network that is counted by, if the key is nothing else.
+	client network
 }
 
 func (o *ruleOptions) rule() declared {
-	d := declared{oracle.Rule{
+	d := declared{rule: oracle.Rule{
 		ID: o.ID, Algorithm: o.Algorithm, Limit: o.Limit, Window: time.Duration(o.Window), Burst: -1,
 		MinInterval: time.Duration(o.MinInterval), CountDenied: o.CountDenied, Hold: time.Duration(o.Hold),
-	}, 1, cmp.Or(o.As, o.ID)}
+	}, cost: 1, as: cmp.Or(o.As, o.ID)}
 	if o.Burst != nil {
 		d.rule.Burst = *o.Burst
 	}
@@ -57,6 +60,12 @@ func (o *ruleOptions) rule() declared {
 		d.rule.Subject = "*"
 		if len(o.Key) > 0 {
 			d.rule.Subject = o.Key[0]
+			if n, known := networkOf(o.Key[0]); known {
+				d.rule.Subject = fmt.Sprint(n) // one network may be written in two ways
+				if len(o.Key) == 1 {
+					d.client = n
+				}
+			}
 		}
 	}
 	return d
@@ -145,6 +154,10 @@ func (r *Root) declare(v sobek.Value, settle time.Duration) error {
 		return err
 	}
 	made, judge := o.rule(), r.judge()
+	exempt, err := exemptionOf(o.Match)
+	if err != nil {
+		return fmt.Errorf("rule %q: %w", o.ID, err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, known := r.declared[o.ID]
@@ -160,7 +173,7 @@ func (r *Root) declare(v sobek.Value, settle time.Duration) error {
 	if !known { // a VU that starts later declares what the script says, not what replaced it
 		r.declared[o.ID] = made
 	}
-	r.costs[o.ID] = made.cost
+	r.costs[o.ID], r.exempt[o.ID] = made.cost, exempt
 	return nil
 }
 

@@ -91,7 +91,13 @@ func (c *Client) prepare(state *lib.State, method, address string, body, options
 		if l.rule = id; l.cost == nil {
 			l.cost = new(c.m.root.cost(id))
 		}
-		r.params.limits = append(r.params.limits, l)
+		var counts bool
+		if l.key, counts, err = c.m.root.counted(id, l.key, r); err != nil {
+			return nil, fmt.Errorf("request: limits.%s: %w", id, err)
+		}
+		if counts {
+			r.params.limits = append(r.params.limits, l)
+		}
 	}
 	sort.Slice(r.params.limits, func(i, j int) bool { return r.params.limits[i].rule < r.params.limits[j].rule })
 	return r, nil

@@ -31,7 +31,8 @@ type Root struct {
 	oracle   *oracle.Oracle
 	options  string // as the first VU stated them
 	declared map[string]declared
-	costs    map[string]int64   // of the rules as they are now
+	costs    map[string]int64 // of the rules as they are now
+	exempt   map[string]*exemption
 	seen     map[[2]string]bool // region and rule with a sample
 	logs     map[[sha256.Size]byte]*keys.Log
 	phase    string
@@ -41,7 +42,7 @@ type Root struct {
 
 // New returns the extension.
 func New() *Root {
-	return &Root{declared: map[string]declared{}, costs: map[string]int64{}, seen: map[[2]string]bool{}, logs: map[[sha256.Size]byte]*keys.Log{}}
+	return &Root{declared: map[string]declared{}, costs: map[string]int64{}, exempt: map[string]*exemption{}, seen: map[[2]string]bool{}, logs: map[[sha256.Size]byte]*keys.Log{}}
 }
 
 // Module is one VU's instance.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"net/netip"
 	"net/textproto"
 	"strings"
 
@@ -25,23 +24,28 @@ const (
 	ByPath
 	ByMethod
 	ByTier
+	ByNet
 )
 
-var keyKinds = []string{"client_ip", "header", "cookie", "query", "host", "path", "method", "tier"}
+var keyKinds = []string{"client_ip", "header", "cookie", "query", "host", "path", "method", "tier", "client_net"}
 
 // KeyPart is one of the values that a rule counts by.
 type KeyPart struct {
 	Kind KeyKind
 	Name string // of the header, cookie or query parameter
+	network
 }
 
-// String returns the part as written in rules.
+// String returns the part as written in rules, in its shortest form.
 func (k KeyPart) String() string {
 	if k.secret() {
 		return keyKinds[k.Kind] + ":" + k.Name
 	}
-	return keyKinds[k.Kind]
+	return keyKinds[k.Kind] + k.suffix(k.Kind)
 }
+
+// OfClient reports whether the part is the client's address or a network that holds it.
+func (k KeyPart) OfClient() bool { return k.Kind == ByClient || k.Kind == ByNet }
 
 // secret tells the kinds whose values may be credentials, which must reach
 // neither a store nor a log; they are the kinds that have a name.
@@ -81,13 +85,23 @@ func (v *reader) keyParts(name string, list []string) []KeyPart {
 
 func (v *reader) keyPart(at, text string) (KeyPart, bool) {
 	word, name, named := strings.Cut(text, ":")
+	var lengths string
+	if !named {
+		word, lengths, _ = strings.Cut(word, "/")
+	}
 	for kind, known := range keyKinds {
 		if known != word {
 			continue
 		}
 		part := KeyPart{Kind: KeyKind(kind), Name: name}
 		switch {
-		case named && !part.secret():
+		case part.OfClient() && !named:
+			var ok bool
+			if part.network, ok = parseNetwork(part.Kind, strings.TrimPrefix(text, word)); !ok {
+				v.bad(at, "%s (got %s)", networkForms[part.Kind], field.Shown(text))
+			}
+			return part, ok
+		case (named || lengths != "") && !part.secret():
 			v.bad(at, "takes no name; write %s (got %s)", word, field.Shown(text))
 		case part.secret() && name == "":
 			v.bad(at, "needs a name, as in %s:session (got %s)", word, field.Shown(text))
@@ -105,7 +119,7 @@ func (v *reader) keyPart(at, text string) (KeyPart, bool) {
 	}
 	hint := field.Suggest(word, keyKinds...)
 	if hint == "" {
-		hint = "; use client_ip, header:NAME, cookie:NAME, query:NAME, host, path, method or tier"
+		hint = "; use client_ip, client_net, header:NAME, cookie:NAME, query:NAME, host, path, method or tier"
 	}
 	v.bad(at, "unknown key part %s%s", field.Shown(text), hint)
 	return KeyPart{}, false
@@ -165,9 +179,9 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 	}
 	var value []byte
 	switch part.Kind {
-	case ByClient:
+	case ByClient, ByNet:
 		var text [64]byte
-		return appendEscaped(dst, appendClient(text[:0], q.client), subject), nil
+		return appendEscaped(dst, part.appendClient(text[:0], q.client), subject), nil
 	case ByHost:
 		value = q.host
 	case ByPath:
@@ -213,19 +227,6 @@ func (q *request) named(part *KeyPart) ([]byte, int) {
 		return q.Cookie(part.Name)
 	}
 	return q.Query(part.Name)
-}
-
-// appendClient writes an IPv4 address as it is and an IPv6 address as its /64:
-// one subscriber has at least that many addresses to choose from.
-func appendClient(dst []byte, a netip.Addr) []byte {
-	switch {
-	case !a.IsValid():
-		return dst
-	case a.Is4():
-		return a.AppendTo(dst)
-	}
-	p, _ := a.Prefix(64)
-	return p.AppendTo(dst)
 }
 
 func appendValue(dst, value []byte, subject bool) []byte {

@@ -96,6 +96,19 @@ func TestKeys(t *testing.T) {
 	f("client_ip", "", &fake{}, "weir:{~missing}:a:rr")
 	f("host, client_ip", "", &fake{host: "a", client: netip.MustParseAddr("2001:db8::1")}, "weir:{a}:a:rr:2001%3Adb8%3A%3A/64")
 
+	v6 := &fake{client: netip.MustParseAddr("2001:db8:1:2ff:3:4:5:6")}
+	f("client_ip/64", "", v6, "weir:{2001:db8:1:2ff::/64}:a:rr")
+	f("client_ip/56", "", v6, "weir:{2001:db8:1:200::/56}:a:rr")
+	f("client_ip/128", "", v6, "weir:{2001:db8:1:2ff:3:4:5:6/128}:a:rr")
+	f("client_ip/56", "", &fake{client: v4}, "weir:{203.0.113.7}:a:rr")
+	f("client_net", "", v6, "weir:{2001:db8:1::/48}:a:rr")
+	f("client_net", "", &fake{client: v4}, "weir:{203.0.113.0/24}:a:rr")
+	f("client_net", "", &fake{client: netip.MustParseAddr("::ffff:203.0.113.7")}, "weir:{203.0.113.0/24}:a:rr")
+	f("client_net/16/32", "", v6, "weir:{2001:db8::/32}:a:rr")
+	f("client_net/16/32", "", &fake{client: v4}, "weir:{203.0.0.0/16}:a:rr")
+	f("client_net, client_ip", "", v6, "weir:{2001:db8:1::/48}:a:rr:2001%3Adb8%3A1%3A2ff%3A%3A/64")
+	f("client_net", "", &fake{}, "weir:{~missing}:a:rr")
+
 	f("host", "", &fake{host: "API.Example.com:8443"}, "weir:{api.example.com}:a:rr")
 	f("host", "", &fake{host: "api.example.com."}, "weir:{api.example.com}:a:rr")
 	f("host", "", &fake{host: "api.example.com.:80"}, "weir:{api.example.com}:a:rr")

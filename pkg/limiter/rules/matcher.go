@@ -110,14 +110,14 @@ func ParseKey(list []string) ([]KeyPart, error) {
 	return parts, nil
 }
 
-// Append appends what a request has of this part, unescaped, and an IPv6 address as
-// its /64. It appends nothing if the request lacks it, or has it twice: which of the
+// Append appends what a request has of this part, unescaped, and a network as
+// an address with a length. It appends nothing if the request lacks it, or has it twice: which of the
 // values counts would be the client's choice.
 func (k KeyPart) Append(dst []byte, r Request) []byte {
 	var value []byte
 	switch k.Kind {
-	case ByClient:
-		return appendClient(dst, plainAddress(r.Client()))
+	case ByClient, ByNet:
+		return k.appendClient(dst, plainAddress(r.Client()))
 	case ByHost:
 		return appendHost(dst, r.Host())
 	case ByPath:
