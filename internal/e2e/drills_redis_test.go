@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2/toxics"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
@@ -38,46 +37,17 @@ func spoilt(toxic string) func(*testing.T, *exercise) {
 	}
 }
 
-// stall holds up one in five of the pieces that pass for as long as TCP waits before it sends a lost packet again.
-// toxiproxy has no toxic for loss, and under a connection there is none to see but this.
-type stall struct{}
-
-func (*stall) Pipe(stub *toxics.ToxicStub) {
-	for n := 0; ; n++ {
-		select {
-		case <-stub.Interrupt:
-			return
-		case c := <-stub.Input:
-			if c == nil {
-				stub.Close()
-				return
-			}
-			if n%5 == 4 {
-				select {
-				case <-time.After(200 * time.Millisecond):
-				case <-stub.Interrupt:
-					stub.Output <- c
-					return
-				}
-			}
-			stub.Output <- c
-		}
-	}
-}
-
+// lossy drops one in twenty of the segments between the nodes and Redis, each way. TCP repeats them after 200 ms or
+// more, far beyond the budget.
 func lossy(t *testing.T, x *exercise) {
-	toxics.Register("stall", new(stall))
-	p := link(t, testenv.Redis(t, testenv.Options{}).Addr)
-	x.redis("single", []string{p.Listen}, "")
-	x.changes(func() {
-		_, err := p.Toxics.AddToxicJson(strings.NewReader(`{"name":"bad","type":"stall"}`))
-		require.NoError(t, err)
-	})
+	front := testenv.Forward(t, testenv.Redis(t, testenv.Options{}).Addr)
+	x.redis("single", []string{front.Addr}, "")
+	x.changes(func() { require.NoError(t, front.Lose(5)) })
 	x.sees("budgets are missed", func(n *testenv.EdgeNode) bool {
 		return metrics(t, n, "weir_store_errors_total")[`weir_store_errors_total{kind="timeout"}`] > 0
 	})
 	x.answers(1600)
-	x.changes(func() { require.NoError(t, p.Toxics.RemoveToxic(t.Context(), "bad")) })
+	x.changes(func() { require.NoError(t, front.Lose(0)) })
 	x.returns()
 }
 
@@ -112,7 +82,7 @@ func redisDrills() []drill {
 			run: spoilt(`{"name":"bad","type":"timeout","stream":"upstream","attributes":{"timeout":0}}`)},
 		{breaks: "every connection to Redis reset", promise: local, local: true,
 			run: spoilt(`{"name":"bad","type":"reset_peer","attributes":{"timeout":0}}`)},
-		{breaks: "the link to Redis stalls: 200 ms at one in five reads, as a lost packet does", promise: local, local: true, run: lossy},
+		{breaks: "the link to Redis loses one in twenty packets, each way", promise: local, local: true, run: lossy},
 		{breaks: "Redis full, and evicting nothing", promise: local, local: true,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(func() { do(t, s, "config", "set", "maxmemory", "1") })

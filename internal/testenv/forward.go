@@ -1,29 +1,38 @@
 package testenv
 
 import (
+	"errors"
 	"io"
+	"math"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
-// Front is an address behind which one Consul can take the place of another.
+// Front is an address behind which one server can take the place of another, and lose what is sent.
 type Front struct {
 	Addr string
 
-	mu     sync.Mutex
-	target string
-	open   map[net.Conn]bool
+	listener syscall.Conn
+
+	mu      sync.Mutex
+	target  string
+	open    map[net.Conn]bool
+	percent int // of the segments that arrive here are lost
 }
 
 // Forward passes connections on until the test ends.
 func Forward(t testing.TB, target string) *Front {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false) // whose sockets take no filter
+	l, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	f := &Front{Addr: l.Addr().String(), target: target, open: map[net.Conn]bool{}}
+	f := &Front{Addr: l.Addr().String(), listener: l.(*net.TCPListener), target: target, open: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -53,6 +62,39 @@ func (f *Front) To(target string) {
 	}
 }
 
+// Lose makes the kernel drop so many in a hundred of the segments that arrive here from either side, at random and
+// those of handshakes too, as a link with loss does: their senders repeat them. 0 ends that.
+func (f *Front) Lose(percent int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.percent = percent
+	err := lose(f.listener, percent)
+	for conn := range f.open {
+		err = errors.Join(err, lose(conn.(syscall.Conn), percent))
+	}
+	return err
+}
+
+// lose has the kernel ask a program of four instructions about each segment that a socket receives.
+func lose(socket syscall.Conn, percent int) error {
+	const random = 0xfffff000 + 56 // SKF_AD_OFF + SKF_AD_RANDOM
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: random},
+		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: uint32(percent * (math.MaxUint32 / 100)), Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32}, // all of it
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},              // nothing of it
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	})
+	return errors.Join(err, failed)
+}
+
 func (f *Front) pass(in net.Conn) {
 	defer in.Close()
 	f.mu.Lock()
@@ -72,6 +114,10 @@ func (f *Front) pass(in net.Conn) {
 		return
 	}
 	f.open[in], f.open[out] = true, true
+	if f.percent > 0 && lose(out.(syscall.Conn), f.percent) != nil { // in has what the listener had
+		f.mu.Unlock()
+		return
+	}
 	f.mu.Unlock()
 	var both sync.WaitGroup
 	both.Go(func() { io.Copy(out, in); out.Close(); in.Close() })
