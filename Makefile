@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test check lint bench overload overload-fast profile soak drills tables k6 loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test check lint bench overload overload-fast profile soak fuzz drills tables k6 loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -45,14 +45,15 @@ lint: ## formatting and vet
 soak: deps-soak tools ## the long forms of the tests: many seeds, 20 runs of exactness, 1 million framed exchanges, fuzzing
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
 	cd loadtest/xk6-weir/proof && $(GO) test -run Never ./... -rapid.checks=60000
-	$(GO) test -run '^$$' -fuzz FuzzLoad -fuzztime 60s ./pkg/limiter/rules
-	$(GO) test -run '^$$' -fuzz FuzzDecode -fuzztime 20s ./pkg/region/consul
-	$(GO) test -run '^$$' -fuzz FuzzCache -fuzztime 20s ./internal/edge/follow
-	$(GO) test -run '^$$' -fuzz FuzzLines -fuzztime 20s ./internal/edge/proxy
-	$(GO) test -run '^$$' -fuzz FuzzServe -fuzztime 20s ./pkg/region/dns
-	$(GO) test -run '^$$' -fuzz FuzzReadings -fuzztime 20s ./pkg/paths
-	for target in FuzzCombined FuzzJSON FuzzTarget FuzzCookie; do \
-		$(GO) test -run '^$$' -fuzz $$target -fuzztime 20s ./internal/ctl/replay || exit 1; done
+	@$(MAKE) --no-print-directory fuzz
+
+# How long each is fuzzed, and by how many at once. The long form is make fuzz FUZZTIME=10m.
+FUZZTIME ?= 20s
+FUZZPROCS ?= $(shell nproc)
+FUZZ ?= $(shell grep -rE '^func Fuzz' --include='*_test.go' internal pkg | sed -E 's|/[^/]*:func |:|; s|\W*f [*].*||; s|^|./|' | sort)
+
+fuzz: ## fuzz every parser that hostile bytes reach, FUZZTIME each; FUZZ=./pkg/paths:FuzzReadings for one
+	@for one in $(FUZZ); do echo "$$one" && $(GO) test -run '^$$' -fuzz "^$${one##*:}$$" -fuzztime $(FUZZTIME) -parallel $(FUZZPROCS) "$${one%:*}" || exit 1; done
 
 drills: deps tools ## break each part under load, and write docs/DRILLS.md
 	WEIR_DRILLS=../../docs/DRILLS.md $(GO) test -count 1 -timeout 30m -run TestDrills ./internal/e2e

@@ -1,0 +1,155 @@
+package edge
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// consulting has a rule for each part of a request that a client writes.
+const consulting = `
+rules:
+  - {id: client, key: [client_ip], limit: 10000, window: 1h}
+  - {id: header, key: ["header:X-Api-Key", path], limit: 10000, window: 1h}
+  - {id: credential, key: ["header:Authorization"], limit: 10000, window: 1h}
+  - {id: cookie, key: ["cookie:session", host], limit: 10000, window: 1h}
+  - {id: query, match: {paths: ["/api/*"]}, key: ["query:user", method], limit: 10000, window: 1h}
+  - {id: tier, key: [tier], limit: 10000, window: 1h}
+`
+
+// told is a connection whose client has said everything and waits for the answers.
+type told struct {
+	remote
+	says    *bytes.Reader
+	answers bytes.Buffer
+}
+
+// Read implements net.Conn.
+func (c *told) Read(b []byte) (int, error) { return c.says.Read(b) }
+
+// Write implements net.Conn.
+func (c *told) Write(b []byte) (int, error)      { return c.answers.Write(b) }
+func (c *told) Close() error                     { return nil }
+func (c *told) SetDeadline(time.Time) error      { return nil }
+func (c *told) SetReadDeadline(time.Time) error  { return nil }
+func (c *told) SetWriteDeadline(time.Time) error { return nil }
+
+// accepts is a listener that has one connection.
+type accepts struct{ conn net.Conn }
+
+func (a accepts) Accept() (net.Conn, error) { return a.conn, nil }
+func (accepts) Close() error                { return nil }
+func (accepts) Addr() net.Addr              { return &net.TCPAddr{} }
+
+// Whatever a client sends, each answer is whole, none comes from an origin that could not read what it was sent,
+// and no request costs more than its bound.
+func FuzzRequest(f *testing.F) {
+	for _, header := range [][]string{
+		{"GET /api/users/42?user=7&user=8 HTTP/1.1", "Host: api.example.com", "X-Forwarded-For: 203.0.113.1, 10.0.0.2"},
+		{"GET /x HTTP/1.1", "Host: [::1]:80", "X-Forwarded-For: [2001:db8::1]:443, fe80::1%eth0", "X-Forwarded-For: 1.2.3.4:5"},
+		{"GET http://api.example.com/%2e%2e/a;b?user=%zz HTTP/1.1", "Host: api.example.com", "X-Tier: pro"},
+		{"HEAD /../%2f HTTP/1.0", "Connection: keep-alive, X-Api-Key", "X-Api-Key: k"},
+		{"GET / HTTP/1.1", "Host: x", "Cookie: session=1; a; =b; session=\"2\"", "Authorization: bAsIc  YTpi", "X-Cost: 7"},
+		{"GET / HTTP/1.1", "Host: x", "Forwarded: for=\"[2001:db8::1]\"", "Upgrade: websocket", "Connection: Upgrade", "Via: 1.1 weir"},
+		{"POST / HTTP/1.1", "Host: x", "Expect: 100-continue", "Content-Length: 3"},
+		{"OPTIONS * HTTP/1.1", "Host: x", "TE: trailers", "X_Forwarded_For: 1.1.1.1"},
+	} {
+		f.Add([]byte(lines(header...)))
+	}
+	f.Add([]byte(lines("POST /up HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + "3;a=b\r\nabc\r\n0\r\nX-Api-Key: t\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"))
+
+	origin := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Origin", "read it")
+		_, _ = io.Copy(io.Discard, r.Body) // a client may cut it short
+	}))
+	origin.Config.ErrorLog = nil
+	origin.Start()
+	f.Cleanup(origin.Close)
+	c := DevConfig(strings.TrimPrefix(origin.URL, "http://"))
+	c.TrustedProxies, c.TierHeader = []string{"10.0.0.0/8"}, "X-Tier"
+	c.Rules.File = "unused"
+	require.NoError(f, c.validate())
+	e, err := New(c, consulting, discard())
+	require.NoError(f, err)
+	f.Cleanup(e.close)
+	server := e.publicServer()
+	f.Fuzz(func(t *testing.T, input []byte) {
+		client := &told{remote: remote{addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40000}}, says: bytes.NewReader(input)}
+		conn, err := proxy.Listen(accepts{client}).Accept()
+		require.NoError(t, err)
+		testenv.Bounded(t, 8<<20+256*uint64(len(input)), func() { _ = server.ServeConn(conn) }) // ends as the client does
+		methods := strings.Fields(string(input))
+		for answers := bufio.NewReader(&client.answers); ; {
+			if _, err := answers.Peek(1); err != nil {
+				return
+			}
+			resp, err := http.ReadResponse(answers, &http.Request{Method: http.MethodGet})
+			require.NoError(t, err)
+			if len(methods) > 0 && bytes.Contains(input, []byte("HEAD")) || resp.StatusCode < 200 {
+				return // nobody here knows which answer has no body
+			}
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.True(t, err == nil || errors.Is(err, io.ErrUnexpectedEOF) && resp.Close, "%v", err)
+			if resp.StatusCode == http.StatusBadRequest && resp.Header.Get("X-Origin") == "" {
+				require.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"), "the origin could not read what it was sent")
+			}
+		}
+	})
+}
+
+// Whatever an operator's browser or a stranger sends to the admin side, the answer is no failure of the node.
+func FuzzAdmin(f *testing.F) {
+	e := inMemory(f, consulting)
+	handler := e.adminHandler()
+	f.Add("GET", "/v1/explain?client=203.0.113.7&path=/x&header=X-Api-Key:k&cookie=session=b&query=user=1&tier=pro&host=a", "", "127.0.0.1:1")
+	f.Add("DELETE", "/v1/limits?rule=header&client=203.0.113.7&header=X-Api-Key:k&path=/a;b", "", "localhost")
+	f.Add("PUT", "/v1/shedder?for=15m", "{enabled: false, signals: {cpu: off}}", "[::1]:1")
+	f.Add("PUT", "/v1/shedder", "classes: [{name: read, match: []}]", "127.0.0.1")
+	f.Add("GET", "/v1/rules?brief", "", "evil.example.com")
+	f.Fuzz(func(t *testing.T, method, target, body, host string) {
+		req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n")))
+		if err != nil || strings.HasPrefix(req.URL.Path, "/debug/") {
+			return // net/http's parsers and profiles
+		}
+		req.Body, req.RemoteAddr = io.NopCloser(strings.NewReader(body)), "127.0.0.1:40000"
+		answer := httptest.NewRecorder()
+		testenv.Bounded(t, 64<<20, func() { handler.ServeHTTP(answer, req) })
+		require.Less(t, answer.Code, http.StatusInternalServerError, answer.Body)
+	})
+}
+
+// A configuration is read or refused with an error, and never costs more than its bound.
+func FuzzConfig(f *testing.F) {
+	files, err := filepath.Glob("testdata/bad-config/*.yaml")
+	require.NoError(f, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte(leastConfig))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		testenv.Bounded(t, 64<<20, func() {
+			c, err := ParseConfig(data)
+			if err != nil {
+				require.NotEmpty(t, err.Error())
+				return
+			}
+			require.NoError(t, c.validate(), "what was read is good")
+		})
+	})
+}

@@ -1,0 +1,27 @@
+package testenv
+
+import (
+	"fmt"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+// Bounded runs what a fuzzer feeds with hostile bytes. It fails the test if that allocates more than so many
+// bytes, its surroundings included, and panics, so that the fuzzer keeps the input, if it does not end.
+func Bounded(t testing.TB, bytes uint64, run func()) {
+	t.Helper()
+	hangs := time.AfterFunc(Patience, func() { panic(fmt.Sprintf("%s does not end within %s", t.Name(), Patience)) })
+	defer hangs.Stop()
+	before := allocated()
+	run()
+	if took := allocated() - before; took > bytes {
+		t.Errorf("allocated %d bytes, at most %d are allowed", took, bytes)
+	}
+}
+
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}

@@ -1,0 +1,59 @@
+package consul
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// What stands at a pointer's key, in the history or at a lock is read or refused; what was read is good, and is
+// read the same once written again.
+func FuzzPointer(f *testing.F) {
+	whole, err := json.Marshal(NewPointer([]byte("rules: []"), "ann", time.Unix(1_800_000_000, 0)))
+	require.NoError(f, err)
+	for _, seed := range []string{string(whole), "", "{}", `{"version":[],"sha256":{}}`, `{"then":7}`, `{"applied_at":"2026-13-01"}`, `{"by":"ann","until":"9999-12-31T23:59:59Z"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		testenv.Bounded(t, 8<<20, func() {
+			parseLock(value).held(time.Now())
+			if c, err := parseChange(value); err == nil {
+				require.NoError(t, c.validate())
+			}
+			p, err := ParsePointer(value)
+			if err != nil {
+				require.NotEmpty(t, err.Error())
+				return
+			}
+			p.InForce(time.Now())
+			written, err := json.Marshal(p)
+			if err != nil {
+				return // a year that JSON has no form for
+			}
+			again, err := ParsePointer(written)
+			require.NoError(t, err)
+			require.Equal(t, p.InForce(time.Time{}), again.InForce(time.Time{}))
+		})
+	})
+}
+
+// Any service may register under this name, with any meta: a level stays between 0 and 1, and nothing fails.
+func FuzzRegistration(f *testing.F) {
+	f.Add("edge-1", "eu", "ams1", "10.0.0.1:8081", "0.25", "passing", "10.0.0.1", 8080)
+	f.Add("", "", "", "", "NaN", "", "", -1)
+	f.Add("\x00", "../..", "{}", "::1", "1e999", "critical", "[::1%eth0]", 1<<20)
+	f.Fuzz(func(t *testing.T, id, region, pop, admin, level, status, address string, port int) {
+		i := newInstance(&api.ServiceEntry{
+			Service: &api.AgentService{ID: id, Address: address, Port: port, Meta: map[string]string{
+				MetaNode: id, MetaRegion: region, MetaPoP: pop, MetaAdmin: admin, MetaShedLevel: level,
+			}},
+			Checks: api.HealthChecks{{Status: status, Output: level, CheckID: id}},
+		})
+		require.True(t, i.ShedLevel >= 0 && i.ShedLevel <= 1, i.ShedLevel)
+	})
+}
