@@ -130,11 +130,10 @@ func (c *change) apply(ctx context.Context, file string, names []string, canary 
 	if c.doc, err = c.p.readDocument(rulesKind, file); err != nil {
 		return err
 	}
-	targets, closeAll, err := c.p.targets(names)
+	targets, err := c.p.targets(names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	return c.run(ctx, targets, canary)
 }
 

@@ -54,11 +54,10 @@ func (p *program) completeRegions(*cobra.Command, []string, string) ([]string, c
 // completeFromConsul completes with what the regions of the fleet know.
 func completeFromConsul(p *program, k *fleet.Kind, names *[]string, look func(context.Context, *fleet.Target) ([]string, error)) completion {
 	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		targets, closeAll, err := p.targetsOf(k, *names)
+		targets, err := p.targetsOf(k, *names)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		defer closeAll()
 		ctx := c.Context()
 		if ctx == nil {
 			ctx = context.Background()

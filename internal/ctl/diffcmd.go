@@ -42,11 +42,10 @@ func (p *program) diff(ctx context.Context, name string, names []string, exitCod
 	if err != nil {
 		return err
 	}
-	targets, closeAll, err := p.targets(names)
+	targets, err := p.targets(names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (*step, error) {
 		s, err := fleet.Look(ctx, t)
 		return &step{from: s, next: d}, err

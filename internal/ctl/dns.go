@@ -110,11 +110,10 @@ func (o *dnsOptions) open(targets []*fleet.Target) (closeGeo func(), err error) 
 
 // serveDNS answers until ctx ends.
 func (p *program) serveDNS(ctx context.Context, o *dnsOptions) error {
-	targets, closeAll, err := p.targets(nil)
+	targets, err := p.targets(nil)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	closeGeo, err := o.open(targets)
 	if err != nil {
 		return err

@@ -83,11 +83,10 @@ func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Pr
 	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
 		return term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
 	}
-	targets, closeAll, err := p.targets(nil)
+	targets, err := p.targets(nil)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	closeGeo, err := o.open(targets)
 	if err != nil {
 		return err

@@ -248,11 +248,10 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 	if err != nil {
 		return err
 	}
-	targets, closeAll, err := p.targets(nil)
+	targets, err := p.targets(nil)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	d, err := p.lookAtPoP(ctx, targets, pop)
 	if err != nil {
 		return err
@@ -298,11 +297,10 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 }
 
 func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) error {
-	targets, closeAll, err := p.targets(nil)
+	targets, err := p.targets(nil)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	d, err := p.lookAtPoP(ctx, targets, pop)
 	if err != nil {
 		return err

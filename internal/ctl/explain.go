@@ -58,11 +58,10 @@ func (p *program) explain(ctx context.Context, names []string, node string, d *d
 	if err != nil {
 		return err
 	}
-	targets, closeAll, err := p.targets(names)
+	targets, err := p.targets(names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	if targets, err = p.withNode(ctx, targets, node); err != nil {
 		return err
 	}

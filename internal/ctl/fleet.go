@@ -39,43 +39,45 @@ func (p *program) fleet() (*region.Fleet, error) {
 }
 
 // targets opens the chosen regions for the rules.
-func (p *program) targets(names []string) (list []*fleet.Target, closeAll func(), err error) {
+func (p *program) targets(names []string) ([]*fleet.Target, error) {
 	return p.targetsOf(rulesKind, names)
 }
 
 // targetsOf opens the chosen regions, in the order of the fleet file, for one kind of
 // document. It connects to none of them yet.
-func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target, closeAll func(), err error) {
+func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target, err error) {
 	file, err := p.fleet()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	chosen, err := file.Select(names)
 	if err != nil {
-		return nil, nil, term.Misused("--region: %w", err)
-	}
-	closeAll = func() {
-		for _, t := range list {
-			t.Consul.Close()
-			t.Admin.Close()
-		}
+		return nil, term.Misused("--region: %w", err)
 	}
 	for _, r := range chosen {
 		c, err := consul.Open(r.Consul)
 		if err != nil {
-			closeAll()
-			return nil, nil, term.Misused("%s: region %s: %w", p.fleetFile, r.Name, err)
+			return nil, term.Misused("%s: region %s: %w", p.fleetFile, r.Name, err)
 		}
 		docs := c.Documents(k.Name)
 		if k.Temporary {
 			docs = docs.Temporary()
 		}
-		list = append(list, &fleet.Target{
+		t := &fleet.Target{
 			Name: r.Name, Consul: c, Kind: k, Docs: docs, Timeout: p.timeout, Prefix: cmp.Or(r.Consul.Prefix, consul.DefaultPrefix), Warn: p.Warn,
 			Admin: fleet.NewAdmin(r.AdminTokenFile, p.insecureAdmin, p.timeout),
-		})
+		}
+		list, p.opened = append(list, t), append(p.opened, t)
 	}
-	return list, closeAll, nil
+	return list, nil
+}
+
+// close closes the connections to all regions that were opened.
+func (p *program) close() {
+	for _, t := range p.opened {
+		t.Consul.Close()
+		t.Admin.Close()
+	}
 }
 
 // unanswered reports on regions that could not be asked, after the others were

@@ -118,11 +118,10 @@ func merge(answers []fleet.Answer[memory]) []past {
 }
 
 func (p *program) history(ctx context.Context, k *fleet.Kind, names []string, most int) error {
-	targets, closeAll, err := p.targetsOf(k, names)
+	targets, err := p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	answers := fleet.Ask(ctx, targets, recall)
 	for _, a := range answers {
 		if a.Value.wrong != nil {

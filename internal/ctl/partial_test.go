@@ -27,9 +27,9 @@ func TestPartialFailure(t *testing.T) {
 	doc, err := p.readDocument(rulesKind, file)
 	require.NoError(t, err)
 	c := &change{p: p, doc: doc, by: "ana", wait: 10 * time.Second}
-	targets, closeAll, err := p.targets(nil)
+	targets, err := p.targets(nil)
 	require.NoError(t, err)
-	defer closeAll()
+	defer p.close()
 	require.NoError(t, c.prepare(t.Context(), targets))
 	require.NoError(t, c.store(t.Context()))
 	err = c.switchOver(t.Context(), nil, func() {})
@@ -81,9 +81,9 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	p.fleetFile, p.timeout, p.Format = interrupting.file, 2*time.Second, "json"
 	doc, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(rulesOf(1)))
 	require.NoError(t, err)
-	targets, closeAll, err := p.targets(nil)
+	targets, err := p.targets(nil)
 	require.NoError(t, err)
-	defer closeAll()
+	defer p.close()
 	prepared := func() *change {
 		c := &change{p: p, doc: doc, by: "ana", wait: time.Second}
 		require.NoError(t, c.prepare(t.Context(), targets))
@@ -121,9 +121,9 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	p.fleetFile, p.timeout, p.Format = f.file, 2*time.Second, "json"
 	var out buffer
 	p.Out = &out
-	targets, closeAll, err := p.targets(nil)
+	targets, err := p.targets(nil)
 	require.NoError(t, err)
-	defer closeAll()
+	defer p.close()
 	doc, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(rulesOf(2)))
 	require.NoError(t, err)
 	c := &change{p: p, doc: doc, by: "ana", partial: true}

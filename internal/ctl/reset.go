@@ -59,11 +59,10 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 		return err
 	}
 	query.Set("rule", rule)
-	targets, closeAll, err := p.targets(names)
+	targets, err := p.targets(names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return candidates(ctx, t, "") })
 	total := 0
 	for _, a := range answers {

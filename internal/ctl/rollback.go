@@ -49,11 +49,10 @@ func (p *program) rollbackCommand(k *fleet.Kind, help, examples string) *cobra.C
 
 func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to string) error {
 	c.relative = to == ""
-	targets, closeAll, err := c.p.targetsOf(k, names)
+	targets, err := c.p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	answers := fleet.Ask(ctx, targets, recall)
 	if away, err := fleet.Failures(answers); err != nil && (!c.partial || len(away) == len(targets)) {
 		return term.Failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, choose other regions with --region, or continue without it with --partial",

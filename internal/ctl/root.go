@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/version"
 )
@@ -94,6 +95,7 @@ type program struct {
 	fleetFile     string
 	timeout       time.Duration
 	insecureAdmin bool
+	opened        []*fleet.Target // until the run ends
 }
 
 const defaultTimeout = 5 * time.Second
@@ -109,6 +111,7 @@ func newProgram(t *term.Terminal) *program {
 }
 
 func (p *program) run(ctx context.Context, args []string) error {
+	defer p.close()
 	root := p.rootCommand()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

@@ -56,11 +56,10 @@ func (p *program) rulesStatus(ctx context.Context, names []string, every time.Du
 	if err := checkWatch(every); err != nil {
 		return err
 	}
-	targets, closeAll, err := p.targets(names)
+	targets, err := p.targets(names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	if every > 0 {
 		return p.watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
 			s, _ := p.lookAll(ctx, targets)

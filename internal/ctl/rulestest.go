@@ -130,11 +130,10 @@ func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Se
 		p.Say("no fleet file, so there is no active document to compare with; --against FILE compares with another")
 		return nil, nil
 	}
-	targets, closeAll, err := p.targets(o.names)
+	targets, err := p.targets(o.names)
 	if err != nil {
 		return nil, err
 	}
-	defer closeAll()
 	answers := fleet.Ask(ctx, targets, recall)
 	if away, err := fleet.Failures(answers); len(away) == len(answers) {
 		return nil, term.Failed("the active document cannot be read:\n%w\nleave --fleet and WEIR_FLEET out, or name a document with --against", err)

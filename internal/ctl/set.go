@@ -101,11 +101,10 @@ func (c *change) set(ctx context.Context, names, args []string) (err error) {
 			return err
 		}
 	}
-	targets, closeAll, err := c.p.targetsOf(shedderKind, names)
+	targets, err := c.p.targetsOf(shedderKind, names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	return c.run(ctx, targets, nil)
 }
 

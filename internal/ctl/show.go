@@ -41,11 +41,10 @@ type shown struct {
 }
 
 func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []string, version string) error {
-	targets, closeAll, err := p.targetsOf(k, names)
+	targets, err := p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	answers := fleet.Ask(ctx, targets, recall)
 	away, err := fleet.Failures(answers)
 	if len(away) == len(targets) {

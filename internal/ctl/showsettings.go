@@ -63,11 +63,10 @@ type settingsInForce struct {
 }
 
 func (p *program) showSettings(ctx context.Context, names []string) error {
-	targets, closeAll, err := p.targetsOf(shedderKind, names)
+	targets, err := p.targetsOf(shedderKind, names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	answers := fleet.Ask(ctx, targets, fleet.Look)
 	list := []*settingsInForce{}
 	place := map[string]*settingsInForce{}
@@ -136,11 +135,10 @@ func follows(then *consul.Named) string {
 }
 
 func (p *program) showLive(ctx context.Context, names []string) error {
-	targets, closeAll, err := p.targetsOf(shedderKind, names)
+	targets, err := p.targetsOf(shedderKind, names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	s, err := p.showAll(ctx, targets, (*convergence).writeLive)
 	if err == nil && !s.Converged {
 		err = term.Partial("not all edges run the active settings, or there are none")

@@ -117,11 +117,10 @@ func (p *program) status(ctx context.Context, names []string, every time.Duratio
 	if err := checkWatch(every); err != nil {
 		return err
 	}
-	targets, closeAll, err := p.targets(names)
+	targets, err := p.targets(names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	l := &statusLook{p: p, targets: targets, limit: p.timeout, before: map[string]*fleet.Figures{}}
 	if every > 0 {
 		l.limit = min(p.timeout, max(every, 500*time.Millisecond))

@@ -113,11 +113,10 @@ func hold(ctx context.Context, c *consul.Client) (heldTopology, error) {
 }
 
 func (p *program) showTopology(ctx context.Context, names []string) error {
-	targets, closeAll, err := p.targets(names)
+	targets, err := p.targets(names)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (heldTopology, error) { return hold(ctx, t.Consul) })
 	away, err := fleet.Failures(answers)
 	if len(away) == len(targets) {

@@ -29,11 +29,10 @@ func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
 	if c.by, err = whoami(""); err != nil {
 		return err
 	}
-	targets, closeAll, err := c.p.targets(nil)
+	targets, err := c.p.targets(nil)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	if c.next, err = c.p.parseTopology(file, regionNames(targets)); err != nil {
 		return err
 	}
