@@ -142,7 +142,7 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canar
 	if err := c.prepare(ctx, targets); err != nil {
 		return err
 	}
-	todo := c.with(rollout.Untouched)
+	todo := pick(c.told(), rollout.Untouched)
 	if len(todo) == 0 {
 		return c.settle(ctx, canary == nil)
 	}
@@ -152,7 +152,7 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canar
 		if c.lasts > 0 {
 			question = "Apply to %s for " + short(c.lasts) + "?"
 		}
-		if err := c.confirm(ctx, question, namesOf(todo)); err != nil {
+		if err := c.confirm(ctx, question, names(todo)); err != nil {
 			return err
 		}
 		if err := c.store(ctx); err != nil {
@@ -164,7 +164,7 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canar
 	if err != nil {
 		return err
 	}
-	if err := c.confirm(ctx, "Try on %s for %s, then apply to %s?", canary.pop, short(canary.bake), namesOf(todo)); err != nil {
+	if err := c.confirm(ctx, "Try on %s for %s, then apply to %s?", canary.pop, short(canary.bake), names(todo)); err != nil {
 		return err
 	}
 	if err := c.store(ctx); err != nil {
@@ -177,7 +177,7 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canar
 // the way of it need a question.
 func (c *change) settle(ctx context.Context, end bool) error {
 	if end && c.warnOfCanaries(ctx) {
-		if err := c.confirm(ctx, "End that in %s?", namesOf(c.with(rollout.AlreadyThere))); err != nil {
+		if err := c.confirm(ctx, "End that in %s?", names(c.have())); err != nil {
 			return err
 		}
 	}
@@ -209,8 +209,8 @@ func (c *change) switchOver(ctx context.Context, canary *canaryReport, between f
 	if len(c.with(rollout.Applied)) == 0 && !there {
 		return c.report(canary, err, nil)
 	}
-	if have := c.with(rollout.Applied, rollout.AlreadyThere); ctx.Err() != nil {
-		return c.report(canary, err, term.Interrupted("interrupted before waiting; %s has %s, and %s shows who runs it", namesOf(have), runsAll(have), have[0].target.Kind.Look))
+	if ctx.Err() != nil {
+		return c.report(canary, err, c.interrupted("before waiting"))
 	}
 	return c.report(canary, err, c.await(ctx))
 }

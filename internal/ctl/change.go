@@ -65,28 +65,33 @@ func (r *regionChange) runs() string {
 	return r.step.next.Version()
 }
 
-// why says why it has not got the document.
-func (r *regionChange) why() string {
-	k, now := r.target.Kind, r.region.Now
-	switch damage := errors.Join(r.region.Err, now.Damage); {
-	case r.region.Outcome == rollout.Lost && damage != nil:
-		return fmt.Sprintf("someone changed the %s meanwhile, and who cannot be read: %v", k.What, damage)
-	case r.region.Outcome == rollout.Lost:
-		return whoMoved(k, now.Pointer)
-	case r.region.Err != nil:
-		return r.region.Err.Error()
+// told is the region as people learn of it.
+func (r *regionChange) told() told {
+	t := failed(r.region.Result, "")
+	if r.step.next != nil {
+		t.gets = r.runs()
 	}
-	return ""
+	if r.region.Outcome != rollout.Lost {
+		return t
+	}
+	k, now := r.target.Kind, r.region.Now
+	if damage := errors.Join(r.region.Err, now.Damage); damage != nil {
+		t.why = fmt.Sprintf("someone changed the %s meanwhile, and who cannot be read: %v", k.What, damage)
+	} else {
+		t.why = whoMoved(k, now.Pointer)
+	}
+	return t
 }
 
-// runsAll are the versions that the edges of these regions should run.
-func runsAll(regions []*regionChange) string {
-	var list []string
-	for _, r := range regions {
-		list = append(list, r.runs())
+func (c *change) told() (list []told) {
+	for _, r := range c.regions {
+		list = append(list, r.told())
 	}
-	return strings.Join(distinct(list), " and ")
+	return list
 }
+
+// have are the regions that have what the change brings.
+func (c *change) have() []told { return pick(c.told(), rollout.Applied, rollout.AlreadyThere) }
 
 // begin makes the engine's view of the change.
 func (c *change) begin(targets []*fleet.Target) {
@@ -94,6 +99,11 @@ func (c *change) begin(targets []*fleet.Target) {
 	c.engine = &rollout.Change[fleet.Current]{
 		Subject: rollout.Subject[fleet.Current]{
 			Name: k.Name,
+			Store: func(ctx context.Context, r *rollout.Region[fleet.Current]) error {
+				here := c.region(r.Name)
+				_, err := here.target.Docs.Put(ctx, here.step.next.Bytes)
+				return err
+			},
 			Look: func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
 				return fleet.LookAtPointer(ctx, c.region(r.Name).target)
 			},
@@ -122,7 +132,7 @@ func (c *change) begin(targets []*fleet.Target) {
 		},
 	}
 	for _, t := range targets {
-		r := &rollout.Region[fleet.Current]{Name: t.Name, Consul: t.Consul}
+		r := rollout.NewRegion[fleet.Current](t.Name, t.Consul)
 		c.engine.Regions = append(c.engine.Regions, r)
 		c.regions = append(c.regions, &regionChange{target: t, region: r})
 	}
@@ -153,13 +163,10 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		}
 		return now, err
 	})
-	away, err := unreachable(c.engine.Regions)
-	switch {
-	case len(away) == len(targets):
-		return term.Failed("nothing was changed, no region can be reached:\n%w", err)
-	case err != nil && !c.partial:
-		return term.Failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, choose other regions with --region, or continue without it with --partial",
-			strings.Join(away, ", "), err)
+	c.engine.Compare()
+	away, err := reached(c.engine.Results(), c.partial, otherRegions)
+	if err != nil {
+		return err
 	}
 	var steps []fleet.Answer[*step]
 	for _, r := range c.regions {
@@ -213,10 +220,6 @@ func (c *change) with(outcomes ...rollout.Outcome) []*regionChange {
 	return fleet.Filter(c.regions, func(r *regionChange) bool { return slices.Contains(outcomes, r.region.Outcome) })
 }
 
-func namesOf(regions []*regionChange) string {
-	return strings.Join(regionNames(targetsOf(regions)), ", ")
-}
-
 func targetsOf(regions []*regionChange) (targets []*fleet.Target) {
 	for _, r := range regions {
 		targets = append(targets, r.target)
@@ -226,28 +229,6 @@ func targetsOf(regions []*regionChange) (targets []*fleet.Target) {
 
 func (c *change) region(name string) *regionChange {
 	return c.regions[slices.IndexFunc(c.regions, func(r *regionChange) bool { return r.target.Name == name })]
-}
-
-// store writes the document to every region, also where it should be already.
-func (c *change) store(ctx context.Context) error {
-	targets := targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))
-	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (string, error) {
-		return t.Docs.Put(ctx, c.region(t.Name).step.next.Bytes)
-	})
-	names, err := fleet.Failures(answers)
-	if err == nil {
-		return nil
-	}
-	if !c.partial || len(names) == len(targets) {
-		return term.Failed("nothing was changed, because %s did not store the document:\n%w", strings.Join(names, ", "), err)
-	}
-	for _, a := range answers {
-		if a.Err != nil {
-			r := c.region(a.Target.Name).region
-			r.Outcome, r.Err = rollout.Failed, a.Err
-		}
-	}
-	return nil
 }
 
 // pointer is what a region is pointed at.
@@ -299,7 +280,13 @@ func (c *change) await(ctx context.Context) error {
 		}
 	}
 	if ctx.Err() != nil {
-		return term.Interrupted("interrupted while waiting; %s has %s, and %s shows who runs it", namesOf(have), runsAll(have), have[0].target.Kind.Look)
+		return c.interrupted("while waiting")
 	}
 	return verdict(arrivals, version, limit)
+}
+
+// interrupted says where the version is, though nobody waits for its edges.
+func (c *change) interrupted(when string) error {
+	have := c.have()
+	return term.Interrupted("interrupted %s; %s has %s, and %s shows who runs it", when, names(have), gets(have), c.regions[0].target.Kind.Look)
 }

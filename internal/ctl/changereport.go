@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -27,9 +26,7 @@ type changeReport struct {
 
 // regionReport is one region of it.
 type regionReport struct {
-	Region string          `json:"region"`
-	Result rollout.Outcome `json:"result"`
-	Error  string          `json:"error,omitempty"`
+	regionResult
 	// Version is the one that this region is to run, where that may differ. Then is
 	// what follows when it expires.
 	Version string        `json:"version,omitempty"`
@@ -50,7 +47,7 @@ type regionReport struct {
 func (c *change) reportOn(r *regionChange) *regionReport {
 	answered := r.step.next != nil
 	v := &regionReport{
-		Region: r.target.Name, Result: r.region.Outcome, Error: r.why(), Before: r.step.from.Pointer,
+		regionResult: resultOf(r.told()), Before: r.step.from.Pointer,
 		Now: cmp.Or(r.moved, r.region.Now.Pointer), has: term.OrDash(r.step.from.Version()),
 	}
 	if answered && r.target.Kind.Temporary {
@@ -118,15 +115,4 @@ func (r *changeReport) write(b *bytes.Buffer, s term.Style) {
 		t.Row(c.Region, paintOutcome(s, c.Result), c.has, edges)
 	}
 	t.Print(b)
-}
-
-// paintOutcome is the outcome of a region, for a table.
-func paintOutcome(s term.Style, o rollout.Outcome) string {
-	switch o {
-	case rollout.Applied, rollout.AlreadyThere:
-		return s.Green(o.String())
-	case rollout.Untouched, rollout.Unknown:
-		return s.Yellow(o.String())
-	}
-	return s.Red(o.String())
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const drainHelp = `Takes a PoP out of DNS on purpose, and waits until its clients have left:
@@ -97,131 +95,114 @@ func (p *program) completePoPs(drained bool) completion {
 	}
 }
 
-// sites is what one region's Consul says of PoPs.
-type sites struct {
-	topology *region.Topology // nil: none that can be read
-	drains   map[string]region.Drain
-	nodes    []consul.Node // of this region
-}
-
-func siteOf(ctx context.Context, t *fleet.Target) (*sites, error) {
-	h, err := hold(ctx, t.Consul)
-	if err != nil {
-		return nil, err
-	}
-	s := &sites{topology: h.topology}
-	var wrong []error
-	if s.drains, wrong, err = region.Drains(ctx, t.Consul); err != nil {
-		return nil, err
-	}
-	for _, e := range wrong {
-		t.Warn("%s: %v", t.Name, e)
-	}
-	s.nodes, err = t.Nodes(ctx)
-	return s, err
-}
-
-func (s *sites) pops() (names []string) {
-	if s.topology != nil {
-		for _, r := range s.topology.Regions {
-			for _, p := range r.PoPs {
-				names = append(names, p.Name)
-			}
-		}
-	}
-	return names
-}
-
 // draining is a drain, or the end of one, in progress.
 type draining struct {
 	p       *program
 	pop     string
-	answers []fleet.Answer[*sites]
-	results []*drainResult
+	targets []*fleet.Target
+	engine  *rollout.Change[*sites]
+	next    *region.Drain // nil: it ends
 }
 
 // drainResult is the outcome in one region.
 type drainResult struct {
-	Region string          `json:"region"`
-	Result rollout.Outcome `json:"result"`
-	Error  string          `json:"error,omitempty"`
-	Before *region.Drain   `json:"before,omitempty"`
+	regionResult
+	Before *region.Drain `json:"before,omitempty"`
 }
 
 // drainReport is what drain and undrain print with -o json.
 type drainReport struct {
-	PoP     string         `json:"pop"`
-	Drain   *region.Drain  `json:"drain"` // null: it is not
-	Regions []*drainResult `json:"regions"`
-	Nodes   []trafficLeft  `json:"nodes,omitempty"`
+	PoP     string        `json:"pop"`
+	Drain   *region.Drain `json:"drain"` // null: it is not
+	Regions []drainResult `json:"regions"`
+	Nodes   []trafficLeft `json:"nodes,omitempty"`
 }
 
-// look asks all regions, and refuses a PoP that nobody knows.
-func (p *program) lookAtPoP(ctx context.Context, targets []*fleet.Target, pop string) (*draining, error) {
-	d := &draining{p: p, pop: pop, answers: fleet.Ask(ctx, targets, siteOf)}
-	away, err := fleet.Failures(d.answers)
-	if len(away) == len(targets) {
-		return nil, term.Failed("nothing was changed, no region can be reached:\n%w", err)
+// lookAtPoP asks all regions, and refuses a PoP that nobody knows.
+func (p *program) lookAtPoP(ctx context.Context, pop string) (*draining, error) {
+	targets, err := p.targets(nil)
+	if err != nil {
+		return nil, err
+	}
+	d := &draining{p: p, pop: pop, targets: targets}
+	type place = rollout.Region[*sites]
+	d.engine = &rollout.Change[*sites]{Timeout: p.timeout, Subject: rollout.Subject[*sites]{
+		Look:  func(ctx context.Context, r *place) (*sites, error) { return siteOf(ctx, d.target(r.Name)) },
+		Same:  func(a, b *sites) bool { return sameDrain(a.drainOf(pop), b.drainOf(pop)) },
+		Holds: func(_ *place, now *sites) bool { return sameDrain(now.drainOf(pop), d.next) },
+		Write: func(ctx context.Context, r *place) (bool, error) {
+			t := d.target(r.Name)
+			ctx, cancel := t.Bounded(ctx)
+			defer cancel()
+			if d.next == nil {
+				err := region.EndDrain(ctx, t.Consul, pop)
+				return err == nil, err
+			}
+			err := region.SetDrain(ctx, t.Consul, pop, *d.next)
+			return err == nil, err
+		},
+	}}
+	for _, t := range targets {
+		d.engine.Regions = append(d.engine.Regions, rollout.NewRegion[*sites](t.Name, t.Consul))
+	}
+	d.engine.Prepare(ctx, d.engine.Look)
+	if _, err := reached(d.engine.Results(), true, ""); err != nil {
+		return nil, err
 	}
 	var known []string
-	for _, a := range d.answers {
-		if a.Err == nil {
-			known = append(known, a.Value.pops()...)
-			for _, n := range a.Value.nodes {
-				known = append(known, n.PoP)
-			}
+	for _, s := range d.seen() {
+		known = append(known, s.pops()...)
+		for _, n := range s.nodes {
+			known = append(known, n.PoP)
 		}
 	}
 	known = distinct(known)
 	slices.Sort(known)
-	_, drained := d.before()
 	switch {
-	case slices.Contains(known, pop), drained:
+	case slices.Contains(known, pop), d.before() != nil:
+		return d, nil
 	case len(known) == 0:
 		return nil, term.Misused("no PoP %q, nor any other: there is no topology; regionctl topology apply FILE publishes one", pop)
-	default:
-		return nil, term.Misused("no PoP %q in the topology; it has %s", pop, term.OrDashes(known))
 	}
-	for _, a := range d.answers {
-		r := &drainResult{Region: a.Target.Name, Result: rollout.Untouched}
-		if a.Err != nil {
-			r.Result, r.Error = rollout.Unreachable, a.Err.Error()
-		} else if had, is := a.Value.drains[pop]; is {
-			r.Before = &had
-		}
-		d.results = append(d.results, r)
-	}
-	return d, nil
+	return nil, term.Misused("no PoP %q in the topology; it has %s", pop, term.OrDashes(known))
 }
 
-// before is the oldest drain that a region holds.
-func (d *draining) before() (oldest region.Drain, is bool) {
-	for _, a := range d.answers {
-		if a.Err != nil {
-			continue
-		}
-		if had, here := a.Value.drains[d.pop]; here && (!is || had.Since.Before(oldest.Since)) {
-			oldest, is = had, true
+func (d *draining) target(name string) *fleet.Target {
+	return d.targets[slices.IndexFunc(d.targets, func(t *fleet.Target) bool { return t.Name == name })]
+}
+
+// seen is what the regions that answer said at first.
+func (d *draining) seen() (list []*sites) {
+	for _, r := range d.engine.Regions {
+		if r.Seen != nil {
+			list = append(list, r.Seen)
 		}
 	}
-	return oldest, is
+	return list
+}
+
+// before is the oldest drain that a region holds, nil if none does.
+func (d *draining) before() (oldest *region.Drain) {
+	for _, s := range d.seen() {
+		if had := s.drainOf(d.pop); had != nil && (oldest == nil || had.Since.Before(oldest.Since)) {
+			oldest = had
+		}
+	}
+	return oldest
 }
 
 // left are the PoPs that would still be answered with: in the topology, not drained by
 // any region's word, with an edge that passes.
 func (d *draining) left() []string {
 	serving, drained, listed := map[string]bool{}, map[string]bool{d.pop: true}, map[string]bool{}
-	for _, a := range d.answers {
-		if a.Err != nil {
-			continue
-		}
-		for _, name := range a.Value.pops() {
+	for _, s := range d.seen() {
+		for _, name := range s.pops() {
 			listed[name] = true
 		}
-		for name := range a.Value.drains {
+		for name := range s.drains {
 			drained[name] = true
 		}
-		for _, n := range a.Value.nodes {
+		for _, n := range s.nodes {
 			serving[n.PoP] = serving[n.PoP] || n.Passing
 		}
 	}
@@ -248,20 +229,16 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 	if err != nil {
 		return err
 	}
-	targets, err := p.targets(nil)
+	d, err := p.lookAtPoP(ctx, pop)
 	if err != nil {
 		return err
 	}
-	d, err := p.lookAtPoP(ctx, targets, pop)
-	if err != nil {
-		return err
-	}
-	next := region.Drain{Who: who, Why: o.reason, Since: time.Now().UTC().Truncate(time.Second)}
-	before, was := d.before()
-	if was && !before.Since.IsZero() {
-		next.Since = before.Since
+	d.next = &region.Drain{Who: who, Why: o.reason, Since: time.Now().UTC().Truncate(time.Second)}
+	before := d.before()
+	if before != nil && !before.Since.IsZero() {
+		d.next.Since = before.Since
 		if before.Why == o.reason {
-			next.Who = before.Who
+			d.next.Who = before.Who
 		}
 		p.Say("%s is drained already, by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
 	} else if left := d.left(); len(left) == 0 {
@@ -270,99 +247,96 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 		}
 		p.Warn("without %s no healthy PoP is left that is not drained: DNS keeps answering with it", pop)
 	}
-	if !was {
+	if before == nil {
 		if err := p.Confirm(ctx, o.yes, "Drain %s?", pop); err != nil {
 			return err
 		}
 	}
-	outcome := d.tell(ctx, targets, func(r *drainResult) bool { return r.Before != nil && r.Before.Equal(next) },
-		func(ctx context.Context, t *fleet.Target) error { return region.SetDrain(ctx, t.Consul, pop, next) })
-	if len(d.with(rollout.Applied, rollout.AlreadyThere)) == 0 {
-		return term.Failed("nothing was changed:\n%w", outcome)
+	have, without := d.tell(ctx)
+	if len(have) == 0 {
+		return term.Failed("nothing was changed:\n%s", reasonsOf(without))
 	}
-	report := drainReport{PoP: pop, Drain: &next, Regions: d.results}
-	if outcome != nil {
-		outcome = term.Partial("the word of %s is enough for routers that see it; the same command again tells the others:\n%w", strings.Join(d.with(rollout.Applied, rollout.AlreadyThere), ", "), outcome)
+	var outcome error
+	if len(without) > 0 {
+		outcome = term.Partial("the word of %s is enough for routers that see it; the same command again tells the others:\n%s", names(have), reasonsOf(without))
 	}
-	var waiting error
+	report, waiting := d.report(), error(nil)
 	if o.wait > 0 {
-		began := next.Since
-		if len(d.with(rollout.Applied)) > 0 {
+		began := d.next.Since
+		if len(pick(have, rollout.Applied)) > 0 {
 			began = time.Now()
 		}
 		w := &leaving{p: p, pop: pop, ttl: o.ttl, limit: o.wait, began: began}
 		report.Nodes, waiting = w.run(ctx, d.nodes())
 	}
-	return cmp.Or(outcome, waiting, p.Show(report, func(b *bytes.Buffer, s term.Style) { report.write(b, s) }))
+	return cmp.Or(outcome, waiting, p.Show(report, report.write))
 }
 
 func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) error {
-	targets, err := p.targets(nil)
+	d, err := p.lookAtPoP(ctx, pop)
 	if err != nil {
 		return err
 	}
-	d, err := p.lookAtPoP(ctx, targets, pop)
-	if err != nil {
-		return err
-	}
-	if before, was := d.before(); was {
+	if before := d.before(); before != nil {
 		p.Say("%s is drained by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
 		if err := p.Confirm(ctx, o.yes, "Put %s back?", pop); err != nil {
 			return err
 		}
 	}
-	outcome := d.tell(ctx, targets, func(r *drainResult) bool { return r.Before == nil }, func(ctx context.Context, t *fleet.Target) error { return region.EndDrain(ctx, t.Consul, pop) })
-	report := drainReport{PoP: pop, Regions: d.results}
-	if outcome != nil {
-		outcome = term.Partial("%s may still say that %s is drained; the same command again finishes the job:\n%w", strings.Join(d.with(rollout.Unreachable, rollout.Failed), ", "), pop, outcome)
+	var outcome error
+	if _, without := d.tell(ctx); len(without) > 0 {
+		outcome = term.Partial("%s may still say that %s is drained; the same command again finishes the job:\n%s", names(without), pop, reasonsOf(without))
 	}
-	return cmp.Or(outcome, p.Show(report, func(b *bytes.Buffer, s term.Style) { report.write(b, s) }))
+	report := d.report()
+	return cmp.Or(outcome, p.Show(report, report.write))
 }
 
-// tell writes to all regions at once that can be reached and do not know it yet. Its
-// error names those that were not told.
-func (d *draining) tell(ctx context.Context, targets []*fleet.Target, known func(*drainResult) bool, write func(context.Context, *fleet.Target) error) error {
-	written := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (rollout.Outcome, error) {
-		r := d.results[slices.Index(targets, t)]
-		switch {
-		case r.Result == rollout.Unreachable:
-			return rollout.Unreachable, fmt.Errorf("%s", r.Error)
-		case known(r):
-			return rollout.AlreadyThere, nil
-		}
-		if err := write(ctx, t); err != nil {
-			return rollout.Failed, err
-		}
-		return rollout.Applied, nil
-	})
-	for i, a := range written {
-		d.results[i].Result = a.Value
-		if a.Err != nil {
-			d.results[i].Error = a.Err.Error()
+// tell writes to all regions that can be reached and do not know it yet.
+func (d *draining) tell(ctx context.Context) (have, without []told) {
+	d.engine.Compare()
+	d.engine.Tell(ctx)
+	for _, r := range d.told() {
+		if r.Outcome.Has() {
+			have = append(have, r)
+		} else {
+			without = append(without, r)
 		}
 	}
-	_, err := fleet.Failures(written)
-	return err
+	return have, without
 }
 
-func (d *draining) with(results ...rollout.Outcome) (names []string) {
-	for _, r := range d.results {
-		if slices.Contains(results, r.Result) {
-			names = append(names, r.Region)
+func (d *draining) told() (list []told) {
+	for _, r := range d.engine.Results() {
+		t := failed(r, "")
+		if r.Outcome == rollout.Lost {
+			t.why = "someone else has changed it meanwhile"
 		}
+		list = append(list, t)
 	}
-	return names
+	return list
+}
+
+func (d *draining) report() *drainReport {
+	r := &drainReport{PoP: d.pop, Drain: d.next}
+	for i, t := range d.told() {
+		here := drainResult{regionResult: resultOf(t)}
+		if seen := d.engine.Regions[i].Seen; seen != nil {
+			here.Before = seen.drainOf(d.pop)
+		}
+		r.Regions = append(r.Regions, here)
+	}
+	return r
 }
 
 // nodes are those of the PoP, with whom to ask.
 func (d *draining) nodes() (list []nodeAt) {
-	for _, a := range d.answers {
-		if a.Err != nil {
+	for i, r := range d.engine.Regions {
+		if r.Seen == nil {
 			continue
 		}
-		for _, n := range a.Value.nodes {
+		for _, n := range r.Seen.nodes {
 			if n.PoP == d.pop {
-				list = append(list, nodeAt{a.Target, n})
+				list = append(list, nodeAt{d.targets[i], n})
 			}
 		}
 	}
@@ -370,12 +344,11 @@ func (d *draining) nodes() (list []nodeAt) {
 }
 
 func (r *drainReport) write(b *bytes.Buffer, s term.Style) {
-	t := term.Table{}
-	t.Row("REGION", "RESULT")
+	var results []regionResult
 	for _, c := range r.Regions {
-		t.Row(c.Region, paintOutcome(s, c.Result))
+		results = append(results, c.regionResult)
 	}
-	t.Print(b)
+	writeResults(b, s, results)
 	if r.Drain != nil {
 		fmt.Fprintf(b, "%s is drained by %s since %s: %s\n", s.Bold(term.Printable(r.PoP)), term.Printable(r.Drain.Who), term.Stamp(r.Drain.Since), term.Printable(r.Drain.Why))
 	} else {

@@ -248,7 +248,7 @@ func testLockRunOut(t *testing.T, f *testFleet) {
 	let()
 	r = ana.end(t)
 	require.Equal(t, term.StatusPartial, r.status)
-	require.Contains(t, r.errOut, "someone else has changed the topology of eu-west meanwhile")
+	require.Contains(t, r.errOut, "the fleet is divided: us-east has the topology and eu-west has not:\neu-west: someone else has changed the topology meanwhile")
 }
 
 // Somebody writes nonsense between the question and the answer.
@@ -291,7 +291,7 @@ func testLockTopology(t *testing.T, f *testFleet) {
 	require.Zero(t, ana.end(t).status)
 	r := bob.end(t)
 	require.Equal(t, term.StatusConflict, r.status)
-	require.Contains(t, r.errOut, "nothing was changed: someone else has changed the topology of us-east meanwhile")
+	require.Contains(t, r.errOut, "nothing was changed anywhere: us-east: someone else has changed the topology meanwhile")
 	require.Contains(t, f.good(t, "topology", "show").out, "203.0.113.2\n")
 	require.Empty(t, f.locked(t, "topology"))
 }

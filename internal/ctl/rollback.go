@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -54,9 +55,12 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 		return err
 	}
 	answers := fleet.Ask(ctx, targets, recall)
-	if away, err := fleet.Failures(answers); err != nil && (!c.partial || len(away) == len(targets)) {
-		return term.Failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, choose other regions with --region, or continue without it with --partial",
-			strings.Join(away, ", "), err)
+	results := make([]rollout.Result, len(answers))
+	for i, a := range answers {
+		results[i] = rollout.Result{Name: a.Target.Name, Err: a.Err}
+	}
+	if _, err := reached(results, c.partial, otherRegions); err != nil {
+		return err
 	}
 	temporary, err := temporaries(answers)
 	switch {

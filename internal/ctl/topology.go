@@ -12,7 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region"
@@ -207,24 +206,8 @@ func (p *program) parseTopology(name string, known []string) (*region.Topology, 
 	return t, nil
 }
 
-// topologyResult is one region of a change of the topology.
-type topologyResult struct {
-	Region string          `json:"region"`
-	Result rollout.Outcome `json:"result"`
-	Error  string          `json:"error,omitempty"`
-}
-
 // topologyReport is what topology apply prints with -o json.
 type topologyReport struct {
-	Zone    string            `json:"zone"`
-	Regions []*topologyResult `json:"regions"`
-}
-
-func (r *topologyReport) write(b *bytes.Buffer, s term.Style) {
-	t := term.Table{}
-	t.Row("REGION", "RESULT")
-	for _, c := range r.Regions {
-		t.Row(c.Region, paintOutcome(s, c.Result))
-	}
-	t.Print(b)
+	Zone    string         `json:"zone"`
+	Regions []regionResult `json:"regions"`
 }

@@ -56,7 +56,7 @@ func (l *locks[S]) take(ctx context.Context, regions []*Region[S]) (where *Regio
 		}
 		mine := consul.NewLock(l.change.By, longest)
 		brief, cancel := l.change.bounded(ctx)
-		other, err := r.Consul.Lock(brief, l.change.Name, mine)
+		other, err := r.Locks.Lock(brief, l.change.Name, mine)
 		cancel()
 		var refused *consul.StatusError
 		denied := errors.As(err, &refused) && refused.Code < 500
@@ -83,7 +83,7 @@ func (l *locks[S]) free() {
 		}
 		brief, cancel := l.change.bounded(context.Background())
 		defer cancel()
-		if err := r.Consul.Unlock(brief, l.change.Name, mine); err != nil {
+		if err := r.Locks.Unlock(brief, l.change.Name, mine); err != nil {
 			l.change.Report.StaysLocked(r.Name, mine, err)
 		}
 	})

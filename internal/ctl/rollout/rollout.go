@@ -18,6 +18,8 @@ import (
 // the topology. S is such a value as it was read, also if it is damaged or missing.
 type Subject[S any] struct {
 	Name string // of its lock: rules, topology
+	// Store, which may be nil, makes a region ready for Write: it stores the document.
+	Store func(context.Context, *Region[S]) error
 	// Look reads what a region holds. Its error says that Consul did not answer.
 	Look func(context.Context, *Region[S]) (S, error)
 	// Same reports whether nobody has written between two looks.
@@ -30,19 +32,37 @@ type Subject[S any] struct {
 	Write func(context.Context, *Region[S]) (bool, error)
 }
 
-// Region is one region of a change.
-type Region[S any] struct {
+// Result is what a change did to one region.
+type Result struct {
 	Name    string
-	Consul  *consul.Client
 	Outcome Outcome
 	Err     error // why, if it is unreachable, failed or unknown
-	Seen    S     // when the operator saw the difference
-	Now     S     // what somebody else put there, if the change lost
+}
+
+// Locker keeps the locks of a region. A *consul.Client is one.
+type Locker interface {
+	// Lock returns the lock that keeps mine out, nil if mine is held now. An error other
+	// than a StatusError below 500 leaves open whether it is.
+	Lock(ctx context.Context, name string, mine consul.Lock) (*consul.Lock, error)
+	Unlock(ctx context.Context, name string, mine consul.Lock) error
+}
+
+// Region is one region of a change.
+type Region[S any] struct {
+	Result
+	Locks Locker
+	Seen  S // when the operator saw the difference
+	Now   S // what somebody else put there, if the change lost
+}
+
+// NewRegion returns a region that nothing has been done to.
+func NewRegion[S any](name string, locks Locker) *Region[S] {
+	return &Region[S]{Result: Result{Name: name}, Locks: locks}
 }
 
 func (r *Region[S]) end(o Outcome, err error) { r.Outcome, r.Err = o, err }
 
-func (r *Region[S]) lose(now S) { r.Outcome, r.Now = Lost, now }
+func (r *Region[S]) lose(now S) { r.end(Lost, nil); r.Now = now }
 
 // Change brings a subject to some regions.
 type Change[S any] struct {
@@ -89,6 +109,7 @@ const (
 	Unanswered         // a region does not answer
 	Busy               // another change holds the lock of a region for too long
 	Moved              // somebody has changed regions: those are Lost
+	NotStored          // regions did not store the document: those are Failed
 )
 
 func (s *Stop) Error() string {
@@ -100,7 +121,7 @@ func (s *Stop) Error() string {
 	case Busy:
 		return fmt.Sprintf("%s: %s is changing it", s.Region, s.Other.By)
 	}
-	return s.Region + ": changed by somebody else"
+	return s.Region + ": changed or not stored"
 }
 
 func (s *Stop) Unwrap() error { return s.Err }
@@ -117,8 +138,17 @@ func With[S any](regions []*Region[S], outcomes ...Outcome) (list []*Region[S]) 
 	return list
 }
 
+// Results are those of all regions.
+func (c *Change[S]) Results() []Result {
+	list := make([]Result, len(c.Regions))
+	for i, r := range c.Regions {
+		list[i] = r.Result
+	}
+	return list
+}
+
 // Prepare reads what all regions hold, with what the caller needs to show the difference.
-// Regions that do not answer are Unreachable, those that have it AlreadyThere.
+// Regions that do not answer are Unreachable.
 func (c *Change[S]) Prepare(ctx context.Context, read func(context.Context, *Region[S]) (S, error)) {
 	c.each(c.Regions, func(r *Region[S]) {
 		brief, cancel := c.bounded(ctx)
@@ -128,10 +158,41 @@ func (c *Change[S]) Prepare(ctx context.Context, read func(context.Context, *Reg
 			r.end(Unreachable, err)
 			return
 		}
-		if r.Seen = seen; c.Holds(r, seen) {
+		r.Seen = seen
+	})
+}
+
+// Compare finds the regions that have what the change brings: they are AlreadyThere.
+func (c *Change[S]) Compare() {
+	for _, r := range With(c.Regions, Untouched) {
+		if c.Holds(r, r.Seen) {
 			r.Outcome = AlreadyThere
 		}
+	}
+}
+
+// Store makes all regions that answered ready, also those that should be already. Its error
+// is a *Stop; with Partial, regions that fail are left out.
+func (c *Change[S]) Store(ctx context.Context) error {
+	regions := With(c.Regions, Untouched, AlreadyThere)
+	c.each(regions, func(r *Region[S]) {
+		brief, cancel := c.bounded(ctx)
+		defer cancel()
+		if err := c.Subject.Store(brief, r); err != nil {
+			r.end(Failed, err)
+		}
 	})
+	failed := With(regions, Failed)
+	if len(failed) == 0 || c.Partial && len(failed) < len(regions) {
+		return nil
+	}
+	return &Stop{Why: NotStored, Region: failed[0].Name, Err: failed[0].Err}
+}
+
+// Tell writes all regions that answered at once, without a lock: for a subject that one
+// region's word decides.
+func (c *Change[S]) Tell(ctx context.Context) {
+	c.each(With(c.Regions, Untouched), func(r *Region[S]) { c.writeOne(ctx, r) })
 }
 
 // Write writes all regions that are Untouched. It stops if it cannot write the first, and

@@ -1,0 +1,207 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// This file says how a change of the fleet goes, whatever it changes: documents, the
+// topology, drains.
+
+// lockWait is how long a change waits for others, longer than a lock of some regions
+// lasts whose holder died.
+const lockWait = time.Minute
+
+// lockNews tells the person about locks.
+type lockNews struct {
+	p    *program
+	what string
+}
+
+// Waits implements rollout.Reporter.
+func (n *lockNews) Waits(region string, other consul.Lock) {
+	n.p.Say("%s: waiting for %s, who is changing the %s; should that never end, until %s", region, term.OrDash(other.By), n.what, term.Stamp(other.Until))
+}
+
+// StaysLocked implements rollout.Reporter.
+func (n *lockNews) StaysLocked(region string, lock consul.Lock, err error) {
+	n.p.Warn("%s: it may still be locked, so that nobody else can change the %s before %s: %v", region, n.what, term.Stamp(lock.Until), err)
+}
+
+// told is one region of a change, as people learn of it.
+type told struct {
+	rollout.Result
+	gets string // what it has after the change: a version
+	why  string // it has not got that
+}
+
+// failed is a region that did not answer, or refused.
+func failed(r rollout.Result, gets string) told {
+	t := told{Result: r, gets: gets}
+	if r.Err != nil {
+		t.why = r.Err.Error()
+	}
+	return t
+}
+
+func pick(regions []told, outcomes ...rollout.Outcome) []told {
+	return fleet.Filter(regions, func(r told) bool { return slices.Contains(outcomes, r.Outcome) })
+}
+
+func joined(regions []told, separator string, of func(told) string) string {
+	list := make([]string, len(regions))
+	for i, r := range regions {
+		list[i] = of(r)
+	}
+	return strings.Join(distinct(list), separator)
+}
+
+func names(regions []told) string {
+	return joined(regions, ", ", func(r told) string { return r.Name })
+}
+
+func gets(regions []told) string {
+	return joined(regions, " and ", func(r told) string { return r.gets })
+}
+
+func reasonsOf(regions []told) string {
+	return joined(regions, "\n", func(r told) string { return r.Name + ": " + r.why })
+}
+
+// otherRegions is the remedy of commands that have --region.
+const otherRegions = "choose other regions with --region, "
+
+// reached names the regions that did not answer. Its error says that a change cannot begin
+// without them.
+func reached(results []rollout.Result, partial bool, or string) (away []string, err error) {
+	for _, r := range results {
+		if r.Err != nil {
+			away = append(away, r.Name)
+			err = errors.Join(err, fmt.Errorf("%s: %w", r.Name, r.Err))
+		}
+	}
+	switch {
+	case len(away) == len(results):
+		return nil, term.Failed("nothing was changed, no region can be reached:\n%w", err)
+	case err != nil && !partial:
+		return nil, term.Failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, %sor continue without it with --partial", strings.Join(away, ", "), err, or)
+	}
+	return away, nil
+}
+
+// showDifference shows what a change does, and which regions it goes without. With -o json
+// that is not the result.
+func (p *program) showDifference(away []string, write func(*bytes.Buffer, term.Style)) error {
+	var b bytes.Buffer
+	w, s := p.Out, p.OutStyle()
+	if p.WantsJSON() {
+		w, s = p.ErrOut, p.ErrStyle()
+	}
+	write(&b, s)
+	if len(away) > 0 {
+		fmt.Fprintf(&b, "%s: %s\n", s.Bold(strings.Join(away, ", ")), s.Yellow("cannot be reached, goes without"))
+	}
+	b.WriteByte('\n')
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// stopped says why a change of what stopped before it wrote anything.
+func stopped(err error, what string, regions []told) error {
+	var stop *rollout.Stop
+	if !errors.As(err, &stop) {
+		return err
+	}
+	switch stop.Why {
+	case rollout.Interrupted:
+		return term.Interrupted("interrupted; nothing was changed")
+	case rollout.Unanswered:
+		return term.Failed("nothing was changed: %w", err)
+	case rollout.Busy:
+		return term.Conflict("nothing was changed: %s: %s is changing the %s since %s; should that never end, because its regionctl was killed, the way is free at %s",
+			stop.Region, term.OrDash(stop.Other.By), what, term.Stamp(stop.Other.Since), term.Stamp(stop.Other.Until))
+	case rollout.NotStored:
+		list := pick(regions, rollout.Failed)
+		return term.Failed("nothing was changed, because %s did not store the document:\n%s", names(list), reasonsOf(list))
+	}
+	return term.Conflict("nothing was changed anywhere: %s", reasonsOf(pick(regions, rollout.Lost)[:1]))
+}
+
+// outcome is what is wrong after the regions were written, nil if nothing is. divided
+// makes the error of a fleet of which somebody else has changed a part.
+func outcome(ctx context.Context, regions []told, wrote bool, divided func(string, ...any) error) error {
+	have, left := pick(regions, rollout.Applied, rollout.AlreadyThere), pick(regions, rollout.Untouched)
+	losing, unclear := pick(regions, rollout.Lost), pick(regions, rollout.Unknown)
+	without := pick(regions, rollout.Untouched, rollout.Lost, rollout.Failed, rollout.Unreachable)
+	why := reasonsOf(append(losing, pick(regions, rollout.Unknown, rollout.Failed, rollout.Unreachable)...))
+	var parts []string
+	if len(have) > 0 {
+		parts = append(parts, names(have)+" has "+gets(have))
+	}
+	if len(without) > 0 {
+		parts = append(parts, names(without)+" has not")
+	}
+	if len(unclear) > 0 {
+		parts = append(parts, "in "+names(unclear)+" it may have taken effect")
+	}
+	state := strings.Join(parts, " and ")
+	nowhere := len(have)+len(unclear) == 0
+	switch {
+	case len(losing) > 0 && wrote && nowhere:
+		return term.Conflict("this was active for a moment:\n%s", why)
+	case len(losing) > 0 && !wrote && len(unclear) == 0:
+		return term.Conflict("nothing was changed anywhere: %s", why)
+	case len(losing) > 0:
+		return divided("the fleet is divided: %s:\n%s", state, why)
+	case len(without)+len(unclear) == 0:
+		return nil
+	case len(left) > 0 && ctx.Err() != nil && nowhere:
+		return term.Interrupted("interrupted; nothing was changed")
+	case len(left) > 0 && ctx.Err() != nil:
+		return term.Interrupted("interrupted: %s; running this again finishes it", state)
+	case nowhere:
+		return term.Failed("nothing was changed: %s", why)
+	case len(have) == 0:
+		return term.Failed("%s may have taken effect in %s; run this again:\n%s", gets(unclear), names(unclear), why)
+	}
+	return term.Partial("%s:\n%s\nrunning this again finishes it", state, why)
+}
+
+// regionResult is what every change prints of a region with -o json.
+type regionResult struct {
+	Region string          `json:"region"`
+	Result rollout.Outcome `json:"result"`
+	Error  string          `json:"error,omitempty"`
+}
+
+func resultOf(t told) regionResult { return regionResult{t.Name, t.Outcome, t.why} }
+
+func writeResults(b *bytes.Buffer, s term.Style, results []regionResult) {
+	t := term.Table{}
+	t.Row("REGION", "RESULT")
+	for _, r := range results {
+		t.Row(r.Region, paintOutcome(s, r.Result))
+	}
+	t.Print(b)
+}
+
+// paintOutcome is the outcome of a region, for a table.
+func paintOutcome(s term.Style, o rollout.Outcome) string {
+	switch o {
+	case rollout.Applied, rollout.AlreadyThere:
+		return s.Green(o.String())
+	case rollout.Untouched, rollout.Unknown:
+		return s.Yellow(o.String())
+	}
+	return s.Red(o.String())
+}

@@ -1,0 +1,56 @@
+package ctl
+
+import (
+	"context"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// sites is what one region's Consul says of PoPs.
+type sites struct {
+	topology *region.Topology // nil: none that can be read
+	drains   map[string]region.Drain
+	nodes    []consul.Node // of this region
+}
+
+func siteOf(ctx context.Context, t *fleet.Target) (*sites, error) {
+	h, err := hold(ctx, t.Consul)
+	if err != nil {
+		return nil, err
+	}
+	s := &sites{topology: h.topology}
+	var wrong []error
+	if s.drains, wrong, err = region.Drains(ctx, t.Consul); err != nil {
+		return nil, err
+	}
+	for _, e := range wrong {
+		t.Warn("%s: %v", t.Name, e)
+	}
+	s.nodes, err = t.Nodes(ctx)
+	return s, err
+}
+
+func (s *sites) pops() (names []string) {
+	if s.topology != nil {
+		for _, r := range s.topology.Regions {
+			for _, p := range r.PoPs {
+				names = append(names, p.Name)
+			}
+		}
+	}
+	return names
+}
+
+// drainOf is that of a PoP, nil if there is none.
+func (s *sites) drainOf(pop string) *region.Drain {
+	if d, is := s.drains[pop]; is {
+		return &d
+	}
+	return nil
+}
+
+func sameDrain(a, b *region.Drain) bool {
+	return a == b || a != nil && b != nil && a.Equal(*b)
+}
