@@ -41,6 +41,7 @@ failing.
   edge.example.com              the nearest PoP (A, AAAA)
   ams1.pop.edge.example.com     that PoP, whatever its state
   eu.region.edge.example.com    the nearest of the region eu
+  others                        the topology's records
 
 --ns names the zone's name servers, with their addresses if they are in the zone; a name
 without a dot is in the zone. This server should be among them. Without --ns it calls
@@ -83,7 +84,7 @@ func (p *program) dnsCommand() *cobra.Command {
 	f.DurationVar(&o.TTL, "ttl", 20*time.Second, "for how long resolvers may keep an answer; clients leave a lost PoP after that")
 	o.geoFlag(c)
 	f.StringVar(&o.Metrics, "metrics", "127.0.0.1:9153", "`ADDRESS:PORT` for /metrics, /healthz and /readyz; empty: none")
-	f.IntVar(&o.RateLimit, "rate-limit", 1000, "answers a second over UDP to the clients of one /24 or /56, of the rest every second is sent to TCP; 0: no limit")
+	f.IntVar(&o.RateLimit, "rate-limit", 100, "how often a second one answer goes over UDP to the clients of one /24 or /56, all together ten times as often; of the rest every second is sent to TCP; 0: no limit")
 	f.Float64Var(&o.PassingShare, "passing-share", 0, "how much of a PoP's edges must pass for it to be healthy, 0 to 1; one in any case")
 	c.AddCommand(p.dnsExplainCommand())
 	return c

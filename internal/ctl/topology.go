@@ -29,7 +29,10 @@ Consul, in each region the same one.
           addresses: ["203.0.113.10", "2001:db8::10"]    # where clients reach it
           location: {lat: 52.37, lon: 4.90}              # for GeoIP; optional
           weight: 1                   # among equals; 0: only if nothing else is left
-          clients: ["198.51.100.0/24"]                   # networks to send here first; optional`
+          clients: ["198.51.100.0/24"]                   # networks to send here first; optional
+  records:                            # what else DNS answers in the zone; optional
+    - {name: _acme-challenge, type: TXT, values: [abc123], ttl: 60}    # A, AAAA, CAA, CNAME, MX, TXT; ttl: 300 s
+    - {name: "*.dev", type: CNAME, values: [edge.example.com]}         # @ is the zone itself`
 
 const topologyApplyHelp = `Applies FILE, in YAML or JSON, to all regions of the fleet file:
 

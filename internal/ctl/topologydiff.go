@@ -54,8 +54,21 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 			changed("pop %s: other clients, among those that are not shown", p.Name)
 		}
 	}
+	was, is := recordsOf(before), recordsOf(next)
+	for _, name := range sortedKeys(was) {
+		if _, stays := is[name]; !stays {
+			removed("record %s: %s", term.Printable(name), term.Printable(was[name]))
+		}
+	}
+	for _, name := range sortedKeys(is) {
+		if old, known := was[name]; !known {
+			added("record %s: %s", name, is[name])
+		} else if old != is[name] {
+			changed("record %s: %s → %s", name, term.Printable(old), is[name])
+		}
+	}
 	if b.Len() == from {
-		changed("another order of regions, pops or addresses")
+		changed("another order of regions, pops, addresses or records")
 	}
 }
 
@@ -63,6 +76,15 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 type placedPoP struct {
 	region.PoP
 	region string
+}
+
+// recordsOf has the static records of a topology by name and type, each in a line.
+func recordsOf(t *region.Topology) map[string]string {
+	list := map[string]string{}
+	for _, r := range t.Records {
+		list[r.Name+" "+r.Type] = fmt.Sprintf("%s; ttl %d s", strings.Join(r.Values, ", "), r.TTLSeconds())
+	}
+	return list
 }
 
 // topologyPlaces are the regions and PoPs of a topology, in order and by name.

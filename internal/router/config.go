@@ -22,7 +22,7 @@ type Config struct {
 	NS           []dns.NameServer
 	Hostmaster   string // in the SOA; empty: hostmaster@ the zone
 	TTL          time.Duration
-	RateLimit    int     // answers a second over UDP to one network; 0: no limit
+	RateLimit    int     // how often a second one answer goes over UDP to one network; 0: no limit
 	PassingShare float64 // how much of a PoP's edges must pass for it to be healthy
 	Geo          *GeoFile
 	Metrics      string // the address of the metrics listener; empty: none

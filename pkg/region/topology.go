@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/weir-edge/weir/pkg/field"
@@ -23,6 +24,8 @@ const (
 	maxLabel = 63
 	// maxZone leaves room for the prefix <name>.region.
 	maxZone = 180
+	// maxName is the longest domain name.
+	maxName = 253
 )
 
 // Topology is all regions and their PoPs: what a router sends clients to. Every
@@ -30,6 +33,7 @@ const (
 type Topology struct {
 	Zone    string           `json:"zone" yaml:"zone"` // that DNS is asked for, in lower case, without the last dot
 	Regions []TopologyRegion `json:"regions" yaml:"regions"`
+	Records []Record         `json:"records,omitempty" yaml:"records"` // what else DNS answers
 }
 
 // TopologyRegion is one region. Regions are listed in the order of preference for
@@ -97,7 +101,7 @@ func ParseTopology(data []byte, further ...func(*Topology) field.Errors) (*Topol
 }
 
 // readTopology reads a published topology, to which a newer version may have added
-// fields.
+// fields and types of records. They are left out.
 func readTopology(stored []byte) (*Topology, error) {
 	text, err := consul.Decode(stored)
 	if err != nil {
@@ -114,6 +118,9 @@ func parseTopology(data []byte, form *field.Form, further ...func(*Topology) fie
 		return nil, faults
 	}
 	t.normalize()
+	if form.Later {
+		t.Records = slices.DeleteFunc(t.Records, func(r Record) bool { return !slices.Contains(recordTypes, r.Type) })
+	}
 	faults = faults.With(field.All(t.Validate()))
 	for _, check := range further {
 		faults = faults.With(check(t))
@@ -133,12 +140,16 @@ func (t *Topology) normalize() {
 			}
 		}
 	}
+	for i := range t.Records {
+		t.Records[i].normalize(t.Zone)
+	}
 }
 
 // Validate returns every fault as field.Errors, or nil.
 func (t *Topology) Validate() error {
 	f := &field.Errors{}
 	t.check(f)
+	t.checkRecords(f)
 	for i, r := range t.Regions {
 		for j, p := range r.PoPs {
 			for k, a := range p.Addresses {
@@ -246,17 +257,23 @@ func (c *checker) pop(at string, p PoP) {
 // CheckZone reports what is wrong with a zone name, which is in lower case, without the
 // trailing dot.
 func CheckZone(zone string) error {
-	ok := zone != "" && len(zone) <= maxZone
-	for label := range strings.SplitSeq(zone, ".") {
+	if !validName(zone, maxZone) {
+		return fmt.Errorf("must be a domain name of at most %d characters such as edge.example.com (got %q)", maxZone, zone)
+	}
+	return nil
+}
+
+// validName reports whether a name in lower case can be asked for, without the trailing
+// dot.
+func validName(name string, longest int) bool {
+	ok := name != "" && len(name) <= longest
+	for label := range strings.SplitSeq(name, ".") {
 		ok = ok && label != "" && len(label) <= maxLabel && label[0] != '-' && label[len(label)-1] != '-'
 		for _, b := range []byte(label) {
 			ok = ok && (b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '-' || b == '_')
 		}
 	}
-	if !ok {
-		return fmt.Errorf("must be a domain name of at most %d characters such as edge.example.com (got %q)", maxZone, zone)
-	}
-	return nil
+	return ok
 }
 
 func (p *PoP) weight() int {

@@ -1,8 +1,6 @@
 package dns
 
 import (
-	"encoding/json"
-	"hash/crc32"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -35,24 +33,41 @@ type reply struct {
 	q     question
 	view  *region.View
 	zone  *zone
-	owner string // the name asked for, in lower case
+	node  *node  // what there is at the name; nil: nothing, or it is not asked for
+	owner string // of the next record, in the letters of the question or of the CNAME before
 	msg   wire.Msg
 	scope int
 	kind  string
+	// trims means that the last records are addresses, the nearest first, of which a
+	// part serves as well.
+	trims bool
 }
 
 // answer returns what to send for a packet, and what kind of answer that is; nil
 // if it deserves none. It does no I/O, and its work is bounded by the topology.
 func (s *Server) answer(packet []byte, from netip.Addr, udp bool) ([]byte, string) {
-	q, rcode, ok := parse(packet)
-	if !ok {
+	r := s.begin(packet)
+	if r == nil {
 		return nil, ""
 	}
-	r := s.reply(q)
-	r.view, r.msg.Compress = s.config.View(), true
+	return r.finish(from, udp)
+}
+
+// begin reads a packet and finds what is asked for; nil if it deserves no answer.
+func (s *Server) begin(packet []byte) *reply {
+	q, rcode, ok := parse(packet)
+	if !ok {
+		return nil
+	}
+	r := &reply{Server: s, q: q, view: s.config.View(), owner: q.name}
+	r.msg.Id, r.msg.Response, r.msg.Opcode, r.msg.Compress = q.id, true, q.opcode, true
+	r.msg.RecursionDesired, r.msg.CheckingDisabled = q.recurse, q.nocheck
+	if q.name != "" {
+		r.msg.Question = []wire.Question{{Name: q.name, Qtype: q.qtype, Qclass: q.class}}
+	}
 	switch rcode {
 	case wire.RcodeSuccess:
-		r.resolve(from)
+		r.find()
 	case wire.RcodeFormatError:
 		r.fail(rcode, kindFormErr)
 	case wire.RcodeBadVers:
@@ -60,27 +75,41 @@ func (s *Server) answer(packet []byte, from netip.Addr, udp bool) ([]byte, strin
 	default:
 		r.fail(rcode, kindNotImp)
 	}
-	r.addOptions()
-	return r.pack(udp)
+	return r
 }
 
-// reply begins an answer to q.
-func (s *Server) reply(q question) *reply {
-	r := &reply{Server: s, q: q}
-	r.msg.Id, r.msg.Response, r.msg.Opcode = q.id, true, q.opcode
-	r.msg.RecursionDesired, r.msg.CheckingDisabled = q.recurse, q.nocheck
-	if q.name != "" {
-		r.msg.Question = []wire.Question{{Name: q.name, Qtype: q.qtype, Qclass: q.class}}
+// finish writes the answer.
+func (r *reply) finish(from netip.Addr, udp bool) ([]byte, string) {
+	if r.node != nil {
+		r.resolve(from)
 	}
-	return r
+	r.addOptions()
+	return r.pack(udp)
 }
 
 func (r *reply) fail(rcode int, kind string) {
 	r.msg.Rcode, r.kind = rcode, kind
 }
 
-// resolve finds what there is at the name.
-func (r *reply) resolve(from netip.Addr) {
+// subject is what the rate limit counts this as.
+func (r *reply) subject() subject {
+	switch {
+	case r.node == nil:
+		return subject{name: r.kind}
+	case r.tailored() && r.node.choose:
+		return subject{}
+	}
+	return subject{r.node.name, r.q.qtype}
+}
+
+// tailored reports whether the resolver names a client subnet, for which it keeps the
+// answer.
+func (r *reply) tailored() bool {
+	return r.q.edns != nil && r.q.edns.subnet != nil && r.q.edns.subnet.source > 0
+}
+
+// find finds what there is at the name.
+func (r *reply) find() {
 	if r.zone = r.zoneOf(r.view); r.zone == nil {
 		r.fail(wire.RcodeServerFailure, kindServFail)
 		return
@@ -93,70 +122,84 @@ func (r *reply) resolve(from netip.Addr) {
 		r.fail(wire.RcodeRefused, kindRefused)
 		return
 	}
-	r.owner = strings.ToLower(r.q.name)
-	inside, label := r.zone.within(r.owner)
-	if !inside || r.q.class != wire.ClassINET {
+	name := strings.ToLower(r.q.name)
+	if inside, _ := r.zone.within(name); !inside || r.q.class != wire.ClassINET {
 		r.fail(wire.RcodeRefused, kindRefused)
 		return
 	}
 	r.msg.Authoritative = true
-	name, branch, nested := strings.Cut(label, ".")
-	switch {
-	case label == "":
-		r.apex(from)
-	case r.zone.hosts[r.owner] != nil:
-		r.kind = kindAnswer
-		r.addresses(r.zone.hosts[r.owner], infrastructureTTL)
-	case label == "pop" || label == "region":
-		// They are there because of the names in front of them (RFC 8020).
-		r.exists()
-	case nested && branch == "pop" && r.view.PoP(name) != nil:
-		r.kind = kindAnswer
-		r.addresses(r.view.PoP(name).Addresses, r.config.ttl())
-	case nested && branch == "region" && r.view.HasRegion(name):
-		r.choose(from, name)
-	case nested && (branch == "pop" || branch == "region") && r.view.Topology == nil:
-		r.fail(wire.RcodeServerFailure, kindServFail)
-	default:
-		r.fail(wire.RcodeNameError, kindNXDomain)
-		r.negative()
+	if r.node = r.zone.find(name); r.node == nil {
+		r.missing()
 	}
 }
 
-func (r *reply) apex(from netip.Addr) {
-	r.kind = kindAnswer
-	switch r.q.qtype {
-	case wire.TypeNS:
-		for _, rr := range r.zone.ns {
-			r.add(wire.Copy(rr))
-		}
-		r.msg.Extra = append(r.msg.Extra, r.zone.glue...)
-	case wire.TypeSOA:
-		r.add(r.soa())
-	default:
-		r.choose(from, "")
-	}
-}
-
-// choose answers with the nearest PoP, of one region if that is not empty.
-func (r *reply) choose(from netip.Addr, in string) {
-	family := 4
-	switch r.q.qtype {
-	case wire.TypeA:
-	case wire.TypeAAAA:
-		family = 6
-	default:
-		r.exists()
-		return
-	}
+// missing says that there is no such name. Before there is a topology that is unknown.
+func (r *reply) missing() {
 	if r.view.Topology == nil {
 		r.msg.Authoritative = false
 		r.fail(wire.RcodeServerFailure, kindServFail)
 		return
 	}
-	q := region.Query{Client: netip.PrefixFrom(from, from.BitLen()), Region: in, Family: family, Random: rand.Uint64()}
-	tailored := r.q.edns != nil && r.q.edns.subnet != nil && r.q.edns.subnet.source > 0
-	if tailored {
+	r.fail(wire.RcodeNameError, kindNXDomain)
+	r.negative()
+}
+
+// maxAliases is how many CNAMEs are followed within the zone. A topology has no more.
+const maxAliases = 8
+
+// resolve answers with what there is at the node, and follows CNAMEs within the zone.
+func (r *reply) resolve(from netip.Addr) {
+	for n, links := r.node, 0; ; links++ {
+		alias := n.records[wire.TypeCNAME]
+		if alias == nil || r.q.qtype == wire.TypeCNAME || r.q.qtype == wire.TypeANY || links == maxAliases {
+			r.fill(n, from)
+			return
+		}
+		r.kind = kindAnswer
+		r.add(alias[0])
+		r.owner = alias[0].(*wire.CNAME).Target
+		if inside, _ := r.zone.within(r.owner); !inside {
+			return
+		}
+		if n = r.zone.find(r.owner); n == nil {
+			r.missing()
+			return
+		}
+	}
+}
+
+// fill answers with what there is at the last name.
+func (r *reply) fill(n *node, from netip.Addr) {
+	r.kind = kindAnswer
+	address := r.q.qtype == wire.TypeA || r.q.qtype == wire.TypeAAAA
+	switch list := n.records[r.q.qtype]; {
+	case r.q.qtype == wire.TypeANY:
+		// Who asks for any type gets one record that says to ask for one (RFC 8482).
+		r.add(&wire.HINFO{Hdr: header("", wire.TypeHINFO, infrastructureTTL), Cpu: "RFC8482"})
+	case list != nil:
+		for _, rr := range list {
+			r.add(rr)
+		}
+	case n.choose && address:
+		r.choose(from, n.region)
+	case n.pop != nil && address:
+		r.addresses(n.pop.Addresses)
+	default:
+		r.empty()
+	}
+}
+
+// choose answers with the nearest PoP, of one region if that is not empty.
+func (r *reply) choose(from netip.Addr, in string) {
+	if r.view.Topology == nil {
+		r.missing()
+		return
+	}
+	q := region.Query{Client: netip.PrefixFrom(from, from.BitLen()), Region: in, Family: 6, Random: rand.Uint64()}
+	if r.q.qtype == wire.TypeA {
+		q.Family = 4
+	}
+	if r.tailored() {
 		// The resolver keeps an answer for each network, so a client can stay put.
 		q.Client = r.q.edns.subnet.prefix
 		q.Random = region.StickyRandom(q.Client)
@@ -167,53 +210,41 @@ func (r *reply) choose(from netip.Addr, in string) {
 		r.kind = kindFailOpen
 	case a.Spilled:
 		r.kind = kindSpilled
-	default:
-		r.kind = kindAnswer
 	}
-	r.addresses(a.Addresses, r.config.ttl())
-	if tailored && r.msg.Answer != nil { // an answer that there is nothing holds for all
+	r.addresses(a.Addresses)
+	if r.tailored() && r.trims { // an answer that there is nothing holds for all
 		r.scope = a.Scope
 	}
 }
 
 // addresses adds those of the family that was asked for.
-func (r *reply) addresses(list []netip.Addr, ttl uint32) {
+func (r *reply) addresses(list []netip.Addr) {
 	for _, a := range list {
-		if r.q.qtype == wire.TypeA && a.Is4() || r.q.qtype == wire.TypeAAAA && !a.Is4() {
-			r.add(record(r.q.name, a, ttl))
+		if a.Is4() == (r.q.qtype == wire.TypeA) {
+			r.msg.Answer = append(r.msg.Answer, record(r.owner, a, r.config.ttl()))
+			r.trims = true
 		}
 	}
-	if r.msg.Answer == nil {
-		r.exists()
+	if !r.trims {
+		r.empty()
 	}
 }
 
-// add answers with a record, in the letters of the question.
+// add answers with a copy of a record, in the letters of the question.
 func (r *reply) add(rr wire.RR) {
-	rr.Header().Name = r.q.name
+	rr = wire.Copy(rr)
+	rr.Header().Name = r.owner
 	r.msg.Answer = append(r.msg.Answer, rr)
 }
 
-// exists says that the name is there, and nothing of that type. Who asks for any
-// type gets one record that says to ask for one (RFC 8482).
-func (r *reply) exists() {
-	if r.q.qtype == wire.TypeANY {
-		r.kind = kindAnswer
-		r.add(&wire.HINFO{Hdr: header("", wire.TypeHINFO, infrastructureTTL), Cpu: "RFC8482"})
-		return
-	}
+// empty says that the name exists, and has nothing of that type.
+func (r *reply) empty() {
 	r.kind = kindNoData
 	r.negative()
 }
 
 func (r *reply) negative() {
-	r.msg.Ns = append(r.msg.Ns, r.soa())
-}
-
-func (r *reply) soa() wire.RR {
-	soa := r.zone.soa
-	soa.Serial = r.serial(r.view.Topology)
-	return &soa
+	r.msg.Ns = append(r.msg.Ns, &r.zone.soa)
 }
 
 // addOptions answers an OPT with one, and a client subnet with the same and the
@@ -246,18 +277,17 @@ func (r *reply) limit(udp bool) int {
 	return min(max(int(r.q.edns.size), plainUDP), r.config.MaxUDP)
 }
 
-// pack writes the answer. What is too long for the client loses the glue first,
-// and then everything: a part would be taken for the whole.
+// pack writes the answer. Of addresses that are too long for the client, those that fit
+// are sent, the nearest first. Of anything else a part would be taken for the whole, so
+// the client is told to ask by TCP.
 func (r *reply) pack(udp bool) ([]byte, string) {
 	limit := r.limit(udp)
 	packet, err := r.msg.Pack()
-	if err == nil && len(packet) > limit && r.msg.Answer != nil {
-		r.stripGlue()
-		packet, err = r.msg.Pack()
-	}
 	if err == nil && len(packet) > limit {
-		packet, err = r.truncate()
-		r.kind = kindTruncated
+		if !r.trim(len(packet) - limit) {
+			r.truncate()
+		}
+		packet, err = r.msg.Pack()
 	}
 	if err != nil {
 		return nil, kindServFail // what was read from a packet can be written into one
@@ -265,48 +295,36 @@ func (r *reply) pack(udp bool) ([]byte, string) {
 	return packet, r.kind
 }
 
-func (r *reply) stripGlue() {
-	r.msg.Extra = nil
-	r.addOptions()
-}
-
-func (r *reply) truncate() ([]byte, error) {
-	r.msg.Truncated, r.msg.Answer, r.msg.Ns = true, nil, nil
-	r.stripGlue()
-	return r.msg.Pack()
-}
-
-// serial numbers a topology by its content, so that all routers say the same.
-// That later numbers are higher matters only to those who copy zones, and this
-// one is not given away.
-func (s *Server) serial(t *region.Topology) uint32 {
-	if last := s.serialOf.Load(); last != nil && last.topology == t {
-		return last.serial
+// trim leaves out the last addresses, and reports whether some are left.
+func (r *reply) trim(excess int) bool {
+	size := 2 + 10 + 4 // a pointer to the name, what every record has, the address
+	if r.q.qtype == wire.TypeAAAA {
+		size += 12
 	}
-	text, _ := json.Marshal(t) // plain data
-	serial := crc32.ChecksumIEEE(text)
-	s.serialOf.Store(&numbered{t, serial})
-	return serial
+	left := len(r.msg.Answer) - (excess+size-1)/size
+	if !r.trims || left < 1 || r.msg.Answer[left-1].Header().Rrtype != r.q.qtype {
+		return false
+	}
+	r.msg.Answer = r.msg.Answer[:left]
+	return true
 }
 
-type numbered struct {
-	topology *region.Topology
-	serial   uint32
+func (r *reply) truncate() {
+	r.msg.Truncated, r.msg.Answer, r.msg.Ns, r.kind = true, nil, nil, kindTruncated
 }
 
-// zoneOf returns the zone to answer for: that of the configuration, or of the
-// topology; nil if neither names one.
-func (s *Server) zoneOf(v *region.View) *zone {
-	if s.fixed != nil || v.Topology == nil {
-		return s.fixed
-	}
-	if z := s.derived.Load(); z != nil && z.name == v.Topology.Zone+"." {
-		return z
-	}
-	z, err := newZone(v.Topology.Zone, &s.config)
-	if err != nil {
+// slip tells a client to ask by TCP, at next to no cost; nil if its packet cannot be
+// read.
+func (r *reply) slip() []byte {
+	if r.kind == kindFormErr || r.kind == kindBadVers || r.kind == kindNotImp {
 		return nil
 	}
-	s.derived.Store(z)
-	return z
+	r.truncate()
+	r.msg.Rcode, r.msg.Authoritative = wire.RcodeSuccess, false
+	r.addOptions()
+	packet, err := r.msg.Pack()
+	if err != nil {
+		return nil // as above
+	}
+	return packet
 }

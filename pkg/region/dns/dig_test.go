@@ -82,9 +82,8 @@ func TestDig(t *testing.T) {
 
 	f("SOA", "edge.example.com SOA", []string{"status: NOERROR", "flags: qr aa;", "ANSWER: 1", soa, " 3600 600 604800 20"}, nil)
 	f("NS", "edge.example.com NS", []string{
-		"ANSWER: 2, AUTHORITY: 0, ADDITIONAL: 3", "edge.example.com. 3600 IN NS ns1.edge.example.com.", "edge.example.com. 3600 IN NS ns2.example.net.",
-		"ns1.edge.example.com. 3600 IN A 192.0.2.53", "ns1.edge.example.com. 3600 IN AAAA 2001:db8::53",
-	}, nil)
+		"ANSWER: 2, AUTHORITY: 0, ADDITIONAL: 1", "edge.example.com. 3600 IN NS ns1.edge.example.com.", "edge.example.com. 3600 IN NS ns2.example.net.",
+	}, []string{"192.0.2.53"})
 	f("a name server", "NS1.edge.example.com A", []string{"ANSWER: 1", "NS1.edge.example.com. 3600 IN A 192.0.2.53"}, nil)
 	f("another type of it", "ns1.edge.example.com TXT", noData, nil)
 	f("one PoP", "fra1.pop.edge.example.com A", []string{"ANSWER: 1", "fra1.pop.edge.example.com. 20 IN A 192.0.2.2"}, nil)
@@ -123,35 +122,95 @@ func many(pops int) string {
 	return b.String() + "]}]"
 }
 
-func TestDigTruncation(t *testing.T) {
+// Over UDP the nearest that fit are answered; nobody has to ask again to get any.
+func TestDigFailOpenFits(t *testing.T) {
 	t.Parallel()
-	f := func(pops int, ask string, truncated bool) {
+	f := func(pops int, ask string, want int) {
 		t.Helper()
 		seen := &counts{}
 		c := config(view(t, many(pops), region.PoPState{}))
 		c.Observer = seen
 		s := serve(t, c)
-		out := dig(t, s, append([]string{"+ignore", "edge.example.com", "A"}, strings.Fields(ask)...)...)
-		if truncated {
-			require.Contains(t, out, "flags: qr aa tc;")
-			require.Contains(t, out, "ANSWER: 0")
-			require.Equal(t, 1, seen.of("truncated"))
-		} else {
-			require.Contains(t, out, "flags: qr aa;")
-			require.Contains(t, out, fmt.Sprintf("ANSWER: %d,", pops))
-			require.Equal(t, 1, seen.of("fail_open"))
-		}
-		out = dig(t, s, append([]string{"edge.example.com", "A"}, strings.Fields(ask)...)...)
-		require.Contains(t, out, fmt.Sprintf("ANSWER: %d,", pops), "and by TCP all of it, as dig asks again by itself")
+		out := dig(t, s, append([]string{"edge.example.com", "A"}, strings.Fields(ask)...)...)
+		require.Contains(t, out, "flags: qr aa;")
+		require.Contains(t, out, fmt.Sprintf("ANSWER: %d,", want))
+		require.Equal(t, 1, seen.of("fail_open"))
+		out = dig(t, s, append([]string{"+tcp", "edge.example.com", "A"}, strings.Fields(ask)...)...)
+		require.Contains(t, out, fmt.Sprintf("ANSWER: %d,", pops), "by TCP all")
 	}
-	f(28, "+noedns", false)
-	f(31, "+noedns", true)
-	f(31, "+bufsize=100", true)
-	f(31, "+bufsize=1232", false)
-	f(70, "+bufsize=1232", false)
-	f(78, "+bufsize=1232", true)
-	f(78, "+bufsize=4096", true)
-	f(256, "+bufsize=4096", true)
+	f(25, "+noedns", 25)
+	f(31, "+noedns", 29)
+	f(31, "+bufsize=100", 29)
+	f(31, "+bufsize=1232", 31)
+	f(78, "+bufsize=1232", 74)
+	f(256, "+bufsize=4096", 74)
+}
+
+func TestFailOpenAnswersTheNearest(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("zone: edge.example.com\nregions: [")
+	for i := range 25 { // the last is where the client belongs
+		fmt.Fprintf(&text, `{name: r%d, pops: [{name: p%d, clients: [10.0.%d.0/24], addresses: ["2001:db8::%d", "2001:db8::1:%d"]}]},`, i, i, i, i, i)
+	}
+	s := serve(t, config(view(t, text.String()+"]", region.PoPState{})))
+	out := dig(t, s, "+bufsize=512", "+subnet=10.0.24.0/24", "edge.example.com", "AAAA")
+	require.Contains(t, out, "ANSWER: 16,")
+	require.Contains(t, out, "edge.example.com. 20 IN AAAA 2001:db8::24 edge.example.com. 20 IN AAAA 2001:db8::1:24 edge.example.com. 20 IN AAAA 2001:db8:: ")
+}
+
+// Static records: at names, below wildcards and behind CNAMEs, by UDP and TCP.
+func TestDigRecords(t *testing.T) {
+	t.Parallel()
+	s := serve(t, config(view(t, fleet+records, healthy)))
+	f := func(ask string, want ...string) {
+		t.Helper()
+		for _, transport := range []string{"+notcp", "+tcp"} {
+			out := dig(t, s, append([]string{transport, "+ignore"}, strings.Fields(ask)...)...)
+			for _, w := range append(want, "flags: qr aa;") {
+				require.Contains(t, out, w, "%s %s", transport, ask)
+			}
+			require.NotContains(t, out, "malformed")
+		}
+	}
+	const soa, noData, noName = "edge.example.com. 20 IN SOA", "status: NOERROR", "status: NXDOMAIN"
+	f("www.edge.example.com A", "ANSWER: 2, AUTHORITY: 0", "www.edge.example.com. 300 IN CNAME edge.example.com. edge.example.com. 20 IN A 192.0.2.1")
+	f("+subnet=203.0.113.0/24 WWW.edge.example.com A", "ANSWER: 3", "WWW.edge.example.com. 300 IN CNAME edge.example.com.", "192.0.2.33", "CLIENT-SUBNET: 203.0.113.0/24/24")
+	f("www.edge.example.com CNAME", "ANSWER: 1, AUTHORITY: 0", "CNAME edge.example.com.")
+	f("www.edge.example.com TXT", noData, "ANSWER: 1, AUTHORITY: 1", "CNAME edge.example.com.", soa)
+	f("www.edge.example.com MX", "ANSWER: 2", "edge.example.com. 300 IN MX 10 mail.example.com.")
+	f("www.edge.example.com ANY", "ANSWER: 1", "HINFO")
+	f("far.edge.example.com A", noData, "ANSWER: 1, AUTHORITY: 0", "far.edge.example.com. 300 IN CNAME other.example.net.")
+	f("far-too.edge.example.com A", "ANSWER: 2, AUTHORITY: 0", "far-too.edge.example.com. 60 IN CNAME far.edge.example.com. far.edge.example.com. 300 IN CNAME other.example.net.")
+	f("lost.edge.example.com A", noName, "ANSWER: 1, AUTHORITY: 1", "CNAME nothing.edge.example.com.", soa)
+	f("direct.edge.example.com A", "ANSWER: 2", "fra1.pop.edge.example.com. 20 IN A 192.0.2.2")
+	f("direct.edge.example.com AAAA", noData, "ANSWER: 1, AUTHORITY: 1", soa)
+	f("_acme-challenge.edge.example.com TXT", "ANSWER: 2", `_acme-challenge.edge.example.com. 300 IN TXT "first"`, `IN TXT "a\\032b \"c\""`)
+	f("_acme-challenge.edge.example.com A", noData, "ANSWER: 0, AUTHORITY: 1", soa)
+	f("x._acme-challenge.edge.example.com TXT", noName, soa)
+	f("edge.example.com CAA", "ANSWER: 2", `edge.example.com. 300 IN CAA 0 issue "letsencrypt.org"`, `CAA 128 iodef "mailto:a@example.com"`)
+	f("edge.example.com MX", "ANSWER: 1", "MX 10 mail.example.com.")
+	f("silent.edge.example.com MX", "ANSWER: 1", "MX 0 .")
+	f("status.edge.example.com A", "ANSWER: 2", "198.51.100.1", "198.51.100.2")
+	f("status.edge.example.com AAAA", "ANSWER: 1", "2001:db8::7")
+	f("status.edge.example.com MX", noData, soa)
+	f("a.dev.edge.example.com TXT", "ANSWER: 1", `a.dev.edge.example.com. 300 IN TXT "wild"`)
+	f("a.b.c.dev.edge.example.com TXT", "ANSWER: 1", `a.b.c.dev.edge.example.com. 300 IN TXT "wild"`)
+	f("a.dev.edge.example.com A", noData, soa)
+	f("*.dev.edge.example.com TXT", `*.dev.edge.example.com. 300 IN TXT "wild"`)
+	f("dev.edge.example.com TXT", noData, soa)
+	f("down.dev.edge.example.com TXT", noData, "ANSWER: 0", soa)
+	f("x.down.dev.edge.example.com TXT", noName, soa)
+	f("deep.down.dev.edge.example.com A", "198.51.100.3")
+	f("x.to.edge.example.com A", "ANSWER: 3", "x.to.edge.example.com. 300 IN CNAME www.edge.example.com. www.edge.example.com. 300 IN CNAME edge.example.com. edge.example.com. 20 IN A 192.0.2.1")
+	f("ns1.edge.example.com A", "ANSWER: 1", "192.0.2.53")
+	f("ns1.edge.example.com TXT", `"kept"`)
+	f("long.edge.example.com TXT +bufsize=1232", "ANSWER: 1", `01234" "56789`)
+	f("x.pop.edge.example.com A", noName)
+
+	out := dig(t, s, "+noedns", "+ignore", "long.edge.example.com", "TXT")
+	require.Contains(t, out, "flags: qr aa tc;")
+	require.Contains(t, out, "ANSWER: 0")
+	require.Contains(t, dig(t, s, "+noedns", "long.edge.example.com", "TXT"), "ANSWER: 1", "a part of a text would be another")
 }
 
 func TestDigWhatStateSays(t *testing.T) {
@@ -185,7 +244,7 @@ func TestDigWhatStateSays(t *testing.T) {
 	f("edge.example.com A", "status: SERVFAIL", "servfail")
 	f("ams1.pop.edge.example.com A", "status: SERVFAIL", "servfail")
 	f("edge.example.com NS", "ns2.example.net", "answer")
-	f("www.edge.example.com A", "status: NXDOMAIN", "nxdomain")
+	f("www.edge.example.com A", "status: SERVFAIL", "servfail")
 	f("example.com A", "status: REFUSED", "refused")
 	c.Zone, c.TTL, c.Hostmaster = "other.example.", 60e9, "Dns.Team@example.com"
 	v = view(t, fleet, healthy)

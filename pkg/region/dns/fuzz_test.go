@@ -15,8 +15,8 @@ import (
 
 // FuzzServe gives the server packets, and has the library read the answers.
 func FuzzServe(f *testing.F) {
-	for _, name := range []string{"edge.example.com.", "eDgE.example.com.", "x.edge.example.com.", "ams1.pop.edge.example.com.", "us-east.region.edge.example.com.", "ns1.edge.example.com.", ".", `a\.b\000.edge.example.com.`} {
-		for _, qtype := range []uint16{wire.TypeA, wire.TypeAAAA, wire.TypeANY, wire.TypeAXFR, wire.TypeNS, wire.TypeSOA, 65280} {
+	for _, name := range []string{"edge.example.com.", "eDgE.example.com.", "x.edge.example.com.", "ams1.pop.edge.example.com.", "us-east.region.edge.example.com.", "ns1.edge.example.com.", "www.edge.example.com.", "far-too.edge.example.com.", "lost.edge.example.com.", "a.b.dev.edge.example.com.", "*.to.edge.example.com.", `\\*.to.edge.example.com.`, "long.edge.example.com.", "down.dev.edge.example.com.", ".", `a\.b\000.edge.example.com.`} {
+		for _, qtype := range []uint16{wire.TypeA, wire.TypeAAAA, wire.TypeANY, wire.TypeAXFR, wire.TypeNS, wire.TypeSOA, wire.TypeTXT, wire.TypeCNAME, wire.TypeMX, wire.TypeCAA, 65280} {
 			f.Add(ask(f, name, qtype), true)
 		}
 	}
@@ -39,7 +39,7 @@ func FuzzServe(f *testing.F) {
 
 	from := netip.MustParseAddr("127.0.0.1")
 	var servers []*Server
-	for _, v := range []*region.View{view(f, fleet, healthy), view(f, many(256), region.PoPState{}), region.NewView(nil, nil, nil)} {
+	for _, v := range []*region.View{view(f, fleet+records, healthy), view(f, many(256), region.PoPState{}), region.NewView(nil, nil, nil)} {
 		c := config(v)
 		c.Zone = "edge.example.com"
 		s, err := New(c)
@@ -87,11 +87,21 @@ func check(t *testing.T, packet, answer []byte, udp bool) {
 	if len(m.Question) > 0 && readable && len(q.Question) > 0 {
 		require.Equal(t, q.Question[0], m.Question[0], "in the same letters")
 	}
-	for _, rr := range m.Answer {
-		require.Equal(t, m.Question[0].Name, rr.Header().Name)
-		require.True(t, m.Authoritative)
+	owner, last := "", m.Answer == nil
+	if len(m.Question) > 0 {
+		owner = m.Question[0].Name
 	}
-	if m.Rcode == wire.RcodeNameError || m.Rcode == wire.RcodeSuccess && len(m.Answer) == 0 && !m.Truncated {
+	for _, rr := range m.Answer { // CNAMEs, each of the name that the one before leads to, and what is there
+		require.False(t, last && rr.Header().Rrtype == wire.TypeCNAME)
+		require.Equal(t, owner, rr.Header().Name)
+		require.True(t, m.Authoritative)
+		if alias, ok := rr.(*wire.CNAME); ok && m.Question[0].Qtype != wire.TypeCNAME {
+			owner = alias.Target
+		} else {
+			last = true
+		}
+	}
+	if m.Rcode == wire.RcodeNameError || m.Rcode == wire.RcodeSuccess && last == (len(m.Answer) == 0) && strings.HasSuffix(strings.ToLower(owner), "edge.example.com.") && !m.Truncated {
 		require.Len(t, m.Ns, 1)
 		require.Equal(t, wire.TypeSOA, m.Ns[0].Header().Rrtype)
 		require.True(t, strings.EqualFold("edge.example.com.", m.Ns[0].Header().Name))

@@ -32,9 +32,31 @@ regions:
     pops: [{name: nyc1, addresses: [192.0.2.3, 192.0.2.33, "2001:db8::3"], clients: ["2001:db8:a::/48", 203.0.113.0/24]}]
 `
 
+// records are static ones of every type.
+const records = `
+records:
+  - {name: www, type: CNAME, values: [edge.example.com]}
+  - {name: far, type: CNAME, values: [other.example.net]}
+  - {name: far-too, type: CNAME, values: [far.edge.example.com], ttl: 60}
+  - {name: lost, type: CNAME, values: [nothing.edge.example.com]}
+  - {name: direct, type: CNAME, values: [fra1.pop.edge.example.com]}
+  - {name: _acme-challenge, type: TXT, values: ["first", 'a\032b "c"']}
+  - {name: long, type: TXT, values: [LONG]}
+  - {name: "@", type: CAA, values: ['0 issue "letsencrypt.org"', "128 iodef mailto:a@example.com"]}
+  - {name: "@", type: MX, values: [10 mail.example.com]}
+  - {name: silent, type: MX, values: [0 .]}
+  - {name: status, type: A, values: [198.51.100.1, 198.51.100.2]}
+  - {name: status, type: AAAA, values: ["2001:db8::7"]}
+  - {name: deep.down.dev, type: A, values: [198.51.100.3]}
+  - {name: "*.dev", type: TXT, values: [wild]}
+  - {name: "*.to", type: CNAME, values: [www.edge.example.com]}
+  - {name: ns1, type: A, values: [198.51.100.9]}
+  - {name: ns1, type: TXT, values: [kept]}
+`
+
 func parsed(t testing.TB, text string) *region.Topology {
 	t.Helper()
-	topology, err := region.ParseTopology([]byte(text))
+	topology, err := region.ParseTopology([]byte(strings.Replace(text, "LONG", `"`+strings.Repeat("0123456789", 60)+`"`, 1)))
 	require.NoError(t, err)
 	return topology
 }

@@ -38,8 +38,9 @@ type Config struct {
 	// MaxUDP is the longest answer over UDP, in bytes; 0: 1232, which no network
 	// splits.
 	MaxUDP int
-	// RateLimit is how many answers a second the clients of one /24 or /56 get over
-	// UDP; of those beyond, every second is told to ask by TCP. 0: no limit.
+	// RateLimit is how often a second the clients of one /24 or /56 get one answer over
+	// UDP; all answers together, and those for a client subnet, ten times as often. Of
+	// those beyond, every second is told to ask by TCP. 0: no limit.
 	RateLimit int
 	Observer  Observer // nil: nobody
 }
@@ -66,12 +67,10 @@ func (c *Config) mailbox(zone string) string {
 
 // Server answers queries. Make one with New.
 type Server struct {
-	config   Config
-	fixed    *zone // of the configuration
-	derived  atomic.Pointer[zone]
-	serialOf atomic.Pointer[numbered]
-	limiter  *limiter
-	started  time.Time
+	config  Config
+	zone    atomic.Pointer[zone]
+	limiter *limiter
+	started time.Time
 
 	udp []*net.UDPConn
 	tcp []*net.TCPListener
@@ -104,12 +103,6 @@ func New(c Config) (*Server, error) {
 	s := &Server{config: c, limiter: newLimiter(c.RateLimit), started: time.Now()}
 	if faults = append(faults, c.checkZone(c.Zone)...); faults != nil {
 		return nil, faults
-	}
-	if c.Zone != "" {
-		var err error
-		if s.fixed, err = newZone(c.Zone, &c); err != nil {
-			return nil, err
-		}
 	}
 	return s, nil
 }

@@ -165,7 +165,7 @@ func TestAnswersOfAFamily(t *testing.T) {
 
 func TestNamesAreWithinAZoneByLabels(t *testing.T) {
 	c := config(view(t, fleet, healthy))
-	z, err := newZone("edge.example.com", &c)
+	z, err := newZone("edge.example.com", &c, nil)
 	require.NoError(t, err)
 	f := func(name string, inside bool, label string) {
 		t.Helper()
@@ -185,36 +185,60 @@ func TestNamesAreWithinAZoneByLabels(t *testing.T) {
 
 func TestRateLimit(t *testing.T) {
 	l := newLimiter(10)
-	client, now := netip.MustParseAddr("203.0.113.7"), time.Hour
-	count := func(a netip.Addr, n int) (sent, slips int) {
+	now := time.Hour
+	apex, other := subject{"edge.example.com.", wire.TypeA}, subject{"edge.example.com.", wire.TypeAAAA}
+	f := func(client string, of subject, n, wantSent, wantSlips int, why string) {
+		t.Helper()
+		sent, slips := 0, 0
 		for range n {
-			switch l.check(a, now) {
+			switch l.check(netip.MustParseAddr(client), of, now) {
 			case send:
 				sent++
 			case slipped:
 				slips++
 			}
 		}
-		return sent, slips
+		require.Equal(t, []int{wantSent, wantSlips}, []int{sent, slips}, why)
 	}
-	sent, slips := count(client, 110)
-	require.Equal(t, 10, sent)
-	require.Equal(t, 50, slips, "every second")
-	sent, _ = count(netip.MustParseAddr("203.0.113.200"), 10)
-	require.Zero(t, sent, "a neighbour")
-	sent, _ = count(netip.MustParseAddr("203.0.114.7"), 10)
-	require.Equal(t, 10, sent, "somebody else")
+	f("203.0.113.7", apex, 40, 10, 15, "every second of those over the limit")
+	f("203.0.113.200", apex, 10, 0, 5, "a neighbor")
+	f("203.0.113.200", other, 10, 10, 0, "another answer")
+	f("203.0.114.7", apex, 10, 10, 0, "somebody else")
+	f("203.0.113.7", subject{}, 40, 40, 0, "for client subnets")
+	f("203.0.113.7", subject{}, 10, 0, 5, "100 of all together")
+	f("203.0.113.7", subject{"x", 1}, 10, 0, 5, "names made up at random are no way around that")
 	now += 500 * time.Millisecond
-	sent, _ = count(client, 100)
-	require.Equal(t, 5, sent)
-	sent, _ = count(netip.MustParseAddr("2001:db8::1"), 100)
-	require.Equal(t, 10, sent)
-	sent, _ = count(netip.MustParseAddr("2001:db8:0:ff::1"), 100)
-	require.Zero(t, sent)
-	sent, _ = count(netip.MustParseAddr("2001:db8:0:100::1"), 100)
-	require.Equal(t, 10, sent)
-	require.Equal(t, send, (*limiter)(nil).check(client, now))
+	f("203.0.113.7", apex, 25, 5, 10, "half a second's")
+	f("2001:db8::1", apex, 10, 10, 0, "of IPv6")
+	f("2001:db8:0:ff::1", apex, 10, 0, 5, "the same /56")
+	f("2001:db8:0:100::1", apex, 10, 10, 0, "another")
+	require.Equal(t, send, (*limiter)(nil).check(netip.IPv6Loopback(), apex, now))
 	require.Nil(t, newLimiter(0))
+}
+
+// What a network is counted for, by the query that it sends.
+func TestSubjects(t *testing.T) {
+	s, err := New(config(view(t, fleet+records, healthy)))
+	require.NoError(t, err)
+	of := func(name string, qtype uint16, subnet ...byte) subject {
+		m := new(wire.Msg)
+		m.SetQuestion(name, qtype)
+		if subnet != nil {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = []wire.EDNS0{&wire.EDNS0_LOCAL{Code: wire.EDNS0SUBNET, Data: subnet}}
+		}
+		packet, err := m.Pack()
+		require.NoError(t, err)
+		return s.begin(packet).subject()
+	}
+	require.Equal(t, subject{"edge.example.com.", wire.TypeA}, of("Edge.example.com.", wire.TypeA))
+	require.Equal(t, of("a.edge.example.com.", wire.TypeA), of("b.c.edge.example.com.", wire.TypeTXT), "no such name")
+	require.Equal(t, of("a.example.org.", wire.TypeA), of("example.com.", wire.TypeA), "not ours")
+	require.Equal(t, subject{"*.dev.edge.example.com.", wire.TypeTXT}, of("a.dev.edge.example.com.", wire.TypeTXT))
+	require.Equal(t, of("a.dev.edge.example.com.", wire.TypeTXT), of("b.dev.edge.example.com.", wire.TypeTXT))
+	require.Zero(t, of("edge.example.com.", wire.TypeA, 0, 1, 24, 0, 203, 0, 113), "tailored")
+	require.NotZero(t, of("www.edge.example.com.", wire.TypeTXT, 0, 1, 24, 0, 203, 0, 113), "the same for all")
+	require.NotZero(t, of("edge.example.com.", wire.TypeA, 0, 1, 0, 0), "no subnet")
 }
 
 func TestDigOverTheRate(t *testing.T) {
@@ -230,20 +254,22 @@ func TestDigOverTheRate(t *testing.T) {
 	for range 5 {
 		require.Contains(t, dig(t, s, "+tcp", "edge.example.com", "A"), "192.0.2.1", "TCP is not limited by rate")
 	}
-	answer := s.truncated(ask(t, "EDGE.example.com.", wire.TypeA))
+	slip := func(packet []byte) []byte { return s.begin(packet).slip() }
 	m := new(wire.Msg)
-	require.NoError(t, m.Unpack(answer))
+	require.NoError(t, m.Unpack(slip(ask(t, "EDGE.example.com.", wire.TypeA))))
 	require.True(t, m.Truncated && m.Response)
 	require.Equal(t, "EDGE.example.com.", m.Question[0].Name)
 	require.Nil(t, m.IsEdns0())
-	require.Nil(t, s.truncated([]byte("garbage garbage")))
+	require.NoError(t, m.Unpack(slip(ask(t, "x.edge.example.com.", wire.TypeA))))
+	require.True(t, m.Truncated && m.Rcode == wire.RcodeSuccess && len(m.Ns) == 0, "what there is not is told by TCP, too")
+	require.Nil(t, slip([]byte("garbage garbage")))
 
 	m = new(wire.Msg)
 	m.SetQuestion("edge.example.com.", wire.TypeA)
 	m.SetEdns0(1400, true)
 	query, err := m.Pack()
 	require.NoError(t, err)
-	require.NoError(t, m.Unpack(s.truncated(query)))
+	require.NoError(t, m.Unpack(slip(query)))
 	require.True(t, m.Truncated)
 	require.EqualValues(t, 1232, m.IsEdns0().UDPSize())
 }
@@ -440,7 +466,9 @@ func TestAnswerAllocates(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { s.answer(packet, from, true) }), 45.0)
 	// What is over the rate costs next to nothing.
 	s.limiter = newLimiter(1)
-	_ = s.answerUDP(packet, from, 0)
+	for range total {
+		_ = s.answerUDP(packet, from, 0)
+	}
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { s.answerUDP(packet, from, 0) }), 10.0)
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	wire "github.com/miekg/dns"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 )
@@ -42,37 +41,22 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 	return nil
 }
 
-// answerUDP is answer within the rate limit.
+// answerUDP is answer within the rate limit. What is over it costs no choice.
 func (s *Server) answerUDP(packet []byte, client netip.Addr, now time.Duration) []byte {
-	if len(packet) < headerLen || packet[2]&0x80 != 0 {
-		return nil // as answer does; and it counts for no rate
+	r := s.begin(packet)
+	if r == nil {
+		return nil
 	}
-	switch s.limiter.check(client, now) {
+	switch s.limiter.check(client, r.subject(), now) {
 	case dropped:
 		s.observe(kindDropped)
 		return nil
 	case slipped:
 		s.observe(kindSlipped)
-		return s.truncated(packet)
+		return r.slip()
 	}
-	answer, kind := s.answer(packet, client, true)
+	answer, kind := r.finish(client, true)
 	s.observe(kind)
-	return answer
-}
-
-// truncated tells a client to ask by TCP, at next to no cost.
-func (s *Server) truncated(packet []byte) []byte {
-	q, rcode, ok := parse(packet)
-	if !ok || rcode != wire.RcodeSuccess {
-		return nil
-	}
-	r := s.reply(q)
-	r.msg.Truncated = true
-	r.addOptions()
-	answer, err := r.msg.Pack()
-	if err != nil {
-		return nil
-	}
 	return answer
 }
 

@@ -2,6 +2,8 @@ package dns
 
 import (
 	"cmp"
+	"encoding/json"
+	"hash/crc32"
 	"net/netip"
 	"strings"
 
@@ -11,39 +13,167 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// infrastructureTTL is for what changes only with the configuration.
+// infrastructureTTL is for what changes only with the configuration, in seconds.
 const infrastructureTTL = 3600
 
-// zone is what there is at fixed names of the zone.
+// zone is what there is at each name of the zone, for one topology.
 type zone struct {
-	name  string // with the last dot, in lower case
-	ns    []wire.RR
-	glue  []wire.RR // for the name servers within the zone
-	soa   wire.SOA
-	hosts map[string][]netip.Addr // name servers within the zone, by full name
+	name     string           // with the last dot, in lower case
+	topology *region.Topology // that it was made of
+	soa      wire.SOA
+	nodes    map[string]*node // by full name in lower case
 }
 
-// newZone makes the zone of a configuration. Its error is field.Errors.
-func newZone(name string, c *Config) (*zone, error) {
+// node is what there is at one name. An empty one exists because of the names below it.
+type node struct {
+	name    string
+	records map[uint16][]wire.RR // by type
+	pop     *region.PoP          // whose addresses these are
+	choose  bool                 // the addresses are those of the nearest PoP,
+	region  string               // of this region, if not empty
+}
+
+// newZone makes the zone of a configuration and a topology, which may be nil. Its error
+// is field.Errors.
+func newZone(name string, c *Config, t *region.Topology) (*zone, error) {
 	if faults := c.checkZone(name); faults != nil {
 		return nil, faults
 	}
-	z := &zone{name: name + ".", hosts: map[string][]netip.Addr{}}
+	z := &zone{name: name + ".", topology: t, nodes: map[string]*node{}}
+	apex := z.at(z.name)
+	apex.choose = true
+	for _, prefix := range []string{"pop.", "region."} {
+		z.at(prefix + z.name)
+	}
+	if t != nil {
+		z.addTopology(t)
+	}
 	for _, n := range c.NS {
 		host := n.fullName()
-		z.ns = append(z.ns, &wire.NS{Hdr: header(z.name, wire.TypeNS, infrastructureTTL), Ns: host})
+		apex.add(&wire.NS{Hdr: header(z.name, wire.TypeNS, infrastructureTTL), Ns: host})
+		if n.Addrs != nil {
+			// This server was told where its name leads, so the topology is not asked.
+			z.at(host).forget(wire.TypeA, wire.TypeAAAA, wire.TypeCNAME)
+		}
 		for _, a := range n.Addrs {
-			z.hosts[host] = append(z.hosts[host], a.Unmap())
-			z.glue = append(z.glue, record(host, a.Unmap(), infrastructureTTL))
+			z.at(host).add(record(host, a.Unmap(), infrastructureTTL))
 		}
 	}
 	ttl := c.ttl()
+	text, _ := json.Marshal(t) // plain data
+	// The serial numbers a topology by its content, so that all routers say the same.
+	// Higher later numbers matter only to those who copy zones, which this server does
+	// not allow.
 	z.soa = wire.SOA{
-		Hdr: header(z.name, wire.TypeSOA, ttl), Ns: z.ns[0].(*wire.NS).Ns, Mbox: c.mailbox(name),
+		Hdr: header(z.name, wire.TypeSOA, ttl), Ns: c.NS[0].fullName(), Mbox: c.mailbox(name), Serial: crc32.ChecksumIEEE(text),
 		Refresh: 3600, Retry: 600, Expire: 604800, Minttl: ttl,
 	}
+	apex.add(&z.soa)
 	return z, nil
 }
+
+// addTopology adds the PoPs, the regions and the static records.
+func (z *zone) addTopology(t *region.Topology) {
+	for i := range t.Regions {
+		r := &t.Regions[i]
+		n := z.at(r.Name + ".region." + z.name)
+		n.choose, n.region = true, r.Name
+		for j := range r.PoPs {
+			z.at(r.PoPs[j].Name + ".pop." + z.name).pop = &r.PoPs[j]
+		}
+	}
+	for i := range t.Records {
+		r := &t.Records[i]
+		name := z.name
+		if r.Name != region.Apex {
+			name = r.Name + "." + z.name
+		}
+		for _, rr := range static(name, r) {
+			z.at(name).add(rr)
+		}
+	}
+}
+
+// at returns the node of a name in the zone, and makes it and those above it.
+func (z *zone) at(name string) *node {
+	n := z.nodes[name]
+	if n == nil {
+		n = &node{name: name}
+		z.nodes[name] = n
+		if _, above, _ := strings.Cut(name, "."); name != z.name && z.nodes[above] == nil {
+			z.at(above)
+		}
+	}
+	return n
+}
+
+func (n *node) add(rr wire.RR) {
+	if n.records == nil {
+		n.records = map[uint16][]wire.RR{}
+	}
+	n.records[rr.Header().Rrtype] = append(n.records[rr.Header().Rrtype], rr)
+}
+
+func (n *node) forget(types ...uint16) {
+	for _, t := range types {
+		delete(n.records, t)
+	}
+}
+
+// find returns the node of a name in lower case, or the wildcard that stands for it
+// (RFC 4592); nil if there is neither.
+func (z *zone) find(name string) *node {
+	if n := z.nodes[name]; n != nil {
+		return n
+	}
+	for off, end := wire.NextLabel(name, 0); !end; off, end = wire.NextLabel(name, off) {
+		if z.nodes[name[off:]] != nil { // the closest name that exists decides
+			return z.nodes["*."+name[off:]]
+		}
+	}
+	return nil
+}
+
+// static is a record of the topology as this server sends it.
+func static(name string, r *region.Record) (list []wire.RR) {
+	add := func(rrtype uint16, make func(wire.RR_Header, string) wire.RR) {
+		for _, v := range r.Values {
+			list = append(list, make(header(name, rrtype, r.TTLSeconds()), v))
+		}
+	}
+	switch r.Type {
+	case region.TypeA, region.TypeAAAA:
+		for _, v := range r.Values {
+			list = append(list, record(name, netip.MustParseAddr(v), r.TTLSeconds())) // checked when it was read
+		}
+	case region.TypeCAA:
+		add(wire.TypeCAA, func(h wire.RR_Header, v string) wire.RR {
+			flag, tag, text, _ := region.ParseCAA(v) // as above
+			return &wire.CAA{Hdr: h, Flag: flag, Tag: tag, Value: escape(text)}
+		})
+	case region.TypeCNAME:
+		add(wire.TypeCNAME, func(h wire.RR_Header, v string) wire.RR { return &wire.CNAME{Hdr: h, Target: v + "."} })
+	case region.TypeMX:
+		add(wire.TypeMX, func(h wire.RR_Header, v string) wire.RR {
+			preference, host, _ := region.ParseMX(v) // as above
+			return &wire.MX{Hdr: h, Preference: preference, Mx: host + "."}
+		})
+	case region.TypeTXT:
+		add(wire.TypeTXT, func(h wire.RR_Header, v string) wire.RR { return &wire.TXT{Hdr: h, Txt: chunks(v)} })
+	}
+	return list
+}
+
+// chunks splits a text into the strings of at most 255 bytes that a TXT record consists of.
+func chunks(text string) (list []string) {
+	for len(text) > 255 {
+		list, text = append(list, escape(text[:255])), text[255:]
+	}
+	return append(list, escape(text))
+}
+
+// escape has the library take a text as it is.
+func escape(text string) string { return strings.ReplaceAll(text, `\`, `\\`) }
 
 // fullName is the host in lower case, with the last dot.
 func (n *NameServer) fullName() string { return strings.TrimSuffix(strings.ToLower(n.Host), ".") + "." }
@@ -102,4 +232,25 @@ func record(owner string, a netip.Addr, ttl uint32) wire.RR {
 		return &wire.A{Hdr: header(owner, wire.TypeA, ttl), A: a.AsSlice()}
 	}
 	return &wire.AAAA{Hdr: header(owner, wire.TypeAAAA, ttl), AAAA: a.AsSlice()}
+}
+
+// zoneOf returns the zone to answer for, nil if neither configuration nor topology names
+// one.
+func (s *Server) zoneOf(v *region.View) *zone {
+	if z := s.zone.Load(); z != nil && z.topology == v.Topology {
+		return z
+	}
+	name := s.config.Zone
+	if name == "" && v.Topology != nil {
+		name = v.Topology.Zone
+	}
+	if name == "" {
+		return nil
+	}
+	z, err := newZone(name, &s.config, v.Topology)
+	if err != nil {
+		return nil
+	}
+	s.zone.Store(z)
+	return z
 }
