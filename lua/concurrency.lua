@@ -1,7 +1,8 @@
--- concurrency: requests in flight, a sorted set of leases scored with the time at
+-- concurrency: requests in flight, a sorted set of slots scored with the time at
 -- which each expires, should the edge node that holds it die.
 algorithms.cc = function()
   local M = {}
+  local chunk = 200 -- expired slots that one call removes
 
   function M.load(key, rule, now)
     return { key = key, now = now, count = call('ZCOUNT', key, format('(%.0f', now), '+inf') }
@@ -9,14 +10,14 @@ algorithms.cc = function()
 
   function M.fits(s, rule, cost, n)
     if cost == 0 then return n end
-    if cost > 1 then return 0 end -- a request has one lease
+    if cost > 1 then return 0 end -- a request has one slot
     return max(0, min(n, rule.limit - s.count))
   end
 
-  function M.charge(s, rule, units, lease)
+  function M.charge(s, rule, units, slot)
     if units == 0 then return end
-    call('ZREMRANGEBYSCORE', s.key, '-inf', format('%.0f', s.now))
-    s.count = s.count + call('ZADD', s.key, format('%.0f', s.now + rule.window), lease)
+    trim(s.key, s.count, chunk)
+    s.count = s.count + call('ZADD', s.key, format('%.0f', s.now + rule.window), slot)
   end
 
   -- A slot may come free at any moment, so there is no time to retry after.
@@ -30,8 +31,8 @@ algorithms.cc = function()
     call('PEXPIRE', key, ttl(last - s.now))
   end
 
-  function M.refund(key, rule, units, at, now, lease)
-    call('ZREM', key, lease)
+  function M.refund(key, rule, units, at, now, slot)
+    call('ZREM', key, slot)
   end
 
   return M

@@ -4,10 +4,10 @@
 -- An algorithm is a table of five functions over a state `s`:
 --   load(key, rule, now)        -> s, the state as it is at `now`
 --   fits(s, rule, cost, n)      -> how many of n requests of that cost pass, one after another
---   charge(s, rule, units, lease)  adds units to s, up to what the rule can hold
+--   charge(s, rule, units, slot)   adds units to s, up to what the rule can hold
 --   answer(s, rule, cost)       -> remaining, microseconds until cost passes, until all is free
 --   save(key, s, rule)             writes s with a time to live
---   refund(key, rule, units, at, now, lease)  takes back what was charged at `at`
+--   refund(key, rule, units, at, now, slot)   takes back what was charged at `at`
 -- load reads and nothing more: a peek leaves no trace.
 --
 -- Times are whole microseconds, below 2^53, so a Lua number holds them exactly.
@@ -39,6 +39,16 @@ local function ttl(us)
   return max(1, ceil(us / 1000)) + ttl_slack
 end
 
+-- trim removes members that no longer count from a sorted set of which `live` do, but at
+-- most that many: clearing a million at once would hold up every other call. It returns
+-- how many such members are left.
+local function trim(key, live, most)
+  local old = call('ZCARD', key) - live
+  local gone = min(old, most)
+  if gone > 0 then call('ZREMRANGEBYRANK', key, 0, gone - 1) end
+  return old - gone
+end
+
 -- rule_of reads what Go wrote: a rule travels as data, so that changing one never
 -- changes the script.
 local function rule_of(text)
@@ -46,7 +56,7 @@ local function rule_of(text)
     match(text, '^(%l+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d),(%d)$')
   return {
     algorithm = algorithms[tag](),
-    leases = tag == 'cc',
+    slots = tag == 'cc',
     limit = tonumber(limit),
     window = tonumber(window),
     capacity = tonumber(capacity),

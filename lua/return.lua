@@ -3,7 +3,7 @@
 --
 -- KEYS  one per check
 -- ARGV  test clock ('' in production), number of rules, the rules, then per check:
---         index of its rule, units, time of the charge, lease
+--         index of its rule, units, time of the charge, slot
 -- Reply: the time of the return
 local now = now_at(ARGV[1])
 local rules, position = {}, 3 + ARGV[2]

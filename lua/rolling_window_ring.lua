@@ -76,7 +76,7 @@ algorithms.rr = function()
     if before == last then return end
     s.log = sub(s.log, 1, before * 4 + 4) .. sub(s.log, last * 4 + 5)
     s.size = s.size - (last - before)
-    if s.size > 0 then M.save(key, s, rule) else call('DEL', key) end
+    if s.size > 0 then M.save(key, s, rule) else call('UNLINK', key) end
   end
 
   return M

@@ -2,7 +2,7 @@
 -- time in microseconds.
 algorithms.rs = function()
   local M = {}
-  local chunk = 500 -- members in one ZADD: Lua's stack has no room for many thousands
+  local most = 200 -- members that one call adds (limiter.MaxEntries), and again that it removes because they are old
 
   local function edge(s, rule) return format('%.0f', s.now - rule.window) end
 
@@ -12,70 +12,75 @@ algorithms.rs = function()
   end
 
   function M.load(key, rule, now)
-    local s = { key = key, now = now }
-    s.count = call('ZCOUNT', key, '(' .. edge(s, rule), '+inf')
+    local s = { key = key, now = now, count = 0 }
+    s.newest = score(s, -1)
+    if s.newest then s.count = call('ZCOUNT', key, '(' .. edge(s, rule), '+inf') end
     return s
   end
 
   function M.fits(s, rule, cost, n)
     if rule.interval > 0 then
-      local newest = score(s, -1)
-      if newest and s.now - newest < rule.interval then return 0 end
+      if s.newest and s.now - s.newest < rule.interval then return 0 end
       if cost > 0 then n = min(n, 1) end
     end
     if cost == 0 then return n end
+    if cost > most then return 0 end
     return max(0, min(n, floor((rule.limit - s.count) / cost)))
   end
 
-  function M.charge(s, rule, units)
-    units = min(units, rule.limit)
-    call('ZREMRANGEBYSCORE', s.key, '-inf', edge(s, rule))
-    local newest = score(s, -1)
-    local stamp = format('%.0f', max(s.now, newest or 0))
-    -- Requests of one microsecond differ in their suffix.
-    local suffix = newest and call('ZCOUNT', s.key, stamp, stamp) or 0
-    local missing = units
-    while missing > 0 do
+  -- Requests of one microsecond differ in their suffix. A suffix may be taken by a member
+  -- of an earlier release, or of a clock that ran back: NX adds the rest.
+  local function add(s, units)
+    local stamp = format('%.0f', s.newest)
+    local suffix = call('ZCOUNT', s.key, stamp, stamp)
+    while units > 0 do
       local members = {}
-      for _ = 1, min(missing, chunk) do
+      for _ = 1, units do
         members[#members + 1] = stamp
-        members[#members + 1] = suffix == 0 and stamp or stamp .. ':' .. suffix
+        members[#members + 1] = suffix == 0 and stamp or format('%s:%06d', stamp, suffix)
         suffix = suffix + 1
       end
-      -- A suffix may be taken, where others before it were returned: NX adds the rest.
-      missing = missing - call('ZADD', s.key, 'NX', unpack(members))
+      units = units - call('ZADD', s.key, 'NX', unpack(members))
     end
+  end
+
+  function M.charge(s, rule, units)
+    units = min(units, rule.limit, most)
+    local old = trim(s.key, s.count, units + most)
+    s.newest = max(s.now, s.newest or 0)
+    add(s, units)
     -- A denied attempt that counts pushes out the oldest members, but a log that another
     -- tier filled further is not cut down to this one's limit.
-    local most = max(s.count, rule.limit)
+    local full = max(s.count, rule.limit)
     s.count = s.count + units
-    if s.count > most then
-      call('ZREMRANGEBYRANK', s.key, 0, s.count - most - 1)
-      s.count = most
+    if s.count > full then
+      call('ZREMRANGEBYRANK', s.key, old, old + s.count - full - 1)
+      s.count = full
     end
   end
 
   function M.answer(s, rule, cost)
     local retry, reset = 0, 0
-    local newest = score(s, -1)
-    if s.count > 0 then reset = newest + rule.window - s.now end
+    if s.count > 0 then reset = s.newest + rule.window - s.now end
     local over = s.count + min(cost, rule.limit) - rule.limit -- more never passes
     if over > 0 and cost > 0 then
       -- Ranks from the end: the log may still hold entries that left the window.
       retry = score(s, over - 1 - s.count) + rule.window - s.now
     end
-    if newest then retry = max(retry, newest + rule.interval - s.now) end
+    if s.newest then retry = max(retry, s.newest + rule.interval - s.now) end
     return max(0, rule.limit - s.count), retry, reset
   end
 
   function M.save(key, s, rule)
-    call('PEXPIRE', key, ttl(score(s, -1) + rule.window - s.now))
+    call('PEXPIRE', key, ttl(s.newest + rule.window - s.now))
   end
 
+  -- The last of a microsecond go, so that the suffixes of the others have no gap.
   function M.refund(key, rule, units, at, now)
     local stamp = format('%.0f', at)
-    local first, charged = call('ZCOUNT', key, '-inf', '(' .. stamp), call('ZCOUNT', key, stamp, stamp)
-    if charged > 0 then call('ZREMRANGEBYRANK', key, first, first + min(units, charged) - 1) end
+    local charged = call('ZCOUNT', key, stamp, stamp)
+    local after = call('ZCOUNT', key, '-inf', stamp)
+    if charged > 0 then call('ZREMRANGEBYRANK', key, after - min(units, charged), after - 1) end
   end
 
   return M

@@ -6,7 +6,7 @@
 -- ARGV  test clock ('' in production), number of rules, the rules, then per request:
 --         times   how many identical requests ask at once; 0 only peeks
 --         checks  how many checks follow, each: index of its rule, cost, and the
---                 lease where the rule is concurrency
+--                 slot where the rule is concurrency
 -- Reply: the time of the decision, then four numbers per check:
 --   how many of the requests this check would pass, remaining, retry, reset
 -- or -1 and three zeros for every check of a request with a key that does not hold what
@@ -16,7 +16,7 @@ local rules, position = {}, 3 + ARGV[2]
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 
 local reply, size, key = { now }, 1, 0
-local rule_at, cost_at, lease_at, state_at, fits_at = {}, {}, {}, {}, {}
+local rule_at, cost_at, slot_at, state_at, fits_at = {}, {}, {}, {}, {}
 
 local function look(name, rule, cost, asked)
   local s = rule.algorithm.load(name, rule, now)
@@ -34,8 +34,8 @@ while position <= #ARGV do
   for i = 1, checks do
     local rule, cost = rules[tonumber(ARGV[position])], tonumber(ARGV[position + 1])
     position = position + 2
-    if rule.leases then
-      lease_at[i] = ARGV[position]
+    if rule.slots then
+      slot_at[i] = ARGV[position]
       position = position + 1
     end
     local understood, s, fits = pcall(look, KEYS[key + i], rule, cost, asked)
@@ -63,7 +63,7 @@ while position <= #ARGV do
       -- Requests that another check refused were not denied by this one.
       if rule.count_denied and fits <= granted then units = units + (asked - fits) * cost end
       if units > 0 then
-        algorithm.charge(s, rule, units, lease_at[i])
+        algorithm.charge(s, rule, units, slot_at[i])
         algorithm.save(KEYS[key + i], s, rule)
       end
     end

@@ -86,6 +86,26 @@ func (c *Call) mergeable() bool {
 	return true
 }
 
+// room reports whether one more identical request still lets every check store what it
+// may in one call.
+func (c *Call) room() bool {
+	for i := range c.Checks {
+		l := c.Checks[i].Limit
+		if l.Storage == SortedSet && c.Checks[i].Cost*int64(c.Times+1) > MaxEntries {
+			return false
+		}
+	}
+	return true
+}
+
+// Weight is what the call costs a Redis server, as Limit.Weight counts.
+func (c *Call) Weight() (sum int64) {
+	for i := range c.Checks {
+		sum += c.Checks[i].Limit.Weight(c.Checks[i].Cost * int64(max(c.Times, 1)))
+	}
+	return sum
+}
+
 // hash is equal for equal calls. It includes costs, so that calls for one key at
 // alternating costs still merge.
 func (c *Call) hash(seed maphash.Seed) uint64 {

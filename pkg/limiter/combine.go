@@ -197,7 +197,7 @@ func (c *Combine) merge(batch, ask []*Call, leads map[uint64]*Call) []*Call {
 		}
 		if call.mergeable() {
 			h := call.hash(c.seed)
-			if lead := leads[h]; lead != nil && lead.same(call) {
+			if lead := leads[h]; lead != nil && lead.same(call) && lead.room() {
 				call.twin, lead.twin = lead.twin, call
 				lead.Times++
 				continue

@@ -101,6 +101,22 @@ func TestCombineTwins(t *testing.T) {
 	f("r rolling_window limit=5 window=1h min_interval=1s", 9, 1, 4)
 }
 
+// Twins share a call only while it stores no more than one request may.
+func TestCombineTwinsOfASortedSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := combined(t)
+		l := rule(t, "r rolling_window limit=5000 window=1h storage=sorted_set")
+		for range 101 {
+			go func() { require.True(t, ask(t, c, check(l, "a", 5)).Allowed) }()
+		}
+		synctest.Wait()
+		s.resume()
+		synctest.Wait()
+		require.Equal(t, []string{"40 × weir:{a}:r:rs", "40 × weir:{a}:r:rs", "21 × weir:{a}:r:rs"}, s.batches[1])
+		c.Close()
+	})
+}
+
 // Twins that another rule refuses are not refused by a rule that has room left.
 func TestCombineTwinsOfSeveralRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -94,6 +94,7 @@ const (
 	MaxRingWindow   = 7 * 24 * time.Hour
 	MaxRingLimit    = 10_000
 	MaxLogLimit     = 100_000 // rolling_window in a sorted set, and concurrency
+	MaxEntries      = 200     // that one check stores in a sorted set
 	MaxCount        = 1_000_000_000
 	maxExactInteger = 1 << 53
 )
@@ -207,8 +208,24 @@ func (l *Limit) MaxCost() int64 {
 		return l.Capacity()
 	case Concurrency:
 		return 1
+	case RollingWindow:
+		if l.Storage == SortedSet {
+			return min(l.Limit, MaxEntries)
+		}
 	}
 	return l.Limit
+}
+
+// Weight is what a check of that cost costs a Redis server: 1 is one that takes about
+// 5 µs there, as most do. A ring is copied as a whole, a sorted set gets an entry for each unit.
+func (l *Limit) Weight(cost int64) int64 {
+	switch {
+	case l.Algorithm != RollingWindow:
+		return 1
+	case l.Storage == SortedSet:
+		return 1 + cost/2
+	}
+	return 1 + l.Limit/500
 }
 
 // Capacity returns how many requests a bucket holds. GCRA counts its tolerance beyond

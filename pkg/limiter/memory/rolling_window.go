@@ -30,6 +30,9 @@ func (s *rollingWindow) at(l *limiter.Limit, now int64) {
 }
 
 func (s *rollingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
+	if cost > l.MaxCost() {
+		return 0
+	}
 	if interval := l.MinInterval.Microseconds(); interval > 0 {
 		if k := len(s.times); k > 0 && s.floor()-s.times[k-1] < interval {
 			return 0
@@ -42,7 +45,7 @@ func (s *rollingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 }
 
 func (s *rollingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
-	units = min(units, l.Limit)
+	units = min(units, l.MaxCost())
 	stamp := (s.now + s.grain - 1) / s.grain * s.grain
 	if k := len(s.times); k > 0 {
 		stamp = max(stamp, s.times[k-1])

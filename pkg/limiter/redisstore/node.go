@@ -14,10 +14,10 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// maxPerScript bounds how many calls share one script, and with it how long a script
-// blocks the server. Without a cluster any calls may share one, which saves Redis most
-// of the cost of starting scripts.
-const maxPerScript = 64
+// maxWeight bounds the calls that share one script (limiter.Call.Weight), and with it how
+// long a script blocks the server: about 1 ms. Without a cluster any calls may share one,
+// which saves Redis most of the cost of starting scripts.
+const maxWeight = 200
 
 // node runs batches on one master. It serves one batch at a time.
 type node struct {
@@ -25,17 +25,17 @@ type node struct {
 	cluster                  *redis.ClusterClient // nil unless mode is cluster
 	clock                    func() int64
 	takeScript, returnScript *script
-	perScript                int
+	maxWeight                int64
 	packs                    []*pack // reused from batch to batch
 }
 
 func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() int64) *node {
 	n := &node{
-		client: client, cluster: cluster, clock: clock, perScript: maxPerScript,
+		client: client, cluster: cluster, clock: clock, maxWeight: maxWeight,
 		takeScript: newScript(lua.Take()), returnScript: newScript(lua.Return()),
 	}
 	if cluster != nil {
-		n.perScript = 1 // calls of different slots cannot share a script
+		n.maxWeight = 0 // calls of different slots cannot share a script
 	}
 	return n
 }

@@ -18,6 +18,7 @@ type pack struct {
 	args   []any
 	rules  []*limiter.Limit
 	checks int // numbers in the reply
+	weight int64
 }
 
 type script struct{ sha, src string }
@@ -48,7 +49,7 @@ func (n *node) pack(calls []*limiter.Call) []*pack {
 		}
 		p := n.packs[used]
 		used++
-		p.script, p.calls, p.rules, p.checks = sc, p.calls[:0], p.rules[:0], 0
+		p.script, p.calls, p.rules, p.checks, p.weight = sc, p.calls[:0], p.rules[:0], 0, 0
 		return p
 	}
 	var taking, returning *pack
@@ -57,10 +58,12 @@ func (n *node) pack(calls []*limiter.Call) []*pack {
 		if c.Return {
 			target, sc = &returning, n.returnScript
 		}
-		if *target == nil || len((*target).calls) == n.perScript {
+		weight := c.Weight()
+		if *target == nil || (*target).weight+weight > n.maxWeight {
 			*target = open(sc)
 		}
 		(*target).add(c)
+		(*target).weight += weight
 	}
 	clock := n.now()
 	for _, p := range n.packs[:used] {

@@ -193,7 +193,7 @@ func TestAForeignKeyHarmsItsOwnRequestOnly(t *testing.T) {
 				for range checks {
 					args = append(args, 1, 1)
 					if l.Algorithm == limiter.Concurrency {
-						args = append(args, fmt.Sprint("lease", len(args)))
+						args = append(args, fmt.Sprint("slot", len(args)))
 					}
 				}
 			}

@@ -122,9 +122,9 @@ func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
 	for i := range checks {
 		var err error
 		if s.cluster != nil {
-			err = s.cluster.Del(ctx, string(checks[i].Key)).Err()
+			err = s.cluster.Unlink(ctx, string(checks[i].Key)).Err()
 		} else {
-			err = s.single.Del(ctx, string(checks[i].Key)).Err()
+			err = s.single.Unlink(ctx, string(checks[i].Key)).Err()
 		}
 		if err != nil {
 			return fmt.Errorf("reset %s: %w", checks[i].Key, err)

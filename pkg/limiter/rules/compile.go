@@ -289,12 +289,21 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 	return l
 }
 
+// A sorted set takes an entry for each unit of cost, and Redis serves nobody meanwhile.
+const (
+	sortedSetCost = "must be at most %d with storage sorted_set"
+	otherStorage  = "use storage ring, sliding_window or token_bucket"
+)
+
 func (v *reader) cost(text string, l *limiter.Limit) (cost int64, header string) {
 	if text == "" {
 		return 1, ""
 	}
+	entries := l.Storage == limiter.SortedSet && l.Limit > limiter.MaxEntries
 	if name, ok := strings.CutPrefix(text, "header:"); ok {
 		switch {
+		case entries:
+			v.bad("cost", sortedSetCost+"; with a limit of %d a header may say more; %s", limiter.MaxEntries, l.Limit, otherStorage)
 		case !isToken(name):
 			v.bad("cost", "header: must be followed by a header name, as in header:X-Cost (got %s)", field.Shown(text))
 		case l.Algorithm == limiter.Concurrency:
@@ -309,6 +318,8 @@ func (v *reader) cost(text string, l *limiter.Limit) (cost int64, header string)
 		v.bad("cost", "must be at least 0 (got %d)", cost)
 	case l.Algorithm == limiter.Concurrency && cost > 1:
 		v.bad("cost", "must be 1 for concurrency, where a request takes one slot (got %d); remove it", cost)
+	case entries && cost > limiter.MaxEntries:
+		v.bad("cost", sortedSetCost+" (got %d); %s", limiter.MaxEntries, cost, otherStorage)
 	case cost > l.MaxCost():
 		v.bad("cost", "can never pass: at most %d fits (got %d); lower the cost or raise the limit or burst", l.MaxCost(), cost)
 	}
@@ -374,6 +385,9 @@ func (v *reader) tier(at string, n int64, c *Compiled) *limiter.Limit {
 			continue
 		}
 		v.bad(at, "%s", e.Msg)
+	}
+	if errs == nil && c.CostHeader != "" && l.Storage == limiter.SortedSet && n > limiter.MaxEntries {
+		v.bad(at, "must be at most %d with storage sorted_set and a cost of header:%s (got %d); %s", limiter.MaxEntries, c.CostHeader, n, otherStorage)
 	}
 	if errs == nil && c.Cost > l.MaxCost() {
 		v.bad(at, "the cost of %d can never pass: at most %d fits; lower the cost or raise the tier", c.Cost, l.MaxCost())

@@ -84,6 +84,7 @@ module "redis" {
     cluster-replica-validity-factor 0
     maxmemory 128mb
     maxmemory-policy noeviction
+    lazyfree-lazy-expire yes
   E
   ready       = "test \"$(redis-cli -h ${each.value} ping)\" = PONG"
   scripts     = var.scripts

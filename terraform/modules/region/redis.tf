@@ -24,6 +24,12 @@ resource "aws_elasticache_parameter_group" "this" {
     name  = "maxmemory-policy"
     value = "noeviction"
   }
+
+  # A sorted set of 100,000 entries that expires is freed aside; otherwise Redis serves nobody meanwhile.
+  parameter {
+    name  = "lazyfree-lazy-expire"
+    value = "yes"
+  }
 }
 
 # The first AUTH token. Rotation replaces it right after it is set; the state then holds

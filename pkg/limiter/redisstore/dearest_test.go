@@ -1,0 +1,121 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/lua"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+	"github.com/weir-edge/weir/pkg/limiter/storetest"
+)
+
+// members puts n requests, a multiple of 10,000, into a sorted set, a µs apart, the last of them at last.
+func members(t testing.TB, server *testenv.Server, key string, n int, last int64) {
+	t.Helper()
+	const fill = `for from = tonumber(ARGV[1]), tonumber(ARGV[2]), 1000 do
+		local some = {}
+		for i = from, from + 999 do
+			local at = string.format('%.0f', ARGV[3] - i)
+			some[#some + 1], some[#some + 2] = at, at
+		end
+		redis.call('ZADD', KEYS[1], unpack(some))
+	end
+	return 1`
+	for from := 0; from < n; from += 10_000 {
+		require.NoError(t, server.Client().Eval(t.Context(), fill, []string{key}, from, from+9999, last).Err())
+	}
+}
+
+// A key that was left alone with a million old members is cleared a little at each call, and
+// counts as one without them.
+func TestOldMembersGoInChunks(t *testing.T) {
+	server := testenv.Redis(t, testenv.Options{})
+	now := storetest.Epoch
+	clock := func() int64 { return now }
+	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience, Clock: clock})
+	plain := memory.New(memory.Config{Clock: clock})
+	for _, line := range []string{
+		"log rolling_window limit=3 window=10s storage=sorted_set count_denied",
+		"slots concurrency limit=3 window=10s",
+	} {
+		l := rule(t, line)
+		key := string(storetest.Key("a", l))
+		const old = 1_000_000
+		members(t, server, key, old, now-l.Window.Microseconds())
+		for i := range 8 {
+			now += 1000
+			c := check(l, "a", 1)
+			c.Slot = uint64(i)
+			got, want := ask(t, s, c), ask(t, plain, c)
+			want.Results[0].Source = limiter.SourceRedis
+			require.Equal(t, want, got, "%s, call %d", line, i)
+			left := server.Client().ZCard(t.Context(), key).Val()
+			require.Greater(t, left, int64(old-(i+1)*(limiter.MaxEntries+1)), line)
+		}
+		require.Less(t, server.Client().ZCard(t.Context(), key).Val(), int64(old), line)
+	}
+}
+
+// BenchmarkDearestCall runs the dearest scripts that rules allow, and reports how long Redis
+// itself says that one took (SLOWLOG): the median, and what 90 of 100 stay below.
+func BenchmarkDearestCall(b *testing.B) {
+	server := testenv.Redis(b, testenv.Options{Args: []string{"slowlog-log-slower-than 0", "slowlog-max-len 100000", "lazyfree-lazy-expire yes"}})
+	sha, err := server.Client().ScriptLoad(b.Context(), lua.Take()).Result()
+	require.NoError(b, err)
+	for _, c := range []struct {
+		name, rule string
+		requests   int // in one script
+		cost, old  int // units of each; members of the key that have expired
+		full       bool
+	}{
+		{"64 requests of fixed_window", "r fixed_window limit=1000000 window=1h", 64, 1, 0, false},
+		{"ring of 10,000, cost 10,000", "r rolling_window limit=10000 window=1h count_denied", 1, 10_000, 0, true},
+		{"9 rings of 10,000", "r rolling_window limit=10000 window=1h", 9, 1, 0, true},
+		{"sorted_set of 100,000, cost 200", "r rolling_window limit=100000 window=1h storage=sorted_set", 1, limiter.MaxEntries, 0, false},
+		{"sorted_set, cost 200, a million old members", "r rolling_window limit=100000 window=1h storage=sorted_set", 1, limiter.MaxEntries, 1_000_000, false},
+		{"sorted_set full, cost 200, count_denied", "r rolling_window limit=100000 window=1h storage=sorted_set count_denied", 1, limiter.MaxEntries, 0, true},
+		{"concurrency, a million old slots", "r concurrency limit=100000 window=1h", 1, 1, 1_000_000, false},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			l := rule(b, c.rule)
+			client := server.Client()
+			require.NoError(b, client.FlushAll(b.Context()).Err())
+			keys, args := make([]string, c.requests), []any{"", 1, *l.Encoded()}
+			for i := range keys {
+				keys[i] = string(storetest.Key(fmt.Sprint(i), l))
+				args = append(args, 1, 1, 1, c.cost)
+				if l.Algorithm == limiter.Concurrency {
+					args = append(args, "slot")
+				}
+			}
+			if c.old > 0 {
+				members(b, server, keys[0], c.old, time.Now().Add(-l.Window).UnixMicro())
+			}
+			for i := 0; c.full && i < int(l.Limit); i += c.cost {
+				require.NoError(b, client.EvalSha(b.Context(), sha, keys, args...).Err())
+			}
+			require.NoError(b, client.Do(b.Context(), "slowlog", "reset").Err())
+			for b.Loop() {
+				if err := client.EvalSha(b.Context(), sha, keys, args...).Err(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			var took []time.Duration
+			for _, e := range client.SlowLogGet(b.Context(), -1).Val() {
+				if e.Args[0] == "evalsha" {
+					took = append(took, e.Duration)
+				}
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "redis-µs")
+			b.ReportMetric(float64(took[len(took)*9/10].Microseconds()), "redis-µs-p90")
+		})
+	}
+}
