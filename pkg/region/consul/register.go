@@ -218,7 +218,7 @@ func (s *service) register(ctx context.Context, meta map[string]string, token st
 		ID: s.serviceID(), Name: Service, Address: s.Address, Port: s.Port, Meta: meta,
 		Check: &api.AgentServiceCheck{
 			CheckID: "service:" + s.serviceID(), Name: "readyz", HTTP: s.CheckURL, Interval: "2s", Timeout: "1s",
-			DeregisterCriticalServiceAfter: "10m", Notes: fmt.Sprintf("registered with token %d of this process", s.tokens),
+			DeregisterCriticalServiceAfter: "10m", Notes: fmt.Sprintf("%s, registered with token %d of this process", s.CheckURL, s.tokens),
 		},
 	}, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(ctx))
 	if err != nil {
@@ -228,22 +228,30 @@ func (s *service) register(ctx context.Context, meta map[string]string, token st
 	return nil
 }
 
-// taken returns an error if another node that passes its check is registered under the
-// id. A node with the same admin address, or whose check this node answers, is this one
-// before it was restarted elsewhere.
+// taken returns an error if another node that passes its check, or has not been checked
+// yet, is registered under the id. A node with the same admin address, or whose check
+// this node answers, is this one before it was restarted elsewhere.
 func (s *service) taken(ctx context.Context) error {
 	ctx, cancel := within(ctx, answerTimeout)
 	defer cancel()
 	status, info, err := s.consul.api.Agent().AgentHealthServiceByIDOpts(s.serviceID(), query{}.options(ctx))
 	// Either the agent is failing and will not register anything, or the token may
 	// write but not read.
-	if err != nil || info == nil || info.Service == nil || status != api.HealthPassing || !s.isOther(info.Service) || info.Service.Meta[MetaAdmin] == s.Admin {
+	if err != nil || info == nil || info.Service == nil || !s.isOther(info.Service) || info.Service.Meta[MetaAdmin] == s.Admin {
 		return nil
 	}
+	unchecked := false
 	for _, check := range info.Checks {
 		if strings.HasPrefix(check.Output, "HTTP GET "+s.CheckURL+":") {
 			return nil
 		}
+		// A check that replaced another begins with the status and the output of that.
+		// Nodes of the release before do not note their URL.
+		url, _, noted := strings.Cut(check.Notes, ", ")
+		unchecked = unchecked || noted && !strings.Contains(check.Output, url)
+	}
+	if status != api.HealthPassing && !unchecked {
+		return nil
 	}
 	return s.conflict(info.Service)
 }

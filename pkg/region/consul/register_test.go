@@ -338,7 +338,7 @@ func TestRegisterStopsInTime(t *testing.T) {
 		require.JSONEq(t, `{"ID":"weir-edge-edge-1","Name":"weir-edge","Address":"192.0.2.7","Port":8080,
 			"Meta":{"region":"eu-west","pop":"ams1","node":"edge-1","admin":"`+e.Admin+`","prefix":"weir"},
 			"Check":{"CheckID":"service:weir-edge-edge-1","Name":"readyz","HTTP":"`+e.CheckURL+`","Interval":"2s","Timeout":"1s",
-				"DeregisterCriticalServiceAfter":"10m","Notes":"registered with token 1 of this process"},"Checks":null}`, string(sent))
+				"DeregisterCriticalServiceAfter":"10m","Notes":"`+e.CheckURL+`, registered with token 1 of this process"},"Checks":null}`, string(sent))
 	})
 }
 
