@@ -34,9 +34,9 @@ Exits with 0, or with 3 if a region could not be written, an edge that still pas
 not be asked, or requests still came at the end, from clients that ignore the TTL, do not
 use DNS, or take long.`
 
-const undrainHelp = `Puts a PoP back into DNS, in every region. An unreachable region still says that it is
-drained, so routers that reach that region keep leaving it out (status 3); running the
-same command again finishes the job.
+const undrainHelp = `Puts a PoP back into DNS, in every region. All others note that drains which began until
+now are over, so the drain that an unreachable region still holds counts no more, nor
+when that region is back (status 3); running the same command again removes it there, too.
 
 Undraining a PoP that is not drained is not an error.`
 
@@ -83,7 +83,7 @@ func (p *program) completePoPs(drained bool) completion {
 			return nil, err
 		}
 		if drained {
-			return sortedKeys(s.drains), nil
+			return sortedKeys(s.drains.Begun), nil
 		}
 		return s.pops(), nil
 	})
@@ -102,6 +102,7 @@ type draining struct {
 	targets []*fleet.Target
 	engine  *rollout.Change[*sites]
 	next    *region.Drain // nil: it ends
+	until   time.Time     // when it ends: the drains that began until then are over
 }
 
 // drainResult is the outcome in one region.
@@ -127,15 +128,17 @@ func (p *program) lookAtPoP(ctx context.Context, pop string) (*draining, error) 
 	d := &draining{p: p, pop: pop, targets: targets}
 	type place = rollout.Region[*sites]
 	d.engine = &rollout.Change[*sites]{Timeout: p.timeout, Subject: rollout.Subject[*sites]{
-		Look:  func(ctx context.Context, r *place) (*sites, error) { return siteOf(ctx, d.target(r.Name)) },
-		Same:  func(a, b *sites) bool { return sameDrain(a.drainOf(pop), b.drainOf(pop)) },
-		Holds: func(_ *place, now *sites) bool { return sameDrain(now.drainOf(pop), d.next) },
+		Look: func(ctx context.Context, r *place) (*sites, error) { return siteOf(ctx, d.target(r.Name)) },
+		Same: func(a, b *sites) bool { return sameDrain(a.drainOf(pop), b.drainOf(pop)) },
+		Holds: func(_ *place, now *sites) bool {
+			return sameDrain(now.drainOf(pop), d.next) && !now.drains.Ended[pop].Before(d.until)
+		},
 		Write: func(ctx context.Context, r *place) (bool, error) {
 			t := d.target(r.Name)
 			ctx, cancel := t.Bounded(ctx)
 			defer cancel()
 			if d.next == nil {
-				err := region.EndDrain(ctx, t.Consul, pop)
+				err := region.EndDrain(ctx, t.Consul, pop, d.until)
 				return err == nil, err
 			}
 			err := region.SetDrain(ctx, t.Consul, pop, *d.next)
@@ -159,7 +162,7 @@ func (p *program) lookAtPoP(ctx context.Context, pop string) (*draining, error) 
 	known = distinct(known)
 	slices.Sort(known)
 	switch {
-	case slices.Contains(known, pop), d.before() != nil:
+	case slices.Contains(known, pop), slices.ContainsFunc(d.seen(), func(s *sites) bool { return s.drainOf(pop) != nil }):
 		return d, nil
 	case len(known) == 0:
 		return nil, term.Misused("no PoP %q, nor any other: there is no topology; regionctl topology apply FILE publishes one", pop)
@@ -181,26 +184,34 @@ func (d *draining) seen() (list []*sites) {
 	return list
 }
 
-// before is the oldest drain that a region holds, nil if none does.
-func (d *draining) before() (oldest *region.Drain) {
-	for _, s := range d.seen() {
-		if had := s.drainOf(d.pop); had != nil && (oldest == nil || had.Since.Before(oldest.Since)) {
-			oldest = had
-		}
+// before is the oldest drain that a region holds and that is not over, nil if none does.
+func (d *draining) before() *region.Drain {
+	all := drainsOf(d.seen())
+	return region.Oldest(d.pop, all, region.Ended(d.pop, all))
+}
+
+// end chooses until when drains are over: those that regions hold, and, of regions that
+// cannot be asked, those that have begun.
+func (d *draining) end() {
+	all := drainsOf(d.seen())
+	times := []time.Time{region.Ended(d.pop, all)}
+	for _, r := range all {
+		times = append(times, r.Begun[d.pop].Since)
 	}
-	return oldest
+	if len(all) < len(d.targets) {
+		times = append(times, time.Now())
+	}
+	d.until = slices.MaxFunc(times, time.Time.Compare)
 }
 
 // left are the PoPs that would still be answered with: in the topology, not drained by
 // any region's word, with an edge that passes.
 func (d *draining) left() []string {
-	serving, drained, listed := map[string]bool{}, map[string]bool{d.pop: true}, map[string]bool{}
+	serving, listed := map[string]bool{}, map[string]bool{}
+	drains, _ := overall(d.seen())
 	for _, s := range d.seen() {
 		for _, name := range s.pops() {
 			listed[name] = true
-		}
-		for name := range s.drains {
-			drained[name] = true
 		}
 		for _, n := range s.nodes {
 			serving[n.PoP] = serving[n.PoP] || n.Passing
@@ -208,7 +219,7 @@ func (d *draining) left() []string {
 	}
 	var names []string
 	for _, name := range sortedKeys(listed) {
-		if serving[name] && !drained[name] {
+		if serving[name] && drains[name] == nil && name != d.pop {
 			names = append(names, name)
 		}
 	}
@@ -234,6 +245,9 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 		return err
 	}
 	d.next = &region.Drain{Who: who, Why: o.reason, Since: time.Now().UTC().Truncate(time.Second)}
+	if ended := region.Ended(pop, drainsOf(d.seen())); !d.next.Since.After(ended) {
+		d.next.Since = ended.Add(time.Millisecond)
+	}
 	before := d.before()
 	if before != nil && !before.Since.IsZero() {
 		d.next.Since = before.Since
@@ -283,9 +297,10 @@ func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) erro
 			return err
 		}
 	}
+	d.end()
 	var outcome error
 	if _, without := d.tell(ctx); len(without) > 0 {
-		outcome = term.Partial("%s may still say that %s is drained; the same command again finishes the job:\n%s", names(without), pop, reasonsOf(without))
+		outcome = term.Partial("%s may still hold the drain of %s, which is over by the word of the others; the same command again finishes the job:\n%s", names(without), pop, reasonsOf(without))
 	}
 	report := d.report()
 	return cmp.Or(outcome, p.Show(report, report.write))

@@ -11,8 +11,18 @@ import (
 // sites is what one region's Consul says of PoPs.
 type sites struct {
 	topology *region.Topology // nil: none that can be read
-	drains   map[string]region.Drain
+	drains   region.Drains
 	nodes    []consul.Node // of this region
+}
+
+// answered are those of the regions that answered.
+func answered(answers []fleet.Answer[*sites]) (list []*sites) {
+	for _, a := range answers {
+		if a.Err == nil {
+			list = append(list, a.Value)
+		}
+	}
+	return list
 }
 
 func siteOf(ctx context.Context, t *fleet.Target) (*sites, error) {
@@ -22,7 +32,7 @@ func siteOf(ctx context.Context, t *fleet.Target) (*sites, error) {
 	}
 	s := &sites{topology: h.topology}
 	var wrong []error
-	if s.drains, wrong, err = region.Drains(ctx, t.Consul); err != nil {
+	if s.drains, wrong, err = region.ListDrains(ctx, t.Consul); err != nil {
 		return nil, err
 	}
 	for _, e := range wrong {
@@ -43,12 +53,19 @@ func (s *sites) pops() (names []string) {
 	return names
 }
 
-// drainOf is that of a PoP, nil if there is none.
+// drainOf is the drain of a PoP, over or not; nil if there is none.
 func (s *sites) drainOf(pop string) *region.Drain {
-	if d, is := s.drains[pop]; is {
+	if d, is := s.drains.Begun[pop]; is {
 		return &d
 	}
 	return nil
+}
+
+func drainsOf(list []*sites) (all []region.Drains) {
+	for _, s := range list {
+		all = append(all, s.drains)
+	}
+	return all
 }
 
 func sameDrain(a, b *region.Drain) bool {

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -169,7 +170,7 @@ func (l *statusLook) look(ctx context.Context) (*fleetStatus, []fleet.Answer[*si
 		}
 	}
 	l.before = next
-	drains, topology := overall(answers)
+	drains, topology := overall(answered(answers))
 	v.Topology = topology != nil
 	for _, a := range answers {
 		place := regionStatus{Region: a.Target.Name, PoPs: []popStatus{}}
@@ -216,19 +217,14 @@ func (l *statusLook) look(ctx context.Context) (*fleetStatus, []fleet.Answer[*si
 
 // overall is what counts for the fleet: a drain by any region's word, the oldest, and
 // the first topology that there is.
-func overall(answers []fleet.Answer[*sites]) (map[string]*region.Drain, *region.Topology) {
-	drains := map[string]*region.Drain{}
+func overall(list []*sites) (map[string]*region.Drain, *region.Topology) {
+	drains, all := map[string]*region.Drain{}, drainsOf(list)
 	var topology *region.Topology
-	for _, a := range answers {
-		if a.Err != nil {
-			continue
-		}
-		if topology == nil {
-			topology = a.Value.topology
-		}
-		for name, d := range a.Value.drains {
-			if had := drains[name]; had == nil || d.Since.Before(had.Since) {
-				drains[name] = &d
+	for _, s := range list {
+		topology = cmp.Or(topology, s.topology)
+		for name := range s.drains.Begun {
+			if d := region.Oldest(name, all, region.Ended(name, all)); d != nil {
+				drains[name] = d
 			}
 		}
 	}

@@ -63,11 +63,56 @@ func parseDrain(value []byte) (Drain, error) {
 	return d, nil
 }
 
+// Drains is what one region holds, by PoP.
+type Drains struct {
+	Begun map[string]Drain
+	// Ended: a drain that began until then is over, in whichever region it still is. So one
+	// that ended while its region was unreachable does not come back with it.
+	Ended map[string]time.Time
+}
+
+// over reports whether a drain has ended. One without a time ends when its key goes.
+func (d Drain) over(ended time.Time) bool { return !d.Since.IsZero() && !d.Since.After(ended) }
+
+// Ended returns until when drains of a PoP have ended by any region's word; zero: no word.
+func Ended(pop string, all []Drains) (latest time.Time) {
+	for _, r := range all {
+		if t := r.Ended[pop]; t.After(latest) {
+			latest = t
+		}
+	}
+	return latest
+}
+
+// Oldest returns the oldest drain of a PoP that has not ended, so that all name the same
+// one; nil: it is not drained. Regions that do not answer now may have a word in ended,
+// but not in regions.
+func Oldest(pop string, regions []Drains, ended time.Time) *Drain {
+	var oldest *Drain
+	for _, r := range regions {
+		d, ok := r.Begun[pop]
+		if ok && !d.over(ended) && (oldest == nil || d.Since.Before(oldest.Since) || d.Since.Equal(oldest.Since) && d.Who+d.Why < oldest.Who+oldest.Why) {
+			oldest = &d
+		}
+	}
+	return oldest
+}
+
+// endings is the folder of the ends, among the drains: readers of drains may read it, and
+// older programs pass over what names no PoP.
+const endings = "ended"
+
+// ending is the end of a PoP's drains as stored.
+type ending struct {
+	Until time.Time `json:"until"`
+}
+
 func drainKey(c *consul.Client, parts ...string) string {
 	return c.Key(append([]string{"drain"}, parts...)...)
 }
 
-// SetDrain takes a PoP out of DNS. Draining it again replaces who and why.
+// SetDrain takes a PoP out of DNS. Draining it again replaces who and why. Since must be
+// after the last end of a drain.
 func SetDrain(ctx context.Context, c *consul.Client, pop string, d Drain) error {
 	if err := errors.Join(checkPoP(pop), d.validate()); err != nil {
 		return err
@@ -80,36 +125,54 @@ func SetDrain(ctx context.Context, c *consul.Client, pop string, d Drain) error 
 	return c.Put(ctx, drainKey(c, pop), value)
 }
 
-// EndDrain puts a PoP back. A PoP that is not drained is not an error.
-func EndDrain(ctx context.Context, c *consul.Client, pop string) error {
+// EndDrain puts a PoP back, and notes that all its drains that began until then are over.
+// A PoP that is not drained is not an error.
+func EndDrain(ctx context.Context, c *consul.Client, pop string, until time.Time) error {
 	if err := checkPoP(pop); err != nil {
 		return err
+	}
+	if !until.IsZero() {
+		value, err := json.Marshal(ending{until.UTC().Round(0)})
+		if err == nil {
+			err = c.Put(ctx, drainKey(c, endings, pop), value)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return c.Remove(ctx, drainKey(c, pop))
 }
 
-// Drains returns the drained PoPs. wrong has an error for each unreadable key, whose
-// PoP is drained too; err means that listing failed.
-func Drains(ctx context.Context, c *consul.Client) (drains map[string]Drain, wrong []error, err error) {
+// ListDrains returns the drained PoPs. wrong has an error for each unreadable key; if that
+// is a drain, its PoP is drained too. err means that listing failed.
+func ListDrains(ctx context.Context, c *consul.Client) (drains Drains, wrong []error, err error) {
 	entries, err := c.List(ctx, drainKey(c, ""))
 	if err != nil {
-		return nil, nil, err
+		return Drains{}, nil, err
 	}
 	drains, wrong = readDrains(c, entries)
 	return drains, wrong, nil
 }
 
 // readDrains leaves out keys that do not name a PoP.
-func readDrains(c *consul.Client, entries []consul.Entry) (drains map[string]Drain, wrong []error) {
-	drains = map[string]Drain{}
+func readDrains(c *consul.Client, entries []consul.Entry) (drains Drains, wrong []error) {
+	drains = Drains{map[string]Drain{}, map[string]time.Time{}}
 	for _, e := range entries {
 		name := strings.TrimPrefix(e.Key, drainKey(c, ""))
+		name, ends := strings.CutPrefix(name, endings+"/")
 		if name == "" {
 			continue // the folder itself, which Consul's UI creates
 		}
 		err := consul.CheckName(name)
-		if err == nil {
-			drains[name], err = parseDrain(e.Value)
+		switch {
+		case err != nil:
+		case ends:
+			var end ending
+			if err = json.Unmarshal(e.Value, &end); err == nil {
+				drains.Ended[name] = end.Until
+			}
+		default:
+			drains.Begun[name], err = parseDrain(e.Value)
 		}
 		if err != nil {
 			wrong = append(wrong, c.Unreadable(e.Key, fmt.Errorf("%w; correct or delete the key", err)))

@@ -158,12 +158,13 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 	if f.topology == nil {
 		return states, healths
 	}
-	drains := deciding(f.regions, func(r regionFacts) bool { return r.drains != nil })
+	drains := drainsOf(deciding(f.regions, func(r regionFacts) bool { return r.drains != nil }))
+	all := drainsOf(f.regions)
 	for _, r := range f.topology.Regions {
 		facts := f.regions[r.Name]
 		nodes, known := facts.effective(now)
 		for _, p := range r.PoPs {
-			s, h := PoPState{Known: known, Drained: drained(drains, p.Name)}, before[p.Name]
+			s, h := PoPState{Known: known, Drained: Oldest(p.Name, drains, Ended(p.Name, all))}, before[p.Name]
 			for _, n := range nodes {
 				if n.PoP != p.Name {
 					continue
@@ -200,14 +201,11 @@ func deciding(regions map[string]regionFacts, told func(regionFacts) bool) map[s
 	return answering
 }
 
-// drained returns the oldest drain in any region, so that all routers name the same
-// one.
-func drained(regions map[string]regionFacts, pop string) *Drain {
-	var oldest *Drain
+func drainsOf(regions map[string]regionFacts) (all []Drains) {
 	for _, r := range regions {
-		if d, ok := r.drains[pop]; ok && (oldest == nil || d.Since.Before(oldest.Since) || d.Since.Equal(oldest.Since) && d.Who+d.Why < oldest.Who+oldest.Why) {
-			oldest = &d
+		if r.drains != nil {
+			all = append(all, *r.drains)
 		}
 	}
-	return oldest
+	return all
 }

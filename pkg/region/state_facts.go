@@ -29,7 +29,7 @@ type regionFacts struct {
 	// topologyErr says why the current one cannot be read; topology is the last
 	// readable one.
 	topologyErr error
-	drains      map[string]Drain
+	drains      *Drains
 	second      *opinion // nil unless the region is in doubt
 	// reached holds the addresses of nodes that have accepted a connection from here,
 	// and for how many looks in a row each has been silent since.

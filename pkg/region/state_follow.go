@@ -215,6 +215,6 @@ func (f *Follower) watchTopology(ctx context.Context, r FollowedRegion) {
 func (f *Follower) watchDrains(ctx context.Context, r FollowedRegion) {
 	r.Consul.WatchList(ctx, drainKey(r.Consul, ""), nil, func(entries []consul.Entry) {
 		drains, _ := readDrains(r.Consul, entries) // an unreadable value drains, too
-		f.change(r.Name, func(facts *regionFacts) { facts.drains = drains })
+		f.change(r.Name, func(facts *regionFacts) { facts.drains = &drains })
 	})
 }

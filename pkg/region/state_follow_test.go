@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -148,7 +149,7 @@ func TestFollower(t *testing.T) {
 	f.within(t, patience, "drained", func(v *View) bool { return v.PoPs["ams1"].Drained != nil })
 	require.Equal(t, d, *f.View().PoPs["ams1"].Drained)
 	require.True(t, f.View().PoPs["ams1"].Healthy)
-	require.NoError(t, EndDrain(t.Context(), us, "ams1"))
+	require.NoError(t, EndDrain(t.Context(), us, "ams1", epoch))
 	f.within(t, patience, "undrained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
 
 	// A topology that is deleted or spoilt is still in force.
@@ -205,6 +206,26 @@ func TestFollowerLosesARegion(t *testing.T) {
 	f.within(t, 10*time.Second, "its edges are back, its Consul is not", healthyIs("nyc1", true))
 	servers[1].Start()
 	f.within(t, patience, "known again", func(v *View) bool { return v.PoPs["nyc1"].Known })
+
+	// A drain that ends while its region is away does not come back with it; the next does.
+	drained := func(is bool) func(*View) bool {
+		return func(v *View) bool { return v.Regions["us"].Known && (v.PoPs["ams1"].Drained != nil) == is }
+	}
+	d := Drain{Who: "ann", Why: "x", Since: epoch}
+	require.NoError(t, errors.Join(SetDrain(t.Context(), us, "ams1", d), SetDrain(t.Context(), us, "nyc1", d), SetDrain(t.Context(), eu, "ams1", d)))
+	f.within(t, patience, "drained", drained(true))
+	servers[1].Kill()
+	f.within(t, patience, "unknown", func(v *View) bool { return !v.Regions["us"].Known })
+	require.NoError(t, EndDrain(t.Context(), eu, "ams1", epoch))
+	f.within(t, patience, "undrained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
+	f.mark()
+	servers[1].Start()
+	f.within(t, patience, "back, with the drain of the other PoP", func(v *View) bool { return drained(false)(v) && v.PoPs["nyc1"].Drained != nil })
+	f.always(t, "not drained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
+	d.Since = epoch.Add(time.Millisecond)
+	require.NoError(t, SetDrain(t.Context(), us, "ams1", d))
+	f.within(t, patience, "drained again", drained(true))
+	require.NoError(t, EndDrain(t.Context(), us, "ams1", d.Since))
 
 	// It hangs: nothing is refused, nothing answers.
 	f.mark()

@@ -254,8 +254,8 @@ func TestHearCarriesOver(t *testing.T) {
 
 func TestRegionsThatAnswerDecide(t *testing.T) {
 	away := func(f regionFacts) regionFacts { f.failing = epoch; return f }
-	says := regionFacts{drains: map[string]Drain{"nyc1": {Who: "ann"}}}
-	silent := regionFacts{drains: map[string]Drain{}}
+	says := regionFacts{drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "ann"}}}}
+	silent := regionFacts{drains: &Drains{Begun: map[string]Drain{}}}
 	f := func(want bool, regions ...regionFacts) {
 		t.Helper()
 		facts := fleetFacts{topology: mustParse(t, europe), regions: map[string]regionFacts{}}
@@ -277,10 +277,10 @@ func TestStates(t *testing.T) {
 	shed := func(n consul.Instance, level float64) consul.Instance { n.ShedLevel = level; return n }
 	facts := fleetFacts{topology: topology, regions: map[string]regionFacts{
 		"eu-west": {
-			listed: true, drains: map[string]Drain{"nyc1": {Who: "ann", Since: epoch}},
+			listed: true, drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "ann", Since: epoch}}},
 			nodes: []consul.Instance{shed(seen("ams1", "a", true), 0.4), shed(seen("ams1", "b", true), 0.2), shed(seen("ams1", "c", false), 1), seen("fra1", "liar", true)},
 		},
-		"us-east": {drains: map[string]Drain{"nyc1": {Who: "bob", Since: epoch.Add(-time.Hour)}, "ams2": {Who: "bob"}}},
+		"us-east": {drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "bob", Since: epoch.Add(-time.Hour)}, "ams2": {Who: "bob"}}}},
 	}}
 	states, healths := facts.states(nil, epoch)
 	require.Len(t, states, 5)
