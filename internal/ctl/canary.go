@@ -176,8 +176,8 @@ func (t *trial) start(ctx context.Context) error {
 	if t.c.wait > 0 {
 		limit = min(limit, t.c.wait)
 	}
-	w := rollout.Await{Version: func(*fleet.Target) string { return t.c.doc.Version() }, Wanted: func(n consul.Node) bool { return n.PoP == t.pop && n.Passing },
-		Moved: func(_ *fleet.Target, v *fleet.RegionView) bool { return !t.isMine(v.Canaries) }}
+	w := edges{version: func(*fleet.Target) string { return t.c.doc.Version() }, wanted: func(n consul.Node) bool { return n.PoP == t.pop && n.Passing },
+		moved: func(_ *fleet.Target, v *fleet.RegionView) bool { return !t.isMine(v.Canaries) }}
 	for _, a := range t.p.await(ctx, w, t.homes, limit) {
 		switch {
 		case ctx.Err() != nil:

@@ -15,8 +15,16 @@ import (
 // registering is how long to wait for the first node of a region.
 const registering = 15 * time.Second
 
-// await runs w and shows its progress.
-func (p *program) await(ctx context.Context, w rollout.Await, targets []*fleet.Target, limit time.Duration) []rollout.Arrival {
+// edges says what is waited for: those that wanted accepts (nil: all) are to run version.
+// moved reports that a region does not want that any more.
+type edges struct {
+	version func(*fleet.Target) string
+	wanted  func(consul.Node) bool
+	moved   func(*fleet.Target, *fleet.RegionView) bool
+}
+
+// await waits for edges and shows the progress.
+func (p *program) await(ctx context.Context, e edges, targets []*fleet.Target, limit time.Duration) []rollout.Arrival {
 	progress := p.Progress()
 	text := make([]string, len(targets))
 	for i, t := range targets {
@@ -24,10 +32,15 @@ func (p *program) await(ctx context.Context, w rollout.Await, targets []*fleet.T
 			text[i] = fmt.Sprintf("%-*s  asking", longest(targets), t.Name)
 		}
 	}
-	w.Registering = p.registering
-	w.Seen = func(i int, a *rollout.Arrival) {
-		text[i] = fmt.Sprintf("%-*s  %s", longest(targets), a.Target.Name, describe(a, w.Version(a.Target)))
-		progress.Update(text)
+	w := rollout.Await{
+		View: func(ctx context.Context, t *fleet.Target) (*fleet.RegionView, error) {
+			return t.View(ctx, e.wanted, e.version(t))
+		},
+		Moved: e.moved, Registering: p.registering,
+		Seen: func(i int, a *rollout.Arrival) {
+			text[i] = fmt.Sprintf("%-*s  %s", longest(targets), a.Target.Name, describe(a, e.version(a.Target)))
+			progress.Update(text)
+		},
 	}
 	return w.Run(ctx, targets, limit)
 }

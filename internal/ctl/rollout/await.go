@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const (
@@ -19,11 +18,11 @@ const (
 	afterwards = 2 * time.Second
 )
 
-// Await waits for the nodes of some regions to run a version.
+// Await waits for the nodes of some regions to run what they should.
 type Await struct {
-	Version func(*fleet.Target) string
-	Wanted  func(consul.Node) bool // nil: all nodes
-	// Moved, which may be nil, reports that a region no longer wants that version.
+	// View looks at a region, at the nodes that are waited for.
+	View func(context.Context, *fleet.Target) (*fleet.RegionView, error)
+	// Moved reports that a region no longer wants that version.
 	Moved func(*fleet.Target, *fleet.RegionView) bool
 	// Registering is how long nodes that lost their place in the catalogue, as when
 	// Consul lost its data, take to return to it.
@@ -81,14 +80,14 @@ func (w *Await) follow(ctx context.Context, a *Arrival, changed func()) {
 	refusing := map[string]time.Time{}
 	began := time.Now()
 	for {
-		view, err := a.Target.View(ctx, w.Wanted, w.Version(a.Target))
+		view, err := w.View(ctx, a.Target)
 		if ctx.Err() != nil {
 			return // what was seen last is better than half a look
 		}
 		a.Err = err
 		if err == nil {
 			a.View = view
-			a.Moved = w.Moved != nil && w.Moved(a.Target, view)
+			a.Moved = w.Moved(a.Target, view)
 			a.Refused = nil
 			for _, n := range view.Nodes {
 				if !n.Refuses() {

@@ -1,0 +1,186 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// value is what a region holds of a subject.
+type value struct {
+	text  string
+	index int
+}
+
+// place is a region in memory: a value behind compare-and-set, and a lock.
+type place struct {
+	mu     sync.Mutex
+	now    value
+	lock   *consul.Lock
+	stored string
+
+	// fault, which may be nil, comes before an operation: an error that is not taken means
+	// that the operation has its effect, and only its answer is lost.
+	fault func(operation string) (err error, taken bool)
+}
+
+var errLost = errors.New("the answer was lost")
+
+// do is an operation.
+func (p *place) do(operation string, effect func()) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault != nil {
+		if err, taken := p.fault(operation); err != nil {
+			if !taken {
+				effect()
+			}
+			return err
+		}
+	}
+	effect()
+	return nil
+}
+
+// put is somebody else's write, without regard to locks.
+func (p *place) put(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = value{text, p.now.index + 1}
+}
+
+// actor is one operator's way to the places: each operation waits for its turn.
+type actor struct {
+	*place
+	turn func()
+}
+
+func (a *actor) Lock(_ context.Context, _ string, mine consul.Lock) (other *consul.Lock, err error) {
+	a.turn()
+	err = a.do("lock", func() {
+		if a.lock != nil && *a.lock != mine && time.Now().Before(a.lock.Until) {
+			held := *a.lock
+			other = &held
+			return
+		}
+		a.lock = &mine
+	})
+	return other, err
+}
+
+func (a *actor) Unlock(_ context.Context, _ string, mine consul.Lock) error {
+	a.turn()
+	return a.do("unlock", func() {
+		if a.lock != nil && *a.lock == mine {
+			a.lock = nil
+		}
+	})
+}
+
+// told is what a change reported.
+type told struct {
+	waits  []string
+	locked []string
+}
+
+func (t *told) Waits(region string, other consul.Lock) {
+	t.waits = append(t.waits, region+" "+other.By)
+}
+func (t *told) StaysLocked(region string, _ consul.Lock, _ error) {
+	t.locked = append(t.locked, region)
+}
+
+// changeTo brings text to places, in the name of by.
+func changeTo(text, by string, places []*place, turn func()) (*Change[value], *told) {
+	report := &told{}
+	actors := map[string]*actor{}
+	c := &Change[value]{By: by, Timeout: time.Second, LockWait: time.Minute, Report: report}
+	c.Subject = Subject[value]{
+		Name: "rules",
+		Store: func(_ context.Context, r *Region[value]) error {
+			return actors[r.Name].do("store", func() { actors[r.Name].stored = text })
+		},
+		Look: func(_ context.Context, r *Region[value]) (now value, err error) {
+			turn()
+			err = actors[r.Name].do("look", func() { now = actors[r.Name].now })
+			return now, err
+		},
+		Same:  func(a, b value) bool { return a.index == b.index },
+		Holds: func(_ *Region[value], now value) bool { return now.text == text },
+		Write: func(_ context.Context, r *Region[value]) (done bool, err error) {
+			turn()
+			p := actors[r.Name].place
+			err = p.do("write", func() {
+				if done = p.now.index == r.Seen.index; done {
+					p.now = value{text, p.now.index + 1}
+				}
+			})
+			return done && err == nil, err
+		},
+	}
+	for i, p := range places {
+		name := string(rune('a' + i))
+		actors[name] = &actor{p, turn}
+		c.Regions = append(c.Regions, NewRegion[value](name, actors[name]))
+	}
+	return c, report
+}
+
+// schedule lets operations happen one at a time, in an order that its seed chooses.
+type schedule struct {
+	mu      sync.Mutex
+	waiting []chan struct{}
+	random  *rand.Rand
+}
+
+func (s *schedule) turn() {
+	mine := make(chan struct{})
+	s.mu.Lock()
+	s.waiting = append(s.waiting, mine)
+	s.mu.Unlock()
+	<-mine
+}
+
+// run grants turns until all have ended.
+func (s *schedule) run(ended <-chan struct{}) {
+	for {
+		synctest.Wait()
+		select {
+		case <-ended:
+			return
+		default:
+		}
+		s.mu.Lock()
+		if n := len(s.waiting); n > 0 {
+			i := s.random.IntN(n)
+			close(s.waiting[i])
+			s.waiting[i] = s.waiting[n-1]
+			s.waiting = s.waiting[:n-1]
+		}
+		idle := len(s.waiting) == 0
+		s.mu.Unlock()
+		if idle {
+			time.Sleep(time.Millisecond) // virtual: those who wait for a lock look again
+		}
+	}
+}
+
+func newPlaces(n int) []*place {
+	places := make([]*place, n)
+	for i := range places {
+		places[i] = &place{now: value{"old", 1}}
+	}
+	return places
+}
+
+func ends(c *Change[value]) (list []Outcome) {
+	for _, r := range c.Results() {
+		list = append(list, r.Outcome)
+	}
+	return list
+}
