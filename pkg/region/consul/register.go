@@ -242,13 +242,15 @@ func (s *service) taken(ctx context.Context) error {
 	}
 	unchecked := false
 	for _, check := range info.Checks {
-		if strings.HasPrefix(check.Output, "HTTP GET "+s.CheckURL+":") {
-			return nil
-		}
 		// A check that replaced another begins with the status and the output of that.
 		// Nodes of the release before do not note their URL.
 		url, _, noted := strings.Cut(check.Notes, ", ")
-		unchecked = unchecked || noted && !strings.Contains(check.Output, url)
+		switch {
+		case noted && !strings.Contains(check.Output, url):
+			unchecked = true
+		case strings.HasPrefix(check.Output, "HTTP GET "+s.CheckURL+":"):
+			return nil
+		}
 	}
 	if status != api.HealthPassing && !unchecked {
 		return nil
