@@ -249,7 +249,7 @@ func (q *request) Cookie(name string) ([]byte, int) {
 }
 
 func (q *request) Query(name string) ([]byte, int) {
-	value, n := q.entry.Query(name, q.decoded)
+	value, n := paths.AppendQuery(q.decoded[:0], q.query, name)
 	q.decoded = value
 	q.note(rules.ByQuery, name, n)
 	return value, n

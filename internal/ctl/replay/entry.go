@@ -92,21 +92,3 @@ func (e *entry) Cookie(name string) (value []byte, n int) {
 	}
 	return value, n
 }
-
-// Query decodes a parameter of the query into the room that it is given.
-func (e *entry) Query(name string, room []byte) (value []byte, n int) {
-	for pair := range bytes.SplitSeq(e.query, []byte("&")) {
-		k, v, _ := bytes.Cut(pair, []byte("="))
-		if bytes.ContainsAny(k, "%+") {
-			room = appendDecoded(room[:0], k)
-			k = room
-		}
-		if string(k) != name || len(k)+len(v) == 0 {
-			continue
-		}
-		if n++; n == 1 {
-			value = v
-		}
-	}
-	return appendDecoded(room[:0], value), n
-}

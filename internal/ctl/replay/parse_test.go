@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/paths"
 )
 
 // show writes an entry down.
@@ -216,7 +218,7 @@ func sound(t *testing.T, e *entry) {
 	require.GreaterOrEqual(t, e.duration, int64(-1))
 	e.Header("X-A")
 	e.Cookie("session")
-	e.Query("q", nil)
+	paths.AppendQuery(nil, e.query, "q")
 }
 
 func FuzzCombined(f *testing.F) {

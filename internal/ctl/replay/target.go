@@ -62,28 +62,6 @@ func isScheme(s []byte) bool {
 	return len(s) > 0
 }
 
-// appendDecoded decodes %XX, and + as a space. What is not a valid
-// encoding stands for itself.
-func appendDecoded(dst, src []byte) []byte {
-	for i := 0; i < len(src); i++ {
-		c := src[i]
-		switch {
-		case c == '%' && i+3 > len(src):
-			return append(dst, src[i:]...)
-		case c == '%':
-			high, low := unhex(src[i+1]), unhex(src[i+2])
-			if high < 16 && low < 16 {
-				c = high<<4 | low
-				i += 2
-			}
-		case c == '+':
-			c = ' '
-		}
-		dst = append(dst, c)
-	}
-	return dst
-}
-
 // unhex returns the value of a hexadecimal digit, or 16.
 func unhex(c byte) byte {
 	switch {

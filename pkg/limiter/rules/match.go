@@ -9,7 +9,7 @@ import (
 )
 
 // Request is what matching needs to know of a request. The slices need only
-// stay valid until Match returns.
+// stay valid until Match returns, and that of Query until the next Query.
 type Request interface {
 	Client() netip.Addr
 	Host() []byte   // as sent: any case, perhaps with a port
