@@ -21,17 +21,17 @@ func (r *request) beginLine() {
 	if log == nil {
 		return
 	}
-	client := r.client
+	client := r.Client
 	if !client.IsValid() { // refused before anything was asked
-		client = addrOf(r.ctx.RemoteAddr())
+		client = r.Peer
 	}
-	r.line = log.Append(r.line, &accesslog.Request{Began: r.began, Client: client, Tier: r.tier, Trusted: r.trusted}, r.ctx)
+	r.line = log.Append(r.line, &accesslog.Request{Began: r.Began, Client: client, Tier: r.Tier, Trusted: r.Trusted}, r.ctx)
 }
 
 // endLine hands the line on: the response's last byte is out.
 func (r *request) endLine() {
 	if log := r.edge.access; log != nil {
-		r.line = log.AppendEnd(r.line, time.Since(r.began))
+		r.line = log.AppendEnd(r.line, time.Since(r.Began))
 		log.Add(r.line)
 	}
 }

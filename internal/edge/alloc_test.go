@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
@@ -25,7 +26,7 @@ func inMemory(t testing.TB, document string) *Edge {
 	e, err := New(c, document, discard())
 	require.NoError(t, err)
 	t.Cleanup(e.close)
-	e.store = limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}),
+	e.decider.Store = limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}),
 		func() int { return 1 }, nil), 1000, 0)
 	return e
 }
@@ -110,12 +111,8 @@ func charge(t testing.TB, e *Edge, ctx *fasthttp.RequestCtx) {
 	if err := r.checkForm(); err != nil {
 		t.Fatal(err)
 	}
-	r.identify()
-	if err := r.matchRules(); err != nil || len(r.match.Checks) != 2 {
-		t.Fatal(err, r.match.Checks)
-	}
-	if !r.take() {
-		t.Fatal("refused")
+	if v := e.decider.Decide(&r.Request); v != decide.Pass || len(r.Match.Checks) != 2 {
+		t.Fatal(v, r.Err, r.Match.Checks)
 	}
 	r.describe()
 	r.end()

@@ -1,71 +1,53 @@
 package edge
 
 import (
-	"encoding/json"
 	"strconv"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
-	"github.com/weir-edge/weir/pkg/limiter"
-)
-
-// The problem types of draft-ietf-httpapi-ratelimit-headers.
-const (
-	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
 var (
-	headerPolicy       = []byte("RateLimit-Policy")
-	headerRateLimit    = []byte("RateLimit")
-	headerRetryAfter   = []byte("Retry-After")
-	headerLegacyLimit  = []byte("X-RateLimit-Limit")
-	headerLegacyRemain = []byte("X-RateLimit-Remaining")
-	headerLegacyReset  = []byte("X-RateLimit-Reset")
-	problemJSON        = []byte("application/problem+json")
+	headerRetryAfter = []byte("Retry-After")
+	headerShedReason = []byte("Weir-Shed-Reason")
+	problemJSON      = []byte("application/problem+json")
 )
 
 // prefetched is how much of a streamed body fasthttp reads before the handler.
 const prefetched = 8 << 10
 
-// tooMany answers 429 with the rules that refused.
-func (r *request) tooMany(wait time.Duration) {
-	r.start(fasthttp.StatusTooManyRequests)
-	r.retryAfter(wait)
-	b := append(r.buf[:0], `{"type":"`+typeQuotaExceeded+`","title":"Too many requests","status":429,"violated-policies":[`...)
-	first := true
-	for i := range r.decision.Results {
-		if !r.decision.Results[i].Refuses(&r.match.Checks[i]) {
-			continue
-		}
-		if !first {
-			b = append(b, ',')
-		}
-		first = false
-		b = append(b, '"')
-		b = append(b, r.match.Rules[i].ID...) // [a-z0-9-] only
-		b = append(b, '"')
+// refuse answers a request that does not pass.
+func (r *request) refuse(v decide.Verdict) {
+	a := r.edge.decider.Refuse(&r.Request, v)
+	r.start(a.Status)
+	header := &r.ctx.Response.Header
+	if a.RetryAfter > 0 {
+		r.buf = strconv.AppendInt(r.buf[:0], a.RetryAfter, 10)
+		header.SetCanonical(headerRetryAfter, r.buf)
 	}
-	r.body(append(b, "]}"...))
+	if len(a.Reason) > 0 {
+		header.SetCanonical(headerShedReason, a.Reason)
+	}
+	r.ctx.Response.SetBody(a.Body) // copies: the slices are the pool's
+	r.describe()
 }
 
-// unavailable answers 503: a rule that says closed could not be counted.
-func (r *request) unavailable() {
-	r.start(fasthttp.StatusServiceUnavailable)
-	r.retryAfter(r.edge.jittered())
-	r.body(append(r.buf[:0], `{"type":"`+typeReducedCapacity+`","title":"The rate limiter is unavailable","status":503}`...))
+// describe adds the fields that describe the limits of this request.
+func (r *request) describe() {
+	header := &r.ctx.Response.Header
+	r.Describe(r.edge.config.LegacyHeaders, func(name, value []byte) {
+		if r.Decision.Allowed { // the response is the origin's
+			header.DelBytes(name)
+		}
+		if len(value) > 0 {
+			header.SetCanonical(name, value)
+		}
+	})
 }
 
-// noRules answers 503: there have never been any rules, and nothing is to pass
-// without.
-func (r *request) noRules() {
-	r.start(fasthttp.StatusServiceUnavailable)
-	r.retryAfter(r.edge.jittered())
-	r.body(append(r.buf[:0], `{"type":"`+typeReducedCapacity+`","title":"No rules yet","status":503}`...))
-}
-
+// badRequest answers a request whose form is at fault.
 func (r *request) badRequest(err error) {
 	status, title := fasthttp.StatusBadRequest, "Bad request"
 	switch err {
@@ -76,7 +58,7 @@ func (r *request) badRequest(err error) {
 	case errTrace:
 		status, title = fasthttp.StatusNotImplemented, "Not implemented"
 	}
-	r.problem(status, "about:blank", title, err.Error())
+	r.problem(status, title, err.Error())
 }
 
 // upstreamFailed answers for an origin that did not.
@@ -86,27 +68,17 @@ func (r *request) upstreamFailed(err *proxy.Error) {
 		r.ctx.SetConnectionClose()
 	}
 	if status >= fasthttp.StatusInternalServerError && err.Kind != proxy.KindUnsupported {
-		if skipped, ok := r.edge.upstreamLog.sample(r.began); ok {
+		if skipped, ok := r.edge.upstreamLog.sample(r.Began); ok {
 			r.edge.log.Warn("upstream failed", "upstream", err.Upstream, "kind", err.Kind.String(), "error", err.Err, "not_logged", skipped)
 		}
 	}
-	r.problem(status, "about:blank", fasthttp.StatusMessage(status), "")
+	r.problem(status, fasthttp.StatusMessage(status), "")
 }
 
-// problem answers with a problem document (RFC 9457).
-func (r *request) problem(status int, kind, title, detail string) {
-	doc := struct {
-		Type   string `json:"type"`
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail,omitempty"`
-	}{kind, title, status, detail}
-	b, err := json.Marshal(doc)
-	if err != nil {
-		b = []byte("{}")
-	}
+// problem answers with a problem document.
+func (r *request) problem(status int, title, detail string) {
 	r.start(status)
-	r.body(b)
+	r.ctx.Response.SetBodyRaw(decide.Problem(status, title, detail))
 }
 
 // start begins an answer of this node's own. What of a streamed body nobody has
@@ -119,120 +91,4 @@ func (r *request) start(status int) {
 	}
 	r.ctx.Response.SetStatusCode(status)
 	r.ctx.Response.Header.SetContentTypeBytes(problemJSON)
-}
-
-func (r *request) body(b []byte) {
-	r.ctx.Response.SetBody(b) // copies: the buffer is the pool's
-	r.buf = b
-}
-
-// retryAfter rounds up: a client that returns on the second must not be too early.
-func (r *request) retryAfter(wait time.Duration) {
-	r.buf = strconv.AppendInt(r.buf[:0], max(1, wholeSeconds(wait)), 10)
-	r.ctx.Response.Header.SetCanonical(headerRetryAfter, r.buf)
-}
-
-// resetAfter returns whole seconds, rounded up, but for the millisecond that the ring of
-// rolling_window adds: a window of 10 s is not to read 11. Of a rule that refuses, it is
-// when the request can pass, as Retry-After says, even if the rest takes longer.
-func resetAfter(res *limiter.Result) int64 {
-	t := wholeSeconds(max(0, res.ResetAfter-time.Millisecond))
-	if !res.Allowed && res.Remaining == 0 {
-		t = min(t, max(1, wholeSeconds(res.RetryAfter)))
-	}
-	return t
-}
-
-// remaining is never more than the quota, which a bucket's burst may exceed.
-func remaining(l *limiter.Limit, res *limiter.Result) int64 { return min(res.Remaining, l.Limit) }
-
-func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
-
-// describe adds the RateLimit headers of every enforced rule that governed this
-// request (draft-ietf-httpapi-ratelimit-headers: lists of String items). A rule
-// that was not asked, because another had refused, has a policy but no count.
-func (r *request) describe() {
-	header := &r.ctx.Response.Header
-	b := r.buf[:0]
-	for i := range r.match.Checks {
-		l := r.match.Checks[i].Limit
-		if l.Shadow || i >= len(r.decision.Results) {
-			continue
-		}
-		b = appendItem(b, l)
-		b = append(b, ";q="...)
-		b = strconv.AppendInt(b, l.Limit, 10)
-		if l.Algorithm == limiter.Concurrency { // its window is only how long a lost slot lasts
-			b = append(b, `;qu="concurrent-requests"`...)
-		} else {
-			b = append(b, ";w="...)
-			b = strconv.AppendInt(b, wholeSeconds(l.Window), 10)
-		}
-	}
-	if len(b) == 0 {
-		return
-	}
-	if r.decision.Allowed { // the origin may limit too, but only this node's word holds here
-		header.DelBytes(headerPolicy)
-		header.DelBytes(headerRateLimit)
-	}
-	header.SetCanonical(headerPolicy, b)
-	b = b[:0]
-	for i := range r.match.Checks {
-		l, res := r.match.Checks[i].Limit, &r.decision.Results[i]
-		if l.Shadow || res.Source == limiter.SourceNone {
-			continue
-		}
-		b = appendItem(b, l)
-		b = append(b, ";r="...)
-		b = strconv.AppendInt(b, remaining(l, res), 10)
-		if l.Algorithm != limiter.Concurrency {
-			b = append(b, ";t="...)
-			b = strconv.AppendInt(b, resetAfter(res), 10)
-		}
-	}
-	if len(b) > 0 {
-		header.SetCanonical(headerRateLimit, b)
-	}
-	r.buf = b
-	if r.edge.config.LegacyHeaders {
-		r.describeLegacy()
-	}
-}
-
-func appendItem(b []byte, l *limiter.Limit) []byte {
-	if len(b) > 0 {
-		b = append(b, ", "...)
-	}
-	b = append(b, '"')
-	b = append(b, l.Rule...)
-	return append(b, '"')
-}
-
-// describeLegacy speaks of the one rule that has the least left.
-func (r *request) describeLegacy() {
-	var least *limiter.Result
-	var limit int64
-	for i := range r.match.Checks {
-		c, res := &r.match.Checks[i], &r.decision.Results[i]
-		if c.Limit.Shadow || res.Source == limiter.SourceNone {
-			continue
-		}
-		if least == nil || res.Remaining < least.Remaining {
-			least, limit = res, c.Limit.Limit
-		}
-	}
-	if least == nil {
-		return
-	}
-	header := &r.ctx.Response.Header
-	for _, name := range [...][]byte{headerLegacyLimit, headerLegacyRemain, headerLegacyReset} {
-		header.DelBytes(name) // the origin's, in whatever letter case
-	}
-	r.buf = strconv.AppendInt(r.buf[:0], limit, 10)
-	header.SetCanonical(headerLegacyLimit, r.buf)
-	r.buf = strconv.AppendInt(r.buf[:0], min(least.Remaining, limit), 10)
-	header.SetCanonical(headerLegacyRemain, r.buf)
-	r.buf = strconv.AppendInt(r.buf[:0], resetAfter(least), 10)
-	header.SetCanonical(headerLegacyReset, r.buf)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -298,9 +299,9 @@ func TestTrustedProxies(t *testing.T) {
 
 	c, err := ParseConfig([]byte(leastConfig + "\ntrusted_proxies: [any]\n"))
 	require.NoError(t, err)
-	e := &Edge{config: c}
-	require.True(t, e.isTrusted(netip.MustParseAddr("203.0.113.1")))
-	require.True(t, e.isTrusted(netip.MustParseAddr("2001:db8::1")))
+	d := decide.Decider{Trusted: c.trusted}
+	require.True(t, d.Trusts(netip.MustParseAddr("203.0.113.1")))
+	require.True(t, d.Trusts(netip.MustParseAddr("2001:db8::1")))
 }
 
 // Two nodes with one cache would start with each other's rules.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/internal/edge/accesslog"
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
@@ -32,9 +32,10 @@ type Edge struct {
 	storage
 	*upstreams
 	registrar
-	rules  *ruleKeeper
-	keeper *shedKeeper
-	files  watchedFiles
+	rules   *ruleKeeper
+	keeper  *shedKeeper
+	decider decide.Decider
+	files   watchedFiles
 
 	requests             sync.Pool
 	shedLog, upstreamLog sampler
@@ -53,7 +54,7 @@ type Edge struct {
 func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	e := &Edge{config: c, log: log.With("node", c.Node.ID)}
 	e.ctx, e.stop = context.WithCancel(context.Background())
-	e.requests.New = func() any { return &request{} }
+	e.requests.New = func() any { r := &request{}; r.Fields = r; return r }
 	e.stateChanged = make(chan struct{}, 1)
 	e.rules = newRuleKeeper(e.log, e.changed, e.draining.Load)
 	e.rules.file.builtin, e.rules.file.path = builtinRules, c.Rules.File
@@ -83,6 +84,10 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	followed := e.consul
 	if c.Shedder.Source != fromConsul {
 		followed = nil
+	}
+	e.decider = decide.Decider{
+		Log: e.log, Trusted: c.trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == pathsStrict,
+		Rules: e.rules.rules, Shedding: e.keeper.shedding, Routes: e.routes, Shedders: e.shedders(), Shed: e.shed,
 	}
 	if err = e.keeper.open(followed); err == nil {
 		err = e.openStore()
@@ -258,9 +263,4 @@ func (e *Edge) adminServer() *http.Server {
 		ConnState:         newAdminConns().changed,
 		ErrorLog:          slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 	}
-}
-
-// jittered spreads the clients of an outage, so that they do not return as one.
-func (e *Edge) jittered() time.Duration {
-	return time.Second + rand.N(4*time.Second)
 }

@@ -33,7 +33,7 @@ func headerReceived(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig
 // one that passes; fasthttp then reads the body and calls serve.
 func (e *Edge) expect(ctx *fasthttp.RequestCtx) int {
 	r := e.begin(ctx)
-	r.began = time.Now() // fasthttp notes the time only before serve
+	r.Began = time.Now() // fasthttp notes the time only before serve
 	if !r.passes() {
 		return ctx.Response.StatusCode()
 	}

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -8,105 +9,80 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/valyala/fasthttp"
-
 	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// described is a request that an operator describes in a query string.
-type described struct {
-	client             netip.Addr
-	host, path, method []byte
-	paths              paths.Readings
-	tier               []byte
-	headers, cookies   map[string][]string
-	query              map[string][]string
-}
+// described are the fields of a request that an operator describes in a query string.
+type described struct{ headers, cookies map[string][][]byte }
 
-var _ rules.Request = (*described)(nil)
+var _ decide.Fields = (*described)(nil)
+
+// Header implements decide.Fields.
+func (d *described) Header(name string) [][]byte { return d.headers[name] }
+
+// Cookie implements decide.Fields.
+func (d *described) Cookie(name string) ([]byte, int) {
+	if values := d.cookies[name]; len(values) > 0 {
+		return values[0], len(values)
+	}
+	return nil, 0
+}
 
 // describe reads client, method, host, path, tier, and any number of
 // header=Name:value and cookie=name=value. An unknown word is refused: a misspelt
 // one would explain another request.
-func describe(q url.Values) (*described, error) {
-	d := &described{
-		method: []byte("GET"), path: []byte("/"),
-		headers: map[string][]string{}, cookies: map[string][]string{}, query: map[string][]string{},
-	}
+func describe(q url.Values) (r *decide.Request, path []byte, err error) {
+	d := &described{map[string][][]byte{}, map[string][][]byte{}}
+	path = []byte("/")
+	r = &decide.Request{Method: []byte("GET"), Fields: d, Trusted: true} // an operator may state a cost
 	for name, values := range q {
 		last := values[len(values)-1]
 		switch name {
 		case "client":
 			a, err := netip.ParseAddr(last)
 			if err != nil {
-				return nil, fmt.Errorf("client: must be an IP address (got %q)", last)
+				return nil, nil, fmt.Errorf("client: must be an IP address (got %q)", last)
 			}
-			d.client = a.Unmap()
+			r.Client = a.Unmap()
 		case "method":
-			d.method = []byte(last)
+			r.Method = []byte(last)
 		case "host":
-			d.host = []byte(last)
+			r.Host = []byte(last)
 		case "path":
-			path, query, _ := strings.Cut(last, "?")
-			if d.path = []byte(path); !strings.HasPrefix(path, "/") {
-				return nil, fmt.Errorf("path: must begin with / (got %q)", last)
-			}
-			var args fasthttp.Args
-			args.Parse(query)
-			for k, v := range args.All() {
-				d.query[string(k)] = append(d.query[string(k)], string(v))
+			if path, r.Query, _ = bytes.Cut([]byte(last), []byte("?")); !strings.HasPrefix(last, "/") {
+				return nil, nil, fmt.Errorf("path: must begin with / (got %q)", last)
 			}
 		case "tier":
-			d.tier = []byte(last)
+			r.Tier = []byte(last)
 		case "header":
 			for _, v := range values {
 				header, value, ok := strings.Cut(v, ":")
 				if !ok {
-					return nil, fmt.Errorf("header: must be Name:value (got %q)", v)
+					return nil, nil, fmt.Errorf("header: must be Name:value (got %q)", v)
 				}
 				header = http.CanonicalHeaderKey(header)
-				d.headers[header] = append(d.headers[header], strings.TrimSpace(value))
+				d.headers[header] = append(d.headers[header], []byte(strings.TrimSpace(value)))
 			}
 		case "cookie":
 			for _, v := range values {
 				cookie, value, ok := strings.Cut(v, "=")
 				if !ok {
-					return nil, fmt.Errorf("cookie: must be name=value (got %q)", v)
+					return nil, nil, fmt.Errorf("cookie: must be name=value (got %q)", v)
 				}
-				d.cookies[cookie] = append(d.cookies[cookie], value)
+				d.cookies[cookie] = append(d.cookies[cookie], []byte(value))
 			}
 		case "rule":
 		default:
-			return nil, fmt.Errorf("%s: unknown; use client, method, host, path, tier, header or cookie", name)
+			return nil, nil, fmt.Errorf("%s: unknown; use client, method, host, path, tier, header or cookie", name)
 		}
 	}
-	if !d.client.IsValid() {
-		return nil, fmt.Errorf("client: must be given, as in client=203.0.113.7")
+	if !r.Client.IsValid() {
+		return nil, nil, fmt.Errorf("client: must be given, as in client=203.0.113.7")
 	}
-	return d, nil
-}
-
-func (d *described) readAs(path []byte) { d.path = path }
-
-func (d *described) Client() netip.Addr { return d.client }
-func (d *described) Host() []byte       { return d.host }
-func (d *described) Path() []byte       { return d.path }
-func (d *described) Method() []byte     { return d.method }
-func (d *described) Tier() []byte       { return d.tier }
-func (d *described) Trusted() bool      { return true } // an operator may state a cost
-
-func (d *described) Header(name string) ([]byte, int) { return firstOf(d.headers[name]) }
-func (d *described) Cookie(name string) ([]byte, int) { return firstOf(d.cookies[name]) }
-func (d *described) Query(name string) ([]byte, int)  { return firstOf(d.query[name]) }
-
-func firstOf(values []string) ([]byte, int) {
-	if len(values) == 0 {
-		return nil, 0
-	}
-	return []byte(values[0]), len(values)
+	return r, path, nil
 }
 
 // explain tells which rules would decide a request, by which keys, and what is
@@ -116,24 +92,25 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	m, asked, err := e.matchDescribed(running, r.URL.Query())
+	asked, err := e.matchDescribed(running, r.URL.Query())
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
 	}
+	m, d := &asked.Match, &asked.Decision
 	for i := range m.Checks {
 		m.Checks[i].Peek = true
 	}
-	var d limiter.Decision
-	if err := e.store.Take(r.Context(), m.Checks, &d); err != nil {
+	if err := e.decider.Store.Take(r.Context(), m.Checks, d); err != nil {
 		adminError(w, http.StatusBadGateway, err)
 		return
 	}
 	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: running.version, Rules: []adminapi.RuleDecision{}}
-	out.Upstream, out.Class = e.destination(asked)
-	for i := range asked.paths.Len() {
-		if asked.paths.Len() > 1 {
-			out.Readings = append(out.Readings, strings.ReplaceAll(string(asked.paths.At(i)), "\x00", "%2F"))
+	upstream, class := e.decider.Destination(asked)
+	out.Upstream, out.Class = e.groups[upstream].name, class
+	for i := range asked.Paths.Len() {
+		if asked.Paths.Len() > 1 {
+			out.Readings = append(out.Readings, strings.ReplaceAll(string(asked.Paths.At(i)), "\x00", "%2F"))
 		}
 	}
 	switch {
@@ -157,21 +134,20 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		}
 		out.Rules = append(out.Rules, v)
 	}
-	out.OtherMethods = e.otherMethods(running, asked, m.Rules)
+	out.OtherMethods = e.otherMethods(running, asked)
 	writeJSON(w, http.StatusOK, out)
 }
 
-// otherMethods returns the rules that do not count d only because of its method.
-func (e *Edge) otherMethods(running *ruleset, d *described, counting []*rules.Compiled) (list []adminapi.RuleMethods) {
-	method := d.method
-	defer func() { d.method = method }()
-	var m rules.Match
+// otherMethods returns the rules that do not count a request only because of its method.
+func (e *Edge) otherMethods(running *ruleset, asked *decide.Request) (list []adminapi.RuleMethods) {
+	other := *asked
+	other.Match = rules.Match{}
 	for _, rule := range running.set.Rules() {
-		if len(rule.Methods()) == 0 || rule.Mode == rules.Off || slices.Contains(counting, rule) {
+		if len(rule.Methods()) == 0 || rule.Mode == rules.Off || slices.Contains(asked.Match.Rules, rule) {
 			continue
 		}
-		d.method = []byte(rule.Methods()[0])
-		if e.matchReadings(d, &d.paths, running.set, 0, &m, &comparison{}) == nil && slices.Contains(m.Rules, rule) {
+		other.Method = []byte(rule.Methods()[0])
+		if e.decider.FindChecks(&other) == nil && slices.Contains(other.Match.Rules, rule) {
 			list = append(list, adminapi.RuleMethods{Rule: rule.ID, Methods: rule.Methods()})
 		}
 	}
@@ -192,17 +168,17 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 		adminError(w, http.StatusBadRequest, fmt.Errorf("rule: must name one of the running rules (got %q); see /v1/rules", id))
 		return
 	}
-	m, _, err := e.matchDescribed(running, q)
+	asked, err := e.matchDescribed(running, q)
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
 	}
-	reset := []string{}
+	m, reset := &asked.Match, []string{}
 	for i := range m.Checks {
 		if m.Rules[i].ID != id {
 			continue
 		}
-		if err := e.store.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
+		if err := e.decider.Store.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
 			adminError(w, http.StatusBadGateway, fmt.Errorf("%w; the counter stands as it was, try again", err))
 			return
 		}
@@ -227,29 +203,20 @@ func (e *Edge) runningRules(w http.ResponseWriter) (*ruleset, bool) {
 
 // matchDescribed finds the checks of the request that a query string describes, as for a
 // request that is received.
-func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*rules.Match, *described, error) {
-	d, err := describe(q)
+func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*decide.Request, error) {
+	r, path, err := describe(q)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	path := d.path
+	r.Rules = running
 	if e.config.Server.Paths == pathsNormalized {
 		path, err = paths.AppendNormal(nil, path)
 	}
 	if err == nil {
-		err = e.config.readPath(&d.paths, path)
+		err = e.decider.ReadPath(r, path)
 	}
-	if err != nil {
-		return nil, nil, err
+	if err == nil {
+		err = e.decider.FindChecks(r)
 	}
-	m := &rules.Match{}
-	return m, d, e.matchReadings(d, &d.paths, running.set, 0, m, &comparison{})
-}
-
-// destination is where a described request would go, and as what. Its headers are
-// believed, as if it came through a trusted proxy.
-func (e *Edge) destination(d *described) (upstream, class string) {
-	var scratch rules.Match
-	s := e.keeper.active.Load()
-	return e.routes.find(d, &scratch).name, s.document.Classes[s.classes.Class(d, &scratch)].Name
+	return r, err
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -32,22 +33,6 @@ type group struct {
 	name    string
 	pool    *proxy.Pool
 	shedder *shedder.Shedder
-}
-
-// routes tell the group of a request: the first that holds.
-type routes struct {
-	conditions *rules.Matcher
-	groups     []*group // by condition
-	otherwise  *group
-}
-
-func (t *routes) find(r rules.Request, scratch *rules.Match) *group {
-	if len(t.groups) > 0 {
-		if found := t.conditions.Find(r, scratch); len(found) > 0 {
-			return t.groups[found[0]]
-		}
-	}
-	return t.otherwise
 }
 
 // groups returns the names of the upstream groups, in the order of the file.
@@ -194,7 +179,7 @@ var _ proxy.UnaskedObserver = upstreamWatch{}
 // upstreams are the groups and the routes to them.
 type upstreams struct {
 	groups  []*group
-	routes  routes
+	routes  decide.Routes
 	sampler *shedder.Sampler
 }
 
@@ -214,11 +199,12 @@ func newUpstreams(c *Config, w upstreamWatch) (*upstreams, error) {
 		}
 		u.groups = append(u.groups, &group{name: name, pool: pools[i], shedder: s})
 	}
-	u.routes.otherwise = u.group(defaultGroup)
+	names := c.groups()
+	u.routes.Otherwise = slices.Index(names, defaultGroup)
 	for _, r := range c.Routes {
-		u.routes.groups = append(u.routes.groups, u.group(r.Group))
+		u.routes.Groups = append(u.routes.Groups, slices.Index(names, r.Group))
 	}
-	if u.routes.conditions, err = c.routeMatcher(); err != nil {
+	if u.routes.Conditions, err = c.routeMatcher(); err != nil {
 		closePools(pools)
 		return nil, err
 	}
@@ -231,16 +217,20 @@ func (u *upstreams) group(name string) *group {
 			return g
 		}
 	}
-	return nil // validation has seen to it
+	return nil
 }
 
 // sample makes the shedders look until ctx ends.
 func (u *upstreams) sample(ctx context.Context) {
-	var all []*shedder.Shedder
+	u.sampler.Run(ctx, u.shedders()...)
+}
+
+// shedders returns those of the groups, in their order.
+func (u *upstreams) shedders() (all []*shedder.Shedder) {
 	for _, g := range u.groups {
 		all = append(all, g.shedder)
 	}
-	u.sampler.Run(ctx, all...)
+	return all
 }
 
 func (u *upstreams) close() {

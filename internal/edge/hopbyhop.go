@@ -34,17 +34,7 @@ func (r *request) decides(header string) bool {
 	case "host", "content-length", "transfer-encoding", "forwarded", "x-real-ip":
 		return true
 	}
-	e, shedding := r.edge, r.edge.keeper.active.Load()
-	if strings.HasPrefix(header, "x-forwarded-") || strings.EqualFold(header, e.config.TierHeader) ||
-		r.running.set.Consults(header) || e.routes.conditions.Consults(header) || shedding.classes.Consults(header) {
-		return true
-	}
-	for _, part := range shedding.user {
-		if part.Header() == header {
-			return true
-		}
-	}
-	return false
+	return strings.HasPrefix(header, "x-forwarded-") || r.edge.decider.Consults(&r.Request, header)
 }
 
 // hide removes what the origin must not take for the word of weir or of a trusted proxy:
@@ -52,7 +42,7 @@ func (r *request) decides(header string) bool {
 // for one that weir sets or goes by.
 func (r *request) hide() {
 	header := &r.ctx.Request.Header
-	if tier := r.edge.config.TierHeader; tier != "" && r.tier == nil {
+	if tier := r.edge.config.TierHeader; tier != "" && r.Tier == nil {
 		header.Del(tier)
 	}
 	if !r.form.Unusual() {

@@ -3,7 +3,6 @@ package edge
 import (
 	"fmt"
 	"net/http"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -128,28 +127,4 @@ func TestWhatTheOriginLearnsOfTheClient(t *testing.T) {
 	trusted := start(t, setup{origin: origin, config: trusting("127.0.0.1")})
 	trusted.get("/", "X-Forwarded-For: 203.0.113.1")
 	require.Equal(t, []string{"203.0.113.1, 127.0.0.1"}, (<-seen)["X-Forwarded-For"])
-}
-
-func TestParseHop(t *testing.T) {
-	f := func(in, want string) {
-		t.Helper()
-		a, ok := parseHop([]byte(in))
-		if want == "" {
-			require.False(t, ok, in)
-			return
-		}
-		require.True(t, ok, in)
-		require.Equal(t, netip.MustParseAddr(want), a)
-	}
-	f("203.0.113.1", "203.0.113.1")
-	f("203.0.113.1:80", "203.0.113.1")
-	f("::ffff:203.0.113.1", "203.0.113.1")
-	f("[::1]:80", "::1")
-	f("fe80::1%lo", "fe80::1")
-	f("", "")
-	f("[::1]", "")
-	f("_hidden", "")
-	f("203.0.113.01", "")
-	f("203.0.113.1:", "")
-	f(strings.Repeat("0", 65), "")
 }

@@ -110,7 +110,7 @@ func start(t *testing.T, s setup) *node {
 	n.Edge, err = New(&c, "", slog.New(slog.NewJSONHandler(n.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	require.NoError(t, err)
 	if s.clock != nil {
-		n.store = memory.New(memory.Config{Clock: s.clock.now})
+		n.decider.Store = memory.New(memory.Config{Clock: s.clock.now})
 	}
 	if s.change != nil {
 		s.change(n.Edge)

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,19 +9,6 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
-
-// outcome is the value of the outcome label.
-type outcome uint8
-
-const (
-	outcomeAllowed outcome = iota
-	outcomeLimited
-	outcomeShadowLimited
-	outcomeError
-	outcomeCount
-)
-
-var outcomeNames = [outcomeCount]string{"allowed", "limited", "shadow_limited", "error"}
 
 // metrics are what this node counts. Labels are bounded sets: never a client, a
 // key, a path or an address.
@@ -140,37 +126,6 @@ func newMetrics(rulesAge func() float64) *metrics {
 	return m
 }
 
-// decided counts the checks of a decision. A check that would have passed does not
-// count when another refused the request: it was not charged.
-func (m *metrics) decided(r *request, took time.Duration) {
-	slowest := limiter.SourceNone
-	for i := range r.decision.Results {
-		res := &r.decision.Results[i]
-		if res.Source == limiter.SourceNone {
-			continue
-		}
-		if slowest == limiter.SourceNone || res.Source == limiter.SourceFallback {
-			slowest = res.Source
-		}
-		var o outcome
-		switch {
-		case res.Failed:
-			o = outcomeError
-		case res.Refuses(&r.match.Checks[i]):
-			o = outcomeLimited
-		case !res.Allowed:
-			o = outcomeShadowLimited
-		case !r.decision.Allowed:
-			continue
-		}
-		rule := r.match.Rules[i]
-		r.running.counters[rule.Index].inc(m, rule.ID, o, res.Source)
-	}
-	if slowest != limiter.SourceNone {
-		m.decisionSeconds[slowest].Observe(took.Seconds())
-	}
-}
-
 // served counts a request that is over.
 func (m *metrics) served(r *request) {
 	class := r.status / 100
@@ -178,21 +133,7 @@ func (m *metrics) served(r *request) {
 		class = 0
 	}
 	m.requests[class].Inc()
-	m.requestSeconds.Observe(time.Since(r.began).Seconds())
-}
-
-// ruleCounters are the decision counters of one rule. Most are never needed, and a
-// series that is not made is not scraped, so each is made when first counted.
-type ruleCounters [outcomeCount][limiter.SourceCount]atomic.Pointer[prometheus.Counter]
-
-func (c *ruleCounters) inc(m *metrics, rule string, o outcome, s limiter.Source) {
-	counter := c[o][s].Load()
-	if counter == nil {
-		made := m.decisions.WithLabelValues(rule, outcomeNames[o], s.String())
-		counter = &made
-		c[o][s].Store(counter)
-	}
-	(*counter).Inc()
+	m.requestSeconds.Observe(time.Since(r.Began).Seconds())
 }
 
 // running notes that these rules are in force, and drops the counters of rules

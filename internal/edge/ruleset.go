@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -34,8 +35,17 @@ func newRuleKeeper(log *slog.Logger, changed func(), hurry func() bool) *ruleKee
 	return k
 }
 
+// rules returns the active ones, for requests.
+func (k *ruleKeeper) rules() decide.Rules {
+	if running := k.running.Load(); running != nil {
+		return running
+	}
+	return nil
+}
+
 // ruleset is the active rules with what is counted for them, swapped as one.
 type ruleset struct {
+	keeper   *ruleKeeper
 	set      *rules.Set
 	version  string
 	since    time.Time
@@ -43,9 +53,14 @@ type ruleset struct {
 	samplers []sampler      // by rule index
 }
 
-func newRuleset(set *rules.Set, version string) *ruleset {
+// Set implements decide.Rules.
+func (s *ruleset) Set() *rules.Set { return s.set }
+
+var _ decide.Rules = (*ruleset)(nil)
+
+func (k *ruleKeeper) newRuleset(set *rules.Set, version string) *ruleset {
 	n := len(set.Rules())
-	return &ruleset{set: set, version: version, since: time.Now(), counters: make([]ruleCounters, n), samplers: make([]sampler, n)}
+	return &ruleset{keeper: k, set: set, version: version, since: time.Now(), counters: make([]ruleCounters, n), samplers: make([]sampler, n)}
 }
 
 // ruleState is what runs and what is known beside it, published as one.
@@ -80,7 +95,7 @@ func messages(err error) []string {
 
 // enforce swaps the rules. Requests in progress finish by the ones they began with.
 func (k *ruleKeeper) enforce(set *rules.Set, source string, canary bool) {
-	next := newRuleset(set, set.Version())
+	next := k.newRuleset(set, set.Version())
 	before := k.running.Swap(next)
 	if k.keep != nil {
 		k.keep(set.Holds)
@@ -95,7 +110,7 @@ func (k *ruleKeeper) unlimited() error {
 	if err != nil {
 		return err
 	}
-	next := newRuleset(set, adminapi.NoVersion)
+	next := k.newRuleset(set, adminapi.NoVersion)
 	k.metrics.running(next, k.running.Swap(next))
 	return nil
 }

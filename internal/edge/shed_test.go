@@ -152,7 +152,7 @@ func TestStagesInOrder(t *testing.T) {
 		rules:  rule,
 		config: func(c *Config) { c.Shedder.Document = settings(t, capped) },
 		change: func(e *Edge) {
-			e.store = limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}), func() int { return 1 }, nil), 1000, 0)
+			e.decider.Store = limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}), func() int { return 1 }, nil), 1000, 0)
 		},
 	})
 	var wg sync.WaitGroup
@@ -279,7 +279,7 @@ func TestStreamsAreNoLoad(t *testing.T) {
 // So does that of a request on which weir itself fails, before or at its upstream.
 func TestPermitsComeBackFromAPanic(t *testing.T) {
 	for name, breakIt := range map[string]func(*Edge){
-		"before": func(e *Edge) { e.store = faulty{} },
+		"before": func(e *Edge) { e.decider.Store = faulty{} },
 		"at":     func(e *Edge) { e.groups[0].pool = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -347,7 +347,7 @@ func TestSheddingAllocatesNothing(t *testing.T) {
 	permit, ok := e.groups[0].shedder.Admit(1, 0)
 	require.True(t, ok)
 	defer permit.Done()
-	e.config.trusted = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	e.decider.Trusted = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	for _, peer := range []string{"192.0.2.1", "198.51.100.1"} { // directly, and by a trusted proxy
 		ctx := received(t, peer, append(slices.Clone(usual), "X-Forwarded-For: 203.0.113.7, 198.51.100.2")...)
 		serve := func() {
@@ -376,26 +376,4 @@ func BenchmarkShed(b *testing.B) {
 		e.serve(ctx)
 	}
 	require.Equal(b, 503, ctx.Response.StatusCode())
-}
-
-func TestUsers(t *testing.T) {
-	e := inMemory(t, "rules: []")
-	hash := func(peer string, header ...string) uint64 {
-		r := e.begin(received(t, peer, append([]string{"GET / HTTP/1.1", "Host: a"}, header...)...))
-		defer r.end()
-		r.identify()
-		return r.user(e.keeper.active.Load().user)
-	}
-	require.Equal(t, hash("192.0.2.1"), hash("192.0.2.1", "X-Api-Key: mine"), "a client does not choose by what it is known")
-	_, err := e.keeper.enforce(settings(t, calm+"user: [\"header:X-Api-Key\", client_ip]\n"), adminapi.SourceConfig)
-	require.NoError(t, err)
-	key := hash("192.0.2.1", "X-Api-Key: k")
-	require.Equal(t, key, hash("192.0.2.2", "X-Api-Key: k"), "unless the settings say so")
-	require.NotEqual(t, key, hash("192.0.2.1", "X-Api-Key: other"))
-	require.Equal(t, hash("192.0.2.1"), hash("192.0.2.1", "X-Api-Key: a", "X-Api-Key: b"), "a key that is sent twice is none")
-	require.NotEqual(t, hash("192.0.2.1"), hash("192.0.2.2"))
-	require.Equal(t, hash("2001:db8::1"), hash("2001:db8::2"), "one /64 is one user")
-	_, err = e.keeper.enforce(settings(t, calm+"user: [\"cookie:session\"]\n"), adminapi.SourceConfig)
-	require.NoError(t, err)
-	require.NotEqual(t, hash("192.0.2.1"), hash("192.0.2.2"), "who has none is known by the address")
 }

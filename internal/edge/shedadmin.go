@@ -24,8 +24,8 @@ func (k *shedKeeper) view() adminapi.Shedder {
 	s, now := k.active.Load(), time.Now()
 	c := k.follower.Choose(now)
 	v := adminapi.Shedder{
-		Node: k.config.Node.ID, Version: s.document.Version, Source: s.source, Since: s.since.UTC(),
-		Pointer: c.Pointer, Refused: c.Refused, Document: s.document, ShadowBias: shedding.ShadowBias,
+		Node: k.config.Node.ID, Version: s.Document.Version, Source: s.source, Since: s.since.UTC(),
+		Pointer: c.Pointer, Refused: c.Refused, Document: s.Document, ShadowBias: shedding.ShadowBias,
 	}
 	if then, ends := k.then(now, &c); then != "" {
 		ends = ends.UTC().Round(time.Millisecond)

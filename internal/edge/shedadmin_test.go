@@ -114,7 +114,7 @@ func TestShedderEndpointWantsTheToken(t *testing.T) {
 		require.Equal(t, 401, n.send(method, "/v1/shedder", "enabled: false").status)
 	}
 	require.Equal(t, "config", n.keeper.active.Load().source)
-	require.True(t, n.keeper.active.Load().document.Enabled)
+	require.True(t, n.keeper.active.Load().Document.Enabled)
 }
 
 // What is put in force while requests run harms none of them.

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -57,6 +58,9 @@ func (k *shedKeeper) open(client *consul.Client) error {
 	return err
 }
 
+// shedding returns the active settings, for requests.
+func (k *shedKeeper) shedding() *decide.Shedding { return &k.active.Load().Shedding }
+
 // run follows Consul, if that is where settings come from, and ends what is temporary,
 // until ctx ends.
 func (k *shedKeeper) run(ctx context.Context) {
@@ -85,7 +89,7 @@ func (k *shedKeeper) settle(now time.Time) (again time.Duration, err error) {
 	document, source := k.chosen(&c)
 	s := k.active.Load()
 	switch {
-	case s == nil || s.document.Version != document.Version:
+	case s == nil || s.Document.Version != document.Version:
 		if s, err = k.enforce(document, source); err != nil {
 			return again, err
 		}
@@ -96,7 +100,7 @@ func (k *shedKeeper) settle(now time.Time) (again time.Duration, err error) {
 		k.active.Store(s)
 		k.metrics.shedding(s, nil)
 	}
-	meta := map[string]string{consul.MetaShedderVersion: s.document.Version, consul.MetaShedderRefused: c.Refused.String()}
+	meta := map[string]string{consul.MetaShedderVersion: s.Document.Version, consul.MetaShedderRefused: c.Refused.String()}
 	if before := k.meta.Swap(&meta); before == nil || !maps.Equal(*before, meta) {
 		k.changed()
 	}
@@ -161,12 +165,13 @@ func (k *shedKeeper) override(d *shedding.Document, lasts time.Duration) error {
 
 // enforce swaps the settings of all groups, or of none.
 func (k *shedKeeper) enforce(d *shedding.Document, source string) (*shedSettings, error) {
-	next := &shedSettings{document: d, source: source, since: time.Now(), counters: map[shedLabels]prometheus.Counter{}}
+	next := &shedSettings{source: source, since: time.Now(), counters: map[shedLabels]prometheus.Counter{}}
+	next.Document = d
 	var err error
-	if next.classes, err = d.Matcher(); err != nil {
+	if next.Classes, err = d.Matcher(); err != nil {
 		return nil, err
 	}
-	if next.user, err = rules.ParseKey(d.User); err != nil {
+	if next.User, err = rules.ParseKey(d.User); err != nil {
 		return nil, err
 	}
 	for _, g := range k.upstreams.groups { // all of them before any is changed

@@ -22,7 +22,7 @@ func (e *Edge) followLevel(ctx context.Context) {
 		case <-ticker.C:
 		}
 		tenths := int64(0)
-		if e.keeper.active.Load().document.Enabled {
+		if e.keeper.active.Load().Document.Enabled {
 			for _, g := range e.groups {
 				s := g.shedder.Status()
 				tenths = max(tenths, shedTenths(s.Level, len(s.Classes)))

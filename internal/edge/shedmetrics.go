@@ -98,7 +98,7 @@ func (m *metrics) expectShed(s *shedSettings, settings *shedder.Settings) {
 	}
 }
 
-func (m *metrics) countShed(s *shedSettings, reason *shedder.Reason) {
+func (m *metrics) countShed(s *shedSettings, reason shedder.Reason) {
 	labels := shedLabels{reason.Class, reason.Signal}
 	if reason.Kind == shedder.KindCap {
 		labels.reason = shedByCap
@@ -114,7 +114,7 @@ func (m *metrics) countShed(s *shedSettings, reason *shedder.Reason) {
 // before that are gone.
 func (m *metrics) shedding(now, before *shedSettings) {
 	m.shedderInfo.Reset()
-	m.shedderInfo.WithLabelValues(now.document.Version, now.source).Set(1)
+	m.shedderInfo.WithLabelValues(now.Document.Version, now.source).Set(1)
 	if before == nil {
 		return
 	}

@@ -85,7 +85,7 @@ func TestSlotsComeBack(t *testing.T) {
 	f("the handler panics", func(t *testing.T, redis *testenv.Server) {
 		var broken atomic.Bool
 		n := start(t, setup{rules: slotRules, redis: redis, change: func(e *Edge) {
-			e.store = &panicking{TakeReturner: e.store, armed: &broken}
+			e.decider.Store = &panicking{TakeReturner: e.decider.Store, armed: &broken}
 		}})
 		require.Equal(t, 200, n.get("/").status)
 		broken.Store(true)
@@ -130,12 +130,12 @@ func TestSlotsOfADeadNodeExpire(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	n := start(t, setup{redis: redis, rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 2, window: 500ms}]"})
 	// What the other node did last.
-	m, _, err := n.matchDescribed(n.rules.running.Load(), url.Values{"client": {"127.0.0.1"}})
+	asked, err := n.matchDescribed(n.rules.running.Load(), url.Values{"client": {"127.0.0.1"}})
 	require.NoError(t, err)
 	var d limiter.Decision
 	for slot := range uint64(2) {
-		m.Checks[0].Slot = slot + 1
-		require.NoError(t, n.store.Take(t.Context(), m.Checks, &d))
+		asked.Match.Checks[0].Slot = slot + 1
+		require.NoError(t, n.decider.Store.Take(t.Context(), asked.Match.Checks, &d))
 		require.True(t, d.Allowed)
 	}
 	began := time.Now()

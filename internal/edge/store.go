@@ -13,20 +13,13 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// storage is what decides.
+// storage is the stores behind decisions.
 type storage struct {
-	store    limiter.TakeReturner
 	local    *memory.Store
 	shared   *redisstore.Store // nil without Redis
 	fallback *limiter.Fallback // nil without Redis
 	shards   *shardStates      // nil without Redis
 	nodes    atomic.Int64      // that share the store
-}
-
-// denied returns the memory of refusals in front of the store, nil without one.
-func (s *storage) denied() *limiter.Denied {
-	d, _ := s.store.(*limiter.Denied)
-	return d
 }
 
 // openStore composes the layers that decide. From the request inwards:
@@ -42,7 +35,7 @@ func (e *Edge) openStore() error {
 	c := &e.config.Store
 	e.local = memory.New(memory.Config{MaxKeys: c.MaxKeys})
 	if c.Kind == "memory" {
-		e.store = e.local
+		e.decider.Store = e.local
 		e.metrics.storeUp.Set(1)
 		return nil
 	}
@@ -74,7 +67,7 @@ func (e *Edge) openStore() error {
 
 // remember puts the memory of refusals in front.
 func (e *Edge) remember(denied *limiter.Denied) {
-	e.store, e.rules.keep = denied, denied.Keep
+	e.decider.Store, e.rules.keep = denied, denied.Keep
 }
 
 func (c *StoreConfig) redis() (redisstore.Config, error) {

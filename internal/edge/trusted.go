@@ -38,12 +38,3 @@ func (c *Config) validateTrusted(f *faults) {
 func plainPrefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), max(0, p.Bits()-96)).Masked()
 }
-
-func (e *Edge) isTrusted(a netip.Addr) bool {
-	for _, p := range e.config.trusted {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
-}

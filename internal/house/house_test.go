@@ -106,6 +106,7 @@ func TestImportDirection(t *testing.T) {
 			own, isOwn := strings.CutPrefix(target, module+"/")
 			if strings.HasPrefix(target, "github.com/valyala/fasthttp") && !f.isTest() {
 				require.True(t, under(f.folder(), "internal/edge"), "%s: only internal/edge knows fasthttp", f.at(spec))
+				require.NotEqual(t, "internal/edge/decide", f.folder(), "%s: decisions know no protocol", f.at(spec))
 			}
 			if !isOwn {
 				continue
@@ -125,6 +126,9 @@ func TestImportDirection(t *testing.T) {
 					require.False(t, other != sibling && under(own, other), "%s: %s must not import its sibling %s", f.at(spec), sibling, other)
 				}
 				require.False(t, under(own, "internal") && !(f.isTest() && own == "internal/testenv"), "%s: %s must not import internal", f.at(spec), sibling)
+			}
+			if f.folder() == "internal/edge/decide" {
+				require.False(t, under(own, "internal/edge"), "%s: protocols are above the decisions that they ask for", f.at(spec))
 			}
 			if f.folder() == "pkg/region/consul" {
 				require.False(t, under(own, "pkg/region"), "%s: the client of Consul is below the fleet that it serves", f.at(spec))

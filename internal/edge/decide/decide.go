@@ -1,0 +1,213 @@
+// Package decide answers whether a request passes: it finds out who asks, which rules
+// apply, and whether the shedder and the store let the request through. It works on plain
+// values, so that every protocol enters here with the same result.
+package decide
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/paths"
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// Decider decides about requests. Its fields are set before the first one.
+type Decider struct {
+	Log        *slog.Logger
+	Trusted    []netip.Prefix // proxies
+	TierHeader string         // where a trusted proxy states the tier; "" if nowhere
+	Strict     bool           // refuse a path that can be read in several ways
+
+	Rules    func() Rules // the active ones; nil until there are any
+	Shedding func() *Shedding
+	Routes   Routes
+	Shedders []*shedder.Shedder // by upstream group
+	// Store decides. If it is a *limiter.Denied, known refusals cost the shedder nothing.
+	Store limiter.TakeReturner
+	// Shed is called with each request that was shed.
+	Shed func(*Request, shedder.Reason)
+}
+
+// Rules are a set of rules, and what counts their decisions.
+type Rules interface {
+	Set() *rules.Set
+	// Decided is called once the checks of a request have been decided.
+	Decided(*Request)
+}
+
+// Shedding is the shedder's settings, with what a request needs of them.
+type Shedding struct {
+	Document *shedding.Document
+	Classes  *shedding.Matcher
+	User     []rules.KeyPart
+}
+
+// Routes choose the upstream group of a request: the first that holds.
+type Routes struct {
+	Conditions *rules.Matcher
+	Groups     []int // by condition
+	Otherwise  int
+}
+
+func (t *Routes) find(r rules.Request, scratch *rules.Match) int {
+	if len(t.Groups) > 0 {
+		if found := t.Conditions.Find(r, scratch); len(found) > 0 {
+			return t.Groups[found[0]]
+		}
+	}
+	return t.Otherwise
+}
+
+// Verdict is what happens to a request.
+type Verdict uint8
+
+// The verdicts. Refuse has the answer for all but Pass.
+const (
+	Pass      Verdict = iota
+	NoRules           // there have never been any rules, and nothing is to pass without
+	Malformed         // the origin might read the request in another way: see Request.Err
+	Limited           // see Request.Decision
+	Shed              // see Request.Permit
+)
+
+// Decide decides about a request, from top to bottom.
+func (d *Decider) Decide(r *Request) Verdict {
+	if r.Rules == nil {
+		return NoRules
+	}
+	d.identify(r)
+	r.slot = rand.Uint64()
+	if r.Err = d.FindChecks(r); r.Err != nil {
+		return Malformed
+	}
+	if d.known(r) {
+		return Limited
+	}
+	r.Upstream = d.Routes.find(asked{r}, &r.scratch)
+	if !d.admit(r) {
+		return Shed
+	}
+	if len(r.Match.Checks) > 0 && !d.take(r) {
+		return Limited
+	}
+	return Pass
+}
+
+var (
+	errAmbiguous = errors.New("the path can be read in several ways" + paths.Plainly)
+	errDisagree  = errors.New("the path can be read in several ways that are not limited and routed alike" + paths.Plainly)
+)
+
+// ReadPath finds the readings of a request's path, as it is forwarded.
+func (d *Decider) ReadPath(r *Request, path []byte) error {
+	if err := r.Paths.Read(path); err != nil {
+		return err
+	}
+	if d.Strict && r.Paths.Len() > 1 {
+		return errAmbiguous
+	}
+	return nil
+}
+
+// FindChecks finds the checks that hold for every reading of the path. It fails if the
+// readings differ in them, in the upstream group or in the class.
+func (d *Decider) FindChecks(r *Request) error {
+	set, s, a := r.Rules.Set(), d.Shedding(), asked{r}
+	r.path = r.Paths.At(0)
+	if err := set.Match(a, r.slot, &r.Match); err != nil || r.Paths.Len() == 1 {
+		return err
+	}
+	upstream, class := d.destination(r, s)
+	for i := 1; i < r.Paths.Len(); i++ {
+		r.path = r.Paths.At(i)
+		if err := set.Match(a, r.slot, &r.other); err != nil {
+			return err
+		}
+		if u, c := d.destination(r, s); u != upstream || c != class || !r.Match.Same(&r.other) {
+			return errDisagree
+		}
+	}
+	r.path = r.Paths.At(0)
+	return nil
+}
+
+func (d *Decider) destination(r *Request, s *Shedding) (upstream, class int) {
+	return d.Routes.find(asked{r}, &r.scratch), s.Classes.Class(asked{r}, &r.scratch)
+}
+
+// Destination returns the upstream group and the class of a request whose checks were
+// found.
+func (d *Decider) Destination(r *Request) (upstream int, class string) {
+	s := d.Shedding()
+	upstream, index := d.destination(r, s)
+	return upstream, s.Document.Classes[index].Name
+}
+
+// known decides what takes no I/O: that a check is known to be refused. A flood of
+// refused requests is to cost neither the store nor the shedder.
+func (d *Decider) known(r *Request) bool {
+	denied, _ := d.Store.(*limiter.Denied)
+	if denied == nil {
+		return false
+	}
+	r.look = denied.Look(r.Match.Checks, &r.Decision)
+	if r.look.Refused {
+		r.Rules.Decided(r)
+	}
+	return r.look.Refused
+}
+
+// admit asks the shedder of the upstream group for leave. The class is an index in the
+// settings that were loaded here; if others are activated at this moment, one request
+// may count as another class.
+func (d *Decider) admit(r *Request) bool {
+	s := d.Shedding()
+	class := s.Classes.Class(asked{r}, &r.scratch)
+	var admitted bool
+	r.Permit, admitted = d.Shedders[r.Upstream].Admit(class, r.user(s.User))
+	return admitted
+}
+
+// user hashes the first of these parts that the request has, or its address: without
+// either, all such users would be shed at once. The hash is the same on every node, so
+// that a user who is shed here has no better luck elsewhere.
+func (r *Request) user(known []rules.KeyPart) uint64 {
+	b := r.buf[:0]
+	for i := range known {
+		if b = known[i].Append(b, asked{r}); len(b) > 0 {
+			break
+		}
+	}
+	if len(b) == 0 {
+		b = rules.KeyPart{Kind: rules.ByClient}.Append(b, asked{r})
+	}
+	r.buf = b
+	return xxhash.Sum64(b)
+}
+
+// take asks the store; it reports whether the request passes.
+func (d *Decider) take(r *Request) bool {
+	// Bounded by the store's own time budget. The context of a request must not serve:
+	// it may be reused while a late answer still looks at it.
+	var err error
+	if denied, ok := d.Store.(*limiter.Denied); ok {
+		err = denied.TakeAfter(context.Background(), r.Match.Checks, &r.Decision, r.look)
+	} else {
+		err = d.Store.Take(context.Background(), r.Match.Checks, &r.Decision)
+	}
+	if err != nil { // no layer returns one, but a limiter must not fail open by accident
+		d.Log.Error("decide", "error", err)
+		r.Decision.Reset(len(r.Match.Checks))
+		r.Decision.Unavailable = true
+	}
+	r.Rules.Decided(r)
+	return r.Decision.Allowed
+}

@@ -1,0 +1,110 @@
+package decide
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+var (
+	headerPolicy       = []byte("RateLimit-Policy")
+	headerRateLimit    = []byte("RateLimit")
+	headerLegacyLimit  = []byte("X-RateLimit-Limit")
+	headerLegacyRemain = []byte("X-RateLimit-Remaining")
+	headerLegacyReset  = []byte("X-RateLimit-Reset")
+)
+
+// Describe calls set with the fields that describe every enforced rule that governed this
+// request (draft-ietf-httpapi-ratelimit-headers: lists of String items). A rule
+// that was not asked, because another had refused, has a policy but no count. set replaces
+// what the origin says under that name, with nothing if the value is empty: it may limit,
+// too, but only this node's word holds here.
+func (r *Request) Describe(legacy bool, set func(name, value []byte)) {
+	b := r.buf[:0]
+	for i := range r.Match.Checks {
+		l := r.Match.Checks[i].Limit
+		if l.Shadow || i >= len(r.Decision.Results) {
+			continue
+		}
+		b = appendItem(b, l)
+		b = append(b, ";q="...)
+		b = strconv.AppendInt(b, l.Limit, 10)
+		if l.Algorithm == limiter.Concurrency { // its window is only how long a lost slot lasts
+			b = append(b, `;qu="concurrent-requests"`...)
+		} else {
+			b = append(b, ";w="...)
+			b = strconv.AppendInt(b, wholeSeconds(l.Window), 10)
+		}
+	}
+	if len(b) == 0 {
+		return
+	}
+	set(headerPolicy, b)
+	b = b[:0]
+	for i := range r.Match.Checks {
+		l, res := r.Match.Checks[i].Limit, &r.Decision.Results[i]
+		if l.Shadow || res.Source == limiter.SourceNone {
+			continue
+		}
+		b = appendItem(b, l)
+		b = append(b, ";r="...)
+		b = strconv.AppendInt(b, remaining(l, res), 10)
+		if l.Algorithm != limiter.Concurrency {
+			b = append(b, ";t="...)
+			b = strconv.AppendInt(b, resetAfter(res), 10)
+		}
+	}
+	set(headerRateLimit, b)
+	r.buf = b
+	if legacy {
+		r.describeLegacy(set)
+	}
+}
+
+func appendItem(b []byte, l *limiter.Limit) []byte {
+	if len(b) > 0 {
+		b = append(b, ", "...)
+	}
+	b = append(b, '"')
+	b = append(b, l.Rule...)
+	return append(b, '"')
+}
+
+// describeLegacy speaks of the one rule that has the least left.
+func (r *Request) describeLegacy(set func(name, value []byte)) {
+	var least *limiter.Result
+	var limit int64
+	for i := range r.Match.Checks {
+		c, res := &r.Match.Checks[i], &r.Decision.Results[i]
+		if c.Limit.Shadow || res.Source == limiter.SourceNone {
+			continue
+		}
+		if least == nil || res.Remaining < least.Remaining {
+			least, limit = res, c.Limit.Limit
+		}
+	}
+	if least == nil {
+		return
+	}
+	r.buf = strconv.AppendInt(r.buf[:0], limit, 10)
+	set(headerLegacyLimit, r.buf)
+	r.buf = strconv.AppendInt(r.buf[:0], min(least.Remaining, limit), 10)
+	set(headerLegacyRemain, r.buf)
+	r.buf = strconv.AppendInt(r.buf[:0], resetAfter(least), 10)
+	set(headerLegacyReset, r.buf)
+}
+
+// resetAfter returns whole seconds, rounded up, but for the millisecond that the ring of
+// rolling_window adds: a window of 10 s is not to read 11. Of a rule that refuses, it is
+// when the request can pass, as Retry-After says, even if the rest takes longer.
+func resetAfter(res *limiter.Result) int64 {
+	t := wholeSeconds(max(0, res.ResetAfter-time.Millisecond))
+	if !res.Allowed && res.Remaining == 0 {
+		t = min(t, max(1, wholeSeconds(res.RetryAfter)))
+	}
+	return t
+}
+
+// remaining is never more than the quota, which a bucket's burst may exceed.
+func remaining(l *limiter.Limit, res *limiter.Result) int64 { return min(res.Remaining, l.Limit) }

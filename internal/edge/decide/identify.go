@@ -1,0 +1,84 @@
+package decide
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"unsafe"
+)
+
+// identify finds out who asks. Only the nearest address that no trusted proxy
+// vouches for counts: whatever stands left of it, a client may have written.
+func (d *Decider) identify(r *Request) {
+	r.Client, r.Trusted = r.Peer, d.Trusts(r.Peer)
+	r.Tier = nil
+	if !r.Trusted {
+		return
+	}
+	if d.TierHeader != "" {
+		// Twice: the proxy added its own beside one that may be the client's.
+		if tiers := r.Fields.Header(d.TierHeader); len(tiers) == 1 {
+			r.Tier = tiers[0]
+		}
+	}
+	hops := r.Fields.Header("X-Forwarded-For")
+	for i := len(hops) - 1; i >= 0; i-- {
+		for rest := hops[i]; len(rest) > 0; {
+			var hop []byte
+			if comma := bytes.LastIndexByte(rest, ','); comma >= 0 {
+				rest, hop = rest[:comma], rest[comma+1:]
+			} else {
+				rest, hop = nil, rest
+			}
+			a, ok := parseHop(bytes.TrimSpace(hop))
+			if !ok {
+				return // the proxy before it is the last one known
+			}
+			r.Client = a
+			if !d.Trusts(a) {
+				return
+			}
+		}
+	}
+}
+
+// Trusts reports whether an address is that of a trusted proxy.
+func (d *Decider) Trusts(a netip.Addr) bool {
+	for _, p := range d.Trusted {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseHop reads an element of X-Forwarded-For: an address, perhaps with a port.
+func parseHop(hop []byte) (netip.Addr, bool) {
+	const longest = 64 // an IPv6 address with brackets, zone and port is shorter
+	if len(hop) == 0 || len(hop) > longest {
+		return netip.Addr{}, false
+	}
+	s := unsafe.String(unsafe.SliceData(hop), len(hop)) // not kept: a zone is copied, and then dropped
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.WithZone("").Unmap(), true
+	}
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return ap.Addr().WithZone("").Unmap(), true
+	}
+	return netip.Addr{}, false
+}
+
+// Consults reports whether anything goes by a header. Its name is in lower case.
+func (d *Decider) Consults(r *Request, header string) bool {
+	s := d.Shedding()
+	if strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.Consults(header) || s.Classes.Consults(header) ||
+		r.Rules != nil && r.Rules.Set().Consults(header) {
+		return true
+	}
+	for _, part := range s.User {
+		if part.Header() == header {
+			return true
+		}
+	}
+	return false
+}

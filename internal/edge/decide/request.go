@@ -1,0 +1,91 @@
+package decide
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/paths"
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// Request is one request on its way. It is meant to be reused, after Reset: its buffers
+// grow to what the requests need, and then deciding allocates nothing.
+type Request struct {
+	// What the protocol knows. Rules are those that the request began with.
+	Began  time.Time
+	Rules  Rules
+	Peer   netip.Addr // the other end of the connection
+	Method []byte     // as sent
+	Host   []byte     // as sent: any case, perhaps with a port
+	Paths  paths.Readings
+	Query  []byte // as sent
+	Fields Fields // kept by Reset
+
+	// Who asks. Decide finds it; a caller that only describes a request sets it.
+	Client  netip.Addr // the peer, or whom trusted proxies name
+	Trusted bool       // the peer is a trusted proxy
+	Tier    []byte
+
+	// What was decided.
+	Err      error // of a Malformed request
+	Match    rules.Match
+	Decision limiter.Decision
+	Upstream int // group
+	Permit   shedder.Permit
+
+	path    []byte // the reading in question
+	decoded []byte // the query parameter asked for last
+	slot    uint64
+	look    limiter.Look // of the memory of refusals
+	other   rules.Match  // of a further reading
+	scratch rules.Match  // for the class and the route
+	buf     []byte       // for the user, and then for the answer
+}
+
+// Fields gives the named parts of a request. The slices stay valid as long as the request.
+type Fields interface {
+	// Header returns the values of a header, in the order they came. The name is in
+	// canonical form. The outer slice stays valid until Header is called again.
+	Header(name string) [][]byte
+	// Cookie returns the first value of a cookie, and how many times it occurs.
+	Cookie(name string) (value []byte, n int)
+}
+
+// Reset makes r ready for the next request: nothing of this one is left.
+func (r *Request) Reset() {
+	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
+	r.Client, r.Trusted, r.Tier = netip.Addr{}, false, nil
+	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}
+	r.Paths.Reset()
+	r.Match.Reset()
+	r.Decision.Reset(0)
+}
+
+// asked is a Request as rules, routes and classes see it.
+type asked struct{ *Request }
+
+var _ rules.Request = asked{}
+
+func (a asked) Client() netip.Addr { return a.Request.Client }
+func (a asked) Host() []byte       { return a.Request.Host }
+func (a asked) Path() []byte       { return a.path }
+func (a asked) Method() []byte     { return a.Request.Method }
+func (a asked) Tier() []byte       { return a.Request.Tier }
+func (a asked) Trusted() bool      { return a.Request.Trusted }
+
+func (a asked) Header(name string) ([]byte, int) {
+	values := a.Fields.Header(name)
+	if len(values) == 0 {
+		return nil, 0
+	}
+	return values[0], len(values)
+}
+
+func (a asked) Cookie(name string) ([]byte, int) { return a.Fields.Cookie(name) }
+
+func (a asked) Query(name string) (value []byte, n int) {
+	a.decoded, n = paths.AppendQuery(a.decoded[:0], a.Request.Query, name)
+	return a.decoded, n
+}
