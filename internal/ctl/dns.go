@@ -23,8 +23,7 @@ import (
 )
 
 const dnsHelp = `Answers DNS questions for one zone with the addresses of the nearest PoP that is healthy
-and not drained, until SIGTERM or Ctrl-C. It is an authoritative server: it does not
-recurse, and keeps nothing on disk.
+and not drained, until SIGTERM or Ctrl-C. It is an authoritative server and does not recurse.
 
 For each question it takes the client's subnet (EDNS client subnet, RFC 7871), or the
 address of the resolver, and orders the PoPs: first those whose clients networks in the
@@ -46,6 +45,9 @@ failing.
 --ns names the zone's name servers, with their addresses if they are in the zone; a name
 without a dot is in the zone. This server should be among them. Without --ns it calls
 itself ns1 of the zone, at the addresses of --listen.
+
+With --state it keeps the topology, drains and the state of PoPs in a file, and starts from
+that if no Consul answers; /readyz and weir_dns_region_facts_age_seconds say how old it is.
 
 It needs read access to Consul: key_prefix weir/topology and weir/drain/, service weir-edge
 and nodes. Its log goes to standard error: JSON, or plain on a terminal. The metrics
@@ -83,6 +85,7 @@ func (p *program) dnsCommand() *cobra.Command {
 	f.StringVar(&o.Hostmaster, "hostmaster", "", "the mail `ADDRESS` in the SOA (default: hostmaster@ZONE)")
 	f.DurationVar(&o.TTL, "ttl", 20*time.Second, "for how long resolvers may keep an answer; clients leave a lost PoP after that")
 	o.geoFlag(c)
+	o.stateFlag(c)
 	f.StringVar(&o.Metrics, "metrics", "127.0.0.1:9153", "`ADDRESS:PORT` for /metrics, /healthz and /readyz; empty: none")
 	f.IntVar(&o.RateLimit, "rate-limit", 100, "how often a second one answer goes over UDP to the clients of one /24 or /56, all together ten times as often; of the rest every second is sent to TCP; 0: no limit")
 	f.Float64Var(&o.PassingShare, "passing-share", 0, "how much of a PoP's edges must pass for it to be healthy, 0 to 1; one in any case")
@@ -93,6 +96,10 @@ func (p *program) dnsCommand() *cobra.Command {
 func (o *dnsOptions) geoFlag(c *cobra.Command) {
 	c.Flags().StringVar(&o.geoip, "geoip", "", "a GeoIP `FILE` in the MaxMind DB format, such as GeoLite2-City.mmdb; replaced by renaming, it is read again within a minute")
 	completeFiles(c, "geoip", "mmdb")
+}
+
+func (o *dnsOptions) stateFlag(c *cobra.Command) {
+	c.Flags().StringVar(&o.State, "state", "", "a `FILE` that keeps what the router knows, to start from while no Consul answers (default: none)")
 }
 
 // open fills in what o needs to look at the fleet.

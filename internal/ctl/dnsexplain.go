@@ -17,7 +17,8 @@ import (
 const dnsExplainHelp = `Says which PoP a client is sent to now, and why: each step of the choice, from the live
 state of all regions. It asks the Consul of each region as the router does, but only once:
 a PoP that the router holds back because it came up a moment ago counts as up here, and
-of a region that nobody can tell of it knows nothing, where the router knows what was before.
+of a region that nobody can tell of it knows nothing, where the router knows what was before,
+unless --state names the router's file.
 
 --client is an address, or the network that a resolver passes on (203.0.113.0/24). If the
 router has a GeoIP database, give the same to this.
@@ -46,6 +47,7 @@ func (p *program) dnsExplainCommand() *cobra.Command {
 	f.StringVar(&in, "region", "", "only PoPs of this `REGION`, as the name REGION.region.ZONE asks for")
 	f.Float64Var(&o.PassingShare, "passing-share", 0, "as that of the router")
 	o.geoFlag(c)
+	o.stateFlag(c)
 	_ = c.RegisterFlagCompletionFunc("region", p.completeRegions) // fails only if the flag is unknown
 	return c
 }

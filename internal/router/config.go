@@ -26,7 +26,9 @@ type Config struct {
 	PassingShare float64 // how much of a PoP's edges must pass for it to be healthy
 	Geo          *GeoFile
 	Metrics      string // the address of the metrics listener; empty: none
-	Log          *slog.Logger
+	// State is a file that keeps what is known for the next start; empty: none.
+	State string
+	Log   *slog.Logger
 }
 
 // ConfigError is what can only be found wrong with a Config once the topology is known.

@@ -12,6 +12,9 @@ import (
 // nodes, or the limit is over.
 func Look(ctx context.Context, c *Config, limit time.Duration) (*region.View, error) {
 	follower := region.NewFollower(c.follow())
+	if err := c.restore(follower); err != nil {
+		return nil, err
+	}
 	inner, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var complete *region.View

@@ -1,7 +1,9 @@
 package router
 
 import (
+	"math"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -15,6 +17,7 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 	queries  *prometheus.CounterVec
+	unsaved  prometheus.Counter
 }
 
 var _ dns.Observer = (*metrics)(nil)
@@ -24,9 +27,12 @@ func newMetrics(view func() *region.View) *metrics {
 	m.queries = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_dns_queries_total", Help: "DNS queries, by kind of answer: answer, spilled (the nearest PoP sheds), fail_open (no PoP is healthy), nodata, nxdomain, refused, …",
 	}, []string{"answer"})
+	m.unsaved = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "weir_dns_state_save_failures_total", Help: "How often what is known could not be written to the file of --state.",
+	})
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		m.queries, stateCollector{view},
+		m.queries, m.unsaved, stateCollector{view},
 	)
 	return m
 }
@@ -51,11 +57,13 @@ var (
 		[]string{"region", "pop"}, nil)
 	regionKnownDesc = prometheus.NewDesc("weir_dns_region_known", "1 while the edges of a region are known, from its own Consul or through another, 0 while its state is that of before.",
 		[]string{"region"}, nil)
+	regionAgeDesc = prometheus.NewDesc("weir_dns_region_facts_age_seconds", "How old what is known of a region is: 0 while it is known, +Inf if nothing was ever heard.",
+		[]string{"region"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popShedDesc, regionKnownDesc} {
+	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popShedDesc, regionKnownDesc, regionAgeDesc} {
 		ch <- d
 	}
 }
@@ -68,6 +76,11 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	v := c.view()
 	for name, s := range v.Regions {
 		gauge(regionKnownDesc, oneIf(s.Known), name)
+		age := s.Age(time.Now()).Seconds()
+		if !s.Known && s.Heard.IsZero() {
+			age = math.Inf(1)
+		}
+		gauge(regionAgeDesc, age, name)
 	}
 	if v.Topology == nil {
 		return

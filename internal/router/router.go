@@ -49,6 +49,9 @@ func Run(ctx context.Context, c *Config) (err error) {
 	}
 	r.follower = region.NewFollower(c.follow())
 	r.metrics = newMetrics(r.follower.View)
+	if err := c.restore(r.follower); err != nil {
+		r.Log.Error("what was saved is ignored; begins with what the Consuls tell", "error", err.Error())
+	}
 	if err := r.probe(); err != nil {
 		return err
 	}
@@ -65,6 +68,10 @@ func Run(ctx context.Context, c *Config) (err error) {
 	}
 	watch := newStateLog(r.Log, names)
 	defer start(ctx, func(ctx context.Context) { r.follower.Run(ctx, watch.changed) })()
+
+	if c.State != "" {
+		defer start(ctx, r.keep)()
+	}
 
 	zone, err := r.await(ctx)
 	if err != nil {
@@ -191,6 +198,20 @@ func Unknown(v *region.View) string {
 	return strings.Join(list, "; ")
 }
 
+// stale names the regions of which only older facts are known.
+func stale(v *region.View) (lines []string) {
+	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
+		if s := v.Regions[name]; !s.Known {
+			age := "nothing was heard yet"
+			if !s.Heard.IsZero() {
+				age = s.Age(time.Now()).Round(time.Second).String() + " old"
+			}
+			lines = append(lines, fmt.Sprintf("facts of %s: %s", name, age))
+		}
+	}
+	return lines
+}
+
 // serveMetrics serves the metrics listener until stop is called.
 func (r *router) serveMetrics() (stop func(), err error) {
 	l, err := net.Listen("tcp", r.Metrics)
@@ -205,7 +226,7 @@ func (r *router) serveMetrics() (stop func(), err error) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { tell(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if r.ready.Load() {
-			tell(w, http.StatusOK, "ok")
+			tell(w, http.StatusOK, strings.Join(append([]string{"ok"}, stale(r.follower.View())...), "\n"))
 		} else {
 			tell(w, http.StatusServiceUnavailable, "waiting for a topology, or stopping")
 		}

@@ -55,7 +55,11 @@ func (v *View) Choose(q Query) Answer {
 	if v.chooser == nil {
 		return Answer{}
 	}
-	return v.chooser.choose(v.PoPs, q)
+	a := v.chooser.choose(v.PoPs, q)
+	if q.Explain {
+		a.Reason = append(v.stale(), a.Reason...)
+	}
+	return a
 }
 
 // PoP returns a PoP of the topology, or nil.

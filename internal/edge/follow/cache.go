@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/weir-edge/weir/internal/disk"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -151,41 +152,12 @@ func (c *cache) present() bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// write replaces the file so that there is a whole one at any instant, also after
-// a loss of power.
 func (c *cache) write(p *Cached) error {
 	data, err := encodeCache(c.owner, p.Pointer, p.Document)
 	if err != nil {
 		return err
 	}
-	folder := filepath.Dir(c.file)
-	if err := os.MkdirAll(folder, 0o750); err != nil {
-		return err
-	}
-	next := c.file + ".next"
-	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) { // of a node that died
-		return err
-	}
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(next, c.file)
-	}
-	if err != nil {
-		_ = os.Remove(next) // the fault is the one before
-		return err
-	}
-	d, err := os.Open(folder)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return disk.Replace(c.file, data)
 }
 
 // cacheFile is the file's content.

@@ -122,6 +122,9 @@ func (c *Client) Pulse(ctx context.Context, bound time.Duration) error {
 	return nil
 }
 
+// String names the agent or server, and the datacenter if one is configured.
+func (c *Client) String() string { return c.name }
+
 // Prefix returns the prefix of all keys.
 func (c *Client) Prefix() string { return c.prefix }
 

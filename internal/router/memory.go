@@ -1,0 +1,113 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/weir-edge/weir/internal/disk"
+	"github.com/weir-edge/weir/pkg/region"
+)
+
+const (
+	// saveEvery is how often a change is looked for, and heardEvery how often the time at
+	// which a region was last heard counts as one.
+	saveEvery  = 5 * time.Second
+	heardEvery = time.Minute
+	// maxState is more than a fleet of the largest topology, with 20,000 nodes, takes.
+	maxState = 64 << 20
+)
+
+// restore has the follower begin with what the file holds. A file that is not one, or
+// of another fleet, is ignored: the next good facts overwrite it.
+func (c *Config) restore(f *region.Follower) error {
+	if c.State == "" {
+		return nil
+	}
+	k, err := readState(c.State)
+	if err == nil {
+		err = f.Restore(k, time.Now())
+	}
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", c.State, err)
+}
+
+// A state file is a line with its format and the SHA-256 of what follows, which is JSON.
+const stateFormat = "weir-dns 1 %x\n"
+
+func encodeState(k *region.Known) ([]byte, error) {
+	text, err := json.Marshal(k)
+	return append(fmt.Appendf(nil, stateFormat, sha256.Sum256(text)), text...), err
+}
+
+func readState(file string) (*region.Known, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxState))
+	if err != nil {
+		return nil, err
+	}
+	_, text, _ := bytes.Cut(data, []byte("\n"))
+	if !bytes.HasPrefix(data, fmt.Appendf(nil, stateFormat, sha256.Sum256(text))) {
+		return nil, errors.New("is not what a router of this release wrote, or damaged")
+	}
+	k := &region.Known{}
+	return k, json.Unmarshal(text, k)
+}
+
+// keep writes what changes to the file, until ctx ends and once more then.
+func (r *router) keep(ctx context.Context) {
+	ticker := time.NewTicker(saveEvery)
+	defer ticker.Stop()
+	var written []byte
+	failed := ""
+	for ended := false; !ended; {
+		select {
+		case <-ctx.Done():
+			ended = true
+		case <-ticker.C:
+		}
+		var err error
+		if written, err = r.save(written); err != nil {
+			r.metrics.unsaved.Inc()
+		}
+		if text := errorText(err); text != failed {
+			if failed = text; err != nil {
+				r.Log.Error("what is known cannot be saved: a restart without any Consul would begin with older facts", "file", r.State, "error", text)
+			} else {
+				r.Log.Info("what is known can be saved again", "file", r.State)
+			}
+		}
+	}
+}
+
+// save writes what is known if that is news, and returns what stands in the file.
+func (r *router) save(written []byte) ([]byte, error) {
+	k := r.follower.Known()
+	if k == nil {
+		return written, nil
+	}
+	for name, facts := range k.Regions {
+		facts.Heard = facts.Heard.Truncate(heardEvery)
+		k.Regions[name] = facts
+	}
+	data, err := encodeState(k)
+	if err != nil || bytes.Equal(data, written) {
+		return written, err
+	}
+	if err := disk.Replace(r.State, data); err != nil {
+		return written, err
+	}
+	return data, nil
+}

@@ -1,0 +1,204 @@
+package router
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// running is a router until it is stopped.
+type running struct {
+	t     *testing.T
+	log   lines
+	admin string
+	stop  func()
+}
+
+func launch(t *testing.T, state string, regions []region.FollowedRegion) *running {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &running{t: t, admin: l.Addr().String()}
+	require.NoError(t, l.Close())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, &Config{
+			Regions: regions, Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, TTL: time.Second, Metrics: r.admin,
+			State: state, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+		})
+	}()
+	r.stop = sync.OnceFunc(func() { cancel(); require.NoError(t, <-ended) })
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *running) logs(text string) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool { return strings.Contains(r.log.String(), text) }, testenv.Patience, 10*time.Millisecond, "%q in:\n%s", text, &r.log)
+}
+
+func (r *running) dig(name string) string {
+	r.t.Helper()
+	r.logs("msg=answering")
+	port := regexp.MustCompile(`listen=127\.0\.0\.1:(\d+)`).FindStringSubmatch(r.log.String())[1]
+	out, err := exec.Command("dig", "@127.0.0.1", "-p", port, "+short", "+tries=1", "+time=5", name, "A").CombinedOutput()
+	require.NoError(r.t, err, "%s", out)
+	return strings.Join(strings.Fields(string(out)), " ")
+}
+
+func (r *running) get(path string) string {
+	r.t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testenv.Patience}
+	resp, err := client.Get("http://" + r.admin + path)
+	require.NoError(r.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(r.t, err)
+	return strconv.Itoa(resp.StatusCode) + " " + string(text)
+}
+
+// register stands for an edge of a PoP.
+func register(t *testing.T, c *consul.Client, in, pop string) {
+	t.Helper()
+	edge := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	at := netip.MustParseAddrPort(strings.TrimPrefix(edge.URL, "http://"))
+	ctx, cancel := context.WithCancel(context.Background())
+	var registered sync.WaitGroup
+	registered.Go(func() {
+		c.Register(ctx, consul.Registration{
+			ID: pop + "-1", Address: at.Addr().String(), Port: int(at.Port()), Admin: at.String(), Region: in, PoP: pop, CheckURL: edge.URL,
+		}, func() map[string]string { return nil }, nil, nil)
+	})
+	t.Cleanup(func() { cancel(); registered.Wait(); edge.Close() })
+}
+
+// A router that starts while every Consul is gone answers by what the one before knew.
+func TestStartsFromWhatItKnew(t *testing.T) {
+	consuls := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu-west", "us-east")
+	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, regions: [
+		{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}, {name: ams2, addresses: [203.0.113.2], weight: 0}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.3]}]}]}`))
+	require.NoError(t, err)
+	var regions []region.FollowedRegion
+	for i, name := range []string{"eu-west", "us-east"} {
+		c, err := consul.Open(consul.Config{Addr: consuls[i].Addr()})
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		_, err = region.PublishTopology(t.Context(), c, topology, 0)
+		require.NoError(t, err)
+		regions = append(regions, region.FollowedRegion{Name: name, Consul: c})
+	}
+	register(t, regions[0].Consul, "eu-west", "ams2") // ams1 has no edge
+	register(t, regions[1].Consul, "us-east", "iad1")
+	require.NoError(t, region.SetDrain(t.Context(), regions[1].Consul, "iad1", region.Drain{Who: "ann", Why: "x", Since: time.Now()}))
+
+	state := filepath.Join(t.TempDir(), "below", "state")
+	first := launch(t, state, regions)
+	first.logs(`msg="pop is up" region=us-east pop=iad1`)
+	first.logs(`msg="pop is up" region=eu-west pop=ams2`)
+	first.logs(`msg="pop is drained"`)
+	require.Equal(t, "203.0.113.2", first.dig("edge.example.com"))
+	require.Equal(t, "200 ok\n", first.get("/readyz"))
+	require.Contains(t, first.get("/metrics"), `weir_dns_region_facts_age_seconds{region="eu-west"} 0`)
+	first.stop()
+	for _, c := range consuls {
+		c.Kill()
+	}
+
+	second := launch(t, state, regions)
+	require.Equal(t, "203.0.113.2", second.dig("edge.example.com"), "ams1 is down, iad1 is drained")
+	ready := second.get("/readyz")
+	require.Regexp(t, `^200 ok\nfacts of eu-west: .*s old\nfacts of us-east: .*s old\n$`, ready)
+	require.Regexp(t, `weir_dns_region_facts_age_seconds\{region="eu-west"\} [1-9]`, second.get("/metrics"))
+	v, err := Look(t.Context(), &Config{Regions: regions, State: state}, 3*time.Second)
+	require.NoError(t, err)
+	a := v.Choose(region.Query{Explain: true})
+	require.Equal(t, "ams2", a.PoPs[0])
+	require.Regexp(t, `^what is known of eu-west is .*s old: consul `, a.Reason[0])
+	consuls[0].Start()
+	second.logs(`msg="region is known" region=eu-west`)
+	require.Regexp(t, `^200 ok\nfacts of us-east: .*s old\n$`, second.get("/readyz"))
+	second.stop()
+	consuls[0].Kill()
+
+	// What is not a file of this fleet is refused, and ignored.
+	good, err := os.ReadFile(state)
+	require.NoError(t, err)
+	refused := func(regions []region.FollowedRegion, data []byte, want string) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(state, data, 0o600))
+		r := launch(t, state, regions)
+		r.logs(want)
+		r.logs("waiting for a topology")
+		r.stop()
+		kept, err := os.ReadFile(state)
+		require.NoError(t, err)
+		require.Equal(t, string(data), string(kept), "nothing is known that could replace it")
+	}
+	damaged := []byte(strings.Replace(string(good), "203.0.113.2", "203.0.113.3", 1))
+	refused(regions, damaged, "or damaged")
+	refused(regions, good[:len(good)/2], "or damaged")
+	refused(regions, nil, "or damaged")
+	refused(regions, []byte(strings.Replace(string(good), "weir-dns 1", "weir-dns 2", 1)), "or damaged")
+	refused([]region.FollowedRegion{{Name: "eu-west", Consul: regions[1].Consul}}, good, "is of another fleet: its eu-west is consul ")
+	refused([]region.FollowedRegion{{Name: "sa-east", Consul: regions[1].Consul}}, good, "is of another fleet: it has none of the regions of the fleet file")
+	damaged, err = encodeState(&region.Known{Topology: []byte("{}"), Regions: map[string]region.KnownRegion{}})
+	require.NoError(t, err)
+	refused(regions, damaged, "topology: zone: must be a domain name")
+}
+
+// A disk that cannot be written to costs no answer, and is told once.
+func TestStateThatCannotBeSaved(t *testing.T) {
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c, err := consul.Open(consul.Config{Addr: server.Addr()})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, regions: [{name: r, pops: [{name: p, addresses: [203.0.113.1]}]}]}`))
+	require.NoError(t, err)
+	_, err = region.PublishTopology(t.Context(), c, topology, 0)
+	require.NoError(t, err)
+	folder := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(folder, nil, 0o600))
+	r := launch(t, filepath.Join(folder, "state"), []region.FollowedRegion{{Name: "r", Consul: c}})
+	r.logs("what is known cannot be saved")
+	require.Equal(t, "203.0.113.1", r.dig("edge.example.com"))
+	require.Contains(t, r.get("/metrics"), "weir_dns_state_save_failures_total ")
+	require.Equal(t, 1, strings.Count(r.log.String(), "cannot be saved"))
+}

@@ -1,0 +1,116 @@
+package region
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// Known is what a Follower has learned, for the next one to start from while no Consul
+// answers.
+type Known struct {
+	Topology json.RawMessage        `json:"topology"`
+	Drains   map[string]Drain       `json:"drains"`
+	Regions  map[string]KnownRegion `json:"regions"`
+}
+
+// KnownRegion is what was last heard of a region.
+type KnownRegion struct {
+	Source     string            `json:"source"` // the Consul that it was heard from
+	Datacenter string            `json:"datacenter"`
+	Heard      time.Time         `json:"heard"`
+	Nodes      []consul.Instance `json:"nodes"`
+	Reached    []string          `json:"reached"` // addresses that accepted a connection
+}
+
+func (r FollowedRegion) source() string { return r.Consul.String() + " " + r.Consul.Prefix() }
+
+// Known returns what is known, or nil as long as that is no topology.
+func (f *Follower) Known() *Known {
+	v := f.View()
+	if v.Topology == nil {
+		return nil
+	}
+	k := &Known{Topology: json.RawMessage(v.text), Drains: map[string]Drain{}, Regions: map[string]KnownRegion{}}
+	for name, s := range v.PoPs {
+		if s.Drained != nil {
+			k.Drains[name] = *s.Drained
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.config.Regions {
+		if facts := f.facts[r.Name]; facts.listed {
+			k.Regions[r.Name] = KnownRegion{r.source(), facts.datacenter, facts.heard, facts.nodes, slices.Sorted(maps.Keys(facts.reached))}
+		}
+	}
+	return k
+}
+
+var errSinceStart = errors.New("has not answered since this router started")
+
+// Restore makes f begin with what another has learned: until a region's Consul answers,
+// its facts are those of before. It must be called before Run. An error means that k is
+// not of this fleet or cannot be read; then nothing has changed.
+func (f *Follower) Restore(k *Known, now time.Time) error {
+	t, err := parseTopology(k.Topology, &field.Form{Lenient: true, Later: true, Aliases: true, Exponents: true})
+	if err != nil {
+		return fmt.Errorf("topology: %w", err)
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, r := range f.config.Regions {
+		was, ok := k.Regions[r.Name]
+		if ok && was.Source != r.source() {
+			return fmt.Errorf("is of another fleet: its %s is %s, that of the fleet file is %s", r.Name, was.Source, r.source())
+		}
+		found = found || ok
+	}
+	if !found {
+		return errors.New("is of another fleet: it has none of the regions of the fleet file")
+	}
+	for _, r := range f.config.Regions {
+		facts := f.facts[r.Name]
+		facts.topology, facts.topologyText, facts.drains = t, string(text), maps.Clone(k.Drains)
+		facts.fail(errSinceStart, now)
+		if was, ok := k.Regions[r.Name]; ok {
+			facts.listed, facts.nodes, facts.heard, facts.datacenter = true, was.Nodes, was.Heard, was.Datacenter
+			for _, address := range was.Reached {
+				facts.reached[address] = 0
+			}
+		}
+	}
+	return nil
+}
+
+// stale says what is known of which region only from before.
+func (v *View) stale() (steps []Step) {
+	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
+		s := v.Regions[name]
+		switch {
+		case s.Known:
+		case s.Heard.IsZero():
+			steps = append(steps, Step(fmt.Sprintf("nothing was heard of %s yet: %v", name, s.Err)))
+		default:
+			steps = append(steps, Step(fmt.Sprintf("what is known of %s is %s old: %v", name, s.Age(v.At).Round(time.Second), s.Err)))
+		}
+	}
+	return steps
+}
+
+// Age is how old the knowledge of the region's nodes is: 0 while it is known.
+func (s RegionState) Age(now time.Time) time.Duration {
+	if s.Known || s.Heard.IsZero() {
+		return 0
+	}
+	return max(now.Sub(s.Heard), 0)
+}
