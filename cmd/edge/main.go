@@ -94,7 +94,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	config, err := edge.LoadConfig(*file)
 	if err == nil && *check {
-		err = edge.Check(config)
+		var warnings []string
+		warnings, err = edge.Check(config)
+		for _, w := range warnings {
+			fmt.Fprintln(stderr, "edge: warning:", w)
+		}
 	}
 	if err != nil {
 		return fail("%v", err)

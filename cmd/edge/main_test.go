@@ -65,6 +65,7 @@ const (
 func TestCommandLine(t *testing.T) {
 	good := files(t, goodConfig, goodRules)
 	badRules := files(t, goodConfig, "rules: [{id: a, key: [client_ip], limit: 0, window: 10s}]")
+	oddPath := files(t, goodConfig, "rules: [{id: a, match: {paths: ['/a;b']}, key: [client_ip], limit: 1, window: 10s}]")
 	badConfig := files(t, goodConfig+"listen: {public: nowhere}\n", goodRules)
 	badURL := files(t, strings.Replace(goodConfig, "http://127.0.0.1:9000", "127.0.0.1:9000", 1), goodRules)
 	consul := strings.Replace(goodConfig, "rules: {file: RULES}", "node: {region: eu-west, pop: ams1}\nrules: {source: consul, cache: CACHE}", 1)
@@ -89,6 +90,7 @@ func TestCommandLine(t *testing.T) {
 	f([]string{"-help"}, 0, "", "-config FILE\n")
 	f([]string{"-version"}, 0, "weir edge ", "")
 	f([]string{"-check", "-config", good}, 0, "configuration and rules are good\n", "")
+	f([]string{"-check", "-config", oddPath}, 0, "configuration and rules are good\n", `edge: warning: rule a: match.paths[0]: "/a;b" is "/a" to other origins`)
 	f([]string{"-check", "-config", consulConfig}, 0, "configuration and cached rules, if any, are good; consul was not asked\n", "")
 	f([]string{"-check", "-config", badCache}, 2, "", "edge: rules.cache: ")
 	f([]string{"-check", "-config", badRules}, 2, "", "rules.yaml: rules[0].limit: must be between 1 and")

@@ -20,7 +20,17 @@ func (p *program) readDocument(k *fleet.Kind, name string) (*fleet.Document, err
 	if err != nil {
 		return nil, refuse(name, err)
 	}
+	p.warnOf(d)
 	return d, nil
+}
+
+// warnOf tells what is good and cannot work.
+func (p *program) warnOf(d *fleet.Document) {
+	if b, ok := d.Body.(*ruleBook); ok {
+		for _, w := range b.set.Warnings() {
+			p.Warn("%s", w)
+		}
+	}
 }
 
 // inputName is a file's name for messages.

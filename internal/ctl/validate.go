@@ -14,8 +14,8 @@ import (
 )
 
 const validateHelp = `Reports every fault of a rule document, with the path of its field and what to do about
-it. Nothing is sent anywhere, so this needs no fleet file and suits an editor, a commit
-hook or CI. FILE may be - for standard input.
+it, and warns of rules that cannot work. Nothing is sent anywhere, so this needs no fleet
+file and suits an editor, a commit hook or CI. FILE may be - for standard input.
 
 The edges check the same things: none refuses a document that passes here.
 
@@ -38,6 +38,8 @@ type validation struct {
 	Version string    `json:"version,omitempty"`
 	Rules   int       `json:"rules"`
 	Errors  []problem `json:"errors"`
+	// Warnings tell of rules that cannot work as they are.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func (p *program) validate(name string) error {
@@ -49,7 +51,8 @@ func (p *program) validate(name string) error {
 	v := validation{File: name, Errors: []problem{}}
 	d, err := fleet.ParseDocument(rulesKind, name, data)
 	if err == nil {
-		v.Valid, v.Version, v.Rules = true, d.Version(), len(bookOf(d).rules)
+		p.warnOf(d)
+		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(bookOf(d).rules), bookOf(d).set.Warnings()
 	} else {
 		v.Errors = problems(err)
 	}

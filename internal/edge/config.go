@@ -321,25 +321,25 @@ func (l LogConfig) level() (slog.Level, error) {
 
 // Check reports what would keep a node of this configuration from starting, without
 // starting anything.
-func Check(c *Config) error {
+func Check(c *Config) (warnings []string, err error) {
 	if file := c.Listen.AdminTokenFile; file != "" && secretFile(file)() == "" {
-		return fmt.Errorf("listen.admin_token_file: %s holds no token, so that every request to the admin side gets 401; write one into it", file)
+		return nil, fmt.Errorf("listen.admin_token_file: %s holds no token, so that every request to the admin side gets 401; write one into it", file)
 	}
-	if err := c.checkRules(); err != nil {
-		return err
+	if warnings, err = c.checkRules(); err != nil {
+		return nil, err
 	}
 	if c.Listen.TLS != nil {
 		if _, err := newCertificate(*c.Listen.TLS); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	pools, err := c.pools(nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	closePools(pools)
 	if c.Store.Kind == "redis" {
 		_, err = c.Store.redis()
 	}
-	return err
+	return warnings, err
 }

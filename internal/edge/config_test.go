@@ -59,7 +59,8 @@ func TestCheckFindsAnEmptyToken(t *testing.T) {
 	c, err := ParseConfig([]byte(leastConfig))
 	require.NoError(t, err)
 	c.Rules.File, c.Listen.AdminTokenFile = rules, token
-	require.ErrorContains(t, Check(c), "listen.admin_token_file: "+token+" holds no token")
+	_, err = Check(c)
+	require.ErrorContains(t, err, "listen.admin_token_file: "+token+" holds no token")
 }
 
 const leastConfig = "upstreams: [{url: \"http://127.0.0.1:9000\"}]\nrules: {file: rules.yaml}\nstore: {redis: {addrs: [\"127.0.0.1:7000\"]}}\n"
@@ -109,7 +110,7 @@ func TestCheckFindsWhatNewWouldRefuse(t *testing.T) {
 		require.NoError(t, err)
 		c.Rules.File = good
 		change(c)
-		err = Check(c)
+		_, err = Check(c)
 		if want == "" {
 			require.NoError(t, err)
 			return
@@ -149,7 +150,7 @@ func TestCheckWithConsul(t *testing.T) {
 		require.NoError(t, err)
 		c.Rules.Cache = cache
 		change(c)
-		if err = Check(c); want == "" {
+		if _, err = Check(c); want == "" {
 			require.NoError(t, err)
 		} else {
 			require.ErrorContains(t, err, want)

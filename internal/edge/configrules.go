@@ -182,35 +182,39 @@ func (s *StoreConfig) nodes() int {
 	return *s.Nodes
 }
 
-// checkRules reports what would keep the rules from being loaded. It does not ask
-// Consul.
-func (c *Config) checkRules() error {
+// checkRules reports what would keep the rules from being loaded, and warns of rules that
+// cannot work. It does not ask Consul.
+func (c *Config) checkRules() (warnings []string, err error) {
+	load := func(document []byte) error {
+		set, err := rules.Load(document)
+		if err == nil {
+			warnings = set.Warnings()
+		}
+		return err
+	}
 	if !c.followsConsul() {
 		data, err := os.ReadFile(c.Rules.File)
 		if err != nil {
-			return fmt.Errorf("rules.file: %w", err)
+			return nil, fmt.Errorf("rules.file: %w", err)
 		}
-		if _, err := rules.Load(data); err != nil {
-			return fmt.Errorf("%s: %w", c.Rules.File, err)
+		if err := load(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Rules.File, err)
 		}
-		return nil
+		return warnings, nil
 	}
 	client, err := consul.Open(c.Consul.Config)
 	if err != nil {
-		return fmt.Errorf("consul: %w", err)
+		return nil, fmt.Errorf("consul: %w", err)
 	}
 	client.Close()
-	err = c.checkCache("rules.cache", c.Rules.Cache, func(document []byte) error {
-		_, err := rules.Load(document)
-		return err
-	})
+	err = c.checkCache("rules.cache", c.Rules.Cache, load)
 	if err == nil && c.Shedder.Source == fromConsul {
 		err = c.checkCache("shedder.cache", c.Shedder.Cache, func(document []byte) error {
 			_, err := shedding.Parse(document)
 			return err
 		})
 	}
-	return err
+	return warnings, err
 }
 
 // lockCaches keeps other nodes from using this node's caches while it runs.

@@ -56,6 +56,8 @@ type Compiled struct {
 	infix   string // what stands between the subject and the rest of a key
 	residue residue
 	not     *residue // the requests that are exempt; nil: none
+	// notPaths are the paths of match.not.
+	notPaths []string
 }
 
 // LimitFor returns the limit of a tier, or nil if it is unlimited.
@@ -218,6 +220,9 @@ func compileRule(i int, r *Rule, p *problems) *Compiled {
 	}
 	if c.CountMissing && !slices.ContainsFunc(c.Key, KeyPart.optional) {
 		v.bad("missing", "only header:, cookie:, query: and tier can be missing, and the key has none of them; remove it")
+	}
+	if r.Match.Not != nil {
+		c.notPaths = r.Match.Not.Paths
 	}
 	c.Limit = v.limit(r, c.Mode)
 	if c.Limit == nil {
