@@ -26,7 +26,12 @@ type site struct {
 
 func newSite(t testing.TB, c *consul.Client, pop string) *site {
 	t.Helper()
-	s := &site{edge: newEdge(t, pop+"-1", pop)}
+	return newNode(t, c, pop+"-1", pop)
+}
+
+func newNode(t testing.TB, c *consul.Client, id, pop string) *site {
+	t.Helper()
+	s := &site{edge: newEdge(t, id, pop)}
 	s.start(t)
 	host, port, err := net.SplitHostPort(s.addr)
 	require.NoError(t, err)
@@ -301,4 +306,32 @@ func TestDetour(t *testing.T) {
 			require.Equal(t, row.via, o.via)
 		})
 	}
+}
+
+// An edge that began to pass a moment ago counts as lost with its region: it was reached before that.
+func TestFollowerLosesANewEdge(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c := open(t, consul.Config{Addr: server.Addr()})
+	_, err := PublishTopology(t.Context(), c, mustParse(t, twoSites), 0)
+	require.NoError(t, err)
+	first := newSite(t, c, "ams1")
+	require.Eventually(t, func() bool {
+		nodes, err := c.Nodes(t.Context())
+		return err == nil && len(nodes) == 1 && nodes[0].Passing
+	}, patience, 10*time.Millisecond)
+	f := followAll(t, FollowedRegion{"eu", c})
+	looks := func() {
+		from := time.Now()
+		f.within(t, patience, "two looks later", func(v *View) bool { return v.At.Sub(from) > 2*pulseEvery })
+	}
+	f.within(t, patience, "up", healthyIs("ams1", true))
+	looks()
+	second := newNode(t, c, "ams1-2", "ams1")
+	f.within(t, patience, "both pass", func(v *View) bool { return v.PoPs["ams1"].Passing == 2 })
+	looks()
+	server.Kill()
+	first.kill()
+	second.kill()
+	f.within(t, 5*time.Second, "out", healthyIs("ams1", false))
 }

@@ -71,18 +71,28 @@ func (f *Follower) pulse(ctx context.Context, r FollowedRegion, back chan<- stru
 	}
 }
 
-// learn probes the passing nodes from time to time while Consul answers.
+// learn probes passing nodes while Consul answers: at once when they begin to pass, and from time to time.
 func (f *Follower) learn(ctx context.Context, r FollowedRegion) {
 	var last time.Time
+	probed := map[string]bool{} // since last
 	for ; ctx.Err() == nil; pause(ctx, pulseEvery) {
 		f.mu.Lock()
 		facts := *f.facts[r.Name]
 		f.mu.Unlock()
-		if !facts.listed || facts.emptied || !facts.failing.IsZero() || time.Since(last) < reachEvery {
+		if !facts.listed || facts.emptied || !facts.failing.IsZero() {
 			continue
 		}
-		last = time.Now()
-		results := connect(ctx, slices.DeleteFunc(slices.Clone(facts.nodes), func(n consul.Instance) bool { return !n.Passing }))
+		if time.Since(last) >= reachEvery {
+			last, probed = time.Now(), map[string]bool{}
+		}
+		due := slices.DeleteFunc(slices.Clone(facts.nodes), func(n consul.Instance) bool { return !n.Passing || probed[n.Address] })
+		if len(due) == 0 {
+			continue
+		}
+		results := connect(ctx, due)
+		for address := range results {
+			probed[address] = true
+		}
 		f.mu.Lock()
 		f.facts[r.Name].learn(results)
 		f.mu.Unlock()
