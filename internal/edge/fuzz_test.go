@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,8 +57,58 @@ func (a accepts) Accept() (net.Conn, error) { return a.conn, nil }
 func (accepts) Close() error                { return nil }
 func (accepts) Addr() net.Addr              { return &net.TCPAddr{} }
 
-// Whatever a client sends, each answer is whole, none comes from an origin that could not read what it was sent,
-// and no request costs more than its bound.
+// strict is an origin that remembers a request which net/http could not read. Of the target it asks only that it be one
+// word: what a percent sign means there is between client and origin.
+type strict struct{ wrong atomic.Pointer[error] }
+
+func (s *strict) fault() error {
+	if err := s.wrong.Swap(nil); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (s *strict) serve(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			for from := bufio.NewReader(conn); ; {
+				line, err := from.ReadString('\n')
+				if err != nil {
+					return
+				}
+				words := strings.Split(line, " ")
+				if len(words) != 3 {
+					err = fmt.Errorf("request line %q", line)
+				} else {
+					err = s.read(words[0]+" / "+words[2], from)
+				}
+				if err != nil {
+					s.wrong.Store(&err)
+					return
+				}
+				if _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+func (*strict) read(line string, rest io.Reader) error {
+	r, err := http.ReadRequest(bufio.NewReader(io.MultiReader(strings.NewReader(line), rest)))
+	if err == nil {
+		_, _ = io.Copy(io.Discard, r.Body) // a client may cut it short
+	}
+	return err
+}
+
+// Whatever a client sends, each answer is whole, the origin can read what it is sent, and
+// no request costs more than its bound.
 func FuzzRequest(f *testing.F) {
 	for _, header := range [][]string{
 		{"GET /api/users/42?user=7&user=8 HTTP/1.1", "Host: api.example.com", "X-Forwarded-For: 203.0.113.1, 10.0.0.2"},
@@ -72,14 +124,12 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Add([]byte(lines("POST /up HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + "3;a=b\r\nabc\r\n0\r\nX-Api-Key: t\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"))
 
-	origin := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Origin", "read it")
-		_, _ = io.Copy(io.Discard, r.Body) // a client may cut it short
-	}))
-	origin.Config.ErrorLog = nil
-	origin.Start()
-	f.Cleanup(origin.Close)
-	c := DevConfig(strings.TrimPrefix(origin.URL, "http://"))
+	origin := &strict{}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(f, err)
+	go origin.serve(l)
+	f.Cleanup(func() { _ = l.Close() })
+	c := DevConfig(l.Addr().String())
 	c.TrustedProxies, c.TierHeader = []string{"10.0.0.0/8"}, "X-Tier"
 	c.Rules.File = "unused"
 	require.NoError(f, c.validate())
@@ -92,21 +142,18 @@ func FuzzRequest(f *testing.F) {
 		conn, err := proxy.Listen(accepts{client}).Accept()
 		require.NoError(t, err)
 		testenv.Bounded(t, 8<<20+256*uint64(len(input)), func() { _ = server.ServeConn(conn) }) // ends as the client does
-		methods := strings.Fields(string(input))
+		require.NoError(t, origin.fault(), "the origin could not read what it was sent")
 		for answers := bufio.NewReader(&client.answers); ; {
 			if _, err := answers.Peek(1); err != nil {
 				return
 			}
 			resp, err := http.ReadResponse(answers, &http.Request{Method: http.MethodGet})
 			require.NoError(t, err)
-			if len(methods) > 0 && bytes.Contains(input, []byte("HEAD")) || resp.StatusCode < 200 {
+			if bytes.Contains(input, []byte("HEAD")) || resp.StatusCode < 200 {
 				return // nobody here knows which answer has no body
 			}
 			_, err = io.Copy(io.Discard, resp.Body)
 			require.True(t, err == nil || errors.Is(err, io.ErrUnexpectedEOF) && resp.Close, "%v", err)
-			if resp.StatusCode == http.StatusBadRequest && resp.Header.Get("X-Origin") == "" {
-				require.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"), "the origin could not read what it was sent")
-			}
 		}
 	})
 }
