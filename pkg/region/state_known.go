@@ -16,7 +16,6 @@ import (
 // answers.
 type Known struct {
 	Topology json.RawMessage        `json:"topology"`
-	Drains   map[string]Drain       `json:"drains"`
 	Regions  map[string]KnownRegion `json:"regions"`
 }
 
@@ -27,6 +26,7 @@ type KnownRegion struct {
 	Heard      time.Time         `json:"heard"`
 	Nodes      []consul.Instance `json:"nodes"`
 	Reached    []string          `json:"reached"` // addresses that accepted a connection
+	Drains     *Drains           `json:"drains"`
 }
 
 func (r FollowedRegion) source() string { return r.Consul.String() + " " + r.Consul.Prefix() }
@@ -37,17 +37,12 @@ func (f *Follower) Known() *Known {
 	if v.Topology == nil {
 		return nil
 	}
-	k := &Known{Topology: json.RawMessage(v.text), Drains: map[string]Drain{}, Regions: map[string]KnownRegion{}}
-	for name, s := range v.PoPs {
-		if s.Drained != nil {
-			k.Drains[name] = *s.Drained
-		}
-	}
+	k := &Known{Topology: json.RawMessage(v.text), Regions: map[string]KnownRegion{}}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.config.Regions {
 		if facts := f.facts[r.Name]; facts.listed {
-			k.Regions[r.Name] = KnownRegion{r.source(), facts.datacenter, facts.heard, facts.nodes, slices.Sorted(maps.Keys(facts.reached))}
+			k.Regions[r.Name] = KnownRegion{r.source(), facts.datacenter, facts.heard, facts.nodes, slices.Sorted(maps.Keys(facts.reached)), facts.drains}
 		}
 	}
 	return k
@@ -80,10 +75,10 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 	}
 	for _, r := range f.config.Regions {
 		facts := f.facts[r.Name]
-		facts.topology, facts.topologyText, facts.drains = t, string(text), maps.Clone(k.Drains)
+		facts.topology, facts.topologyText = t, string(text)
 		facts.fail(errSinceStart, now)
 		if was, ok := k.Regions[r.Name]; ok {
-			facts.listed, facts.nodes, facts.heard, facts.datacenter = true, was.Nodes, was.Heard, was.Datacenter
+			facts.listed, facts.nodes, facts.heard, facts.datacenter, facts.drains = true, was.Nodes, was.Heard, was.Datacenter, was.Drains
 			for _, address := range was.Reached {
 				facts.reached[address] = 0
 			}
