@@ -290,6 +290,7 @@ func testCanarySilent(t *testing.T, f *testFleet) {
 
 // Consul is gone when the canary is to be taken back: its edges do that by themselves.
 func TestCanaryCannotBeRemoved(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, "eu-west")
 	s := &site{testFleet: f, old: f.publish(t, rulesOf(1), "ana", f.names...), file: write(t, "rules.yaml", rulesOf(2))}
 	f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = load(10, 0, 0) })

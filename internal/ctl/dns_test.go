@@ -45,6 +45,7 @@ func TestDNSFlags(t *testing.T) {
 
 // The router waits for a topology, answers, and stops when it is told to.
 func TestDNS(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
 	f.edge(t, "eu-west", "ams1", "ams1-1")
 	var errOut buffer

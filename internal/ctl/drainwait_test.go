@@ -16,6 +16,7 @@ func TestBusyNodes(t *testing.T) {
 
 // Of a node that cannot be asked, only Consul tells whether it has been stopped.
 func TestDrainNamesNodesThatCannotBeAsked(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
 	ams := f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) { s.silent = true })

@@ -97,27 +97,10 @@ func testTrialEnded(t *testing.T, f *testFleet) {
 	s.gone(t)
 }
 
-// Somebody finishes a change while another begins one.
-func testFinishing(t *testing.T, f *testFleet) {
-	f.publish(t, rulesOf(1), "ana", f.names...)
-	f.publish(t, rulesOf(2), "ana", "eu-west")
-	one := f.converse(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana")
-	one.sees(t, "to us-east? [y/N] ")
-	two := f.converse(t, "rules", "apply", write(t, "three.yaml", rulesOf(3)), "--by", "bob")
-	two.sees(t, "[y/N] ")
-	one.answer(t, "y")
-	require.Zero(t, one.end(t).status)
-	two.answer(t, "y")
-	r := two.end(t)
-	require.Equal(t, term.StatusConflict, r.status)
-	require.Contains(t, r.errOut, "nothing was changed anywhere: us-east: ana applied")
-	require.Equal(t, f.current(t, "us-east"), f.current(t, "eu-west"))
-	f.good(t, "rules", "rollback", "--yes")
-	require.Equal(t, consul.NewPointer([]byte(rulesOf(1)), "", time.Now()).Version, f.current(t, "eu-west"))
-}
-
 // One datacenter holds the nodes of others, too.
-func testStrangers(t *testing.T, f *testFleet) {
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
 	p := f.publish(t, rulesOf(1), "ana", f.names...)
 	follows := f.edge(t, "eu-west", "ams1", "ams1-1")
 	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.version = p.Version })

@@ -3,6 +3,7 @@ package ctl
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +21,10 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // most of them wait for Consul
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	patience = testenv.Patience
@@ -69,7 +73,7 @@ type testFleet struct {
 }
 
 // startFleet starts a Consul for each region.
-func startFleet(t *testing.T, names ...string) *testFleet {
+func startFleet(t testing.TB, names ...string) *testFleet {
 	t.Helper()
 	consuls := map[string]*testenv.Consul{}
 	for _, name := range names {
@@ -78,7 +82,7 @@ func startFleet(t *testing.T, names ...string) *testFleet {
 	return newFleet(t, "weir", names, consuls)
 }
 
-func newFleet(t *testing.T, prefix string, names []string, consuls map[string]*testenv.Consul) *testFleet {
+func newFleet(t testing.TB, prefix string, names []string, consuls map[string]*testenv.Consul) *testFleet {
 	t.Helper()
 	f := &testFleet{names: names, consuls: consuls, open: map[string]*consul.Client{}, prefix: prefix}
 	var text strings.Builder
@@ -102,7 +106,7 @@ func (f *testFleet) settings(name string) *consul.Documents {
 }
 
 // current is the version that a region has in force, "" if none.
-func (f *testFleet) current(t *testing.T, name string) string {
+func (f *testFleet) current(t testing.TB, name string) string {
 	t.Helper()
 	p, _, err := f.rules(name).Current(t.Context())
 	require.NoError(t, err)
@@ -113,7 +117,7 @@ func (f *testFleet) current(t *testing.T, name string) string {
 }
 
 // publish puts a document in force without regionctl.
-func (f *testFleet) publish(t *testing.T, document, by string, names ...string) consul.Pointer {
+func (f *testFleet) publish(t testing.TB, document, by string, names ...string) consul.Pointer {
 	t.Helper()
 	p := consul.NewPointer([]byte(document), by, time.Now())
 	for _, name := range names {
@@ -130,7 +134,7 @@ func (f *testFleet) publish(t *testing.T, document, by string, names ...string) 
 }
 
 // try has a site follow p without regionctl.
-func (f *testFleet) try(t *testing.T, name, pop string, p consul.Pointer) {
+func (f *testFleet) try(t testing.TB, name, pop string, p consul.Pointer) {
 	t.Helper()
 	_, index, err := f.rules(name).Canary(t.Context(), pop)
 	require.NoError(t, err)
@@ -145,9 +149,9 @@ type result struct {
 	out, errOut string
 }
 
-func (f *testFleet) run(t *testing.T, args ...string) result {
+func (f *testFleet) run(t testing.TB, args ...string) result {
 	t.Helper()
-	return f.runContext(t, t.Context(), args...)
+	return f.runContext(t, t.Context(), "", args...)
 }
 
 // program does not wait long for edges that do not come.
@@ -157,15 +161,15 @@ func (f *testFleet) program(in io.Reader, out, errOut io.Writer) *program {
 	return p
 }
 
-func (f *testFleet) runContext(t *testing.T, ctx context.Context, args ...string) result {
+func (f *testFleet) runContext(t testing.TB, ctx context.Context, in string, args ...string) result {
 	t.Helper()
 	var out, errOut buffer
-	err := f.program(strings.NewReader(""), &out, &errOut).run(ctx, append(args, "--fleet", f.file))
+	err := f.program(strings.NewReader(in), &out, &errOut).run(ctx, append(args, "--fleet", f.file))
 	return result{term.ExitStatus(err), out.String(), errOut.String()}
 }
 
 // good runs the program and requires that all is well.
-func (f *testFleet) good(t *testing.T, args ...string) result {
+func (f *testFleet) good(t testing.TB, args ...string) result {
 	t.Helper()
 	r := f.run(t, args...)
 	require.Zero(t, r.status, "%v\n%s%s", args, r.out, r.errOut)
@@ -180,7 +184,7 @@ type session struct {
 	cancel      context.CancelFunc
 }
 
-func (f *testFleet) converse(t *testing.T, args ...string) *session {
+func (f *testFleet) converse(t testing.TB, args ...string) *session {
 	t.Helper()
 	in, answers := io.Pipe()
 	s := &session{answers: answers, ended: make(chan error, 1)}
@@ -197,19 +201,19 @@ func (f *testFleet) converse(t *testing.T, args ...string) *session {
 }
 
 // sees waits for a text on standard error.
-func (s *session) sees(t *testing.T, text string) {
+func (s *session) sees(t testing.TB, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(s.errOut.String(), text) }, patience, tick, "%q in:\n%s", text, &s.errOut)
 }
 
-func (s *session) answer(t *testing.T, line string) {
+func (s *session) answer(t testing.TB, line string) {
 	t.Helper()
 	_, err := io.WriteString(s.answers, line+"\n")
 	require.NoError(t, err)
 }
 
 // end waits for the end.
-func (s *session) end(t *testing.T) result {
+func (s *session) end(t testing.TB) result {
 	t.Helper()
 	select {
 	case err := <-s.ended:

@@ -15,6 +15,7 @@ import (
 
 // A region that dies after the first was switched.
 func TestPartialFailure(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east", "ap-south")
 	f.publish(t, rulesOf(1), "ana", f.names...)
 	edge := f.edge(t, "ap-south", "sin1", "sin1-1")
@@ -74,6 +75,7 @@ func TestPartialFailure(t *testing.T) {
 
 // An interruption between two regions sees the one under way through.
 func TestInterruptedBetweenRegions(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
 	ctx, cancel := context.WithCancel(t.Context())
 	interrupting := f.before(t, "eu-west", cancel)
@@ -115,6 +117,7 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 // A region that dies after it stored the document and before it is locked does not stop a
 // change that may go without.
 func TestRegionDiesBeforeItsLock(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east", "ap-south")
 	f.publish(t, rulesOf(1), "ana", f.names...)
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})

@@ -16,6 +16,7 @@ import (
 )
 
 func TestShedder(t *testing.T) {
+	t.Parallel()
 	inFleets(t, map[string]func(*testing.T, *testFleet){
 		"file":        testSetFile,
 		"fields":      testSetFields,

@@ -107,7 +107,6 @@ func testShowLive(t *testing.T, f *testFleet) {
 
 func testCompleteSettings(t *testing.T, f *testFleet) {
 	f.good(t, "shedder", "set", "enabled=false", "--yes")
-	t.Setenv("WEIR_FLEET", f.file)
 	for want, args := range map[string][]string{
 		"signals.inflight.high=\n":               {"set", "signals.inf"},
 		"classes.read.max_in_flight=\n":          {"set", "enabled=false", ""},
@@ -117,7 +116,7 @@ func testCompleteSettings(t *testing.T, f *testFleet) {
 		"eu-west\nus-east\n":                     {"set", "x", "--region", ""},
 	} {
 		var out, errOut buffer
-		require.NoError(t, Run(t.Context(), append([]string{"__complete", "shedder"}, args...), strings.NewReader(""), &out, &errOut))
+		require.NoError(t, Run(t.Context(), append([]string{"__complete", "--fleet", f.file, "shedder"}, args...), strings.NewReader(""), &out, &errOut))
 		require.Contains(t, out.String(), want, "%v", args)
 	}
 }

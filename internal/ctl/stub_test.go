@@ -53,7 +53,7 @@ type stub struct {
 }
 
 // edge registers a stub that follows Consul until the test ends.
-func (f *testFleet) edge(t *testing.T, name, pop, id string, setup ...func(*stub)) *stub {
+func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub)) *stub {
 	t.Helper()
 	s := &stub{region: name, id: id, pop: pop, seen: map[string]int{}, requests: map[string]float64{"2xx": 1000, "5xx": 10}}
 	for _, change := range setup {
@@ -93,7 +93,7 @@ func (f *testFleet) edge(t *testing.T, name, pop, id string, setup ...func(*stub
 
 func (s *stub) admin() string { return s.server.Listener.Addr().String() }
 
-func (f *testFleet) register(t *testing.T, s *stub) {
+func (f *testFleet) register(t testing.TB, s *stub) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(s.admin())
 	require.NoError(t, err)
@@ -107,25 +107,25 @@ func (f *testFleet) register(t *testing.T, s *stub) {
 	}
 	s.mu.Unlock()
 	require.NoError(t, f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
-		ID: consul.Service + "-" + s.id, Name: consul.Service, Address: host, Port: number, Meta: meta,
+		ID: f.service(s), Name: consul.Service, Address: host, Port: number, Meta: meta,
 		Check: &api.AgentServiceCheck{HTTP: s.server.URL + adminapi.PathReady, Interval: "1s", Status: api.HealthPassing},
 	}))
 	require.Eventually(t, func() bool {
 		nodes, err := f.open[s.region].Nodes(t.Context())
 		return err == nil && slices.ContainsFunc(nodes, func(n consul.Node) bool {
-			return n.ID == s.id && n.Passing && n.RulesVersion == meta[consul.MetaRulesVersion]
+			return n.Admin == s.admin() && n.Passing && n.RulesVersion == meta[consul.MetaRulesVersion]
 		})
 	}, patience, tick)
 }
 
-func (f *testFleet) deregister(t *testing.T, s *stub) {
+func (f *testFleet) deregister(t testing.TB, s *stub) {
 	t.Helper()
-	if f.consuls[s.region].Client().Agent().ServiceDeregister(consul.Service+"-"+s.id) != nil {
+	if f.consuls[s.region].Client().Agent().ServiceDeregister(f.service(s)) != nil {
 		return // its Consul was killed
 	}
 	require.Eventually(t, func() bool {
 		nodes, err := f.open[s.region].Nodes(context.Background())
-		return err == nil && !slices.ContainsFunc(nodes, func(n consul.Node) bool { return n.ID == s.id })
+		return err == nil && !slices.ContainsFunc(nodes, func(n consul.Node) bool { return n.Admin == s.admin() })
 	}, patience, tick)
 }
 
@@ -213,3 +213,6 @@ func (s *stub) metrics(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(&text, "# TYPE weir_rules_info gauge\nweir_rules_info{version=%q} 1\n", s.version)
 	_, _ = w.Write([]byte(text.String()))
 }
+
+// service is the id of an edge in a catalogue that several tests share.
+func (f *testFleet) service(s *stub) string { return consul.Service + "-" + f.prefix + "-" + s.id }

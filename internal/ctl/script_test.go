@@ -1,0 +1,279 @@
+package ctl
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// Conversations with regionctl, each with keys of its own in the same two Consuls. The
+// commands of the scripts are those of type script.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	names := []string{"eu-west", "us-east"}
+	consuls := map[string]*testenv.Consul{}
+	for _, name := range names {
+		consuls[name] = testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: name})
+	}
+	files, err := filepath.Glob("testdata/fleet/*.txtar")
+	require.NoError(t, err)
+	for i, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			s := &script{t: t, names: names, consuls: consuls, prefix: fmt.Sprintf("script%d", i), away: map[string]string{}, sessions: map[string]*session{}, edges: map[string]*stub{}}
+			testscript.Run(t, testscript.Params{Files: []string{file}, RequireUniqueNames: true, Cmds: map[string]func(*testscript.TestScript, bool, []string){
+				"regionctl": s.command(s.regionctl), "status": s.command(s.status), "begin": s.command(s.begin), "sees": s.command(s.sees),
+				"answer": s.command(s.answer), "interrupt": s.command(s.interrupt), "end": s.command(s.end), "edge": s.command(s.edge),
+				"runs": s.command(s.runs), "sheds": s.command(s.sheds), "publish": s.command(s.publish), "holds": s.command(s.holds),
+				"version": s.command(s.version), "put": s.command(s.put), "delete": s.command(s.delete), "json": s.command(s.json),
+				"address": s.command(s.address), "unchanged": s.command(s.unchanged),
+			}})
+		})
+	}
+}
+
+// script is one conversation. Its methods are the commands.
+type script struct {
+	testing.TB // of the command that runs: it fails the script
+	t          *testing.T
+	ts         *testscript.TestScript
+
+	names    []string
+	consuls  map[string]*testenv.Consul
+	prefix   string
+	away     map[string]string // addresses that are not those of the Consuls
+	fleet    *testFleet
+	sessions map[string]*session
+	edges    map[string]*stub
+}
+
+func (s *script) Errorf(format string, args ...any) { s.ts.Logf(format, args...) }
+func (s *script) FailNow()                          { s.ts.Fatalf("failed") }
+func (s *script) Helper()                           {}
+
+func (s *script) command(do func([]string)) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg {
+			ts.Fatalf("! means nothing here")
+		}
+		if s.TB, s.ts = s.t, ts; s.fleet == nil {
+			s.fleet = newFleet(s, s.prefix, s.names, s.consuls)
+		}
+		do(args)
+	}
+}
+
+// args are those of regionctl, with its files where they are.
+func (s *script) args(list []string) []string {
+	out := make([]string, len(list))
+	for i, arg := range list {
+		if out[i] = arg; strings.Contains(arg, ".") {
+			if _, err := os.Stat(s.ts.MkAbs(arg)); err == nil {
+				out[i] = s.ts.MkAbs(arg)
+			}
+		}
+	}
+	return out
+}
+
+// show gives a result to stdout, stderr and json.
+func (s *script) show(r result) {
+	_, _ = s.ts.Stdout().Write([]byte(r.out))
+	_, _ = s.ts.Stderr().Write([]byte(r.errOut))
+}
+
+// regionctl ARGUMENT… must end well.
+func (s *script) regionctl(args []string) { s.status(append([]string{"0", "regionctl"}, args...)) }
+
+// status N regionctl ARGUMENT… [<FILE]
+func (s *script) status(args []string) {
+	in := ""
+	list := slices.DeleteFunc(s.args(args[2:]), func(arg string) bool {
+		file, is := strings.CutPrefix(arg, "<")
+		if is {
+			in = s.ts.ReadFile(file)
+		}
+		return is
+	})
+	r := s.fleet.runContext(s, s.Context(), in, list...)
+	s.show(r)
+	require.Equal(s, args[0], strconv.Itoa(r.status), "%s%s", r.out, r.errOut)
+}
+
+// begin NAME regionctl ARGUMENT… starts a run that another person has.
+func (s *script) begin(args []string) {
+	s.sessions[args[0]] = s.fleet.converse(s, s.args(args[2:])...)
+}
+
+// sees NAME TEXT waits for a text on standard error.
+func (s *script) sees(args []string) { s.sessions[args[0]].sees(s, args[1]) }
+
+// answer NAME LINE
+func (s *script) answer(args []string) { s.sessions[args[0]].answer(s, args[1]) }
+
+// interrupt NAME presses Ctrl-C.
+func (s *script) interrupt(args []string) { s.sessions[args[0]].cancel() }
+
+// end NAME STATUS waits for the end.
+func (s *script) end(args []string) {
+	r := s.sessions[args[0]].end(s)
+	s.show(r)
+	require.Equal(s, args[1], strconv.Itoa(r.status), "%s%s", r.out, r.errOut)
+}
+
+// edge REGION POP ID [stays|silent|runs=VERSION|refuses=VERSION|reason=TEXT|traffic=N]… starts an edge that
+// follows Consul, or changes one.
+func (s *script) edge(args []string) {
+	set := func(e *stub) {
+		for _, option := range args[3:] {
+			switch name, value, _ := strings.Cut(option, "="); name {
+			case "stays":
+				e.stays = value != "no"
+			case "silent":
+				e.silent = value != "no"
+			case "runs":
+				e.version = value
+			case "refuses":
+				e.refuses = value
+			case "reason":
+				e.reasons = append(e.reasons, strings.ReplaceAll(value, `\e`, "\x1b"))
+			case "traffic": // so often
+				left, err := strconv.Atoi(value)
+				require.NoError(s, err)
+				e.traffic = func(e *stub, _ string) {
+					if left--; left > 0 {
+						e.requests["2xx"] += 100
+					}
+				}
+			case "sheds":
+				e.shedder.stays = value
+			case "refuses-settings":
+				e.shedder.refuses = value
+			default:
+				s.ts.Fatalf("edge: no option %q", name)
+			}
+		}
+	}
+	e := s.edges[args[2]]
+	if e == nil {
+		s.edges[args[2]] = s.fleet.edge(s, args[0], args[1], args[2], set)
+		return
+	}
+	e.mu.Lock()
+	set(e)
+	e.mu.Unlock()
+	s.fleet.register(s, e)
+}
+
+func (s *script) follows(id, want string, runs func(*stub) string) {
+	got := ""
+	require.Eventually(s, func() bool { got = runs(s.edges[id]); return got == want }, patience, tick, "%s runs %s", id, &got)
+}
+
+// runs ID VERSION waits until an edge has these rules.
+func (s *script) runs(args []string) { s.follows(args[0], args[1], (*stub).runs) }
+
+// sheds ID VERSION waits until an edge has these settings.
+func (s *script) sheds(args []string) { s.follows(args[0], args[1], (*stub).sheds) }
+
+// publish FILE BY REGION… publishes rules without regionctl, as another person's would.
+func (s *script) publish(args []string) {
+	s.fleet.publish(s, s.ts.ReadFile(args[0]), args[1], args[2:]...)
+}
+
+func (s *script) documents(kind, name string) *consul.Documents {
+	if kind == "shedder" {
+		return s.fleet.settings(name)
+	}
+	return s.fleet.rules(name)
+}
+
+// holds KIND REGION VERSION|none [BY MESSAGE REPLACED]: what is active there, and what the history says of that.
+func (s *script) holds(args []string) {
+	docs := s.documents(args[0], args[1])
+	p, _, err := docs.Current(s.Context())
+	require.NoError(s, err)
+	if p == nil {
+		require.Equal(s, args[2], noVersion)
+		return
+	}
+	require.Equal(s, args[2], p.Version)
+	stored, err := docs.Load(s.Context(), *p)
+	require.NoError(s, err)
+	require.Equal(s, p.SHA256, consul.NewPointer(stored, "", time.Time{}).SHA256)
+	if len(args) > 3 {
+		changes, _, err := docs.History(s.Context())
+		require.NoError(s, err)
+		require.Equal(s, args[3:], []string{changes[0].AppliedBy, changes[0].Message, cmp.Or(changes[0].Replaced, noVersion)})
+		require.Equal(s, *p, changes[0].Pointer)
+	}
+}
+
+// unchanged KIND REGION N: the history has so many entries.
+func (s *script) unchanged(args []string) {
+	changes, _, err := s.documents(args[0], args[1]).History(s.Context())
+	require.NoError(s, err)
+	require.Equal(s, args[2], strconv.Itoa(len(changes)))
+}
+
+// version NAME FILE sets a variable.
+func (s *script) version(args []string) { s.ts.Setenv(args[0], versionOf(s.ts.ReadFile(args[1]))) }
+
+// put REGION KEY VALUE
+func (s *script) put(args []string) {
+	_, err := s.consuls[args[0]].Client().KV().Put(kv(s.prefix+"/"+args[1], args[2]), nil)
+	require.NoError(s, err)
+}
+
+// delete REGION KEY deletes all that begins so.
+func (s *script) delete(args []string) {
+	_, err := s.consuls[args[0]].Client().KV().DeleteTree(s.prefix+"/"+args[1], nil)
+	require.NoError(s, err)
+}
+
+// json PATH VALUE looks into what regionctl -o json printed.
+func (s *script) json(args []string) {
+	var v any
+	require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile("stdout")), &v))
+	for part := range strings.SplitSeq(args[0], ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[part]
+		case []any:
+			i, err := strconv.Atoi(part)
+			require.NoError(s, err)
+			require.Less(s, i, len(at), args[0])
+			v = at[i]
+		default:
+			v = nil
+		}
+	}
+	require.Equal(s, args[1], fmt.Sprint(v), args[0])
+}
+
+// address REGION [ADDRESS]: where the fleet file says that a Consul is; nobody listens at
+// 127.0.0.1:1.
+func (s *script) address(args []string) {
+	if delete(s.away, args[0]); len(args) > 1 {
+		s.away[args[0]] = args[1]
+	}
+	var text strings.Builder
+	text.WriteString("regions:\n")
+	for _, name := range s.names {
+		fmt.Fprintf(&text, "  - {name: %s, consul: {addr: %q, prefix: %s}}\n", name, cmp.Or(s.away[name], s.consuls[name].Addr()), s.prefix)
+	}
+	s.fleet.file = write(s, "fleet.yaml", text.String())
+}
