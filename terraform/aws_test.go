@@ -76,6 +76,7 @@ func TestAWSOutputs(t *testing.T) {
 
 	topology, err := region.ParseTopology([]byte(out["topology"].(string)))
 	require.NoError(t, err)
+	require.Empty(t, topology.CheckSteering())
 	require.Equal(t, "edge.example.com", topology.Zone)
 	require.Len(t, topology.Regions, 2)
 	require.Equal(t, "us-east", topology.Regions[1].Name)
@@ -111,6 +112,7 @@ func TestAWSRefuses(t *testing.T) {
 		return `aws_region = "eu-west-1", vpc_cidr = "` + cidr + `", pop = "` + pop + `", upstreams = ["https://o.example.com"]`
 	}
 	for values, want := range map[string]string{
+		two(at("10.1.0.0/16", "a"), at("10.2.0.0/16", "b")):                               "nothing tells clients apart",
 		two(at("10.1.0.0/16", "a"), at("10.1.16.0/20", "b")):                              "vpc_cidr of two regions overlap",
 		two(at("10.1.0.0/16", "a"), at("10.2.0.0/16", "a")):                               "a PoP's name must be unique",
 		two(at("10.1.0.0/16", "a"), at("10.2.0.0/16", "b")+`, certificate_arn = "arn:x"`): "either all have a certificate_arn or none",

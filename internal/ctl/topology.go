@@ -30,6 +30,8 @@ Consul, in each region the same one.
           location: {lat: 52.37, lon: 4.90}              # for GeoIP; optional
           weight: 1                   # among equals; 0: only if nothing else is left
           clients: ["198.51.100.0/24"]                   # networks to send here first; optional
+  steering: geoip                     # only if clients networks do not tell clients apart: geoip
+                                      # (every router has --geoip) or first (all to the first region)
   records:                            # what else DNS answers in the zone; optional
     - {name: _acme-challenge, type: TXT, values: [abc123], ttl: 60}    # A, AAAA, CAA, CNAME, MX, TXT; ttl: 300 s
     - {name: "*.dev", type: CNAME, values: [edge.example.com]}         # @ is the zone itself`
@@ -195,7 +197,7 @@ func (p *program) parseTopology(name string, known []string) (*region.Topology, 
 	if err != nil {
 		return nil, err
 	}
-	t, err := region.ParseTopology(data, func(t *region.Topology) (strangers field.Errors) {
+	t, err := region.ParseTopology(data, (*region.Topology).CheckSteering, func(t *region.Topology) (strangers field.Errors) {
 		for i, r := range t.Regions {
 			if !slices.Contains(known, r.Name) {
 				strangers.Add(fmt.Sprintf("regions[%d].name", i), "%q is no region of the fleet file, which has %s; add it there, or correct the name", r.Name, strings.Join(known, ", "))

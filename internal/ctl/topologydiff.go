@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,9 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 		changed("zone: %s → %s", term.Printable(before.Zone), term.Printable(next.Zone))
 	} else if before.Zone != next.Zone {
 		added("zone: %s", next.Zone)
+	}
+	if before.Steering != next.Steering {
+		changed("steering: %s → %s", cmp.Or(term.Printable(before.Steering), "by clients"), cmp.Or(next.Steering, "by clients"))
 	}
 	old, now := placesOf(before), placesOf(next)
 	for _, name := range old.order {

@@ -113,7 +113,7 @@ func register(t *testing.T, c *consul.Client, in, pop string) {
 // A router that starts while every Consul is gone answers by what the one before knew.
 func TestStartsFromWhatItKnew(t *testing.T) {
 	consuls := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu-west", "us-east")
-	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, regions: [
+	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, steering: first, regions: [
 		{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}, {name: ams2, addresses: [203.0.113.2], weight: 0}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.3]}]}]}`))
 	require.NoError(t, err)
 	var regions []region.FollowedRegion

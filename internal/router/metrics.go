@@ -22,7 +22,7 @@ type metrics struct {
 
 var _ dns.Observer = (*metrics)(nil)
 
-func newMetrics(view func() *region.View) *metrics {
+func newMetrics(view func() *region.View, geo bool) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	m.queries = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_dns_queries_total", Help: "DNS queries, by kind of answer: answer, spilled (the nearest PoP sheds), fail_open (no PoP is healthy), nodata, nxdomain, refused, …",
@@ -32,7 +32,7 @@ func newMetrics(view func() *region.View) *metrics {
 	})
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		m.queries, m.unsaved, stateCollector{view},
+		m.queries, m.unsaved, stateCollector{view, geo},
 	)
 	return m
 }
@@ -46,7 +46,10 @@ func (m *metrics) handler() http.Handler {
 
 // stateCollector reads the state when metrics are collected, so that series of PoPs
 // that are gone are gone.
-type stateCollector struct{ view func() *region.View }
+type stateCollector struct {
+	view func() *region.View
+	geo  bool // the router has a GeoIP database
+}
 
 var (
 	popUpDesc = prometheus.NewDesc("weir_dns_pop_up", "1 while clients are sent to a PoP as far as its health goes, 0 while it is down.",
@@ -59,11 +62,12 @@ var (
 		[]string{"region"}, nil)
 	regionAgeDesc = prometheus.NewDesc("weir_dns_region_facts_age_seconds", "How old what is known of a region is: 0 while it is known, +Inf if nothing was ever heard.",
 		[]string{"region"}, nil)
+	steersDesc = prometheus.NewDesc("weir_dns_steers", "0 while this router sends clients to the first region though the topology has others and does not say so.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popShedDesc, regionKnownDesc, regionAgeDesc} {
+	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popShedDesc, regionKnownDesc, regionAgeDesc, steersDesc} {
 		ch <- d
 	}
 }
@@ -85,6 +89,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	if v.Topology == nil {
 		return
 	}
+	gauge(steersDesc, oneIf(v.Topology.CannotSteer(c.geo) == ""))
 	for _, r := range v.Topology.Regions {
 		for _, p := range r.PoPs {
 			s := v.PoPs[p.Name]

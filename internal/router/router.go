@@ -48,7 +48,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 		defer start(ctx, func(ctx context.Context) { c.Geo.follow(ctx, r.Log) })()
 	}
 	r.follower = region.NewFollower(c.follow())
-	r.metrics = newMetrics(r.follower.View)
+	r.metrics = newMetrics(r.follower.View, c.Geo != nil)
 	if err := c.restore(r.follower); err != nil {
 		r.Log.Error("what was saved is ignored; begins with what the Consuls tell", "error", err.Error())
 	}
@@ -66,7 +66,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 	for i, f := range c.Regions {
 		names[i] = f.Name
 	}
-	watch := newStateLog(r.Log, names)
+	watch := newStateLog(r.Log, names, c.Geo != nil)
 	defer start(ctx, func(ctx context.Context) { r.follower.Run(ctx, watch.changed) })()
 
 	if c.State != "" {
@@ -198,8 +198,12 @@ func Unknown(v *region.View) string {
 	return strings.Join(list, "; ")
 }
 
-// stale names the regions of which only older facts are known.
-func stale(v *region.View) (lines []string) {
+// remarks are the lines of /readyz: ok, and what an operator should know nevertheless.
+func (r *router) remarks(v *region.View) []string {
+	lines := []string{"ok"}
+	if why := v.Topology.CannotSteer(r.Geo != nil); why != "" {
+		lines = append(lines, why)
+	}
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		if s := v.Regions[name]; !s.Known {
 			age := "nothing was heard yet"
@@ -226,7 +230,7 @@ func (r *router) serveMetrics() (stop func(), err error) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { tell(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if r.ready.Load() {
-			tell(w, http.StatusOK, strings.Join(append([]string{"ok"}, stale(r.follower.View())...), "\n"))
+			tell(w, http.StatusOK, strings.Join(r.remarks(r.follower.View()), "\n"))
 		} else {
 			tell(w, http.StatusServiceUnavailable, "waiting for a topology, or stopping")
 		}

@@ -29,7 +29,7 @@ func TestStateLog(t *testing.T) {
 	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}`))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	s := newStateLog(slog.New(slog.NewTextHandler(&out, nil)), []string{"eu-west"})
+	s := newStateLog(slog.New(slog.NewTextHandler(&out, nil)), []string{"eu-west"}, false)
 	now := time.Now()
 	step := func(want int, ams region.PoPState) {
 		t.Helper()
@@ -40,7 +40,8 @@ func TestStateLog(t *testing.T) {
 		require.Equal(t, want, strings.Count(out.String(), "\n"), out.String())
 	}
 	up := region.PoPState{Healthy: true, Known: true, Nodes: 2, Passing: 2, Since: now}
-	step(4, up) // the topology, us-east that nobody follows, the region, the PoP
+	step(5, up) // the topology, us-east that nobody follows, all go to one, the region, the PoP
+	require.Contains(t, out.String(), "nothing tells clients apart, so all go to eu-west")
 	step(0, up)
 	down := region.PoPState{Known: true, Nodes: 2, Since: now}
 	step(1, down)

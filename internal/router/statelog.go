@@ -15,14 +15,15 @@ import (
 type stateLog struct {
 	log   *slog.Logger
 	fleet []string               // the regions of the fleet file
+	geo   bool                   // the router has a GeoIP database
 	zone  atomic.Pointer[string] // that is answered for, once it is known
 
 	before *region.View
 	said   string // the zone of a topology that is another one
 }
 
-func newStateLog(log *slog.Logger, fleet []string) *stateLog {
-	return &stateLog{log: log, fleet: fleet, before: region.NewView(nil, nil, nil)}
+func newStateLog(log *slog.Logger, fleet []string, geo bool) *stateLog {
+	return &stateLog{log: log, fleet: fleet, geo: geo, before: region.NewView(nil, nil, nil)}
 }
 
 // changed compares a view with the one before.
@@ -55,6 +56,9 @@ func (s *stateLog) topology(t *region.Topology) {
 		if !slices.Contains(s.fleet, r.Name) {
 			s.log.Warn("the topology has a region that the fleet file has not: nothing is known of its PoPs; add it to the fleet file", "region", r.Name)
 		}
+	}
+	if why := t.CannotSteer(s.geo); why != "" {
+		s.log.Error("clients are not steered", "why", why)
 	}
 	s.log.Info("topology", "zone", t.Zone, "regions", len(t.Regions), "pops", pops)
 }

@@ -34,6 +34,8 @@ type Topology struct {
 	Zone    string           `json:"zone" yaml:"zone"` // that DNS is asked for, in lower case, without the last dot
 	Regions []TopologyRegion `json:"regions" yaml:"regions"`
 	Records []Record         `json:"records,omitempty" yaml:"records"` // what else DNS answers
+	// Steering says what tells clients apart if client networks do not; "": they do.
+	Steering string `json:"steering,omitempty" yaml:"steering"`
 }
 
 // TopologyRegion is one region. Regions are listed in the order of preference for
@@ -101,7 +103,7 @@ func ParseTopology(data []byte, further ...func(*Topology) field.Errors) (*Topol
 }
 
 // readTopology reads a published topology, to which a newer version may have added
-// fields and types of records. They are left out.
+// fields, types of records and ways to steer. They are left out.
 func readTopology(stored []byte) (*Topology, error) {
 	text, err := consul.Decode(stored)
 	if err != nil {
@@ -119,6 +121,9 @@ func parseTopology(data []byte, form *field.Form, further ...func(*Topology) fie
 	}
 	t.normalize()
 	if form.Later {
+		if t.checkSteeringName() != nil {
+			t.Steering = ""
+		}
 		t.Records = slices.DeleteFunc(t.Records, func(r Record) bool { return !slices.Contains(recordTypes, r.Type) })
 	}
 	faults = faults.With(field.All(t.Validate()))
@@ -179,6 +184,9 @@ func (t *Topology) check(f *field.Errors) {
 	c := &checker{Errors: f, pops: map[string]string{}, regions: map[string]string{}, addresses: map[netip.Addr]string{}}
 	if err := CheckZone(t.Zone); err != nil {
 		f.Add("zone", "%v", err)
+	}
+	if err := t.checkSteeringName(); err != nil {
+		f.Add("steering", "%v", err)
 	}
 	if len(t.Regions) == 0 {
 		f.Add("regions", "must name at least one, with its pops")

@@ -147,7 +147,7 @@ func TestTopologyInConsul(t *testing.T) {
 	_, err = PublishTopology(ctx, c, &Topology{}, 0)
 	require.ErrorContains(t, err, "zone: must be")
 
-	server.Set(t, TopologyKey(c), []byte(`{"zone": "a", "later": 1, "records": [{"name": "x", "type": "SRV", "values": ["0 0 1 a.b"]}, {"name": "y", "type": "TXT", "values": ["z"], "later": 1}], "regions": [{"name": "r", "later": 2, "pops": [{"name": "p", "addresses": ["192.0.2.1"], "later": {}}]}]}`))
+	server.Set(t, TopologyKey(c), []byte(`{"zone": "a", "later": 1, "steering": "later", "records": [{"name": "x", "type": "SRV", "values": ["0 0 1 a.b"]}, {"name": "y", "type": "TXT", "values": ["z"], "later": 1}], "regions": [{"name": "r", "later": 2, "pops": [{"name": "p", "addresses": ["192.0.2.1"], "later": {}}]}]}`))
 	got, _, err = PublishedTopology(ctx, c)
 	require.NoError(t, err, "a later program may add fields")
 	require.Equal(t, []Record{{Name: "y", Type: TypeTXT, Values: []string{"z"}}}, got.Records)

@@ -26,17 +26,22 @@ output "fleet" {
 
 output "topology" {
   description = "The topology, for regionctl topology apply."
-  value = yamlencode({
-    zone = var.dns.zone
-    regions = [for name in local.names : {
-      name = name
-      pops = [merge(
-        { name = var.regions[name].pop, addresses = module.region[name].addresses },
-        var.regions[name].location == null ? {} : { location = var.regions[name].location },
-        length(var.regions[name].clients) == 0 ? {} : { clients = var.regions[name].clients },
-      )]
-    }]
-  })
+  value = yamlencode(merge(
+    {
+      zone = var.dns.zone
+      regions = [for name in local.names : {
+        name = name
+        pops = [merge(
+          { name = var.regions[name].pop, addresses = module.region[name].addresses },
+          var.regions[name].location == null ? {} : { location = var.regions[name].location },
+          length(var.regions[name].clients) == 0 ? {} : { clients = var.regions[name].clients },
+        )]
+      }]
+    },
+    var.dns.steering == null ? {} : { steering = var.dns.steering },
+    # Route 53 steers; the topology only says what there is.
+    var.dns.steering == null && var.dns.mode == "route53" ? { steering = "first" } : {},
+  ))
 }
 
 output "ca_certificate" {

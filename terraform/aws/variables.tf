@@ -109,13 +109,14 @@ variable "operator_cidrs" {
 }
 
 variable "dns" {
-  description = "Who finds the nearest PoP for a client: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is what Route 53 asks for: the origin must answer it with 2xx or 3xx."
+  description = "Who finds the nearest PoP for a client: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is what Route 53 asks for: the origin must answer it with 2xx or 3xx. steering is what tells clients apart in mode regionctl where no region has clients networks: geoip, if every router has a GeoIP database, or first, to send all to the first region."
   type = object({
     mode           = string
     zone           = string
     hosted_zone_id = string
     ttl            = optional(number, 20)
     health_path    = optional(string, "/")
+    steering       = optional(string)
     nodes          = optional(object({ count = optional(number, 2), instance_type = optional(string, "t3.small") }), {})
   })
 
@@ -137,6 +138,11 @@ variable "dns" {
   validation {
     condition     = var.dns.ttl >= 1 && var.dns.ttl <= 3600 && startswith(var.dns.health_path, "/")
     error_message = "dns.ttl must be 1 to 3600 seconds, and dns.health_path begin with /."
+  }
+
+  validation {
+    condition     = var.dns.mode == "route53" || length(var.regions) < 2 || contains(["geoip", "first"], coalesce(var.dns.steering, "clients")) || length(flatten([for r in var.regions : r.clients])) > 0
+    error_message = "dns: nothing tells clients apart, so all would go to the first region. Give regions clients, or set dns.steering to geoip or first."
   }
 }
 
