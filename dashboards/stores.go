@@ -51,6 +51,13 @@ func stores() dashboard {
 					},
 				},
 				{
+					id: 11, kind: series, title: "Clocks that were set", unit: plain,
+					text: "Must be 0: how often in the last hour a clock by which limits are counted was set, by a second or more. The store's is a Redis master's; the node's counts while the store is away. Back: a window may begin again. Forward: windows end early. Let NTP slew.",
+					queries: []query{
+						{"{{clock}} {{direction}} in {{region}}", `max by (region, clock, direction) (increase(weir_clock_steps_total{@}[1h]))`},
+					},
+				},
+				{
 					id: 7, kind: series, title: "Decisions in one round trip", unit: plain,
 					text: "The mean, and what one in a hundred exceeds. 1 is a quiet node. It grows by itself with the load: while one round trip is under way, the next decisions gather.",
 					queries: []query{

@@ -14,11 +14,13 @@ local function bucket()
   function M.load(key, rule, now)
     local at, level, unit = match(call('GET', key) or '', '^(%d+) (%d+) (%d+)$')
     at, level, unit = tonumber(at) or 0, tonumber(level) or 0, tonumber(unit) or rule.unit
-    now = max(now, at)
+    local stepped
+    now, stepped = clock(now, at, rule.window)
     if unit ~= rule.unit then level = ceil(level * rule.unit / unit) end
-    local drained = (now - at) * rule.drain
+    local drained = max(0, now - at) * rule.drain
     return {
       now = now,
+      stepped = stepped,
       level = max(0, level - drained),
       judged = max(0, min(level, rule.capacity * rule.unit) - drained),
     }

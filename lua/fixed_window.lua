@@ -6,10 +6,11 @@ algorithms.fw = function()
   function M.load(key, rule, now)
     local at, count = match(call('GET', key) or '', '^(%d+) (%d+)$')
     at, count = tonumber(at) or 0, tonumber(count) or 0
-    now = max(now, at)
+    local stepped
+    now, stepped = clock(now, at, rule.window)
     local start = now - now % rule.window
     if at < start then count = 0 end
-    return { now = now, start = start, count = count }
+    return { now = now, start = start, count = count, stepped = stepped }
   end
 
   function M.fits(s, rule, cost, n)

@@ -6,7 +6,7 @@
 --   fits(s, rule, cost, n)      -> how many of n requests of that cost pass, one after another
 --   charge(s, rule, units, slot)   adds units to s, up to what the rule can hold
 --   answer(s, rule, cost)       -> remaining, microseconds until cost passes, until all is free
---   save(key, s, rule)             writes s with a time to live
+--   save(key, s, rule)             writes s with a time to live; also if s.stepped, see clock
 --   refund(key, rule, units, at, now, slot)   takes back what was charged at `at`
 -- load reads and nothing more: a peek leaves no trace.
 --
@@ -33,6 +33,17 @@ local function now_at(test_clock)
   end
   local t = call('TIME')
   return t[1] * 1000000 + t[2]
+end
+
+-- clock returns the time that counts for a key whose state is of `at`. A clock that is
+-- behind that by at most ten seconds, and no more than the window, stands still for the key
+-- until it has caught up. One that is further behind was set back: its time counts, and the
+-- state is taken as one of now, as if no time had gone by. That must be saved, even if
+-- nothing is charged, or the state would never grow older; hence the second value.
+local function clock(now, at, window)
+  if now >= at then return now, false end
+  if at - now <= min(window, 10000000) then return at, false end
+  return now, true
 end
 
 local function ttl(us)

@@ -10,10 +10,12 @@ local rules, position = {}, 3 + ARGV[2]
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 
 for i = 1, #KEYS do
-  local rule = rules[tonumber(ARGV[position])]
-  -- A key that holds something else has nothing to give back, and harms no other.
-  pcall(rule.algorithm.refund, KEYS[i], rule, tonumber(ARGV[position + 1]), tonumber(ARGV[position + 2]), now,
-    ARGV[position + 3])
+  local rule, at = rules[tonumber(ARGV[position])], tonumber(ARGV[position + 2])
+  -- Of a clock that was set back since, nobody knows what has drained. A key that holds
+  -- something else has nothing to give back, and harms no other.
+  if at <= now or rule.slots then
+    pcall(rule.algorithm.refund, KEYS[i], rule, tonumber(ARGV[position + 1]), at, now, ARGV[position + 3])
+  end
   position = position + 4
 end
 return { now }

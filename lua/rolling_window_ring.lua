@@ -1,7 +1,7 @@
 -- rolling_window, storage ring: the times of the accepted requests, oldest first,
 -- 4 bytes each, in one string. A time is in milliseconds modulo 2^32, rounded up, so
 -- an entry never leaves the window early; windows are at most 7 days, so an age is
--- never ambiguous.
+-- never ambiguous. (By that, a clock that is set back by more than 12 days empties the log.)
 algorithms.rr = function()
   local M = {}
   local wrap, future = 4294967296, 3221225472
@@ -14,18 +14,36 @@ algorithms.rr = function()
     return a
   end
 
-  function M.load(key, rule, now)
-    local log = call('GET', key) or ''
-    local s = { now = now, now_ms = floor(now / 1000), log = log, first = 0, size = floor(#log / 4) }
-    local window = rule.window / 1000
-    if s.size > 0 and age(s, 0) >= window then -- find the oldest that still counts
-      local low, high = 1, s.size
-      while low < high do
-        local middle = floor((low + high) / 2)
-        if age(s, middle) < window then high = middle else low = middle + 1 end
-      end
-      s.first = low
+  -- before returns how many entries are at least that old.
+  local function before(s, limit)
+    local low, high = 0, s.size
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if age(s, middle) < limit then high = middle else low = middle + 1 end
     end
+    return low
+  end
+
+  local function read(key, now)
+    local log = call('GET', key) or ''
+    return { now = now, now_ms = floor(now / 1000), log = log, first = 0, size = floor(#log / 4) }
+  end
+
+  function M.load(key, rule, now)
+    local s = read(key, now)
+    if s.size == 0 then return s end
+    local newest = s.now_ms - age(s, s.size - 1)
+    if newest > s.now_ms then
+      local _
+      _, s.stepped = clock(now, newest * 1000, rule.window)
+      if s.stepped then -- what is later than now is of now
+        local stamp = ceil(now / 1000)
+        local kept = before(s, s.now_ms - stamp)
+        s.log = sub(s.log, 1, kept * 4) .. rep(pack('>I4', stamp % wrap), s.size - kept)
+      end
+    end
+    local window = rule.window / 1000
+    if age(s, 0) >= window then s.first = before(s, window) end
     return s
   end
 
@@ -67,15 +85,15 @@ algorithms.rr = function()
   end
 
   function M.refund(key, rule, units, at, now)
-    local s = M.load(key, rule, now)
+    local s = read(key, now)
     local charged = s.now_ms - ceil(at / 1000) -- its age; entries of one age are neighbours
     local last = s.size - 1
     while last >= 0 and age(s, last) < charged do last = last - 1 end
-    local before = last
-    while before >= 0 and last - before < units and age(s, before) == charged do before = before - 1 end
-    if before == last then return end
-    s.log = sub(s.log, 1, before * 4 + 4) .. sub(s.log, last * 4 + 5)
-    s.size = s.size - (last - before)
+    local rest = last
+    while rest >= 0 and last - rest < units and age(s, rest) == charged do rest = rest - 1 end
+    if rest == last then return end
+    s.log = sub(s.log, 1, rest * 4 + 4) .. sub(s.log, last * 4 + 5)
+    s.size = s.size - (last - rest)
     if s.size > 0 then M.save(key, s, rule) else call('UNLINK', key) end
   end
 

@@ -14,7 +14,11 @@ algorithms.rs = function()
   function M.load(key, rule, now)
     local s = { key = key, now = now, count = 0 }
     s.newest = score(s, -1)
-    if s.newest then s.count = call('ZCOUNT', key, '(' .. edge(s, rule), '+inf') end
+    if not s.newest then return s end
+    s.count = call('ZCOUNT', key, '(' .. edge(s, rule), '+inf')
+    local _
+    _, s.stepped = clock(now, s.newest, rule.window)
+    if s.stepped then s.newest = now end -- what is later than now is of now
     return s
   end
 
@@ -65,13 +69,25 @@ algorithms.rs = function()
     local over = s.count + min(cost, rule.limit) - rule.limit -- more never passes
     if over > 0 and cost > 0 then
       -- Ranks from the end: the log may still hold entries that left the window.
-      retry = score(s, over - 1 - s.count) + rule.window - s.now
+      local oldest = score(s, over - 1 - s.count)
+      if s.stepped then oldest = min(oldest, s.now) end
+      retry = oldest + rule.window - s.now
     end
     if s.newest then retry = max(retry, s.newest + rule.interval - s.now) end
     return max(0, rule.limit - s.count), retry, reset
   end
 
+  -- Members that are later than now become ones of now, some at each call.
+  local function settle(s)
+    local members, stamp = {}, format('%.0f', s.now)
+    for i, member in ipairs(call('ZRANGEBYSCORE', s.key, '(' .. stamp, '+inf', 'LIMIT', 0, most)) do
+      members[2 * i - 1], members[2 * i] = stamp, member
+    end
+    if #members > 0 then call('ZADD', s.key, 'XX', unpack(members)) end
+  end
+
   function M.save(key, s, rule)
+    if s.stepped then settle(s) end
     call('PEXPIRE', key, ttl(s.newest + rule.window - s.now))
   end
 

@@ -8,13 +8,17 @@ algorithms.sw = function()
   function M.load(key, rule, now)
     local at, previous, current = match(call('GET', key) or '', '^(%d+) (%d+) (%d+)$')
     at, previous, current = tonumber(at) or 0, tonumber(previous) or 0, tonumber(current) or 0
-    now = max(now, at)
+    local stepped
+    now, stepped = clock(now, at, rule.window)
     local start = now - now % rule.window
     if at < start then
       if at + rule.window >= start then previous = current else previous = 0 end
       current = 0
     end
-    return { now = now, start = start, elapsed = floor((now - start) / 1000), previous = previous, current = current }
+    return {
+      now = now, start = start, elapsed = floor((now - start) / 1000),
+      previous = previous, current = current, stepped = stepped,
+    }
   end
 
   -- used returns the weighted count in milliseconds of a full window.

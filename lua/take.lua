@@ -62,10 +62,8 @@ while position <= #ARGV do
       local units = min(granted, fits) * cost
       -- Requests that another check refused were not denied by this one.
       if rule.count_denied and fits <= granted then units = units + (asked - fits) * cost end
-      if units > 0 then
-        algorithm.charge(s, rule, units, slot_at[i])
-        algorithm.save(KEYS[key + i], s, rule)
-      end
+      if units > 0 then algorithm.charge(s, rule, units, slot_at[i]) end
+      if units > 0 or s.stepped then algorithm.save(KEYS[key + i], s, rule) end
     end
     local remaining, retry, reset = algorithm.answer(s, rule, cost)
     if fits == asked then retry = 0 end

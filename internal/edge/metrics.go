@@ -27,6 +27,7 @@ type metrics struct {
 	storeMayEvict prometheus.Gauge
 	storeEvicted  prometheus.Gauge
 	storeErrors   *prometheus.CounterVec
+	clockSteps    *prometheus.CounterVec
 	batchSize     prometheus.Histogram
 
 	rulesInfo     *prometheus.GaugeVec
@@ -103,6 +104,11 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.storeMayEvict = gauge("store_may_evict", "1 while a master of the store may evict counters when its memory is full, which resets their limits.")
 	m.storeEvicted = gauge("store_evicted_keys", "Keys that the masters of the store have evicted since they started.")
 	m.storeErrors = counters("store_errors_total", "Decisions that the store could not make, by kind.", "kind")
+	m.clockSteps = counters("clock_steps_total", "Times that a clock by which limits are counted was set: the store's or the node's.", "clock", "direction")
+	for _, clock := range [...]string{"store", "node"} { // from 0, so that the first step is an increase
+		m.clockSteps.WithLabelValues(clock, "back")
+		m.clockSteps.WithLabelValues(clock, "forward")
+	}
 	m.batchSize = histogram("store_batch_size", "Calls that went to a shard in one round trip.", prometheus.ExponentialBuckets(1, 2, 10))
 
 	m.rulesInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_rules_info", Help: "1 for the version of the rules that this node runs."}, []string{"version"})

@@ -26,6 +26,7 @@ var fixedMetrics = map[string][]string{
 	"weir_store_evicted_keys":       nil,
 	"weir_store_errors_total":       {"kind"},
 	"weir_store_batch_size":         nil,
+	"weir_clock_steps_total":        {"clock", "direction"},
 	"weir_rules_info":               {"version"},
 	"weir_rules_age_seconds":        nil,
 	"weir_rules_rejected_total":     nil,
@@ -138,6 +139,8 @@ func (n *node) checkMetricNames() {
 		"threshold":  regexp.MustCompile(`^(start|target)$`),
 		"upstream":   regexp.MustCompile(`^default$`),
 		"candidate":  regexp.MustCompile(`^other$`),
+		"clock":      regexp.MustCompile(`^(store|node)$`),
+		"direction":  regexp.MustCompile(`^(back|forward)$`),
 		"version":    regexp.MustCompile(`^[0-9a-f]{12}$`),
 	}
 	families, err := n.metrics.registry.Gather()

@@ -91,10 +91,12 @@ type watchedFiles struct {
 }
 
 // watchFiles reloads rules and certificate when their files change, or at once when
-// asked (SIGHUP), until ctx ends. It keeps the memory store swept meanwhile.
+// asked (SIGHUP), until ctx ends. It keeps the memory store swept and
+// watches the node's clock meanwhile.
 func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	clock := nodeClock{now: time.Now, born: time.Now()}
 	for {
 		asked := false
 		select {
@@ -108,6 +110,7 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 			}
 		case <-tick.C:
 			e.local.Sweep()
+			clock.look(func(by time.Duration) { clockSet(e.log, e.metrics, "node", "", by) })
 		}
 		switch {
 		case e.consul != nil && asked:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
@@ -47,6 +48,7 @@ func (e *Edge) openStore() error {
 	rc.Hooks = redisstore.Hooks{
 		Batch: func(calls int) { e.metrics.batchSize.Observe(float64(calls)) },
 		Shard: e.shards.set, Eviction: e.shards.evicts,
+		Clock: func(addr string, by time.Duration) { clockSet(e.log, e.metrics, "store", addr, by) },
 	}
 	e.metrics.storeUp.Set(1) // until a shard is reported
 	shared, err := redisstore.Open(rc)

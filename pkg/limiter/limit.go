@@ -99,6 +99,11 @@ const (
 	maxExactInteger = 1 << 53
 )
 
+// MaxClockBack is how far behind a key's state a clock may be to stand still for that key
+// until it has caught up; no further than the limit's window either. A clock that is further
+// behind was set back: its time counts, and the state is taken as one of now.
+const MaxClockBack = 10 * time.Second
+
 // Limit is the arithmetic of one rule for one tier. It is immutable once in use and
 // identified by its address: a new rule document makes new Limits.
 type Limit struct {

@@ -20,6 +20,7 @@ type bucket struct {
 	rate       *limiter.Limit // whose Rate drain and unit are: computing them is slow
 	drain      int64
 	unit       int64
+	stepped    bool
 }
 
 func (s *bucket) at(l *limiter.Limit, now int64) {
@@ -27,14 +28,20 @@ func (s *bucket) at(l *limiter.Limit, now int64) {
 		s.rate = l
 		s.drain, s.unit = l.Rate()
 	}
-	now = max(now, s.kept.now)
+	now, s.stepped = clock(l, now, s.kept.now)
 	level := s.kept.level
 	if s.kept.unit != s.unit && level > 0 { // a changed rule keeps its count
 		level = int64(math.Ceil(float64(level) * float64(s.unit) / float64(s.kept.unit)))
 	}
-	elapsed := now - s.kept.now
+	elapsed := max(0, now-s.kept.now)
 	s.judged = s.drained(min(level, l.Capacity()*s.unit), elapsed)
 	s.seen.now, s.seen.level, s.seen.unit = now, s.drained(level, elapsed), s.unit
+}
+
+func (s *bucket) settle() {
+	if s.stepped {
+		s.kept = s.seen
+	}
 }
 
 func (s *bucket) drained(level, elapsed int64) int64 {

@@ -22,6 +22,8 @@ func (s *concurrency) at(_ *limiter.Limit, now int64) {
 	}
 }
 
+func (s *concurrency) settle() {} // a slot expires when the clock says so
+
 func (s *concurrency) inFlight() int64 { return int64(len(s.slots) - s.first) }
 
 func (s *concurrency) fits(l *limiter.Limit, cost, n int64) int64 {

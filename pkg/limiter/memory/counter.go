@@ -13,6 +13,8 @@ type counter interface {
 	fits(l *limiter.Limit, cost, n int64) int64
 	// charge adds units, up to what the limit can hold.
 	charge(l *limiter.Limit, units int64, slot uint64)
+	// settle makes the state one of now if the clock was set back since the last charge.
+	settle()
 	// answer returns what remains, and the microseconds until cost passes and
 	// until all is free.
 	answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64)
@@ -49,6 +51,18 @@ func howMany(free, cost, n int64) int64 {
 		return 0
 	}
 	return max(0, min(n, free/cost))
+}
+
+// clock returns the time that counts for a key whose state is of `at`, and whether the clock
+// was set back (see limiter.MaxClockBack).
+func clock(l *limiter.Limit, now, at int64) (t int64, stepped bool) {
+	switch {
+	case now >= at:
+		return now, false
+	case at-now <= min(l.Window, limiter.MaxClockBack).Microseconds():
+		return at, false
+	}
+	return now, true
 }
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -6,13 +6,20 @@ import "github.com/weir-edge/weir/pkg/limiter"
 type fixedWindow struct {
 	kept, seen struct{ start, count int64 } // as last charged, and as it is at now
 	now        int64
+	stepped    bool
 }
 
 func (s *fixedWindow) at(l *limiter.Limit, now int64) {
-	s.now = max(now, s.kept.start)
+	s.now, s.stepped = clock(l, now, s.kept.start)
 	s.seen.start, s.seen.count = s.now-s.now%l.Window.Microseconds(), s.kept.count
 	if s.kept.start < s.seen.start {
 		s.seen.count = 0
+	}
+}
+
+func (s *fixedWindow) settle() {
+	if s.stepped {
+		s.kept = s.seen
 	}
 }
 

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"math"
 	"sort"
 
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -14,14 +15,32 @@ type rollingWindow struct {
 	now    int64
 	times  []int64
 	first  int     // the oldest entry that still counts
+	latest int64   // entries later than this are of this time: the clock was set back
 	buffer []int64 // empty; times moves through it
 }
 
 // floor is the clock as entries are aged by it.
 func (s *rollingWindow) floor() int64 { return s.now - s.now%s.grain }
 
+// ceil is the clock as entries are stamped by it.
+func (s *rollingWindow) ceil() int64 { return (s.now + s.grain - 1) / s.grain * s.grain }
+
+// time returns when entry i was charged.
+func (s *rollingWindow) time(i int) int64 { return min(s.times[i], s.latest) }
+
+func (s *rollingWindow) settle() {
+	for i := len(s.times) - 1; i >= 0 && s.times[i] > s.latest; i-- {
+		s.times[i] = s.latest
+	}
+}
+
 func (s *rollingWindow) at(l *limiter.Limit, now int64) {
-	s.now = now
+	s.now, s.latest = now, math.MaxInt64
+	if k := len(s.times); k > 0 {
+		if _, stepped := clock(l, now, s.times[k-1]); stepped {
+			s.latest = s.ceil()
+		}
+	}
 	edge := s.floor() - l.Window.Microseconds()
 	s.first = 0
 	if len(s.times) > 0 && s.times[0] <= edge {
@@ -34,7 +53,7 @@ func (s *rollingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 		return 0
 	}
 	if interval := l.MinInterval.Microseconds(); interval > 0 {
-		if k := len(s.times); k > 0 && s.floor()-s.times[k-1] < interval {
+		if k := len(s.times); k > 0 && s.floor()-s.time(k-1) < interval {
 			return 0
 		}
 		if cost > 0 {
@@ -46,9 +65,9 @@ func (s *rollingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 
 func (s *rollingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
 	units = min(units, l.MaxCost())
-	stamp := (s.now + s.grain - 1) / s.grain * s.grain
+	stamp := s.ceil()
 	if k := len(s.times); k > 0 {
-		stamp = max(stamp, s.times[k-1])
+		stamp = max(stamp, s.time(k-1))
 	}
 	// A denied attempt that counts pushes out the oldest entries, but a log that
 	// another tier filled further is not cut down to this one's limit.
@@ -73,13 +92,13 @@ func (s *rollingWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, 
 	if size == 0 {
 		return l.Limit, 0, 0
 	}
-	window, newest := l.Window.Microseconds(), s.times[size-1]
+	window, newest := l.Window.Microseconds(), s.time(size-1)
 	count := int64(size - s.first)
 	if count > 0 {
 		reset = newest + window - s.now
 	}
 	if over := count + min(cost, l.Limit) - l.Limit; over > 0 && cost > 0 { // more never passes
-		retry = s.times[s.first+int(over)-1] + window - s.now
+		retry = s.time(s.first+int(over)-1) + window - s.now
 	}
 	retry = max(retry, newest+l.MinInterval.Microseconds()-s.now)
 	return max(0, l.Limit-count), retry, reset

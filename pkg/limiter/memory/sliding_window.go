@@ -8,11 +8,12 @@ import "github.com/weir-edge/weir/pkg/limiter"
 type slidingWindow struct {
 	kept, seen struct{ start, previous, current int64 } // as last charged, and as it is at now
 	now        int64
+	stepped    bool
 }
 
 func (s *slidingWindow) at(l *limiter.Limit, now int64) {
 	window := l.Window.Microseconds()
-	s.now = max(now, s.kept.start)
+	s.now, s.stepped = clock(l, now, s.kept.start)
 	start := s.now - s.now%window
 	s.seen = s.kept
 	if s.kept.start < start {
@@ -22,6 +23,12 @@ func (s *slidingWindow) at(l *limiter.Limit, now int64) {
 		}
 	}
 	s.seen.start = start
+}
+
+func (s *slidingWindow) settle() {
+	if s.stepped {
+		s.kept = s.seen
+	}
 }
 
 // free returns what is left, in requests × milliseconds of a full window.

@@ -147,6 +147,9 @@ func (s *Store) load(c *limiter.Check, now int64) *entry {
 }
 
 func commit(c *limiter.Check, r *limiter.Result, e *entry, allowed bool, now int64) {
+	if !c.Peek {
+		e.counter.settle()
+	}
 	if !c.Peek && c.Cost > 0 {
 		switch {
 		case r.Allowed && allowed:
@@ -199,8 +202,8 @@ func (s *Store) Return(_ context.Context, checks []limiter.Check, d *limiter.Dec
 	now := s.clock()
 	for i := range checks {
 		c, r := &checks[i], &d.Results[i]
-		if !r.Charged {
-			continue
+		if !r.Charged || r.TakenAt > now && c.Limit.Algorithm != limiter.Concurrency {
+			continue // of a clock that was set back since, nobody knows what has drained
 		}
 		if e := s.shards[s.shardOf(c.Key)].entries[string(c.Key)]; e != nil {
 			e.counter.at(c.Limit, now)

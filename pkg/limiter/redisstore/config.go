@@ -54,6 +54,8 @@ type Hooks struct {
 	// Shard receives why a shard, or the cluster's topology, stopped answering, and nil
 	// when it is back.
 	Shard func(addr string, err error)
+	// Clock receives by how much a master's clock was set.
+	Clock func(addr string, by time.Duration)
 	// Eviction receives, each minute, what a master does when its memory is full, and nil
 	// when it is no longer a master.
 	Eviction func(addr string, e *Eviction)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,11 +28,14 @@ type node struct {
 	takeScript, returnScript *script
 	maxWeight                int64
 	packs                    []*pack // reused from batch to batch
+	born                     time.Time
+	watch                    limiter.ClockWatch
+	clockSet                 func(by time.Duration) // nil if nobody wants to know
 }
 
 func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() int64) *node {
 	n := &node{
-		client: client, cluster: cluster, clock: clock, maxWeight: maxWeight,
+		client: client, cluster: cluster, clock: clock, born: time.Now(), maxWeight: maxWeight,
 		takeScript: newScript(lua.Take()), returnScript: newScript(lua.Return()),
 	}
 	if cluster != nil {
@@ -45,7 +49,9 @@ func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() in
 // charged.
 func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 	packs := n.pack(calls)
+	from := time.Since(n.born)
 	n.exec(ctx, packs, n.client.Pipeline())
+	n.watchClock(packs[0], from)
 
 	for range maxLoads {
 		unloaded := failing(packs, notLoaded)
@@ -77,6 +83,16 @@ func (n *node) exec(ctx context.Context, packs []*pack, pipe redis.Pipeliner) {
 		_ = pipe.Process(ctx, once{p.cmd}) // queues only
 	}
 	_, _ = pipe.Exec(ctx) // each command holds its own error
+}
+
+// watchClock compares the server's clock, by its first answer, with the time here.
+func (n *node) watchClock(p *pack, from time.Duration) {
+	if n.clockSet == nil || p.cmd.Err() != nil {
+		return
+	}
+	if by := n.watch.See(p.cmd.Val()[0], from, time.Since(n.born)); by != 0 {
+		n.clockSet(by)
+	}
 }
 
 // once is a command that the client must not retry: after a timeout it may have run. It

@@ -195,6 +195,9 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 	}
 	addr := client.Options().Addr
 	node := newNode(client, s.cluster, s.config.Clock)
+	if set := s.config.Hooks.Clock; set != nil {
+		node.clockSet = func(by time.Duration) { set(addr, by) }
+	}
 	combine := limiter.NewCombine(node, s.config.Timeout, s.config.Hooks.Batch)
 	breaker := limiter.NewBreaker(combine, s.config.Timeout, node.probe, func(err error) {
 		s.tell(addr, err)

@@ -11,14 +11,23 @@ import (
 // free at any moment, and everything else is found by asking that again and again.
 // It shares nothing with the stores.
 type model interface {
-	// clock returns the moment that counts when the clock says now.
+	// view returns the model as it is when the clock says now: another one if that was set
+	// back too far to stand still.
+	view(now int64) model
+	// clock returns the moment that counts then.
 	clock(now int64) int64
 	// free returns the cost that would pass at t; negative when overdrawn.
 	free(t int64) *big.Rat
 	// ready reports whether enough time has passed since the last request.
 	ready(t int64) bool
 	charge(t, units int64, slot uint64)
-	refund(t, takenAt, units int64, slot uint64)
+	// refund reports whether there was anything to give back.
+	refund(t, takenAt, units int64, slot uint64) bool
+}
+
+// setBack reports whether the clock was set back, rather than being a little behind.
+func setBack(l *limiter.Limit, now, last int64) bool {
+	return last-now > l.Window.Microseconds() || last-now > 10*1e6
 }
 
 func newModel(l *limiter.Limit) model {
@@ -105,6 +114,16 @@ type windows struct {
 	last   int64           // start of the last that was written
 }
 
+func (m *windows) view(now int64) model {
+	if !setBack(m.l, now, m.last) {
+		return m
+	}
+	start, window := m.start(now), m.l.Window.Microseconds()
+	return &windows{l: m.l, last: start, counts: map[int64]int64{
+		start: m.counts[m.last], start - window: m.counts[m.last-window],
+	}}
+}
+
 func (m *windows) start(t int64) int64   { return t - t%m.l.Window.Microseconds() }
 func (m *windows) clock(now int64) int64 { return max(now, m.last) }
 func (m *windows) ready(int64) bool      { return true }
@@ -124,7 +143,7 @@ func (m *windows) charge(t, units int64, _ uint64) {
 	m.counts[m.last] += units
 }
 
-func (m *windows) refund(t, takenAt, units int64, _ uint64) {
+func (m *windows) refund(t, takenAt, units int64, _ uint64) bool {
 	now, then := m.start(t), m.start(takenAt)
 	counted := []int64{now}
 	if m.l.Algorithm == limiter.SlidingWindow {
@@ -137,7 +156,9 @@ func (m *windows) refund(t, takenAt, units int64, _ uint64) {
 	if used > 0 && slices.Contains(counted, then) {
 		m.last = now
 		m.counts[then] = max(0, m.counts[then]-units)
+		return true
 	}
+	return false
 }
 
 // tank is token_bucket and leaky_bucket: a level in requests, as a fraction.
@@ -145,6 +166,13 @@ type tank struct {
 	l     *limiter.Limit
 	level *big.Rat
 	last  int64 // when the level was that
+}
+
+func (m *tank) view(now int64) model {
+	if !setBack(m.l, now, m.last) {
+		return m
+	}
+	return &tank{l: m.l, level: m.level, last: now}
 }
 
 func (m *tank) clock(now int64) int64 { return max(now, m.last) }
@@ -169,12 +197,14 @@ func (m *tank) charge(t, units int64, _ uint64) {
 	m.level, m.last = minRat(rat(m.l.Capacity()), level.Add(level, rat(units))), t
 }
 
-func (m *tank) refund(t, takenAt, units int64, _ uint64) {
+func (m *tank) refund(t, takenAt, units int64, _ uint64) bool {
 	back := m.drained(t - takenAt)
 	level := m.at(t)
 	if back.Sub(rat(units), back).Sign() > 0 && level.Sign() > 0 {
 		m.level, m.last = maxRat(rat(0), level.Sub(level, back)), t
+		return true
 	}
+	return false
 }
 
 // diary is rolling_window: the time of every request that passed.
@@ -182,6 +212,17 @@ type diary struct {
 	l     *limiter.Limit
 	step  int64
 	times []int64
+}
+
+func (m *diary) view(now int64) model {
+	if k := len(m.times); k == 0 || !setBack(m.l, now, m.times[k-1]) {
+		return m
+	}
+	v := &diary{l: m.l, step: m.step}
+	for _, at := range m.times {
+		v.times = append(v.times, min(at, m.ceil(now)))
+	}
+	return v
 }
 
 func (m *diary) clock(now int64) int64 { return now }
@@ -217,12 +258,13 @@ func (m *diary) charge(t, units int64, _ uint64) {
 	m.times = m.times[max(0, len(m.times)-int(m.l.Limit)):]
 }
 
-func (m *diary) refund(_, takenAt, units int64, _ uint64) {
+func (m *diary) refund(_, takenAt, units int64, _ uint64) bool {
 	for ; units > 0; units-- {
 		if i := slices.Index(m.times, m.ceil(takenAt)); i >= 0 {
 			m.times = slices.Delete(m.times, i, i+1)
 		}
 	}
+	return true
 }
 
 // inFlight is concurrency: who is in, and until when at most.
@@ -231,6 +273,7 @@ type inFlight struct {
 	expires map[uint64]int64
 }
 
+func (m *inFlight) view(int64) model      { return m }
 func (m *inFlight) clock(now int64) int64 { return now }
 func (m *inFlight) ready(int64) bool      { return true }
 
@@ -253,4 +296,7 @@ func (m *inFlight) charge(t, _ int64, slot uint64) {
 	m.expires[slot] = t + m.l.Window.Microseconds()
 }
 
-func (m *inFlight) refund(_, _, _ int64, slot uint64) { delete(m.expires, slot) }
+func (m *inFlight) refund(_, _, _ int64, slot uint64) bool {
+	delete(m.expires, slot)
+	return true
+}
