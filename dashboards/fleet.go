@@ -167,6 +167,11 @@ func fleet() dashboard {
 					text:    "How often an origin sent bytes that answer no request: a body after HEAD or 304, more than its Content-Length, 408 to an idle connection. Each time it loses keep-alive for a minute, so every request connects anew. Should be 0; the log names the address.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_upstream_unasked_total{@}[$__rate_interval]))`}},
 				},
+				{
+					id: 28, kind: series, title: "WebSockets open", unit: plain,
+					text:    "Connections that have switched to another protocol. Each holds a permit of the shedder and a connection to an upstream (upstream.max_conns) until it ends. A sudden fall is an origin or a node that stopped; the rise behind it is their clients, who return.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (weir_upgrades_active{@})`}},
+				},
 			}},
 			{id: 30, title: "Processes", panels: []panel{
 				{

@@ -69,24 +69,6 @@ type ServerConfig struct {
 	Paths string `yaml:"paths"`
 }
 
-// UpstreamConfig is one origin.
-type UpstreamConfig struct {
-	URL   string `yaml:"url"`
-	Group string `yaml:"group"` // "" is defaultGroup
-}
-
-// ForwardConfig is how requests are forwarded.
-type ForwardConfig struct {
-	DialTimeout   time.Duration `yaml:"dial_timeout"`
-	Timeout       time.Duration `yaml:"timeout"`
-	StreamTimeout time.Duration `yaml:"stream_timeout"`
-	IdleTimeout   time.Duration `yaml:"idle_timeout"`
-	MaxConns      int           `yaml:"max_conns"`
-	FailAfter     int           `yaml:"fail_after"`
-	FailFor       time.Duration `yaml:"fail_for"`
-	CAFile        string        `yaml:"ca_file"`
-}
-
 // StoreConfig says where counters are kept.
 type StoreConfig struct {
 	Kind    string        `yaml:"kind"`
@@ -147,6 +129,7 @@ func Defaults() Config {
 		Upstream: ForwardConfig{
 			DialTimeout: 2 * time.Second, Timeout: 30 * time.Second, StreamTimeout: 60 * time.Second,
 			IdleTimeout: 30 * time.Second, MaxConns: 1024, FailAfter: 3, FailFor: 5 * time.Second,
+			Upgrade: []string{"websocket"}, TunnelTimeout: 5 * time.Minute,
 		},
 		Store: StoreConfig{
 			Kind: "redis", Timeout: redisstore.DefaultTimeout, DeniedMemory: 100_000, MaxKeys: 1_000_000,
@@ -222,6 +205,7 @@ func (c *Config) validate() error {
 	}
 	c.validateListen(&f)
 	c.validateServer(&f)
+	c.validateForward(&f)
 	c.validateGroups(&f)
 	c.validateTrusted(&f)
 	c.validateStore(&f)
@@ -275,18 +259,6 @@ func (c *Config) validateServer(f *faults) {
 	f.positive("server.read_timeout", c.Server.ReadTimeout)
 	f.positive("server.write_timeout", c.Server.WriteTimeout)
 	f.positive("server.idle_timeout", c.Server.IdleTimeout)
-	f.positive("upstream.dial_timeout", c.Upstream.DialTimeout)
-	f.positive("upstream.timeout", c.Upstream.Timeout)
-	f.positive("upstream.stream_timeout", c.Upstream.StreamTimeout)
-	f.positive("upstream.idle_timeout", c.Upstream.IdleTimeout)
-	f.positive("upstream.fail_for", c.Upstream.FailFor)
-	f.file("upstream.ca_file", c.Upstream.CAFile)
-	if c.Upstream.MaxConns < 1 {
-		f.add("upstream.max_conns", "must be at least 1 (got %d)", c.Upstream.MaxConns)
-	}
-	if c.Upstream.FailAfter < 1 {
-		f.add("upstream.fail_after", "must be at least 1 (got %d)", c.Upstream.FailAfter)
-	}
 }
 
 // sameAddress reports whether two listeners of one family would need the same port.

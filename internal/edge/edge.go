@@ -80,6 +80,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 		return nil, err
 	}
 	e.metrics.registry.MustRegister(shedCollector{e.upstreams})
+	e.metrics.upgraded(e.tunnels)
 	e.keeper = &shedKeeper{config: c, log: e.log, metrics: e.metrics, upstreams: e.upstreams, changed: e.changed}
 	followed := e.consul
 	if c.Shedder.Source != fromConsul {
@@ -179,6 +180,9 @@ func (e *Edge) drain(server *fasthttp.Server) {
 	time.Sleep(e.config.Shutdown.Delay)
 	ctx, cancel := context.WithTimeout(context.Background(), e.config.Shutdown.Timeout)
 	defer cancel()
+	var tunnels sync.WaitGroup
+	defer tunnels.Wait()
+	tunnels.Go(func() { e.drainTunnels(e.config.Shutdown.Timeout) })
 	if err := server.ShutdownWithContext(ctx); err != nil {
 		e.log.Warn("requests cut off", "error", err)
 		return

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
@@ -143,7 +145,7 @@ func (c *Config) proxy(group string) (pc proxy.Config, places []int) {
 	pc = proxy.Config{
 		DialTimeout: f.DialTimeout, Timeout: f.Timeout, StreamTimeout: f.StreamTimeout, IdleTimeout: f.IdleTimeout,
 		MaxConns: f.MaxConns, FailAfter: f.FailAfter, FailFor: f.FailFor,
-		MaxRequestBodyBytes: c.Server.MaxBodyBytes,
+		MaxRequestBodyBytes: c.Server.MaxBodyBytes, Upgrades: f.Upgrade, TunnelTimeout: f.TunnelTimeout,
 	}
 	for i, u := range c.Upstreams {
 		if u.group() == group {
@@ -231,6 +233,23 @@ func (u *upstreams) shedders() (all []*shedder.Shedder) {
 		all = append(all, g.shedder)
 	}
 	return all
+}
+
+// tunnels returns how many connections have switched to another protocol.
+func (u *upstreams) tunnels() (n int) {
+	for _, g := range u.groups {
+		n += g.pool.Tunnels()
+	}
+	return n
+}
+
+// drainTunnels closes them all within d.
+func (u *upstreams) drainTunnels(d time.Duration) {
+	var wg sync.WaitGroup
+	for _, g := range u.groups {
+		wg.Go(func() { g.pool.DrainTunnels(d) })
+	}
+	wg.Wait()
 }
 
 func (u *upstreams) close() {

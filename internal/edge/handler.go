@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -66,6 +67,9 @@ func (r *request) forward() {
 	r.holders.Add(1) // until the response's body has gone out
 	r.hide()
 	via := proxy.Via{Peer: r.Peer, Trusted: r.Trusted, TLS: r.ctx.IsTLS(), Form: r.form, Done: r}
+	if r.form.Upgrades() {
+		via.Life = r.slotLife()
+	}
 	r.Permit.Sent()
 	err := r.edge.groups[r.Upstream].pool.Forward(r.ctx, via)
 	var failed *proxy.Error
@@ -149,6 +153,18 @@ func (r *request) slots() (checks []limiter.Check, results []limiter.Result) {
 		checks, results = append(checks, c), append(results, r.Decision.Results[i])
 	}
 	return checks, results
+}
+
+// slotLife returns how long the concurrency slots of this request are counted at least; 0
+// without any. A connection that lasted longer would no longer be.
+func (r *request) slotLife() (life time.Duration) {
+	for i := range r.Decision.Results {
+		l := r.Match.Checks[i].Limit
+		if r.Decision.Results[i].Charged && l.Algorithm == limiter.Concurrency && !l.Shadow && (life == 0 || l.Window < life) {
+			life = l.Window
+		}
+	}
+	return life
 }
 
 var _ proxy.Finisher = (*request)(nil)

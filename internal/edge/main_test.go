@@ -28,6 +28,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(originProcess) != "" {
+		webSocketProcess()
+		return
+	}
 	// fasthttp's clock for the Date header runs as long as the process; the
 	// cleaner of a server that has shut down sleeps out its ten seconds; a closed pool
 	// of go-redis whose server is away looks once a second whether it was closed.

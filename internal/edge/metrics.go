@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/valyala/fasthttp"
+
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
@@ -139,6 +141,9 @@ func (m *metrics) served(r *request) {
 		class = 0
 	}
 	m.requests[class].Inc()
+	if r.status == fasthttp.StatusSwitchingProtocols {
+		return // hours of a tunnel say nothing about requests
+	}
 	m.requestSeconds.Observe(time.Since(r.Began).Seconds())
 }
 
@@ -161,6 +166,13 @@ func (m *metrics) running(now, before *ruleset) {
 			}
 		}
 	}
+}
+
+// upgraded exports how many connections have switched to another protocol.
+func (m *metrics) upgraded(tunnels func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_upgrades_active", Help: "Connections that have switched to another protocol, such as WebSocket.",
+	}, func() float64 { return float64(tunnels()) }))
 }
 
 // expiring exports when the certificate ends; there is no such series without TLS.

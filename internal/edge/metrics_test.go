@@ -36,6 +36,7 @@ var fixedMetrics = map[string][]string{
 	"weir_store_nodes":              nil,
 	"weir_upstream_seconds":         nil,
 	"weir_upstream_errors_total":    {"kind"},
+	"weir_upgrades_active":          nil,
 	"weir_upstream_unasked_total":   nil,
 	"weir_panics_total":             nil,
 

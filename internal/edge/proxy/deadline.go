@@ -37,6 +37,14 @@ func (c *lazyConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
+// CloseWrite ends the sending half.
+func (c *lazyConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
 // Read implements net.Conn.
 func (c *lazyConn) Read(b []byte) (int, error) {
 	for {

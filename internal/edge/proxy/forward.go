@@ -37,7 +37,12 @@ type Via struct {
 	Form    Form       // from CheckFraming; Forward checks itself without it
 	Done    Finisher   // may be nil
 
-	oldClient bool // of HTTP/1.0
+	// Life is the longest that a connection may last which the request switches to
+	// another protocol; 0 is no bound.
+	Life time.Duration
+
+	oldClient bool   // of HTTP/1.0
+	upgrade   []byte // the protocol to switch to; nil: none
 }
 
 // Finisher is told once when an exchange with an upstream is over: with the
@@ -214,11 +219,14 @@ func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *Via, start time.
 
 	resp.ResetBody()
 	resp.SkipBody = false
-	if rerr := readHeader(&resp.Header, c); rerr != nil {
+	if rerr := readHeader(&resp.Header, c, via.upgrade != nil); rerr != nil {
 		if early {
 			return &Error{Kind: blame, Err: err} // no answer: the failed upload is the cause
 		}
 		return &Error{Kind: c.blame(), Err: rerr}
+	}
+	if resp.StatusCode() == fasthttp.StatusSwitchingProtocols {
+		return p.startTunnel(ctx, c, via)
 	}
 	closing := stripResponse(&resp.Header) || early
 	if !resp.Header.IsHTTP11() {
@@ -261,7 +269,7 @@ func (p *Pool) send(req *fasthttp.Request, c *conn) error {
 
 // readHeader reads the header of the final response; 1xx ones before it are
 // dropped.
-func readHeader(h *fasthttp.ResponseHeader, c *conn) error {
+func readHeader(h *fasthttp.ResponseHeader, c *conn, mayUpgrade bool) error {
 	for range maxInterim {
 		err := h.Read(c.br)
 		if err != nil {
@@ -271,6 +279,8 @@ func readHeader(h *fasthttp.ResponseHeader, c *conn) error {
 			return err
 		}
 		switch status := h.StatusCode(); {
+		case status == fasthttp.StatusSwitchingProtocols && mayUpgrade:
+			return nil
 		case status == fasthttp.StatusSwitchingProtocols:
 			return errors.New("101 to a request without Upgrade")
 		case status < 100 || status >= 200:

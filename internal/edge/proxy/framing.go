@@ -28,6 +28,9 @@ func (f Form) Names() bool { return f.found&named != 0 }
 // else. fasthttp knows only one form of it.
 func (f Form) Closes() bool { return f.found&closes != 0 }
 
+// Upgrades reports whether Connection names Upgrade.
+func (f Form) Upgrades() bool { return f.found&upgrades != 0 }
+
 // Demands reports whether Expect asks for anything but 100-continue.
 func (f Form) Demands() bool { return f.found&demands != 0 }
 

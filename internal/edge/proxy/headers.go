@@ -29,10 +29,11 @@ const (
 	xForwardedPort
 	contentLength
 	transferEncoding
-	named   // a Connection line names another header
-	closes  // a Connection line says close
-	demands // Expect has another value than 100-continue
-	unusual // a name has other characters than letters, digits and hyphens
+	named    // a Connection line names another header
+	upgrades // a Connection line names Upgrade
+	closes   // a Connection line says close
+	demands  // Expect has another value than 100-continue
+	unusual  // a name has other characters than letters, digits and hyphens
 
 	hopByHop  = connection | keepAlive | proxyAuthenticate | proxyAuthorization | proxyConnection | te | trailer | upgrade
 	allFields = unusual<<1 - 1
@@ -118,6 +119,10 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	if found&named != 0 {
 		dropNamed(h)
 	}
+	var early error
+	if via.upgrade, early = p.upgradeTo(ctx, found); early != nil {
+		return &Error{Kind: KindBadRequest, Err: early}
+	}
 	drop := found & (hopByHop | expect) // fasthttp has answered the Expect
 	if !via.Trusted {
 		drop |= found & (forwarded | xRealIP | xForwardedHost | xForwardedProto | xForwardedPort)
@@ -141,6 +146,10 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, via *Via) *Error {
 		}
 	}
 
+	if via.upgrade != nil {
+		h.SetCanonical(nameConnection, valueUpgrade)
+		h.SetCanonical(nameUpgrade, via.upgrade)
+	}
 	if via.Peer.IsValid() {
 		list = via.Peer.Unmap().AppendTo(list)
 	} else {

@@ -15,7 +15,9 @@ func tokens(list []byte) (found fields) {
 		case len(token) == 0:
 		case bytes.EqualFold(token, []byte("close")):
 			found |= closes
-		case !isPersistence(token):
+		case bytes.EqualFold(token, valueUpgrade):
+			found |= upgrades
+		case !isUsual(token):
 			found |= named
 		}
 	}
@@ -52,16 +54,16 @@ func eachToken(list []byte, f func([]byte)) {
 	for len(list) > 0 {
 		token, rest, _ := bytes.Cut(list, []byte(","))
 		list = rest
-		if token = bytes.TrimSpace(token); len(token) > 0 && !isPersistence(token) {
+		if token = bytes.TrimSpace(token); len(token) > 0 && !isUsual(token) {
 			f(token)
 		}
 	}
 }
 
-// isPersistence reports the two usual tokens of Connection, which name no
+// isUsual reports the three usual tokens of Connection, which name no
 // header that is not removed anyhow.
-func isPersistence(token []byte) bool {
-	return bytes.EqualFold(token, []byte("close")) || bytes.EqualFold(token, []byte("keep-alive"))
+func isUsual(token []byte) bool {
+	return bytes.EqualFold(token, []byte("close")) || bytes.EqualFold(token, []byte("keep-alive")) || bytes.EqualFold(token, valueUpgrade)
 }
 
 // stripResponse removes the upstream's hop-by-hop headers, and reports whether

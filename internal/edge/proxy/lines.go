@@ -22,8 +22,9 @@ type lines struct {
 	long  bool     // the line did not fit in it
 	cr    bool     // its last byte is a carriage return
 
-	length  int64 // of the request's body
-	chunked bool
+	requests uint64 // begun
+	length   int64  // of the request's body
+	chunked  bool
 }
 
 // linePart is what the next line is.
@@ -90,6 +91,7 @@ func (l *lines) end(line []byte) error {
 	case requestLine:
 		if !blank { // as fasthttp, which skips blank lines before a request
 			l.part, l.length, l.chunked = headerLine, 0, false
+			l.requests++
 		}
 	case headerLine:
 		if !blank {
@@ -128,6 +130,11 @@ func (l *lines) end(line []byte) error {
 		}
 	}
 	return nil
+}
+
+// beyond reports whether anything was read behind the first n requests.
+func (l *lines) beyond(n uint64) bool {
+	return l.requests != n || l.part != requestLine || l.left > 0 || len(l.begun) > 0
 }
 
 // header reads how long the body is.

@@ -54,7 +54,7 @@ func (l listener) Accept() (net.Conn, error) {
 }
 
 // ender is a connection of Listen.
-type ender interface{ hungUp() bool }
+type ender interface{ self() *clientConn }
 
 // clientConn is read and asked by the one goroutine that serves it.
 type clientConn struct {
@@ -62,6 +62,8 @@ type clientConn struct {
 	ended bool
 	lines lines
 	fault error // of lines
+
+	tunnel *tunnel // once the connection has switched to another protocol
 }
 
 // Read remembers the end, and ends before a fault in the lines of a request.
@@ -80,7 +82,20 @@ func (c *clientConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *clientConn) hungUp() bool { return c.ended }
+func (c *clientConn) self() *clientConn { return c }
+
+// early reports whether the client has sent anything behind its nth request, which must
+// have been the last so far.
+func (c *clientConn) early(n uint64) bool { return c.fault != nil || c.lines.beyond(n) }
+
+// Close closes the connection, and the tunnel through it that has not begun.
+func (c *clientConn) Close() error {
+	err := c.Conn.Close()
+	if c.tunnel != nil {
+		c.tunnel.abandon()
+	}
+	return err
+}
 
 // tlsClientConn has the two methods by which fasthttp knows TLS.
 type tlsClientConn struct {

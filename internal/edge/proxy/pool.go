@@ -7,8 +7,7 @@
 // exchange got: whether a request may be sent again, whether a pause counts
 // against the client or the upstream, and whether a connection may be reused.
 //
-// Upgrade and CONNECT are not supported: an upgrade request is passed on as an
-// ordinary one, CONNECT is an error of KindUnsupported.
+// CONNECT is not supported: it is an error of KindUnsupported.
 package proxy
 
 import (
@@ -39,6 +38,12 @@ type Config struct {
 	MinBodyRate   int           // bytes a second that a body must make, on average after StreamTimeout; default 256
 	IdleTimeout   time.Duration // an unused connection is closed after it; default 30 s
 	MaxConns      int           // open connections to each upstream; default 1024
+
+	// Upgrades are the protocols that a connection may switch to; none by default. See
+	// upgradeTo. TunnelTimeout is the longest pause after it has, of both sides
+	// together; default 5 min.
+	Upgrades      []string
+	TunnelTimeout time.Duration
 
 	// MaxResponseHeaderBytes is also the read buffer of each connection;
 	// default 16 KiB, at least 4 KiB.
@@ -91,6 +96,7 @@ type Pool struct {
 	next    atomic.Uint32
 	streams sync.Pool // *stream
 	buffers sync.Pool // *[]byte of copySize
+	tunnels tunnels
 	done    chan struct{}
 	sweeper sync.WaitGroup
 	closing sync.Once
@@ -141,6 +147,7 @@ func (c *Config) complete() error {
 		{"timeout", &c.Timeout, 30 * time.Second},
 		{"stream timeout", &c.StreamTimeout, 60 * time.Second},
 		{"idle timeout", &c.IdleTimeout, 30 * time.Second},
+		{"tunnel timeout", &c.TunnelTimeout, 5 * time.Minute},
 		{"fail for", &c.FailFor, 5 * time.Second},
 	} {
 		if *d.v < 0 {
@@ -205,7 +212,7 @@ func (p *Pool) newUpstream(raw string) (*upstream, error) {
 	return u, nil
 }
 
-// Close closes idle connections at once and busy ones when their exchange
+// Close closes idle connections and tunnels at once and busy ones when their exchange
 // ends; a Forward that begins later fails with KindUnavailable.
 func (p *Pool) Close() {
 	p.closing.Do(func() {
@@ -214,6 +221,7 @@ func (p *Pool) Close() {
 			u.close()
 		}
 	})
+	p.DrainTunnels(0)
 	p.sweeper.Wait()
 }
 

@@ -49,7 +49,7 @@ func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
 	}
 	cut := size >= 0 && sent != size
 	if c, ok := client.(ender); ok && size < 0 {
-		cut = c.hungUp() // see Listen
+		cut = c.self().ended // see Listen
 	}
 	if cut {
 		return &Error{Kind: KindClient, Err: io.ErrUnexpectedEOF}, nil

@@ -1,0 +1,52 @@
+package edge
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// UpstreamConfig is one origin.
+type UpstreamConfig struct {
+	URL   string `yaml:"url"`
+	Group string `yaml:"group"` // "" is defaultGroup
+}
+
+// ForwardConfig is how requests are forwarded.
+type ForwardConfig struct {
+	DialTimeout   time.Duration `yaml:"dial_timeout"`
+	Timeout       time.Duration `yaml:"timeout"`
+	StreamTimeout time.Duration `yaml:"stream_timeout"`
+	IdleTimeout   time.Duration `yaml:"idle_timeout"`
+	MaxConns      int           `yaml:"max_conns"`
+	FailAfter     int           `yaml:"fail_after"`
+	FailFor       time.Duration `yaml:"fail_for"`
+	CAFile        string        `yaml:"ca_file"`
+	Upgrade       []string      `yaml:"upgrade"` // the protocols that a connection may switch to
+	TunnelTimeout time.Duration `yaml:"tunnel_timeout"`
+}
+
+func (c *Config) validateForward(f *faults) {
+	f.positive("upstream.dial_timeout", c.Upstream.DialTimeout)
+	f.positive("upstream.timeout", c.Upstream.Timeout)
+	f.positive("upstream.stream_timeout", c.Upstream.StreamTimeout)
+	f.positive("upstream.idle_timeout", c.Upstream.IdleTimeout)
+	f.positive("upstream.fail_for", c.Upstream.FailFor)
+	f.file("upstream.ca_file", c.Upstream.CAFile)
+	if c.Upstream.MaxConns < 1 {
+		f.add("upstream.max_conns", "must be at least 1 (got %d)", c.Upstream.MaxConns)
+	}
+	if c.Upstream.FailAfter < 1 {
+		f.add("upstream.fail_after", "must be at least 1 (got %d)", c.Upstream.FailAfter)
+	}
+	f.positive("upstream.tunnel_timeout", c.Upstream.TunnelTimeout)
+	for i, p := range c.Upstream.Upgrade {
+		at := fmt.Sprintf("upstream.upgrade[%d]", i)
+		switch {
+		case strings.HasPrefix(strings.ToLower(p), "h2"), strings.Contains(strings.ToLower(p), "http/"), strings.HasPrefix(strings.ToLower(p), "tls"):
+			f.add(at, "must not be %s: the requests that follow it would pass every rule", p)
+		case p == "" || strings.ContainsAny(p, " \t\r\n,;\"()"):
+			f.add(at, "must be the name of a protocol, as in websocket (got %q)", p)
+		}
+	}
+}

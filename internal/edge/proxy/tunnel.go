@@ -1,0 +1,230 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+const (
+	// tunnelBuffer is what a tunnel holds of either direction.
+	tunnelBuffer = 8 << 10
+	// halfClosed is the longest pause of a tunnel of which one side has ended.
+	halfClosed = 10 * time.Second
+)
+
+var (
+	errEarly       = errors.New("bytes follow an Upgrade request before its answer")
+	errOtherSwitch = errors.New("101 that does not switch to the protocol asked for")
+	errDraining    = errors.New("no new tunnels while draining")
+	nameConnection = names[0]
+	nameUpgrade    = names[7]
+	valueUpgrade   = []byte("Upgrade")
+)
+
+// upgradeTo returns the protocol that a request asks to switch to, if it may: one of
+// Config.Upgrades, alone, and without a body. Any other Upgrade is dropped, as a server
+// may (RFC 9110, 7.8), and the request is an ordinary one. h2c must never be listed: what
+// follows it would be requests that nobody decides about.
+func (p *Pool) upgradeTo(ctx *fasthttp.RequestCtx, found fields) (protocol []byte, err error) {
+	h := &ctx.Request.Header
+	client, ok := ctx.Conn().(ender)
+	if found&(upgrade|upgrades|closes|expect) != upgrade|upgrades || !ok || !h.IsHTTP11() || h.ContentLength() > 0 || h.ContentLength() == -1 {
+		return nil, nil
+	}
+	asked := h.PeekAll("Upgrade")
+	for _, listed := range p.cfg.Upgrades {
+		if len(asked) == 1 && bytes.EqualFold(asked[0], []byte(listed)) {
+			protocol = append([]byte(nil), asked[0]...) // fasthttp reuses asked
+		}
+	}
+	if protocol != nil && client.self().early(ctx.ConnRequestNum()) {
+		return nil, errEarly
+	}
+	return protocol, nil
+}
+
+// tunnel is a connection that has switched to another protocol: bytes of both sides,
+// which only the sides understand.
+type tunnel struct {
+	p      *Pool
+	c      *conn
+	client *clientConn
+	done   Finisher
+	until  time.Duration // 0: no end
+
+	state  atomic.Uint32
+	active atomic.Int64 // the last byte, since the pool's epoch
+	half   atomic.Bool  // one side has ended
+	clock  *time.Timer  // calls watch
+}
+
+// The states of a tunnel.
+const (
+	tunnelWaiting uint32 = iota // for the client's 101 to be out
+	tunnelOpen
+	tunnelOver
+)
+
+// tunnels are the open ones of a pool.
+type tunnels struct {
+	mu       sync.Mutex
+	open     map[*tunnel]struct{}
+	draining bool
+	running  sync.WaitGroup
+}
+
+// Tunnels returns how many connections have switched to another protocol.
+func (p *Pool) Tunnels() int {
+	p.tunnels.mu.Lock()
+	defer p.tunnels.mu.Unlock()
+	return len(p.tunnels.open)
+}
+
+// DrainTunnels closes the tunnels, each at a random moment within d so that their clients
+// do not return as one, and begins no more. It returns when all are closed.
+func (p *Pool) DrainTunnels(d time.Duration) {
+	p.tunnels.mu.Lock()
+	p.tunnels.draining = true
+	for t := range p.tunnels.open {
+		time.AfterFunc(rand.N(max(d, 1)), t.cut)
+	}
+	p.tunnels.mu.Unlock()
+	p.tunnels.running.Wait()
+}
+
+// startTunnel answers 101 and passes bytes on once that is out.
+func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *Via) *Error {
+	h := &ctx.Response.Header
+	if !bytes.EqualFold(h.PeekCanonical(nameUpgrade), via.upgrade) {
+		return &Error{Kind: KindBadResponse, Err: errOtherSwitch}
+	}
+	t := &tunnel{p: p, c: c, client: ctx.Conn().(ender).self(), done: via.Done}
+	if via.Life > 0 {
+		t.until = time.Since(p.epoch) + via.Life
+	}
+	p.tunnels.mu.Lock()
+	if p.tunnels.draining {
+		p.tunnels.mu.Unlock()
+		return &Error{Kind: KindUnavailable, Err: errDraining}
+	}
+	if p.tunnels.open == nil {
+		p.tunnels.open = map[*tunnel]struct{}{}
+	}
+	p.tunnels.open[t] = struct{}{}
+	p.tunnels.running.Add(1)
+	p.tunnels.mu.Unlock()
+
+	stripResponse(h)
+	h.DelBytes(names[15]) // Content-Length
+	h.DelBytes(names[16]) // Transfer-Encoding
+	h.SetCanonical(nameConnection, valueUpgrade)
+	h.SetCanonical(nameUpgrade, via.upgrade)
+	ctx.Response.SkipBody = true
+	t.client.tunnel = t // its Close ends the tunnel if fasthttp never comes to run it
+	ctx.Hijack(func(net.Conn) { t.run() })
+	return nil
+}
+
+// run passes bytes on until both sides have ended.
+func (t *tunnel) run() {
+	if !t.state.CompareAndSwap(tunnelWaiting, tunnelOpen) {
+		return
+	}
+	t.touch()
+	t.clock = time.AfterFunc(time.Hour, t.watch)
+	t.clock.Reset(0) // not before clock is set
+	first, _ := t.c.br.Peek(t.c.br.Buffered())
+	_ = t.c.SetDeadline(time.Time{})
+	var down sync.WaitGroup
+	down.Go(func() { t.pass(t.client.Conn, t.c.Conn, first) })
+	t.pass(t.c.Conn, t.client.Conn, nil)
+	down.Wait()
+	t.end()
+}
+
+// pass copies from one side to the other, and then ends the other's half. A side that
+// cannot be written to ends both.
+func (t *tunnel) pass(to, from net.Conn, first []byte) {
+	var buf [tunnelBuffer]byte
+	var err error
+	if len(first) > 0 {
+		_, err = to.Write(first)
+	}
+	for err == nil {
+		var n int
+		var rerr error
+		if n, rerr = from.Read(buf[:]); n > 0 {
+			t.touch()
+			_, err = to.Write(buf[:n])
+		}
+		if err == nil {
+			err = rerr
+		}
+	}
+	half, ok := to.(interface{ CloseWrite() error })
+	if err != io.EOF || !ok || half.CloseWrite() != nil {
+		t.cut()
+		return
+	}
+	t.half.Store(true)
+	t.touch()
+	t.clock.Reset(halfClosed)
+}
+
+func (t *tunnel) touch() { t.active.Store(int64(time.Since(t.p.epoch))) }
+
+// watch cuts a tunnel that was silent for too long, or whose time is over.
+func (t *tunnel) watch() {
+	now, pause := time.Since(t.p.epoch), t.p.cfg.TunnelTimeout
+	if t.half.Load() {
+		pause = min(pause, halfClosed)
+	}
+	ends := time.Duration(t.active.Load()) + pause
+	if t.until > 0 {
+		ends = min(ends, t.until)
+	}
+	switch {
+	case t.state.Load() == tunnelOver:
+	case now >= ends:
+		t.cut()
+	default:
+		t.clock.Reset(ends - now)
+	}
+}
+
+// cut closes both sides; whoever reads or writes there returns.
+func (t *tunnel) cut() {
+	_ = t.c.Conn.Close()
+	_ = t.client.Close()
+}
+
+// abandon ends a tunnel that never ran.
+func (t *tunnel) abandon() {
+	if t.state.CompareAndSwap(tunnelWaiting, tunnelOver) {
+		t.end()
+	}
+}
+
+func (t *tunnel) end() {
+	t.state.Store(tunnelOver)
+	if t.clock != nil {
+		t.clock.Stop()
+	}
+	t.c.up.put(t.c, false, 0)
+	if t.done != nil {
+		t.done.Finish()
+	}
+	p := &t.p.tunnels
+	p.mu.Lock()
+	delete(p.open, t)
+	p.mu.Unlock()
+	p.running.Done()
+}
