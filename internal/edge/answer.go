@@ -55,6 +55,8 @@ func (r *request) badRequest(err error) {
 		status, title = fasthttp.StatusHTTPVersionNotSupported, "HTTP version not supported"
 	case errExpect:
 		status, title = fasthttp.StatusExpectationFailed, "Expectation failed"
+	case errLoop:
+		status, title = fasthttp.StatusLoopDetected, "Loop detected"
 	case errTrace:
 		status, title = fasthttp.StatusNotImplemented, "Not implemented"
 	}

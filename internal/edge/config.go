@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/edge/accesslog"
+	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
@@ -129,7 +130,7 @@ func Defaults() Config {
 		Upstream: ForwardConfig{
 			DialTimeout: 2 * time.Second, Timeout: 30 * time.Second, StreamTimeout: 60 * time.Second,
 			IdleTimeout: 30 * time.Second, MaxConns: 1024, FailAfter: 3, FailFor: 5 * time.Second,
-			Upgrade: []string{"websocket"}, TunnelTimeout: 5 * time.Minute,
+			Upgrade: []string{"websocket"}, TunnelTimeout: 5 * time.Minute, Loop: "via",
 		},
 		Store: StoreConfig{
 			Kind: "redis", Timeout: redisstore.DefaultTimeout, DeniedMemory: 100_000, MaxKeys: 1_000_000,
@@ -305,7 +306,7 @@ func Check(c *Config) (warnings []string, err error) {
 			return nil, err
 		}
 	}
-	pools, err := c.pools(nil)
+	pools, err := c.pools(nil, proxy.Loop{})
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ type ForwardConfig struct {
 	CAFile        string        `yaml:"ca_file"`
 	Upgrade       []string      `yaml:"upgrade"` // the protocols that a connection may switch to
 	TunnelTimeout time.Duration `yaml:"tunnel_timeout"`
+	Loop          string        `yaml:"loop"` // the header in which loops show
 }
 
 func (c *Config) validateForward(f *faults) {
@@ -40,6 +41,7 @@ func (c *Config) validateForward(f *faults) {
 		f.add("upstream.fail_after", "must be at least 1 (got %d)", c.Upstream.FailAfter)
 	}
 	f.positive("upstream.tunnel_timeout", c.Upstream.TunnelTimeout)
+	f.word("upstream.loop", c.Upstream.Loop, "via", "cdn-loop", "off")
 	for i, p := range c.Upstream.Upgrade {
 		at := fmt.Sprintf("upstream.upgrade[%d]", i)
 		switch {

@@ -143,7 +143,7 @@ rules:
 	got := <-seen
 	for name := range got {
 		switch name {
-		case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto":
+		case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Via":
 			require.NotEqual(t, "1", got.Get(name))
 			delete(got, name)
 		}

@@ -104,7 +104,7 @@ func (c *Config) routeMatcher() (*rules.Matcher, error) {
 
 // pools makes the connections of each group, in the order of groups. It connects to
 // nothing yet.
-func (c *Config) pools(observer proxy.Observer) (pools []*proxy.Pool, err error) {
+func (c *Config) pools(observer proxy.Observer, loop proxy.Loop) (pools []*proxy.Pool, err error) {
 	defer func() {
 		if err != nil {
 			closePools(pools)
@@ -116,7 +116,7 @@ func (c *Config) pools(observer proxy.Observer) (pools []*proxy.Pool, err error)
 	}
 	for _, name := range c.groups() {
 		pc, places := c.proxy(name)
-		pc.Observer = observer
+		pc.Observer, pc.Loop = observer, loop
 		if ca != nil {
 			pc.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca}
 		}
@@ -183,16 +183,20 @@ type upstreams struct {
 	groups  []*group
 	routes  decide.Routes
 	sampler *shedder.Sampler
+	loop    proxy.Loop
 }
 
 // newUpstreams makes the groups and the routes to them. Their shedders are configured
 // afterwards.
 func newUpstreams(c *Config, w upstreamWatch) (*upstreams, error) {
-	pools, err := c.pools(w)
+	u := &upstreams{sampler: shedder.NewSampler(nil)}
+	if c.Upstream.Loop != "off" {
+		u.loop = proxy.NewLoop(c.Upstream.Loop)
+	}
+	pools, err := c.pools(w, u.loop)
 	if err != nil {
 		return nil, err
 	}
-	u := &upstreams{sampler: shedder.NewSampler(nil)}
 	for i, name := range c.groups() {
 		s, err := shedder.New(name, shedder.Defaults())
 		if err != nil {

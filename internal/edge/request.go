@@ -36,6 +36,7 @@ var (
 
 	errVersion = errors.New("only HTTP/1.1 and HTTP/1.0 are spoken here")
 	errExpect  = errors.New("the only expectation met here is 100-continue")
+	errLoop    = errors.New("the request has passed this node before: its upstream leads back here")
 	errTrace   = errors.New("TRACE is not supported: its answer would show cookies to scripts")
 )
 
@@ -53,6 +54,8 @@ func (r *request) checkForm() error {
 		return errExpect
 	case bytes.EqualFold(h.Method(), methodTrace), bytes.EqualFold(h.Method(), methodTrack):
 		return errTrace
+	case r.edge.loop.Seen(h, r.form):
+		return errLoop
 	}
 	return r.readTarget()
 }

@@ -29,6 +29,8 @@ const (
 	xForwardedPort
 	contentLength
 	transferEncoding
+	via
+	cdnLoop
 	named    // a Connection line names another header
 	upgrades // a Connection line names Upgrade
 	closes   // a Connection line says close
@@ -46,12 +48,15 @@ var names = [...][]byte{
 	[]byte("Proxy-Connection"), []byte("Te"), []byte("Trailer"), []byte("Upgrade"), []byte("Expect"),
 	[]byte("Forwarded"), []byte("X-Real-Ip"), []byte("X-Forwarded-For"), []byte("X-Forwarded-Host"),
 	[]byte("X-Forwarded-Proto"), []byte("X-Forwarded-Port"), []byte("Content-Length"), []byte("Transfer-Encoding"),
+	[]byte("Via"), []byte("Cdn-Loop"),
 }
 
 const (
 	nameXForwardedFor   = 11
 	nameXForwardedHost  = 12
 	nameXForwardedProto = 13
+	nameVia             = 17
+	nameCDNLoop         = 18
 )
 
 var (
@@ -66,10 +71,14 @@ func classify(name []byte) fields {
 	switch len(name) {
 	case 2:
 		return match(name, 5)
+	case 3:
+		return match(name, nameVia)
 	case 6:
 		return match(name, 8)
 	case 7:
 		return match(name, 6) | match(name, 7)
+	case 8:
+		return match(name, nameCDNLoop)
 	case 9:
 		return match(name, 9) | match(name, 10)
 	case 10:
@@ -98,10 +107,10 @@ func match(name []byte, i int) fields {
 }
 
 // prepare turns the client's request into the one for the upstream.
-func (p *Pool) prepare(ctx *fasthttp.RequestCtx, via *Via) *Error {
+func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 	h := &ctx.Request.Header
-	found := via.Form.found
-	if !via.Form.checked {
+	found := from.Form.found
+	if !from.Form.checked {
 		form, err := CheckFraming(h)
 		if err != nil {
 			return &Error{Kind: KindBadRequest, Err: err}
@@ -120,18 +129,18 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, via *Via) *Error {
 		dropNamed(h)
 	}
 	var early error
-	if via.upgrade, early = p.upgradeTo(ctx, found); early != nil {
+	if from.upgrade, early = p.upgradeTo(ctx, found); early != nil {
 		return &Error{Kind: KindBadRequest, Err: early}
 	}
 	drop := found & (hopByHop | expect) // fasthttp has answered the Expect
-	if !via.Trusted {
+	if !from.Trusted {
 		drop |= found & (forwarded | xRealIP | xForwardedHost | xForwardedProto | xForwardedPort)
 		found &^= drop
 	}
 	var buf [256]byte
 	list := buf[:0]
 	if found&xForwardedFor != 0 {
-		if via.Trusted {
+		if from.Trusted {
 			for _, v := range h.PeekAll("X-Forwarded-For") {
 				if len(v) > 0 {
 					list = append(append(list, v...), ", "...)
@@ -146,12 +155,12 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, via *Via) *Error {
 		}
 	}
 
-	if via.upgrade != nil {
+	if from.upgrade != nil {
 		h.SetCanonical(nameConnection, valueUpgrade)
-		h.SetCanonical(nameUpgrade, via.upgrade)
+		h.SetCanonical(nameUpgrade, from.upgrade)
 	}
-	if via.Peer.IsValid() {
-		list = via.Peer.Unmap().AppendTo(list)
+	if from.Peer.IsValid() {
+		list = from.Peer.Unmap().AppendTo(list)
 	} else {
 		list = bytes.TrimSuffix(list, []byte(", "))
 	}
@@ -163,11 +172,12 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	}
 	if found&xForwardedProto == 0 || len(h.PeekCanonical(names[nameXForwardedProto])) == 0 {
 		proto := protoHTTP
-		if via.TLS {
+		if from.TLS {
 			proto = protoHTTPS
 		}
 		h.SetCanonical(names[nameXForwardedProto], proto)
 	}
+	p.cfg.Loop.pass(h)
 	return nil
 }
 

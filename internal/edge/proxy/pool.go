@@ -45,6 +45,8 @@ type Config struct {
 	Upgrades      []string
 	TunnelTimeout time.Duration
 
+	Loop Loop // marks what is forwarded
+
 	// MaxResponseHeaderBytes is also the read buffer of each connection;
 	// default 16 KiB, at least 4 KiB.
 	MaxResponseHeaderBytes int

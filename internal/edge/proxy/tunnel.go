@@ -142,6 +142,7 @@ func (t *tunnel) run() {
 	t.clock = time.AfterFunc(time.Hour, t.watch)
 	t.clock.Reset(0) // not before clock is set
 	first, _ := t.c.br.Peek(t.c.br.Buffered())
+	t.c.br, t.c.bw = nil, nil // only first is needed, for a moment
 	_ = t.c.SetDeadline(time.Time{})
 	var down sync.WaitGroup
 	down.Go(func() { t.pass(t.client.Conn, t.c.Conn, first) })
