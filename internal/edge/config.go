@@ -130,7 +130,7 @@ func Defaults() Config {
 		Upstream: ForwardConfig{
 			DialTimeout: 2 * time.Second, Timeout: 30 * time.Second, StreamTimeout: 60 * time.Second,
 			IdleTimeout: 30 * time.Second, MaxConns: 1024, FailAfter: 3, FailFor: 5 * time.Second,
-			Upgrade: []string{"websocket"}, TunnelTimeout: 5 * time.Minute, Loop: "via",
+			MaxHeaderBytes: 16 << 10, Upgrade: []string{"websocket"}, TunnelTimeout: 5 * time.Minute, Loop: "via",
 		},
 		Store: StoreConfig{
 			Kind: "redis", Timeout: redisstore.DefaultTimeout, DeniedMemory: 100_000, MaxKeys: 1_000_000,

@@ -75,7 +75,7 @@ func TestDefaults(t *testing.T) {
 		Listen:    ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"},
 		Server:    ServerConfig{16384, 1 << 30, 100000, 10 * time.Second, time.Minute, 75 * time.Second, pathsMatchAll},
 		Upstreams: []UpstreamConfig{{URL: "http://127.0.0.1:9000"}},
-		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, "", []string{"websocket"}, 5 * time.Minute, "via"},
+		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, "", 16384, []string{"websocket"}, 5 * time.Minute, "via"},
 		Store: StoreConfig{
 			Kind: "redis", Timeout: 25 * time.Millisecond, DeniedMemory: 100000, MaxKeys: 1000000,
 			Redis: RedisConfig{Mode: "cluster", Addrs: []string{"127.0.0.1:7000"}},

@@ -22,9 +22,11 @@ type ForwardConfig struct {
 	FailAfter     int           `yaml:"fail_after"`
 	FailFor       time.Duration `yaml:"fail_for"`
 	CAFile        string        `yaml:"ca_file"`
-	Upgrade       []string      `yaml:"upgrade"` // the protocols that a connection may switch to
-	TunnelTimeout time.Duration `yaml:"tunnel_timeout"`
-	Loop          string        `yaml:"loop"` // the header in which loops show
+	// MaxHeaderBytes bounds a response's header. Each connection has a buffer of that size.
+	MaxHeaderBytes int           `yaml:"max_header_bytes"`
+	Upgrade        []string      `yaml:"upgrade"` // the protocols that a connection may switch to
+	TunnelTimeout  time.Duration `yaml:"tunnel_timeout"`
+	Loop           string        `yaml:"loop"` // the header in which loops show
 }
 
 func (c *Config) validateForward(f *faults) {
@@ -41,6 +43,9 @@ func (c *Config) validateForward(f *faults) {
 		f.add("upstream.fail_after", "must be at least 1 (got %d)", c.Upstream.FailAfter)
 	}
 	f.positive("upstream.tunnel_timeout", c.Upstream.TunnelTimeout)
+	if n := c.Upstream.MaxHeaderBytes; n < 4<<10 || n > 1<<20 {
+		f.add("upstream.max_header_bytes", "must be between 4096 and 1048576 (got %d)", n)
+	}
 	f.word("upstream.loop", c.Upstream.Loop, "via", "cdn-loop", "off")
 	for i, p := range c.Upstream.Upgrade {
 		at := fmt.Sprintf("upstream.upgrade[%d]", i)

@@ -145,7 +145,7 @@ func (c *Config) proxy(group string) (pc proxy.Config, places []int) {
 	pc = proxy.Config{
 		DialTimeout: f.DialTimeout, Timeout: f.Timeout, StreamTimeout: f.StreamTimeout, IdleTimeout: f.IdleTimeout,
 		MaxConns: f.MaxConns, FailAfter: f.FailAfter, FailFor: f.FailFor,
-		MaxRequestBodyBytes: c.Server.MaxBodyBytes, Upgrades: f.Upgrade, TunnelTimeout: f.TunnelTimeout,
+		MaxResponseHeaderBytes: f.MaxHeaderBytes, MaxRequestBodyBytes: c.Server.MaxBodyBytes, Upgrades: f.Upgrade, TunnelTimeout: f.TunnelTimeout,
 	}
 	for i, u := range c.Upstreams {
 		if u.group() == group {

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -129,4 +131,20 @@ func TestUnaskedBytesAreCountedAndLogged(t *testing.T) {
 	require.Len(t, logged, 1)
 	require.Equal(t, ln.Addr().String(), logged[0]["upstream"])
 	require.NotContains(t, n.logs.String(), "secret")
+}
+
+func TestResponseHeaderSize(t *testing.T) {
+	large := func(w http.ResponseWriter, r *http.Request) {
+		size, _ := strconv.Atoi(r.URL.Path[1:])
+		w.Header().Set("X-Large", strings.Repeat("x", size))
+	}
+	n := start(t, setup{origin: large})
+	require.Equal(t, 200, n.get("/15000").status)
+	require.Equal(t, 502, n.get("/17000").status)
+	logged := n.logs.lines(t, "upstream failed")
+	require.Len(t, logged, 1)
+	require.Equal(t, "bad_response", logged[0]["kind"])
+	require.Equal(t, "a header of more than 16384 bytes", logged[0]["error"])
+	n = start(t, setup{origin: large, config: func(c *Config) { c.Upstream.MaxHeaderBytes = 64 << 10 }})
+	require.Equal(t, 200, n.get("/60000").status)
 }

@@ -273,6 +273,9 @@ func readHeader(h *fasthttp.ResponseHeader, c *conn, mayUpgrade bool) error {
 	for range maxInterim {
 		err := h.Read(c.br)
 		if err != nil {
+			if small := (*fasthttp.ErrSmallBuffer)(nil); errors.As(err, &small) {
+				return fmt.Errorf("a header of more than %d bytes", c.br.Size())
+			}
 			if err == io.EOF && c.received {
 				return io.ErrUnexpectedEOF
 			}
