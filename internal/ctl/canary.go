@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,6 @@ const (
 	// canaryStart bounds the wait for the canary's edges, so that most of grace is
 	// left after it.
 	canaryStart = 30 * time.Second
-	// cleanupTime bounds taking a canary back.
-	cleanupTime = 10 * time.Second
 	// outsideLooks in a row end a canary: one may be a coincidence.
 	outsideLooks = 2
 )
@@ -32,10 +31,7 @@ type trial struct {
 	c       *change
 	p       *program
 	targets []*fleet.Target // all regions of the change
-	homes   []*fleet.Target // those that have the site
-	pointer consul.Pointer
-	set     []*fleet.Target          // where the canary was set, or may have been
-	before  map[*fleet.Target]uint64 // the index of what the site followed on its own
+	site    *rollout.Canary
 
 	canary, others fleet.Tally
 	silent         map[string]bool // nodes whose last scrape failed
@@ -45,7 +41,8 @@ type trial struct {
 
 // newTrial finds the site. Nothing is changed.
 func (c *change) newTrial(ctx context.Context, targets []*fleet.Target, o *canaryOptions) (*trial, error) {
-	t := &trial{canaryOptions: o, c: c, p: c.p, silent: map[string]bool{}, before: map[*fleet.Target]uint64{}}
+	t := &trial{canaryOptions: o, c: c, p: c.p, silent: map[string]bool{},
+		site: &rollout.Canary{PoP: o.pop, Before: map[*fleet.Target]uint64{}}}
 	for _, r := range c.with(rollout.Untouched, rollout.AlreadyThere) {
 		t.targets = append(t.targets, r.target)
 	}
@@ -81,14 +78,14 @@ func (c *change) newTrial(ctx context.Context, targets []*fleet.Target, o *canar
 		if !a.Value.here {
 			continue
 		}
-		t.homes = append(t.homes, a.Target)
-		t.before[a.Target] = a.Value.index
+		t.site.Homes = append(t.site.Homes, a.Target)
+		t.site.Before[a.Target] = a.Value.index
 		if other := a.Value.other; other != nil && !other.Expired(time.Now()) && other.Version != c.doc.Version() {
 			return nil, term.Conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s; wait for that, or end it with regionctl rules apply or rollback without --canary", a.Target.Name,
 				term.Printable(other.AppliedBy), other.Version, o.pop, term.Stamp(other.AppliedAt), until(other))
 		}
 	}
-	if len(t.homes) == 0 {
+	if len(t.site.Homes) == 0 {
 		return nil, term.Misused("--canary %s: no edge of that site passes its check; there are edges in %s (nothing was changed)", o.pop, term.OrDashes(distinct(pops)))
 	}
 	return t, nil
@@ -139,7 +136,7 @@ func (t *trial) settle(ctx context.Context, err, removed error) error {
 }
 
 func (t *trial) report(err error) *canaryReport {
-	r := &canaryReport{PoP: t.pop, Regions: regionNames(t.homes), Canary: t.canary.Total, Others: t.others.Total}
+	r := &canaryReport{PoP: t.pop, Regions: regionNames(t.site.Homes), Canary: t.canary.Total, Others: t.others.Total}
 	if err != nil {
 		r.Why = err.Error()
 	}
@@ -149,20 +146,11 @@ func (t *trial) report(err error) *canaryReport {
 // try returns nil if the canary may be promoted.
 func (t *trial) try(ctx context.Context) error {
 	now := time.Now()
-	t.pointer = consul.NewPointer(t.c.doc.Bytes, t.c.by, now)
+	t.site.Pointer = consul.NewPointer(t.c.doc.Bytes, t.c.by, now)
 	expires := now.Add(t.bake + grace).UTC().Round(0)
-	t.pointer.ExpiresAt = &expires
-	for _, home := range t.homes {
-		t.set = append(t.set, home)
-		brief, cancel := home.Bounded(ctx)
-		done, err := home.Docs.SetCanary(brief, t.pop, t.pointer, t.before[home])
-		cancel()
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s: %w", home.Name, err)
-		case !done:
-			return t.moved(home)
-		}
+	t.site.Pointer.ExpiresAt = &expires
+	if err := t.site.Set(ctx); err != nil {
+		return moved(err)
 	}
 	if err := t.start(ctx); err != nil {
 		return err
@@ -177,13 +165,16 @@ func (t *trial) start(ctx context.Context) error {
 		limit = min(limit, t.c.wait)
 	}
 	w := edges{version: func(*fleet.Target) string { return t.c.doc.Version() }, wanted: func(n consul.Node) bool { return n.PoP == t.pop && n.Passing },
-		moved: func(_ *fleet.Target, v *fleet.RegionView) bool { return !t.isMine(v.Canaries) }}
-	for _, a := range t.p.await(ctx, w, t.homes, limit) {
+		moved: func(_ *fleet.Target, v *fleet.RegionView) bool {
+			p, follows := v.Canaries[t.pop]
+			return !follows || !t.site.Mine(&p)
+		}}
+	for _, a := range t.p.await(ctx, w, t.site.Homes, limit) {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case a.Moved:
-			return t.moved(a.Target)
+			return moved(&rollout.Stop{Why: rollout.Moved, Region: a.Target.Name})
 		case a.Empty || a.Err == nil && a.View != nil && len(a.View.Nodes) == 0:
 			return fmt.Errorf("%s: its edges are gone", a.Target.Name)
 		case len(a.Refused) > 0:
@@ -202,13 +193,13 @@ func (t *trial) start(ctx context.Context) error {
 	return nil
 }
 
-func (t *trial) isMine(canaries map[string]consul.Pointer) bool {
-	c, ok := canaries[t.pop]
-	return ok && c.Version == t.pointer.Version && c.AppliedAt.Equal(t.pointer.AppliedAt)
-}
-
-func (t *trial) moved(where *fleet.Target) error {
-	return term.Conflict("%s: somebody else ended it, or began another; see regionctl rules status", where.Name)
+// moved says that somebody else has ended the trial, if that is what err means.
+func moved(err error) error {
+	var stop *rollout.Stop
+	if errors.As(err, &stop) && stop.Why == rollout.Moved {
+		return term.Conflict("%s: somebody else ended it, or began another; see regionctl rules status", stop.Region)
+	}
+	return err
 }
 
 // watch compares the site with the others until the bake is over.
@@ -309,7 +300,7 @@ func (t *trial) look(ctx context.Context) error {
 				switch {
 				case n.err != nil:
 					t.silent[fmt.Sprintf("%s (%v)", term.Printable(n.node.ID), n.err)] = true
-				case n.figures.Rules != t.pointer.Version:
+				case n.figures.Rules != t.site.Pointer.Version:
 					t.silent[fmt.Sprintf("%s (it runs %s)", term.Printable(n.node.ID), term.OrDash(n.figures.Rules))] = true
 					continue // its figures are those of other rules
 				}
@@ -347,31 +338,22 @@ func (t *trial) unchanged(ctx context.Context, target *fleet.Target) error {
 		r.region.Now.Pointer = now
 		return term.Conflict("%s: %s", target.Name, whoMoved(rulesKind, now))
 	}
-	for _, home := range t.homes {
-		if home != target {
-			continue
-		}
-		canary, index, err := target.Docs.Canary(ctx, t.pop)
-		if err != nil && index == 0 {
-			return err
-		}
-		if canary == nil || !t.isMine(map[string]consul.Pointer{t.pop: *canary}) {
-			return t.moved(target)
-		}
+	if !slices.Contains(t.site.Homes, target) {
+		return nil
 	}
-	return nil
+	return moved(t.site.Check(ctx, target))
 }
 
 // still makes sure that nobody has ended the canary while others were waited for.
 func (t *trial) still(ctx context.Context) error {
-	for _, a := range fleet.Ask(ctx, t.homes, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
+	for _, a := range fleet.Ask(ctx, t.site.Homes, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
 		return struct{}{}, t.unchanged(ctx, target)
 	}) {
 		if a.Err != nil {
 			return fmt.Errorf("nothing was changed: canary on %s: %w", t.pop, a.Err)
 		}
 	}
-	if t.pointer.Expired(time.Now()) {
+	if t.site.Pointer.Expired(time.Now()) {
 		return term.Conflict("nothing was changed: the canary on %s expired while this waited for another change", t.pop)
 	}
 	return nil
@@ -385,20 +367,9 @@ func until(p *consul.Pointer) string {
 	return term.Stamp(*p.ExpiresAt)
 }
 
-// remove takes the canary back wherever it was set, also when ctx has ended. One that
-// somebody else has put in its place is left alone.
 func (t *trial) remove(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-	defer cancel()
-	answers := fleet.Ask(ctx, t.set, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
-		canary, index, err := target.Docs.Canary(ctx, t.pop)
-		if err == nil && canary != nil && t.isMine(map[string]consul.Pointer{t.pop: *canary}) {
-			_, err = target.Docs.DeleteCanary(ctx, t.pop, index) // false: it is not ours any more
-		}
-		return struct{}{}, err
-	})
-	if _, err := fleet.Failures(answers); err != nil {
-		return fmt.Errorf("the canary could not be removed; it expires at %s:\n%w", term.Stamp(*t.pointer.ExpiresAt), err)
+	if err := t.site.Remove(ctx); err != nil {
+		return fmt.Errorf("the canary could not be removed; it expires at %s:\n%w", term.Stamp(*t.site.Pointer.ExpiresAt), err)
 	}
 	return nil
 }

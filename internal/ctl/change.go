@@ -76,7 +76,7 @@ func (r *regionChange) told() told {
 	}
 	k, now := r.target.Kind, r.region.Now
 	if damage := errors.Join(r.region.Err, now.Damage); damage != nil {
-		t.why = fmt.Sprintf("someone changed the %s meanwhile, and who cannot be read: %v", k.What, damage)
+		t.why = fmt.Sprintf("someone changed the %s meanwhile, and who cannot be read: %v", saidOf(k).what, damage)
 	} else {
 		t.why = whoMoved(k, now.Pointer)
 	}
@@ -195,7 +195,7 @@ func (c *change) stale(r *regionChange) error {
 		return nil
 	}
 	return term.Conflict("nothing was changed: %s runs %s, not %s of --if-version; look with regionctl %s history, bring the document up to date, and %s again",
-		r.target.Name, has, c.ifVersion, r.target.Kind.Name, r.target.Kind.Put)
+		r.target.Name, has, c.ifVersion, r.target.Kind.Name, saidOf(r.target.Kind).put)
 }
 
 // aim finds out what a region is to have.
@@ -288,5 +288,5 @@ func (c *change) await(ctx context.Context) error {
 // interrupted says where the version is, though nobody waits for its edges.
 func (c *change) interrupted(when string) error {
 	have := c.have()
-	return term.Interrupted("interrupted %s; %s has %s, and %s shows who runs it", when, names(have), gets(have), c.regions[0].target.Kind.Look)
+	return term.Interrupted("interrupted %s; %s has %s, and %s shows who runs it", when, names(have), gets(have), saidOf(c.regions[0].target.Kind).look)
 }

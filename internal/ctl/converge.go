@@ -111,15 +111,15 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 		return term.Partial("not all edges run %s:\n  %s\ncorrect the document, or go back with regionctl %s rollback", version, strings.Join(wrong, "\n  "), k.Name)
 	}
 	return term.Partial("not all edges run %s after %s:\n  %s\n%s shows whether they get there; running this again waits again",
-		version, limit, strings.Join(wrong, "\n  "), k.Watch)
+		version, limit, strings.Join(wrong, "\n  "), saidOf(k).watch)
 }
 
 func whoMoved(k *fleet.Kind, now *consul.Pointer) string {
 	if now == nil {
-		return fmt.Sprintf("someone deleted the pointer to the %s meanwhile; %s again to set it", k.What, k.Put)
+		return fmt.Sprintf("someone deleted the pointer to the %s meanwhile; %s again to set it", saidOf(k).what, saidOf(k).put)
 	}
 	return fmt.Sprintf("%s %s %s at %s meanwhile; look at it with regionctl %s show, and %s again if yours is to stand",
-		term.Printable(now.AppliedBy), k.Did, now.Version, term.Stamp(now.AppliedAt), k.Name, k.Put)
+		term.Printable(now.AppliedBy), saidOf(k).did, now.Version, term.Stamp(now.AppliedAt), k.Name, saidOf(k).put)
 }
 
 func longest(targets []*fleet.Target) int {

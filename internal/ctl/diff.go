@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bytes"
 	"cmp"
 	"net/netip"
 	"net/textproto"
@@ -9,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -45,11 +46,23 @@ type fieldChange struct {
 	New   string `json:"new"`
 }
 
+// comparer is what a document says, of any kind.
+type comparer interface {
+	// compare tells what changes when this replaces running, which may be nil.
+	compare(running any) changes
+}
+
+// changes are the difference between two documents of a kind.
+type changes interface {
+	// write shows at most so many of them; 0 is all.
+	write(b *bytes.Buffer, s term.Style, most int)
+}
+
 func (d *difference) empty() bool {
 	return len(d.Added)+len(d.Removed)+len(d.Changed) == 0
 }
 
-func (b *ruleBook) Compare(running fleet.Body) fleet.Changes {
+func (b *ruleBook) compare(running any) changes {
 	before, _ := running.(*ruleBook)
 	return compare(before, b)
 }

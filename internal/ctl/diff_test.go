@@ -96,7 +96,7 @@ func TestCompareDocuments(t *testing.T) {
 	require.True(t, d.Reordered)
 	require.Equal(t, 1, d.Unchanged)
 	var b bytes.Buffer
-	d.Write(&b, term.Style{}, 0)
+	d.write(&b, term.Style{}, 0)
 	require.Equal(t, `  - gone   7 at once for all together on POST /1|/2|/3|… (concurrency) mode shadow
   + fresh  5 in 1h by host, path on X-Plan: free but not on GET (rolling_window)
   ~ a      key: [client_ip] → [client_ip, path]
@@ -106,10 +106,10 @@ func TestCompareDocuments(t *testing.T) {
   1 added, 1 removed, 1 changed, 1 as before
 `, b.String())
 	b.Reset()
-	d.Write(&b, term.Style{}, 1)
+	d.write(&b, term.Style{}, 1)
 	require.Contains(t, b.String(), "  … and 2 more rules; regionctl rules diff shows all\n")
 	b.Reset()
-	d.Write(&b, term.Style{On: true}, 0)
+	d.write(&b, term.Style{On: true}, 0)
 	require.Contains(t, b.String(), "\x1b[31m- gone\x1b[0m   \x1b[31m7 at once")
 
 	require.Equal(t, 3, len(compare(nil, now).Added))

@@ -74,7 +74,7 @@ type diffReport struct {
 	Groups    []diffGroup `json:"groups"`
 }
 
-func (d *difference) Write(b *bytes.Buffer, s term.Style, most int) {
+func (d *difference) write(b *bytes.Buffer, s term.Style, most int) {
 	if d.empty() && !d.Reordered {
 		b.WriteString("  the text differs, but no rule does\n")
 		return

@@ -35,8 +35,8 @@ type diffGroup struct {
 	Same bool `json:"same"`
 	// Difference is missing if they are the same, or if Unreadable says why it is
 	// not known.
-	Difference fleet.Changes `json:"difference,omitempty"`
-	Unreadable string        `json:"unreadable,omitempty"`
+	Difference changes `json:"difference,omitempty"`
+	Unreadable string  `json:"unreadable,omitempty"`
 
 	step *step // of the first of them
 }
@@ -66,9 +66,9 @@ func groupByVersion(answers []fleet.Answer[*step]) []diffGroup {
 			g.Unreadable = s.from.Damage.Error()
 		case s.ends || g.Same:
 		case s.from.Document == nil:
-			g.Difference = s.next.Compare(nil)
+			g.Difference = s.next.Body.(comparer).compare(nil)
 		default:
-			g.Difference = s.next.Compare(s.from.Document.Body)
+			g.Difference = s.next.Body.(comparer).compare(s.from.Document.Body)
 		}
 		groups = append(groups, g)
 	}
@@ -84,11 +84,11 @@ func (g *diffGroup) runs(s term.Style) string {
 	now, p := time.Now(), g.Running
 	switch {
 	case p == nil && g.Unreadable == "":
-		return fmt.Sprintf("%s: no %s published yet", where, g.step.next.Kind.What)
+		return fmt.Sprintf("%s: no %s published yet", where, saidOf(g.step.next.Kind).what)
 	case p == nil:
 		return fmt.Sprintf("%s: what %s cannot be read", where, verb)
 	case p.Expired(now) && p.Then == nil:
-		return fmt.Sprintf("%s: no %s active since %s of %s ended, %s", where, g.step.next.Kind.What, p.Version, term.Printable(p.AppliedBy), until(p))
+		return fmt.Sprintf("%s: no %s active since %s of %s ended, %s", where, saidOf(g.step.next.Kind).what, p.Version, term.Printable(p.AppliedBy), until(p))
 	case p.Expired(now):
 		return fmt.Sprintf("%s %s %s again since %s of %s ended, %s", where, verb, p.Then.Version, p.Version, term.Printable(p.AppliedBy), until(p))
 	case p.ExpiresAt != nil:
@@ -127,7 +127,7 @@ func writeGroups(b *bytes.Buffer, s term.Style, groups []diffGroup, most int) {
 		case g.Same:
 			b.WriteString("  no difference\n")
 		default:
-			g.Difference.Write(b, s, most)
+			g.Difference.write(b, s, most)
 		}
 	}
 }

@@ -204,7 +204,7 @@ func known(answers []fleet.Answer[memory]) []consul.Pointer {
 // present knows; clocks of different people cannot put the history out of order.
 func (m *memory) before() (string, error) {
 	if m.version() == "" {
-		return "", fmt.Errorf("no %s are active; name a version with --to", m.kind.What)
+		return "", fmt.Errorf("no %s are active; name a version with --to", saidOf(m.kind).what)
 	}
 	if version, ok := m.replaced(); ok {
 		return version, nil

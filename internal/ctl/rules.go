@@ -13,9 +13,8 @@ import (
 
 // rulesKind are the rules.
 var rulesKind = &fleet.Kind{
-	Name: "rules", What: "rules", Put: "apply", Did: "applied", Path: adminapi.PathRules, Answer: func() fleet.NodeAnswer { return &adminapi.Rules{} }, Query: url.Values{"brief": {""}}, Longest: rules.MaxBytes, Canaries: true,
-	Look: "regionctl rules status", Watch: "regionctl rules status --watch",
-	Parse: func(data []byte) (fleet.Body, error) {
+	Name: "rules", Path: adminapi.PathRules, Answer: func() fleet.NodeAnswer { return &adminapi.Rules{} }, Query: url.Values{"brief": {""}}, Longest: rules.MaxBytes, Canaries: true,
+	Parse: func(data []byte) (any, error) {
 		set, written, err := rules.LoadDocument(data)
 		if err != nil {
 			return nil, err
@@ -24,6 +23,21 @@ var rulesKind = &fleet.Kind{
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.RulesVersion, n.RulesRefused },
 }
+
+// said is how people are told of a kind of document.
+type said struct {
+	what        string // in a sentence
+	put, did    string // the command that applies one, and that it has
+	look, watch string // the commands that show which edges run what, once and while they come
+}
+
+// sayings are those of all kinds, by name.
+var sayings = map[string]said{
+	"rules":   {"rules", "apply", "applied", "regionctl rules status", "regionctl rules status --watch"},
+	"shedder": {"shedder settings", "set", "set", "regionctl shedder show --live", "regionctl shedder show --live"},
+}
+
+func saidOf(k *fleet.Kind) said { return sayings[k.Name] }
 
 // ruleBook is what a rule document says.
 type ruleBook struct {

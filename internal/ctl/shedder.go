@@ -28,9 +28,8 @@ their own configuration.`
 
 // shedderKind are the settings of the shedder.
 var shedderKind = &fleet.Kind{
-	Name: "shedder", What: "shedder settings", Put: "set", Did: "set", Path: adminapi.PathShedder, Answer: func() fleet.NodeAnswer { return &adminapi.Shedder{} }, Longest: shedding.MaxBytes, Temporary: true,
-	Look: "regionctl shedder show --live", Watch: "regionctl shedder show --live",
-	Parse: func(data []byte) (fleet.Body, error) {
+	Name: "shedder", Path: adminapi.PathShedder, Answer: func() fleet.NodeAnswer { return &adminapi.Shedder{} }, Longest: shedding.MaxBytes, Temporary: true,
+	Parse: func(data []byte) (any, error) {
 		d, err := shedding.Parse(data)
 		if err != nil {
 			return nil, err
@@ -84,7 +83,7 @@ type settingsChanges struct {
 	FromDefaults bool `json:"from_defaults,omitempty"`
 }
 
-func (s *settings) Compare(running fleet.Body) fleet.Changes {
+func (s *settings) compare(running any) changes {
 	before, published := running.(*settings)
 	if !published {
 		before = &settings{shedding.Defaults()}
@@ -100,7 +99,7 @@ func (s *settings) Compare(running fleet.Body) fleet.Changes {
 	return &settingsChanges{append([]fieldChange{}, changed...), len(now) - added, !published}
 }
 
-func (c *settingsChanges) Write(b *bytes.Buffer, s term.Style, most int) {
+func (c *settingsChanges) write(b *bytes.Buffer, s term.Style, most int) {
 	if c.FromDefaults {
 		b.WriteString("  compared with the built-in defaults:\n")
 	}

@@ -89,7 +89,7 @@ func active(k *fleet.Kind, answers []fleet.Answer[memory]) (*consul.Pointer, err
 	}
 	switch {
 	case pointer == nil:
-		return nil, fmt.Errorf("no %s are active; regionctl %s %s publishes them", k.What, k.Name, k.Put)
+		return nil, fmt.Errorf("no %s are active; regionctl %s %s publishes them", saidOf(k).what, k.Name, saidOf(k).put)
 	case len(distinct(list)) > 1:
 		return nil, fmt.Errorf("the regions have different active versions, %s; choose one, or a region with --region", strings.Join(distinct(list), ", "))
 	}

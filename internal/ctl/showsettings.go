@@ -106,7 +106,7 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 		return err
 	}
 	if !readable {
-		return term.Misused("no %s are active, so edges have what their configuration says; regionctl shedder set publishes them, and show --live asks the edges", shedderKind.What)
+		return term.Misused("no %s are active, so edges have what their configuration says; regionctl shedder set publishes them, and show --live asks the edges", saidOf(shedderKind).what)
 	}
 	return nil
 }

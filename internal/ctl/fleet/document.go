@@ -1,54 +1,35 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"time"
 
-	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // Kind is what lives in Consul as versions of a document: the rules, or the settings
 // of the shedder. What changes documents and shows them works on any kind.
 type Kind struct {
-	Name string // of the documents in Consul, and of the commands
-	What string // in a sentence
-	// Put is the command that applies one, Did that it has.
-	Put, Did string
-	Look     string            // the command that shows which edges run what
-	Watch    string            // the same, while they come
-	Path     string            // where an edge says what it runs
-	Answer   func() NodeAnswer // what it says there
-	Query    url.Values
-	Longest  int // bytes of a document
+	Name    string            // of the documents in Consul, and of the commands
+	Path    string            // where an edge says what it runs
+	Answer  func() NodeAnswer // what it says there
+	Query   url.Values
+	Longest int // bytes of a document
 	// Canaries: a site may follow another one.
 	Canaries bool
 	// Temporary: one may be active temporarily. Where none is, the edges have what
 	// their configuration says.
 	Temporary  bool
-	Parse      func(data []byte) (Body, error)
+	Parse      func(data []byte) (any, error)
 	Registered func(consul.Node) (version, refused string)
-}
-
-// Body is what a document says.
-type Body interface {
-	// Compare tells what changes when this replaces running, which may be nil.
-	Compare(running Body) Changes
-}
-
-// Changes are the difference between two documents of a kind.
-type Changes interface {
-	// Write shows at most so many of them; 0 is all.
-	Write(b *bytes.Buffer, s term.Style, most int)
 }
 
 // Document is a document that is good.
 type Document struct {
-	Body
+	Body  any // what it says, as Kind.Parse returned it
 	Kind  *Kind
 	Name  string // the file's, for messages; empty for one that Consul had
 	Made  bool   // by what name says, from the active one

@@ -1,0 +1,72 @@
+package rollout
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// cleanupTime bounds taking a canary back.
+const cleanupTime = 10 * time.Second
+
+// Canary is a version that one site follows on trial. Where somebody else ended it or began
+// another, errors are a *Stop that says Moved.
+type Canary struct {
+	PoP     string
+	Pointer consul.Pointer
+	Homes   []*fleet.Target          // the regions that have the site
+	Before  map[*fleet.Target]uint64 // the index of what the site followed on its own
+
+	set []*fleet.Target // where it was set, or may have been
+}
+
+// Set makes the site follow the version, unless somebody else was faster.
+func (c *Canary) Set(ctx context.Context) error {
+	for _, home := range c.Homes {
+		c.set = append(c.set, home)
+		brief, cancel := home.Bounded(ctx)
+		done, err := home.Docs.SetCanary(brief, c.PoP, c.Pointer, c.Before[home])
+		cancel()
+		switch {
+		case err != nil:
+			return &Stop{Why: Unanswered, Region: home.Name, Err: err}
+		case !done:
+			return &Stop{Why: Moved, Region: home.Name}
+		}
+	}
+	return nil
+}
+
+// Mine reports whether p is this canary.
+func (c *Canary) Mine(p *consul.Pointer) bool {
+	return p != nil && p.Version == c.Pointer.Version && p.AppliedAt.Equal(c.Pointer.AppliedAt)
+}
+
+// Check makes sure that a home still has it.
+func (c *Canary) Check(ctx context.Context, home *fleet.Target) error {
+	p, index, err := home.Docs.Canary(ctx, c.PoP)
+	switch {
+	case err != nil && index == 0:
+		return err
+	case !c.Mine(p):
+		return &Stop{Why: Moved, Region: home.Name}
+	}
+	return nil
+}
+
+// Remove takes it back wherever it was set, also when ctx has ended. One that somebody
+// else has put in its place is left alone.
+func (c *Canary) Remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	_, err := fleet.Failures(fleet.Ask(ctx, c.set, func(ctx context.Context, home *fleet.Target) (struct{}, error) {
+		p, index, err := home.Docs.Canary(ctx, c.PoP)
+		if err == nil && c.Mine(p) {
+			_, err = home.Docs.DeleteCanary(ctx, c.PoP, index) // false: it is not ours any more
+		}
+		return struct{}{}, err
+	}))
+	return err
+}
