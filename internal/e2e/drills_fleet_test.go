@@ -71,6 +71,13 @@ func follows(ok bool) func(*testenv.EdgeNode) bool {
 	}
 }
 
+var (
+	// backOff is how a node finds a Consul that is back.
+	backOff = steps{{"the longest pause between tries", 8 * time.Second}, {"a dial under way", 2 * time.Second}, looking}
+	// publishing is how long a document takes.
+	publishing = steps{{"Consul's answers to regionctl", 5 * time.Second}, {"the watch's pause", 500 * time.Millisecond}, {"compiling in pauses", time.Second}, looking}
+)
+
 func consulDrills() []drill {
 	const running = "rules and limits as before"
 	lose := func(lose, back func(c *testenv.Consul)) func(*testing.T, *exercise) {
@@ -84,10 +91,10 @@ func consulDrills() []drill {
 		}
 	}
 	return []drill{
-		{breaks: "Consul killed", promise: running, short: true, run: lose((*testenv.Consul).Kill, (*testenv.Consul).Start)},
-		{breaks: "Consul hung", promise: running, run: lose((*testenv.Consul).Suspend, (*testenv.Consul).Resume)},
-		{breaks: "Consul's leader killed three times, of three servers", promise: running, run: leaderFlaps},
-		{breaks: "Consul lost its data", promise: running + ", until rules are published again", run: func(t *testing.T, x *exercise) {
+		{breaks: "Consul killed", promise: running, short: true, within: backOff, run: lose((*testenv.Consul).Kill, (*testenv.Consul).Start)},
+		{breaks: "Consul hung", promise: running, within: backOff, run: lose((*testenv.Consul).Suspend, (*testenv.Consul).Resume)},
+		{breaks: "Consul's leader killed three times, of three servers", promise: running, within: backOff, run: leaderFlaps},
+		{breaks: "Consul lost its data", promise: running + ", until rules are published again", within: publishing, run: func(t *testing.T, x *exercise) {
 			f := x.region(t, testenv.ConsulOptions{})
 			x.changes(func() {
 				_, err := f.regions[0].consul.Client().KV().DeleteTree("weir/", nil)
@@ -108,7 +115,7 @@ func consulDrills() []drill {
 				return err == nil && r.Version == version
 			})
 		}},
-		{breaks: "the nodes' Consul token revoked", promise: running, run: func(t *testing.T, x *exercise) {
+		{breaks: "the nodes' Consul token revoked", promise: running, within: backOff, run: func(t *testing.T, x *exercise) {
 			f := x.region(t, testenv.ConsulOptions{ACL: true})
 			c := f.regions[0].consul
 			x.changes(func() {
@@ -121,8 +128,8 @@ func consulDrills() []drill {
 			x.changes(func() { require.NoError(t, os.WriteFile(x.tokenFile, []byte(fresh), 0o600)) })
 			x.recovers("the new token is taken up", follows(true))
 		}},
-		{breaks: "disk full (no file can grow) under the copy of the rules and the access log", promise: "new rules run at once; lines of the log are lost and counted", run: fullDisk},
-		{breaks: "rules published each second, eight times", promise: "unchanged rules keep their counts", run: func(t *testing.T, x *exercise) {
+		{breaks: "disk full (no file can grow) under the copy of the rules and the access log", promise: "new rules run at once; lines of the log are lost and counted", within: steps{{"the longest pause between tries", 8 * time.Second}, looking}, run: fullDisk},
+		{breaks: "rules published each second, eight times", promise: "unchanged rules keep their counts", within: atOnce, run: func(t *testing.T, x *exercise) {
 			f := x.region(t, testenv.ConsulOptions{})
 			tick := time.NewTicker(time.Second)
 			defer tick.Stop()
@@ -177,6 +184,7 @@ func leaderFlaps(t *testing.T, x *exercise) {
 func edgeDrills() []drill {
 	return []drill{
 		{breaks: "an edge killed under load", promise: "the other nodes notice nothing (with a budget of 5 s: a killed process cannot show which it missed)", short: true, budget: generous,
+			within: steps{{"a start", time.Second}, inTime, looking},
 			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 				x.changes(func() { x.kills(x.nodes[0]) })
 				x.answers(800)
@@ -186,26 +194,27 @@ func edgeDrills() []drill {
 				x.returns()
 			})},
 		{breaks: "an edge paused for 10 s", promise: "its requests wait, and its share decides those that were asking Redis; others notice nothing", local: true,
+			within: afterProbe,
 			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 				require.NoError(t, x.nodes[0].Signal(syscall.SIGSTOP))
 				<-time.After(10 * time.Second)
 				x.changes(func() { require.NoError(t, x.nodes[0].Signal(syscall.SIGCONT)) })
 				x.returns()
 			})},
-		{breaks: "an upstream that answers after 2 s", promise: "requests to others go on", run: bad(func(w http.ResponseWriter, r *http.Request) {
+		{breaks: "an upstream that answers after 2 s", promise: "requests to others go on", within: atOnce, run: bad(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-time.After(2 * time.Second):
 			case <-r.Context().Done():
 			}
 		})},
-		{breaks: "an upstream that lies about the length", promise: "requests to others go on", run: bad(func(w http.ResponseWriter, _ *http.Request) {
+		{breaks: "an upstream that lies about the length", promise: "requests to others go on", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) {
 			reply(w, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort")
 		})},
-		{breaks: "10,000 idle connections", promise: "others notice nothing", run: crowd(10_000, nil)},
-		{breaks: "1,000 clients that send a byte in 100 ms", promise: "others notice nothing", run: crowd(1000, []byte("GET /tight HTTP/1.1\r\nHost: x\r\nX-Slow: "+strings.Repeat("a", 100)))},
-		{breaks: "no file descriptors left", promise: "open connections go on, new ones wait", run: noFiles},
-		{breaks: "a stampede: all counters lost, 64 clients with 6,400 cold keys at once", promise: "the count begins anew", lost: 1, run: stampede},
-		{breaks: "an upstream that resets connections", promise: "requests to others go on", run: bad(func(w http.ResponseWriter, _ *http.Request) { reply(w, "") })},
+		{breaks: "10,000 idle connections", promise: "others notice nothing", within: atOnce, run: crowd(10_000, nil)},
+		{breaks: "1,000 clients that send a byte in 100 ms", promise: "others notice nothing", within: atOnce, run: crowd(1000, []byte("GET /tight HTTP/1.1\r\nHost: x\r\nX-Slow: "+strings.Repeat("a", 100)))},
+		{breaks: "no file descriptors left", promise: "open connections go on, new ones wait", within: steps{{"the longest pause to accept again", time.Second}, inTime, looking}, run: noFiles},
+		{breaks: "a stampede: all counters lost, 64 clients with 6,400 cold keys at once", promise: "the count begins anew", within: atOnce, run: stampede},
+		{breaks: "an upstream that resets connections", promise: "requests to others go on", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) { reply(w, "") })},
 	}
 }
 
@@ -270,7 +279,7 @@ func noFiles(t *testing.T, x *exercise) {
 
 func stampede(t *testing.T, x *exercise) {
 	alone(func(t *testing.T, x *exercise, s *testenv.Server) {
-		x.changes(func() { do(t, s, "flushall") })
+		x.flushes(s)
 		c := client()
 		defer c.CloseIdleConnections()
 		var wg sync.WaitGroup
@@ -286,7 +295,7 @@ func stampede(t *testing.T, x *exercise) {
 				}
 			})
 		}
-		wg.Wait()
+		x.changes(wg.Wait)
 		x.returns()
 	})(t, x)
 }

@@ -57,17 +57,39 @@ func do(t *testing.T, s *testenv.Server, args ...any) {
 	require.NoError(t, s.Client().Do(context.Background(), args...).Err(), "%v", args)
 }
 
+// What recoveries are made of. A probe that is under way when Redis returns may have to fail first.
+var (
+	looking = step{"looking", 100 * time.Millisecond} // by this test, every 10 ms and over HTTP
+	inTime  = step{"a decision", budget}
+	probing = step{"a dial or probe under way, and the pause to the next", 250*time.Millisecond + budget + 50*time.Millisecond}
+	redial  = step{"go-redis dials again each", time.Second}
+	learned = step{"topology read each", time.Second}
+
+	atOnce     = steps{inTime, looking}
+	afterProbe = steps{probing, inTime, looking}
+	afterDial  = steps{redial, probing, inTime, looking}
+	// election is that of a Redis Cluster, by its documentation: a ping each second, cluster-node-timeout, the suspicion
+	// told with the next pings, 500 ms and up to as much again at random before the vote.
+	election = steps{{"a ping each", time.Second}, {"cluster-node-timeout", 2 * time.Second}, {"suspicion told with pings each", time.Second}, {"election up to", time.Second}, learned, probing, inTime, looking}
+)
+
+// rejoin is how a master that was alone learns that it has been replaced.
+var rejoin = steps{{"a link tried again after", time.Second}, {"a ping each", time.Second}, learned, probing, inTime, looking}
+
 func redisDrills() []drill {
 	const local = "each node lets a client pass its share"
 	return []drill{
-		{breaks: "Redis killed, and started empty", promise: local + "; the count begins anew", local: true, lost: 1, short: true,
+		{breaks: "Redis killed, and started empty", promise: local + "; the count begins anew", local: true, short: true,
+			within: afterDial,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(s.Kill)
+				x.forgets(nil)
 				x.falls()
 				x.changes(s.Start)
 				x.returns()
 			})},
 		{breaks: "Redis hung", promise: local, local: true,
+			within: afterProbe,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(s.Suspend)
 				x.falls()
@@ -75,15 +97,20 @@ func redisDrills() []drill {
 				x.returns()
 			})},
 		{breaks: "Redis slow: every answer takes twice the budget", promise: local, local: true,
-			run: spoilt(fmt.Sprintf(`{"name":"bad","type":"latency","attributes":{"latency":%d}}`, 2*budget.Milliseconds()))},
+			within: afterProbe,
+			run:    spoilt(fmt.Sprintf(`{"name":"bad","type":"latency","attributes":{"latency":%d}}`, 2*budget.Milliseconds()))},
 		{breaks: "the link to Redis cut one way, from it", promise: local, local: true,
-			run: spoilt(`{"name":"bad","type":"timeout","stream":"downstream","attributes":{"timeout":0}}`)},
+			within: afterProbe,
+			run:    spoilt(`{"name":"bad","type":"timeout","stream":"downstream","attributes":{"timeout":0}}`)},
 		{breaks: "the link to Redis cut one way, to it", promise: local, local: true,
-			run: spoilt(`{"name":"bad","type":"timeout","stream":"upstream","attributes":{"timeout":0}}`)},
+			within: afterProbe,
+			run:    spoilt(`{"name":"bad","type":"timeout","stream":"upstream","attributes":{"timeout":0}}`)},
 		{breaks: "every connection to Redis reset", promise: local, local: true,
-			run: spoilt(`{"name":"bad","type":"reset_peer","attributes":{"timeout":0}}`)},
-		{breaks: "the link to Redis loses one in twenty packets, each way", promise: local, local: true, run: lossy},
+			within: afterDial,
+			run:    spoilt(`{"name":"bad","type":"reset_peer","attributes":{"timeout":0}}`)},
+		{breaks: "the link to Redis loses one in twenty packets, each way", promise: local, local: true, short: true, within: afterProbe, run: lossy},
 		{breaks: "Redis full, and evicting nothing", promise: local, local: true,
+			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(func() { do(t, s, "config", "set", "maxmemory", "1") })
 				x.falls()
@@ -91,6 +118,7 @@ func redisDrills() []drill {
 				x.returns()
 			})},
 		{breaks: "Redis read-only", promise: local, local: true,
+			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(func() { do(t, s, "replicaof", "127.0.0.1", testenv.FreePorts(t, 1)[0]) })
 				x.falls()
@@ -98,20 +126,23 @@ func redisDrills() []drill {
 				x.returns()
 			})},
 		{breaks: "SCRIPT FLUSH, twenty times", promise: "Redis decides every request", short: true,
+			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				for range 20 {
-					x.changes(func() { require.NoError(t, s.Client().ScriptFlush(context.Background()).Err()) })
 					x.answers(50)
+					x.changes(func() { require.NoError(t, s.Client().ScriptFlush(context.Background()).Err()) })
 				}
 				x.returns()
 			})},
-		{breaks: "a counter replaced by a list (WRONGTYPE)", promise: "by each node's share, for that client; then the count begins anew", local: true, lost: 1,
+		{breaks: "a counter replaced by a list (WRONGTYPE)", promise: "by each node's share, for that client; then the count begins anew", local: true,
+			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				const client = "198.51.100.100"
 				e, err := explain(x.nodes[0], "/tight", client)
 				require.NoError(t, err)
 				key := e.Rules[0].Key
 				x.changes(func() { do(t, s, "del", key); do(t, s, "lpush", key, "x") })
+				x.forgets(nil, client)
 				x.answers(800)
 				x.changes(func() { do(t, s, "del", key) })
 				x.recovers("Redis decides for that client", func(n *testenv.EdgeNode) bool {
@@ -119,17 +150,27 @@ func redisDrills() []drill {
 					return err == nil && e.Rules[0].Source != "fallback"
 				})
 			})},
-		{breaks: "all counters lost at once (FLUSHALL)", promise: "the count begins anew", lost: 1,
+		{breaks: "all counters lost at once (FLUSHALL)", promise: "the count begins anew",
+			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
-				x.changes(func() { do(t, s, "flushall") })
+				x.flushes(s)
 				x.returns()
 			})},
-		{breaks: "a replica promoted in peace", promise: "Redis loses no count, and decides as soon as it has moved", run: promotion},
-		{breaks: "a cluster's master killed", promise: local + "; what was not replicated is lost", local: true, lost: 1, run: clusterLoss(false)},
-		{breaks: "a cluster's master hung", promise: local + "; what was not replicated is lost", local: true, lost: 1, run: clusterLoss(true)},
-		{breaks: "slots moved to another master", promise: "Redis decides every request", run: slotsMoved},
-		{breaks: "Sentinel flapping: three failovers", promise: local + "; what was not replicated is lost", local: true, lost: 3, run: sentinelFlaps},
+		{breaks: "a replica promoted in peace", promise: "Redis loses no count, and decides as soon as it has moved", within: steps{{"Redis gives a handover up after", 5 * time.Second}, learned, probing, inTime, looking}, run: promotion},
+		{breaks: "a cluster's master killed", promise: local + "; what was not replicated is lost", local: true, within: election, run: clusterLoss(false)},
+		{breaks: "a cluster's master hung", promise: local + "; what was not replicated is lost", local: true, within: election, run: clusterLoss(true)},
+		{breaks: "a cluster split: a master alone with a node", promise: local + "; what the lonely master decides until it notices is lost", local: true, within: rejoin, run: split},
+		{breaks: "slots moved to another master", promise: "Redis decides every request", within: steps{{"the redirect", budget}, inTime, looking}, run: slotsMoved},
+		{breaks: "Sentinel flapping: three failovers", promise: local + "; what was not replicated is lost", local: true,
+			within: append(steps{{"Sentinel gives a failover up after", 2 * time.Second}}, afterDial...), run: sentinelFlaps},
 	}
+}
+
+// flushes loses all counters.
+func (x *exercise) flushes(s *testenv.Server) {
+	x.t.Helper()
+	x.changes(func() { do(x.t, s, "flushall") })
+	x.forgets(nil)
 }
 
 // ofTight is the key of a greedy client.
@@ -162,8 +203,12 @@ func clusterLoss(hang bool) func(*testing.T, *exercise) {
 		x.redis("cluster", c.Addrs(), "")
 		e, err := explain(x.nodes[0], "/", victim)
 		require.NoError(t, err)
-		var old *testenv.Server
-		x.changes(func() { old = take(c.MasterOf(e.Rules[0].Key), hang) })
+		x.joins(newcomers()...)
+		x.answers(200)
+		old := c.MasterOf(e.Rules[0].Key)
+		kept := x.replicated(1, c.Nodes[:3]...)
+		x.changes(func() { take(old, hang) })
+		x.forgets(kept)
 		x.falls()
 		eventually(t, time.Minute, "a replica is promoted", func() bool { return c.MasterOf(e.Rules[0].Key) != old })
 		x.returns()
@@ -219,9 +264,16 @@ func slotsMoved(t *testing.T, x *exercise) {
 func sentinelFlaps(t *testing.T, x *exercise) {
 	s := testenv.Sentinel(t, testenv.Options{})
 	x.redis("sentinel", s.SentinelAddrs, ", master_name: "+s.MasterName)
-	for range 3 {
-		x.changes(s.Failover)
+	for i := range 3 {
 		s.WaitHealthy()
+		x.joins(fmt.Sprintf("198.51.100.%d", 150+i)) // of whom the old master may learn after the new one is one
+		kept := x.replicated(2, s.Master())
+		x.since = time.Now()
+		s.Failover()
+		x.sees("Redis decides again", by("redis"))
+		x.recovered = max(x.recovered, time.Since(x.since))
+		s.WaitHealthy() // no node can write to the old master any more
+		x.forgets(kept)
 	}
-	x.returns()
+	x.exceed()
 }

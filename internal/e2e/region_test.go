@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -28,6 +27,8 @@ import (
 const (
 	// dnsTTL is short, so that the tests are: what they bound is TTL + 5 s.
 	dnsTTL = 2 * time.Second
+	// lookupTimeout is how long a resolver waits for a router before it asks the next.
+	lookupTimeout = time.Second
 	// outWithin and backWithin are the bounds for a PoP whose edges are killed, and
 	// come back.
 	outWithin, backWithin = 5 * time.Second, 10 * time.Second
@@ -47,14 +48,36 @@ type pop struct {
 	sentAway   atomic.Value // why the balancer closed a connection without an answer, at last
 }
 
-// world is regions with PoPs, a DNS router and what clients need.
+// world is regions with PoPs, DNS routers and what clients need.
 type world struct {
 	*fleet
-	pops   []*pop
-	port   int
-	router string // its address for DNS
-	log    string
+	pops    []*pop
+	port    int
+	routers []*router
 }
+
+// router is regionctl dns.
+type router struct {
+	addr, log string
+	cmd       *exec.Cmd
+	killed    bool
+}
+
+// kill ends it as kill -9 does, and returns when it is gone.
+func (r *router) kill() {
+	r.killed = true
+	_ = r.cmd.Process.Kill() // Wait tells
+	_ = r.cmd.Wait()         // killed is how it ends
+}
+
+// land is a region of a world: its PoPs, of two edges each, in their order.
+type land struct {
+	name string
+	pops []string
+}
+
+// clientsOf are the networks of a PoP, if it has some.
+var clientsOf = map[string]string{"ams1": "198.51.0.0/16", "iad1": america}
 
 // startWorld starts eu with ams1 and fra1, us with iad1, and ap with sin1, each of two
 // edges. What comes under /slow is held.
@@ -63,44 +86,60 @@ func startWorld(t *testing.T) *world {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(100 * time.Millisecond) }))
 	t.Cleanup(slow.Close)
 	backend := origin(t, nil)
-	w := &world{fleet: &fleet{t: t}, port: testenv.FreePorts(t, 1)[0]}
-	var topology strings.Builder
-	fmt.Fprintf(&topology, "zone: %s\nregions:\n", zone)
-	sites := map[string][]string{"eu": {"ams1", "fra1"}, "us": {"iad1"}, "ap": {"sin1"}}
-	clients := map[string]string{"ams1": "198.51.0.0/16", "iad1": america}
-	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu", "us", "ap") {
-		s := &site{name: consul.Datacenter, consul: consul}
-		w.regions = append(w.regions, s)
-		fmt.Fprintf(&topology, "  - name: %s\n    pops:\n", s.name)
-		for j, name := range sites[s.name] {
-			p := &pop{name: name, region: s, addr: fmt.Sprintf("127.2.%d.%d", i+1, j+1), ready: make([]atomic.Bool, 2)}
-			for n := range p.ready {
-				node := testenv.StartEdge(t, fmt.Sprintf(`
-node: {id: %s-%d, region: %s, pop: %[1]s}
-rules: {source: consul, cache: %[4]q}
-consul: {addr: %[5]q}
-upstreams: [{url: %[6]q}, {url: %[7]q, group: slow}]
+	w := openWorld(t, []land{{"eu", []string{"ams1", "fra1"}}, {"us", []string{"iad1"}}, {"ap", []string{"sin1"}}}, func(*site) string {
+		return fmt.Sprintf(`
+upstreams: [{url: %q}, {url: %q, group: slow}]
 trusted_proxies: [127.0.0.1]
 routes: [{match: {paths: ["/slow/*"]}, group: slow}]
 store: {kind: memory}
 shedder:
   signals: {cpu: off, sched_latency: off, upstream_wait: off}
   upstreams: {slow: {patience: 1s, signals: {inflight: {low: 0, high: 10}}}}
-`, name, n+1, s.name, filepath.Join(t.TempDir(), "rules.json"), consul.Addr(), backend, slow.URL))
+`, backend, slow.URL)
+	})
+	w.apply("rules: []\n")
+	w.startRouter()
+	w.settles()
+	return w
+}
+
+// openWorld starts everything but routers; config is what an edge of a region needs besides.
+func openWorld(t *testing.T, lands []land, config func(*site) string) *world {
+	t.Helper()
+	w := &world{fleet: &fleet{t: t}, port: testenv.FreePorts(t, 1)[0]}
+	var topology strings.Builder
+	fmt.Fprintf(&topology, "zone: %s\nregions:\n", zone)
+	var names []string
+	for _, l := range lands {
+		names = append(names, l.name)
+	}
+	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, names...) {
+		s := &site{name: consul.Datacenter, consul: consul}
+		w.regions = append(w.regions, s)
+		more := config(s)
+		fmt.Fprintf(&topology, "  - name: %s\n    pops:\n", s.name)
+		for j, name := range lands[i].pops {
+			p := &pop{name: name, region: s, addr: fmt.Sprintf("127.2.%d.%d", i+1, j+1), ready: make([]atomic.Bool, 2)}
+			for n := range p.ready {
+				node := testenv.StartEdge(t, fmt.Sprintf("node: {id: %s-%d, region: %s, pop: %[1]s}\nrules: {source: consul, cache: %[4]q}\nconsul: {addr: %[5]q}\n",
+					name, n+1, s.name, filepath.Join(t.TempDir(), "rules.json"), consul.Addr())+more)
 				p.nodes, s.nodes = append(p.nodes, node), append(s.nodes, node)
 			}
-			fmt.Fprintf(&topology, "      - {name: %s, addresses: [%q], clients: [%s]}\n", name, p.addr, clients[name])
+			fmt.Fprintf(&topology, "      - {name: %s, addresses: [%q], clients: [%s]}\n", name, p.addr, clientsOf[name])
 			p.balance(t, w.port)
 			w.pops = append(w.pops, p)
 		}
 	}
 	w.write("")
 	w.good("topology", "apply", w.file2("topology.yaml", topology.String()), "--yes")
-	w.apply("rules: []\n")
-	w.startRouter()
+	return w
+}
+
+// settles waits until every client is sent to its own PoP.
+func (w *world) settles() {
+	w.t.Helper()
 	w.within("eu's clients are sent to ams1", time.Minute, func() bool { return w.answer(europe) == w.pop("ams1").addr })
 	w.within("america's to iad1", time.Minute, func() bool { return w.answer(america) == w.pop("iad1").addr })
-	return w
 }
 
 func (w *world) file2(name, text string) string {
@@ -132,21 +171,24 @@ func (w *world) pop(name string) *pop {
 func (w *world) startRouter() {
 	w.t.Helper()
 	ports := testenv.FreePorts(w.t, 2)
-	w.router = fmt.Sprintf("127.0.0.1:%d", ports[0])
-	w.log = filepath.Join(w.t.TempDir(), "dns.log")
-	log, err := os.Create(w.log)
+	r := &router{addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), log: filepath.Join(w.t.TempDir(), "dns.log")}
+	w.routers = append(w.routers, r)
+	log, err := os.Create(r.log)
 	require.NoError(w.t, err)
-	cmd := exec.Command(testenv.Program(w.t, "regionctl"), "dns", "--listen", w.router, "--metrics", fmt.Sprintf("127.0.0.1:%d", ports[1]),
+	r.cmd = exec.Command(testenv.Program(w.t, "regionctl"), "dns", "--listen", r.addr, "--metrics", fmt.Sprintf("127.0.0.1:%d", ports[1]),
 		"--ttl", dnsTTL.String(), "--ns", "ns1="+"127.0.0.1", "--rate-limit", "0", "--fleet", w.file)
-	cmd.Stderr = log
-	require.NoError(w.t, cmd.Start())
+	r.cmd.Stderr = log
+	require.NoError(w.t, r.cmd.Start())
 	w.t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // Wait tells if it was gone
-		if err := cmd.Wait(); err != nil || w.t.Failed() {
-			text, _ := os.ReadFile(w.log)
+		defer log.Close() // written by another process
+		if r.killed {
+			return
+		}
+		_ = r.cmd.Process.Signal(syscall.SIGTERM) // Wait tells if it was gone
+		if err := r.cmd.Wait(); err != nil || w.t.Failed() {
+			text, _ := os.ReadFile(r.log)
 			w.t.Errorf("the router ended with %v; its log:\n%s", err, text)
 		}
-		_ = log.Close() // written by another process
 	})
 	w.within("the router is ready", time.Minute, func() bool {
 		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1]))
@@ -158,26 +200,35 @@ func (w *world) startRouter() {
 	})
 }
 
-// resolve asks the router as a client of a network.
-func (w *world) resolve(network string) ([]string, error) {
+// resolve asks the routers in turn as a client of a network, until one answers.
+func (w *world) resolve(network string) (addrs []string, err error) {
+	for _, r := range w.routers {
+		if addrs, err = r.resolve(network); err == nil {
+			break
+		}
+	}
+	return addrs, err
+}
+
+func (r *router) resolve(network string) ([]string, error) {
 	m := new(wire.Msg)
 	m.SetQuestion(zone+".", wire.TypeA)
 	prefix := netip.MustParsePrefix(network)
 	m.SetEdns0(1232, false)
 	m.IsEdns0().Option = []wire.EDNS0{&wire.EDNS0_SUBNET{Code: wire.EDNS0SUBNET, Family: 1, SourceNetmask: uint8(prefix.Bits()), Address: prefix.Addr().AsSlice()}}
-	c := wire.Client{Timeout: time.Second}
-	r, _, err := c.Exchange(m, w.router)
+	c := wire.Client{Timeout: lookupTimeout}
+	answer, _, err := c.Exchange(m, r.addr)
 	if err != nil {
 		return nil, err
 	}
 	var addrs []string
-	for _, rr := range r.Answer {
+	for _, rr := range answer.Answer {
 		if a, ok := rr.(*wire.A); ok {
 			addrs = append(addrs, a.A.String())
 		}
 	}
 	if len(addrs) == 0 {
-		return nil, fmt.Errorf("no address: %s", wire.RcodeToString[r.Rcode])
+		return nil, fmt.Errorf("no address: %s", wire.RcodeToString[answer.Rcode])
 	}
 	return addrs, nil
 }
@@ -272,86 +323,4 @@ func (p *pop) forward(conn net.Conn) {
 		return
 	}
 	p.sentAway.Store(p.name + ": no edge is ready at " + time.Now().Format(time.StampMilli))
-}
-
-// visitor is clients of a network that resolve, keep the answer for its TTL, and request
-// on a new connection each time. They retry nothing.
-type visitor struct {
-	mu          sync.Mutex
-	asked       int
-	failed      int
-	first, last time.Time // failures
-	why         string
-	stop        func()
-}
-
-func (w *world) visit(network string) *visitor {
-	v := &visitor{}
-	ctx, cancel := context.WithCancel(context.Background())
-	var all sync.WaitGroup
-	c := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	for range 4 {
-		all.Go(func() {
-			var addrs []string
-			var until time.Time
-			tick := time.NewTicker(10 * time.Millisecond)
-			defer tick.Stop()
-			for ctx.Err() == nil {
-				if now := time.Now(); now.After(until) {
-					if fresh, err := w.resolve(network); err == nil {
-						addrs, until = fresh, now.Add(dnsTTL)
-					} else if addrs == nil {
-						v.note(err)
-						continue
-					}
-				}
-				resp, err := c.Get(fmt.Sprintf("http://%s:%d/", addrs[rand.IntN(len(addrs))], w.port))
-				if err == nil {
-					if resp.StatusCode != http.StatusOK {
-						err = fmt.Errorf("status %d", resp.StatusCode)
-					}
-					_ = resp.Body.Close() // nothing was read
-				}
-				v.note(err)
-				<-tick.C
-			}
-		})
-	}
-	v.stop = sync.OnceFunc(func() { cancel(); all.Wait() })
-	w.t.Cleanup(v.stop)
-	return v
-}
-
-func (v *visitor) note(err error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.asked++
-	if err == nil {
-		return
-	}
-	v.failed++
-	v.last, v.why = time.Now(), err.Error()
-	if v.first.IsZero() {
-		v.first = v.last
-	}
-}
-
-// none requires that no request failed.
-func (v *visitor) none(t *testing.T, what string) {
-	t.Helper()
-	v.stop()
-	require.Greater(t, v.asked, 50, what)
-	require.Zero(t, v.failed, "%s: of %d requests, the last: %s", what, v.asked, v.why)
-	t.Logf("%s: %d requests, none failed", what, v.asked)
-}
-
-// brief requires that failures ended within TTL + 5 s of the loss.
-func (v *visitor) brief(t *testing.T, what string, lost time.Time) {
-	t.Helper()
-	v.stop()
-	require.NotZero(t, v.failed, "%s: nobody noticed, so nothing was tested", what)
-	took := v.last.Sub(lost)
-	t.Logf("%s: %d of %d requests failed, the last %s after the loss", what, v.failed, v.asked, took.Round(10*time.Millisecond))
-	require.Less(t, took, dnsTTL+5*time.Second, v.why)
-	require.NotContains(t, v.why, "status 4")
 }

@@ -37,6 +37,18 @@ func Cluster(t testing.TB, o Options) *RedisCluster {
 	ports := FreePorts(t, 2*clusterNodes)
 	busPorts := ports[clusterNodes:]
 	for i := range clusterNodes {
+		if island := o.Island; island != nil {
+			side := island
+			if i > 0 {
+				side = nil
+			}
+			island.cable(side, address(ports[i]), true)
+			island.cable(side, address(busPorts[i]), true)
+		}
+		o := o
+		if i > 0 {
+			o.Island = nil
+		}
 		c.Nodes = append(c.Nodes, newServer(t, "redis", ports[i], o, files, []string{
 			"cluster-enabled yes",
 			fmt.Sprintf("cluster-port %d", busPorts[i]),

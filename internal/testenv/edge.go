@@ -16,17 +16,23 @@ type EdgeNode struct {
 	t        testing.TB
 	dir, log string
 	proc     *process
+	island   *Island
 }
 
 // Edge starts an edge node in a process of its own and waits until it is ready.
 // config is its configuration without listen and rules, rules its rule document.
 func Edge(t testing.TB, config, rules string) *EdgeNode {
 	t.Helper()
+	return edgeOn(nil, t, config, rules)
+}
+
+func edgeOn(i *Island, t testing.TB, config, rules string) *EdgeNode {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatalf("testenv: %v", err)
 	}
-	n := StartEdge(t, fmt.Sprintf("rules: {source: file, file: %q}\n%s", file, config))
+	n := startEdge(i, t, fmt.Sprintf("rules: {source: file, file: %q}\n%s", file, config))
 	n.WaitReady()
 	return n
 }
@@ -35,9 +41,18 @@ func Edge(t testing.TB, config, rules string) *EdgeNode {
 // configuration without listen.
 func StartEdge(t testing.TB, config string) *EdgeNode {
 	t.Helper()
+	return startEdge(nil, t, config)
+}
+
+func startEdge(i *Island, t testing.TB, config string) *EdgeNode {
+	t.Helper()
 	dir := t.TempDir()
 	ports := FreePorts(t, 2)
-	n := &EdgeNode{Public: address(ports[0]), Admin: address(ports[1]), t: t, dir: dir, log: filepath.Join(dir, "edge.log")}
+	n := &EdgeNode{Public: address(ports[0]), Admin: address(ports[1]), t: t, dir: dir, log: filepath.Join(dir, "edge.log"), island: i}
+	if i != nil {
+		i.cable(i, n.Public, false)
+		i.cable(i, n.Admin, false)
+	}
 	text := fmt.Sprintf("listen: {public: %q, admin: %q}\n%s", n.Public, n.Admin, config)
 	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatalf("testenv: %v", err)
@@ -56,7 +71,7 @@ func StartEdge(t testing.TB, config string) *EdgeNode {
 func (n *EdgeNode) Start() {
 	n.t.Helper()
 	var err error
-	if n.proc, err = startProcess(n.dir, n.log, Program(n.t, "edge"), "-config", filepath.Join(n.dir, "edge.yaml")); err != nil {
+	if n.proc, err = n.island.startProcess(n.dir, n.log, Program(n.t, "edge"), "-config", filepath.Join(n.dir, "edge.yaml")); err != nil {
 		n.t.Fatalf("testenv: start edge: %v", err)
 	}
 }

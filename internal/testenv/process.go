@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +30,11 @@ type process struct {
 // be long before the program does. So one goroutine holds its thread from the
 // fork until the child has been reaped.
 func startProcess(dir, logFile, name string, args ...string) (*process, error) {
+	return (*Island)(nil).startProcess(dir, logFile, name, args...)
+}
+
+// startProcess runs it on the island; on nil, where the test is.
+func (i *Island) startProcess(dir, logFile, name string, args ...string) (*process, error) {
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -44,10 +48,12 @@ func startProcess(dir, logFile, name string, args ...string) (*process, error) {
 	p := &process{exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
 		defer log.Close()
-		err := cmd.Start()
+		err := i.enter()
+		defer i.leave()
+		if err == nil {
+			err = cmd.Start()
+		}
 		if err == nil {
 			p.pid = cmd.Process.Pid
 		}

@@ -31,6 +31,9 @@ type Options struct {
 	// Args are further lines of redis.conf, such as "maxmemory 10mb". They
 	// come last and so win; sentinels do not get them.
 	Args []string
+	// Island is where the first master of a cluster runs; all others run where the test does. The test reaches it
+	// whether the cables are cut or not.
+	Island *Island
 }
 
 // Server is one Redis server or sentinel. Nothing is kept on disk, so Start
@@ -98,7 +101,7 @@ func newServer(t testing.TB, role string, port int, o Options, files TLSFiles, c
 	}
 
 	s.client = redis.NewClient(&redis.Options{
-		Addr: s.Addr, Username: o.User, Password: o.Password, TLSConfig: s.tlsConfig,
+		Addr: s.Addr, Dialer: dialer(o), Username: o.User, Password: o.Password, TLSConfig: s.tlsConfig,
 		// A stopped server must not hold up a poll for long.
 		DialTimeout: time.Second, ReadTimeout: 2 * time.Second, DialerRetries: 1, MaxRetries: 1,
 		// What Redis 7.0 does not know, and sentinels refuse.
@@ -110,6 +113,13 @@ func newServer(t testing.TB, role string, port int, o Options, files TLSFiles, c
 		s.Kill()
 	})
 	return s
+}
+
+func dialer(o Options) func(context.Context, string, string) (net.Conn, error) {
+	if o.Island == nil {
+		return nil
+	}
+	return o.Island.dial // such environments have no TLS
 }
 
 func (o Options) credentials() []string {
@@ -152,7 +162,7 @@ func (s *Server) launch() {
 	if s.role == "sentinel" {
 		args = append(args, "--sentinel")
 	}
-	if s.proc, err = startProcess(s.dir, s.file("log"), binary, args...); err != nil {
+	if s.proc, err = s.opts.Island.startProcess(s.dir, s.file("log"), binary, args...); err != nil {
 		s.proc = nil
 		s.t.Fatalf("testenv: start %s: %v", binary, err)
 	}

@@ -1,0 +1,321 @@
+package e2e
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// exercise is a drill that runs.
+type exercise struct {
+	t      *testing.T
+	nodes  []*testenv.EdgeNode
+	budget time.Duration // of the store, if not the usual one
+	stop   func()
+
+	// ask sends a request of a worker; if it is nil, to the worker's node.
+	ask func(c *fasthttp.Client, worker int, path, who string) (int, error)
+
+	asked, failed, cut atomic.Int64
+	why                atomic.Value
+	lastCut            atomic.Int64 // when, in ns
+	spenders           atomic.Pointer[[]*spender]
+	turns              [workers]atomic.Int64 // requests that each worker has finished
+	killing            atomic.Bool           // a process is killed: what it was answering is lost
+	aside              aside                 // what nodes decided without Redis, and are no more asked
+
+	accessor, token, tokenFile string   // that the nodes show Consul
+	caches                     []string // where nodes keep their rules
+
+	since     time.Time
+	recovered time.Duration
+}
+
+// spender is a greedy client.
+type spender struct {
+	addr          string
+	asked, passed atomic.Int64
+	forgiven      int64 // how many of its requests that passed Redis may have forgotten since
+}
+
+// joins lets more clients exceed their limit from now on.
+func (x *exercise) joins(addrs ...string) {
+	var list []*spender
+	if old := x.spenders.Load(); old != nil {
+		list = slices.Clone(*old)
+	}
+	for _, addr := range addrs {
+		list = append(list, &spender{addr: addr})
+	}
+	x.spenders.Store(&list)
+}
+
+// newcomers are greedy clients of whom Redis has counted nothing yet.
+func newcomers() (addrs []string) {
+	for i := range greedy / 2 {
+		addrs = append(addrs, fmt.Sprintf("198.51.100.%d", 150+i))
+	}
+	return addrs
+}
+
+// passes is what the greedy clients have passed.
+type passes map[*spender]int64
+
+func (x *exercise) counted() passes {
+	p := passes{}
+	for _, s := range *x.spenders.Load() {
+		p[s] = s.passed.Load()
+	}
+	return p
+}
+
+// replicated returns what replicas of these masters have surely counted too.
+func (x *exercise) replicated(replicas int, masters ...*testenv.Server) passes {
+	x.t.Helper()
+	p := x.counted() // and Redis had counted it before
+	for _, m := range masters {
+		have, err := m.Client().Wait(x.t.Context(), replicas, testenv.Patience).Result()
+		require.NoError(x.t, err)
+		require.EqualValues(x.t, replicas, have)
+	}
+	return p
+}
+
+// forgets notes that Redis may have lost what clients passed after they had passed kept, and until now. A nil kept is
+// everything.
+func (x *exercise) forgets(kept passes, clients ...string) {
+	x.t.Helper()
+	var from [workers]int64
+	for i := range x.turns {
+		from[i] = x.turns[i].Load()
+	}
+	for i := range x.turns { // the answers to what was decided before
+		eventually(x.t, testenv.Patience, "a worker goes on", func() bool { return x.turns[i].Load() > from[i] })
+	}
+	for s, passed := range x.counted() {
+		if len(clients) == 0 || slices.Contains(clients, s.addr) {
+			s.forgiven += min(drillLimit, passed-kept[s])
+		}
+	}
+}
+
+// redis starts nodes before Redis, and the load.
+func (x *exercise) redis(mode string, addrs []string, more string) {
+	x.t.Helper()
+	x.begin(edges(x.t, drillNodes, redisConfig(origin(x.t, nil), mode, addrs, max(budget, x.budget), drillNodes, more), drillRules))
+}
+
+// begin loads the nodes until the end of the drill: half of the requests are of clients that
+// stay far below their limit, half of greedy ones. Each worker keeps to one node, so that a node that hangs
+// holds up its own requests only; as a balancer does, it takes the other where one refuses connections.
+func (x *exercise) begin(nodes []*testenv.EdgeNode) {
+	x.t.Helper()
+	x.nodes = nodes
+	awaitRedis(x.t, nodes, "/", victim)
+	x.sees("all nodes are counted", func(n *testenv.EdgeNode) bool {
+		return metrics(x.t, n, "weir_store_nodes")["weir_store_nodes"] >= drillNodes
+	})
+	x.aside.causes = map[string]int64{}
+	for _, n := range nodes { // what failed before the load began is the cause of nothing
+		for name, v := range metrics(x.t, n, "weir_store_errors_total") {
+			x.aside.causes[name] -= int64(v)
+		}
+	}
+	for i := range greedy {
+		x.joins(fmt.Sprintf("198.51.100.%d", 100+i))
+	}
+	if x.ask == nil {
+		x.ask = x.balanced
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	c := client()
+	c.MaxIdemponentCallAttempts = 1
+	for worker := range workers {
+		wg.Go(func() {
+			tick := time.NewTicker(pace)
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-done:
+					return
+				case <-tick.C:
+				}
+				x.request(c, worker, n)
+				x.turns[worker].Add(1)
+			}
+		})
+	}
+	x.stop = sync.OnceFunc(func() { close(done); wg.Wait(); c.CloseIdleConnections() })
+	x.t.Cleanup(x.stop)
+	x.answers(400)
+}
+
+// balanced asks the worker's node, and the other one where that refuses connections.
+func (x *exercise) balanced(c *fasthttp.Client, worker int, path, who string) (int, error) {
+	status, err := get(c, x.nodes[worker/2%len(x.nodes)].Public, path, who)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return get(c, x.nodes[(worker/2+1)%len(x.nodes)].Public, path, who)
+	}
+	return status, err
+}
+
+// request sends the nth request of a worker, and judges the answer.
+func (x *exercise) request(c *fasthttp.Client, worker, n int) {
+	path, who, list := "/", fmt.Sprintf("203.0.113.%d", (workers*n+worker)%250), *x.spenders.Load()
+	spender := list[(n+worker)%len(list)]
+	if worker%2 == 1 {
+		path, who = "/tight", spender.addr
+	}
+	status, err := x.ask(c, worker, path, who)
+	x.asked.Add(1)
+	if path == "/tight" {
+		spender.asked.Add(1)
+	}
+	switch {
+	case err != nil && x.killing.Load():
+		x.cut.Add(1)
+		x.lastCut.Store(time.Now().UnixNano())
+	case err != nil:
+		x.failed.Add(1)
+		x.why.Store(err.Error())
+	case status == http.StatusOK && path == "/tight":
+		spender.passed.Add(1)
+	case status != http.StatusOK && (path == "/" || status != http.StatusTooManyRequests):
+		x.failed.Add(1)
+		x.why.Store(fmt.Sprintf("%s: status %d", path, status))
+	}
+}
+
+// answers waits until the load has had n more.
+func (x *exercise) answers(n int64) {
+	x.t.Helper()
+	from := x.asked.Load()
+	eventually(x.t, time.Minute, "requests are answered", func() bool { return x.asked.Load() >= from+n })
+}
+
+// changes breaks something, or mends it: the time to recover counts from the last change.
+func (x *exercise) changes(what func()) {
+	what()
+	x.since = time.Now()
+}
+
+// sees waits until a condition holds on every node.
+func (x *exercise) sees(what string, is func(n *testenv.EdgeNode) bool) {
+	x.t.Helper()
+	for _, n := range x.nodes {
+		eventually(x.t, time.Minute, what, func() bool { return is(n) })
+	}
+}
+
+// recovers waits for the condition that ends the drill, and takes the time.
+func (x *exercise) recovers(what string, is func(n *testenv.EdgeNode) bool) {
+	x.t.Helper()
+	x.sees(what, is)
+	x.recovered = time.Since(x.since)
+	x.exceed()
+}
+
+// exceed waits until every greedy client has asked for twice its limit: a bound holds only for clients who tried to
+// exceed it.
+func (x *exercise) exceed() {
+	x.t.Helper()
+	from := map[*spender]int64{}
+	for _, s := range *x.spenders.Load() {
+		from[s] = s.asked.Load()
+	}
+	for s, asked := range from {
+		eventually(x.t, testenv.Patience, "greedy clients ask", func() bool { return s.asked.Load() >= asked+2*drillLimit })
+	}
+}
+
+// kills ends a node's process. Its metrics die with it, so they are read before.
+func (x *exercise) kills(n *testenv.EdgeNode) {
+	x.t.Helper()
+	x.killing.Store(true)
+	x.aside.add(x.t, n, int64(len(*x.spenders.Load())))
+	n.Kill()
+}
+
+// by reports whether a node's decisions come from there.
+func by(source string) func(n *testenv.EdgeNode) bool {
+	return func(n *testenv.EdgeNode) bool { return decidedBy(n) == source }
+}
+
+// falls waits until no node decides in Redis, and for some answers meanwhile.
+func (x *exercise) falls() {
+	x.t.Helper()
+	x.sees("decisions fall back", by("fallback"))
+	x.answers(800)
+}
+
+// returns ends a drill in which Redis was lost.
+func (x *exercise) returns() { x.t.Helper(); x.recovers("Redis decides again", by("redis")) }
+
+// aside is what nodes decided without Redis, by their own metrics.
+type aside struct {
+	passed int64            // requests of greedy clients
+	causes map[string]int64 // all decisions that Redis did not make, by kind
+}
+
+func (a *aside) add(t *testing.T, n *testenv.EdgeNode, clients int64) {
+	t.Helper()
+	passed := int64(metrics(t, n, "weir_decisions_total")[`weir_decisions_total{outcome="allowed",rule="tight",source="fallback"}`])
+	require.LessOrEqual(t, passed, clients*share, "a node lets a client pass its share at most")
+	a.passed += passed
+	for name, v := range metrics(t, n, "weir_store_errors_total") {
+		a.causes[name] += int64(v)
+	}
+}
+
+// limits holds the drill to its bound: a client may exceed its limit by what nodes passed without Redis, which
+// their shares bound, and by what Redis lost. It returns those of the client that exceeded its limit most.
+func (x *exercise) limits(d drill) (over, bound int64, because string) {
+	x.t.Helper()
+	a := &x.aside
+	for _, n := range x.nodes {
+		a.add(x.t, n, int64(len(*x.spenders.Load())))
+	}
+	if a.passed > 0 && !d.local {
+		require.Positive(x.t, a.causes[`weir_store_errors_total{kind="timeout"}`],
+			"Redis was there: only a missed budget lets nodes decide without it: %v", a.causes)
+	}
+	alone := min(a.passed, shares)
+	total, forgiven := int64(0), int64(0)
+	over, bound = -1, 0
+	for _, s := range *x.spenders.Load() {
+		more := max(0, s.passed.Load()-drillLimit)
+		require.LessOrEqual(x.t, more, alone+s.forgiven, "%s over the limit; nodes passed %d without Redis: %v", s.addr, a.passed, a.causes)
+		if more > over || more == over && s.forgiven < bound-alone {
+			over, bound = more, alone+s.forgiven
+		}
+		total, forgiven = total+more, forgiven+s.forgiven
+	}
+	require.LessOrEqual(x.t, total, a.passed+forgiven, "all clients over their limits; nodes passed %d without Redis: %v", a.passed, a.causes)
+	var reasons []string
+	if bound > alone {
+		reasons = append(reasons, fmt.Sprintf("%s: %d", cmp.Or(d.forgives, "counts lost"), bound-alone))
+	}
+	switch {
+	case a.passed > 0 && d.local:
+		reasons = append(reasons, fmt.Sprintf("shares: %d", alone))
+	case a.passed > 0:
+		reasons = append(reasons, fmt.Sprintf("budgets missed: %d", alone))
+	case bound == 0:
+		reasons = append(reasons, "nothing")
+	}
+	return over, bound, strings.Join(reasons, "; ")
+}

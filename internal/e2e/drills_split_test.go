@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// A master that no longer hears of the majority refuses to decide: Redis asks each other node once in half of
+// cluster-node-timeout at least, suspects one that has not answered for all of it, and looks ten times a second.
+func lonelyFor(nodeTimeout time.Duration) time.Duration {
+	return nodeTimeout + nodeTimeout/2 + 200*time.Millisecond
+}
+
+// split cuts a master and a node from the rest, with greedy clients whose counts that master keeps. It decides for its
+// node until it notices, and the replica that takes its place knows nothing of that.
+func split(t *testing.T, x *exercise) {
+	island := testenv.NewIsland(t)
+	c := testenv.Cluster(t, testenv.Options{Island: island})
+	backend := origin(t, nil)
+	config := redisConfig(backend, "cluster", c.Addrs(), budget, drillNodes, "")
+	lonely := island.Edge(t, config, drillRules, strings.TrimPrefix(backend, "http://"))
+	x.begin([]*testenv.EdgeNode{lonely, testenv.Edge(t, config, drillRules)})
+
+	key := ofTight(t, x)
+	var there []string // clients of the master on the island
+	for i := 0; len(there) < greedy/2; i++ {
+		who := fmt.Sprintf("198.51.100.%d", 150+i)
+		if c.MasterOf(strings.Replace(key, "198.51.100.100", who, 1)) == c.Nodes[0] {
+			there = append(there, who)
+		}
+	}
+	decides := func(source string) func(n *testenv.EdgeNode) bool {
+		return func(n *testenv.EdgeNode) bool {
+			e, err := explain(n, "/", there[0])
+			return err == nil && e.Rules[0].Source == source
+		}
+	}
+	kept := x.replicated(1, c.Nodes[0])
+	x.joins(there...)
+	x.changes(island.Cut)
+	eventually(t, testenv.Patience, "the lonely master gives up", func() bool { return decides("fallback")(lonely) })
+	alone := time.Since(x.since)
+	x.forgets(kept)
+	t.Logf("the lonely master decided for %s", elapsed(alone))
+	if long() {
+		require.LessOrEqual(t, alone, lonelyFor(c.NodeTimeout)+looking.most)
+	}
+	eventually(t, testenv.Patience, "the majority has a master", func() bool { return decides("redis")(x.nodes[1]) })
+	x.answers(800)
+	x.changes(island.Mend)
+	x.recovers("one master decides for both", decides("redis"))
+}
