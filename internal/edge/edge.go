@@ -218,7 +218,7 @@ func (e *Edge) publicServer() *fasthttp.Server {
 		Handler:                      e.serve,
 		HeaderReceived:               headerReceived,
 		ExpectHandler:                e.expect,
-		ErrorHandler:                 unreadable,
+		ErrorHandler:                 e.unreadable,
 		Name:                         "weir",
 		NoDefaultServerHeader:        true,
 		Concurrency:                  s.MaxConnections,
@@ -236,7 +236,7 @@ func (e *Edge) publicServer() *fasthttp.Server {
 }
 
 // unreadable answers what could not be parsed; the connection closes after it.
-func unreadable(ctx *fasthttp.RequestCtx, err error) {
+func (e *Edge) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	status, title := fasthttp.StatusBadRequest, "the request could not be parsed"
 	var small *fasthttp.ErrSmallBuffer
 	var netErr net.Error
@@ -245,6 +245,9 @@ func unreadable(ctx *fasthttp.RequestCtx, err error) {
 		status, title = fasthttp.StatusRequestHeaderFieldsTooLarge, "the request's header is too large"
 	case errors.As(err, &netErr) && netErr.Timeout():
 		status, title = fasthttp.StatusRequestTimeout, "the request did not arrive in time"
+	}
+	if proxy.Begun(ctx.Conn()) {
+		e.metrics.requests[status/100].Inc()
 	}
 	ctx.Response.Reset()
 	ctx.SetStatusCode(status)

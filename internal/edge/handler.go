@@ -30,7 +30,9 @@ func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
 // pass reports whether a request may go on; one that may not has its answer.
 func (r *request) pass() bool {
 	if err := r.checkForm(); err != nil {
-		r.ctx.SetConnectionClose()
+		if !r.framed {
+			r.ctx.SetConnectionClose()
+		}
 		r.badRequest(err)
 		return false
 	}
@@ -59,7 +61,7 @@ func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 // reset makes a request ready for the pool: nothing of it is left for the next one.
 func (r *request) reset() {
 	r.Reset()
-	r.ctx, r.form, r.status, r.line = nil, proxy.Form{}, 0, r.line[:0]
+	r.ctx, r.form, r.status, r.line, r.framed = nil, proxy.Form{}, 0, r.line[:0], false
 }
 
 // forward hands the request to an upstream.

@@ -21,6 +21,8 @@ type request struct {
 	form proxy.Form
 	buf  []byte // scratch for header values
 
+	framed bool // where this request ends is certain, whatever becomes of its path
+
 	// holders counts who still uses this request: the handler, and the body
 	// of a response that streams on after it. The last one finishes it.
 	holders atomic.Int32

@@ -53,6 +53,7 @@ func (r *request) readTarget() error {
 		}
 		return r.Paths.Read([]byte("/*"))
 	}
+	r.framed = true
 	if r.edge.config.Server.Paths == pathsNormalized {
 		normal, err := paths.AppendNormal(r.buf[:0], path)
 		if err != nil {

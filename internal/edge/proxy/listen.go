@@ -84,6 +84,12 @@ func (c *clientConn) Read(b []byte) (int, error) {
 
 func (c *clientConn) self() *clientConn { return c }
 
+// Begun reports whether anything of a request has ever arrived on a connection of Listen.
+func Begun(c net.Conn) bool {
+	client, ok := c.(ender)
+	return ok && (client.self().fault != nil || client.self().lines.beyond(0))
+}
+
 // early reports whether the client has sent anything behind its nth request, which must
 // have been the last so far.
 func (c *clientConn) early(n uint64) bool { return c.fault != nil || c.lines.beyond(n) }
