@@ -231,6 +231,36 @@ func fleet() dashboard {
 					text:    "Needs regionctl dns scraped. No: the region's Consul cannot be asked, nor another for it, and the answers go by what was known last. See to it before its PoPs change.",
 					queries: []query{{"{{region}}", `min by (region) (weir_dns_region_known{region=~"$region"})`}},
 				},
+				{
+					id: 46, kind: states, title: "Routers that answer (optional)", unit: plain, width: 12, words: noYes(red, green),
+					text:    "Needs regionctl dns scraped. No: the router runs and has no topology yet, or is stopping. A router that is gone has no line: see that each has one.",
+					queries: []query{{"{{instance}}", `min by (instance) (weir_dns_ready{region=~"$region|"})`}},
+				},
+				{
+					id: 47, kind: states, title: "Routers that steer (optional)", unit: plain, width: 12, words: noYes(red, green),
+					text:    "Needs regionctl dns scraped. No: the topology has several regions, and this router sends everybody to the first. It has no --geoip, or the topology no clients networks.",
+					queries: []query{{"{{instance}}", `min by (instance) (weir_dns_steers{region=~"$region|"})`}},
+				},
+				{
+					id: 48, kind: series, title: "Age of what routers know (optional)", unit: seconds, width: 12, steps: []step{{300, red}},
+					text:    "Needs regionctl dns scraped. How old the facts of a region are, at the router that knows least. 0 is usual; a line that rises is a region whose Consul nobody reaches.",
+					queries: []query{{"{{region}}", `max by (region) (weir_dns_region_facts_age_seconds{region=~"$region"})`}},
+				},
+				{
+					id: 49, kind: series, title: "Moves a minute (optional)", unit: plain, width: 12,
+					text:    "Needs regionctl dns scraped. Client networks sent to another PoP than the last time, each minute, as resolvers name them. A step with a drain or a loss is right; a level that stays means that clients are sent to and fro.",
+					queries: []query{{"{{instance}}", `60 * sum by (instance) (rate(weir_dns_moves_total{region=~"$region|"}[$__rate_interval]))`}},
+				},
+				{
+					id: 50, kind: series, title: "Sent to TCP, or dropped (optional)", unit: share, width: 12, steps: []step{{0.1, red}},
+					text:    "Needs regionctl dns scraped. Share of queries answered with TC, because the answer is too long or the rate is over its limit, or not answered for that. Near 0 is usual; more is an attack, by way of this server or on it, or a limit that is too low.",
+					queries: []query{{"{{instance}}", shareOf("instance", `weir_dns_queries_total{region=~"$region|",answer=~"truncated|slipped|dropped"}`, `weir_dns_queries_total{region=~"$region|"}`)}},
+				},
+				{
+					id: 51, kind: series, title: "Failed writes of what is known (optional)", unit: plain, width: 12,
+					text:    "Needs regionctl dns scraped. How often in five minutes the file of --state could not be written. If not 0, a router that starts without any Consul begins with older facts, or none.",
+					queries: []query{{"{{instance}}", `sum by (instance) (increase(weir_dns_state_save_failures_total{region=~"$region|"}[5m]))`}},
+				},
 			}},
 		},
 	}

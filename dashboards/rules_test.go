@@ -98,8 +98,8 @@ var link = regexp.MustCompile(`^\{\{ \$externalLabels\.grafana_url \}\}/d/([a-z-
 func TestAlertsLeadSomewhere(t *testing.T) {
 	panels := map[string]bool{}
 	for _, p := range pages(t) {
-		needed, _ := p.graphs()
-		for _, panel := range needed {
+		needed, folded := p.graphs()
+		for _, panel := range append(needed, folded...) {
 			panels[p.UID+"/"+strconv.Itoa(panel.ID)] = true
 		}
 	}

@@ -18,11 +18,12 @@ type metrics struct {
 	registry *prometheus.Registry
 	queries  *prometheus.CounterVec
 	unsaved  prometheus.Counter
+	moves    prometheus.Counter
 }
 
 var _ dns.Observer = (*metrics)(nil)
 
-func newMetrics(view func() *region.View, geo bool) *metrics {
+func newMetrics(view func() *region.View, geo bool, ready func() bool) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	m.queries = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_dns_queries_total", Help: "DNS queries, by kind of answer: answer, spilled (the nearest PoP sheds), fail_open (no PoP is healthy), nodata, nxdomain, refused, …",
@@ -30,15 +31,27 @@ func newMetrics(view func() *region.View, geo bool) *metrics {
 	m.unsaved = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "weir_dns_state_save_failures_total", Help: "How often what is known could not be written to the file of --state.",
 	})
+	m.moves = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "weir_dns_moves_total", Help: "Client networks, as resolvers name them, that were sent to another PoP than the last time.",
+	})
+	answering := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_dns_ready", Help: "1 while the router answers.",
+	}, func() float64 { return oneIf(ready()) })
+	for _, kind := range dns.Kinds { // so that a rate begins with the first
+		m.queries.WithLabelValues(kind)
+	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		m.queries, m.unsaved, stateCollector{view, geo},
+		m.queries, m.unsaved, m.moves, answering, stateCollector{view, geo},
 	)
 	return m
 }
 
 // Query implements dns.Observer.
 func (m *metrics) Query(answer string) { m.queries.WithLabelValues(answer).Inc() }
+
+// Moved implements dns.Observer.
+func (m *metrics) Moved() { m.moves.Inc() }
 
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})

@@ -48,7 +48,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 		defer start(ctx, func(ctx context.Context) { c.Geo.follow(ctx, r.Log) })()
 	}
 	r.follower = region.NewFollower(c.follow())
-	r.metrics = newMetrics(r.follower.View, c.Geo != nil)
+	r.metrics = newMetrics(r.follower.View, c.Geo != nil, r.ready.Load)
 	if err := c.restore(r.follower); err != nil {
 		r.Log.Error("what was saved is ignored; begins with what the Consuls tell", "error", err.Error())
 	}

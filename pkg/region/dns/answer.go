@@ -27,6 +27,11 @@ const (
 	kindDropped   = "dropped"   // over the rate limit: no answer
 )
 
+// Kinds are all kinds of answers.
+var Kinds = []string{
+	kindAnswer, kindSpilled, kindFailOpen, kindNoData, kindNXDomain, kindRefused, kindFormErr, kindBadVers, kindNotImp, kindServFail, kindTruncated, kindSlipped, kindDropped,
+}
+
 // reply is an answer under way.
 type reply struct {
 	*Server
@@ -212,6 +217,9 @@ func (r *reply) choose(from netip.Addr, in string) {
 		r.kind = kindSpilled
 	}
 	r.addresses(a.Addresses)
+	if r.tailored() && len(a.PoPs) > 0 && r.config.Observer != nil && r.moves.moved(q.Client, r.node.name, a.PoPs[0]) {
+		r.config.Observer.Moved()
+	}
 	if r.tailored() && r.trims { // an answer that there is nothing holds for all
 		r.scope = a.Scope
 	}

@@ -237,6 +237,18 @@ func TestDigWhatStateSays(t *testing.T) {
 	v.PoPs["ams1"] = region.PoPState{Healthy: true, ShedLevel: 1}
 	f("edge.example.com A", "192.0.2.3", "spilled")
 
+	require.Zero(t, seen.of("moved"), "nobody named a subnet")
+	s := serve(t, c)
+	for _, at := range []string{"10.1.0.0/24", "10.1.0.0/24", "10.2.0.0/24"} {
+		dig(t, s, "+subnet="+at, "edge.example.com", "A")
+	}
+	require.Zero(t, seen.of("moved"))
+	v = view(t, fleet, healthy)
+	dig(t, s, "+subnet=10.1.0.0/24", "edge.example.com", "A")
+	dig(t, s, "+subnet=10.1.0.0/24", "us-east.region.edge.example.com", "A")
+	require.Equal(t, 1, seen.of("moved"), "back to ams1")
+	s.stop()
+
 	// Nothing was read yet: a resolver asks another name server.
 	v = region.NewView(nil, nil, nil)
 	f("edge.example.com A", "status: SERVFAIL", "servfail")

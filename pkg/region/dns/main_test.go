@@ -98,6 +98,8 @@ func (c *counts) Query(answer string) {
 	c.kinds[answer]++
 }
 
+func (c *counts) Moved() { c.Query("moved") }
+
 func (c *counts) of(kind string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

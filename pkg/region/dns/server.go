@@ -55,6 +55,8 @@ type NameServer struct {
 type Observer interface {
 	// Query hears of each query by the kind of its answer, one of a dozen words.
 	Query(answer string)
+	// Moved hears that a client network is sent to another PoP than the last time.
+	Moved()
 }
 
 func (c *Config) ttl() uint32 { return uint32(c.TTL / time.Second) }
@@ -70,6 +72,7 @@ type Server struct {
 	config  Config
 	zone    atomic.Pointer[zone]
 	limiter *limiter
+	moves   *moves
 	started time.Time
 
 	udp []*net.UDPConn
@@ -100,7 +103,7 @@ func New(c Config) (*Server, error) {
 			add("hostmaster", "must be a mail address (got %q)", c.Hostmaster)
 		}
 	}
-	s := &Server{config: c, limiter: newLimiter(c.RateLimit), started: time.Now()}
+	s := &Server{config: c, limiter: newLimiter(c.RateLimit), moves: newMoves(), started: time.Now()}
 	if faults = append(faults, c.checkZone(c.Zone)...); faults != nil {
 		return nil, faults
 	}
