@@ -49,7 +49,9 @@ local function bucket()
   end
 
   function M.save(key, s, rule)
-    call('SET', key, format('%.0f %.0f %.0f', s.now, s.level, rule.unit), 'PX', ttl(s.level / rule.drain))
+    -- It matters until it has drained for the slowest of the tiers that share it.
+    local lives = min(ceil(s.level / rule.drain) * rule.limit / rule.slowest, 4503599627370496)
+    call('SET', key, format('%.0f %.0f %.0f', s.now, s.level, rule.unit), 'PX', ttl(lives))
   end
 
   -- Without the charge the bucket may have run empty sooner, so what drained since

@@ -63,8 +63,8 @@ end
 -- rule_of reads what Go wrote: a rule travels as data, so that changing one never
 -- changes the script.
 local function rule_of(text)
-  local tag, limit, window, capacity, interval, drain, unit, count_denied, shadow =
-    match(text, '^(%l+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d),(%d)$')
+  local tag, limit, window, capacity, interval, drain, unit, count_denied, shadow, slowest =
+    match(text, '^(%l+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d),(%d),(%d+)$')
   return {
     algorithm = algorithms[tag](),
     slots = tag == 'cc',
@@ -76,5 +76,6 @@ local function rule_of(text)
     unit = tonumber(unit),
     count_denied = count_denied == '1',
     shadow = shadow == '1',
+    slowest = tonumber(slowest),
   }
 end

@@ -24,6 +24,7 @@ type Denied struct {
 	seed     maphash.Seed
 	shards   [deniedShards]deniedShard
 	resets   atomic.Uint64
+	holds    atomic.Pointer[func(*Limit) bool] // whether a limit is still one of the rules'; see Keep
 	now      func() time.Time
 }
 
@@ -182,7 +183,8 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 		}
 		sh := m.shard(c.Key)
 		sh.Lock()
-		if m.resets.Load() != resets {
+		holds := m.holds.Load()
+		if m.resets.Load() != resets || holds != nil && !(*holds)(c.Limit) {
 			sh.Unlock()
 			return
 		}
@@ -232,10 +234,12 @@ func (m *Denied) Return(ctx context.Context, checks []Check, d *Decision) error 
 	return nil
 }
 
-// Keep forgets the refusals under limits that do not hold any longer. Should one return,
-// others have counted and reset in the meantime.
+// Keep forgets the refusals under limits that do not hold any longer, and remembers none
+// under them from now on, as of requests that still run by the rules before. Should such a
+// limit return, others have counted and reset in the meantime. holds may be called later, by
+// several goroutines.
 func (m *Denied) Keep(holds func(*Limit) bool) {
-	m.resets.Add(1)
+	m.holds.Store(&holds) // before the refusals are gone through: one comes before that, or asks it
 	known := map[*Limit]bool{}
 	for i := range m.shards {
 		sh := &m.shards[i]

@@ -251,6 +251,8 @@ func TestDeniedForgets(t *testing.T) {
 	m.Keep(func(other *limiter.Limit) bool { return other != l })
 	ask(t, m, check(l, "a", 1))
 	require.EqualValues(t, 3, next.takes.Load())
+	ask(t, m, check(l, "a", 1)) // a request that still runs by the rules before
+	require.EqualValues(t, 4, next.takes.Load(), "nothing is remembered under a limit that is gone")
 }
 
 func TestDeniedIsBounded(t *testing.T) {

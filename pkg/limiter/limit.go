@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -126,6 +127,9 @@ type Limit struct {
 	OnFailure OnFailure
 	// Shared is set if other tiers fill and drain the same counter at their own limits.
 	Shared bool
+	// Slowest is the smallest Limit of those tiers, 0 if there are none: a bucket must live
+	// until it has drained for that one too.
+	Slowest int64
 
 	share   atomic.Pointer[Limit]  // see Share
 	encoded atomic.Pointer[string] // see Encoded
@@ -296,10 +300,26 @@ func (l *Limit) Encoded() *string {
 		}
 		return 0
 	}
-	s := fmt.Sprintf("%s,%d,%d,%d,%d,%d,%d,%d,%d", l.Tag(), l.Limit, l.Window.Microseconds(), l.Capacity(),
-		l.MinInterval.Microseconds(), drain, unit, flag(l.CountDenied), flag(l.Shadow))
+	s := fmt.Sprintf("%s,%d,%d,%d,%d,%d,%d,%d,%d,%d", l.Tag(), l.Limit, l.Window.Microseconds(), l.Capacity(),
+		l.MinInterval.Microseconds(), drain, unit, flag(l.CountDenied), flag(l.Shadow), l.slowest())
 	l.encoded.CompareAndSwap(nil, &s)
 	return l.encoded.Load()
+}
+
+func (l *Limit) slowest() int64 {
+	if l.Slowest == 0 {
+		return l.Limit
+	}
+	return l.Slowest
+}
+
+// Lifetime returns how long the state of a key matters, in microseconds, of which all would
+// be free again after reset by this limit.
+func (l *Limit) Lifetime(reset int64) int64 {
+	if l.Slowest == 0 || l.Algorithm != TokenBucket && l.Algorithm != LeakyBucket {
+		return reset
+	}
+	return int64(min(math.Ceil(float64(reset)*float64(l.Limit)/float64(l.Slowest)), maxExactInteger/2))
 }
 
 // RefusalHolds reports whether a refusal stays valid until its RetryAfter. It does not
@@ -336,6 +356,7 @@ func (l *Limit) Share(n int) *Limit {
 		Rule: l.Rule, Algorithm: l.Algorithm, Storage: l.Storage,
 		Limit: limit, Window: l.Window, Burst: burst, MinInterval: l.MinInterval,
 		CountDenied: l.CountDenied, Shadow: l.Shadow, OnFailure: l.OnFailure, Shared: l.Shared,
+		Slowest: divide(l.Slowest),
 	}
 	l.share.Store(s)
 	return s

@@ -167,7 +167,7 @@ func commit(c *limiter.Check, r *limiter.Result, e *entry, allowed bool, now int
 	r.RetryAfter = time.Duration(retry) * time.Microsecond
 	r.ResetAfter = time.Duration(reset) * time.Microsecond
 	if !c.Peek {
-		e.expires = now + reset
+		e.expires = now + c.Limit.Lifetime(reset)
 	}
 }
 

@@ -109,6 +109,26 @@ var lines = []string{
 	"concurrency concurrency limit=100 window=1h",
 }
 
+// A bucket that tiers share is forgotten only when it has drained for the slowest of them.
+func TestSharedBucketLivesForItsSlowestTier(t *testing.T) {
+	var clock storetest.Clock
+	clock.Set(0)
+	s := New(Config{Clock: clock.Now})
+	large, small := check(t, "r token_bucket limit=100 window=10s burst=10", "a"), check(t, "r token_bucket limit=10 window=10s burst=10", "a")
+	large.Limit.Slowest, small.Limit.Slowest = 10, 10
+	large.Cost = 10
+	require.True(t, ask(t, s, large).Allowed)
+	for _, at := range []time.Duration{2 * time.Second, 10 * time.Second} { // it drained for the large one after 1s
+		clock.Set(at)
+		for range shardCount {
+			s.Sweep()
+		}
+		small.Peek = true
+		require.EqualValues(t, at/time.Second, ask(t, s, small).Results[0].Remaining)
+	}
+	require.Zero(t, s.Len())
+}
+
 func TestTakeAllocatesNothing(t *testing.T) {
 	ctx := context.Background()
 	for _, line := range lines {

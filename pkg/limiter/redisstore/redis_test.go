@@ -82,6 +82,19 @@ func TestTimeToLive(t *testing.T) {
 	}
 }
 
+// A bucket that tiers share lives until it has drained for the slowest of them.
+func TestSharedBucketLivesForItsSlowestTier(t *testing.T) {
+	server := testenv.Redis(t, testenv.Options{})
+	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})
+	large := rule(t, "r token_bucket limit=100 window=1h burst=10")
+	large.Slowest = 10
+	c := check(large, "a", 10)
+	require.Equal(t, 6*time.Minute, ask(t, s, c).Results[0].ResetAfter)
+	left := server.Client().PTTL(t.Context(), string(c.Key)).Val()
+	require.Greater(t, left, 59*time.Minute)
+	require.LessOrEqual(t, left, time.Hour)
+}
+
 // A decision's time has sixteen digits, and none of them is lost on the way into
 // Redis or back.
 func TestSixteenDigits(t *testing.T) {

@@ -235,9 +235,15 @@ func compileRule(i int, r *Rule, p *problems) *Compiled {
 	for _, l := range c.Tiers {
 		c.Limit.Shared = c.Limit.Shared || l != nil && l.Limit != c.Limit.Limit
 	}
+	slowest := c.Limit.Limit
 	for _, l := range c.Tiers {
 		if l != nil {
-			l.Shared = c.Limit.Shared
+			slowest = min(slowest, l.Limit)
+		}
+	}
+	for _, l := range append(slices.Collect(maps.Values(c.Tiers)), c.Limit) {
+		if l != nil && c.Limit.Shared {
+			l.Shared, l.Slowest = true, slowest
 		}
 	}
 	return c
