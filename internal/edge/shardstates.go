@@ -42,6 +42,12 @@ func (s *shardStates) set(addr string, err error) {
 		s.log.Info("store is back", "addr", addr)
 	} else {
 		s.down[addr] = err
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, limiter.ErrReply):
+		s.refuses(err)
+	default:
 		s.log.Warn("store does not answer, its rules follow on_store_failure", "addr", addr, "error", err)
 	}
 	s.metrics.storeUp.Set(oneIf(len(s.down) == 0))
@@ -64,16 +70,21 @@ func (s *shardStates) text() string {
 // logAgain is when an error code that a store keeps sending is logged again.
 const logAgain = time.Hour
 
-// failed counts a decision that the store could not make. An error that the store sent
-// does not take it down, so its cause is logged here, once for each code (OOM, READONLY).
+// failed counts a decision that the store could not make. What the store sent as its cause is
+// logged at once; that a master takes no writes shows everywhere within a second.
 func (s *shardStates) failed(err error) {
 	s.metrics.storeErrors.WithLabelValues(redisstore.ErrorKind(err)).Inc()
 	if !errors.Is(err, limiter.ErrReply) {
 		return
 	}
-	code := redisstore.ReplyCode(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.refuses(err)
+}
+
+// refuses logs an error that the store sent, once for each code (OOM, READONLY).
+func (s *shardStates) refuses(err error) {
+	code := redisstore.ReplyCode(err)
 	if now := time.Now(); now.Sub(s.logged[code]) > logAgain {
 		s.logged[code] = now
 		s.log.Warn("store refuses to decide, its rules follow on_store_failure", "error", err)

@@ -23,7 +23,7 @@ func TestStoreDownForTheSameReasonEverywhere(t *testing.T) {
 	require.Contains(t, n.logs.String(), "NOAUTH")
 }
 
-// A store that answers decisions with errors is up, and its log line comes once.
+// A store that answers decisions with errors is down everywhere, and its log line comes once.
 func TestStoreThatRefusesToDecide(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	n := start(t, setup{redis: redis, rules: ruleA})
@@ -33,6 +33,21 @@ func TestStoreThatRefusesToDecide(t *testing.T) {
 	}
 	require.Equal(t, 1, strings.Count(n.logs.String(), "store refuses to decide"), n.logs.String())
 	require.Contains(t, n.logs.String(), "OOM")
+	eventually(t, "the node notices", func() bool { return n.metric("weir_store_up") == 0 })
+	require.Contains(t, n.operate("GET", "/readyz").body, "OOM")
+	require.NoError(t, redis.Client().ConfigSet(context.Background(), "maxmemory", "0").Err())
+	eventually(t, "the node notices", func() bool { return n.metric("weir_store_up") == 1 })
+	require.NotContains(t, n.operate("GET", "/readyz").body, "OOM")
+	require.Equal(t, 1, strings.Count(n.logs.String(), "store refuses to decide"), n.logs.String())
+}
+
+// A read-only store is down without any request.
+func TestIdleNodeNoticesAReadOnlyStore(t *testing.T) {
+	redis := testenv.Redis(t, testenv.Options{})
+	n := start(t, setup{redis: redis, rules: ruleA})
+	require.NoError(t, redis.Client().ReplicaOf(context.Background(), "127.0.0.1", "1").Err())
+	eventually(t, "the node notices", func() bool { return n.metric("weir_store_up") == 0 })
+	require.Contains(t, n.operate("GET", "/readyz").body, "READONLY")
 }
 
 // A store that may evict is reported at the start, and what it evicted is counted.

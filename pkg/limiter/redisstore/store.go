@@ -52,7 +52,8 @@ type shard struct {
 	client  *redis.Client
 	combine *limiter.Combine
 	breaker *limiter.Breaker
-	seen    time.Time // when it was last a master
+	seen    time.Time   // when it was last a master
+	refuses atomic.Bool // it answers, but takes no writes
 	unwatch context.CancelFunc
 }
 
@@ -213,7 +214,7 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 	}
 	shards[client] = sh
 	s.shards.Store(&shards)
-	s.watching.Go(func() { sh.watch(ctx, node, s.config.Hooks.Eviction) })
+	s.watching.Go(func() { sh.watch(ctx, node, s) })
 	return sh, nil
 }
 
@@ -265,7 +266,7 @@ func (s *Store) follow(ctx context.Context) {
 
 func (s *Store) forget(masters map[*redis.Client]bool, now time.Time) {
 	for _, sh := range s.drop(masters, now) {
-		if sh.breaker.Open() {
+		if sh.breaker.Open() || sh.refuses.Load() {
 			s.tell(sh.client.Options().Addr, nil) // no shard any more, so none that is down
 		}
 		if s.config.Hooks.Eviction != nil {
@@ -307,7 +308,8 @@ const (
 // watch shows the loss of a master that no request asks: immediately if it is
 // unreachable from the start, and after a few looks later. A master that answers only
 // errors, such as one that rejects the password, is down too.
-func (sh *shard) watch(ctx context.Context, n *node, evicts func(string, *Eviction)) {
+func (sh *shard) watch(ctx context.Context, n *node, s *Store) {
+	evicts := s.config.Hooks.Eviction
 	var inspected time.Time
 	if err := n.probe(ctx); err == nil {
 		inspected = time.Now()
@@ -326,7 +328,8 @@ func (sh *shard) watch(ctx context.Context, n *node, evicts func(string, *Evicti
 		}
 		if sh.breaker.Open() {
 			failed = 0
-			continue // it probes on its own
+			sh.refuses.Store(false)
+			continue // it probes on its own, and tells when it is back
 		}
 		err := sh.client.Ping(ctx).Err()
 		switch {
@@ -334,6 +337,10 @@ func (sh *shard) watch(ctx context.Context, n *node, evicts func(string, *Evicti
 			return
 		case err == nil:
 			failed = 0
+			if refused := s.write(ctx, sh.client); (refused != nil) != sh.refuses.Load() && ctx.Err() == nil {
+				sh.refuses.Store(refused != nil)
+				s.tell(sh.client.Options().Addr, refused)
+			}
 			if now := time.Now(); now.Sub(inspected) >= inspectEvery {
 				inspected = now
 				sh.inspect(ctx, evicts)
@@ -346,6 +353,28 @@ func (sh *shard) watch(ctx context.Context, n *node, evicts func(string, *Evicti
 			sh.breaker.Trip(err)
 		}
 	}
+}
+
+// write returns the error of a master that answers but takes no writes, as a full or a
+// read-only one. Another error is for the next look to find.
+func (s *Store) write(ctx context.Context, master *redis.Client) error {
+	const tries = 1000
+	for i := range tries {
+		key := fmt.Sprintf("weir:{~health%d}", i)
+		if s.cluster != nil {
+			if owner, err := s.cluster.MasterForKey(ctx, key); err != nil || owner != master {
+				continue
+			}
+		}
+		err := master.Set(ctx, key, 1, time.Second).Err()
+		for _, code := range []string{"OOM", "READONLY", "MISCONF", "NOREPLICAS"} {
+			if redis.HasErrorPrefix(err, code) {
+				return clean(err)
+			}
+		}
+		return nil
+	}
+	return nil
 }
 
 func (sh *shard) close() {
