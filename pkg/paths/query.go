@@ -12,7 +12,7 @@ func AppendQuery(dst, query []byte, name string) (decoded []byte, n int) {
 		pair, query, _ = bytes.Cut(query, []byte("&"))
 		k, v, _ := bytes.Cut(pair, []byte("="))
 		if bytes.ContainsAny(k, "%+") {
-			all := appendDecoded(dst, k)
+			all := AppendDecoded(dst, k)
 			dst, k = all[:len(dst)], all[len(dst):]
 		}
 		if string(k) != name || len(k)+len(v) == 0 {
@@ -22,12 +22,12 @@ func AppendQuery(dst, query []byte, name string) (decoded []byte, n int) {
 			value = v
 		}
 	}
-	return appendDecoded(dst, value), n
+	return AppendDecoded(dst, value), n
 }
 
-// appendDecoded decodes %XX, and + as a space. What is not a valid
+// AppendDecoded decodes %XX, and + as a space. What is not a valid
 // encoding stands for itself.
-func appendDecoded(dst, src []byte) []byte {
+func AppendDecoded(dst, src []byte) []byte {
 	for i := 0; i < len(src); i++ {
 		c := src[i]
 		switch {

@@ -4,6 +4,9 @@
 package accesslog
 
 import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"os"
@@ -22,6 +25,8 @@ type Config struct {
 	File    string   `yaml:"file"`
 	Format  string   `yaml:"format"`
 	Headers []string `yaml:"headers"` // of JSON lines
+	// HashKeyFile holds a secret that hashes are keyed by; without it each start makes one.
+	HashKeyFile string `yaml:"hash_key_file"`
 }
 
 // Validate reports faults by calling fault with a path below prefix.
@@ -37,11 +42,36 @@ func (c *Config) Validate(fault func(path, format string, args ...any)) {
 	if len(c.Headers) > 0 && c.Format != JSON {
 		fault("headers", "need format: json; the combined format has no place for them")
 	}
+	if _, err := c.hashKey(); err != nil {
+		fault("hash_key_file", "%v", err)
+	}
 	for i, name := range c.Headers {
 		if name == "" || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
 			fault(fmt.Sprintf("headers[%d]", i), "must be the name of a header (got %q)", name)
 		}
 	}
+}
+
+// shortestKey is the least that a secret needs so that nobody finds it by trying.
+const shortestKey = 16
+
+// hashKey returns what is hashed with each secret value: with no key, a list of likely
+// values would find them.
+func (c *Config) hashKey() ([]byte, error) {
+	if c.HashKeyFile == "" {
+		key := make([]byte, sha256.Size)
+		_, _ = rand.Read(key) // never fails
+		return key, nil
+	}
+	text, err := os.ReadFile(c.HashKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	if text = bytes.TrimSpace(text); len(text) < shortestKey {
+		return nil, fmt.Errorf("%s must hold a secret of at least %d bytes, as of: openssl rand -hex 32 (got %d)", c.HashKeyFile, shortestKey, len(text))
+	}
+	key := sha256.Sum256(text)
+	return key[:], nil
 }
 
 // room is how many bytes of lines may wait for the disk.
@@ -50,6 +80,7 @@ const room = 1 << 20
 // Log is an open access log. Its methods may be called at the same time.
 type Log struct {
 	config  Config
+	key     []byte // of hashes
 	headers []header
 	log     *slog.Logger
 	dropped func(lines int)
@@ -67,12 +98,16 @@ type Log struct {
 // Open opens the file for appending and starts to write. dropped is called with
 // numbers of lines that were lost.
 func Open(c Config, log *slog.Logger, dropped func(lines int)) (*Log, error) {
+	key, err := c.hashKey()
+	if err != nil {
+		return nil, fmt.Errorf("access_log.hash_key_file: %w", err)
+	}
 	file, err := open(c.File)
 	if err != nil {
 		return nil, err
 	}
 	l := &Log{
-		config: c, headers: headersOf(c.Headers), log: log, dropped: dropped,
+		config: c, key: key, headers: headersOf(c.Headers), log: log, dropped: dropped,
 		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	go l.write(file)

@@ -1,6 +1,8 @@
 package accesslog
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,7 +33,7 @@ func opened(t *testing.T, c Config) (*Log, *atomic.Int64) {
 // line returns what is written of a request.
 func line(t *testing.T, c Config, target string, headers ...string) string {
 	t.Helper()
-	l := &Log{config: c, headers: headersOf(c.Headers)}
+	l := &Log{config: c, key: []byte("key"), headers: headersOf(c.Headers)}
 	var ctx fasthttp.RequestCtx
 	ctx.Request.SetRequestURI(target)
 	for i := 0; i < len(headers); i += 2 {
@@ -46,24 +48,49 @@ func line(t *testing.T, c Config, target string, headers ...string) string {
 
 func TestCombined(t *testing.T) {
 	require.Equal(t, `203.0.113.7 - - [22/Nov/2026:00:02:03 +0000] "GET /a%20b HTTP/1.1" 429 7 "-" "-"`+"\n", line(t, Config{}, "/a%20b"))
-	got := line(t, Config{Format: Combined}, "/x?token=hunter2&empty=&token=hunter2", "User-Agent", "a \"b\" \\ \x01 ü", "Referer", "https://example.com/p?q=hunter2")
+	got := line(t, Config{Format: Combined}, "/x?token=hunter2&empty=&token=%68unter2&&hunter2&hunter2==", "User-Agent", "a \"b\" \\ \x01 ü", "Referer", "https://ann:hunter2@example.com/p#hunter2?q=hunter2")
 	require.NotContains(t, got, "hunter2")
-	require.Equal(t, `203.0.113.7 - - [22/Nov/2026:00:02:03 +0000] "GET /x?token=~f52fbd32b2b3b86f&empty=&token=~f52fbd32b2b3b86f HTTP/1.1" 429 7 `+
+	h := hashOf("hunter2")
+	require.Equal(t, `203.0.113.7 - - [22/Nov/2026:00:02:03 +0000] "GET /x?token=~`+h+`&~`+hashOf("empty=")+`&token=~`+h+`&~`+h+`&~`+hashOf("hunter2==")+` HTTP/1.1" 429 7 `+
 		`"https://example.com/p" "a \x22b\x22 \x5C \x01 \xC3\xBC"`+"\n", got)
 }
 
 func TestJSON(t *testing.T) {
-	c := Config{Format: JSON, Headers: []string{"X-Plan", "X-Api-Key", "Authorization", "Cookie"}}
+	c := Config{Format: JSON, Headers: []string{"X-Plan", "X-Api-Key", "Authorization", "Cookie", "Referer", "X-Original-Url"}}
 	got := line(t, c, "/x?k=hunter2", "Host", "api.example.com", "X-Plan", "free", "X-Plan", "pro", "X-Api-Key", "hunter2",
-		"Authorization", "Bearer hunter2", "Cookie", "session=hunter2; theme=", "User-Agent", "\xffü\x01", "X-Other", "hunter2")
+		"Authorization", "Bearer hunter2", "Cookie", "session=hunter2; theme=", "User-Agent", "\xffü\x01", "X-Other", "hunter2", "Referer", "/p?hunter2", "X-Original-Url", "/y?k=hunter2")
 	require.NotContains(t, got, "hunter2")
-	require.Equal(t, `{"time":"2026-11-22T00:02:03.456789Z","client":"203.0.113.7","method":"GET","host":"api.example.com","target":"/x?k=~f52fbd32b2b3b86f",`+
-		`"status":429,"bytes":7,"tier":"pro","trusted":true,"user_agent":"\ufffdü\u0001",`+
-		`"headers":{"X-Plan":["free","pro"],"X-Api-Key":["~f52fbd32b2b3b86f"],"Authorization":["~`+hashOf("Bearer hunter2")+`"],"Cookie":["session=~f52fbd32b2b3b86f; theme="]},`+
+	h := hashOf("hunter2")
+	require.Equal(t, `{"time":"2026-11-22T00:02:03.456789Z","client":"203.0.113.7","method":"GET","host":"api.example.com","target":"/x?k=~`+h+`",`+
+		`"status":429,"bytes":7,"tier":"pro","trusted":true,"user_agent":"\ufffdü\u0001","referer":"/p",`+
+		`"headers":{"X-Plan":["free","pro"],"X-Api-Key":["~`+h+`"],"Authorization":["~`+hashOf("Bearer hunter2")+`"],"Cookie":["session=~`+h+`; theme="],"Referer":["/p"],"X-Original-Url":["/y"]},`+
 		`"duration_ms":1.500}`+"\n", got)
 }
 
-func hashOf(s string) string { return string(appendHash(nil, []byte(s))[1:]) }
+func hashOf(s string) string {
+	sum := sha256.Sum256([]byte("key" + s))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Nodes with one key write one hash, so their merged log can be replayed; without it, a
+// list of likely secrets is of no use to a reader.
+func TestHashKey(t *testing.T) {
+	dir := t.TempDir()
+	hash := func(key string) string {
+		c := Config{File: filepath.Join(dir, "access.log")}
+		if key != "" {
+			c.HashKeyFile = filepath.Join(dir, "key")
+			require.NoError(t, os.WriteFile(c.HashKeyFile, []byte(key), 0o600))
+		}
+		l, _ := opened(t, c)
+		defer l.Close()
+		return string(l.appendHash(nil, []byte("hunter2")))
+	}
+	one := hash("a secret of many bytes\n")
+	require.Equal(t, one, hash("a secret of many bytes"))
+	require.NotEqual(t, one, hash("another secret of many bytes"))
+	require.NotEqual(t, hash(""), hash(""))
+}
 
 func TestRotation(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "access.log")
@@ -132,6 +159,10 @@ func TestFaults(t *testing.T) {
 	f(Config{File: "x", Format: "xml"}, `format: must be combined or json (got "xml")`)
 	f(Config{File: "x", Headers: []string{"X-Plan"}}, "headers: need format: json; the combined format has no place for them")
 	f(Config{File: "x", Format: JSON, Headers: []string{"a b"}}, `headers[0]: must be the name of a header (got "a b")`)
+	short := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(short, []byte("short\n"), 0o600))
+	f(Config{File: "x", HashKeyFile: short}, "hash_key_file: "+short+" must hold a secret of at least 16 bytes, as of: openssl rand -hex 32 (got 5)")
+	f(Config{File: "x", HashKeyFile: "/does/not/exist"}, "hash_key_file: open /does/not/exist: no such file or directory")
 	_, err := Open(Config{File: "/does/not/exist"}, discard, nil)
 	require.EqualError(t, err, "access_log.file: open /does/not/exist: no such file or directory")
 }

@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/pkg/paths"
 )
 
 // Request is what a line tells besides what the RequestCtx holds.
@@ -25,6 +28,7 @@ type Request struct {
 type header struct {
 	name   string
 	secret bool // its value is hashed
+	page   bool // its value is a URL
 }
 
 // credentials are what the name of a header with a secret holds.
@@ -33,9 +37,10 @@ var credentials = []string{"auth", "cookie", "key", "password", "secret", "sessi
 func headersOf(names []string) []header {
 	var headers []header
 	for _, name := range names {
-		h := header{name: name}
+		lower := strings.ToLower(name)
+		h := header{name: name, page: strings.HasPrefix(lower, "refer") || strings.Contains(lower, "url") || strings.Contains(lower, "uri")}
 		for _, part := range credentials {
-			h.secret = h.secret || strings.Contains(strings.ToLower(name), part)
+			h.secret = h.secret || strings.Contains(lower, part)
 		}
 		headers = append(headers, h)
 	}
@@ -68,7 +73,7 @@ func (l *Log) appendCombined(b []byte, r *Request, ctx *fasthttp.RequestCtx) []b
 	b = append(b, `] "`...)
 	b = appendEscaped(b, ctx.Method())
 	b = append(b, ' ')
-	b = appendEscaped(b, target(ctx))
+	b = appendEscaped(b, l.target(ctx))
 	b = append(b, ' ')
 	b = appendEscaped(b, ctx.Request.Header.Protocol())
 	b = append(b, `" `...)
@@ -79,7 +84,7 @@ func (l *Log) appendCombined(b []byte, r *Request, ctx *fasthttp.RequestCtx) []b
 	} else {
 		b = append(b, '-')
 	}
-	for _, value := range [...][]byte{referer(ctx), ctx.UserAgent()} {
+	for _, value := range [...][]byte{page(ctx.Referer()), ctx.UserAgent()} {
 		b = append(b, ` "`...)
 		if len(value) == 0 {
 			b = append(b, '-')
@@ -120,7 +125,7 @@ func (l *Log) appendJSON(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte 
 	b = append(b, '"')
 	text("method", ctx.Method())
 	text("host", ctx.Host())
-	text("target", target(ctx))
+	text("target", l.target(ctx))
 	b = append(b, `,"status":`...)
 	b = strconv.AppendInt(b, int64(ctx.Response.StatusCode()), 10)
 	if n := size(ctx); n >= 0 {
@@ -132,7 +137,7 @@ func (l *Log) appendJSON(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte 
 		b = append(b, `,"trusted":true`...)
 	}
 	text("user_agent", ctx.UserAgent())
-	text("referer", referer(ctx))
+	text("referer", page(ctx.Referer()))
 	return l.appendHeaders(b, ctx)
 }
 
@@ -160,9 +165,11 @@ func (l *Log) appendHeaders(b []byte, ctx *fasthttp.RequestCtx) []byte {
 			}
 			switch {
 			case strings.EqualFold(h.name, "Cookie"):
-				value = hashedCookies(value)
+				value = l.hashedCookies(value)
 			case h.secret:
-				value = appendHash(nil, value)
+				value = l.appendHash(nil, value)
+			case h.page:
+				value = page(value)
 			}
 			b = appendString(b, value)
 		}
@@ -196,33 +203,42 @@ func appendString(b, text []byte) []byte {
 }
 
 // target is the path as it was sent, and the query with its values hashed: equal
-// values stay equal, so rules count as they did, and no secret is written.
-func target(ctx *fasthttp.RequestCtx) []byte {
+// values stay equal, so rules count as they did, and no secret is written. What stands in
+// the query without a value may be a secret itself.
+func (l *Log) target(ctx *fasthttp.RequestCtx) []byte {
 	t := append([]byte(nil), ctx.URI().PathOriginal()...)
 	if len(t) == 0 {
 		t = append(t, '/')
 	}
 	separator := byte('?')
-	for name, value := range ctx.QueryArgs().All() {
+	for pair := range bytes.SplitSeq(ctx.URI().QueryString(), []byte("&")) {
+		if len(pair) == 0 {
+			continue
+		}
 		t = append(t, separator)
-		t = fasthttp.AppendQuotedArg(t, name)
-		t = append(t, '=')
-		t = appendHash(t, value)
+		name, value, _ := bytes.Cut(pair, []byte("="))
+		if len(bytes.Trim(value, "=")) == 0 {
+			t = l.appendHash(t, pair)
+		} else {
+			t = append(append(t, name...), '=')
+			t = l.appendHash(t, paths.AppendDecoded(nil, value))
+		}
 		separator = '&'
 	}
 	return t
 }
 
-// appendHash appends the beginning of the value's SHA-256; nothing stays nothing.
-func appendHash(b, value []byte) []byte {
+// appendHash appends the beginning of the value's keyed SHA-256; nothing stays nothing.
+func (l *Log) appendHash(b, value []byte) []byte {
 	if len(value) == 0 {
 		return b
 	}
-	sum := sha256.Sum256(value)
+	n := len(b)
+	sum := sha256.Sum256(append(append(b, l.key...), value...)[n:])
 	return hex.AppendEncode(append(b, '~'), sum[:8])
 }
 
-func hashedCookies(line []byte) []byte {
+func (l *Log) hashedCookies(line []byte) []byte {
 	var out []byte
 	for pair := range bytes.SplitSeq(line, []byte(";")) {
 		name, value, named := bytes.Cut(bytes.TrimSpace(pair), []byte("="))
@@ -235,15 +251,22 @@ func hashedCookies(line []byte) []byte {
 		if out = append(out, name...); named {
 			out = append(out, '=')
 		}
-		out = appendHash(out, value)
+		out = l.appendHash(out, value)
 	}
 	return out
 }
 
-// referer is the page that the client came from, without its query.
-func referer(ctx *fasthttp.RequestCtx) []byte {
-	page, _, _ := bytes.Cut(ctx.Referer(), []byte("?"))
-	return page
+// page is a URL without its query, fragment, and user.
+func page(url []byte) []byte {
+	if end := bytes.IndexAny(url, "?#"); end >= 0 {
+		url = url[:end]
+	}
+	scheme, rest, ok := bytes.Cut(url, []byte("//"))
+	host, _, _ := bytes.Cut(rest, []byte("/"))
+	if at := bytes.LastIndexByte(host, '@'); ok && at >= 0 {
+		url = slices.Concat(scheme, []byte("//"), rest[at+1:])
+	}
+	return url
 }
 
 // size is the length of the response's body, -1 if unknown.
