@@ -135,6 +135,8 @@ func testInspect(t *testing.T, f *testFleet) {
   - {id: per-key, match: {clients: [10.0.0.0/8]}, key: ["header:X-Api-Key"], limit: 5, window: 1m}
   - {id: all, key: [], limit: 5, window: 1m}
   - {id: per-net, match: {clients: ["2001:db8::/32"]}, key: [client_net], limit: 5, window: 1m}
+  - {id: posts, match: {not: {methods: [GET, HEAD]}}, key: [client_ip], limit: 5, window: 1m}
+  - {id: public, match: {paths: ["/*"], not: {clients: [203.0.113.0/24]}}, key: [client_ip], limit: 5, window: 1m}
 `
 	f.publish(t, document, "ana", f.names...)
 	var mu sync.Mutex
@@ -146,7 +148,7 @@ func testInspect(t *testing.T, f *testFleet) {
 				asked = append(asked, q.Encode())
 				mu.Unlock()
 				var list []adminapi.RuleDecision
-				for _, id := range []string{"per-client", "login", "per-path", "per-key", "all", "per-net"} {
+				for _, id := range []string{"per-client", "login", "per-path", "per-key", "all", "per-net", "posts", "public"} {
 					list = append(list, adminapi.RuleDecision{Rule: id, Mode: "enforce", Limit: 10, Window: "1m", Allowed: true, Remaining: 4, ResetAfter: "1s", Source: "redis", Key: "weir:" + id})
 				}
 				return adminapi.Explanation{RulesVersion: s.version, Verdict: "pass", Rules: list}
@@ -162,7 +164,11 @@ func testInspect(t *testing.T, f *testFleet) {
 	require.Equal(t, []string{
 		"client=203.0.113.7&method=GET&path=%2F",
 		"client=203.0.113.7&header=X-Plan%3Afree&host=any.example.com&method=POST&path=%2Flogin%2F",
+		"client=203.0.113.7&method=POST&path=%2F",
 	}, asked)
+	require.Contains(t, r.out, "weir:posts", "match.not exempts a GET, so a POST is made up")
+	require.Contains(t, r.out, "  public does not count it: match.not exempts it\n")
+	require.NotContains(t, r.out, "weir:public")
 	asked = nil
 	list := parse[[]inspected](t, f.good(t, "limits", "inspect", "header:x-api-key=abc", "-o", "json").out)
 	require.Len(t, list, 2)

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"net/textproto"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -94,111 +91,13 @@ func parseKeys(args []string) (keys, error) {
 	return k, nil
 }
 
-// question is a request that a rule would count by the given keys.
-type question struct {
-	rule  string
-	query url.Values
-}
-
-// unanswerable is a rule that counts by one of the keys and by something else.
-type unanswerable struct {
-	Rule  string `json:"rule"`
-	Lacks string `json:"lacks"`
-}
-
-// questions are what to ask to learn about every rule that counts by these keys.
-func (k keys) questions(b *ruleBook) (list []question, lacking []unanswerable) {
-	for _, c := range b.set.Rules() {
-		counts := false
-		var lacks []string
-		for _, part := range c.Key {
-			name := part.String()
-			if part.OfClient() {
-				name = "client_ip"
-			}
-			if _, given := k[name]; given {
-				counts = true
-			} else {
-				lacks = append(lacks, name)
-			}
-		}
-		switch {
-		case !counts || c.Mode == rules.Off:
-			continue
-		case len(lacks) > 0:
-			lacking = append(lacking, unanswerable{c.ID, strings.Join(lacks, ", ")})
-			continue
-		}
-		if q, why := k.fit(b.rules[c.Index].Match.Conditions); why == "" {
-			list = append(list, question{c.ID, q})
-		}
-	}
-	return list, lacking
-}
-
-// fit makes up a request that has the keys and that the conditions match; why says
-// that there is none.
-func (k keys) fit(match rules.Conditions) (q url.Values, why string) {
-	with := maps.Clone(k)
-	choose := func(name string, fromRule []string, made func(string) string) {
-		if _, given := with[name]; !given && len(fromRule) > 0 {
-			with[name] = made(fromRule[0])
-		}
-	}
-	choose("client_ip", append(slices.Clone(match.Clients), "192.0.2.1"), func(c string) string {
-		if prefix, err := netip.ParsePrefix(c); err == nil {
-			return prefix.Addr().String()
-		}
-		return c
-	})
-	choose("host", match.Hosts, func(h string) string { return strings.Replace(h, "*", "any", 1) })
-	choose("path", append(slices.Clone(match.Paths), "/"), func(path string) string { return strings.TrimSuffix(path, "*") })
-	choose("method", append(slices.Clone(match.Methods), "GET"), func(m string) string { return m })
-
-	path, query, _ := strings.Cut(with["path"], "?")
-	args, _ := url.ParseQuery(query) // what can be read of it
-	q = url.Values{}
-	for name, value := range with {
-		kind, sub, _ := strings.Cut(name, ":")
-		switch kind {
-		case "client_ip":
-			q.Set("client", value)
-		case "host", "method", "tier":
-			q.Set(kind, value)
-		case "header":
-			q.Add("header", sub+":"+value)
-		case "cookie":
-			q.Add("cookie", sub+"="+value)
-		case "query":
-			args.Set(sub, value)
-		}
-	}
-	for _, name := range sortedKeys(match.Headers) {
-		canonical := textproto.CanonicalMIMEHeaderKey(name)
-		if given, ok := with["header:"+canonical]; ok {
-			if given != match.Headers[name] {
-				return nil, "matches another value of header " + name
-			}
-			continue
-		}
-		q.Add("header", canonical+":"+match.Headers[name])
-	}
-	slices.Sort(q["header"])
-	slices.Sort(q["cookie"])
-	if len(args) > 0 {
-		path += "?" + args.Encode()
-	}
-	q.Set("path", path)
-	return q, ""
-}
-
 // inspected is what one region answers.
 type inspected struct {
 	Region  string                  `json:"region"`
 	Node    string                  `json:"node,omitempty"`
 	Version string                  `json:"rules_version,omitempty"`
 	Rules   []adminapi.RuleDecision `json:"rules"`
-	// Lacking are rules that count by one of the keys and by something not given.
+	// Lacking are rules that count by one of the keys and by something not given, or exempt it.
 	Lacking []unanswerable `json:"lacking"`
 	// Omitted counts rules that were not asked about, to keep the answer short.
 	Omitted int    `json:"omitted,omitempty"`
@@ -309,6 +208,10 @@ func (r *inspected) write(b *bytes.Buffer, s term.Style) {
 		fmt.Fprintf(b, "  … and %s; choose one with --rule\n", term.Plural(r.Omitted, "more rule"))
 	}
 	for _, u := range r.Lacking {
+		if u.Exempts {
+			fmt.Fprintf(b, "  %s does not count it: match.not exempts it\n", term.Printable(u.Rule))
+			continue
+		}
 		fmt.Fprintf(b, "  %s also counts by %s; give that, too\n", term.Printable(u.Rule), term.Printable(u.Lacks))
 	}
 }

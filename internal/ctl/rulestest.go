@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,8 @@ type replayOptions struct {
 	replay  replay.Config
 }
 
+var pathModes = []string{"match_all", "strict", "normalized"}
+
 func (p *program) testCommand() *cobra.Command {
 	var o replayOptions
 	c := command("test FILE TRAFFIC", "replay a log: who would have been limited?", testHelp,
@@ -53,8 +56,10 @@ func (p *program) testCommand() *cobra.Command {
 	f.StringVar(&o.replay.Host, "host", "", "the `HOST` of lines that name none")
 	f.BoolVar(&o.replay.Trusted, "trusted", false, "the requests came through a trusted proxy: believe their cost and tier headers")
 	f.StringVar(&o.replay.TierHeader, "tier-header", "", "the `HEADER` that holds the tier, as in the edge's configuration")
+	f.StringVar(&o.replay.Paths, "paths", "match_all", "server.paths of the edges: `match_all`, strict or normalized")
 	f.IntVar(&o.replay.Top, "top", 10, "how many clients to list for each rule")
 	complete(c, "format", "auto", "json", "combined")
+	complete(c, "paths", pathModes...)
 	completeFiles(c, "against", "yaml", "yml", "json")
 	c.ValidArgsFunction = completeDocument
 	return c
@@ -64,6 +69,9 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 	format, err := replay.ParseFormat(o.format)
 	if err != nil {
 		return term.Misused("--%w", err)
+	}
+	if !slices.Contains(pathModes, o.replay.Paths) {
+		return term.Misused("--paths %q: must be match_all, strict or normalized, as server.paths of the edges", o.replay.Paths)
 	}
 	if file == "-" && traffic == "-" {
 		return term.Misused("FILE and TRAFFIC cannot both be standard input")

@@ -16,12 +16,14 @@ import (
 // document is a rule document under replay, with its counters.
 type document struct {
 	set      *rules.Set
+	mode     string // server.paths
 	store    *memory.Store
 	maxKeys  int
 	now      int64 // what the store takes for the time
 	match    rules.Match
 	other    rules.Match // of another reading of the path
 	paths    paths.Readings
+	normal   []byte // the path, normalized
 	decision limiter.Decision
 	request  request
 	releases releases
@@ -58,9 +60,9 @@ type ruleTally struct {
 	clients                 tally
 }
 
-func newDocument(set *rules.Set, maxKeys int) *document {
-	d := &document{set: set, maxKeys: maxKeys, budget: budget{left: maxKeys}, tallies: make([]ruleTally, len(set.Rules()))}
-	d.store = memory.New(memory.Config{MaxKeys: maxKeys, Clock: func() int64 { return d.now }})
+func newDocument(set *rules.Set, c *Config) *document {
+	d := &document{set: set, mode: c.Paths, maxKeys: c.MaxKeys, budget: budget{left: c.MaxKeys}, tallies: make([]ruleTally, len(set.Rules()))}
+	d.store = memory.New(memory.Config{MaxKeys: c.MaxKeys, Clock: func() int64 { return d.now }})
 	d.request.asked = map[rules.KeyPart]bool{}
 	return d
 }
@@ -111,13 +113,26 @@ func (d *document) decide(e *entry) verdict {
 	return passed
 }
 
-var errDisagree = errors.New("the path can be read in several ways that are not limited alike" + paths.Plainly)
+var (
+	errDisagree  = errors.New("the path can be read in several ways that are not limited alike" + paths.Plainly)
+	errAmbiguous = errors.New("the path can be read in several ways" + paths.Plainly)
+)
 
 // matchReadings finds the checks that hold for every reading of a path, as a node does
-// whose server.paths is match_all.
-func (d *document) matchReadings(e *entry) error {
-	if err := d.paths.Read(e.path); err != nil {
+// by its server.paths.
+func (d *document) matchReadings(e *entry) (err error) {
+	path := e.path
+	if d.mode == "normalized" {
+		if d.normal, err = paths.AppendNormal(d.normal[:0], path); err != nil {
+			return err
+		}
+		path = d.normal
+	}
+	if err := d.paths.Read(path); err != nil {
 		return err
+	}
+	if d.mode == "strict" && d.paths.Len() > 1 {
+		return errAmbiguous
 	}
 	d.request.path = d.paths.At(0)
 	if err := d.set.Match(&d.request, uint64(e.line), &d.match); err != nil {

@@ -111,6 +111,8 @@ type Config struct {
 	// TierHeader names the header that holds the tier of a trusted request, as in
 	// the edge's configuration. A tier field of the line comes first.
 	TierHeader string
+	// Paths is server.paths of the nodes: match_all, strict or normalized; "" is match_all.
+	Paths string
 	// Top is how many clients are listed for each rule; 0 means 10.
 	Top int
 	// MaxKeys bounds the memory: how many counters each document may keep at a time,
@@ -199,9 +201,9 @@ type facts struct {
 
 func newPlayback(c *Config) *playback {
 	p := &playback{config: c, budget: budget{left: c.MaxKeys}, ruleChanges: map[string]*RuleChange{}}
-	p.candidate = newDocument(c.Candidate, c.MaxKeys)
+	p.candidate = newDocument(c.Candidate, c)
 	if c.Running != nil {
-		p.running = newDocument(c.Running, c.MaxKeys)
+		p.running = newDocument(c.Running, c)
 	}
 	return p
 }
