@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/router"
@@ -103,7 +102,14 @@ func (o *dnsOptions) stateFlag(c *cobra.Command) {
 }
 
 // open fills in what o needs to look at the fleet.
-func (o *dnsOptions) open(targets []*fleet.Target) (closeGeo func(), err error) {
+func (o *dnsOptions) open(p *program) (closeGeo func(), err error) {
+	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
+		return nil, term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
+	}
+	targets, err := p.targets(nil)
+	if err != nil {
+		return nil, err
+	}
 	for _, t := range targets {
 		o.Regions = append(o.Regions, region.FollowedRegion{Name: t.Name, Consul: t.Consul})
 	}
@@ -118,11 +124,7 @@ func (o *dnsOptions) open(targets []*fleet.Target) (closeGeo func(), err error) 
 
 // serveDNS answers until ctx ends.
 func (p *program) serveDNS(ctx context.Context, o *dnsOptions) error {
-	targets, err := p.targets(nil)
-	if err != nil {
-		return err
-	}
-	closeGeo, err := o.open(targets)
+	closeGeo, err := o.open(p)
 	if err != nil {
 		return err
 	}
@@ -152,9 +154,6 @@ func (o *dnsOptions) check() error {
 		if _, err := parseListen(o.Metrics); err != nil {
 			return term.Misused("--metrics %q: %w", o.Metrics, err)
 		}
-	}
-	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
-		return term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
 	}
 	for _, text := range o.names {
 		n, err := parseNameServer(text)

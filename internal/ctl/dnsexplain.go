@@ -82,14 +82,7 @@ type dnsExplanation struct {
 }
 
 func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Prefix, in string) error {
-	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
-		return term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
-	}
-	targets, err := p.targets(nil)
-	if err != nil {
-		return err
-	}
-	closeGeo, err := o.open(targets)
+	closeGeo, err := o.open(p)
 	if err != nil {
 		return err
 	}

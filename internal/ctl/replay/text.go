@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 const (
@@ -36,7 +36,7 @@ func (r *Report) WriteText(w io.Writer) error {
 
 func (r *Report) writeLog(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s from %s to %s (%s)\n", plural(r.Requests, "request"), r.From.Format(time.RFC3339), r.To.Format(time.RFC3339),
-		short(r.To.Sub(r.From).Round(time.Millisecond).String()))
+		term.Short(r.To.Sub(r.From).Round(time.Millisecond).String()))
 	if r.Skipped == 0 {
 		return
 	}
@@ -51,16 +51,16 @@ func (r *Report) writeLog(b *bytes.Buffer) {
 
 func (r *Report) writeOutcomes(b *bytes.Buffer) {
 	after, before := r.Candidate, r.Running
-	t := table{right: []bool{false, true, true, true, true}}
+	t := term.Table{Right: []bool{false, true, true, true, true}}
 	share := func(n int64) string { return percent(n, r.Requests) }
 	if before == nil {
-		t.row("", after.Version, "")
-		t.row("passed", count(after.Passed), share(after.Passed))
-		t.row("limited (429)", count(after.Limited), share(after.Limited))
+		t.Row("", after.Version, "")
+		t.Row("passed", count(after.Passed), share(after.Passed))
+		t.Row("limited (429)", count(after.Limited), share(after.Limited))
 	} else {
-		t.row("", "running "+before.Version, "", "tested "+after.Version, "")
-		t.row("passed", count(before.Passed), share(before.Passed), count(after.Passed), share(after.Passed))
-		t.row("limited (429)", count(before.Limited), share(before.Limited), count(after.Limited), share(after.Limited))
+		t.Row("", "running "+before.Version, "", "tested "+after.Version, "")
+		t.Row("passed", count(before.Passed), share(before.Passed), count(after.Passed), share(after.Passed))
+		t.Row("limited (429)", count(before.Limited), share(before.Limited), count(after.Limited), share(after.Limited))
 	}
 	bad := func(o *Outcome) int64 {
 		if o == nil {
@@ -71,12 +71,12 @@ func (r *Report) writeOutcomes(b *bytes.Buffer) {
 	switch {
 	case bad(after)+bad(before) == 0:
 	case before == nil:
-		t.row("bad request (400)", count(bad(after)), share(bad(after)))
+		t.Row("bad request (400)", count(bad(after)), share(bad(after)))
 	default:
-		t.row("bad request (400)", count(bad(before)), share(bad(before)), count(bad(after)), share(bad(after)))
+		t.Row("bad request (400)", count(bad(before)), share(bad(before)), count(bad(after)), share(bad(after)))
 	}
 	b.WriteByte('\n')
-	t.write(b)
+	t.Print(b)
 	if x := after.FirstBadRequest; x != nil {
 		fmt.Fprintf(b, "first bad request: %s: %s\n", x, x.Reason)
 	}
@@ -88,11 +88,11 @@ func (r *Report) writeRules(b *bytes.Buffer) {
 		fmt.Fprintf(b, "\nno rules\n")
 		return
 	}
-	t := table{right: []bool{false, false, true, true, true, true, true}}
+	t := term.Table{Right: []bool{false, false, true, true, true, true, true}}
 	if r.Running == nil {
-		t.row("RULE", "MODE", "CHECKS", "LIMITED", "SHADOW", "CLIENTS")
+		t.Row("RULE", "MODE", "CHECKS", "LIMITED", "SHADOW", "CLIENTS")
 	} else {
-		t.row("RULE", "MODE", "CHECKS", "WAS LIMITED", "LIMITED", "SHADOW", "CLIENTS")
+		t.Row("RULE", "MODE", "CHECKS", "WAS LIMITED", "LIMITED", "SHADOW", "CLIENTS")
 	}
 	for _, c := range list[:min(len(list), shownRules)] {
 		mode, o := "removed", &RuleOutcome{}
@@ -103,10 +103,10 @@ func (r *Report) writeRules(b *bytes.Buffer) {
 		if r.Running != nil {
 			cells = append(cells, c.was())
 		}
-		t.row(append(cells, count(o.Limited), count(o.ShadowLimited), count(o.Clients))...)
+		t.Row(append(cells, count(o.Limited), count(o.ShadowLimited), count(o.Clients))...)
 	}
 	b.WriteByte('\n')
-	t.write(b)
+	t.Print(b)
 	if more := len(list) - shownRules; more > 0 {
 		var effect int64
 		for _, c := range list[shownRules:] {
@@ -166,11 +166,11 @@ func writeGroup(b *bytes.Buffer, title string, g Group) {
 		return
 	}
 	fmt.Fprintf(b, "\n%s: %s of %s\n", title, plural(g.Requests, "request"), plural(g.Clients, "client"))
-	t := table{indent: "  ", right: []bool{false, true}}
+	t := term.Table{Indent: "  ", Right: []bool{false, true}}
 	for _, c := range g.Top[:min(len(g.Top), shownClients)] {
-		t.row(c.Client, count(c.Requests))
+		t.Row(c.Client, count(c.Requests))
 	}
-	t.write(b)
+	t.Print(b)
 	fmt.Fprintf(b, "  first: %s\n", g.First)
 }
 
@@ -180,25 +180,14 @@ func (x *Example) String() string {
 	if x.Rule != "" {
 		within := "at once"
 		if x.Window != "" {
-			within = "in " + short(x.Window)
+			within = "in " + term.Short(x.Window)
 		}
 		s += fmt.Sprintf(", by %s (%s %s)", x.Rule, count(x.Limit), within)
 	}
 	if x.RetryAfter != "" {
-		s += ", retry after " + short(x.RetryAfter)
+		s += ", retry after " + term.Short(x.RetryAfter)
 	}
 	return s
-}
-
-// short drops the zeros at the end of a duration: 1h0m0s is 1h.
-func short(duration string) string {
-	if s, ok := strings.CutSuffix(duration, "m0s"); ok {
-		duration = s + "m"
-	}
-	if s, ok := strings.CutSuffix(duration, "h0m"); ok {
-		duration = s + "h"
-	}
-	return duration
 }
 
 // printable quotes what a terminal would obey: it comes from clients.
@@ -207,36 +196,6 @@ func printable(s string) string {
 		return q
 	}
 	return s
-}
-
-// table aligns columns.
-type table struct {
-	indent string
-	right  []bool // columns to align at the right
-	rows   [][]string
-}
-
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
-
-func (t *table) write(b *bytes.Buffer) {
-	width := make([]int, len(t.right))
-	for _, row := range t.rows {
-		for i, cell := range row {
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range t.rows {
-		line := t.indent
-		for i, cell := range row {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
-			if t.right[i] {
-				line += pad + cell + "  "
-			} else {
-				line += cell + pad + "  "
-			}
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
 }
 
 // count writes a number with commas: 1,234,567.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 func TestNumbersAsPeopleReadThem(t *testing.T) {
@@ -19,7 +21,7 @@ func TestNumbersAsPeopleReadThem(t *testing.T) {
 	require.Equal(t, "33.33 %", percent(1, 3))
 	require.Equal(t, "0.00 %", percent(0, 0))
 	for d, want := range map[time.Duration]string{time.Hour: "1h", time.Minute: "1m", 90 * time.Minute: "1h30m", 61 * time.Second: "1m1s", 0: "0s", 10 * time.Second: "10s", 24 * time.Hour: "24h"} {
-		require.Equal(t, want, short(d.String()))
+		require.Equal(t, want, term.Short(d.String()))
 	}
 }
 

@@ -35,6 +35,7 @@ func (s Style) Verdict(good bool) string {
 // Table aligns columns. Cells may be painted.
 type Table struct {
 	Indent string
+	Right  []bool // columns that are aligned at the right
 	rows   [][]string
 }
 
@@ -53,9 +54,11 @@ func (t *Table) Print(w *bytes.Buffer) {
 	for _, row := range t.rows {
 		line := t.Indent
 		for i, cell := range row {
-			line += cell
-			if i < len(row)-1 {
-				line += strings.Repeat(" ", widths[i]-width(cell)+2)
+			pad := strings.Repeat(" ", widths[i]-width(cell))
+			if i < len(t.Right) && t.Right[i] {
+				line += pad + cell + "  "
+			} else {
+				line += cell + pad + "  "
 			}
 		}
 		w.WriteString(strings.TrimRight(line, " ") + "\n")
@@ -133,6 +136,17 @@ func Ago(now, t time.Time) string {
 		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
 	}
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// Short drops the zeros at the end of a duration: 1h0m0s is 1h.
+func Short(duration string) string {
+	if s, ok := strings.CutSuffix(duration, "m0s"); ok {
+		duration = s + "m"
+	}
+	if s, ok := strings.CutSuffix(duration, "h0m"); ok {
+		duration = s + "h"
+	}
+	return duration
 }
 
 // Plural counts things: 1 rule, 2 rules.
