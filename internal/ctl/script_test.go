@@ -38,7 +38,7 @@ func TestScripts(t *testing.T) {
 				"regionctl": s.command(s.regionctl), "status": s.command(s.status), "begin": s.command(s.begin), "sees": s.command(s.sees),
 				"answer": s.command(s.answer), "interrupt": s.command(s.interrupt), "end": s.command(s.end), "edge": s.command(s.edge),
 				"runs": s.command(s.runs), "sheds": s.command(s.sheds), "publish": s.command(s.publish), "holds": s.command(s.holds),
-				"version": s.command(s.version), "put": s.command(s.put), "delete": s.command(s.delete), "json": s.command(s.json),
+				"version": s.command(s.version), "put": s.command(s.put), "delete": s.command(s.delete), "json": s.command(s.json), "equal": s.command(s.equal),
 				"address": s.command(s.address), "unchanged": s.command(s.unchanged),
 			}})
 		})
@@ -229,8 +229,12 @@ func (s *script) unchanged(args []string) {
 	require.Equal(s, args[2], strconv.Itoa(len(changes)))
 }
 
-// version NAME FILE sets a variable.
-func (s *script) version(args []string) { s.ts.Setenv(args[0], versionOf(s.ts.ReadFile(args[1]))) }
+// version NAME FILE sets a variable, and NAME_6 to its first six digits.
+func (s *script) version(args []string) {
+	v := versionOf(s.ts.ReadFile(args[1]))
+	s.ts.Setenv(args[0], v)
+	s.ts.Setenv(args[0]+"_6", v[:6])
+}
 
 // put REGION KEY VALUE
 func (s *script) put(args []string) {
@@ -245,23 +249,28 @@ func (s *script) delete(args []string) {
 }
 
 // json PATH VALUE looks into what regionctl -o json printed.
-func (s *script) json(args []string) {
+func (s *script) json(args []string) { require.Equal(s, args[1], s.at(args[0]), args[0]) }
+
+// equal PATH PATH compares two values of it.
+func (s *script) equal(args []string) { require.Equal(s, s.at(args[0]), s.at(args[1]), args) }
+
+func (s *script) at(path string) string {
 	var v any
 	require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile("stdout")), &v))
-	for part := range strings.SplitSeq(args[0], ".") {
+	for part := range strings.SplitSeq(path, ".") {
 		switch at := v.(type) {
 		case map[string]any:
 			v = at[part]
 		case []any:
 			i, err := strconv.Atoi(part)
 			require.NoError(s, err)
-			require.Less(s, i, len(at), args[0])
+			require.Less(s, i, len(at), path)
 			v = at[i]
 		default:
 			v = nil
 		}
 	}
-	require.Equal(s, args[1], fmt.Sprint(v), args[0])
+	return fmt.Sprint(v)
 }
 
 // address REGION [ADDRESS]: where the fleet file says that a Consul is; nobody listens at
