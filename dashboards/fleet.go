@@ -159,7 +159,7 @@ func fleet() dashboard {
 				},
 				{
 					id: 26, kind: series, title: "Certificates, time left", unit: seconds,
-					text:    "Time until the public listener's certificate ends, of the node where that is soonest. A new pair of files is taken over within a second, so a line that falls below two weeks means that renewal fails. Empty without TLS.",
+					text:    "Time until a certificate of the public or the admin listener ends, of the node and the file where that is soonest. A new pair of files is taken over within a second, so a line that falls below two weeks means that renewal fails. Empty without TLS.",
 					queries: []query{{"{{region}} {{pop}}", `min by (region, pop) (weir_certificate_expiry_seconds{@}) - time()`}},
 				},
 				{

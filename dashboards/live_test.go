@@ -63,8 +63,8 @@ func TestPanelsHaveData(t *testing.T) {
 	t.Cleanup(origin.Close)
 	node := startNode(t, fmt.Sprintf(liveEdge, origin.URL, redis.Addr, filepath.Join(t.TempDir(), "rules.json"), consul.Addr()))
 	applyRules(t, consul, liveRules)
-	waitReady(t, "http://"+node.admin+"/readyz")
-	promURL := startPrometheus(t, consul)
+	waitReady(t, node.client, "https://"+node.admin+"/readyz")
+	promURL := startPrometheus(t, consul, node.files.CAFile)
 
 	began := time.Now()
 	load := startLoad(t, node)
@@ -151,7 +151,7 @@ func requireLabels(t *testing.T, p prometheus) {
 // requireExported requires that the list read from the source holds what a node exports.
 func requireExported(t *testing.T, node *liveNode) {
 	t.Helper()
-	resp, err := http.Get("http://" + node.admin + "/metrics")
+	resp, err := node.client.Get("https://" + node.admin + "/metrics")
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
@@ -188,9 +188,9 @@ func startLoad(t *testing.T, node *liveNode) (stop func()) {
 // setShedder puts settings in force on that node alone.
 func setShedder(t *testing.T, node *liveNode, document string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPut, "http://"+node.admin+"/v1/shedder?for=10m", strings.NewReader(document))
+	req, err := http.NewRequest(http.MethodPut, "https://"+node.admin+"/v1/shedder?for=10m", strings.NewReader(document))
 	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := node.client.Do(req)
 	require.NoError(t, err)
 	resp.Body.Close()
 	require.Equal(t, http.StatusOK, resp.StatusCode)
@@ -209,8 +209,8 @@ func applyRules(t *testing.T, consul *testenv.Consul, document string) {
 }
 
 // startPrometheus runs a Prometheus with the example's configuration and the targets that
-// Consul knows, and returns its address.
-func startPrometheus(t *testing.T, consul *testenv.Consul) string {
+// Consul knows, verified by ca, and returns its address.
+func startPrometheus(t *testing.T, consul *testenv.Consul, ca string) string {
 	t.Helper()
 	binary := program(t, "prometheus")
 	dir := t.TempDir()
@@ -222,6 +222,7 @@ func startPrometheus(t *testing.T, consul *testenv.Consul) string {
 	require.NoError(t, err)
 	config := strings.NewReplacer(
 		"/etc/prometheus/weir-admin.token", token,
+		"# tls_config: {ca_file: /etc/prometheus/weir-admin-ca.pem}", fmt.Sprintf("tls_config: {ca_file: %q}", ca),
 		"rules/recording.yaml", rulesDir+"/recording.yaml",
 		"rules/alerts.yaml", rulesDir+"/alerts.yaml",
 		"scrape_interval: 15s", "scrape_interval: 1s",
@@ -232,7 +233,7 @@ func startPrometheus(t *testing.T, consul *testenv.Consul) string {
 
 	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])
 	startProgram(t, binary, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr, "--log.level=warn")
-	waitReady(t, "http://"+addr+"/-/ready")
+	waitReady(t, http.DefaultClient, "http://"+addr+"/-/ready")
 	return "http://" + addr
 }
 
@@ -240,15 +241,19 @@ func startPrometheus(t *testing.T, consul *testenv.Consul) string {
 type liveNode struct {
 	public, admin string // host:port
 	files         testenv.TLSFiles
+	client        *http.Client // of the admin side
 }
 
 // startNode runs a node; config is its configuration without listen.
 func startNode(t *testing.T, config string) *liveNode {
 	t.Helper()
 	ports := testenv.FreePorts(t, 2)
-	n := &liveNode{fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1]), testenv.Certificates(t)}
+	files := testenv.Certificates(t)
+	transport := &http.Transport{TLSClientConfig: files.ClientConfig(t)}
+	t.Cleanup(transport.CloseIdleConnections)
+	n := &liveNode{fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1]), files, &http.Client{Transport: transport}}
 	file := filepath.Join(t.TempDir(), "edge.yaml")
-	text := fmt.Sprintf("listen: {public: %q, admin: %q, tls: {cert_file: %q, key_file: %q}}\n%s", n.public, n.admin, n.files.CertFile, n.files.KeyFile, config)
+	text := fmt.Sprintf("listen: {public: %q, admin: %q, tls: &pair {cert_file: %q, key_file: %q}, admin_tls: *pair}\n%s", n.public, n.admin, n.files.CertFile, n.files.KeyFile, config)
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	startProgram(t, testenv.Program(t, "edge"), "-config", file)
 	return n
@@ -284,10 +289,10 @@ func startProgram(t *testing.T, name string, args ...string) {
 }
 
 // waitReady waits until an address answers 200.
-func waitReady(t *testing.T, url string) {
+func waitReady(t *testing.T, c *http.Client, url string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		resp, err := http.Get(url)
+		resp, err := c.Get(url)
 		if err == nil {
 			resp.Body.Close()
 		}

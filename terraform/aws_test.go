@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -33,6 +34,7 @@ output "plan" {
 const cloudRegion = `
 variable "name" { type = string }
 output "addresses" { value = [for i in range(1, 4) : "${var.name == "us-east" ? "192.0.2" : "203.0.113"}.${i}"] }
+output "edge_admin_name" { value = var.name == "us-east" ? null : "edge-admin.${var.name}.weir" }
 output "consul" { value = { addr = "https://${var.name}.internal:8501", datacenter = var.name, server_name = "server.${var.name}.consul" } }
 output "secret_arns" { value = { dns-token = "arn:${var.name}" } }
 output "autoscaling_groups" { value = { edge = "weir-${var.name}-edge" } }
@@ -73,6 +75,9 @@ func TestAWSOutputs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "https://us-east.internal:8501", fleet.Regions[1].Consul.Addr)
 	require.Equal(t, filepath.Join(dir, "us-east.token"), fleet.Regions[1].Consul.TokenFile)
+
+	require.Equal(t, &certs.Client{CAFile: filepath.Join(dir, "consul-ca.pem"), ServerName: "edge-admin.eu-west.weir"}, fleet.Regions[0].AdminTLS)
+	require.Nil(t, fleet.Regions[1].AdminTLS, "without edges.admin_tls")
 
 	topology, err := region.ParseTopology([]byte(out["topology"].(string)))
 	require.NoError(t, err)

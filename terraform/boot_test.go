@@ -3,6 +3,7 @@ package terraform_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -136,7 +137,10 @@ var regionStands = []stand{
 func regionOutputs(t *testing.T) map[string]any {
 	t.Helper()
 	m := load(t, filepath.Join("modules", "region"))
-	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" }, regionStands...)
+	files := testenv.Certificates(t)
+	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" }, append(regionStands,
+		stand{`tls_private_key\.edge\.private_key_pem`, fmt.Sprintf("%q", read(t, files.KeyFile))},
+		stand{`tls_locally_signed_cert\.edge\.cert_pem`, fmt.Sprintf("%q", read(t, files.CertFile))})...)
 	s := newScratch(t)
 	text = strings.ReplaceAll(text, `"../cloud-init"`, `"`+relative(t, s.dir, "modules/cloud-init")+`"`)
 	s.write("main.tf", text+`
@@ -157,6 +161,7 @@ vpc_cidr   = "10.1.0.0/16"
 peers      = { us-east = { aws_region = "us-east-1", vpc_cidr = "10.2.0.0/16" } }
 release    = { bucket = "releases", key = "weir/weir.tar.gz", region = "eu-west-1", sha256 = "`+strings.Repeat("0", 64)+`" }
 upstreams  = ["http://127.0.0.1:9000", "https://localhost"]
+edges      = { admin_tls = true }
 gossip_key = "`+strings.Repeat("A", 43)+`="
 ca         = { certificate = "BEGIN CERTIFICATE", private_key = "PRIVATE KEY" }
 `)
@@ -192,6 +197,7 @@ func TestEdgeInstance(t *testing.T) {
 	require.Contains(t, config, `id: "`+id+`"`)
 	checked, err := exec.Command(testenv.Program(t, "edge"), "-check", "-config", m.here("/etc/weir/edge.yaml")).CombinedOutput()
 	require.NoError(t, err, "%s\n%s", checked, config)
+	require.NotContains(t, string(checked), "in the clear")
 
 	// A rotated secret arrives with the timer; one that cannot be read leaves its file.
 	m.secret("redis", "redis-2\n")

@@ -59,13 +59,18 @@ func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target
 		if err != nil {
 			return nil, term.Misused("%s: region %s: %w", p.fleetFile, r.Name, err)
 		}
+		admin, err := fleet.NewAdmin(&r, p.insecureAdmin, p.timeout)
+		if err != nil {
+			c.Close()
+			return nil, term.Misused("%s: region %s: %w", p.fleetFile, r.Name, err)
+		}
 		docs := c.Documents(k.Name)
 		if k.Temporary {
 			docs = docs.Temporary()
 		}
 		t := &fleet.Target{
 			Name: r.Name, Consul: c, Kind: k, Docs: docs, Timeout: p.timeout, Prefix: cmp.Or(r.Consul.Prefix, consul.DefaultPrefix), Warn: p.Warn,
-			Admin: fleet.NewAdmin(r.AdminTokenFile, p.insecureAdmin, p.timeout),
+			Admin: admin,
 		}
 		list, p.opened = append(list, t), append(p.opened, t)
 	}

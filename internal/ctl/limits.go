@@ -24,7 +24,8 @@ Only reset goes to all of them, because each edge also remembers refusals of its
 
 Edges are asked at the admin address that they registered in Consul. If they require a
 token, name a file with it as admin_token_file in the fleet file. A token is sent over
-plain HTTP only to this host itself, unless --insecure-admin allows more. An edge that
+plain HTTP only to this host itself, unless --insecure-admin allows more; edges with
+listen.admin_tls are verified by admin_tls of the fleet file. An edge that
 listens at 127.0.0.1 can be asked only on its own host; answers of others are refused.`
 
 func (p *program) limitsCommand() *cobra.Command {

@@ -70,8 +70,8 @@ GET    /debug/pprof/ profiles
 `, e.config.Node.ID)
 }
 
-// authenticated requires the token if there is one. Probes stay open, since load
-// balancers send no credentials; callers without the token learn only whether the node
+// authenticated requires what callers must show, if anything. Probes stay open, since load
+// balancers send no credentials; other callers learn only whether the node
 // works.
 func (e *Edge) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,8 +81,7 @@ func (e *Edge) authenticated(next http.Handler) http.Handler {
 				w.Header().Set("Connection", "close")
 			}
 			if r.URL.Path != adminapi.PathHealth && r.URL.Path != adminapi.PathReady {
-				w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
-				adminError(w, http.StatusUnauthorized, errors.New("send the token of listen.admin_token_file as Authorization: Bearer TOKEN"))
+				e.unauthorized(w, r)
 				return
 			}
 		}
@@ -90,8 +89,26 @@ func (e *Edge) authenticated(next http.Handler) http.Handler {
 	})
 }
 
+func (e *Edge) unauthorized(w http.ResponseWriter, r *http.Request) {
+	if !e.certified(r) {
+		adminError(w, http.StatusForbidden, errors.New("show a client certificate by an authority in listen.admin_tls.client_ca_file"))
+		return
+	}
+	w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
+	adminError(w, http.StatusUnauthorized, errors.New("send the token of listen.admin_token_file as Authorization: Bearer TOKEN"))
+}
+
+// certified reports whether a request came with the certificate that it needs. TLS has
+// verified it; probes come without, so TLS does not demand one.
+func (e *Edge) certified(r *http.Request) bool {
+	return !e.config.Listen.mutual() || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+}
+
 // authorized reports whether a request may see everything.
 func (e *Edge) authorized(r *http.Request) bool {
+	if !e.certified(r) {
+		return false
+	}
 	if e.config.Listen.AdminTokenFile == "" {
 		return true
 	}

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"container/list"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -27,6 +28,9 @@ func newAdminConns() *adminConns {
 // changed is an http.Server's ConnState.
 func (a *adminConns) changed(c net.Conn, state http.ConnState) {
 	if victim := a.note(c, state); victim != nil {
+		if t, ok := victim.(*tls.Conn); ok {
+			victim = t.NetConn() // TLS would wait for its client to take a last word
+		}
 		_ = victim.Close()
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // guarded refuses what a page in an operator's browser could send: a request from
-// another origin, and, where no token is asked for, one to a name that an attacker's DNS
+// another origin, and, where neither token nor certificate is asked for, one to a name that an attacker's DNS
 // may have bound to this address.
 func (e *Edge) guarded(next http.Handler) http.Handler {
 	listen, _, _ := net.SplitHostPort(e.config.Listen.Admin)
@@ -26,7 +26,7 @@ func (e *Edge) guarded(next http.Handler) http.Handler {
 			}
 		}
 		probe := r.URL.Path == adminapi.PathHealth || r.URL.Path == adminapi.PathReady // by load balancers, under any name
-		if !probe && e.config.Listen.AdminTokenFile == "" && !plainHost(r.Host, listen, told) {
+		if !probe && e.config.Listen.open() && !plainHost(r.Host, listen, told) {
 			adminError(w, http.StatusForbidden, errors.New("ask by address, localhost or the name in listen.admin or consul.advertise_admin, or set listen.admin_token_file"))
 			return
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/accesslog"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
@@ -44,20 +45,6 @@ type NodeConfig struct {
 	PoP    string `yaml:"pop"`
 }
 
-// ListenConfig says where the node listens.
-type ListenConfig struct {
-	Public         string     `yaml:"public"`
-	Admin          string     `yaml:"admin"`
-	AdminTokenFile string     `yaml:"admin_token_file"`
-	TLS            *TLSConfig `yaml:"tls"`
-}
-
-// TLSConfig names the certificate of the public listener.
-type TLSConfig struct {
-	CertFile string `yaml:"cert_file"`
-	KeyFile  string `yaml:"key_file"`
-}
-
 // ServerConfig bounds what a client may send, and how slowly.
 type ServerConfig struct {
 	MaxHeaderBytes int           `yaml:"max_header_bytes"`
@@ -84,22 +71,14 @@ type StoreConfig struct {
 
 // RedisConfig says where Redis is.
 type RedisConfig struct {
-	Mode                 string          `yaml:"mode"`
-	Addrs                []string        `yaml:"addrs"`
-	MasterName           string          `yaml:"master_name"`
-	Username             string          `yaml:"username"`
-	PasswordFile         string          `yaml:"password_file"`
-	SentinelUsername     string          `yaml:"sentinel_username"`
-	SentinelPasswordFile string          `yaml:"sentinel_password_file"`
-	TLS                  *RedisTLSConfig `yaml:"tls"`
-}
-
-// RedisTLSConfig turns TLS to Redis on; all fields are optional.
-type RedisTLSConfig struct {
-	CAFile     string `yaml:"ca_file"`
-	CertFile   string `yaml:"cert_file"`
-	KeyFile    string `yaml:"key_file"`
-	ServerName string `yaml:"server_name"`
+	Mode                 string        `yaml:"mode"`
+	Addrs                []string      `yaml:"addrs"`
+	MasterName           string        `yaml:"master_name"`
+	Username             string        `yaml:"username"`
+	PasswordFile         string        `yaml:"password_file"`
+	SentinelUsername     string        `yaml:"sentinel_username"`
+	SentinelPasswordFile string        `yaml:"sentinel_password_file"`
+	TLS                  *certs.Client `yaml:"tls"` // empty: with the system's authorities
 }
 
 // LogConfig is what is logged.
@@ -225,25 +204,6 @@ func (c *Config) validate() error {
 	return f.list.Err()
 }
 
-func (c *Config) validateListen(f *faults) {
-	f.address("listen.public", c.Listen.Public)
-	f.address("listen.admin", c.Listen.Admin)
-	if sameAddress(c.Listen.Public, c.Listen.Admin) {
-		f.add("listen.admin", "%s is taken by listen.public, %s; choose another port", c.Listen.Admin, c.Listen.Public)
-	}
-	f.file("listen.admin_token_file", c.Listen.AdminTokenFile)
-	if host, _, err := net.SplitHostPort(c.Listen.Admin); err == nil && c.Listen.AdminTokenFile == "" && !loopback(host) {
-		f.add("listen.admin", "%s can be reached from outside; listen on 127.0.0.1 or set listen.admin_token_file", c.Listen.Admin)
-	}
-	if t := c.Listen.TLS; t != nil {
-		if t.CertFile == "" || t.KeyFile == "" {
-			f.add("listen.tls", "must name both cert_file and key_file")
-		}
-		f.file("listen.tls.cert_file", t.CertFile)
-		f.file("listen.tls.key_file", t.KeyFile)
-	}
-}
-
 func (c *Config) validateServer(f *faults) {
 	if n := c.Server.MaxHeaderBytes; n < 1<<10 || n > 1<<20 {
 		f.add("server.max_header_bytes", "must be between 1024 and 1048576 (got %d)", n)
@@ -260,24 +220,6 @@ func (c *Config) validateServer(f *faults) {
 	f.positive("server.read_timeout", c.Server.ReadTimeout)
 	f.positive("server.write_timeout", c.Server.WriteTimeout)
 	f.positive("server.idle_timeout", c.Server.IdleTimeout)
-}
-
-// sameAddress reports whether two listeners of one family would need the same port.
-func sameAddress(one, other string) bool {
-	host1, port1, err1 := net.SplitHostPort(one)
-	host2, port2, err2 := net.SplitHostPort(other)
-	if err1 != nil || err2 != nil || port1 != port2 || port1 == "0" {
-		return false
-	}
-	return host1 == host2 || host1 == "" || host2 == ""
-}
-
-func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.IsLoopback()
 }
 
 // LogLevel is the least severe level to log.
@@ -301,10 +243,8 @@ func Check(c *Config) (warnings []string, err error) {
 	if warnings, err = c.checkRules(); err != nil {
 		return nil, err
 	}
-	if c.Listen.TLS != nil {
-		if _, err := newCertificate(*c.Listen.TLS); err != nil {
-			return nil, err
-		}
+	if _, err := c.Listen.certificates(); err != nil {
+		return nil, err
 	}
 	pools, err := c.pools(nil, proxy.Loop{})
 	if err != nil {
@@ -314,5 +254,5 @@ func Check(c *Config) (warnings []string, err error) {
 	if c.Store.Kind == "redis" {
 		_, err = c.Store.redis()
 	}
-	return warnings, err
+	return append(c.warnings(), warnings...), err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -122,12 +123,15 @@ func TestCheckFindsWhatNewWouldRefuse(t *testing.T) {
 	f(func(*Config) {}, "")
 	f(func(c *Config) { c.Rules.File = "/does/not/exist" }, "rules.file: open /does/not/exist")
 	f(func(c *Config) { c.Rules.File = bad }, bad+": rules[0].limit: ")
-	f(func(c *Config) { c.Listen.TLS = &TLSConfig{CertFile: junk, KeyFile: junk} }, "listen.tls: ")
+	f(func(c *Config) { c.Listen.TLS = &TLSConfig{Pair: certs.Pair{CertFile: junk, KeyFile: junk}} }, "listen.tls: "+junk+", "+junk+": tls: ")
+	f(func(c *Config) {
+		c.Listen.AdminTLS = &AdminTLSConfig{certs.Pair{CertFile: junk, KeyFile: junk}, ""}
+	}, "listen.admin_tls: "+junk)
 	f(func(c *Config) { c.Upstreams[0].URL = "ftp://x" }, `upstreams[0].url "ftp://x": want http:// or https://`)
 	f(func(c *Config) { c.Upstreams[0].URL = "http://x/path" }, "want no path")
 	f(func(c *Config) { c.Upstream.CAFile = junk }, "upstream.ca_file: "+junk+" holds no PEM certificate")
-	f(func(c *Config) { c.Store.Redis.TLS = &RedisTLSConfig{CAFile: junk} }, "store.redis.tls.ca_file: "+junk+" holds no PEM certificate")
-	f(func(c *Config) { c.Store.Redis.TLS = &RedisTLSConfig{CertFile: junk, KeyFile: junk} }, "store.redis.tls.cert_file: ")
+	f(func(c *Config) { c.Store.Redis.TLS = &certs.Client{CAFile: junk} }, "store.redis.tls.ca_file: "+junk+" holds no PEM certificate")
+	f(func(c *Config) { c.Store.Redis.TLS = &certs.Client{CertFile: junk, KeyFile: junk} }, "store.redis.tls.cert_file: ")
 }
 
 func TestCheckWithConsul(t *testing.T) {
@@ -164,7 +168,7 @@ func TestCheckWithConsul(t *testing.T) {
 	write(cache, encoded(oneRule)[1:])
 	f(func(*Config) {}, "rules.cache: "+cache+": is damaged: it is not what the node wrote")
 	require.NoError(t, os.Remove(cache))
-	f(func(c *Config) { c.Consul.TLS = &consul.TLSConfig{CAFile: junk} }, "consul: tls.ca_file: "+junk+" holds no certificate")
+	f(func(c *Config) { c.Consul.TLS = &certs.Client{CAFile: junk} }, "consul: tls.ca_file: "+junk+" holds no PEM certificate")
 }
 
 func TestWhatIsRegistered(t *testing.T) {
@@ -259,7 +263,7 @@ func TestConfigDocExamplesParse(t *testing.T) {
 	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(manual(t, "CONFIG.md"), -1)
 	require.NotEmpty(t, examples)
 	// The files that they name need not exist here.
-	missing := regexp.MustCompile(`(?m)^[a-z_.]*_file: stat .*: no such file or directory\n?`)
+	missing := regexp.MustCompile(`(?m)^[a-z_.\[\]0-9]*_file: stat .*: no such file or directory\n?`)
 	for _, e := range examples {
 		if _, err := ParseConfig([]byte(e[1])); err != nil {
 			require.Empty(t, missing.ReplaceAllString(err.Error(), ""), e[1])

@@ -162,6 +162,9 @@ func (c *Config) registration(public, admin net.Addr) (consul.Registration, erro
 		check = r.Admin
 	}
 	r.CheckURL = "http://" + check + "/readyz"
+	if c.Listen.AdminTLS != nil {
+		r.Admin, r.CheckURL = "https://"+r.Admin, "https://"+check+"/readyz"
+	}
 	return r, nil
 }
 

@@ -51,12 +51,5 @@ func (c *Config) validateStore(f *faults) {
 	}
 	f.file("store.redis.password_file", r.PasswordFile)
 	f.file("store.redis.sentinel_password_file", r.SentinelPasswordFile)
-	if t := r.TLS; t != nil {
-		f.file("store.redis.tls.ca_file", t.CAFile)
-		f.file("store.redis.tls.cert_file", t.CertFile)
-		f.file("store.redis.tls.key_file", t.KeyFile)
-		if (t.CertFile == "") != (t.KeyFile == "") {
-			f.add("store.redis.tls", "must name both cert_file and key_file, or neither")
-		}
-	}
+	f.list.Take("store.redis.tls", r.TLS.Validate())
 }

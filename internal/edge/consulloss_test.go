@@ -289,3 +289,22 @@ func TestNodesAreCounted(t *testing.T) {
 		require.EqualValues(t, 2, one.nodes.Load(), "this node lives")
 	}
 }
+
+// Consul's check reads readyz over TLS and without a certificate.
+func TestRegisteredWithTLS(t *testing.T) {
+	files := testenv.Certificates(t)
+	p := publish(t, testenv.StartConsul(t, testenv.ConsulOptions{}))
+	p.apply(ruleA)
+	n := start(t, p.setup(func(c *Config) {
+		c.Consul.Register = true
+		c.Listen.AdminTLS = &AdminTLSConfig{pairOf(files), files.CAFile}
+	}))
+	client, err := consul.Open(p.config())
+	require.NoError(t, err)
+	defer client.Close()
+	eventually(t, "its check passes", func() bool {
+		list, err := client.Nodes(t.Context())
+		require.NoError(t, err)
+		return len(list) == 1 && list[0].Passing && list[0].Admin == "https://"+n.admin
+	})
+}

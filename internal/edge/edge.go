@@ -5,7 +5,6 @@ package edge
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -70,11 +69,12 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Listen.TLS != nil {
-		if e.files.certificate, err = newCertificate(*c.Listen.TLS); err != nil {
-			return nil, err
-		}
-		e.metrics.expiring(e.files.certificate)
+	if e.files.listeners, err = c.Listen.certificates(); err != nil {
+		return nil, err
+	}
+	e.metrics.registry.MustRegister(e.files.listeners)
+	for _, w := range c.warnings() {
+		e.log.Warn("the configuration works, but", "warning", w)
 	}
 	if e.upstreams, err = newUpstreams(c, upstreamWatch{e.metrics, e.log}); err != nil {
 		return nil, err
@@ -129,14 +129,10 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		ln := public
-		if e.files.certificate != nil {
-			ln = tls.NewListener(public, e.files.certificate.config())
-		}
-		failed <- server.Serve(proxy.Listen(ln))
+		failed <- server.Serve(proxy.Listen(secure(public, e.files.public)))
 	})
 	wg.Go(func() {
-		if err := adminServer.Serve(admin); !errors.Is(err, http.ErrServerClosed) {
+		if err := adminServer.Serve(secure(admin, e.files.admin)); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -110,9 +111,9 @@ func (c *Config) pools(observer proxy.Observer, loop proxy.Loop) (pools []*proxy
 			closePools(pools)
 		}
 	}()
-	ca, err := caPool("upstream.ca_file", c.Upstream.CAFile)
+	ca, err := certs.Pool(c.Upstream.CAFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("upstream.ca_file: %w", err)
 	}
 	for _, name := range c.groups() {
 		pc, places := c.proxy(name)

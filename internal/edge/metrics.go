@@ -175,13 +175,6 @@ func (m *metrics) upgraded(tunnels func() int) {
 	}, func() float64 { return float64(tunnels()) }))
 }
 
-// expiring exports when the certificate ends; there is no such series without TLS.
-func (m *metrics) expiring(c *certificate) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_certificate_expiry_seconds", Help: "When the certificate of the public listener ends, in Unix seconds.",
-	}, c.expires))
-}
-
 func (m *metrics) setStale(stale bool) { m.rulesStale.Set(oneIf(stale)) }
 func (m *metrics) setSourceUp(up bool) { m.sourceUp.Set(oneIf(up)) }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/certs"
 )
 
 // What dashboards and alerts rely on. A name that changes here breaks them.
@@ -40,7 +41,7 @@ var fixedMetrics = map[string][]string{
 	"weir_upstream_unasked_total":   nil,
 	"weir_panics_total":             nil,
 
-	"weir_certificate_expiry_seconds": nil, // with TLS
+	"weir_certificate_expiry_seconds": {"file", "listener"}, // with TLS
 
 	"weir_shed_total":                 {"class", "reason"},
 	"weir_shed_level":                 {"upstream"},
@@ -71,9 +72,11 @@ rules:
 		}
 	}})
 	files := testenv.Certificates(t)
-	certificate, err := newCertificate(TLSConfig{CertFile: files.CertFile, KeyFile: files.KeyFile})
+	tls := ListenConfig{TLS: &TLSConfig{Pair: certs.Pair{CertFile: files.CertFile, KeyFile: files.KeyFile}}}
+	certificates, err := tls.certificates()
 	require.NoError(t, err)
-	n.metrics.expiring(certificate)
+	n.metrics.registry.Unregister(n.files.listeners) // it has none
+	n.metrics.registry.MustRegister(certificates)
 	for range 5 {
 		n.get("/limited/hunter2", "X-Api-Key: hunter3")
 	}
@@ -143,6 +146,8 @@ func (n *node) checkMetricNames() {
 		"clock":      regexp.MustCompile(`^(store|node)$`),
 		"direction":  regexp.MustCompile(`^(back|forward)$`),
 		"version":    regexp.MustCompile(`^[0-9a-f]{12}$`),
+		"listener":   regexp.MustCompile(`^(public|admin)$`),
+		"file":       regexp.MustCompile(`^/.*\.crt$`),
 	}
 	families, err := n.metrics.registry.Gather()
 	require.NoError(n.t, err)

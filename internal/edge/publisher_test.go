@@ -14,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -51,7 +52,7 @@ func (p *publisher) file(content string) string {
 func (p *publisher) config() consul.Config {
 	c := consul.Config{Addr: p.consul.Addr(), Prefix: p.prefix}
 	if ca := p.consul.CAFile(); ca != "" {
-		c.TLS = &consul.TLSConfig{CAFile: ca}
+		c.TLS = &certs.Client{CAFile: ca}
 	}
 	return c
 }

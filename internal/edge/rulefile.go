@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/pkg/certs"
 )
 
 // ruleFile is what is known of the rule file.
@@ -86,8 +87,8 @@ const watchEvery = time.Second
 
 // watchedFiles are looked at once a second.
 type watchedFiles struct {
-	certificate                  *certificate // nil without TLS
-	rulesFault, certificateFault string       // last logged
+	listeners
+	rulesFault, publicFault, adminFault string // last logged
 }
 
 // watchFiles reloads rules and certificate when their files change, or at once when
@@ -118,9 +119,14 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 		case e.consul == nil && e.rules.file.builtin == "":
 			e.report("reload rules", &e.files.rulesFault, e.rules.load(asked))
 		}
-		if e.files.certificate != nil {
-			e.report("reload certificate", &e.files.certificateFault, e.files.certificate.reload())
-		}
+		e.reloadCertificates(e.files.public, &e.files.publicFault)
+		e.reloadCertificates(e.files.admin, &e.files.adminFault)
+	}
+}
+
+func (e *Edge) reloadCertificates(s *certs.Server, fault *string) {
+	if s != nil {
+		e.report("reload certificate", fault, s.Reload())
 	}
 }
 

@@ -1,8 +1,6 @@
 package edge
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"os"
 	"strings"
@@ -82,36 +80,11 @@ func (c *StoreConfig) redis() (redisstore.Config, error) {
 	if r.TLS == nil {
 		return rc, nil
 	}
-	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: r.TLS.ServerName}
 	var err error
-	if t.RootCAs, err = caPool("store.redis.tls.ca_file", r.TLS.CAFile); err != nil {
-		return rc, err
+	if rc.TLS, err = r.TLS.Load(); err != nil {
+		return rc, fmt.Errorf("store.redis.tls.%w", err)
 	}
-	if r.TLS.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(r.TLS.CertFile, r.TLS.KeyFile)
-		if err != nil {
-			return rc, fmt.Errorf("store.redis.tls.cert_file: %w", err)
-		}
-		t.Certificates = []tls.Certificate{cert}
-	}
-	rc.TLS = t
 	return rc, nil
-}
-
-// caPool reads a file of certificates; nil, the system's, without one.
-func caPool(path, file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s: %s holds no PEM certificate", path, file)
-	}
-	return pool, nil
 }
 
 // secretFile returns a reader of the file's content, asked at each new connection

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net/http"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -11,7 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/certs"
 )
+
+func pairOf(f testenv.TLSFiles) certs.Pair {
+	return certs.Pair{CertFile: f.CertFile, KeyFile: f.KeyFile}
+}
 
 // startTLS starts a node whose public side is TLS, and points its client there.
 func startTLS(t *testing.T, s setup) *node {
@@ -19,14 +25,29 @@ func startTLS(t *testing.T, s setup) *node {
 	files := testenv.Certificates(t)
 	configure := s.config
 	s.config = func(c *Config) {
-		c.Listen.TLS = &TLSConfig{CertFile: files.CertFile, KeyFile: files.KeyFile}
+		c.Listen.TLS = &TLSConfig{Pair: pairOf(files)}
 		if configure != nil {
 			configure(c)
 		}
 	}
 	n := start(t, s)
-	n.client.Transport.(*http.Transport).TLSClientConfig = files.ClientConfig(t)
+	n.speak(files.ClientConfig(t))
 	return n
+}
+
+// speak makes the node's client use TLS, and connect again.
+func (n *node) speak(c *tls.Config) {
+	n.client.Transport.(*http.Transport).CloseIdleConnections()
+	n.client.Transport = &http.Transport{TLSClientConfig: c, DisableKeepAlives: true}
+}
+
+// showing adds a client certificate.
+func showing(t *testing.T, c *tls.Config, f testenv.TLSFiles) *tls.Config {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(f.CertFile, f.KeyFile)
+	require.NoError(t, err)
+	c.Certificates = []tls.Certificate{pair}
+	return c
 }
 
 func TestTLSListener(t *testing.T) {
@@ -44,36 +65,165 @@ func TestTLSListener(t *testing.T) {
 	require.Error(t, err, "TLS 1.1")
 }
 
-func TestCertificateReload(t *testing.T) {
-	n := startTLS(t, setup{})
-	good := n.config.Listen.TLS
-	next := testenv.Certificates(t)
-	replace := func(from, to string) {
-		b, err := os.ReadFile(from)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(to+".next", b, 0o600))
-		require.NoError(t, os.Rename(to+".next", to))
-	}
-	dial := func() error {
-		conn, err := tls.Dial("tcp", n.public, next.ClientConfig(t))
-		if err != nil {
-			return err
+// reloads sends a signal and waits until it has been heard.
+func (n *node) reloads() {
+	n.t.Helper()
+	before := len(n.logs.lines(n.t, "reload asked for"))
+	n.reload <- syscall.SIGHUP
+	n.reload <- syscall.SIGHUP // taken when the first is done
+	eventually(n.t, "a reload", func() bool { return len(n.logs.lines(n.t, "reload asked for")) > before+1 })
+}
+
+// served returns the serial number of the certificate that a client gets who asks for a name.
+func (n *node) served(addr, name string) int64 {
+	n.t.Helper()
+	conn, err := tls.Dial("tcp", addr, &tls.Config{ServerName: name, InsecureSkipVerify: true}) //nolint:gosec // looks at it
+	require.NoError(n.t, err)
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+}
+
+// A pair is chosen by the name that the client asks for; each is read again by itself, and
+// one that does not fit, or has expired, leaves the old in place.
+func TestCertificatesByName(t *testing.T) {
+	ca := testenv.NewAuthority(t)
+	first, shop, wild := ca.Issue(time.Hour), ca.Issue(2*time.Hour, "shop.example"), ca.Issue(3*time.Hour, "*.api.example", "api.example")
+	n := start(t, setup{config: func(c *Config) {
+		c.Listen.TLS = &TLSConfig{Pair: pairOf(first), Certificates: []certs.Pair{pairOf(shop), pairOf(wild)}}
+	}})
+	serves := func(want map[string]int64) {
+		t.Helper()
+		for name, serial := range want {
+			require.Equal(t, serial, n.served(n.public, name), name)
 		}
-		return conn.Close()
 	}
-	require.Error(t, dial(), "the new authority does not know the old certificate")
+	serves(map[string]int64{"": 2, "localhost": 2, "other.example": 2, "shop.example": 3, "SHOP.example": 3, "api.example": 4, "eu.api.example": 4, "a.eu.api.example": 2})
+	left := func(f testenv.TLSFiles) time.Duration {
+		v := n.metric(`weir_certificate_expiry_seconds{listener="public",file="` + f.CertFile + `"}`)
+		return time.Until(time.Unix(int64(v), 0))
+	}
+	for f, want := range map[testenv.TLSFiles]time.Duration{first: time.Hour, shop: 2 * time.Hour, wild: 3 * time.Hour} {
+		require.InDelta(t, want.Seconds(), left(f).Seconds(), 60)
+	}
 
-	// Half of a pair does not fit: the old one goes on, and the fault is told once.
-	replace(next.CertFile, good.CertFile)
-	n.reload <- syscall.SIGHUP
-	eventually(t, "the fault is logged", func() bool { return len(n.logs.lines(t, "reload certificate")) > 0 })
-	require.Equal(t, 200, n.ask("GET", "https://"+n.public+"/").status)
-	n.reload <- syscall.SIGHUP
-	eventually(t, "two reloads", func() bool { return len(n.logs.lines(t, "reload asked for")) == 2 })
+	next, gone, better := ca.Issue(20*time.Hour, "shop.example"), ca.Issue(-time.Hour, "*.api.example"), ca.Issue(30*time.Hour)
+	testenv.Replace(t, shop.CertFile, next.CertFile) // without its key
+	wild.Replace(t, gone)
+	first.Replace(t, better)
+	n.reloads()
+	serves(map[string]int64{"": 7, "shop.example": 3, "eu.api.example": 4})
+	require.Len(t, n.logs.lines(t, "reload certificate"), 1, "told once")
+	fault := n.logs.lines(t, "reload certificate")[0]["error"].(string)
+	require.Contains(t, fault, shop.CertFile+", "+shop.KeyFile+": tls: private key does not match")
+	require.Contains(t, fault, wild.CertFile+" expired at ")
+	require.InDelta(t, (3 * time.Hour).Seconds(), left(wild).Seconds(), 60)
 
-	replace(next.KeyFile, good.KeyFile)
-	n.reload <- syscall.SIGHUP
-	eventually(t, "the new certificate is served", func() bool { return dial() == nil })
-	require.Greater(t, n.metric("weir_certificate_expiry_seconds"), float64(time.Now().Unix()))
-	require.Len(t, n.logs.lines(t, "reload certificate"), 1)
+	testenv.Replace(t, shop.KeyFile, next.KeyFile)
+	require.NoError(t, os.Remove(wild.CertFile))
+	n.reloads()
+	serves(map[string]int64{"shop.example": 5, "eu.api.example": 4})
+	require.InDelta(t, (20 * time.Hour).Seconds(), left(shop).Seconds(), 60)
+}
+
+// Without a signal, a changed pair is loaded within moments.
+func TestCertificateIsLoadedWithoutASignal(t *testing.T) {
+	ca := testenv.NewAuthority(t)
+	files := ca.Issue(time.Hour)
+	n := start(t, setup{config: func(c *Config) {
+		c.Listen.TLS = &TLSConfig{Certificates: []certs.Pair{pairOf(files)}}
+		c.Listen.AdminTLS = &AdminTLSConfig{Pair: pairOf(files)}
+	}})
+	files.Replace(t, ca.Issue(2*time.Hour))
+	for _, addr := range []string{n.public, n.admin} {
+		eventually(t, "the new certificate", func() bool { return n.served(addr, "") == 3 })
+	}
+}
+
+func TestAdminTLS(t *testing.T) {
+	files := testenv.Certificates(t)
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("horse"), 0o600))
+	for _, c := range []struct {
+		name, token string
+		mutual      bool
+		// what a caller gets: without anything, with the token, a certificate, or both
+		nothing, bearer, certificate, both int
+	}{
+		{"encrypted", "", false, 200, 200, 200, 200},
+		{"token", token, false, 401, 200, 401, 200},
+		{"certificate", "", true, 403, 403, 200, 200},
+		{"both", token, true, 403, 403, 401, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			clients := testenv.NewAuthority(t)
+			operator, late := clients.Issue(time.Hour, "operator"), clients.Issue(-time.Hour, "operator")
+			n := start(t, setup{config: func(config *Config) {
+				config.Listen.AdminTokenFile = c.token
+				config.Listen.AdminTLS = &AdminTLSConfig{Pair: pairOf(files)}
+				if c.mutual {
+					config.Listen.AdminTLS.ClientCAFile = operator.CAFile
+				}
+			}})
+			asks := func(want int, path string, headers ...string) {
+				t.Helper()
+				require.Equal(t, want, n.ask("GET", "https://"+n.admin+path, headers...).status, "%s %v", path, headers)
+			}
+			n.speak(files.ClientConfig(t))
+			asks(c.nothing, "/v1/rules")
+			asks(c.bearer, "/v1/rules", "Authorization: Bearer horse")
+			asks(200, "/readyz") // load balancers and Consul show nothing
+			asks(200, "/healthz")
+			n.speak(showing(t, files.ClientConfig(t), operator))
+			asks(c.certificate, "/v1/rules")
+			asks(c.both, "/v1/rules", "Authorization: Bearer horse")
+			require.Equal(t, 400, n.ask("GET", "http://"+n.admin+"/healthz").status, "plain HTTP")
+			if !c.mutual {
+				return
+			}
+			for what, bad := range map[string]testenv.TLSFiles{"another authority's": files, "expired": late} {
+				n.speak(showing(t, files.ClientConfig(t), bad))
+				_, err := n.client.Get("https://" + n.admin + "/healthz")
+				require.ErrorContains(t, err, "remote error: tls: ", what)
+			}
+			// The authority of the clients is read again, too.
+			testenv.Replace(t, operator.CAFile, files.CAFile)
+			n.reloads()
+			n.speak(showing(t, files.ClientConfig(t), files))
+			asks(c.both, "/v1/rules", "Authorization: Bearer horse")
+			n.speak(showing(t, files.ClientConfig(t), operator))
+			_, err := n.client.Get("https://" + n.admin + "/healthz")
+			require.ErrorContains(t, err, "remote error: tls: ")
+		})
+	}
+}
+
+// A certificate that has expired keeps no node from starting: it may still serve others.
+func TestWarnings(t *testing.T) {
+	ca := testenv.NewAuthority(t)
+	good, late := ca.Issue(time.Hour), ca.Issue(-time.Hour)
+	f := func(change func(*ListenConfig), want ...string) {
+		t.Helper()
+		c := Defaults()
+		c.Server.MaxConnections = 1
+		change(&c.Listen)
+		got := c.warnings()
+		require.Len(t, got, len(want))
+		for i := range want {
+			require.Contains(t, got[i], want[i])
+		}
+	}
+	f(func(*ListenConfig) {})
+	f(func(l *ListenConfig) { l.Admin, l.AdminTokenFile = "10.0.0.5:8081", "token" }, "listen.admin: the token travels in the clear to 10.0.0.5:8081; set listen.admin_tls")
+	f(func(l *ListenConfig) { l.Admin, l.AdminTokenFile = "127.0.0.1:8081", "token" })
+	f(func(l *ListenConfig) {
+		l.Admin, l.AdminTokenFile, l.AdminTLS = "10.0.0.5:8081", "token", &AdminTLSConfig{Pair: pairOf(good)}
+	})
+	f(func(l *ListenConfig) { l.AdminTLS = &AdminTLSConfig{Pair: pairOf(late)} }, "listen.admin_tls: "+late.CertFile+" expired at ")
+	f(func(l *ListenConfig) { l.TLS = &TLSConfig{pairOf(good), []certs.Pair{pairOf(late)}} }, "listen.tls: "+late.CertFile+" expired at ")
+
+	n := start(t, setup{config: func(c *Config) { c.Listen.TLS = &TLSConfig{Pair: pairOf(late)} }})
+	require.Equal(t, 200, n.operate("GET", "/readyz").status)
+	require.Contains(t, n.logs.String(), late.CertFile+" expired at ")
+	late.Replace(t, good)
+	eventually(t, "the good one is served", func() bool { return n.served(n.public, "") == 2 })
 }

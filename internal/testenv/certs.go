@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -16,70 +17,118 @@ import (
 	"time"
 )
 
-// TLSFiles are PEM files: a throw-away authority, and a certificate it signed
-// for 127.0.0.1, ::1 and localhost with its key.
+// TLSFiles are PEM files: an authority, and a certificate it signed with its key.
 type TLSFiles struct{ CAFile, CertFile, KeyFile string }
 
-// Certificates writes a fresh set, valid for a day, to a temporary directory of
-// t. The certificate serves both ends of a connection: on the Redis Cluster bus
-// every node is also a client, and always has to show one.
+// Authority signs certificates that are valid for a test.
+type Authority struct {
+	t      testing.TB
+	dir    string
+	cert   *x509.Certificate
+	key    *ecdsa.PrivateKey
+	issued int64
+}
+
+// Certificates writes a fresh authority and a certificate for 127.0.0.1, ::1 and
+// localhost, valid for a day, to a temporary directory of t.
 func Certificates(t testing.TB) TLSFiles {
 	t.Helper()
-	dir := t.TempDir()
-	files := TLSFiles{
-		CAFile:   filepath.Join(dir, "ca.crt"),
-		CertFile: filepath.Join(dir, "weir.crt"),
-		KeyFile:  filepath.Join(dir, "weir.key"),
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatalf("testenv: certificates: %v", err)
-		}
-	}
-	writePEM := func(file, kind string, der []byte) {
-		t.Helper()
-		must(os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-	}
-	newKey := func() *ecdsa.PrivateKey {
-		t.Helper()
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		must(err)
-		return key
-	}
+	return NewAuthority(t).Issue(24 * time.Hour)
+}
 
-	now := time.Now()
-	ca := &x509.Certificate{
+// NewAuthority makes a throw-away authority.
+func NewAuthority(t testing.TB) *Authority {
+	t.Helper()
+	a := &Authority{t: t, dir: t.TempDir(), key: newKey(t)}
+	a.cert = &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "weir test authority"},
-		NotBefore:             now.Add(-time.Hour),
-		NotAfter:              now.Add(24 * time.Hour),
+		NotBefore:             time.Now().Add(-48 * time.Hour),
+		NotAfter:              time.Now().Add(48 * time.Hour),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
 	}
+	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
+	a.must(err)
+	a.write("ca.crt", "CERTIFICATE", der)
+	return a
+}
+
+// Issue writes a certificate for 127.0.0.1, ::1 and names, which are localhost if none is
+// given. It ends after a while, or has ended if that is negative. It serves both ends of a connection: on the
+// Redis Cluster bus every node is also a client, and always has to show one.
+func (a *Authority) Issue(lasts time.Duration, names ...string) TLSFiles {
+	a.t.Helper()
+	a.issued++
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2),
+		SerialNumber: big.NewInt(1 + a.issued),
 		Subject:      pkix.Name{CommonName: "localhost"},
-		NotBefore:    ca.NotBefore,
-		NotAfter:     ca.NotAfter,
-		DNSNames:     []string{"localhost"},
+		NotBefore:    a.cert.NotBefore,
+		NotAfter:     time.Now().Add(lasts),
+		DNSNames:     names,
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	caKey, leafKey := newKey(), newKey()
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
-	must(err)
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, leafKey.Public(), caKey)
-	must(err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(leafKey)
-	must(err)
+	if len(names) == 0 {
+		leaf.DNSNames = []string{"localhost"}
+	}
+	key := newKey(a.t)
+	der, err := x509.CreateCertificate(rand.Reader, leaf, a.cert, key.Public(), a.key)
+	a.must(err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	a.must(err)
+	return TLSFiles{
+		CAFile:   filepath.Join(a.dir, "ca.crt"),
+		CertFile: a.write(fmt.Sprintf("%d.crt", a.issued), "CERTIFICATE", der),
+		KeyFile:  a.write(fmt.Sprintf("%d.key", a.issued), "PRIVATE KEY", keyDER),
+	}
+}
 
-	writePEM(files.CAFile, "CERTIFICATE", caDER)
-	writePEM(files.CertFile, "CERTIFICATE", leafDER)
-	writePEM(files.KeyFile, "PRIVATE KEY", keyDER)
-	return files
+func (a *Authority) write(name, kind string, der []byte) string {
+	a.t.Helper()
+	file := filepath.Join(a.dir, name)
+	a.must(os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	return file
+}
+
+func (a *Authority) must(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatalf("testenv: certificates: %v", err)
+	}
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatalf("testenv: certificates: %v", err)
+	}
+	return key
+}
+
+// Replace puts the certificate and key of next in the place of those of f.
+func (f TLSFiles) Replace(t testing.TB, next TLSFiles) {
+	t.Helper()
+	Replace(t, f.CertFile, next.CertFile)
+	Replace(t, f.KeyFile, next.KeyFile)
+}
+
+// Replace puts a copy of next in the place of file, by a rename.
+func Replace(t testing.TB, file, next string) {
+	t.Helper()
+	b, err := os.ReadFile(next)
+	if err == nil {
+		err = os.WriteFile(file+".next", b, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(file+".next", file)
+	}
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
 }
 
 // ClientConfig is what a client of a server with this certificate needs. It

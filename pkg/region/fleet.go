@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -24,6 +25,8 @@ type FleetRegion struct {
 	Consul consul.Config `yaml:"consul" json:"consul"`
 	// AdminTokenFile holds the token of the edges' admin listeners.
 	AdminTokenFile string `yaml:"admin_token_file" json:"admin_token_file,omitempty"`
+	// AdminTLS is for those that speak TLS; nil trusts the system's authorities.
+	AdminTLS *certs.Client `yaml:"admin_tls" json:"admin_tls,omitempty"`
 }
 
 // LoadFleet reads and checks a fleet file. Its error names every fault with its path,
@@ -51,8 +54,10 @@ func LoadFleet(file string) (*Fleet, error) {
 // beside resolves relative paths against the fleet file's directory.
 func (r *FleetRegion) beside(folder string) {
 	names := []*string{&r.AdminTokenFile, &r.Consul.TokenFile}
-	if t := r.Consul.TLS; t != nil {
-		names = append(names, &t.CAFile, &t.CertFile, &t.KeyFile)
+	for _, t := range []*certs.Client{r.Consul.TLS, r.AdminTLS} {
+		if t != nil {
+			names = append(names, &t.CAFile, &t.CertFile, &t.KeyFile)
+		}
 	}
 	for _, name := range names {
 		if *name != "" && !filepath.IsAbs(*name) {
@@ -86,6 +91,7 @@ func (f *Fleet) validate() (all field.Errors) {
 			places[p] = i
 		}
 		all.File(at+".admin_token_file", r.AdminTokenFile)
+		all.Take(at+".admin_tls", r.AdminTLS.Validate())
 	}
 	return all
 }

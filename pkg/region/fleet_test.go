@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -33,12 +34,12 @@ regions:
 	f, err := LoadFleet(file)
 	require.NoError(t, err)
 	require.Equal(t, []FleetRegion{
-		{Name: "eu-west", Consul: consul.Config{Addr: "127.0.0.1:8500", Datacenter: "eu-west", TLS: &consul.TLSConfig{}}},
+		{Name: "eu-west", Consul: consul.Config{Addr: "127.0.0.1:8500", Datacenter: "eu-west", TLS: &certs.Client{}}},
 		{
 			Name: "us-east", AdminTokenFile: folder + "/tokens/admin",
 			Consul: consul.Config{
 				Addr: "https://consul.example.com:8501", TokenFile: folder + "/tokens/us-east",
-				TLS: &consul.TLSConfig{CAFile: folder + "/ca.pem", ServerName: "server.us-east.consul"},
+				TLS: &certs.Client{CAFile: folder + "/ca.pem", ServerName: "server.us-east.consul"},
 			},
 		},
 		{Name: "ap-south", Consul: consul.Config{Datacenter: "ap-south", Prefix: "edge/weir"}},

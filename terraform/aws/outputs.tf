@@ -11,16 +11,19 @@ output "addresses" {
 output "fleet" {
   description = "The fleet file of regionctl. Put consul-ca.pem, <region>.token and <region>.admin beside it: terraform output -raw ca_certificate, and the secrets of secret_arns."
   value = yamlencode({
-    regions = [for name in local.names : {
-      name = name
-      consul = {
-        addr       = module.region[name].consul.addr
-        datacenter = module.region[name].consul.datacenter
-        token_file = "${name}.token"
-        tls        = { ca_file = "consul-ca.pem", server_name = module.region[name].consul.server_name }
-      }
-      admin_token_file = "${name}.admin"
-    }]
+    regions = [for name in local.names : merge(
+      {
+        name = name
+        consul = {
+          addr       = module.region[name].consul.addr
+          datacenter = module.region[name].consul.datacenter
+          token_file = "${name}.token"
+          tls        = { ca_file = "consul-ca.pem", server_name = module.region[name].consul.server_name }
+        }
+        admin_token_file = "${name}.admin"
+      },
+      module.region[name].edge_admin_name == null ? {} : { admin_tls = { ca_file = "consul-ca.pem", server_name = module.region[name].edge_admin_name } },
+    )]
   })
 }
 

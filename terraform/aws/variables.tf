@@ -20,7 +20,7 @@ variable "regions" {
     upstreams       = list(string)
     certificate_arn = optional(string)
     zones           = optional(number, 3)
-    edges           = optional(object({ count = optional(number, 3), instance_type = optional(string, "c7i.large") }), {})
+    edges           = optional(object({ count = optional(number, 3), instance_type = optional(string, "c7i.large"), admin_tls = optional(bool, false) }), {})
     consul          = optional(object({ count = optional(number, 3), instance_type = optional(string, "m7i.large") }), {})
     redis = optional(object({
       node_type     = optional(string, "cache.m7g.large")

@@ -15,8 +15,9 @@ locals {
   order = [for key in sort([for name, r in var.regions : format("%03d %s", r.number, name)]) : split(" ", key)[1]]
 
   fleet = { regions = [for name in local.order : {
-    name   = name
-    consul = { addr = "${module.region[name].consul}:8500", datacenter = name }
+    name      = name
+    consul    = { addr = "${module.region[name].consul}:8500", datacenter = name }
+    admin_tls = var.admin_tls == null ? null : { ca_file = abspath(var.admin_tls.ca_file), server_name = "weir-edge" }
   }] }
 
   topology = {
@@ -104,6 +105,7 @@ module "region" {
   pops          = each.value.pops[*].name
   edges_per_pop = each.value.edges_per_pop
   redis         = var.redis
+  admin_tls     = var.admin_tls == null ? null : { cert_file = abspath(var.admin_tls.cert_file), key_file = abspath(var.admin_tls.key_file) }
   bin           = local.bin
   consul        = abspath(var.consul)
   scripts       = local.scripts

@@ -16,7 +16,7 @@ locals {
   }
 
   scrapes = {
-    weir-edge = {}
+    weir-edge = merge([for t in var.admin_tls[*] : { scheme = "https", tls_config = { ca_file = abspath(t.ca_file), server_name = "weir-edge" } }]...)
     consul    = { metrics_path = "/v1/agent/metrics", params = { format = ["prometheus"] } }
     redis = {
       metrics_path = "/scrape"

@@ -97,6 +97,12 @@ variable "prometheus" {
   default     = true
 }
 
+variable "admin_tls" {
+  description = "Certificate, key and authority of the edges' admin side, in PEM files; the certificate is for the name weir-edge. Null: plain HTTP."
+  type        = object({ cert_file = string, key_file = string, ca_file = string })
+  default     = null
+}
+
 variable "dir" {
   description = "The folder that holds all that the lab writes. make lab passes it."
   type        = string

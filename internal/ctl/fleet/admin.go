@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -33,18 +34,24 @@ type Admin struct {
 	insecure  bool
 }
 
-func NewAdmin(tokenFile string, insecure bool, timeout time.Duration) *Admin {
+// NewAdmin returns a client of the admin listeners of r. insecure lets the token travel
+// over plain HTTP; timeout bounds an answer.
+func NewAdmin(r *region.FleetRegion, insecure bool, timeout time.Duration) (*Admin, error) {
+	secure, err := r.AdminTLS.Load()
+	if err != nil {
+		return nil, fmt.Errorf("admin_tls.%w", err)
+	}
 	// No proxy: the token is for the edge alone.
 	transport := &http.Transport{
-		DialContext: (&net.Dialer{Timeout: timeout}).DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
+		DialContext: (&net.Dialer{Timeout: timeout}).DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, TLSClientConfig: secure,
 	}
 	return &Admin{
 		client: &http.Client{
 			Transport: transport, Timeout: timeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		transport: transport, tokenFile: tokenFile, insecure: insecure,
-	}
+		transport: transport, tokenFile: r.AdminTokenFile, insecure: insecure,
+	}, nil
 }
 
 func (a *Admin) Close() { a.transport.CloseIdleConnections() }
@@ -91,18 +98,18 @@ func (a *Admin) do(ctx context.Context, method string, n consul.Node, path strin
 }
 
 func (a *Admin) ask(ctx context.Context, method string, n consul.Node, path string, query url.Values, read func(io.Reader) error) error {
-	host, _, err := net.SplitHostPort(n.Admin)
+	target, err := consul.AdminURL(n.Admin)
 	if err != nil {
-		return errors.New("is no host:port; the node registered none")
+		return err
 	}
-	target := url.URL{Scheme: "http", Host: n.Admin, Path: path, RawQuery: query.Encode()}
+	target.Path, target.RawQuery = path, query.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
 		return err
 	}
 	if a.tokenFile != "" {
-		if !a.insecure && !isLoopback(host) {
-			return errors.New("is not on this host, and the admin token would travel over plain HTTP; use a host next to the edges, or --insecure-admin on a network you trust")
+		if !a.insecure && target.Scheme == "http" && !isLoopback(target.Hostname()) {
+			return errors.New("is not on this host, and the admin token would travel over plain HTTP; set listen.admin_tls of the edge, or pass --insecure-admin on a network you trust")
 		}
 		token, err := os.ReadFile(a.tokenFile)
 		if err != nil {

@@ -1,17 +1,24 @@
 package fleet
 
 import (
+	"crypto/tls"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/certs"
+	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -29,7 +36,8 @@ func TestAdminToken(t *testing.T) {
 	defer server.Close()
 	addr := server.Listener.Addr().String()
 	ask := func(file string, insecure bool, admin string) error {
-		a := NewAdmin(file, insecure, 300*time.Millisecond)
+		a, err := NewAdmin(&region.FleetRegion{AdminTokenFile: file}, insecure, 300*time.Millisecond)
+		require.NoError(t, err)
 		defer a.Close()
 		return a.Get(t.Context(), consul.Node{ID: "ams1-1", Admin: admin}, adminapi.PathRules, nil, &adminapi.Rules{})
 	}
@@ -49,12 +57,12 @@ func TestAdminToken(t *testing.T) {
 	// The token never leaves this host in the clear unless that is allowed.
 	given = nil
 	for _, elsewhere := range []string{"192.0.2.1:8081", "[2001:db8::1]:8081", "edge.example.com:8081"} {
-		require.ErrorContains(t, ask(token, false, elsewhere), "the admin token would travel over plain HTTP; use a host next to the edges, or --insecure-admin")
+		require.ErrorContains(t, ask(token, false, elsewhere), "the admin token would travel over plain HTTP; set listen.admin_tls of the edge, or pass --insecure-admin")
 	}
 	require.NotContains(t, ask(token, true, "192.0.2.1:8081").Error(), "plain HTTP")
 	require.NotContains(t, ask("", false, "192.0.2.1:8081").Error(), "plain HTTP", "without a token there is nothing to protect")
 	require.Empty(t, given)
-	require.ErrorContains(t, ask("", false, ""), "is no host:port; the node registered none")
+	require.ErrorContains(t, ask("", false, ""), `admin : must be host:port or https://host:port (got "")`)
 	for host, want := range map[string]bool{"127.0.0.1": true, "127.8.8.8": true, "::1": true, "::ffff:127.0.0.1": true, "localhost": true, "10.0.0.1": false, "localhost.example": false} {
 		require.Equal(t, want, isLoopback(host), host)
 	}
@@ -75,12 +83,69 @@ func TestAdminIsBounded(t *testing.T) {
 	}))
 	defer server.Close()
 	defer close(hang)
-	a := NewAdmin("", false, 200*time.Millisecond)
+	a, err := NewAdmin(&region.FleetRegion{}, false, 200*time.Millisecond)
+	require.NoError(t, err)
 	defer a.Close()
 	n := consul.Node{ID: "x", Admin: server.Listener.Addr().String()}
 	require.ErrorContains(t, a.Get(t.Context(), n, adminapi.PathRules, nil, &adminapi.Rules{}), "no answer in time")
-	_, err := a.Figures(t.Context(), n)
+	_, err = a.Figures(t.Context(), n)
 	require.ErrorContains(t, err, "answered 302", "a redirect is not followed")
 	_, err = a.Explain(t.Context(), n, url.Values{})
 	require.ErrorContains(t, err, "is not what an edge answers")
+}
+
+// serveTLS answers as an edge with listen.admin_tls does: one that wants clients' certificates.
+func serveTLS(t *testing.T, files testenv.TLSFiles, clientCA string) (addr string) {
+	t.Helper()
+	certificates, err := certs.NewServer([]certs.Pair{{CertFile: files.CertFile, KeyFile: files.KeyFile}}, clientCA)
+	require.NoError(t, err)
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", certificates.Config())
+	require.NoError(t, err)
+	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(adminapi.HeaderNode, "ams1-1")
+		if clientCA != "" && len(r.TLS.VerifiedChains) == 0 {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"detail": "show a client certificate"}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"version": "0123456789ab"}`))
+	})}
+	go func() { _ = server.Serve(ln) }()
+	t.Cleanup(func() { server.Close() })
+	return ln.Addr().String()
+}
+
+func TestAdminOverTLS(t *testing.T) {
+	ca, clients := testenv.NewAuthority(t), testenv.NewAuthority(t)
+	files, other, late := ca.Issue(time.Hour), ca.Issue(time.Hour, "edge.example"), ca.Issue(-time.Hour)
+	operator, former, stranger := clients.Issue(time.Hour, "operator"), clients.Issue(-time.Hour, "operator"), testenv.Certificates(t)
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("horse"), 0o600))
+	ask := func(addr string, c *certs.Client) error {
+		a, err := NewAdmin(&region.FleetRegion{AdminTokenFile: token, AdminTLS: c}, false, testenv.Patience)
+		require.NoError(t, err)
+		defer a.Close()
+		return a.Get(t.Context(), consul.Node{ID: "ams1-1", Admin: addr}, adminapi.PathRules, nil, &adminapi.Rules{})
+	}
+	trusting := &certs.Client{CAFile: files.CAFile}
+	addr := "https://" + serveTLS(t, files, "")
+	require.NoError(t, ask(addr, trusting))
+	require.ErrorContains(t, ask(addr, nil), "certificate signed by unknown authority")
+	require.ErrorContains(t, ask(addr, &certs.Client{CAFile: stranger.CAFile}), "certificate signed by unknown authority")
+	require.ErrorContains(t, ask("https://"+serveTLS(t, late, ""), trusting), "certificate has expired or is not yet valid")
+
+	named := "https://" + strings.Replace(serveTLS(t, other, ""), "127.0.0.1", "localhost", 1)
+	require.ErrorContains(t, ask(named, trusting), "certificate is valid for edge.example, not localhost")
+	require.NoError(t, ask(named, &certs.Client{CAFile: files.CAFile, ServerName: "edge.example"}))
+
+	mutual := "https://" + serveTLS(t, files, operator.CAFile)
+	showing := func(f testenv.TLSFiles) *certs.Client {
+		return &certs.Client{CAFile: files.CAFile, CertFile: f.CertFile, KeyFile: f.KeyFile}
+	}
+	require.NoError(t, ask(mutual, showing(operator)))
+	require.ErrorContains(t, ask(mutual, trusting), "answered 403: show a client certificate")
+	require.ErrorContains(t, ask(mutual, showing(stranger)), "remote error: tls: ")
+	require.ErrorContains(t, ask(mutual, showing(former)), "cert_file: "+former.CertFile+" expired at ")
+	_, err := NewAdmin(&region.FleetRegion{AdminTLS: &certs.Client{CAFile: token}}, false, 0)
+	require.EqualError(t, err, "admin_tls.ca_file: "+token+" holds no PEM certificate")
 }

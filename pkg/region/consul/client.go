@@ -62,8 +62,8 @@ func Open(c Config) (*Client, error) {
 	secure := (*tls.Config)(nil)
 	if scheme == "https" {
 		var err error
-		if secure, err = c.TLS.load(); err != nil {
-			return nil, err
+		if secure, err = c.TLS.Load(); err != nil {
+			return nil, fmt.Errorf("tls.%w", err)
 		}
 	}
 	transport := &http.Transport{

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/certs"
 )
 
 func TestDocuments(t *testing.T) {
@@ -275,12 +276,12 @@ func TestTLS(t *testing.T) {
 		_, _, err := open(t, config).Documents("rules").Current(t.Context())
 		return err
 	}
-	require.NoError(t, get(Config{Addr: "https://" + server.Addr(), TLS: &TLSConfig{CAFile: server.CAFile()}}))
-	require.NoError(t, get(Config{Addr: server.Addr(), TLS: &TLSConfig{CAFile: server.CAFile(), ServerName: "localhost"}}))
-	require.NoError(t, get(Config{Addr: server.Addr(), TLS: &TLSConfig{CAFile: server.CAFile(), CertFile: own.CertFile, KeyFile: own.KeyFile}}))
+	require.NoError(t, get(Config{Addr: "https://" + server.Addr(), TLS: &certs.Client{CAFile: server.CAFile()}}))
+	require.NoError(t, get(Config{Addr: server.Addr(), TLS: &certs.Client{CAFile: server.CAFile(), ServerName: "localhost"}}))
+	require.NoError(t, get(Config{Addr: server.Addr(), TLS: &certs.Client{CAFile: server.CAFile(), CertFile: own.CertFile, KeyFile: own.KeyFile}}))
 	require.ErrorContains(t, get(Config{Addr: "https://" + server.Addr()}), "certificate signed by unknown authority")
-	require.ErrorContains(t, get(Config{Addr: server.Addr(), TLS: &TLSConfig{CAFile: own.CAFile}}), "certificate signed by unknown authority")
-	require.ErrorContains(t, get(Config{Addr: server.Addr(), TLS: &TLSConfig{CAFile: server.CAFile(), ServerName: "other"}}), "not other")
+	require.ErrorContains(t, get(Config{Addr: server.Addr(), TLS: &certs.Client{CAFile: own.CAFile}}), "certificate signed by unknown authority")
+	require.ErrorContains(t, get(Config{Addr: server.Addr(), TLS: &certs.Client{CAFile: server.CAFile(), ServerName: "other"}}), "not other")
 	require.ErrorContains(t, get(Config{Addr: server.Addr()}), "HTTPS")
 }
 

@@ -1,8 +1,6 @@
 package consul
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/field"
 )
 
@@ -24,19 +23,10 @@ type Config struct {
 	Datacenter string `yaml:"datacenter" json:"datacenter,omitempty"`
 	// TokenFile holds the ACL token. It is read again for each request, so it may
 	// change while the program runs.
-	TokenFile string     `yaml:"token_file" json:"token_file,omitempty"`
-	TLS       *TLSConfig `yaml:"tls" json:"tls,omitempty"`
+	TokenFile string        `yaml:"token_file" json:"token_file,omitempty"`
+	TLS       *certs.Client `yaml:"tls" json:"tls,omitempty"`
 	// Prefix is the prefix of all keys; empty means weir.
 	Prefix string `yaml:"prefix" json:"prefix,omitempty"`
-}
-
-// TLSConfig configures TLS to Consul. Without a CAFile, the system's authorities are
-// trusted. The client certificate is read again for each connection.
-type TLSConfig struct {
-	CAFile     string `yaml:"ca_file" json:"ca_file,omitempty"`
-	CertFile   string `yaml:"cert_file" json:"cert_file,omitempty"`
-	KeyFile    string `yaml:"key_file" json:"key_file,omitempty"`
-	ServerName string `yaml:"server_name" json:"server_name,omitempty"`
 }
 
 // Validate returns every fault as field.Errors, or nil. Named files must exist.
@@ -49,7 +39,7 @@ func (c *Config) Validate() error {
 		f.Add("addr", "must be host:port or https://host:port (got %q)", c.Addr)
 	} else if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		f.Add("addr", "port must be between 1 and 65535 (got %q)", port)
-	} else if strings.HasPrefix(c.Addr, "http://") && c.TLS.set() {
+	} else if strings.HasPrefix(c.Addr, "http://") && c.secured() {
 		f.Add("addr", "must begin with https:// when tls is set (got %q)", c.Addr)
 	}
 	if c.Datacenter != "" && !cleanPart(c.Datacenter) {
@@ -59,21 +49,14 @@ func (c *Config) Validate() error {
 	if c.Prefix != "" && (!cleanPath(c.Prefix) || strings.Contains(c.Prefix, ":")) {
 		f.Add("prefix", "must be names of letters, digits and . _ - separated by / (got %q)", c.Prefix)
 	}
-	if t := c.TLS; t != nil {
-		f.File("tls.ca_file", t.CAFile)
-		f.File("tls.cert_file", t.CertFile)
-		f.File("tls.key_file", t.KeyFile)
-		if (t.CertFile == "") != (t.KeyFile == "") {
-			f.Add("tls", "must name both cert_file and key_file, or neither")
-		}
-	}
+	f.Take("tls", c.TLS.Validate())
 	return f.Err()
 }
 
 // Endpoint returns the scheme and host:port to use.
 func (c *Config) Endpoint() (scheme, addr string) {
 	scheme, addr = "http", c.Addr
-	if c.TLS.set() {
+	if c.secured() {
 		scheme = "https"
 	}
 	if rest, ok := strings.CutPrefix(addr, "https://"); ok {
@@ -92,40 +75,7 @@ func cleanPart(name string) bool {
 	return cleanPath(name) && !strings.ContainsAny(name, "/.:") && len(name) <= 64
 }
 
-func (t *TLSConfig) set() bool { return t != nil && *t != TLSConfig{} }
-
-// load reads the certificates. A nil t trusts the system's authorities.
-func (t *TLSConfig) load() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if t == nil {
-		return config, nil
-	}
-	config.ServerName = t.ServerName
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("tls.ca_file: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("tls.ca_file: %s holds no certificate in PEM form", t.CAFile)
-		}
-	}
-	if t.CertFile != "" {
-		read := func() (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-			if err != nil {
-				return nil, fmt.Errorf("tls.cert_file, tls.key_file: %w", err)
-			}
-			return &pair, nil
-		}
-		if _, err := read(); err != nil {
-			return nil, err
-		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return read() }
-	}
-	return config, nil
-}
+func (c *Config) secured() bool { return c.TLS != nil && *c.TLS != certs.Client{} }
 
 // readToken returns the token in a file, or "" if no file is named.
 func readToken(file string) (string, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/field"
 )
 
@@ -16,8 +17,8 @@ func TestConsulConfigValidate(t *testing.T) {
 		{},
 		{Addr: "127.0.0.1:8500", Datacenter: "eu-west_1", TokenFile: token, Prefix: "edge/weir-2"},
 		{Addr: "https://consul.example.com:8501/"},
-		{Addr: "http://[::1]:8500", TLS: &TLSConfig{}},
-		{Addr: "localhost:8501", TLS: &TLSConfig{ServerName: "server.eu-west.consul"}},
+		{Addr: "http://[::1]:8500", TLS: &certs.Client{}},
+		{Addr: "localhost:8501", TLS: &certs.Client{ServerName: "server.eu-west.consul"}},
 	} {
 		require.NoError(t, c.Validate(), "%+v", c)
 	}
@@ -35,16 +36,16 @@ func TestConsulConfigValidate(t *testing.T) {
 		{Config{Addr: "host:http"}, `addr: port must be between 1 and 65535 (got "http")`},
 		{Config{Addr: "host:0"}, `addr: port must be between 1 and 65535 (got "0")`},
 		{Config{Addr: "host:65536"}, `addr: port must be between 1 and 65535 (got "65536")`},
-		{Config{Addr: "http://host:8500", TLS: &TLSConfig{ServerName: "x"}}, `addr: must begin with https:// when tls is set (got "http://host:8500")`},
+		{Config{Addr: "http://host:8500", TLS: &certs.Client{ServerName: "x"}}, `addr: must begin with https:// when tls is set (got "http://host:8500")`},
 		{Config{Datacenter: "eu west"}, `datacenter: must be a datacenter's name in letters, digits, _ and - (got "eu west")`},
 		{Config{TokenFile: folder + "/none"}, `token_file: stat ` + folder + `/none: no such file or directory`},
 		{Config{TokenFile: folder}, `token_file: ` + folder + ` is a folder; name a file`},
 		{Config{Prefix: "/weir"}, `prefix: must be names of letters, digits and . _ - separated by / (got "/weir")`},
 		{Config{Prefix: "weir/../other"}, `prefix: must be names of letters, digits and . _ - separated by / (got "weir/../other")`},
-		{Config{TLS: &TLSConfig{CAFile: folder + "/ca"}}, `tls.ca_file: stat ` + folder + `/ca: no such file or directory`},
-		{Config{TLS: &TLSConfig{CertFile: token}}, `tls: must name both cert_file and key_file, or neither`},
+		{Config{TLS: &certs.Client{CAFile: folder + "/ca"}}, `tls.ca_file: stat ` + folder + `/ca: no such file or directory`},
+		{Config{TLS: &certs.Client{CertFile: token}}, `tls: must name both cert_file and key_file, or neither`},
 		{
-			Config{Addr: "x", Prefix: "a b", TLS: &TLSConfig{CertFile: folder + "/c", KeyFile: folder + "/k"}},
+			Config{Addr: "x", Prefix: "a b", TLS: &certs.Client{CertFile: folder + "/c", KeyFile: folder + "/k"}},
 			`addr: must be host:port or https://host:port (got "x")` + "\n" +
 				`prefix: must be names of letters, digits and . _ - separated by / (got "a b")` + "\n" +
 				`tls.cert_file: stat ` + folder + `/c: no such file or directory` + "\n" +
@@ -69,19 +70,19 @@ func TestAddress(t *testing.T) {
 		require.Equal(t, wantAddr, addr)
 	}
 	f(Config{}, "http", "127.0.0.1:8500")
-	f(Config{TLS: &TLSConfig{}}, "http", "127.0.0.1:8500")
-	f(Config{TLS: &TLSConfig{ServerName: "x"}}, "https", "127.0.0.1:8500")
+	f(Config{TLS: &certs.Client{}}, "http", "127.0.0.1:8500")
+	f(Config{TLS: &certs.Client{ServerName: "x"}}, "https", "127.0.0.1:8500")
 	f(Config{Addr: "http://a:1"}, "http", "a:1")
 	f(Config{Addr: "https://a:1/"}, "https", "a:1")
-	f(Config{Addr: "a:1", TLS: &TLSConfig{CAFile: "x"}}, "https", "a:1")
+	f(Config{Addr: "a:1", TLS: &certs.Client{CAFile: "x"}}, "https", "a:1")
 }
 
 func TestOpenConsulReadsCertificates(t *testing.T) {
 	file := write(t, "ca.pem", "not PEM")
-	_, err := Open(Config{TLS: &TLSConfig{CAFile: file}})
-	require.EqualError(t, err, "tls.ca_file: "+file+" holds no certificate in PEM form")
-	_, err = Open(Config{TLS: &TLSConfig{CertFile: file, KeyFile: file}})
-	require.EqualError(t, err, "tls.cert_file, tls.key_file: tls: failed to find any PEM data in certificate input")
+	_, err := Open(Config{TLS: &certs.Client{CAFile: file}})
+	require.EqualError(t, err, "tls.ca_file: "+file+" holds no PEM certificate")
+	_, err = Open(Config{TLS: &certs.Client{CertFile: file, KeyFile: file}})
+	require.EqualError(t, err, "tls.cert_file: "+file+", "+file+": tls: failed to find any PEM data in certificate input")
 }
 
 func TestReadToken(t *testing.T) {

@@ -3,8 +3,10 @@ package consul
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +24,7 @@ type Node struct {
 	Region       string `json:"region"`
 	PoP          string `json:"pop"`
 	Address      string `json:"address"` // host:port for clients
-	Admin        string `json:"admin"`   // host:port of the admin listener
+	Admin        string `json:"admin"`   // the admin listener; see AdminURL
 	Prefix       string `json:"prefix"`  // of the keys that it follows
 	RulesVersion string `json:"rules_version"`
 	RulesRefused string `json:"rules_refused,omitempty"`
@@ -33,6 +35,20 @@ type Node struct {
 	// first failing one.
 	Passing bool   `json:"passing"`
 	Output  string `json:"output,omitempty"`
+}
+
+// AdminURL returns the URL of an admin listener. One that speaks TLS registers as
+// https://host:port, which releases before TLS refuse to send a token to; others as
+// host:port.
+func AdminURL(admin string) (*url.URL, error) {
+	u := &url.URL{Scheme: "http", Host: admin}
+	if host, ok := strings.CutPrefix(admin, "https://"); ok {
+		u.Scheme, u.Host = "https", host
+	}
+	if _, _, err := net.SplitHostPort(u.Host); err != nil {
+		return nil, fmt.Errorf("must be host:port or https://host:port (got %q)", admin)
+	}
+	return u, nil
 }
 
 // Instance is a node with the additional fields that a follower of the fleet needs.

@@ -38,7 +38,7 @@ type Registration struct {
 	ID       string // the node's, unique in its datacenter
 	Address  string // where clients reach it; empty: the agent's address
 	Port     int
-	Admin    string // the admin listener: host:port
+	Admin    string // the admin listener: host:port, or https://host:port if it speaks TLS
 	Region   string
 	PoP      string
 	CheckURL string // what Consul asks every 2 s: the admin listener's /readyz
@@ -56,8 +56,8 @@ func (r *Registration) Validate() error {
 	if r.Port < 1 || r.Port > 65535 {
 		f.Add("port", "must be between 1 and 65535 (got %d)", r.Port)
 	}
-	if _, _, err := net.SplitHostPort(r.Admin); err != nil {
-		f.Add("admin", "must be host:port (got %q)", r.Admin)
+	if _, err := AdminURL(r.Admin); err != nil {
+		f.Add("admin", "%v", err)
 	}
 	if err := CheckName(r.Region); err != nil {
 		f.Add("region", "%v", err)
@@ -218,6 +218,8 @@ func (s *service) register(ctx context.Context, meta map[string]string, token st
 		ID: s.serviceID(), Name: Service, Address: s.Address, Port: s.Port, Meta: meta,
 		Check: &api.AgentServiceCheck{
 			CheckID: "service:" + s.serviceID(), Name: "readyz", HTTP: s.CheckURL, Interval: "2s", Timeout: "1s",
+			// The agent shows no credentials, and would verify by authorities of its own.
+			TLSSkipVerify:                  strings.HasPrefix(s.CheckURL, "https:"),
 			DeregisterCriticalServiceAfter: "10m", Notes: fmt.Sprintf("%s, registered with token %d of this process", s.CheckURL, s.tokens),
 		},
 	}, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(ctx))

@@ -123,7 +123,7 @@ module "edge" {
   config_file = "edge.yaml"
   config = yamlencode({
     node      = { id = "${var.name}-${each.key}", region = var.name, pop = each.value.pop }
-    listen    = { public = "${each.value.address}:8080", admin = "${each.value.address}:8081" }
+    listen    = { public = "${each.value.address}:8080", admin = "${each.value.address}:8081", admin_tls = var.admin_tls }
     upstreams = [{ url = "http://${local.origin}:9000" }]
     # One address may speak for others, so that limits can be tried with curl.
     trusted_proxies = ["127.0.0.1/32"]
@@ -135,7 +135,7 @@ module "edge" {
     consul = { addr = "${local.consul}:8500", datacenter = var.name }
   })
   # Not readyz: that waits for rules, and they are published when edges run.
-  ready       = "curl -fsS -o /dev/null -m 2 http://${each.value.address}:8081/healthz"
+  ready       = "curl -kfsS -o /dev/null -m 2 ${var.admin_tls == null ? "http" : "https"}://${each.value.address}:8081/healthz"
   scripts     = var.scripts
   environment = var.environment
 

@@ -23,6 +23,11 @@ variable "redis" {
   type        = object({ masters = number, replicas = number })
 }
 
+variable "admin_tls" {
+  description = "Certificate and key of the edges' admin side, null for plain HTTP."
+  type        = object({ cert_file = string, key_file = string })
+}
+
 variable "bin" {
   description = "The folder of edge and origin."
   type        = string

@@ -10,6 +10,7 @@ locals {
       "/etc/consul.d/secret.json" = { arn = aws_secretsmanager_secret.this["consul-agent"].arn, group = "consul" }
       "/etc/weir/consul-token"    = { arn = aws_secretsmanager_secret.this["edge-token"].arn, group = "weir" }
       "/etc/weir/admin-token"     = { arn = aws_secretsmanager_secret.this["admin-token"].arn, group = "weir" }
+      "/etc/weir/tls/admin.key"   = { arn = aws_secretsmanager_secret.this["edge-admin-key"].arn, group = "weir" }
       "/etc/weir/redis-password"  = { arn = aws_secretsmanager_secret.redis.arn, group = "weir" }
     }
   }

@@ -17,6 +17,7 @@ module "edge_user_data" {
         pop        = var.pop
         edge_port  = local.edge_port
         admin_port = local.admin_port
+        admin_tls  = var.edges.admin_tls
         upstreams  = var.upstreams
         redis      = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"
       })
@@ -27,7 +28,8 @@ module "edge_user_data" {
         retry_join = local.retry_join
       })
     }
-    "/etc/consul.d/ca.pem" = { content = nonsensitive(var.ca.certificate) }
+    "/etc/consul.d/ca.pem"    = { content = nonsensitive(var.ca.certificate) }
+    "/etc/weir/tls/admin.pem" = { content = tls_locally_signed_cert.edge.cert_pem }
   }
 }
 
@@ -166,7 +168,7 @@ resource "aws_lb_target_group" "edge" {
   tags                   = local.tags
 
   health_check {
-    protocol            = "HTTP"
+    protocol            = var.edges.admin_tls ? "HTTPS" : "HTTP"
     port                = tostring(local.admin_port)
     path                = "/readyz"
     matcher             = "200"

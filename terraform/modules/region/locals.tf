@@ -18,6 +18,7 @@ locals {
   ]
 
   consul_server_name = "server.${var.region}.consul"
+  edge_admin_name    = "edge-admin.${var.region}.weir"
 
   ami_parameter = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${var.architecture}"
 }

@@ -42,6 +42,11 @@ output "consul" {
   }
 }
 
+output "edge_admin_name" {
+  description = "The name in the certificate of the edges' admin side, null without TLS."
+  value       = var.edges.admin_tls ? local.edge_admin_name : null
+}
+
 output "redis_endpoint" {
   description = "The configuration endpoint of Redis."
   value       = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"

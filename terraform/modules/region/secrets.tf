@@ -31,6 +31,7 @@ locals {
     regionctl-token = local.tokens.regionctl
     dns-token       = local.tokens.dns
     admin-token     = random_password.admin.result
+    edge-admin-key  = tls_private_key.edge.private_key_pem
   }
 }
 
@@ -71,6 +72,32 @@ resource "aws_secretsmanager_secret_version" "redis" {
     # The rotation changes it from then on.
     ignore_changes = [secret_string, version_stages]
   }
+}
+
+# The certificate of the edges' admin listeners. All share it, as they share its name, and
+# it serves nothing else: Consul takes no server without a name of its own.
+
+resource "tls_private_key" "edge" {
+  algorithm   = "ECDSA"
+  ecdsa_curve = "P256"
+}
+
+resource "tls_cert_request" "edge" {
+  private_key_pem = tls_private_key.edge.private_key_pem
+  dns_names       = [local.edge_admin_name]
+
+  subject {
+    common_name = local.edge_admin_name
+  }
+}
+
+resource "tls_locally_signed_cert" "edge" {
+  cert_request_pem      = tls_cert_request.edge.cert_request_pem
+  ca_cert_pem           = var.ca.certificate
+  ca_private_key_pem    = var.ca.private_key
+  validity_period_hours = 2 * 365 * 24
+  early_renewal_hours   = 90 * 24
+  allowed_uses          = ["digital_signature", "server_auth"]
 }
 
 # The certificate of the Consul servers. All share it, as they share its name.

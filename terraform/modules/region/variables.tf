@@ -112,10 +112,11 @@ variable "architecture" {
 }
 
 variable "edges" {
-  description = "How many edge nodes, and of which type."
+  description = "How many edge nodes, of which type, and whether their admin side speaks TLS (README.md says how to change that)."
   type = object({
     count         = optional(number, 3)
     instance_type = optional(string, "c7i.large")
+    admin_tls     = optional(bool, false)
   })
   default = {}
 

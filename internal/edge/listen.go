@@ -1,0 +1,164 @@
+package edge
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-edge/weir/pkg/certs"
+)
+
+// ListenConfig says where the node listens.
+type ListenConfig struct {
+	Public         string          `yaml:"public"`
+	Admin          string          `yaml:"admin"`
+	AdminTokenFile string          `yaml:"admin_token_file"`
+	AdminTLS       *AdminTLSConfig `yaml:"admin_tls"`
+	TLS            *TLSConfig      `yaml:"tls"`
+}
+
+// TLSConfig names the certificates of the public listener.
+type TLSConfig struct {
+	certs.Pair   `yaml:",inline"`
+	Certificates []certs.Pair `yaml:"certificates"`
+}
+
+// AdminTLSConfig names the certificate of the admin listener.
+type AdminTLSConfig struct {
+	certs.Pair `yaml:",inline"`
+	// ClientCAFile holds the authorities of its clients, who must show a certificate then.
+	ClientCAFile string `yaml:"client_ca_file"`
+}
+
+// maxCertificates bounds how many are compared with the name that a client asks for.
+const maxCertificates = 256
+
+// pairs are all certificates, the one for clients that ask for another name first.
+func (t *TLSConfig) pairs() []certs.Pair {
+	if t.Pair == (certs.Pair{}) {
+		return t.Certificates
+	}
+	return append([]certs.Pair{t.Pair}, t.Certificates...)
+}
+
+// mutual reports whether callers of the admin side must show a certificate.
+func (l *ListenConfig) mutual() bool { return l.AdminTLS != nil && l.AdminTLS.ClientCAFile != "" }
+
+// open reports whether callers of the admin side need neither token nor certificate.
+func (l *ListenConfig) open() bool { return l.AdminTokenFile == "" && !l.mutual() }
+
+func (c *Config) validateListen(f *faults) {
+	l := &c.Listen
+	f.address("listen.public", l.Public)
+	f.address("listen.admin", l.Admin)
+	if sameAddress(l.Public, l.Admin) {
+		f.add("listen.admin", "%s is taken by listen.public, %s; choose another port", l.Admin, l.Public)
+	}
+	f.file("listen.admin_token_file", l.AdminTokenFile)
+	if l.open() && l.outside() {
+		f.add("listen.admin", "%s can be reached from outside; listen on 127.0.0.1 or set listen.admin_token_file", l.Admin)
+	}
+	if t := l.AdminTLS; t != nil {
+		f.list.Take("listen.admin_tls", t.Validate())
+		f.file("listen.admin_tls.client_ca_file", t.ClientCAFile)
+	}
+	if t := l.TLS; t != nil {
+		if len(t.Certificates) == 0 || t.Pair != (certs.Pair{}) {
+			f.list.Take("listen.tls", t.Validate())
+		}
+		for i := range t.Certificates {
+			f.list.Take(fmt.Sprintf("listen.tls.certificates[%d]", i), t.Certificates[i].Validate())
+		}
+		if n := len(t.pairs()); n > maxCertificates {
+			f.add("listen.tls.certificates", "must be %d at most (got %d); a certificate may be for many names", maxCertificates, n)
+		}
+	}
+}
+
+// sameAddress reports whether two listeners of one family would need the same port.
+func sameAddress(one, other string) bool {
+	host1, port1, err1 := net.SplitHostPort(one)
+	host2, port2, err2 := net.SplitHostPort(other)
+	if err1 != nil || err2 != nil || port1 != port2 || port1 == "0" {
+		return false
+	}
+	return host1 == host2 || host1 == "" || host2 == ""
+}
+
+// outside reports whether the admin side may be reached from other machines.
+func (l *ListenConfig) outside() bool {
+	host, _, err := net.SplitHostPort(l.Admin)
+	a, aerr := netip.ParseAddr(host)
+	return err == nil && host != "localhost" && (aerr != nil || !a.IsLoopback())
+}
+
+// listeners are the certificates of both listeners; nil where one has no TLS.
+type listeners struct{ public, admin *certs.Server }
+
+func (l *ListenConfig) certificates() (s listeners, err error) {
+	if l.TLS != nil {
+		if s.public, err = certs.NewServer(l.TLS.pairs(), ""); err != nil {
+			return s, fmt.Errorf("listen.tls: %w", err)
+		}
+	}
+	if l.AdminTLS != nil {
+		if s.admin, err = certs.NewServer([]certs.Pair{l.AdminTLS.Pair}, l.AdminTLS.ClientCAFile); err != nil {
+			return s, fmt.Errorf("listen.admin_tls: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// secure wraps a listener that has certificates.
+func secure(ln net.Listener, s *certs.Server) net.Listener {
+	if s == nil {
+		return ln
+	}
+	return tls.NewListener(ln, s.Config())
+}
+
+// each calls f for every certificate of both listeners.
+func (s listeners) each(f func(listener, file string, expires time.Time)) {
+	for name, server := range map[string]*certs.Server{"public": s.public, "admin": s.admin} {
+		if server != nil {
+			server.Expiries(func(file string, at time.Time) { f(name, file, at) })
+		}
+	}
+}
+
+var certificateExpiry = prometheus.NewDesc("weir_certificate_expiry_seconds",
+	"When a certificate of a listener ends, in Unix seconds.", []string{"listener", "file"}, nil)
+
+// Describe implements prometheus.Collector.
+func (s listeners) Describe(ch chan<- *prometheus.Desc) { ch <- certificateExpiry }
+
+// Collect implements prometheus.Collector. A file that is named twice has one series.
+func (s listeners) Collect(ch chan<- prometheus.Metric) {
+	seen := map[string]bool{}
+	s.each(func(listener, file string, expires time.Time) {
+		if key := listener + file; !seen[key] {
+			seen[key] = true
+			ch <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(expires.Unix()), listener, file)
+		}
+	})
+}
+
+// warnings returns what is likely not meant in a configuration that works.
+func (c *Config) warnings() (list []string) {
+	if l := &c.Listen; l.AdminTokenFile != "" && l.AdminTLS == nil && l.outside() {
+		list = append(list, "listen.admin: the token travels in the clear to "+l.Admin+"; set listen.admin_tls")
+	}
+	if s, err := c.Listen.certificates(); err == nil {
+		s.each(func(listener, file string, expires time.Time) {
+			if time.Now().After(expires) {
+				at := map[string]string{"public": "listen.tls", "admin": "listen.admin_tls"}[listener]
+				list = append(list, fmt.Sprintf("%s: %s expired at %s, so clients refuse it; replace it and its key", at, file, expires.UTC().Format(time.RFC3339)))
+			}
+		})
+	}
+	return list
+}

@@ -1,0 +1,97 @@
+// Package certs reads certificates from PEM files: those that a client shows and verifies
+// servers by, and those of a listener, which it reads again when they change.
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/field"
+)
+
+// Client configures TLS to a server. Without a CAFile, the system's authorities are
+// trusted. The client certificate is read again for each connection.
+type Client struct {
+	CAFile     string `yaml:"ca_file" json:"ca_file,omitempty"`
+	CertFile   string `yaml:"cert_file" json:"cert_file,omitempty"`
+	KeyFile    string `yaml:"key_file" json:"key_file,omitempty"`
+	ServerName string `yaml:"server_name" json:"server_name,omitempty"`
+}
+
+// Validate returns every fault as field.Errors, or nil. Named files must exist.
+func (c *Client) Validate() error {
+	if c == nil {
+		return nil
+	}
+	f := &field.Errors{}
+	f.File("ca_file", c.CAFile)
+	f.File("cert_file", c.CertFile)
+	f.File("key_file", c.KeyFile)
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		f.Add("", "must name both cert_file and key_file, or neither")
+	}
+	return f.Err()
+}
+
+// Load reads the files. A nil c trusts the system's authorities. An error names its field
+// and file.
+func (c *Client) Load() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c == nil {
+		return config, nil
+	}
+	config.ServerName = c.ServerName
+	var err error
+	if config.RootCAs, err = Pool(c.CAFile); err != nil {
+		return nil, fmt.Errorf("ca_file: %w", err)
+	}
+	if c.CertFile == "" {
+		return config, nil
+	}
+	if _, err := c.pair(); err != nil {
+		return nil, err
+	}
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := c.pair()
+		if err == nil && expired(pair) {
+			err = fmt.Errorf("cert_file: %s expired at %s; renew it", c.CertFile, until(pair))
+		}
+		return pair, err
+	}
+	return config, nil
+}
+
+func (c *Client) pair() (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("cert_file: %s, %s: %w", c.CertFile, c.KeyFile, err)
+	}
+	return &pair, nil
+}
+
+// Pool reads a file of authorities; nil, the system's, if none is named.
+func Pool(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return poolOf(file, pem)
+}
+
+func poolOf(file string, pem []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", file)
+	}
+	return pool, nil
+}
+
+func expired(c *tls.Certificate) bool { return time.Now().After(c.Leaf.NotAfter) }
+
+func until(c *tls.Certificate) string { return c.Leaf.NotAfter.UTC().Format(time.RFC3339) }

@@ -1,0 +1,144 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/field"
+)
+
+// Pair names a certificate chain and its key.
+type Pair struct {
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+}
+
+// Validate returns every fault as field.Errors, or nil. Both files must exist.
+func (p *Pair) Validate() error {
+	f := &field.Errors{}
+	if p.CertFile == "" || p.KeyFile == "" {
+		f.Add("", "must name both cert_file and key_file")
+	}
+	f.File("cert_file", p.CertFile)
+	f.File("key_file", p.KeyFile)
+	return f.Err()
+}
+
+// Server is what a listener shows its clients. All methods but Reload, which one goroutine
+// may call at a time, are safe for concurrent use.
+type Server struct {
+	pairs   []*loaded
+	caFile  string
+	ca      []byte // what clients was made of
+	clients *x509.CertPool
+	current atomic.Pointer[tls.Config]
+}
+
+// loaded is a pair with what was last read of it.
+type loaded struct {
+	Pair
+	cert, key   []byte
+	certificate tls.Certificate
+}
+
+// NewServer reads the certificates of a listener. A client gets the first one that is for
+// the name it asks for, or else the first of all. A certificate that a client shows must
+// be by an authority in clientCA, if a file is named; whether it must show one is for the
+// caller to say.
+func NewServer(pairs []Pair, clientCA string) (*Server, error) {
+	s := &Server{caFile: clientCA}
+	for _, p := range pairs {
+		s.pairs = append(s.pairs, &loaded{Pair: p})
+	}
+	return s, s.Reload()
+}
+
+// Config returns what to listen with; it follows Reload.
+func (s *Server) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.current.Load(), nil },
+	}
+}
+
+// Reload reads the files. One that is missing, does not fit or has expired leaves in place
+// what was read before; the error names each such file.
+func (s *Server) Reload() error {
+	changed := false
+	var faults []error
+	note := func(is bool, err error) {
+		changed = changed || is
+		faults = append(faults, err)
+	}
+	for _, l := range s.pairs {
+		note(l.reload())
+	}
+	note(s.reloadClients())
+	err := errors.Join(faults...)
+	if changed && (err == nil || s.current.Load() != nil) {
+		s.current.Store(s.build())
+	}
+	return err
+}
+
+func (s *Server) build() *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	for _, l := range s.pairs {
+		c.Certificates = append(c.Certificates, l.certificate)
+	}
+	if s.clients != nil {
+		// A resumed session would outlive the authority that vouched for it.
+		c.ClientCAs, c.ClientAuth, c.SessionTicketsDisabled = s.clients, tls.VerifyClientCertIfGiven, true
+	}
+	return c
+}
+
+func (s *Server) reloadClients() (changed bool, err error) {
+	if s.caFile == "" {
+		return false, nil
+	}
+	pem, err := os.ReadFile(s.caFile)
+	if err != nil || bytes.Equal(pem, s.ca) {
+		return false, err
+	}
+	pool, err := poolOf(s.caFile, pem)
+	if err != nil {
+		return false, err
+	}
+	s.ca, s.clients = pem, pool
+	return true, nil
+}
+
+func (l *loaded) reload() (changed bool, err error) {
+	cert, err := os.ReadFile(l.CertFile)
+	if err != nil {
+		return false, err
+	}
+	key, err := os.ReadFile(l.KeyFile)
+	if err != nil || bytes.Equal(cert, l.cert) && bytes.Equal(key, l.key) {
+		return false, err
+	}
+	next, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return false, fmt.Errorf("%s, %s: %w", l.CertFile, l.KeyFile, err)
+	}
+	if l.cert != nil && expired(&next) && !expired(&l.certificate) {
+		return false, fmt.Errorf("%s expired at %s; the one before stays", l.CertFile, until(&next))
+	}
+	l.cert, l.key, l.certificate = cert, key, next
+	return true, nil
+}
+
+// Expiries calls each with the file of every certificate and when clients will refuse it.
+// The leaf alone counts: a chain is renewed with it.
+func (s *Server) Expiries(each func(file string, at time.Time)) {
+	for i, c := range s.current.Load().Certificates {
+		each(s.pairs[i].CertFile, c.Leaf.NotAfter)
+	}
+}
