@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 func TestAdmin(t *testing.T) {
@@ -233,4 +237,16 @@ func TestAdminAnswersNoOtherSite(t *testing.T) {
 		status := n.operate("DELETE", "/v1/shedder", "Origin: "+origin).status
 		require.Equal(t, want == 403, status == 403, origin)
 	}
+}
+
+// Whoever asks for the readiness changes nothing and waits for nobody: this follower has
+// nothing to note a change in.
+func TestReadinessOnlyReads(t *testing.T) {
+	e := inMemory(t, "rules: []")
+	client, err := consul.Open(consul.Config{})
+	require.NoError(t, err)
+	e.keeper.follower = &follow.Follower[shedding.Document]{Config: follow.Config[shedding.Document]{Consul: client}}
+	w := httptest.NewRecorder()
+	e.ready(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	require.Equal(t, http.StatusOK, w.Code)
 }

@@ -205,7 +205,7 @@ func (k *shedKeeper) enforce(d *shedding.Document, source string) (*shedSettings
 
 // describe adds to a readiness what is not as it should be.
 func (k *shedKeeper) describe(state *adminapi.Readiness) {
-	state.ShedderRefused = k.follower.Choose(time.Now()).Refused.String()
+	state.ShedderRefused = (*k.meta.Load())[consul.MetaShedderRefused]
 	if cache := k.follower.CacheState; cache != nil && !cache.View().OK {
 		state.ShedderCache = cache.Text()
 	}
