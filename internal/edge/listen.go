@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -147,6 +148,10 @@ func (s listeners) Collect(ch chan<- prometheus.Metric) {
 	})
 }
 
+// reservedFiles are the open files of a node besides its clients and, for each of them, a
+// connection to an upstream: the admin side, the store, Consul, logs.
+const reservedFiles = 1000
+
 // warnings returns what is likely not meant in a configuration that works.
 func (c *Config) warnings() (list []string) {
 	if l := &c.Listen; l.AdminTokenFile != "" && l.AdminTLS == nil && l.outside() {
@@ -159,6 +164,12 @@ func (c *Config) warnings() (list []string) {
 				list = append(list, fmt.Sprintf("%s: %s expired at %s, so clients refuse it; replace it and its key", at, file, expires.UTC().Format(time.RFC3339)))
 			}
 		})
+	}
+	var files syscall.Rlimit
+	needs := 2*uint64(c.Server.MaxConnections) + reservedFiles
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur < needs {
+		list = append(list, fmt.Sprintf("server.max_connections: %d connections need %d open files, and this process may open %d; lower it, or raise the limit (LimitNOFILE= in a systemd unit, ulimit -n in a shell)",
+			c.Server.MaxConnections, needs, files.Cur))
 	}
 	return list
 }

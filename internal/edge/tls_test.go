@@ -213,6 +213,10 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 	f(func(*ListenConfig) {})
+	c := Defaults()
+	c.Server.MaxConnections = 1 << 40
+	require.Len(t, c.warnings(), 1)
+	require.Contains(t, c.warnings()[0], "server.max_connections: 1099511627776 connections need 2199023256552 open files, and this process may open ")
 	f(func(l *ListenConfig) { l.Admin, l.AdminTokenFile = "10.0.0.5:8081", "token" }, "listen.admin: the token travels in the clear to 10.0.0.5:8081; set listen.admin_tls")
 	f(func(l *ListenConfig) { l.Admin, l.AdminTokenFile = "127.0.0.1:8081", "token" })
 	f(func(l *ListenConfig) {
