@@ -53,7 +53,7 @@ FUZZPROCS ?= $(shell nproc)
 FUZZ ?= $(shell grep -rE '^func Fuzz' --include='*_test.go' internal pkg | sed -E 's|/[^/]*:func |:|; s|\W*f [*].*||; s|^|./|' | sort)
 
 fuzz: ## fuzz every parser that hostile bytes reach, FUZZTIME each; FUZZ=./pkg/paths:FuzzReadings for one
-	@for one in $(FUZZ); do echo "$$one" && $(GO) test -run '^$$' -fuzz "^$${one##*:}$$" -fuzztime $(FUZZTIME) -parallel $(FUZZPROCS) "$${one%:*}" || exit 1; done
+	@for one in $(FUZZ); do echo "$$one" && $(GO) test -run '^$$' -fuzz "^$${one##*:}$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s -parallel $(FUZZPROCS) "$${one%:*}" || exit 1; done
 
 drills: deps tools ## break each part under load, and write docs/DRILLS.md
 	WEIR_DRILLS=../../docs/DRILLS.md $(GO) test -count 1 -timeout 30m -run TestDrills ./internal/e2e
