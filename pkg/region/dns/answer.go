@@ -252,7 +252,8 @@ func (r *reply) empty() {
 }
 
 func (r *reply) negative() {
-	r.msg.Ns = append(r.msg.Ns, &r.zone.soa)
+	soa := r.zone.soa // packing a record writes to it
+	r.msg.Ns = append(r.msg.Ns, &soa)
 }
 
 // addOptions answers an OPT with one, and a client subnet with the same and the

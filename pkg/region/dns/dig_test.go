@@ -3,6 +3,7 @@ package dns
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -238,12 +239,16 @@ func TestDigWhatStateSays(t *testing.T) {
 	f("edge.example.com A", "192.0.2.3", "spilled")
 
 	require.Zero(t, seen.of("moved"), "nobody named a subnet")
-	s := serve(t, c)
+	var now atomic.Pointer[region.View]
+	now.Store(v)
+	moving := c
+	moving.View = now.Load
+	s := serve(t, moving)
 	for _, at := range []string{"10.1.0.0/24", "10.1.0.0/24", "10.2.0.0/24"} {
 		dig(t, s, "+subnet="+at, "edge.example.com", "A")
 	}
 	require.Zero(t, seen.of("moved"))
-	v = view(t, fleet, healthy)
+	now.Store(view(t, fleet, healthy))
 	dig(t, s, "+subnet=10.1.0.0/24", "edge.example.com", "A")
 	dig(t, s, "+subnet=10.1.0.0/24", "us-east.region.edge.example.com", "A")
 	require.Equal(t, 1, seen.of("moved"), "back to ams1")
