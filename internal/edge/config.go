@@ -253,6 +253,9 @@ func Check(c *Config) (warnings []string, err error) {
 	closePools(pools)
 	if c.Store.Kind == "redis" {
 		_, err = c.Store.redis()
+		if c.Store.Nodes == nil && !c.followsConsul() {
+			warnings = append(warnings, "store.nodes is not set, so each node passes the whole of a limit while Redis is unreachable; set it to the number of nodes, 1 for a single one")
+		}
 	}
 	return append(c.warnings(), warnings...), err
 }

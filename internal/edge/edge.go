@@ -142,6 +142,9 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	wg.Go(func() { e.watchFiles(watching, reload) })
 	wg.Go(func() { e.keeper.run(watching) })
 	wg.Go(func() { e.sample(watching) })
+	if e.shared != nil {
+		wg.Go(func() { e.showPresence(watching) })
+	}
 	registered, deregister := context.WithCancel(watching)
 	defer deregister()
 	if e.consul != nil {

@@ -1,0 +1,48 @@
+package edge
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// Each node holds a concurrency slot of the store, which shows how many nodes use it. A
+// node of an earlier release holds none and is not seen.
+const (
+	presenceEvery  = 10 * time.Second
+	presenceWindow = time.Minute // a node that died is seen for as long
+	presenceKey    = "weir:{~nodes}"
+)
+
+// showPresence holds this node's slot until ctx ends, and warns if more nodes use the store
+// than limits are divided by while it is unreachable.
+func (e *Edge) showPresence(ctx context.Context) {
+	limit := &limiter.Limit{
+		Rule: "~nodes", Algorithm: limiter.Concurrency, Limit: limiter.MaxLogLimit, Window: presenceWindow,
+	}
+	checks := []limiter.Check{{Limit: limit, Key: []byte(presenceKey), Cost: 1, Slot: rand.Uint64()}}
+	var d limiter.Decision
+	tick := time.NewTicker(presenceEvery)
+	defer tick.Stop()
+	warned := int64(0)
+	for {
+		if err := e.shared.Take(ctx, checks, &d); err == nil {
+			seen, nodes := limit.Limit-d.Results[0].Remaining, e.nodes.Load()
+			if seen > nodes && seen > warned {
+				e.log.Warn("more nodes use the store than store.nodes says, so that together they pass more than a limit while it is unreachable; set it to their number",
+					"seen", seen, "store_nodes", nodes)
+				warned = seen
+			}
+		}
+		select {
+		case <-ctx.Done():
+			if len(d.Results) > 0 {
+				_ = e.shared.Return(context.WithoutCancel(ctx), checks, &d) // or it expires
+			}
+			return
+		case <-tick.C:
+		}
+	}
+}
