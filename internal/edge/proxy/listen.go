@@ -61,7 +61,8 @@ type clientConn struct {
 	net.Conn
 	ended bool
 	lines lines
-	fault error // of lines
+	fault error           // of lines
+	raw   syscall.RawConn // see socket
 
 	tunnel *tunnel // once the connection has switched to another protocol
 }

@@ -77,6 +77,12 @@ func (s *stream) SupportsBodyWriteTo() bool { return true }
 func (s *stream) WriteTo(w io.Writer) (written int64, err error) {
 	buf := s.p.buffers.Get().(*[]byte)
 	defer s.p.buffers.Put(buf)
+	watch := watchHangUp(s.client, s.c.Conn)
+	defer func() {
+		if watch.stop() {
+			s.failed = KindClient
+		}
+	}()
 	var waited time.Duration // for the client
 	for {
 		n, rerr := s.Read(*buf)

@@ -1,0 +1,18 @@
+package proxy
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// hungUp reports whether the peer of a socket has closed it, also behind bytes that nobody
+// has read. It does not wait.
+func hungUp(raw syscall.RawConn) (gone bool) {
+	err := raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(p, 0)
+		gone = err == nil && n > 0 && p[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return gone || err != nil
+}
