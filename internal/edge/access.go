@@ -6,7 +6,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/accesslog"
 )
 
-// openAccessLog begins the access log, if there is to be one.
+// openAccessLog opens the access log, if one is configured.
 func (e *Edge) openAccessLog() (err error) {
 	if e.config.AccessLog != nil {
 		e.access, err = accesslog.Open(*e.config.AccessLog, e.log, func(lines int) { e.metrics.accessLogDropped.Add(float64(lines)) })
@@ -14,21 +14,21 @@ func (e *Edge) openAccessLog() (err error) {
 	return err
 }
 
-// beginLine writes what the access log tells of a request, while the RequestCtx is
-// still its own.
+// beginLine writes what the access log says about a request while its RequestCtx is
+// still valid.
 func (r *request) beginLine() {
 	log := r.edge.access
 	if log == nil {
 		return
 	}
 	client := r.Client
-	if !client.IsValid() { // refused before anything was asked
+	if !client.IsValid() { // refused before it was identified
 		client = r.Peer
 	}
 	r.line = log.Append(r.line, &accesslog.Request{Began: r.Began, Client: client, Tier: r.Tier, Trusted: r.Trusted}, r.ctx)
 }
 
-// endLine hands the line on: the response's last byte is out.
+// endLine hands the line to the log once the response's last byte is out.
 func (r *request) endLine() {
 	if log := r.edge.access; log != nil {
 		r.line = log.AppendEnd(r.line, time.Since(r.Began))

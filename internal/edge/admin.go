@@ -42,7 +42,7 @@ func (e *Edge) adminHandler() http.Handler {
 	return e.named(e.guarded(e.authenticated(mux)))
 }
 
-// named says in every answer which node gives it.
+// named adds the node's name to every answer.
 func (e *Edge) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(adminapi.HeaderNode, e.config.Node.ID)
@@ -57,7 +57,7 @@ func (e *Edge) adminIndex(w http.ResponseWriter, _ *http.Request) {
 GET    /healthz      the process is alive
 GET    /readyz       it may be sent traffic
 GET    /metrics      Prometheus metrics
-GET    /v1/rules     the rules in force, and why others were refused; ?brief: without the rules themselves
+GET    /v1/rules     the active rules, and why others were refused; ?brief: without the rules themselves
 GET    /v1/explain?client=203.0.113.7&method=GET&host=example.com&path=/x&header=X-Api-Key:k&cookie=a=b&tier=pro
                      which rules would decide this request and what is left; charges nothing
 DELETE /v1/limits?rule=ID&client=203.0.113.7…
@@ -76,7 +76,7 @@ GET    /debug/pprof/ profiles
 func (e *Edge) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !e.authorized(r) {
-			if r.ContentLength != 0 { // a stranger's body is not waited for
+			if r.ContentLength != 0 { // never wait for a stranger's body
 				_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 				w.Header().Set("Connection", "close")
 			}
@@ -115,15 +115,14 @@ func (e *Edge) authorized(r *http.Request) bool {
 	want, err := os.ReadFile(e.config.Listen.AdminTokenFile)
 	token := strings.TrimSpace(string(want))
 	given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	// Hashes have one length, so that comparing them tells nothing of it.
+	// Hashes have one length, so comparing them reveals nothing about the token's.
 	a, b := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(given))
 	return err == nil && token != "" && isBearer && subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// ready tells whether the node may be sent traffic. A store or Consul that is away,
-// and rules that are not the newest, are reported and are no reason not to: the node
-// would do no better elsewhere. Who may not see everything gets words in place of
-// addresses, paths and errors.
+// ready reports whether the node may receive traffic. An unreachable store or Consul and
+// stale rules are reported, but do not fail the probe: another node would do no better.
+// Callers without the token see status words instead of addresses, paths and errors.
 func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
 	state := &adminapi.Readiness{}
 	if e.shared != nil {
@@ -157,7 +156,7 @@ func wordsOf(err error) string {
 	return adminapi.OK
 }
 
-// withoutDetail keeps of a state what tells a stranger nothing.
+// withoutDetail removes what a caller without the token must not see.
 func withoutDetail(state *adminapi.Readiness) *adminapi.Readiness {
 	brief := &adminapi.Readiness{RulesVersion: state.RulesVersion, Rules: adminapi.OK, Store: okOrAway(state.Store), Consul: okOrAway(state.Consul)}
 	if state.RulesRefused != "" {
@@ -175,8 +174,8 @@ func okOrAway(text string) string {
 	return adminapi.Away
 }
 
-// showRules tells what runs and why other documents do not; with ?brief not the rules
-// themselves, of which there may be megabytes.
+// showRules lists the running rules and why other documents were refused; ?brief leaves
+// out the rules themselves, which may take megabytes.
 func (e *Edge) showRules(w http.ResponseWriter, r *http.Request) {
 	state := e.rules.state.Load()
 	out := adminapi.Rules{

@@ -216,7 +216,7 @@ func TestResetWhileRedisIsAway(t *testing.T) {
 	redis.Kill()
 	a := n.operate("DELETE", "/v1/limits?rule=a&client=127.0.0.1")
 	require.Equal(t, http.StatusBadGateway, a.status)
-	require.Contains(t, a.body, "the counter stands as it was, try again")
+	require.Contains(t, a.body, "the counter is unchanged; try again")
 	ready := n.operate("GET", "/readyz")
 	require.Equal(t, 200, ready.status, "a store that is away does not make the node unready")
 	require.NotContains(t, ready.body, `"store": "ok"`)

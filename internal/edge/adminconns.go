@@ -13,8 +13,8 @@ import (
 const maxAdminConns = 256
 
 // adminConns bounds the connections of the admin side. When there are too many, the one
-// that has waited longest for a request makes room, so that idle connections, which take
-// no token, keep no operator out.
+// that has waited longest for a request is closed: idle connections, which need no token,
+// must not lock operators out.
 type adminConns struct {
 	mu      sync.Mutex
 	waiting *list.List // of net.Conn, the longest first
@@ -35,7 +35,7 @@ func (a *adminConns) changed(c net.Conn, state http.ConnState) {
 	}
 }
 
-// note returns the connection that must go, if any: c itself if all others are at work.
+// note returns the connection to close, if any: c itself if all others are active.
 func (a *adminConns) note(c net.Conn, state http.ConnState) (victim net.Conn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -56,7 +56,7 @@ func (a *adminConns) note(c net.Conn, state http.ConnState) (victim net.Conn) {
 		}
 	case http.StateActive:
 		a.open[c] = nil
-	default: // closed, or taken over by a handler, which none does
+	default: // closed, or hijacked, which no handler does
 		delete(a.open, c)
 	}
 	return victim

@@ -47,7 +47,7 @@ func (r *request) describe() {
 	})
 }
 
-// badRequest answers a request whose form is at fault.
+// badRequest answers a malformed request.
 func (r *request) badRequest(err error) {
 	status, title := fasthttp.StatusBadRequest, "Bad request"
 	switch err {
@@ -63,7 +63,7 @@ func (r *request) badRequest(err error) {
 	r.problem(status, title, err.Error())
 }
 
-// upstreamFailed answers for an origin that did not.
+// upstreamFailed answers in place of an origin that did not.
 func (r *request) upstreamFailed(err *proxy.Error) {
 	status := err.Status()
 	if err.Close {
@@ -83,8 +83,8 @@ func (r *request) problem(status int, title, detail string) {
 	r.ctx.Response.SetBodyRaw(decide.Problem(status, title, detail))
 }
 
-// start begins an answer of this node's own. What of a streamed body nobody has
-// read would be taken for the next request, so the connection cannot go on.
+// start begins an answer of this node's own. An unread rest of a streamed body would be
+// taken for the next request, so the connection must close.
 func (r *request) start(status int) {
 	if r.ctx.Request.IsBodyStream() {
 		if n := r.ctx.Request.Header.ContentLength(); n < 0 || n > prefetched {

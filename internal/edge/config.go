@@ -53,7 +53,7 @@ type ServerConfig struct {
 	ReadTimeout    time.Duration `yaml:"read_timeout"`
 	WriteTimeout   time.Duration `yaml:"write_timeout"`
 	IdleTimeout    time.Duration `yaml:"idle_timeout"`
-	// Paths says what becomes of a path that origins may read in several ways.
+	// Paths says what to do with a path that origins may read in several ways.
 	Paths string `yaml:"paths"`
 }
 
@@ -61,8 +61,8 @@ type ServerConfig struct {
 type StoreConfig struct {
 	Kind    string        `yaml:"kind"`
 	Timeout time.Duration `yaml:"timeout"`
-	// Nodes is how many edge nodes share the store: each takes its part of a
-	// limit while the store is away. nil: those in Consul's catalogue, or 1.
+	// Nodes is how many edge nodes share the store: each enforces its part of a
+	// limit while the store is unreachable. nil: those in Consul's catalog, or 1.
 	Nodes        *int        `yaml:"nodes"`
 	DeniedMemory int         `yaml:"denied_memory"`
 	MaxKeys      int         `yaml:"max_keys"`
@@ -88,14 +88,14 @@ type LogConfig struct {
 
 // ShutdownConfig is how a node stops. Both together stay under 5 s by default.
 type ShutdownConfig struct {
-	// Delay between /readyz failing and the listener closing, so that whoever
-	// sends traffic here can notice first.
+	// Delay between /readyz failing and the listener closing, so that
+	// load balancers notice first.
 	Delay time.Duration `yaml:"delay"`
 	// Timeout is how long requests in flight may take to finish.
 	Timeout time.Duration `yaml:"timeout"`
 }
 
-// Defaults returns the configuration that a file changes.
+// Defaults returns the configuration before a file changes it.
 func Defaults() Config {
 	host, _ := os.Hostname()
 	return Config{
@@ -136,7 +136,7 @@ func LoadConfig(file string) (*Config, error) {
 	return c, nil
 }
 
-// configForm is what a configuration file may look like.
+// configForm is the accepted form of a configuration file.
 var configForm = field.Form{MaxBytes: 1 << 20, Empty: "name upstreams and rules at least", Lenient: true, Aliases: true, Exponents: true}
 
 // ParseConfig reads and checks a configuration. The error is field.Errors.
@@ -171,7 +171,7 @@ func (f *faults) positive(path string, d time.Duration) {
 
 func (f *faults) file(path, name string) { f.list.File(path, name) }
 
-// word reports a value that is none of the names that a field takes.
+// word reports a value that is not among a field's names.
 func (f *faults) word(path, got string, names ...string) {
 	if !slices.Contains(names, got) {
 		f.add(path, "must be %s%s (got %q)", field.OneOf(names...), field.Suggest(got, names...), got)

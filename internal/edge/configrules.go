@@ -28,7 +28,7 @@ type RulesConfig struct {
 	Source string `yaml:"source"`
 	File   string `yaml:"file"`
 	// Cache is the file that keeps the last good document of Consul, so that the
-	// node starts while Consul is away.
+	// node can start while Consul is unreachable.
 	Cache string `yaml:"cache"`
 	// Required keeps a node that has never had rules from serving. Only with
 	// Consul: without a good file no node starts.
@@ -56,10 +56,10 @@ func (c *Config) validateRules(f *faults) {
 		}
 	case fromConsul:
 		if c.Rules.File != "" {
-			f.add("rules.file", "is for rules.source file, and stands in for nothing when Consul is away; rules.cache does. Remove it")
+			f.add("rules.file", "is for rules.source file, and is not used while Consul is unreachable, rules.cache is; remove it")
 		}
 		if c.Rules.Cache == "" {
-			f.add("rules.cache", "must name a file when rules.source is consul: without it the node cannot start while Consul is away")
+			f.add("rules.cache", "must name a file when rules.source is consul: without it the node cannot start while Consul is unreachable")
 		}
 		c.validateConsul(f)
 	default:
@@ -86,11 +86,11 @@ func (c *Config) validateConsul(f *faults) {
 	}
 }
 
-// validateAdvertised checks an address that others are told.
+// validateAdvertised checks an address at which others reach the node.
 func (c *Config) validateAdvertised(f *faults, path, given, listenPath, listen string) {
 	host, _, err := advertised(given, listen)
 	if err != nil {
-		return // listen is reported already
+		return // the fault of listen is already reported
 	}
 	if given == "" {
 		if unspecified(host) {
@@ -108,8 +108,8 @@ func (c *Config) validateAdvertised(f *faults, path, given, listenPath, listen s
 	}
 }
 
-// advertised returns where a listener is reached: what is given, and what that
-// leaves out from the address it listens on.
+// advertised returns the address at which others reach a listener: the configured host and
+// port, completed from the address it listens on.
 func advertised(given, listen string) (host, port string, err error) {
 	if host, port, err = net.SplitHostPort(listen); err != nil || given == "" {
 		return host, port, err
@@ -138,8 +138,8 @@ func hostName(host string) bool {
 	return host != ""
 }
 
-// registration is what Consul is told of this node, whose listeners have these
-// addresses.
+// registration returns the node's registration in Consul, given the addresses of its
+// listeners.
 func (c *Config) registration(public, admin net.Addr) (consul.Registration, error) {
 	r := consul.Registration{ID: c.Node.ID, Region: c.Node.Region, PoP: c.Node.PoP}
 	host, port, err := advertised(c.Consul.Advertise, listening(c.Listen.Public, public))
@@ -155,8 +155,8 @@ func (c *Config) registration(public, admin net.Addr) (consul.Registration, erro
 		return r, err
 	}
 	r.Admin = net.JoinHostPort(adminHost, adminPort)
-	// The agent that asks is near, so it is told where the node listens, not
-	// where the world reaches it; unless that is nowhere in particular.
+	// The agent that runs the check is local, so it gets the address on which the node
+	// listens, unless that is the unspecified address.
 	check := listening(c.Listen.Admin, admin)
 	if h, _, err := net.SplitHostPort(check); err != nil || unspecified(h) {
 		check = r.Admin
@@ -177,7 +177,7 @@ func listening(configured string, taken net.Addr) string {
 	return configured
 }
 
-// nodes is how many nodes share the store when nobody counts them.
+// nodes returns how many nodes share the store when Consul does not count them.
 func (s *StoreConfig) nodes() int {
 	if s.Nodes == nil {
 		return 1
@@ -252,7 +252,7 @@ func (c *Config) lockCaches() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// cacheOwner is whose documents this node's caches hold.
+// cacheOwner identifies the fleet whose documents this node caches.
 func (c *Config) cacheOwner() follow.Owner {
 	return follow.Owner{Region: c.Node.Region, Datacenter: c.Consul.Datacenter, Prefix: cmp.Or(c.Consul.Prefix, consul.DefaultPrefix)}
 }

@@ -16,8 +16,7 @@ type ShedderConfig struct {
 	Source string `yaml:"source"`
 	// Cache is the file that keeps the last good settings of Consul.
 	Cache string `yaml:"cache"`
-	// Document is what is in force without, before and after those of Consul; nil: the
-	// defaults.
+	// Document is active while Consul names none; nil: the defaults.
 	Document *shedding.Document `yaml:",inline"`
 	// Custom decides in place of any document's law. Only a program can set it, to compare laws.
 	Custom shedder.Law `yaml:"-"`
@@ -49,7 +48,7 @@ func (c *Config) validateShedder(f *faults) {
 		}
 	case fromConsul:
 		if !c.followsConsul() {
-			f.add("shedder.source", "can be consul only where rules.source is; use config")
+			f.add("shedder.source", "can be consul only if rules.source is consul; use config")
 		}
 		if s.Cache == "" {
 			s.Cache = filepath.Join(filepath.Dir(c.Rules.Cache), "shedder.json")
@@ -62,7 +61,7 @@ func (c *Config) validateShedder(f *faults) {
 	}
 }
 
-// settings are those that no one has published.
+// settings returns the settings of this file.
 func (s *ShedderConfig) settings() *shedding.Document {
 	if s.Document == nil {
 		return shedding.Defaults()

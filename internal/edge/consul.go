@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// registrar keeps the node in the region's catalogue.
+// registrar keeps the node in the region's catalog.
 type registrar struct {
 	consul       *consul.Client    // nil unless Consul is followed
 	registration *follow.Condition // nil, too, if the node does not register
@@ -32,9 +32,9 @@ func (e *Edge) openConsul() error {
 	return e.rules.follow(e.config, e.consul)
 }
 
-// changed makes the registration say what is now.
+// changed updates the registration soon.
 func (r *registrar) changed() {
-	select { // one waiting signal tells of all changes
+	select { // one pending signal covers all changes
 	case r.stateChanged <- struct{}{}:
 	default:
 	}
@@ -64,7 +64,7 @@ func (e *Edge) register(ctx context.Context, public, admin net.Addr) {
 	e.consul.Register(ctx, r, e.meta, e.stateChanged, e.registration.Note)
 }
 
-// meta is what the node's registration says beside where it is.
+// meta returns the metadata of the node's registration.
 func (e *Edge) meta() map[string]string {
 	meta := e.rules.state.Load().meta()
 	if told := e.keeper.meta.Load(); told != nil {
@@ -76,9 +76,8 @@ func (e *Edge) meta() map[string]string {
 	return meta
 }
 
-// countNodes takes the catalogue of nodes. That none of this region lives, though
-// this one does, is no news but a catalogue that knows nothing: all would then take
-// the whole limit as their share.
+// countNodes takes the nodes in the catalog. One without a live node of this region is
+// ignored: it has lost its data, and every node would take the whole limit as its share.
 func (e *Edge) countNodes(all []consul.Node) {
 	live := 0
 	for _, n := range all {

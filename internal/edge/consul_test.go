@@ -64,7 +64,7 @@ func followsChanges(t *testing.T, p *publisher) {
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
 	_, counted := n.series(`weir_decisions_total{rule="a",outcome="allowed",source="memory"}`)
 	require.False(t, counted, "the counters of a rule that is gone are gone")
-	require.Empty(t, n.logs.lines(t, "rules cannot be read from consul, the node keeps what it has"))
+	require.Empty(t, n.logs.lines(t, "rules cannot be read from consul; the node keeps what it has"))
 }
 
 // What runs already is not swapped, whatever else the pointer says.

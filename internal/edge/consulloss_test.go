@@ -39,7 +39,7 @@ func TestConsulIsKilledAndBack(t *testing.T) {
 	require.Equal(t, 429, n.get("/").status)
 	n.reload <- syscall.SIGHUP
 	eventually(t, "the signal is answered", func() bool {
-		return len(n.logs.lines(t, "rules are followed in consul anyway, and its token is read at each request")) == 1
+		return len(n.logs.lines(t, "nothing to reload: rules are followed in consul, and its token is read at each request")) == 1
 	})
 
 	consul.Start()
@@ -50,7 +50,7 @@ func TestConsulIsKilledAndBack(t *testing.T) {
 	require.Less(t, time.Since(back), 10*time.Second)
 	eventually(t, "both pointers are answered", func() bool { return n.rulesView().Consul.OK })
 	require.EqualValues(t, 1, n.metric("weir_rules_source_up"))
-	require.Len(t, n.logs.lines(t, "rules cannot be read from consul, the node keeps what it has"), 1, "told once, not at every attempt")
+	require.Len(t, n.logs.lines(t, "rules cannot be read from consul; the node keeps what it has"), 1, "told once, not at every attempt")
 	require.Len(t, n.logs.lines(t, "rules can be read from consul again"), 1)
 	require.True(t, v.Since.After(running.Since))
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
@@ -128,7 +128,7 @@ func TestCachedRulesAreConfirmed(t *testing.T) {
 	// Nor are they given up when the pointer is gone.
 	p.remove(p.CurrentKey())
 	n = start(t, s)
-	v = n.refuses("", "is missing; apply the rules again")
+	v = n.refuses("", "is missing; apply the document again")
 	require.Equal(t, "cache", v.Source)
 	require.Equal(t, first, v.Version)
 	status, _ := n.readyz()
@@ -255,7 +255,7 @@ func withoutOutput(nodes []consul.Node) []consul.Node {
 	return nodes
 }
 
-// Nodes of one region share its store, and what is left of a limit while it is away.
+// Nodes of one region share its store, and its limits while the store is unreachable.
 func TestNodesAreCounted(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})

@@ -30,7 +30,7 @@ func DevConfig(origin string) *Config {
 	c.trusted = []netip.Prefix{netip.MustParsePrefix(c.TrustedProxies[0])}
 	settings, err := shedding.Parse(sampleShedder)
 	if err != nil {
-		panic(err) // it is compiled in, and a test reads it
+		panic(err) // it is embedded, and a test parses it
 	}
 	settings.Version = shedding.VersionConfig
 	c.Shedder.Document = settings
@@ -47,7 +47,7 @@ const (
 	busyTime    = 100 * time.Millisecond
 )
 
-// StartOrigin starts an origin that tells what it was asked. It ends with ctx.
+// StartOrigin starts an origin that echoes the request line. It ends with ctx.
 func StartOrigin(ctx context.Context, log *slog.Logger) (addr string, err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,9 +58,9 @@ func StartOrigin(ctx context.Context, log *slog.Logger) (addr string, err error)
 		ReadHeaderTimeout: 5 * time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
-			case "/slow": // for trying concurrency limits and draining
+			case "/slow": // to try concurrency limits and draining
 				pause(r.Context(), 2*time.Second)
-			case "/busy": // for trying the shedder: requests queue for its workers
+			case "/busy": // to try the shedder: requests queue for its workers
 				workers <- struct{}{}
 				pause(r.Context(), busyTime)
 				<-workers

@@ -108,7 +108,7 @@ func TestCacheOnDisk(t *testing.T) {
 	require.Equal(t, 200, status)
 	require.Equal(t, v.Cache.Error, state["rules_cache"])
 	eventually(t, "it goes on trying", func() bool { return n.metric("weir_rules_cache_errors_total") >= 3 })
-	require.Len(t, n.logs.lines(t, "rules cannot be cached, a restart while consul is unreachable has none"), 1)
+	require.Len(t, n.logs.lines(t, "rules cannot be cached; a restart while consul is unreachable has none"), 1)
 
 	require.NoError(t, os.Remove(folder))
 	require.NoError(t, os.Rename(folder+".away", folder))
@@ -203,5 +203,5 @@ func TestUnwritableCacheIsToldAtTheStart(t *testing.T) {
 	n := start(t, unreachable(t, filepath.Join(file, "rules.json")))
 	_, state := n.readyz()
 	require.Contains(t, state["rules_cache"], "not a directory")
-	require.Len(t, n.logs.lines(t, "rules cannot be cached, a restart while consul is unreachable has none"), 1)
+	require.Len(t, n.logs.lines(t, "rules cannot be cached; a restart while consul is unreachable has none"), 1)
 }

@@ -105,8 +105,8 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 
 // Run serves until ctx ends, then drains: readyz fails, the listener closes after
 // shutdown.delay, and requests in flight have shutdown.timeout to finish. ready,
-// which may be nil, is called once both listeners accept. A signal on reload reads
-// rules and certificate again at once.
+// which may be nil, is called once both listeners accept. A signal on reload reloads
+// rules and certificate at once.
 func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(public, admin net.Addr)) error {
 	defer e.close()
 	unlock, err := e.config.lockCaches()
@@ -136,7 +136,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 			failed <- err
 		}
 	})
-	// e.ctx goes on: slots of the last requests are returned under it.
+	// e.ctx continues: slots of the last requests are returned under it.
 	watching, stopWatching := context.WithCancel(e.ctx)
 	defer stopWatching()
 	wg.Go(func() { e.watchFiles(watching, reload) })
@@ -160,7 +160,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		err = fmt.Errorf("listener failed: %w", err)
 	case <-ctx.Done():
 	}
-	deregister() // beside the drain, which takes longer
+	deregister() // while the drain runs, which takes longer
 	e.drain(server)
 	// A server that is shut down before its Serve has begun does not know of it.
 	_ = public.Close()
@@ -234,7 +234,7 @@ func (e *Edge) publicServer() *fasthttp.Server {
 	}
 }
 
-// unreadable answers what could not be parsed; the connection closes after it.
+// unreadable answers a request that could not be parsed; the connection then closes.
 func (e *Edge) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	status, title := fasthttp.StatusBadRequest, "the request could not be parsed"
 	var small *fasthttp.ErrSmallBuffer
@@ -254,7 +254,7 @@ func (e *Edge) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	fmt.Fprintf(ctx, `{"type":"about:blank","title":%q,"status":%d}`, title, status)
 }
 
-// quiet drops what fasthttp would print about every client that hangs up.
+// quiet drops fasthttp's log of every client that hangs up.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}

@@ -28,12 +28,12 @@ func headerReceived(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig
 	return unchanged
 }
 
-// expect decides about a request that says Expect: 100-continue, so that one which is
-// refused is never told to send its body. It returns the status of the answer, 100 for
+// expect decides about a request that says Expect: 100-continue, so that a refused
+// client is never told to send its body. It returns the status of the answer, 100 for
 // one that passes; fasthttp then reads the body and calls serve.
 func (e *Edge) expect(ctx *fasthttp.RequestCtx) int {
 	r := e.begin(ctx)
-	r.Began = time.Now() // fasthttp notes the time only before serve
+	r.Began = time.Now() // fasthttp sets the time only before serve
 	if !r.passes() {
 		return ctx.Response.StatusCode()
 	}
@@ -41,7 +41,7 @@ func (e *Edge) expect(ctx *fasthttp.RequestCtx) int {
 	return fasthttp.StatusContinue
 }
 
-// passes is pass for a request that has no handler yet: it ends one that does not.
+// passes is pass for a request that has no handler yet: it ends one that is refused.
 func (r *request) passes() (passed bool) {
 	defer func() {
 		if p := recover(); p != nil || !passed {
@@ -60,8 +60,8 @@ func expectedRequest(ctx *fasthttp.RequestCtx) (r *request) {
 	return r
 }
 
-// Close ends a request whose body never came. fasthttp calls it when the RequestCtx has
-// done its duty.
+// Close ends a request whose body never came. fasthttp calls it when it is done
+// with the RequestCtx.
 func (x *expected) Close() error {
 	if r := x.r; r != nil {
 		x.r = nil

@@ -32,7 +32,7 @@ func (d *described) Cookie(name string) ([]byte, int) {
 }
 
 // describe reads client, method, host, path, tier, and any number of
-// header=Name:value and cookie=name=value. An unknown word is refused: a misspelt
+// header=Name:value and cookie=name=value. An unknown name is an error: a misspelled
 // one would explain another request.
 func describe(q url.Values) (r *decide.Request, path []byte, err error) {
 	d := &described{map[string][][]byte{}, map[string][][]byte{}}
@@ -85,8 +85,8 @@ func describe(q url.Values) (r *decide.Request, path []byte, err error) {
 	return r, path, nil
 }
 
-// explain tells which rules would decide a request, by which keys, and what is
-// left. It looks at the store and charges nothing.
+// explain shows which rules would decide a request, by which keys, and what
+// remains. It reads the store and charges nothing.
 func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	running, ok := e.runningRules(w)
 	if !ok {
@@ -156,7 +156,7 @@ func (e *Edge) otherMethods(running *ruleset, asked *decide.Request) (list []adm
 
 // resetLimits forgets the counter of one rule for the described request, in the
 // store and in this node's memory of refusals. Other nodes forget a refusal when
-// its retry-after ends, or when they are asked too.
+// its retry-after ends, or when they are reset too.
 func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	id := q.Get("rule")
@@ -179,7 +179,7 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		if err := e.decider.Store.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
-			adminError(w, http.StatusBadGateway, fmt.Errorf("%w; the counter stands as it was, try again", err))
+			adminError(w, http.StatusBadGateway, fmt.Errorf("%w; the counter is unchanged; try again", err))
 			return
 		}
 		reset = append(reset, string(m.Checks[i].Key))

@@ -30,8 +30,8 @@ type RouteConfig struct {
 	Group string           `yaml:"group"`
 }
 
-// group is upstreams that share what overloads them: one that is slow sheds its own
-// requests, and no other's.
+// group is upstreams that are overloaded together: a slow group sheds its own requests
+// only.
 type group struct {
 	name    string
 	pool    *proxy.Pool
@@ -103,8 +103,8 @@ func (c *Config) routeMatcher() (*rules.Matcher, error) {
 	return rules.NewMatcher(list)
 }
 
-// pools makes the connections of each group, in the order of groups. It connects to
-// nothing yet.
+// pools returns the connection pool of each group, in the order of groups. It does not
+// connect yet.
 func (c *Config) pools(observer proxy.Observer, loop proxy.Loop) (pools []*proxy.Pool, err error) {
 	defer func() {
 		if err != nil {
@@ -156,7 +156,7 @@ func (c *Config) proxy(group string) (pc proxy.Config, places []int) {
 	return pc, places
 }
 
-// room is how many requests may be at the upstreams of a group at once.
+// room returns how many requests may be at the upstreams of a group at once.
 func (c *Config) room(group string) int {
 	_, places := c.proxy(group)
 	return len(places) * c.Upstream.MaxConns
@@ -173,7 +173,7 @@ type upstreamWatch struct {
 func (w upstreamWatch) Unasked(upstream string, first bool) {
 	w.upstreamUnasked.Inc()
 	if first {
-		w.log.Warn("upstream sent bytes that no request asked for, its connections are not reused for a minute", "upstream", upstream)
+		w.log.Warn("upstream sent bytes that no request asked for; its connections are not reused for a minute", "upstream", upstream)
 	}
 }
 
@@ -227,7 +227,7 @@ func (u *upstreams) group(name string) *group {
 	return nil
 }
 
-// sample makes the shedders look until ctx ends.
+// sample runs the shedders' measurements until ctx ends.
 func (u *upstreams) sample(ctx context.Context) {
 	u.sampler.Run(ctx, u.shedders()...)
 }

@@ -93,8 +93,8 @@ func (r *request) forward() {
 // Finish implements proxy.Finisher: the exchange with the upstream is over.
 func (r *request) Finish() { r.release() }
 
-// end is the handler's last word. It also stops a panic, which fasthttp would let
-// take the process down.
+// end finishes the handler. It also recovers from a panic, which would otherwise end the
+// process.
 func (r *request) end() { r.conclude(recover()) }
 
 // conclude ends the handler's part, after a panic if there was one.
@@ -105,7 +105,7 @@ func (r *request) conclude(panicked any) {
 		r.ctx.Response.Reset()
 		r.ctx.SetConnectionClose()
 		r.problem(fasthttp.StatusInternalServerError, "internal error", "")
-		r.holders.Store(1) // whatever else held it will not come back to it
+		r.holders.Store(1) // no other holder will release it
 	}
 	if r.form.Closes() {
 		r.ctx.SetConnectionClose()
@@ -139,7 +139,7 @@ func (e *Edge) returnSlots(r *request) {
 	}
 	e.returns.Go(func() {
 		if err := e.decider.Store.Return(e.ctx, checks, &limiter.Decision{Results: results}); err != nil {
-			e.log.Warn("concurrency slot not returned, it expires automatically", "rule", checks[0].Limit.Rule, "error", err)
+			e.log.Warn("concurrency slot not returned; it expires automatically", "rule", checks[0].Limit.Rule, "error", err)
 		}
 	})
 }

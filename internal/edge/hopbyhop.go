@@ -8,15 +8,15 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
-// credentials are headers by which origins usually tell who asks. In lower case, and in
-// order.
+// credentials are headers by which origins usually authenticate clients, in lower case and
+// sorted.
 var credentials = []string{
 	"api-key", "apikey", "authorization", "cookie", "x-access-token", "x-amz-security-token", "x-api-key", "x-api-token",
 	"x-apikey", "x-auth-token", "x-client-id", "x-csrf-token", "x-session-token", "x-xsrf-token",
 }
 
-// checkConnection refuses a request whose Connection header names one that decides
-// anything: weir would go by it, and the origin never see it.
+// checkConnection refuses a request whose Connection header names a header that weir
+// consults: the origin would not see it.
 func (r *request) checkConnection() (err error) {
 	proxy.EachNamed(&r.ctx.Request.Header, func(token []byte) {
 		name := strings.ToLower(string(token))
@@ -28,7 +28,7 @@ func (r *request) checkConnection() (err error) {
 	return err
 }
 
-// decides reports whether weir sets that header or goes by it. Its name is in lower case.
+// decides reports whether weir sets or consults that header. Its name is in lower case.
 func (r *request) decides(header string) bool {
 	switch header {
 	case "host", "content-length", "transfer-encoding", "forwarded", "x-real-ip":
@@ -37,9 +37,9 @@ func (r *request) decides(header string) bool {
 	return strings.HasPrefix(header, "x-forwarded-") || r.edge.decider.Consults(&r.Request, header)
 }
 
-// hide removes what the origin must not take for the word of weir or of a trusted proxy:
-// a tier that none has stated, and headers that programs which read "_" as "-" would take
-// for one that weir sets or goes by.
+// hide removes headers that the origin must not attribute to weir or a trusted proxy: a
+// tier that no proxy stated, and headers that a program which reads "_" as "-" would take
+// for one that weir sets or consults.
 func (r *request) hide() {
 	header := &r.ctx.Request.Header
 	if tier := r.edge.config.TierHeader; tier != "" && r.Tier == nil {

@@ -127,7 +127,7 @@ func TestUnaskedBytesAreCountedAndLogged(t *testing.T) {
 		require.Equal(t, path, n.get("/"+path).body)
 	}
 	require.EqualValues(t, 3, n.metric("weir_upstream_unasked_total"))
-	logged := n.logs.lines(t, "upstream sent bytes that no request asked for, its connections are not reused for a minute")
+	logged := n.logs.lines(t, "upstream sent bytes that no request asked for; its connections are not reused for a minute")
 	require.Len(t, logged, 1)
 	require.Equal(t, ln.Addr().String(), logged[0]["upstream"])
 	require.NotContains(t, n.logs.String(), "secret")

@@ -89,7 +89,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 	for i, class := range [...]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"} {
 		m.requests[i] = requests.WithLabelValues(class)
 	}
-	m.limited = counter("requests_limited_total", "Requests refused with 429, by whichever rules.")
+	m.limited = counter("requests_limited_total", "Requests refused with 429, by any rule.")
 	m.requestSeconds = histogram("request_seconds", "Time from a request's header to the end of its response, in seconds.", prometheus.DefBuckets)
 	m.decisions = counters("decisions_total", "Checks decided, by rule, outcome and who answered.", "rule", "outcome", "source")
 	decisionSeconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -102,7 +102,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.panics = counter("panics_total", "Requests answered 500 because a handler panicked.")
 
 	m.storeUp = gauge("store_up", "1 while every shard of the store answers, 0 while any does not.")
-	m.storeNodes = gauge("store_nodes", "Edge nodes that share the store, by which a limit is divided while it is away.")
+	m.storeNodes = gauge("store_nodes", "Edge nodes that share the store, by which a limit is divided while the store is unreachable.")
 	m.storeMayEvict = gauge("store_may_evict", "1 while a master of the store may evict counters when its memory is full, which resets their limits.")
 	m.storeEvicted = gauge("store_evicted_keys", "Keys that the masters of the store have evicted since they started.")
 	m.storeErrors = counters("store_errors_total", "Decisions that the store could not make, by kind.", "kind")
@@ -116,15 +116,15 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.rulesInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_rules_info", Help: "1 for the version of the rules that this node runs."}, []string{"version"})
 	m.rulesAge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_rules_age_seconds", Help: "Time since the running rules were loaded, in seconds; NaN before there are any."}, rulesAge)
 	m.registry.MustRegister(m.rulesInfo, m.rulesAge)
-	m.rulesRejected = counter("rules_rejected_total", "Rule documents refused; the rules before them went on running.")
+	m.rulesRejected = counter("rules_rejected_total", "Rule documents refused; the rules before them kept running.")
 	m.rulesStale = gauge("rules_stale", "1 while the running rules are not the newest published, or it is unknown which those are.")
 	m.sourceUp = gauge("rules_source_up", "1 while the source of the rules can be read: Consul, or the file.")
 	m.cacheErrors = counter("rules_cache_errors_total", "Failures to write the last good rules to disk, or to use those found there.")
 
-	m.shed = counters("shed_total", "Requests refused with 503 by the load shedder, by class and by the signal that spoke for it, or cap.", "class", "reason")
+	m.shed = counters("shed_total", "Requests refused with 503 by the load shedder, by class and by the signal that caused it, or cap.", "class", "reason")
 	m.shedderInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_info", Help: "1 for the version of the shedder's settings that this node runs, and where they came from."}, []string{"version", "source"})
 	m.registry.MustRegister(m.shedderInfo)
-	m.shedderRejected = counter("shedder_rejected_total", "Documents of shedder settings in Consul, and pointers, refused; the settings before them went on.")
+	m.shedderRejected = counter("shedder_rejected_total", "Documents of shedder settings in Consul, and pointers, refused; the settings before them stayed active.")
 	m.shedCacheErrors = counter("shedder_cache_errors_total", "Failures to write the last good shedder settings to disk, or to use those found there.")
 
 	m.upstreamSeconds = histogram("upstream_seconds", "Time until an upstream's response headers, in seconds.", prometheus.DefBuckets)
@@ -147,7 +147,7 @@ func (m *metrics) served(r *request) {
 	m.requestSeconds.Observe(time.Since(r.Began).Seconds())
 }
 
-// running notes that these rules are in force, and drops the counters of rules
+// running notes that these rules are active, and drops the counters of rules
 // that are gone.
 func (m *metrics) running(now, before *ruleset) {
 	m.rulesInfo.Reset()

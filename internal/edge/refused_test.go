@@ -46,7 +46,7 @@ func pointerIsLost(t *testing.T, p *publisher) {
 	n := start(t, p.setup())
 	n.runs(first)
 	p.remove(p.CurrentKey())
-	v := n.refuses("", p.CurrentKey()+" is missing; apply the rules again")
+	v := n.refuses("", p.CurrentKey()+" is missing; apply the document again")
 	require.True(t, v.Stale)
 	require.Nil(t, v.Pointer)
 	require.True(t, v.Consul.OK)

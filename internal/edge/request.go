@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
-// request is one HTTP request on its way. It is pooled: nothing of it may be kept.
+// request is one HTTP request. It is pooled: nothing of it may be retained.
 type request struct {
 	decide.Request
 	edge *Edge

@@ -51,7 +51,7 @@ func (k *ruleKeeper) settle(now time.Time) time.Duration {
 	return time.Minute
 }
 
-// describe adds to a readiness what is not as it should be.
+// describe adds faults to a readiness.
 func (k *ruleKeeper) describe(state *adminapi.Readiness) {
 	s := k.state.Load()
 	state.RulesVersion, state.RulesRefused = s.version(), s.refused.String()
@@ -67,5 +67,5 @@ func (k *ruleKeeper) describe(state *adminapi.Readiness) {
 	}
 }
 
-// errNoRules answers what needs rules before there are any.
+// errNoRules is the error of endpoints that need rules before there are any.
 var errNoRules = errors.New("there are no rules yet; /readyz says why")

@@ -52,7 +52,7 @@ func (k *ruleKeeper) load(asked bool) error {
 			k.publish(ruleState{source: source})
 		}
 		if asked && k.running.Load() != nil {
-			k.log.Info("the rule file is as it was at the last load", "refused", f.refused != nil)
+			k.log.Info("the rule file is unchanged since the last load", "refused", f.refused != nil)
 		}
 		return nil
 	}
@@ -115,7 +115,7 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 		}
 		switch {
 		case e.consul != nil && asked:
-			e.log.Info("rules are followed in consul anyway, and its token is read at each request")
+			e.log.Info("nothing to reload: rules are followed in consul, and its token is read at each request")
 		case e.consul == nil && e.rules.file.builtin == "":
 			e.report("reload rules", &e.files.rulesFault, e.rules.load(asked))
 		}

@@ -22,8 +22,8 @@ type ruleKeeper struct {
 	metrics  *metrics
 	running  atomic.Pointer[ruleset] // nil until there are rules
 	state    atomic.Pointer[ruleState]
-	changed  func()                                // the registration has to say something else
-	hurry    func() bool                           // nobody's requests wait for a compilation
+	changed  func()                                // the registration must be updated
+	hurry    func() bool                           // no requests compete with a compilation
 	keep     func(holds func(*limiter.Limit) bool) // of the memory of refusals; nil without one
 	file     ruleFile
 	follower *follow.Follower[rules.Set] // nil unless Consul is followed
@@ -63,17 +63,17 @@ func (k *ruleKeeper) newRuleset(set *rules.Set, version string) *ruleset {
 	return &ruleset{keeper: k, set: set, version: version, since: time.Now(), counters: make([]ruleCounters, n), samplers: make([]sampler, n)}
 }
 
-// ruleState is what runs and what is known beside it, published as one.
+// ruleState is what runs and what is known about it, published as one.
 type ruleState struct {
 	running *ruleset // nil until there are rules
 	source  string   // "" until there are rules
 	canary  bool
 	pointer *consul.Pointer // that is followed; nil if unknown, and without Consul
 	refused *adminapi.Refusal
-	stale   bool // what runs is not what it should be, or that is unknown
+	stale   bool // the running rules are not those published, or it is unknown which those are
 }
 
-// version is what runs, in words.
+// version returns the running version, or adminapi.NoVersion.
 func (s *ruleState) version() string {
 	if s.running == nil {
 		return adminapi.NoVersion
@@ -84,7 +84,7 @@ func (s *ruleState) version() string {
 // none reports whether there have never been any rules.
 func (s *ruleState) none() bool { return s.version() == adminapi.NoVersion }
 
-// messages are the faults of a document, one by one.
+// messages returns the faults of a document one by one.
 func messages(err error) []string {
 	var out []string
 	for _, e := range field.All(err) {
@@ -93,7 +93,7 @@ func messages(err error) []string {
 	return out
 }
 
-// enforce swaps the rules. Requests in progress finish by the ones they began with.
+// enforce swaps the rules. Requests in progress finish with the rules they began with.
 func (k *ruleKeeper) enforce(set *rules.Set, source string, canary bool) {
 	next := k.newRuleset(set, set.Version())
 	before := k.running.Swap(next)
@@ -115,7 +115,7 @@ func (k *ruleKeeper) unlimited() error {
 	return nil
 }
 
-// publish shows operators what runs now and what is known beside it.
+// publish shows operators what runs now and what is known about it.
 func (k *ruleKeeper) publish(s ruleState) {
 	s.running = k.running.Load()
 	before := k.state.Swap(&s)
@@ -125,7 +125,7 @@ func (k *ruleKeeper) publish(s ruleState) {
 	}
 }
 
-// meta is what the node's registration says of its rules.
+// meta returns the registration's metadata about the rules.
 func (s *ruleState) meta() map[string]string {
 	return map[string]string{consul.MetaRulesVersion: s.version(), consul.MetaRulesRefused: s.refused.String()}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// sampler lets one event a second through to a log, and counts the others.
+// sampler lets one event per second into a log and counts the others.
 type sampler struct {
 	next    atomic.Int64 // Unix nanoseconds
 	skipped atomic.Int64

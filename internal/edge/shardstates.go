@@ -14,8 +14,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// shardStates knows which masters do not answer, and why: log, metric and /readyz say
-// the same.
+// shardStates tracks which masters do not answer, and why, for log, metric and /readyz
+// alike.
 type shardStates struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -33,7 +33,7 @@ func newShardStates(log *slog.Logger, m *metrics) *shardStates {
 	}
 }
 
-// set is told why a shard went down, and nil when it is back.
+// set records why a shard is down; nil means it is back.
 func (s *shardStates) set(addr string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *shardStates) set(addr string, err error) {
 	s.metrics.storeUp.Set(oneIf(len(s.down) == 0))
 }
 
-// text is what /readyz says: ok, or what is down and why.
+// text returns what /readyz shows: ok, or what is down and why.
 func (s *shardStates) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,12 +87,12 @@ func (s *shardStates) refuses(err error) {
 	code := redisstore.ReplyCode(err)
 	if now := time.Now(); now.Sub(s.logged[code]) > logAgain {
 		s.logged[code] = now
-		s.log.Warn("store refuses to decide, its rules follow on_store_failure", "error", err)
+		s.log.Warn("store refuses to decide; rules apply on_store_failure", "error", err)
 	}
 }
 
-// evicts is told what a master does when its memory is full, and nil when it is no longer
-// a master. The log has a line when that changes.
+// evicts records what a master does when its memory is full, nil when it is no longer a
+// master, and logs changes.
 func (s *shardStates) evicts(addr string, now *redisstore.Eviction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

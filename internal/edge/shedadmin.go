@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
-// How long settings for this node alone are in force.
+// How long settings for this node alone may stay active.
 const (
 	overrideLasts    = 15 * time.Minute
 	overrideShortest = time.Second
@@ -40,8 +40,8 @@ func (k *shedKeeper) view() adminapi.Shedder {
 	return v
 }
 
-// showShedder tells by which settings is shed, and how things stand; with ?brief not
-// the settings themselves.
+// showShedder shows the active settings and the shedder's state; ?brief leaves out the
+// settings themselves.
 func (e *Edge) showShedder(w http.ResponseWriter, r *http.Request) {
 	v := e.keeper.view()
 	if r.URL.Query().Has("brief") {
@@ -50,7 +50,7 @@ func (e *Edge) showShedder(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, v)
 }
 
-// overrideShedder puts settings in force on this node alone, for a while.
+// overrideShedder activates settings on this node alone, temporarily.
 func (e *Edge) overrideShedder(w http.ResponseWriter, r *http.Request) {
 	lasts, err := overrideFor(r)
 	if err != nil {
@@ -97,13 +97,13 @@ func overrideFor(r *http.Request) (time.Duration, error) {
 	return lasts, nil
 }
 
-// endOverride has this node shed by the settings of all others again.
+// endOverride returns this node to the published settings.
 func (e *Edge) endOverride(w http.ResponseWriter, _ *http.Request) {
 	if err := e.keeper.override(nil, 0); err != nil {
 		adminError(w, http.StatusInternalServerError, err)
 		return
 	}
-	e.log.Info("shedder settings for this node alone have been ended")
+	e.log.Info("shedder settings for this node alone ended")
 	e.answerBrief(w)
 }
 

@@ -202,7 +202,7 @@ func settingsPointerIsLost(t *testing.T, p *publisher) {
 	n := start(t, p.setup())
 	n.shedsBy(good, "consul")
 	p.remove(p.CurrentKey())
-	n.refusesSettings("", "is missing; apply the shedder settings again")
+	n.refusesSettings("", "is missing; apply the document again")
 	p.write(p.CurrentKey(), "")
 	n.refusesSettings("", "is empty")
 	p.write(p.CurrentKey(), "{}")

@@ -24,7 +24,7 @@ import (
 //	configured  the configuration's, or the defaults
 //	base        what Consul, or the copy on disk, says until further notice
 //	temporary   what Consul says until a certain time
-//	admin       what an operator told this node alone, until a certain time
+//	admin       what an operator set on this node alone, until a certain time
 //
 // The outermost that is there and has not expired wins.
 type shedKeeper struct {
@@ -32,13 +32,13 @@ type shedKeeper struct {
 	log       *slog.Logger
 	metrics   *metrics
 	upstreams *upstreams
-	changed   func() // the registration has to say something else
+	changed   func() // the registration must be updated
 	follower  *follow.Follower[shedding.Document]
 	active    atomic.Pointer[shedSettings]
 	meta      atomic.Pointer[map[string]string]
-	wake      chan struct{} // holds one signal: there is an end to wait for
+	wake      chan struct{} // holds one signal: the next expiry changed
 
-	mu        sync.Mutex // the admin side asks, too
+	mu        sync.Mutex // the admin side uses it, too
 	admin     *shedding.Document
 	adminEnds time.Time // monotonic
 }
@@ -61,15 +61,15 @@ func (k *shedKeeper) open(client *consul.Client) error {
 // shedding returns the active settings, for requests.
 func (k *shedKeeper) shedding() *decide.Shedding { return &k.active.Load().Shedding }
 
-// run follows Consul, if that is where settings come from, and ends what is temporary,
-// until ctx ends.
+// run follows Consul, if that is where settings come from, and expires temporary
+// settings, until ctx ends.
 func (k *shedKeeper) run(ctx context.Context) {
 	k.follower.Run(ctx, k.wake, func(now time.Time) time.Duration {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		again, err := k.settle(now)
 		if err != nil {
-			k.log.Error("shedder settings that were good do not hold", "error", err)
+			k.log.Error("shedder settings that were good cannot be activated", "error", err)
 		}
 		return again
 	})
@@ -93,7 +93,7 @@ func (k *shedKeeper) settle(now time.Time) (again time.Duration, err error) {
 		if s, err = k.enforce(document, source); err != nil {
 			return again, err
 		}
-	case s.source != source: // the same document: nothing begins anew
+	case s.source != source: // the same document: nothing restarts
 		same := *s
 		same.source = source
 		s = &same
@@ -118,7 +118,7 @@ func (k *shedKeeper) chosen(c *follow.Choice[shedding.Document]) (d *shedding.Do
 	return k.configured()
 }
 
-// configured returns the settings of a node that nobody told anything.
+// configured returns the settings that apply when nothing is published or overridden.
 func (k *shedKeeper) configured() (d *shedding.Document, source string) {
 	d = k.config.Shedder.settings()
 	if d.Version == shedding.VersionBuiltIn {
@@ -203,7 +203,7 @@ func (k *shedKeeper) enforce(d *shedding.Document, source string) (*shedSettings
 	return next, nil
 }
 
-// describe adds to a readiness what is not as it should be.
+// describe adds faults to a readiness.
 func (k *shedKeeper) describe(state *adminapi.Readiness) {
 	state.ShedderRefused = (*k.meta.Load())[consul.MetaShedderRefused]
 	if cache := k.follower.CacheState; cache != nil && !cache.View().OK {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// tellLevelEvery keeps two registrations for a change of the shed level apart: each is
-// a write to the catalogue that every DNS router hears of.
+// tellLevelEvery is the least time between two registrations of a changed shed level: each
+// is a write to the catalog that wakes every DNS router.
 const tellLevelEvery = 2 * time.Second
 
 // followLevel keeps the registration's shed_level up to date until ctx ends.
@@ -35,7 +35,7 @@ func (e *Edge) followLevel(ctx context.Context) {
 	}
 }
 
-// shedTenths is how far a shedder has gone, in tenths of everything that it can shed.
+// shedTenths returns a shedder's level in tenths of everything that it can shed.
 // A single class is never shed by level.
 func shedTenths(level float64, classes int) int64 {
 	if classes < 2 || !(level > 0) {
@@ -44,7 +44,7 @@ func shedTenths(level float64, classes int) int64 {
 	return int64(math.Round(10 * min(level/float64(classes-1), 1)))
 }
 
-// levelMeta is the level as DNS routers read it, "" while nothing is shed.
+// levelMeta returns the level as DNS routers read it, "" while nothing is shed.
 func (r *registrar) levelMeta() string {
 	tenths := r.shedLevel.Load()
 	if tenths == 0 {

@@ -110,8 +110,8 @@ func (m *metrics) countShed(s *shedSettings, reason shedder.Reason) {
 	counter.Inc()
 }
 
-// shedding notes that these settings are in force, and drops the counters of those
-// before that are gone.
+// shedding notes that these settings are active, and drops counters that only the previous
+// ones had.
 func (m *metrics) shedding(now, before *shedSettings) {
 	m.shedderInfo.Reset()
 	m.shedderInfo.WithLabelValues(now.Document.Version, now.source).Set(1)

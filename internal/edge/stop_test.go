@@ -77,7 +77,7 @@ func TestGracefulStop(t *testing.T) {
 	close(n.ended)
 	require.Less(t, time.Since(began), 5*time.Second)
 	require.Len(t, n.logs.lines(t, "drained"), 1)
-	require.Empty(t, n.logs.lines(t, "concurrency slot not returned, it expires by itself"))
+	require.Empty(t, n.logs.lines(t, "concurrency slot not returned; it expires automatically"))
 }
 
 func TestSlotsAreReturnedWhileStopping(t *testing.T) {

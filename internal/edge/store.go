@@ -25,10 +25,10 @@ type storage struct {
 //
 //	Denied    refusals that are known to hold: no I/O
 //	Spread    all or nothing across slots (cluster only)
-//	Fallback  what each rule wants while the store is away
+//	Fallback  what each rule wants while the store is unreachable
 //	Store     the master that owns the key; per master:
 //	  Breaker   stop paying for a master that does not answer
-//	  Combine   one round trip for all who wait, within the time budget
+//	  Combine   one round trip for all waiting decisions, within the time budget
 //	  node      one script, atomically
 func (e *Edge) openStore() error {
 	c := &e.config.Store

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// What server.paths makes of a path that origins may read in several ways.
+// The values of server.paths: what to do with a path that origins may read in several ways.
 const (
 	pathsMatchAll   = "match_all"  // forward it as received, if all readings are decided alike
 	pathsStrict     = "strict"     // refuse it

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// Request is what a line tells besides what the RequestCtx holds.
+// Request is what a line has in addition to what the RequestCtx holds.
 type Request struct {
 	Began   time.Time
 	Client  netip.Addr
@@ -24,14 +24,14 @@ type Request struct {
 	Trusted bool // it came through a trusted proxy
 }
 
-// header is a header that JSON lines tell.
+// header is a header that JSON lines have.
 type header struct {
 	name   string
 	secret bool // its value is hashed
 	page   bool // its value is a URL
 }
 
-// credentials are what the name of a header with a secret holds.
+// credentials are parts of the names of headers with secrets.
 var credentials = []string{"auth", "cookie", "key", "password", "secret", "session", "token", "signature"}
 
 func headersOf(names []string) []header {
@@ -141,7 +141,7 @@ func (l *Log) appendJSON(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte 
 	return l.appendHeaders(b, ctx)
 }
 
-// appendHeaders appends the chosen headers. One that is sent twice is told twice:
+// appendHeaders appends the chosen headers. One that is sent twice is logged twice:
 // rules refuse such a request.
 func (l *Log) appendHeaders(b []byte, ctx *fasthttp.RequestCtx) []byte {
 	before := len(b)

@@ -26,7 +26,7 @@ type Cached struct {
 	Document []byte
 }
 
-// Owner is whose document a cache holds. A file that a disk brought along from
+// Owner is whose document a cache holds. A file on a disk that came from
 // another region must not limit this one's clients.
 type Owner struct {
 	Region     string `json:"region"`
@@ -47,11 +47,11 @@ func (o Owner) refuse(other Owner) error {
 	return nil
 }
 
-// cacheLookEvery is how often the file is looked for, in case somebody deletes it.
+// cacheLookEvery is how often the file is checked, in case an operator deletes it.
 const cacheLookEvery = time.Minute
 
-// cache keeps the last good document on disk. Writing is its own goroutine's:
-// a slow disk holds up no rules.
+// cache keeps the last good document on disk. It writes in its own goroutine:
+// a slow disk delays no rules.
 type cache struct {
 	file      string
 	owner     Owner
@@ -79,7 +79,7 @@ func (c *cache) read() (*Cached, error) {
 	return p, nil
 }
 
-// prepare creates the folder and shows whether it can be written to.
+// prepare creates the folder and checks that it is writable.
 func (c *cache) prepare() error {
 	if err := os.MkdirAll(filepath.Dir(c.file), 0o750); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (c *cache) prepare() error {
 	return os.Remove(probe.Name())
 }
 
-// put makes run write a document soon, in place of what waits.
+// put makes run write a document soon, in place of one that is pending.
 func (c *cache) put(pointer consul.Pointer, document []byte) {
 	select {
 	case <-c.next:
@@ -101,7 +101,7 @@ func (c *cache) put(pointer consul.Pointer, document []byte) {
 	c.next <- &Cached{pointer, document} // room: there is one caller at a time
 }
 
-// run keeps the file until ctx ends. What fails is tried again.
+// run keeps the file up to date until ctx ends. It retries failures.
 func (c *cache) run(ctx context.Context) {
 	var kept *Cached // nil until one is put
 	for failures := 0; ; {
@@ -130,8 +130,8 @@ func (c *cache) run(ctx context.Context) {
 	}
 }
 
-// keep has the file hold p. If it does, or there is nothing to hold, it looks whether
-// a fault that was noted has gone.
+// keep writes p to the file. If the file has it already, or there is nothing to write, keep
+// checks whether an earlier fault is over.
 func (c *cache) keep(p *Cached) error {
 	if p != nil && (p.Pointer.SHA256 != c.written || !c.present()) {
 		if err := c.write(p); err != nil {

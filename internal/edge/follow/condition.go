@@ -8,7 +8,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 )
 
-// Condition is the state of something that is tried forever. A fault is logged once
+// Condition is the state of an operation that is retried forever. A fault is logged once
 // when it begins and once when it ends.
 type Condition struct {
 	log        *slog.Logger
@@ -20,12 +20,12 @@ type Condition struct {
 	told  bool // the fault is in the log
 }
 
-// NewCondition begins with err, which is not logged: nothing has been tried yet.
+// NewCondition starts with err, which is not logged: nothing has been tried yet.
 func NewCondition(log *slog.Logger, bad, again string, err error) *Condition {
 	return &Condition{log: log, bad: bad, again: again, err: err, since: time.Now()}
 }
 
-// Note takes the outcome of an attempt.
+// Note records the outcome of an attempt.
 func (c *Condition) Note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

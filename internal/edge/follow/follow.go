@@ -1,7 +1,7 @@
 // Package follow keeps a node on a document that its region's Consul publishes: it
 // watches the pointers, fetches and verifies what they name, compiles it, keeps the
-// last good one on disk, and says what should be active. What a document means, and
-// how it is activated, is its keeper's business.
+// last good one on disk, and says what should be active. The keeper of a kind activates its
+// documents.
 package follow
 
 import (
@@ -93,8 +93,8 @@ func New[T any](c Config[T]) *Follower[T] {
 	if f.CanaryOf != "" {
 		f.canary.asked = ErrNoAnswer
 	}
-	f.ConsulState = NewCondition(f.Log, c.What+" cannot be read from consul, the node keeps what it has", c.What+" can be read from consul again", ErrNoAnswer)
-	f.CacheState = NewCondition(f.Log, c.What+" cannot be cached, a restart while consul is unreachable has none", c.What+" are cached again", nil)
+	f.ConsulState = NewCondition(f.Log, c.What+" cannot be read from consul; the node keeps what it has", c.What+" can be read from consul again", ErrNoAnswer)
+	f.CacheState = NewCondition(f.Log, c.What+" cannot be cached; a restart while consul is unreachable has none", c.What+" are cached again", nil)
 	f.cache = newCache(c.Cache, c.Owner, f.CacheState, f.CacheFailed)
 	if err := f.readCache(); err != nil {
 		f.CacheFailed()

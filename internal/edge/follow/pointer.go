@@ -17,8 +17,8 @@ type pointer[T any] struct {
 	good    *Document[T] // that the pointer named last and that was good
 	refused *adminapi.Refusal
 
-	// Of a pointer that ends: the one that was seen last, and when it is over by this
-	// node's monotonic clock. A clock that is behind, or set back, must not prolong it.
+	// Of a pointer that expires: the last one seen, and when it expires by this node's
+	// monotonic clock. A clock that is behind, or set back, must not prolong it.
 	seen consul.Pointer
 	ends time.Time
 }
@@ -43,8 +43,8 @@ func (f *pointer[T]) note(ev event[T], now time.Time) bool {
 	return true
 }
 
-// see notes a pointer that ends: no later after it is first seen than it was to last
-// when it was set.
+// see notes a pointer that expires. From when it is first seen it lasts no longer than it
+// was set to last.
 func (f *pointer[T]) see(p *consul.Pointer, now time.Time) {
 	if f.seen.ExpiresAt != nil && f.seen.SHA256 == p.SHA256 && f.seen.AppliedAt.Equal(p.AppliedAt) && f.seen.ExpiresAt.Equal(*p.ExpiresAt) {
 		return
@@ -52,7 +52,7 @@ func (f *pointer[T]) see(p *consul.Pointer, now time.Time) {
 	f.seen, f.ends = *p, now.Add(p.ExpiresAt.Sub(p.AppliedAt))
 }
 
-// lives reports whether a pointer that ends is there and not over.
+// lives reports whether there is a pointer that expires and has not.
 func (f *pointer[T]) lives(now time.Time) bool { return f.finding.pointer != nil && f.left(now) > 0 }
 
 // left returns how long the pointer seen last remains valid.
@@ -76,14 +76,13 @@ func (f *pointer[T]) judge(nothing, canary bool, faults func(error) []string) {
 	case found.fault != nil:
 		f.refused = Refuse(f.refused, version, canary, faults(found.fault))
 	case found.failure != nil && f.refused != nil && f.refused.Version == version:
-		// Consul was away when it was looked at again.
+		// Consul was unreachable when it was read again.
 	default:
 		f.refused = nil
 	}
 }
 
-// unanswered is why Consul does not answer whatever it is asked, or nil. That it has
-// not been asked yet says least.
+// unanswered returns why Consul does not answer, or nil. ErrNoAnswer is the weakest reason.
 func unanswered(reasons ...error) (err error) {
 	for _, why := range reasons {
 		if err == nil || why != nil && errors.Is(err, ErrNoAnswer) {
@@ -101,8 +100,8 @@ func newer(a, b *adminapi.Refusal) *adminapi.Refusal {
 	return a
 }
 
-// Refuse notes why a version is not activated. A refusal that stands already is not
-// replaced, so that the caller sees which ones are new.
+// Refuse notes why a version is not activated. It does not replace a refusal of the same
+// version, so that the caller sees which ones are new.
 func Refuse(standing *adminapi.Refusal, version string, canary bool, why []string) *adminapi.Refusal {
 	if standing != nil && standing.Version == version && slices.Equal(standing.Errors, why) {
 		return standing

@@ -13,16 +13,16 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// finding is what a pointer in Consul led to. T is what its document is compiled to.
+// finding is the result of following a pointer in Consul. T is what its document is compiled to.
 type finding[T any] struct {
 	pointer *consul.Pointer // nil if it is missing or malformed
-	good    *Document[T]    // nil if it leads to no good document, or its time is over
+	good    *Document[T]    // nil if it names no good document, or has expired
 	then    *Document[T]    // what follows it; nil if nothing does, or it is not good
-	fault   error           // why there is none, if pointer or document is to blame
+	fault   error           // why there is none, if pointer or document is at fault
 	failure error           // why there is none, if Consul could not be asked
 }
 
-// event is what a watch tells its follower: how asking went, or a finding.
+// event is what a watch sends its follower: the outcome of a request to Consul, or a finding.
 type event[T any] struct {
 	canary  bool
 	asked   error
@@ -35,7 +35,7 @@ type watch[T any] struct {
 	client    *consul.Client
 	documents *consul.Documents
 	key       string
-	canary    bool // it must end
+	canary    bool // it must expire
 	events    chan<- event[T]
 	good      *Document[T] // found last
 	then      *Document[T] // likewise
@@ -44,8 +44,8 @@ type watch[T any] struct {
 // errNoPointer says that nothing is published, or no longer.
 var errNoPointer = errors.New("is missing")
 
-// run follows the pointer until ctx ends. What is being looked for when the pointer
-// changes is given up.
+// run follows the pointer until ctx ends. When the pointer changes, it abandons what the
+// old one named.
 func (w *watch[T]) run(ctx context.Context) {
 	var looking sync.WaitGroup
 	stop := func() {}
@@ -62,7 +62,7 @@ func (w *watch[T]) run(ctx context.Context) {
 	looking.Wait()
 }
 
-// tell hands an event to the follower.
+// tell sends an event to the follower.
 func (w *watch[T]) tell(ctx context.Context, ev event[T]) {
 	select {
 	case w.events <- ev:
@@ -70,8 +70,8 @@ func (w *watch[T]) tell(ctx context.Context, ev event[T]) {
 	}
 }
 
-// resolve tells what an entry leads to, and looks again where that may change by
-// itself: a version that is missing may arrive, and so may Consul.
+// resolve sends what an entry leads to, and retries where that may change without a new
+// pointer: a missing version may arrive, and Consul may answer again.
 func (w *watch[T]) resolve(ctx context.Context, entry *consul.Entry) {
 	for failures := 0; ; failures++ {
 		f, again := w.find(ctx, entry)
@@ -93,7 +93,7 @@ func (w *watch[T]) resolve(ctx context.Context, entry *consul.Entry) {
 func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T], again bool) {
 	if entry == nil {
 		if !w.canary {
-			f.fault = fmt.Errorf("%s %w; apply the %s again", w.key, errNoPointer, w.kind.What)
+			f.fault = fmt.Errorf("%s %w; apply the document again", w.key, errNoPointer)
 		}
 		return f, false
 	}
@@ -102,7 +102,7 @@ func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T],
 		err = &field.Error{Path: "expires_at", Msg: "must be set: a canary that is forgotten must end"}
 	}
 	if err != nil {
-		f.fault = fmt.Errorf("%s: %w; apply the %s again", w.key, err, w.kind.What)
+		f.fault = fmt.Errorf("%s: %w; apply the document again", w.key, err)
 		return f, false
 	}
 	f.pointer = &p
@@ -112,7 +112,7 @@ func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T],
 	if f.good != nil {
 		w.good = f.good
 	}
-	if p.Then != nil && w.kind.Temporary { // ahead: Consul may be away when it is needed
+	if p.Then != nil && w.kind.Temporary { // ahead: Consul may be unreachable when it is needed
 		next := consul.Pointer{Version: p.Then.Version, SHA256: p.Then.SHA256, AppliedAt: p.AppliedAt, AppliedBy: p.AppliedBy}
 		var more bool
 		f.then, more = w.load(ctx, next, w.then, &f)
