@@ -23,7 +23,7 @@ const (
 	root   = "../.."
 	module = "github.com/weir-edge/weir"
 	// A longer file hides a second subject.
-	longest = 450
+	longest = 400
 )
 
 // file is a Go file of the module.

@@ -346,66 +346,6 @@ func (v *reader) number(name, text, word string) (int64, bool) {
 	return n, true
 }
 
-func (v *reader) tiers(written map[string]string, c *Compiled) map[string]*limiter.Limit {
-	if written != nil && len(written) == 0 {
-		v.bad("tiers", "is empty; name at least one tier, or remove it")
-	}
-	if len(written) > maxTiers {
-		v.bad("tiers", "has more than %d tiers (got %d)", maxTiers, len(written))
-		return nil
-	}
-	tiers := make(map[string]*limiter.Limit, len(written))
-	for name, text := range sorted(written) {
-		at := "tiers." + field.Name(name)
-		if name == "" || len(name) > maxName || !tierName(name) {
-			v.bad(at, "must be named by 1 to %d characters of letters, digits, -, _ and .", maxName)
-			continue
-		}
-		if text == "unlimited" {
-			tiers[name] = nil
-			continue
-		}
-		if n, ok := v.number(at, text, "unlimited"); ok {
-			tiers[name] = v.tier(at, n, c)
-		}
-	}
-	return tiers
-}
-
-func tierName(s string) bool {
-	return isToken(s) && !strings.ContainsAny(s, "!#$%&'*+^`|~")
-}
-
-// tier returns the rule's limit at another size.
-func (v *reader) tier(at string, n int64, c *Compiled) *limiter.Limit {
-	base := c.Limit
-	l := &limiter.Limit{
-		Rule: base.Rule, Algorithm: base.Algorithm, Storage: base.Storage, Limit: n,
-		Window: base.Window, MinInterval: base.MinInterval,
-		CountDenied: base.CountDenied, Shadow: base.Shadow, OnFailure: base.OnFailure,
-	}
-	if n < 1 || n > limiter.MaxCount {
-		v.bad(at, "must be between 1 and %d, or unlimited (got %d)", limiter.MaxCount, n)
-		return nil
-	}
-	l.Burst = (base.Burst*n + base.Limit - 1) / base.Limit
-	errs := l.Validate()
-	for _, e := range errs {
-		if e.Path != "limit" {
-			v.bad(at, "%s in proportion: %s", e.Path, e.Msg)
-			continue
-		}
-		v.bad(at, "%s", e.Msg)
-	}
-	if errs == nil && c.CostHeader != "" && l.Storage == limiter.SortedSet && n > limiter.MaxEntries {
-		v.bad(at, "must be at most %d with storage sorted_set and a cost of header:%s (got %d); %s", limiter.MaxEntries, c.CostHeader, n, otherStorage)
-	}
-	if errs == nil && c.Cost > l.MaxCost() {
-		v.bad(at, "the cost of %d can never pass: at most %d fits; lower the cost or raise the tier", c.Cost, l.MaxCost())
-	}
-	return l
-}
-
 // sorted ranges over a map in the order of its names, so that problems and
 // conditions come in the same order each time.
 func sorted(m map[string]string) iter.Seq2[string, string] {
