@@ -235,11 +235,11 @@ func testAfterTheEnd(t *testing.T, f *testFleet) {
 	require.Eventually(t, func() bool { return eu.sheds() == lasting && us.sheds() == shedding.VersionConfig }, patience, tick)
 
 	r := f.good(t, "shedder", "show", "--region", "eu-west")
-	require.Contains(t, r.out, "# eu-west runs "+lasting+" again since "+ended.Version+" of ")
+	require.Contains(t, r.out, "#: eu-west runs "+lasting+" again since "+ended.Version+" of ")
 	require.Contains(t, r.out, settingsOf(500))
 	r = f.run(t, "shedder", "show", "--region", "us-east")
 	require.Equal(t, term.StatusUsage, r.status)
-	require.Contains(t, r.out, "# us-east: no shedder settings active since ")
+	require.Contains(t, r.out, "#: us-east: no shedder settings active since ")
 	r = f.good(t, "shedder", "show", "--live")
 	require.Contains(t, r.out, "converged: yes\n")
 	require.Regexp(t, `(?m)^\*  .* `+lasting+` +`+versionOf(settingsOf(400))+` +- `, f.good(t, "shedder", "history", "--region", "eu-west").out)
@@ -366,7 +366,7 @@ func testSetDamaged(t *testing.T, f *testFleet) {
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "after --for nothing good would return, so leave that out")
 	r = f.run(t, "shedder", "show")
-	require.Contains(t, r.out, "# eu-west: what runs cannot be read\n# consul ")
+	require.Contains(t, r.out, "#: eu-west: what runs cannot be read\n#: consul ")
 	f.good(t, "shedder", "set", file, "--yes")
 
 	// What is in force for a time is missing, and what follows is not.

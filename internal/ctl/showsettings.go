@@ -111,17 +111,28 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 	return nil
 }
 
+// heading begins the lines that show writes above a document. A document that was made
+// from such output loses them, so that they do not pile up.
+const heading = "#: "
+
+func withoutHeading(document string) string {
+	for strings.HasPrefix(document, heading) {
+		_, document, _ = strings.Cut(document, "\n")
+	}
+	return document
+}
+
 // write makes a document with a comment, which is one, too.
 func (e *settingsInForce) write(b *bytes.Buffer, s term.Style) {
 	g := diffGroup{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, step: &step{next: &fleet.Document{Kind: shedderKind}}}
-	fmt.Fprintf(b, "# %s\n", g.runs(s))
+	fmt.Fprintf(b, heading+"%s\n", g.runs(s))
 	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(time.Now()) {
-		fmt.Fprintf(b, "# and then %s\n", follows(p.Then))
+		fmt.Fprintf(b, heading+"and then %s\n", follows(p.Then))
 	}
 	if e.Error != "" {
-		fmt.Fprintf(b, "# %s\n", strings.ReplaceAll(term.Clean(e.Error), "\n", "\n# "))
+		fmt.Fprintf(b, heading+"%s\n", strings.ReplaceAll(term.Clean(e.Error), "\n", "\n"+heading))
 	}
-	if text := e.Document; text != "" {
+	if text := withoutHeading(e.Document); text != "" {
 		b.WriteString(strings.TrimSuffix(term.Clean(text), "\n") + "\n")
 	}
 }

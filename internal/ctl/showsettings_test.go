@@ -53,18 +53,18 @@ func TestSetAll(t *testing.T) {
 func testShowSettings(t *testing.T, f *testFleet) {
 	r := f.run(t, "shedder", "show")
 	require.Equal(t, term.StatusUsage, r.status)
-	require.Equal(t, "# eu-west, us-east: no shedder settings published yet\n", r.out)
+	require.Equal(t, "#: eu-west, us-east: no shedder settings published yet\n", r.out)
 	require.Contains(t, r.errOut, "no shedder settings are active, so edges have what their configuration says")
 	file := write(t, "shedder.yaml", settingsOf(400))
 	f.good(t, "shedder", "set", file, "--yes", "--by", "ana")
 	lasting := f.pointer(t, "eu-west")
 	r = f.good(t, "shedder", "show")
-	require.Equal(t, "# eu-west, us-east run "+lasting.Version+" (ana, "+term.Stamp(lasting.AppliedAt)+")\n"+settingsOf(400), r.out)
+	require.Equal(t, "#: eu-west, us-east run "+lasting.Version+" (ana, "+term.Stamp(lasting.AppliedAt)+")\n"+settingsOf(400), r.out)
 	require.Equal(t, settingsOf(400), f.good(t, "shedder", "show", lasting.Version[:5]).out, "byte by byte")
 
 	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--region", "us-east")
 	r = f.good(t, "shedder", "show", "--region", "us-east")
-	require.Contains(t, r.out, ", until "+until(f.pointer(t, "us-east"))+")\n# and then "+lasting.Version+" again\nenabled: false\n")
+	require.Contains(t, r.out, ", until "+until(f.pointer(t, "us-east"))+")\n#: and then "+lasting.Version+" again\nenabled: false\n")
 	_, err := shedding.Parse([]byte(r.out))
 	require.NoError(t, err, "it can be set again")
 	list := parse[[]settingsInForce](t, f.good(t, "shedder", "show", "-o", "json").out)
@@ -76,6 +76,12 @@ func testShowSettings(t *testing.T, f *testFleet) {
 	f.good(t, "shedder", "rollback", "--yes", "--to", lasting.Version[:6], "--region", "us-east")
 	require.Equal(t, lasting.Version, f.pointer(t, "us-east").Version)
 	require.Nil(t, f.pointer(t, "us-east").ExpiresAt)
+
+	r = f.good(t, "shedder", "show", "--region", "us-east")
+	f.good(t, "shedder", "set", write(t, "shown.yaml", strings.Replace(r.out, "400", "500", 1)), "--yes", "--region", "us-east")
+	r = f.good(t, "shedder", "show", "--region", "us-east")
+	require.Equal(t, 1, strings.Count(r.out, "#: "), "comments do not pile up:\n%s", r.out)
+	require.Contains(t, r.out, "500")
 }
 
 func testShowLive(t *testing.T, f *testFleet) {
