@@ -1,9 +1,9 @@
 package dashboards
 
-// Words and colours that more than one dashboard uses.
+// Words and colors that more than one dashboard uses.
 const (
 	green, yellow, orange, red = "green", "yellow", "orange", "red"
-	blue, purple, grey         = "blue", "purple", "gray"
+	blue, purple, gray         = "blue", "purple", "gray"
 
 	perSecond, share, seconds = "reqps", "percentunit", "s"
 	plain, bytesUsed          = "short", "bytes"
@@ -67,7 +67,7 @@ func fleet() dashboard {
 				},
 				{
 					id: 6, kind: table, title: "PoPs", unit: plain, width: 24, height: 9,
-					text: "One line for each PoP, as of now. Read across: few nodes up explains a high utilization; a high utilization explains shedding; shedding or a failing origin explains 5xx. A PoP that limits far more than its neighbours has an attacker, or other rules.",
+					text: "One line for each PoP, as of now. Read across: few nodes up explains a high utilization; a high utilization explains shedding; shedding or a failing origin explains 5xx. A PoP that limits far more than its neighbors has an attacker, or other rules.",
 					columns: []column{
 						{"Nodes up", plain}, {"Requests", perSecond}, {"Limited", share}, {"Shed", share}, {"5xx", share},
 						{"p99", seconds}, {"Utilization", share}, {"Shed level", plain}, {"Store up", share},
@@ -88,7 +88,7 @@ func fleet() dashboard {
 			{id: 10, title: "Traffic", panels: []panel{
 				{
 					id: 11, kind: series, title: "Requests by PoP", unit: perSecond, stacked: true,
-					text:    "Who carries how much. When a PoP fails or is drained its area should appear at its neighbours within about the TTL of the DNS answers, and the sum should stay.",
+					text:    "Who carries how much. When a PoP fails or is drained its area should appear at its neighbors within about the TTL of the DNS answers, and the sum should stay.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`}},
 				},
 				{
@@ -222,8 +222,8 @@ func fleet() dashboard {
 					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_drained{region=~"$region"})`}},
 				},
 				{
-					id: 44, kind: series, title: "Share given to neighbours (optional)", unit: share, width: 12, atMost: 1,
-					text:    "Needs regionctl dns scraped. What share of its clients an overloaded PoP passes on to the next one: what its nodes shed, on average. Two neighbours that rise in turn pass load to each other; both need more nodes.",
+					id: 44, kind: series, title: "Share given to neighbors (optional)", unit: share, width: 12, atMost: 1,
+					text:    "Needs regionctl dns scraped. What share of its clients an overloaded PoP passes on to the next one: what its nodes shed, on average. Two neighbors that rise in turn pass load to each other; both need more nodes.",
 					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_shed_level{region=~"$region"})`}},
 				},
 				{

@@ -53,7 +53,7 @@ func limits() dashboard {
 					id: 11, kind: series, title: "Limited share and what is usual", unit: share, width: 12,
 					text: "The share of requests limited in five minutes, and the band of four standard deviations around its mean of a day. Needs the recording rules. Outside of its own band, and five points or more from where it was at this hour yesterday, the alert fires. With several PoPs chosen the band reaches from the lowest to the highest of theirs, and one inside of it may be outside of its own: choose it, or go by Deviation.",
 					lines: []line{
-						{"usual, upper", grey}, {"usual, lower", grey},
+						{"usual, upper", gray}, {"usual, lower", gray},
 					},
 					queries: []query{
 						{"{{region}} {{pop}}", `pop:weir_limited:ratio_rate5m{@}`},

@@ -42,8 +42,8 @@ type panel struct {
 	stacked       bool
 	signed        bool        // may be below 0
 	atMost        float64     // upper end of the axis; 0 = by the data
-	below         string      // colour below the first step; "" = green
-	steps         []step      // levels at which the colour changes; drawn as lines in a series. One below a transparent step has the colour under it
+	below         string      // color below the first step; "" = green
+	steps         []step      // levels at which the color changes; drawn as lines in a series. One below a transparent step has the color under it
 	lines         []line      // series drawn as dashed lines
 	columns       []column    // of a table, one for each query
 	words         map[int]any // what a value is called, of states and stats
@@ -54,11 +54,11 @@ type panel struct {
 type query struct{ legend, expr string }
 
 type step struct {
-	from   float64
-	colour string
+	from  float64
+	color string
 }
 
-type line struct{ name, colour string }
+type line struct{ name, color string }
 
 type column struct{ name, unit string }
 
@@ -144,13 +144,13 @@ func choice(name, label, values, all string) object {
 // that was not there a step before. How long a step is depends on the time shown; a fixed
 // offset would miss what changed between two of them.
 func annotations() []object {
-	change := func(name, colour, metric, labels, title, text string) object {
+	change := func(name, color, metric, labels, title, text string) object {
 		of := func(offset string) string {
 			return "count by (" + labels + ") (" + metric + selector + "}" + offset + ")"
 		}
 		expr := of("") + " unless " + of(" offset $__interval")
 		return object{
-			"name": name, "datasource": source, "enable": true, "iconColor": colour,
+			"name": name, "datasource": source, "enable": true, "iconColor": color,
 			"expr": expr, "step": "60s", // as Grafana 10 and 11 read it
 			"target":      object{"expr": expr, "refId": "Anno", "interval": "60s"}, // and later ones
 			"titleFormat": title, "textFormat": text, "tagKeys": "region",

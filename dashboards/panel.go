@@ -49,10 +49,10 @@ func (p panel) defaults() object {
 	}
 	steps := []object{{"color": below, "value": nil}}
 	for _, s := range p.steps {
-		steps = append(steps, object{"color": s.colour, "value": s.from})
+		steps = append(steps, object{"color": s.color, "value": s.from})
 	}
 	d := object{
-		// Of states too, whose colours are those of their words: coloured by
+		// Of states too, whose colors are those of their words: colored by
 		// thresholds, Grafana shows the thresholds in the place of the words.
 		"unit": p.unit, "color": object{"mode": "palette-classic"},
 		"thresholds": object{"mode": "absolute", "steps": steps},
@@ -99,7 +99,7 @@ func (p panel) overrides() []object {
 		list = append(list, object{
 			"matcher": object{"id": "byName", "options": l.name},
 			"properties": []object{
-				property("color", object{"mode": "fixed", "fixedColor": l.colour}),
+				property("color", object{"mode": "fixed", "fixedColor": l.color}),
 				property("custom.lineStyle", object{"fill": "dash", "dash": []int{10, 10}}),
 				property("custom.fillOpacity", 0),
 				property("custom.lineWidth", 2),

@@ -56,7 +56,7 @@ func shedder() dashboard {
 				signal(43, "CPU, between its knees", "cpu", share,
 					"CPU time of the node's process, of what it may use. It protects the node, not the origin: if this is the highest signal, add nodes or cores."),
 				signal(44, "Scheduling latency, between its knees", "sched_latency", seconds,
-					"99th percentile of how long work on the node waits for a core. It rises after CPU is full, or when neighbours on the machine take it. No line on a quiet node."),
+					"99th percentile of how long work on the node waits for a core. It rises after CPU is full, or when neighbors on the machine take it. No line on a quiet node."),
 			}},
 			{id: 10, title: "What", panels: []panel{
 				{

@@ -86,7 +86,7 @@ algorithms.rr = function()
 
   function M.refund(key, rule, units, at, now)
     local s = read(key, now)
-    local charged = s.now_ms - ceil(at / 1000) -- its age; entries of one age are neighbours
+    local charged = s.now_ms - ceil(at / 1000) -- its age; entries of one age are neighbors
     local last = s.size - 1
     while last >= 0 and age(s, last) < charged do last = last - 1 end
     local rest = last

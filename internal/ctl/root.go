@@ -83,7 +83,7 @@ Exit status:
 Environment:
   WEIR_FLEET   the fleet file, if --fleet is not given
   WEIR_USER    whom history and locks name, if --by is not given
-  NO_COLOR     no colours, as --no-color`
+  NO_COLOR     no colors, as --no-color`
 
 // program is one run of regionctl.
 type program struct {
@@ -146,7 +146,7 @@ func (p *program) rootCommand() *cobra.Command {
 	flags.StringVar(&p.fleetFile, "fleet", os.Getenv("WEIR_FLEET"), "the fleet `FILE`, which names the regions (or WEIR_FLEET)")
 	flags.Lookup("fleet").DefValue = ""
 	flags.StringVarP(&p.Format, "output", "o", "table", "`FORMAT` of what goes to standard output: table or json")
-	flags.BoolVar(&p.NoColor, "no-color", false, "no colours, not even on a terminal (or NO_COLOR)")
+	flags.BoolVar(&p.NoColor, "no-color", false, "no colors, not even on a terminal (or NO_COLOR)")
 	flags.DurationVar(&p.timeout, "timeout", defaultTimeout, "how long a Consul or an edge may take to answer; at most 5s")
 	flags.BoolVar(&p.insecureAdmin, "insecure-admin", false, "send the admin token over plain HTTP also to edges that are not on this host")
 	complete(root, "output", "table", "json")

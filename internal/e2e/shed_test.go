@@ -33,7 +33,7 @@ func shedderStatus(t testing.TB, node *testenv.EdgeNode) map[string]document.Ups
 	return groups
 }
 
-// One slow origin sheds its own routes and not its neighbour's, and stops when it is
+// One slow origin sheds its own routes and not its neighbor's, and stops when it is
 // quick again.
 func TestSlowOriginShedsItsOwn(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(100 * time.Millisecond) }))

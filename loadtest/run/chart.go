@@ -22,7 +22,7 @@ const (
 	longLabel = 40 // letters that fit
 )
 
-// kinds are what can come of a request; page.html has a colour and a dash for each.
+// kinds are what can come of a request; page.html has a color and a dash for each.
 var kinds = []struct {
 	Name, Text string
 	of         func(second) int

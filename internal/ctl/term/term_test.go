@@ -62,7 +62,7 @@ func TestProgress(t *testing.T) {
 	require.Equal(t, "\r\x1b[Ka\n\r\x1b[Kb\n\x1b[2A\r\x1b[K01234567…\n\r\x1b[Kb\n", b.String())
 }
 
-func TestColours(t *testing.T) {
+func TestColors(t *testing.T) {
 	p := &Terminal{Live: true}
 	t.Setenv("TERM", "xterm")
 	require.True(t, p.ErrStyle().On)

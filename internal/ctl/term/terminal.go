@@ -56,11 +56,11 @@ func (t *Terminal) Progress() *lines {
 }
 
 // OutStyle is the style of standard output, errStyle that of standard error.
-func (t *Terminal) OutStyle() Style { return Style{t.colours() && t.OutLive} }
-func (t *Terminal) ErrStyle() Style { return Style{t.colours() && t.Live} }
+func (t *Terminal) OutStyle() Style { return Style{t.colors() && t.OutLive} }
+func (t *Terminal) ErrStyle() Style { return Style{t.colors() && t.Live} }
 
-// colours follows https://no-color.org.
-func (t *Terminal) colours() bool {
+// colors follows https://no-color.org.
+func (t *Terminal) colors() bool {
 	return !t.NoColor && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 

@@ -32,7 +32,7 @@ func TestPickSpreads(t *testing.T) {
 	p.ups[2].busy.Store(5)
 	for range 400 {
 		i, _ := p.pick(0, 0)
-		require.NotEqual(t, 2, i, "its neighbour is less busy")
+		require.NotEqual(t, 2, i, "its neighbor is less busy")
 	}
 	seen := uint64(0)
 	for range 4 {

@@ -174,7 +174,7 @@ func BenchmarkTake100kKeys(b *testing.B) {
 	s := New(Config{})
 	c := check(b, "r sliding_window limit=100 window=1m", "203.0.000000")
 	ask := func(checks []limiter.Check, d *limiter.Decision, i int) {
-		k := i * 7919 % keys // no two neighbours in a row
+		k := i * 7919 % keys // no two neighbors in a row
 		digits := checks[0].Key[len("weir:{203.0."):]
 		for j := 5; j >= 0; j-- {
 			digits[j], k = byte('0'+k%10), k/10

@@ -32,8 +32,8 @@ const (
 	mostGoodput              = 1.2
 )
 
-// Colours that keep apart on white and on near-black, also for the colour-blind.
-var colours = []string{"#8c8c8c", "#d98200", "#c44e9e", "#5a8f3c", "#2f7fd6", "#b3432b"}
+// Colors that keep apart on white and on near-black, also for the color-blind.
+var colors = []string{"#8c8c8c", "#d98200", "#c44e9e", "#5a8f3c", "#2f7fd6", "#b3432b"}
 
 const style = `<style>
   svg { font: 13px system-ui, sans-serif }
@@ -62,10 +62,10 @@ func Plot(w io.Writer, curves []Curve) error {
 	fmt.Fprintf(&b, `<rect class="page" width="%d" height="%d"/>`+"\n", width, height)
 	axes(&b)
 	for i, curve := range curves {
-		colour := colours[i%len(colours)]
-		line(&b, curve, colour)
+		color := colors[i%len(colors)]
+		line(&b, curve, color)
 		at := top + 14 + 22*i
-		fmt.Fprintf(&b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2.5"/>`, width-right+16, at, width-right+40, at, colour)
+		fmt.Fprintf(&b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2.5"/>`, width-right+16, at, width-right+40, at, color)
 		fmt.Fprintf(&b, `<text class="ink" x="%d" y="%d">%s</text>`+"\n", width-right+48, at+4, escape(curve.Name))
 	}
 	if slices.ContainsFunc(curves, func(c Curve) bool { return len(c.Real) > 0 }) {
@@ -91,16 +91,16 @@ func axes(b *strings.Builder) {
 	fmt.Fprintf(b, `<text class="ink" transform="translate(18 %d) rotate(-90)" text-anchor="middle">answered within %d ms, share of capacity</text>`+"\n", (top+height-bottom)/2, Deadline.Milliseconds())
 }
 
-func line(b *strings.Builder, curve Curve, colour string) {
+func line(b *strings.Builder, curve Curve, color string) {
 	if len(curve.Simulated) > 0 {
 		var points []string
 		for _, p := range curve.Simulated {
 			points = append(points, fmt.Sprintf("%.1f,%.1f", atLoad(p.Offered), atGoodput(p.Goodput)))
 		}
-		fmt.Fprintf(b, `<polyline fill="none" stroke="%s" stroke-width="2.5" stroke-linejoin="round" points="%s"/>`+"\n", colour, strings.Join(points, " "))
+		fmt.Fprintf(b, `<polyline fill="none" stroke="%s" stroke-width="2.5" stroke-linejoin="round" points="%s"/>`+"\n", color, strings.Join(points, " "))
 	}
 	for _, p := range curve.Real {
-		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="4.5" fill="%s"/>`+"\n", atLoad(p.Offered), atGoodput(p.Goodput), colour)
+		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="4.5" fill="%s"/>`+"\n", atLoad(p.Offered), atGoodput(p.Goodput), color)
 	}
 }
 
