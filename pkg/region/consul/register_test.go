@@ -412,7 +412,7 @@ func TestRegistrationValidate(t *testing.T) {
 	want := "id: must be 1 to 128 letters, digits or . _ : - (got \"a/b\")\n" +
 		"address: must be one that clients can reach (got 0.0.0.0)\n" +
 		"port: must be between 1 and 65535 (got 0)\n" +
-		"admin: must be host:port (got \"here\")\n" +
+		"admin: must be host:port or https://host:port (got \"here\")\n" +
 		"region: must be 1 to 64 lower-case letters, digits or - (got \"EU\")\n" +
 		"pop: must be 1 to 64 lower-case letters, digits or - (got \"\")\n" +
 		"check: must be a URL such as http://127.0.0.1:8081/readyz (got \"127.0.0.1:8081/readyz\")"
