@@ -178,6 +178,9 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		}
 		steps = append(steps, fleet.Answer[*step]{Target: r.target, Value: &r.step, Err: r.region.Err})
 	}
+	if err := c.readable(ctx); err != nil {
+		return err
+	}
 	return c.p.showDifference(away, func(b *bytes.Buffer, s term.Style) {
 		const mostChanges = 50
 		writeGroups(b, s, groupByVersion(steps), mostChanges)

@@ -57,6 +57,15 @@ func (p *program) diff(ctx context.Context, name string, names []string, exitCod
 	if err := p.Show(r, func(b *bytes.Buffer, s term.Style) { writeGroups(b, s, r.Groups, 0) }); err != nil {
 		return err
 	}
+	var there []*fleet.Target
+	for _, a := range answers {
+		if a.Err == nil {
+			there = append(there, a.Target)
+		}
+	}
+	for _, line := range p.unread(ctx, there, func(*fleet.Target) *fleet.Document { return d }) {
+		p.Warn("%s", line)
+	}
 	if err := unanswered(answers); err != nil {
 		return err
 	}

@@ -134,7 +134,7 @@ func (s *script) end(args []string) {
 	require.Equal(s, args[1], strconv.Itoa(r.status), "%s%s", r.out, r.errOut)
 }
 
-// edge REGION POP ID [stays|silent|runs=VERSION|refuses=VERSION|reason=TEXT|traffic=N]… starts an edge that
+// edge REGION POP ID [stays|silent|old|runs=VERSION|refuses=VERSION|reason=TEXT|traffic=N]… starts an edge that
 // follows Consul, or changes one.
 func (s *script) edge(args []string) {
 	set := func(e *stub) {
@@ -142,6 +142,8 @@ func (s *script) edge(args []string) {
 			switch name, value, _ := strings.Cut(option, "="); name {
 			case "stays":
 				e.stays = value != "no"
+			case "old":
+				e.old = value != "no"
 			case "silent":
 				e.silent = value != "no"
 			case "runs":

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -36,6 +37,7 @@ type stub struct {
 	stays   bool   // runs what it runs, whatever is published
 	refuses string // the version that it does not take
 	reasons []string
+	old     bool   // of the release that registered no schema
 	silent  bool   // its admin listener answers 500
 	claims  string // whose answers its admin listener gives, if not its own
 	seen    map[string]int
@@ -104,6 +106,9 @@ func (f *testFleet) register(t testing.TB, s *stub) {
 		consul.MetaRegion: s.region, consul.MetaPoP: s.pop, consul.MetaNode: s.id, consul.MetaAdmin: s.admin(), consul.MetaPrefix: f.prefix,
 		consul.MetaRulesVersion: s.version, consul.MetaRulesRefused: s.refuses,
 		consul.MetaShedderVersion: s.shedder.version(), consul.MetaShedderRefused: s.shedder.refuses,
+	}
+	if !s.old {
+		meta[consul.MetaSchema] = strconv.Itoa(rules.Schema)
 	}
 	s.mu.Unlock()
 	require.NoError(t, f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{

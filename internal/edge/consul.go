@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -67,6 +69,7 @@ func (e *Edge) register(ctx context.Context, public, admin net.Addr) {
 // meta returns the metadata of the node's registration.
 func (e *Edge) meta() map[string]string {
 	meta := e.rules.state.Load().meta()
+	meta[consul.MetaSchema] = strconv.Itoa(rules.Schema)
 	if told := e.keeper.meta.Load(); told != nil {
 		maps.Copy(meta, *told)
 	}

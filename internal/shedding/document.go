@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
@@ -123,6 +124,9 @@ func Defaults() *Document {
 	}
 	return d
 }
+
+// Needs is rules.Needs for the settings.
+func (d *Document) Needs() (schema int, what string) { return rules.KeyNeeds("user", d.User) }
 
 // Settings returns what holds for one upstream group, with the candidates on top of it.
 func (d *Document) Settings(group string) (shedder.Settings, error) {

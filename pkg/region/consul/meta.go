@@ -8,6 +8,7 @@ const (
 	MetaPoP            = "pop"
 	MetaAdmin          = "admin"
 	MetaPrefix         = "prefix"
+	MetaSchema         = "schema" // of the documents that it reads; absent: 1
 	MetaRulesVersion   = "rules_version"
 	MetaRulesRefused   = "rules_refused"
 	MetaShedderVersion = "shedder_version"

@@ -26,6 +26,7 @@ type Node struct {
 	Address      string `json:"address"` // host:port for clients
 	Admin        string `json:"admin"`   // the admin listener; see AdminURL
 	Prefix       string `json:"prefix"`  // of the keys that it follows
+	Schema       int    `json:"schema"`  // the newest form of documents that it reads; the first release registered none: 1
 	RulesVersion string `json:"rules_version"`
 	RulesRefused string `json:"rules_refused,omitempty"`
 	// The same for the shedder's settings; a node without a shedder registers neither.
@@ -159,12 +160,18 @@ func parseShedLevel(text string) float64 {
 	return min(max(level, 0), 1)
 }
 
+// parseSchema reads a schema, which releases before it did not register.
+func parseSchema(text string) int {
+	n, _ := strconv.Atoi(text)
+	return max(n, 1)
+}
+
 func newNode(e *api.ServiceEntry) Node {
 	s := e.Service
 	n := Node{
 		ID: cmp.Or(s.Meta[MetaNode], strings.TrimPrefix(s.ID, Service+"-")), Region: s.Meta[MetaRegion], PoP: s.Meta[MetaPoP],
 		Admin: s.Meta[MetaAdmin], Prefix: s.Meta[MetaPrefix], RulesVersion: s.Meta[MetaRulesVersion], RulesRefused: s.Meta[MetaRulesRefused],
-		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused],
+		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused], Schema: parseSchema(s.Meta[MetaSchema]),
 		Passing: e.Checks.AggregatedStatus() == api.HealthPassing,
 	}
 	host := s.Address

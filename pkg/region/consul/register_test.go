@@ -128,7 +128,7 @@ func TestRegister(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []Node{{
 		ID: "edge-1.example.com", Region: "eu-west", PoP: "ams1", Address: "192.0.2.7:8080", Admin: e.Admin, Prefix: "weir",
-		RulesVersion: "0123456789ab", RulesRefused: strings.Repeat("ä", 254) + "…", Passing: true,
+		Schema: 1, RulesVersion: "0123456789ab", RulesRefused: strings.Repeat("ä", 254) + "…", Passing: true,
 	}}, nodes)
 	require.LessOrEqual(t, len(nodes[0].RulesRefused), 512, "Consul takes no more")
 	services, _, err := server.Client().Catalog().Service("weir-edge", "", nil)

@@ -1,0 +1,61 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// needer is what a document says, of any kind.
+type needer interface {
+	// Needs returns the schema that its readers must read, and what in it needs that.
+	Needs() (schema int, what string)
+}
+
+func (b *ruleBook) Needs() (schema int, what string) { return rules.Needs(b.rules) }
+
+// unread says which registered nodes cannot read what their regions are to have. Where the
+// nodes cannot be listed, it warns.
+func (p *program) unread(ctx context.Context, targets []*fleet.Target, next func(*fleet.Target) *fleet.Document) (lines []string) {
+	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (string, error) {
+		schema, what := next(t).Body.(needer).Needs()
+		if schema == 1 {
+			return "", nil
+		}
+		nodes, err := t.Nodes(ctx)
+		var old []string
+		for _, n := range nodes {
+			if n.Schema < schema {
+				old = append(old, fmt.Sprintf("%s in %s reads %d", term.Printable(n.ID), t.Name, n.Schema))
+			}
+		}
+		if len(old) == 0 {
+			return "", err
+		}
+		return fmt.Sprintf("%s needs a node that reads schema %d; %s: update it first, or remove it", what, schema, strings.Join(old, ", ")), nil
+	}) {
+		switch {
+		case a.Err != nil:
+			p.Warn("%s: whether its nodes can read the document is unknown: %v", a.Target.Name, a.Err)
+		case a.Value != "":
+			lines = append(lines, a.Value)
+		}
+	}
+	return lines
+}
+
+// readable refuses a document that a registered node of a region that is to have it cannot
+// read: that node would stay with the old one, and count apart from the others.
+func (c *change) readable(ctx context.Context) error {
+	news := fleet.Filter(c.with(rollout.Untouched), func(r *regionChange) bool { return !r.step.ends })
+	lines := c.p.unread(ctx, targetsOf(news), func(t *fleet.Target) *fleet.Document { return c.region(t.Name).step.next })
+	if lines == nil {
+		return nil
+	}
+	return term.Failed("nothing was changed: %s", strings.Join(lines, "\n"))
+}

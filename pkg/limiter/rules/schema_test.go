@@ -1,0 +1,26 @@
+package rules
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNeeds(t *testing.T) {
+	f := func(rule string, schema int, what string) {
+		t.Helper()
+		_, d, err := LoadDocument([]byte("rules: [{id: plain, key: [client_ip, path], limit: 5, window: 1s}, {id: a, limit: 5, window: 1s, " + rule + "}]"))
+		require.NoError(t, err)
+		got, why := Needs(d.Rules)
+		require.Equal(t, schema, got)
+		require.Equal(t, what, why)
+	}
+	f("key: []", 1, "")
+	f("key: [client_ip, 'header:client_net'], match: {paths: [/a]}", 1, "")
+	f("key: [client_ip], match: {not: {paths: [/a]}}", 2, "rules[1].match.not")
+	f("key: [client_ip], mode: off, match: {paths: [/a], not: {methods: [GET]}}", 2, "rules[1].match.not")
+	f("key: [path, client_net]", 2, "rules[1].key: client_net")
+	f("key: [client_net/20/40]", 2, "rules[1].key: client_net/20/40")
+	f("key: [client_ip/56]", 2, "rules[1].key: client_ip/56")
+	f("key: [client_ip/64]", 2, "rules[1].key: client_ip/64") // means client_ip, but is a word that schema 1 lacks
+}
