@@ -172,6 +172,11 @@ func fleet() dashboard {
 					text:    "Connections that have switched to another protocol. Each holds a permit of the shedder and a connection to an upstream (upstream.max_conns) until it ends. A sudden fall is an origin or a node that stopped; the rise behind it is their clients, who return.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (weir_upgrades_active{@})`}},
 				},
+				{
+					id: 29, kind: series, title: "Connections refused", unit: perSecond,
+					text:    "Connections of clients that were closed at once, by the field of server that they exceed: max_connections is a node with no room for anybody, max_connections_per_client is single clients. The log names one client a second.",
+					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (rate(weir_connections_refused_total{@}[$__rate_interval]))`}},
+				},
 			}},
 			{id: 30, title: "Processes", panels: []panel{
 				{

@@ -47,12 +47,14 @@ type NodeConfig struct {
 
 // ServerConfig bounds what a client may send, and how slowly.
 type ServerConfig struct {
-	MaxHeaderBytes int           `yaml:"max_header_bytes"`
-	MaxBodyBytes   int64         `yaml:"max_body_bytes"`
-	MaxConnections int           `yaml:"max_connections"`
-	ReadTimeout    time.Duration `yaml:"read_timeout"`
-	WriteTimeout   time.Duration `yaml:"write_timeout"`
-	IdleTimeout    time.Duration `yaml:"idle_timeout"`
+	MaxHeaderBytes int   `yaml:"max_header_bytes"`
+	MaxBodyBytes   int64 `yaml:"max_body_bytes"`
+	MaxConnections int   `yaml:"max_connections"`
+	// MaxConnectionsPerClient is for each IPv4 address or IPv6 /64; 0 for no bound.
+	MaxConnectionsPerClient int           `yaml:"max_connections_per_client"`
+	ReadTimeout             time.Duration `yaml:"read_timeout"`
+	WriteTimeout            time.Duration `yaml:"write_timeout"`
+	IdleTimeout             time.Duration `yaml:"idle_timeout"`
 	// Paths says what to do with a path that origins may read in several ways.
 	Paths string `yaml:"paths"`
 }
@@ -213,6 +215,9 @@ func (c *Config) validateServer(f *faults) {
 	}
 	if n := c.Server.MaxConnections; n < 1 {
 		f.add("server.max_connections", "must be at least 1 (got %d)", n)
+	}
+	if n := c.Server.MaxConnectionsPerClient; n < 0 {
+		f.add("server.max_connections_per_client", "must not be negative (got %d); 0 for no limit", n)
 	}
 	if p := c.Server.Paths; p != pathsMatchAll && p != pathsStrict && p != pathsNormalized {
 		f.add("server.paths", "must be match_all, strict or normalized (got %q)", p)

@@ -74,7 +74,7 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, &Config{
 		Node:      NodeConfig{ID: host},
 		Listen:    ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"},
-		Server:    ServerConfig{16384, 1 << 30, 100000, 10 * time.Second, time.Minute, 75 * time.Second, pathsMatchAll},
+		Server:    ServerConfig{16384, 1 << 30, 100000, 0, 10 * time.Second, time.Minute, 75 * time.Second, pathsMatchAll},
 		Upstreams: []UpstreamConfig{{URL: "http://127.0.0.1:9000"}},
 		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, "", 16384, []string{"websocket"}, 5 * time.Minute, "via"},
 		Store: StoreConfig{

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type Edge struct {
 	decider decide.Decider
 	files   watchedFiles
 
+	clients              clientConns
 	requests             sync.Pool
 	shedLog, upstreamLog sampler
 	access               *accesslog.Log // nil without one
@@ -76,6 +78,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	for _, w := range c.warnings() {
 		e.log.Warn("the configuration works, but", "warning", w)
 	}
+	e.clients = clientConns{config: &c.Server, exempt: e.decider.Trusts, log: e.log, refused: e.metrics.connectionsRefused, open: map[netip.Prefix]int{}}
 	if e.upstreams, err = newUpstreams(c, upstreamWatch{e.metrics, e.log}); err != nil {
 		return nil, err
 	}
@@ -129,7 +132,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		failed <- server.Serve(proxy.Listen(secure(public, e.files.public)))
+		failed <- server.Serve(proxy.Listen(secure(clientListener{public, &e.clients}, e.files.public)))
 	})
 	wg.Go(func() {
 		if err := adminServer.Serve(secure(admin, e.files.admin)); !errors.Is(err, http.ErrServerClosed) {
@@ -220,7 +223,8 @@ func (e *Edge) publicServer() *fasthttp.Server {
 		ErrorHandler:                 e.unreadable,
 		Name:                         "weir",
 		NoDefaultServerHeader:        true,
-		Concurrency:                  s.MaxConnections,
+		Concurrency:                  2 * s.MaxConnections, // never reached: clients counts them
+		ConnState:                    e.clients.changed,
 		ReadBufferSize:               s.MaxHeaderBytes,
 		ReadTimeout:                  s.ReadTimeout,
 		WriteTimeout:                 s.WriteTimeout,

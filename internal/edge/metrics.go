@@ -48,6 +48,8 @@ type metrics struct {
 	upstreamErrors  *prometheus.CounterVec
 	upstreamUnasked prometheus.Counter
 
+	connectionsRefused *prometheus.CounterVec
+
 	accessLogDropped prometheus.Counter
 }
 
@@ -129,6 +131,10 @@ func newMetrics(rulesAge func() float64) *metrics {
 
 	m.upstreamSeconds = histogram("upstream_seconds", "Time until an upstream's response headers, in seconds.", prometheus.DefBuckets)
 	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind.", "kind")
+	m.connectionsRefused = counters("connections_refused_total", "Connections of clients refused, by the field of server that bounds them.", "reason")
+	for _, reason := range [...]string{tooMany, tooManyOfOne} { // from 0, so that the first refusal is an increase
+		m.connectionsRefused.WithLabelValues(reason)
+	}
 	m.upstreamUnasked = counter("upstream_unasked_total", "Times an upstream sent bytes that no request asked for.")
 	m.accessLogDropped = counter("access_log_dropped_total", "Lines of the access log that were lost: the disk was too slow, or the file could not be written.")
 	return m
