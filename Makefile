@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test check lint bench overload overload-fast profile soak fuzz drills tables k6 loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test check lint compat bench overload overload-fast profile soak fuzz drills tables k6 loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -42,10 +42,18 @@ lint: ## formatting and vet
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 
-soak: deps-soak tools ## the long forms of the tests: many seeds, 20 runs of exactness, 1 million framed exchanges, fuzzing
+soak: deps-soak tools ## the long forms of the tests: many seeds, 20 runs of exactness, 1 million framed exchanges, the release before, fuzzing
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
+	@$(MAKE) --no-print-directory compat
 	cd loadtest/xk6-weir/proof && $(GO) test -run Never ./... -rapid.checks=60000
 	@$(MAKE) --no-print-directory fuzz
+
+# The commit of the release before; a shallow clone lacks it.
+BEFORE ?= be81f43
+
+compat: .bin/consul ## run an edge of the release before next to one of this, on one Redis and Consul
+	@tools/install.sh redis-server
+	WEIR_BEFORE=$(BEFORE) $(GO) test -count 1 -timeout 10m -run TestTwoReleases ./internal/e2e
 
 # How long each is fuzzed, and by how many at once. The long form is make fuzz FUZZTIME=10m.
 FUZZTIME ?= 20s

@@ -13,6 +13,24 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
+// publish activates a document past all that regionctl checks, and returns its version.
+func (s *site) publish(t *testing.T, document []byte) string {
+	t.Helper()
+	client, err := consul.Open(consul.Config{Addr: s.consul.Addr()})
+	require.NoError(t, err)
+	defer client.Close()
+	documents := client.Documents("rules")
+	_, index, err := documents.Current(t.Context())
+	require.NoError(t, err)
+	_, err = documents.Put(t.Context(), document)
+	require.NoError(t, err)
+	p := consul.NewPointer(document, "a mishap", time.Now())
+	done, err := documents.Point(t.Context(), p, index)
+	require.NoError(t, err)
+	require.True(t, done)
+	return p.Version
+}
+
 // Whatever bad document stands in Consul, past all that regionctl checks: it is refused
 // with the reason, and the rules before it go on.
 func TestBadDocuments(t *testing.T) {
@@ -30,10 +48,6 @@ func TestBadDocuments(t *testing.T) {
 	if !soak() {
 		step = 15 // a node looks at two documents a second
 	}
-	client, err := consul.Open(consul.Config{Addr: f.regions[0].consul.Addr()})
-	require.NoError(t, err)
-	defer client.Close()
-	documents := client.Documents("rules")
 	tried := 0
 	for i := 0; i < len(files); i += step {
 		bad, err := os.ReadFile(files[i])
@@ -41,18 +55,11 @@ func TestBadDocuments(t *testing.T) {
 		if len(bad) == 0 {
 			continue // is no document at all, and cannot be stored
 		}
-		_, index, err := documents.Current(t.Context())
-		require.NoError(t, err)
-		_, err = documents.Put(t.Context(), bad)
-		require.NoError(t, err)
-		p := consul.NewPointer(bad, "a mishap", time.Now())
-		done, err := documents.Point(t.Context(), p, index)
-		require.NoError(t, err)
-		require.True(t, done)
+		version := f.regions[0].publish(t, bad)
 		var now running
 		eventually(t, 10*time.Second, files[i]+" is refused", func() bool {
 			now, err = rulesOf(n)
-			return err == nil && now.Refused != nil && now.Refused.Version == p.Version
+			return err == nil && now.Refused != nil && now.Refused.Version == version
 		})
 		tried++
 		for _, reason := range now.Refused.Errors {
@@ -62,7 +69,7 @@ func TestBadDocuments(t *testing.T) {
 		require.Equal(t, good.Since, now.Since, "the rules before were touched")
 		status, text := readyz(t, n)
 		require.Equal(t, http.StatusOK, status, text)
-		require.Contains(t, text, p.Version)
+		require.Contains(t, text, version)
 		require.EqualValues(t, tried, metrics(t, n, "weir_rules_rejected_total")["weir_rules_rejected_total"])
 		require.EqualValues(t, 1, metrics(t, n, "weir_rules_stale")["weir_rules_stale"])
 	}

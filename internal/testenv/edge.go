@@ -14,6 +14,7 @@ type EdgeNode struct {
 	Public, Admin string // host:port
 
 	t        testing.TB
+	program  string
 	dir, log string
 	proc     *process
 	island   *Island
@@ -32,7 +33,7 @@ func edgeOn(i *Island, t testing.TB, config, rules string) *EdgeNode {
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatalf("testenv: %v", err)
 	}
-	n := startEdge(i, t, fmt.Sprintf("rules: {source: file, file: %q}\n%s", file, config))
+	n := startEdge(i, t, Program(t, "edge"), fmt.Sprintf("rules: {source: file, file: %q}\n%s", file, config))
 	n.WaitReady()
 	return n
 }
@@ -41,14 +42,20 @@ func edgeOn(i *Island, t testing.TB, config, rules string) *EdgeNode {
 // configuration without listen.
 func StartEdge(t testing.TB, config string) *EdgeNode {
 	t.Helper()
-	return startEdge(nil, t, config)
+	return StartEdgeOf(t, Program(t, "edge"), config)
 }
 
-func startEdge(i *Island, t testing.TB, config string) *EdgeNode {
+// StartEdgeOf is StartEdge for the program of another release.
+func StartEdgeOf(t testing.TB, program, config string) *EdgeNode {
+	t.Helper()
+	return startEdge(nil, t, program, config)
+}
+
+func startEdge(i *Island, t testing.TB, program, config string) *EdgeNode {
 	t.Helper()
 	dir := t.TempDir()
 	ports := FreePorts(t, 2)
-	n := &EdgeNode{Public: address(ports[0]), Admin: address(ports[1]), t: t, dir: dir, log: filepath.Join(dir, "edge.log"), island: i}
+	n := &EdgeNode{Public: address(ports[0]), Admin: address(ports[1]), t: t, program: program, dir: dir, log: filepath.Join(dir, "edge.log"), island: i}
 	if i != nil {
 		i.cable(i, n.Public, false)
 		i.cable(i, n.Admin, false)
@@ -71,7 +78,7 @@ func startEdge(i *Island, t testing.TB, config string) *EdgeNode {
 func (n *EdgeNode) Start() {
 	n.t.Helper()
 	var err error
-	if n.proc, err = n.island.startProcess(n.dir, n.log, Program(n.t, "edge"), "-config", filepath.Join(n.dir, "edge.yaml")); err != nil {
+	if n.proc, err = n.island.startProcess(n.dir, n.log, n.program, "-config", filepath.Join(n.dir, "edge.yaml")); err != nil {
 		n.t.Fatalf("testenv: start edge: %v", err)
 	}
 }
