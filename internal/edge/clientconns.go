@@ -93,7 +93,7 @@ func (l clientListener) Accept() (net.Conn, error) {
 		if !ok {
 			return c, err
 		}
-		client := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().WithZone("").Unmap()
+		client := addrOf(conn.RemoteAddr())
 		admitted, reason := l.clients.admit(conn, client)
 		if reason == "" {
 			return admitted, nil

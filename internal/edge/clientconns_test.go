@@ -122,7 +122,9 @@ func TestConnectionsPerClientAreReturned(t *testing.T) {
 	}
 	check := func(t *testing.T, n *node, end func(*testing.T, *node, *net.TCPConn)) {
 		t.Helper()
-		end(t, n, n.from("127.0.0.1"))
+		c := n.from("127.0.0.1")
+		eventually(t, "it is counted", func() bool { return n.openOf("127.0.0.1/32") == 1 })
+		end(t, n, c)
 		eventually(t, "nothing is counted", func() bool {
 			n.clients.mu.Lock()
 			defer n.clients.mu.Unlock()
