@@ -177,6 +177,11 @@ func fleet() dashboard {
 					text:    "Connections of clients that were closed at once, by the field of server that they exceed: max_connections is a node with no room for anybody, max_connections_per_client is single clients. The log names one client a second.",
 					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (rate(weir_connections_refused_total{@}[$__rate_interval]))`}},
 				},
+				{
+					id: 37, kind: series, title: "Healthy upstreams", unit: share, atMost: 1,
+					text:    "Share of the nodes from which each origin's address gets its requests: it passes its health checks there and does not rest after failures. At 0 the others of its group bear its load; if all of a group are, they get requests all the same. Between 0 and 1, look at the network between those nodes and it.",
+					queries: []query{{"{{region}} {{pop}} {{upstream}} {{address}}", `avg by (region, pop, upstream, address) (weir_upstream_healthy{@})`}},
+				},
 			}},
 			{id: 30, title: "Processes", panels: []panel{
 				{

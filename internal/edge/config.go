@@ -112,6 +112,7 @@ func Defaults() Config {
 			DialTimeout: 2 * time.Second, Timeout: 30 * time.Second, StreamTimeout: 60 * time.Second,
 			IdleTimeout: 30 * time.Second, MaxConns: 1024, FailAfter: 3, FailFor: 5 * time.Second,
 			MaxHeaderBytes: 16 << 10, Upgrade: []string{"websocket"}, TunnelTimeout: 5 * time.Minute, Loop: "via",
+			HealthCheck: proxy.HealthCheck{Interval: 5 * time.Second, Timeout: time.Second, Healthy: 2, Unhealthy: 3},
 		},
 		Store: StoreConfig{
 			Kind: "redis", Timeout: redisstore.DefaultTimeout, DeniedMemory: 100_000, MaxKeys: 1_000_000,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -76,7 +77,7 @@ func TestDefaults(t *testing.T) {
 		Listen:    ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"},
 		Server:    ServerConfig{16384, 1 << 30, 100000, 0, 10 * time.Second, time.Minute, 75 * time.Second, pathsMatchAll},
 		Upstreams: []UpstreamConfig{{URL: "http://127.0.0.1:9000"}},
-		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, "", 16384, []string{"websocket"}, 5 * time.Minute, "via"},
+		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, "", 16384, []string{"websocket"}, 5 * time.Minute, "via", proxy.HealthCheck{Interval: 5 * time.Second, Timeout: time.Second, Healthy: 2, Unhealthy: 3}},
 		Store: StoreConfig{
 			Kind: "redis", Timeout: 25 * time.Millisecond, DeniedMemory: 100000, MaxKeys: 1000000,
 			Redis: RedisConfig{Mode: "cluster", Addrs: []string{"127.0.0.1:7000"}},

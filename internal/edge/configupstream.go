@@ -2,8 +2,11 @@ package edge
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
+
+	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
 // UpstreamConfig is one origin.
@@ -23,10 +26,11 @@ type ForwardConfig struct {
 	FailFor       time.Duration `yaml:"fail_for"`
 	CAFile        string        `yaml:"ca_file"`
 	// MaxHeaderBytes bounds a response's header. Each connection has a buffer of that size.
-	MaxHeaderBytes int           `yaml:"max_header_bytes"`
-	Upgrade        []string      `yaml:"upgrade"` // the protocols that a connection may switch to
-	TunnelTimeout  time.Duration `yaml:"tunnel_timeout"`
-	Loop           string        `yaml:"loop"` // the header in which loops show
+	MaxHeaderBytes int               `yaml:"max_header_bytes"`
+	Upgrade        []string          `yaml:"upgrade"` // the protocols that a connection may switch to
+	TunnelTimeout  time.Duration     `yaml:"tunnel_timeout"`
+	Loop           string            `yaml:"loop"` // the header in which loops show
+	HealthCheck    proxy.HealthCheck `yaml:"health_check"`
 }
 
 func (c *Config) validateForward(f *faults) {
@@ -46,6 +50,7 @@ func (c *Config) validateForward(f *faults) {
 	if n := c.Upstream.MaxHeaderBytes; n < 4<<10 || n > 1<<20 {
 		f.add("upstream.max_header_bytes", "must be between 4096 and 1048576 (got %d)", n)
 	}
+	validateHealthCheck(f, c.Upstream.HealthCheck)
 	f.word("upstream.loop", c.Upstream.Loop, "via", "cdn-loop", "off")
 	for i, p := range c.Upstream.Upgrade {
 		at := fmt.Sprintf("upstream.upgrade[%d]", i)
@@ -55,5 +60,35 @@ func (c *Config) validateForward(f *faults) {
 		case p == "" || strings.ContainsAny(p, " \t\r\n,;\"()"):
 			f.add(at, "must be the name of a protocol, as in websocket (got %q)", p)
 		}
+	}
+}
+
+func validateHealthCheck(f *faults, h proxy.HealthCheck) {
+	const at = "upstream.health_check."
+	switch {
+	case h == Defaults().Upstream.HealthCheck:
+		return // off
+	case h.Path == "":
+		f.add(at+"path", "must be set, as in /healthz: without it nothing is checked")
+	case h.Path[0] != '/' || strings.ContainsFunc(h.Path, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }):
+		f.add(at+"path", "must be a path in ASCII that begins with /, without spaces and #, as in /healthz (got %q)", h.Path)
+	default:
+		if _, err := url.ParseRequestURI(h.Path); err != nil {
+			f.add(at+"path", "must have two hexadecimal digits behind each %% (got %q)", h.Path)
+		}
+	}
+	f.positive(at+"interval", h.Interval)
+	f.positive(at+"timeout", h.Timeout)
+	if h.Timeout > h.Interval && h.Interval > 0 {
+		f.add(at+"timeout", "must not be longer than interval, %s (got %s)", h.Interval, h.Timeout)
+	}
+	if h.Healthy < 1 {
+		f.add(at+"healthy", "must be at least 1 (got %d)", h.Healthy)
+	}
+	if h.Unhealthy < 1 {
+		f.add(at+"unhealthy", "must be at least 1 (got %d)", h.Unhealthy)
+	}
+	if strings.ContainsFunc(h.Host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("/?#@\\", r) }) {
+		f.add(at+"host", "must be a host name, with a port if need be (got %q)", h.Host)
 	}
 }

@@ -82,7 +82,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	if e.upstreams, err = newUpstreams(c, upstreamWatch{e.metrics, e.log}); err != nil {
 		return nil, err
 	}
-	e.metrics.registry.MustRegister(shedCollector{e.upstreams})
+	e.metrics.registry.MustRegister(shedCollector{e.upstreams}, healthCollector{e.upstreams})
 	e.metrics.upgraded(e.tunnels)
 	e.keeper = &shedKeeper{config: c, log: e.log, metrics: e.metrics, upstreams: e.upstreams, changed: e.changed}
 	followed := e.consul
@@ -145,6 +145,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	wg.Go(func() { e.watchFiles(watching, reload) })
 	wg.Go(func() { e.keeper.run(watching) })
 	wg.Go(func() { e.sample(watching) })
+	wg.Go(func() { e.checkHealth(watching) })
 	if e.shared != nil {
 		wg.Go(func() { e.showPresence(watching) })
 	}

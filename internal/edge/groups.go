@@ -145,7 +145,7 @@ func (c *Config) proxy(group string) (pc proxy.Config, places []int) {
 	f := &c.Upstream
 	pc = proxy.Config{
 		DialTimeout: f.DialTimeout, Timeout: f.Timeout, StreamTimeout: f.StreamTimeout, IdleTimeout: f.IdleTimeout,
-		MaxConns: f.MaxConns, FailAfter: f.FailAfter, FailFor: f.FailFor,
+		MaxConns: f.MaxConns, FailAfter: f.FailAfter, FailFor: f.FailFor, Check: f.HealthCheck,
 		MaxResponseHeaderBytes: f.MaxHeaderBytes, MaxRequestBodyBytes: c.Server.MaxBodyBytes, Upgrades: f.Upgrade, TunnelTimeout: f.TunnelTimeout,
 	}
 	for i, u := range c.Upstreams {
@@ -177,7 +177,19 @@ func (w upstreamWatch) Unasked(upstream string, first bool) {
 	}
 }
 
-var _ proxy.UnaskedObserver = upstreamWatch{}
+// Health implements proxy.HealthObserver.
+func (w upstreamWatch) Health(upstream string, cause error) {
+	if cause != nil {
+		w.log.Warn("upstream fails its health checks; others of its group get its requests", "upstream", upstream, "error", cause)
+		return
+	}
+	w.log.Info("upstream passes its health checks again", "upstream", upstream)
+}
+
+var (
+	_ proxy.UnaskedObserver = upstreamWatch{}
+	_ proxy.HealthObserver  = upstreamWatch{}
+)
 
 // upstreams are the groups and the routes to them.
 type upstreams struct {
@@ -230,6 +242,15 @@ func (u *upstreams) group(name string) *group {
 // sample runs the shedders' measurements until ctx ends.
 func (u *upstreams) sample(ctx context.Context) {
 	u.sampler.Run(ctx, u.shedders()...)
+}
+
+// checkHealth checks the upstreams until ctx ends.
+func (u *upstreams) checkHealth(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, g := range u.groups {
+		wg.Go(func() { g.pool.CheckHealth(ctx) })
+	}
+	wg.Wait()
 }
 
 // shedders returns those of the groups, in their order.

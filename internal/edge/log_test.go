@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,6 +132,40 @@ func TestUnaskedBytesAreCountedAndLogged(t *testing.T) {
 	require.Len(t, logged, 1)
 	require.Equal(t, ln.Addr().String(), logged[0]["upstream"])
 	require.NotContains(t, n.logs.String(), "secret")
+}
+
+// An upstream that fails its checks is exported and logged once, as is its return, and the
+// checks count as no requests.
+func TestHealthChecksAreExportedAndLogged(t *testing.T) {
+	var failing atomic.Bool
+	n := start(t, setup{
+		origin: func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/healthz" && failing.Load() {
+				w.WriteHeader(503)
+			}
+		},
+		config: func(c *Config) {
+			h := &c.Upstream.HealthCheck
+			h.Path, h.Interval, h.Timeout = "/healthz", 300*time.Millisecond, 300*time.Millisecond
+		},
+	})
+	series := `weir_upstream_healthy{upstream="default",address="` + strings.TrimPrefix(n.config.Upstreams[0].URL, "http://") + `"}`
+	require.EqualValues(t, 1, n.metric(series))
+	failing.Store(true)
+	eventually(t, "it is unhealthy", func() bool { return n.metric(series) == 0 })
+	failing.Store(false)
+	eventually(t, "it is healthy", func() bool { return n.metric(series) == 1 })
+	require.Zero(t, n.metric("weir_upstream_seconds"))
+	logged := n.logs.lines(t, "upstream fails its health checks; others of its group get its requests")
+	require.Len(t, logged, 1)
+	require.Equal(t, "status 503", logged[0]["error"])
+	require.Len(t, n.logs.lines(t, "upstream passes its health checks again"), 1)
+}
+
+func TestAnAddressGivenTwiceIsExportedOnce(t *testing.T) {
+	n := start(t, setup{config: func(c *Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) }})
+	require.EqualValues(t, 1, n.metric(`weir_upstream_healthy{upstream="default",address="`+strings.TrimPrefix(n.config.Upstreams[0].URL, "http://")+`"}`))
+	require.Equal(t, 200, n.operate("GET", "/metrics").status)
 }
 
 func TestResponseHeaderSize(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // metrics are what this node counts. Labels are bounded sets: never a client, a
-// key, a path or an address.
+// key, a path or an address but an upstream's.
 type metrics struct {
 	registry *prometheus.Registry
 

@@ -9,9 +9,10 @@ import (
 // maxRestDoublings bounds the growth of a rest to 16 times the first.
 const maxRestDoublings = 4
 
-// health is what an upstream's own traffic says about it. Times count from the
-// pool's epoch.
+// health is what an upstream's own traffic and its checks say about it. Times count from
+// the pool's epoch.
 type health struct {
+	down  atomic.Bool  // by its checks
 	until atomic.Int64 // 0: well; else when the rest ends
 	fails atomic.Int32 // consecutive
 

@@ -61,6 +61,8 @@ type Config struct {
 	FailAfter int
 	FailFor   time.Duration
 
+	Check HealthCheck // for CheckHealth; complete if it has a path
+
 	// TLS is cloned for https upstreams; nil verifies against the system's
 	// roots and the upstream's host name.
 	TLS *tls.Config
@@ -245,8 +247,9 @@ func (p *Pool) sweep() {
 
 // pick chooses an upstream that is not in tried: the less busy of the next two
 // that are not resting. An upstream whose rest is over is chosen at once, by
-// one request. When all rest it chooses the one whose rest ends first, since
-// an attempt costs less than an outage. -1: all have been tried.
+// one request. One that fails its checks is chosen only if no other is left: then one
+// that does not rest, else the one whose rest ends first, since an attempt costs
+// less than an outage. -1: all have been tried.
 func (p *Pool) pick(tried uint64, now time.Duration) (i int, trial bool) {
 	n := len(p.ups)
 	if n == 1 {
@@ -256,7 +259,7 @@ func (p *Pool) pick(tried uint64, now time.Duration) (i int, trial bool) {
 		return 0, p.ups[0].health.claim(now)
 	}
 	start := int(p.next.Add(1) % uint32(n))
-	best, soonest := -1, -1
+	best, failing, soonest := -1, -1, -1
 	for k := range n {
 		i := (start + k) % n
 		if tried&(1<<i) != 0 {
@@ -266,6 +269,12 @@ func (p *Pool) pick(tried uint64, now time.Duration) (i int, trial bool) {
 		if u.health.resting(now) {
 			if soonest < 0 || u.health.until.Load() < p.ups[soonest].health.until.Load() {
 				soonest = i
+			}
+			continue
+		}
+		if u.health.down.Load() {
+			if failing < 0 {
+				failing = i
 			}
 			continue
 		}
@@ -280,6 +289,9 @@ func (p *Pool) pick(tried uint64, now time.Duration) (i int, trial bool) {
 			best = i
 		}
 		break
+	}
+	if best < 0 {
+		best = failing
 	}
 	if best < 0 {
 		best = soonest

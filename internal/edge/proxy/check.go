@@ -1,0 +1,128 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// HealthCheck asks each upstream for Path every Interval, without a request of a client.
+// An answer of 2xx or 3xx within Timeout passes. Unhealthy failures in a row take the
+// upstream out, Healthy passes in a row bring it back. Nothing is checked if Path is "".
+type HealthCheck struct {
+	Path      string        `yaml:"path"`
+	Interval  time.Duration `yaml:"interval"`
+	Timeout   time.Duration `yaml:"timeout"`
+	Healthy   int           `yaml:"healthy"`
+	Unhealthy int           `yaml:"unhealthy"`
+	Host      string        `yaml:"host"` // "": the upstream's own
+}
+
+// HealthObserver is an Observer that also wants to know when checks change their verdict
+// on an upstream. cause is what failed last, nil if it is healthy.
+type HealthObserver interface {
+	Health(upstream string, cause error)
+}
+
+// CheckHealth checks the upstreams as Config.Check says until ctx ends. The first checks
+// are spread over an interval, so that the nodes of a fleet do not check as one.
+func (p *Pool) CheckHealth(ctx context.Context) {
+	if p.cfg.Check.Path == "" {
+		return
+	}
+	var wg sync.WaitGroup
+	for _, u := range p.ups {
+		wg.Go(func() { u.checkHealth(ctx) })
+	}
+	wg.Wait()
+}
+
+func (u *upstream) checkHealth(ctx context.Context) {
+	check := &u.cfg.Check
+	first := time.NewTimer(rand.N(check.Interval))
+	defer first.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-first.C:
+	}
+	tick := time.NewTicker(check.Interval)
+	defer tick.Stop()
+	// A connection for each check: that one can be made is part of the answer.
+	tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: u.tls.Clone(), MaxResponseHeaderBytes: int64(u.cfg.MaxResponseHeaderBytes)}
+	streak := 0 // of checks against the verdict
+	for {
+		err := u.check(ctx, tr)
+		if ctx.Err() != nil {
+			return
+		}
+		streak = u.verdict(streak, err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// check makes one check.
+func (u *upstream) check(ctx context.Context, tr *http.Transport) error {
+	ctx, cancel := context.WithTimeout(ctx, u.cfg.Check.Timeout)
+	defer cancel()
+	scheme := "http://"
+	if u.tls != nil {
+		scheme = "https://"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+u.addr+u.cfg.Check.Path, nil)
+	if err != nil {
+		return err
+	}
+	req.Host = u.cfg.Check.Host
+	req.Header.Set("User-Agent", "weir-health-check")
+	resp, err := tr.RoundTrip(req) // a redirect is an answer
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 399 {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
+}
+
+// verdict takes in a check's result and returns how many in a row have now been against
+// the verdict so far.
+func (u *upstream) verdict(streak int, err error) int {
+	down, needed := u.health.down.Load(), u.cfg.Check.Unhealthy
+	if down {
+		needed = u.cfg.Check.Healthy
+	}
+	if down == (err != nil) {
+		return 0
+	}
+	if streak++; streak < needed {
+		return streak
+	}
+	u.health.down.Store(!down)
+	if down {
+		u.health.succeed() // the checks are its trial: a rest ends too
+	}
+	if o, ok := u.cfg.Observer.(HealthObserver); ok {
+		o.Health(u.addr, err)
+	}
+	return 0
+}
+
+// Healthy yields each upstream's address and whether it gets requests: it neither fails
+// its checks nor rests.
+func (p *Pool) Healthy(yield func(upstream string, healthy bool) bool) {
+	now := time.Since(p.epoch)
+	for _, u := range p.ups {
+		if !yield(u.addr, !u.health.down.Load() && !u.health.resting(now)) {
+			return
+		}
+	}
+}
