@@ -1,8 +1,10 @@
-// Package disk replaces files so that there is a whole one at any instant.
+// Package disk replaces files so that there is a whole one at any instant, and reads them
+// back.
 package disk
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -38,4 +40,14 @@ func Replace(file string, data []byte) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// Read returns at most the first max bytes of a file.
+func Read(file string, max int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, max))
 }

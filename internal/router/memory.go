@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -49,12 +48,7 @@ func encodeState(k *region.Known) ([]byte, error) {
 }
 
 func readState(file string) (*region.Known, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxState))
+	data, err := disk.Read(file, maxState)
 	if err != nil {
 		return nil, err
 	}

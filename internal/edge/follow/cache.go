@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -189,12 +188,7 @@ var errDamaged = errors.New("is damaged: it is not what the node wrote")
 
 // ReadCache returns what encodeCache made for owner, if not a bit of it has changed.
 func ReadCache(file string, owner Owner) (*Cached, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxCache))
+	data, err := disk.Read(file, maxCache)
 	if err != nil {
 		return nil, err
 	}
