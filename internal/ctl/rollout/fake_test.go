@@ -164,8 +164,12 @@ func (s *schedule) run(ended <-chan struct{}) {
 		}
 		idle := len(s.waiting) == 0
 		s.mu.Unlock()
-		if idle {
-			time.Sleep(time.Millisecond) // virtual: those who wait for a lock look again
+		if idle { // those who wait for a lock look again
+			select {
+			case <-ended:
+				return
+			case <-time.After(time.Millisecond): // virtual
+			}
 		}
 	}
 }
