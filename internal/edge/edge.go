@@ -57,7 +57,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.requests.New = func() any { r := &request{}; r.Fields = r; return r }
 	e.stateChanged = make(chan struct{}, 1)
-	e.rules = newRuleKeeper(e.log, e.changed, e.draining.Load)
+	e.rules = newRuleKeeper(e.log, e.changed)
 	e.rules.file.builtin, e.rules.file.path = builtinRules, c.Rules.File
 	e.metrics = newMetrics(e.rules.age)
 	e.rules.metrics = e.metrics

@@ -14,7 +14,7 @@ import (
 // and activates the cached ones. It connects to nothing yet.
 func (k *ruleKeeper) follow(c *Config, client *consul.Client) error {
 	k.follower = follow.New(follow.Config[rules.Set]{
-		Kind: follow.Kind[rules.Set]{Name: "rules", What: "rules", Compile: k.compile, Faults: messages, CanaryOf: c.Node.PoP},
+		Kind: follow.Kind[rules.Set]{Name: "rules", What: "rules", Compile: compile, Faults: messages, CanaryOf: c.Node.PoP},
 		Log:  k.log, Consul: client, Cache: c.Rules.Cache, Owner: c.cacheOwner(),
 		Rejected: k.metrics.rulesRejected.Inc, CacheFailed: k.metrics.cacheErrors.Inc,
 	})

@@ -23,14 +23,13 @@ type ruleKeeper struct {
 	running  atomic.Pointer[ruleset] // nil until there are rules
 	state    atomic.Pointer[ruleState]
 	changed  func()                                // the registration must be updated
-	hurry    func() bool                           // no requests compete with a compilation
 	keep     func(holds func(*limiter.Limit) bool) // of the memory of refusals; nil without one
 	file     ruleFile
 	follower *follow.Follower[rules.Set] // nil unless Consul is followed
 }
 
-func newRuleKeeper(log *slog.Logger, changed func(), hurry func() bool) *ruleKeeper {
-	k := &ruleKeeper{log: log, changed: changed, hurry: hurry}
+func newRuleKeeper(log *slog.Logger, changed func()) *ruleKeeper {
+	k := &ruleKeeper{log: log, changed: changed}
 	k.state.Store(&ruleState{stale: true})
 	return k
 }

@@ -91,7 +91,6 @@ func (d *Decoder) Each(n *Node, read func(name string, member *Node)) {
 	}
 	seen := make(map[string]bool, len(n.Items))
 	for i, name := range n.Names {
-		d.form.Pause()
 		d.within(step{name, -1}, func() {
 			if seen[name] {
 				d.twice()
@@ -227,7 +226,6 @@ func (d *Decoder) fields(n *Node, v reflect.Value, s *shape) {
 		seen = make([]bool, len(s.fields))
 	}
 	for i, name := range n.Names {
-		d.form.Pause()
 		d.path = append(d.path, step{name, -1})
 		if k := s.find(name); k < 0 {
 			d.unknown(name, s, seen)
@@ -291,7 +289,6 @@ func (d *Decoder) list(n *Node, v reflect.Value, s *shape, as string) {
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Items), len(n.Items)))
 	for i := range n.Items {
-		d.form.Pause()
 		d.path = append(d.path, step{index: i})
 		d.value(&n.Items[i], v.Index(i), s.elem, as)
 		d.path = d.path[:len(d.path)-1]

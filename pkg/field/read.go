@@ -23,15 +23,6 @@ type Form struct {
 	Exponents bool
 	// Later passes over unknown fields: a later program may have written them.
 	Later bool
-	// Rest is called between small steps, far below a millisecond each, and may sleep.
-	Rest func()
-}
-
-// Pause rests, if there is a Rest.
-func (f *Form) Pause() {
-	if f.Rest != nil {
-		f.Rest()
-	}
 }
 
 const (
@@ -130,7 +121,6 @@ func fault(line int, format string, args ...any) *Error {
 func plain(data []byte, form *Form) error {
 	line, values := 0, 0
 	for text := range bytes.Lines(data) {
-		form.Pause()
 		line++
 		if text[0] == '%' {
 			return fault(line, "uses %q in line %d: tags and directives are not accepted; remove it", "%", line)

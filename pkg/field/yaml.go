@@ -23,7 +23,6 @@ func (l *lines) Read(p []byte) (int, error) {
 	if l.at == len(l.data) {
 		return 0, io.EOF
 	}
-	l.form.Pause()
 	left := l.data[l.at:]
 	if end := bytes.IndexByte(left, '\n') + 1; end > 0 {
 		left = left[:end]
@@ -105,7 +104,6 @@ func (x *expansion) node(n *yaml.Node, depth int) (Node, error) {
 	out.Items = make([]Node, 0, len(n.Content)/step)
 	var merged []Node
 	for i := step - 1; i < len(n.Content); i += step {
-		x.form.Pause()
 		line, merge := n.Content[i].Line, false
 		if step == 2 {
 			name := n.Content[i-1]

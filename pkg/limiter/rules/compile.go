@@ -125,30 +125,23 @@ func (s *Set) Version() string { return s.version }
 // Load reads and compiles a YAML or JSON document of at most MaxBytes. It is strict:
 // unknown and duplicate fields, wrong types, several documents and an empty one are
 // refused. The error is field.Errors and holds every problem.
-func Load(data []byte) (*Set, error) { return LoadGently(data, nil) }
-
-// LoadDocument is Load, and returns the document as it is written too.
-func LoadDocument(data []byte) (*Set, *Document, error) { return read(data, nil) }
-
-// LoadGently is Load for a machine that has requests to serve meanwhile. Reading a
-// large document is a tenth of a second of work; rest is called between its small
-// steps, each far below a millisecond, and may sleep.
-func LoadGently(data []byte, rest func()) (*Set, error) {
-	set, _, err := read(data, rest)
+func Load(data []byte) (*Set, error) {
+	set, _, err := LoadDocument(data)
 	return set, err
 }
 
-func read(data []byte, rest func()) (*Set, *Document, error) {
+// LoadDocument is Load, and returns the document as it is written too.
+func LoadDocument(data []byte) (*Set, *Document, error) {
 	doc := &Document{}
 	form := &field.Form{
 		MaxBytes: MaxBytes, Shorten: "split the rules or shorten them",
-		Empty: "write rules: [] for no rules", Rest: rest,
+		Empty: "write rules: [] for no rules",
 	}
 	root, unread := field.Load(data, doc, form)
 	if doc.Rules == nil {
 		return nil, nil, unread
 	}
-	set, errs := compile(doc, data, form)
+	set, errs := compile(doc, data)
 	if errs = unread.With(errs); errs != nil {
 		return nil, nil, root.Locate(inOrder(errs))
 	}
@@ -162,11 +155,11 @@ func Compile(doc *Document) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, errs := compile(doc, data, &field.Form{})
+	set, errs := compile(doc, data)
 	return set, inOrder(errs).Err()
 }
 
-func compile(doc *Document, data []byte, pace *field.Form) (*Set, field.Errors) {
+func compile(doc *Document, data []byte) (*Set, field.Errors) {
 	p := &problems{}
 	if len(doc.Rules) > MaxRules {
 		p.add("rules", "has more than %d rules (got %d); join rules that differ only in what they match", MaxRules, len(doc.Rules))
@@ -176,7 +169,6 @@ func compile(doc *Document, data []byte, pace *field.Form) (*Set, field.Errors) 
 	s := &Set{version: hex.EncodeToString(sum[:])[:12], byID: make(map[string]*Compiled, len(doc.Rules)), headers: map[string]bool{}}
 	headerNames := make(map[string]bool)
 	for i := range doc.Rules {
-		pace.Pause()
 		c := compileRule(i, &doc.Rules[i], p)
 		if first, twice := s.byID[c.ID]; twice && c.ID != "" {
 			p.add(field.Index("rules", i)+".id", "%s is the id of rules[%d] already; every rule needs its own", field.Shown(c.ID), first.Index)
@@ -200,7 +192,7 @@ func compile(doc *Document, data []byte, pace *field.Form) (*Set, field.Errors) 
 	if p.list != nil {
 		return nil, p.list
 	}
-	s.index.build(s.rules, pace)
+	s.index.build(s.rules)
 	return s, nil
 }
 

@@ -3,8 +3,6 @@ package rules
 import (
 	"cmp"
 	"slices"
-
-	"github.com/weir-edge/weir/pkg/field"
 )
 
 // index finds the rules that may apply to a request: a table per kind of
@@ -28,7 +26,7 @@ type residue struct {
 	headers []header
 }
 
-func (x *index) build(rules []*Compiled, pace *field.Form) {
+func (x *index) build(rules []*Compiled) {
 	frequency := make(map[header]int)
 	for _, c := range rules {
 		for _, h := range c.match.headers {
@@ -36,7 +34,6 @@ func (x *index) build(rules []*Compiled, pace *field.Form) {
 		}
 	}
 	for _, c := range rules {
-		pace.Pause()
 		if c.Mode != Off {
 			x.add(c, frequency)
 		}

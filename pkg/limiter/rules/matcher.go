@@ -39,7 +39,7 @@ func NewMatcher(conditions []Conditions) (*Matcher, error) {
 	if p.list != nil {
 		return nil, p.list
 	}
-	m.set.index.build(m.set.rules, &field.Form{})
+	m.set.index.build(m.set.rules)
 	return m, nil
 }
 

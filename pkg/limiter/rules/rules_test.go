@@ -118,21 +118,6 @@ func TestNoRules(t *testing.T) {
 	require.Empty(t, m.Checks)
 }
 
-// TestLoadGently has much to read in each way that there is.
-func TestLoadGently(t *testing.T) {
-	data := realistic()
-	doc := parsed(t, data)
-	written, err := json.Marshal(doc) // one line
-	require.NoError(t, err)
-	for _, data := range [][]byte{data, written} {
-		rests := 0
-		set, err := LoadGently(data, func() { rests++ })
-		require.NoError(t, err)
-		require.Len(t, set.Rules(), MaxRules)
-		require.Greater(t, rests, len(data)/100, "bytes read, rules decoded, checked and indexed")
-	}
-}
-
 func TestDefaults(t *testing.T) {
 	set, err := Load([]byte(`rules:
   - {id: a, key: [], limit: 10, window: 1m}
