@@ -14,8 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// answering is an upstream that allocates nothing, so that what is measured
-// is the proxy.
+// answering is an upstream that allocates nothing, so that only the proxy is measured.
 func answering(tb testing.TB, answer string) string {
 	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -88,7 +87,7 @@ func weirHandler(tb testing.TB, up string) fasthttp.RequestHandler {
 	}
 }
 
-// bareHandler is the least a fasthttp proxy can do: no header is touched.
+// bareHandler does the least a fasthttp proxy can: it touches no header.
 func bareHandler(tb testing.TB, up string, stream bool) fasthttp.RequestHandler {
 	c := &fasthttp.HostClient{Addr: up[len("http://"):], NoDefaultUserAgentHeader: true, StreamResponseBody: stream,
 		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, MaxConns: 1024,
@@ -101,8 +100,8 @@ func bareHandler(tb testing.TB, up string, stream bool) fasthttp.RequestHandler 
 	}
 }
 
-// exchanger returns a function that makes one exchange over a connection of
-// its own, allocating nothing.
+// exchanger returns a function that makes one exchange over its own connection without
+// allocating.
 func exchanger(tb testing.TB, addr, request string, body int) func() {
 	tb.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -141,7 +140,7 @@ func TestAllocations(t *testing.T) {
 	}
 	f("get", smallAnswer, getRequest, 100, 1)
 	f("post", smallAnswer, postRequest, 100, 1)
-	// None either, but the race detector makes the pools of streams forget.
+	// No allocations here either, but the race detector empties the pools of streams.
 	f("streamed response", large, getRequest, 100<<10, 3)
 }
 
@@ -170,7 +169,7 @@ func BenchmarkProxy(b *testing.B) {
 	}
 }
 
-// BenchmarkHeaders is what weir adds to a bare proxy, without the network.
+// BenchmarkHeaders measures what weir adds to a bare proxy, without the network.
 func BenchmarkHeaders(b *testing.B) {
 	p, err := New(Config{Upstreams: []string{"http://127.0.0.1:1"}})
 	require.NoError(b, err)
@@ -203,7 +202,7 @@ func BenchmarkHeaders(b *testing.B) {
 	})
 }
 
-// BenchmarkLook is what the check of a kept connection costs.
+// BenchmarkLook measures the check of a kept connection.
 func BenchmarkLook(b *testing.B) {
 	p, err := New(Config{Upstreams: []string{answering(b, smallAnswer)}})
 	require.NoError(b, err)

@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// HealthCheck asks each upstream for Path every Interval, without a request of a client.
-// An answer of 2xx or 3xx within Timeout passes. Unhealthy failures in a row take the
-// upstream out, Healthy passes in a row bring it back. Nothing is checked if Path is "".
+// HealthCheck requests Path from each upstream every Interval, independently of client
+// requests. A 2xx or 3xx answer within Timeout passes. Unhealthy consecutive failures
+// take the upstream out; Healthy consecutive passes bring it back. An empty Path
+// disables checks.
 type HealthCheck struct {
 	Path      string        `yaml:"path"`
 	Interval  time.Duration `yaml:"interval"`
@@ -21,14 +22,14 @@ type HealthCheck struct {
 	Host      string        `yaml:"host"` // "": the upstream's own
 }
 
-// HealthObserver is an Observer that also wants to know when checks change their verdict
-// on an upstream. cause is what failed last, nil if it is healthy.
+// HealthObserver is an Observer that also learns when the checks' verdict on an upstream
+// changes. cause is the last failure, nil if the upstream is healthy.
 type HealthObserver interface {
 	Health(upstream string, cause error)
 }
 
 // CheckHealth checks the upstreams as Config.Check says until ctx ends. The first checks
-// are spread over an interval, so that the nodes of a fleet do not check as one.
+// are spread over an interval, so that a fleet's nodes do not check in unison.
 func (p *Pool) CheckHealth(ctx context.Context) {
 	if p.cfg.Check.Path == "" {
 		return
@@ -51,9 +52,9 @@ func (u *upstream) checkHealth(ctx context.Context) {
 	}
 	tick := time.NewTicker(check.Interval)
 	defer tick.Stop()
-	// A connection for each check: that one can be made is part of the answer.
+	// A new connection for each check: being able to connect is part of the result.
 	tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: u.tls.Clone(), MaxResponseHeaderBytes: int64(u.cfg.MaxResponseHeaderBytes)}
-	streak := 0 // of checks against the verdict
+	streak := 0 // consecutive results against the verdict
 	for {
 		err := u.check(ctx, tr)
 		if ctx.Err() != nil {
@@ -68,7 +69,7 @@ func (u *upstream) checkHealth(ctx context.Context) {
 	}
 }
 
-// check makes one check.
+// check performs one check.
 func (u *upstream) check(ctx context.Context, tr *http.Transport) error {
 	ctx, cancel := context.WithTimeout(ctx, u.cfg.Check.Timeout)
 	defer cancel()
@@ -93,8 +94,8 @@ func (u *upstream) check(ctx context.Context, tr *http.Transport) error {
 	return nil
 }
 
-// verdict takes in a check's result and returns how many in a row have now been against
-// the verdict so far.
+// verdict records a check's result and returns how many in a row have contradicted the
+// current verdict.
 func (u *upstream) verdict(streak int, err error) int {
 	down, needed := u.health.down.Load(), u.cfg.Check.Unhealthy
 	if down {
@@ -108,7 +109,7 @@ func (u *upstream) verdict(streak int, err error) int {
 	}
 	u.health.down.Store(!down)
 	if down {
-		u.health.succeed() // the checks are its trial: a rest ends too
+		u.health.succeed() // the checks were its trial, so a rest ends too
 	}
 	if o, ok := u.cfg.Observer.(HealthObserver); ok {
 		o.Health(u.addr, err)
@@ -116,8 +117,8 @@ func (u *upstream) verdict(streak int, err error) int {
 	return 0
 }
 
-// Healthy yields each upstream's address and whether it gets requests: it neither fails
-// its checks nor rests.
+// Healthy yields each upstream's address and whether it gets requests, which it does
+// unless it fails its checks or rests.
 func (p *Pool) Healthy(yield func(upstream string, healthy bool) bool) {
 	now := time.Since(p.epoch)
 	for _, u := range p.ups {

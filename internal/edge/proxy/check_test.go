@@ -13,16 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patient is an origin whose checks can be made to fail in any way. Its address is its
-// own, so that nobody else takes its port while it refuses connections.
+// patient is an origin whose checks can fail in any way. It has an address to itself,
+// so that nothing else takes its port while it refuses connections.
 type patient struct {
 	t      *testing.T
 	addr   string
 	status atomic.Int32 // of the answer to a check; 0 hangs
 	flaps  atomic.Bool  // two of three checks fail
 	count  atomic.Int32 // of checks
-	checks chan int32   // the status of each check that arrived, while somebody reads
-	asked  atomic.Int32 // requests that are no checks
+	checks chan int32   // the status of each check that arrived, while the test reads them
+	asked  atomic.Int32 // requests other than checks
 	server *http.Server
 	served chan error
 }
@@ -43,7 +43,7 @@ func (p *patient) listen() {
 	go func() { p.served <- p.server.Serve(ln) }()
 }
 
-// refuse makes it refuse connections, until listen.
+// refuse makes it refuse connections until listen.
 func (p *patient) refuse() {
 	if p.server != nil {
 		require.NoError(p.t, p.server.Close())
@@ -76,7 +76,7 @@ func (p *patient) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(int(status))
 }
 
-// verdicts is an observer of the checks.
+// verdicts observes the checks.
 type verdicts struct {
 	*outcomes
 	changes chan verdict
@@ -100,7 +100,8 @@ func (v verdicts) next(t *testing.T) verdict {
 	}
 }
 
-// checked serves the patients with checks every few milliseconds. stop ends the checks.
+// checked serves the patients and checks them every few milliseconds. stop ends the
+// checks.
 func checked(t *testing.T, timeout time.Duration, patients ...*patient) (e *edge, seen verdicts, stop func()) {
 	t.Helper()
 	cfg := Config{FailAfter: 1, FailFor: time.Hour, Check: HealthCheck{
@@ -120,7 +121,7 @@ func checked(t *testing.T, timeout time.Duration, patients ...*patient) (e *edge
 	return e, seen, stop
 }
 
-// answering returns who answers the next requests.
+// answering returns which patients answer the next requests.
 func (e *edge) answering(t *testing.T) map[string]int {
 	t.Helper()
 	by := map[string]int{}
@@ -171,13 +172,13 @@ func TestFailedChecksTakeAnUpstreamOut(t *testing.T) {
 			c.heal(bad)
 			require.Equal(t, verdict{bad.addr, nil}, seen.next(t))
 			require.Equal(t, both, e.answering(t))
-			require.Len(t, e.kinds(), 60, "checks are no attempts")
+			require.Len(t, e.kinds(), 60, "checks do not count as attempts")
 			require.Empty(t, seen.changes)
 		})
 	}
 }
 
-// When every upstream fails its checks, requests go on as if there were none.
+// When every upstream fails its checks, requests continue as if there were no checks.
 func TestAllFailingChecksFailOpen(t *testing.T) {
 	one, two := newPatient(t), newPatient(t)
 	e, seen, _ := checked(t, patience, one, two)
@@ -190,7 +191,7 @@ func TestAllFailingChecksFailOpen(t *testing.T) {
 	}
 }
 
-// An upstream that fails less often in a row than it must keeps its requests.
+// An upstream that never fails often enough in a row keeps its requests.
 func TestChecksWithinTheThresholdsChangeNothing(t *testing.T) {
 	p := newPatient(t)
 	p.flaps.Store(true)
@@ -222,13 +223,13 @@ func TestVerdict(t *testing.T) {
 		require.Equal(t, c.down, u.health.down.Load(), i)
 		require.Len(t, seen.changes, c.reported, i)
 	}
-	require.False(t, u.health.resting(0), "an upstream that its checks bring back does not rest")
+	require.False(t, u.health.resting(0), "an upstream brought back by its checks does not rest")
 }
 
 func TestPickAvoidsTheFailing(t *testing.T) {
 	p := newPool(t, 3)
 	p.ups[1].health.down.Store(true)
-	p.ups[1].health.until.Store(40) // over, and no request is to try it
+	p.ups[1].health.until.Store(40) // over, and no request may try it
 	for range 30 {
 		i, trial := p.pick(0, 50)
 		require.NotEqual(t, 1, i)
@@ -243,7 +244,7 @@ func TestPickAvoidsTheFailing(t *testing.T) {
 	require.Equal(t, 2, i, "all rest: the one whose rest ends first")
 }
 
-// The checks end with their context, also one that waits for its answer.
+// The checks end with their context, even one still waiting for its answer.
 func TestChecksEnd(t *testing.T) {
 	p := newPatient(t)
 	p.status.Store(0)

@@ -23,17 +23,16 @@ type upstream struct {
 	addr   string
 	tls    *tls.Config // nil: plain
 	health health
-	busy   atomic.Int32 // exchanges under way
+	busy   atomic.Int32 // exchanges in progress
 
 	mu       sync.Mutex
 	idle     []*conn // oldest first; the newest is used first, so a surplus ages out
 	open     int
 	closed   bool
-	keepFrom time.Duration // no connection is kept before: see unasked
+	keepFrom time.Duration // connections made earlier are not kept: see unasked
 }
 
-// conn is one connection with its buffers. It belongs to one exchange at a
-// time.
+// conn is one connection with its buffers. It belongs to one exchange at a time.
 type conn struct {
 	net.Conn
 	up *upstream
@@ -42,21 +41,21 @@ type conn struct {
 
 	raw       syscall.RawConn // of the TCP connection, for look; may be nil
 	peek      func(uintptr)   // c.peekAt, since a closure would cost an allocation each time
-	found     idleState       // by peekAt
-	one       [1]byte         // what look reads into
+	found     idleState       // what peekAt found
+	one       [1]byte         // look reads into this
 	tls       *tls.Conn       // nil: plain
 	wire      *wire           // below tls
-	deadline  time.Time       // armed for both directions; zero: unknown
+	deadline  time.Time       // set for both directions; zero: unknown
 	idleSince time.Duration
 
-	pause    time.Duration // > 0: every Read and Write gets a deadline of its own
+	pause    time.Duration // if above 0, every Read and Write gets a deadline this far ahead
 	reused   bool
-	sent     bool  // something of this exchange's request was written
-	received bool  // something of its response was read
-	failure  error // the last of its reads and writes
+	sent     bool  // some of this exchange's request was written
+	received bool  // some of its response was read
+	failure  error // its last read or write error
 }
 
-// Read reads, and notes that the upstream has begun to answer.
+// Read notes that the upstream has begun to answer.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.pause > 0 {
 		c.deadline = time.Time{}
@@ -70,7 +69,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write writes, and notes that the request is no longer unsent.
+// Write notes that the request is no longer unsent.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.pause > 0 {
 		c.deadline = time.Time{}
@@ -84,9 +83,9 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// arm gives the next reads and writes at least d in total. To move a deadline
-// costs about as much as parsing a header, so it is set a sixteenth late and
-// left alone for as long as enough of it remains.
+// arm gives the following reads and writes at least d in total. Moving a deadline costs
+// about as much as parsing a header, so arm sets it a sixteenth later than asked and
+// moves it only when less than d remains.
 func (c *conn) arm(now time.Time, d time.Duration) error {
 	if left := c.deadline.Sub(now); left >= d && left <= d+d/16 {
 		return nil
@@ -95,9 +94,8 @@ func (c *conn) arm(now time.Time, d time.Duration) error {
 	return c.SetDeadline(c.deadline)
 }
 
-// get returns an idle connection, or a new one if there is none or fresh is
-// asked for. Connections which the upstream has closed or written to while they
-// were idle are discarded.
+// get returns an idle connection, or a new one if none is idle or fresh is set. It
+// discards connections that the upstream closed or wrote to while they were idle.
 func (u *upstream) get(fresh bool) (*conn, error) {
 	for {
 		u.mu.Lock()
@@ -169,9 +167,9 @@ func (u *upstream) dial() (*conn, error) {
 	return c, nil
 }
 
-// put ends an exchange. keep says that the response ended where its framing said
-// and that the upstream keeps the connection. Bytes after it, which nobody asked
-// for, would be taken for the next response.
+// put ends an exchange. keep says that the response ended where its framing said and
+// that the upstream keeps the connection. Bytes after the response would be taken for
+// the next one, so they rule the connection out.
 func (u *upstream) put(c *conn, keep bool, now time.Duration) {
 	u.busy.Add(-1)
 	c.pause = 0
@@ -192,8 +190,8 @@ func (u *upstream) put(c *conn, keep bool, now time.Duration) {
 	u.drop(c)
 }
 
-// unasked notes that the upstream sent bytes which no request asked for. Others may be
-// on their way on any connection it has, so none is used again for keepAliveBan.
+// unasked notes that the upstream sent bytes that no request asked for. More may be on
+// their way on its other connections, so none is reused during keepAliveBan.
 func (u *upstream) unasked(now time.Duration) {
 	u.mu.Lock()
 	first := now >= u.keepFrom
@@ -217,7 +215,7 @@ func (u *upstream) drop(c *conn) {
 	u.mu.Unlock()
 }
 
-// sweep closes connections that have been idle for longer than IdleTimeout.
+// sweep closes connections that have been idle longer than IdleTimeout.
 func (u *upstream) sweep(now time.Duration) {
 	u.mu.Lock()
 	n := 0

@@ -8,12 +8,12 @@ import (
 )
 
 // lazyConn moves a connection's timers only when they fire. fasthttp sets three
-// deadlines a request, nearly always each a little later than the one before, and to
-// move a timer costs more than to decide a request from memory. A deadline that was
-// asked for later than the one that is armed is therefore only noted; when the armed
-// one ends a call too early, the call goes on with the noted one.
+// deadlines per request, nearly always each a little later than the one before, and
+// moving a timer costs more than deciding a request from memory. So a deadline later
+// than the armed one is only noted; when the armed one ends a call too early, the call
+// continues with the noted one.
 //
-// Not for under TLS, whose state does not survive a write that was cut short.
+// Do not use it below TLS, whose state does not survive an interrupted write.
 type lazyConn struct {
 	net.Conn
 	read, write lazyDeadline
@@ -89,7 +89,8 @@ func (d *lazyDeadline) arm(arm func(time.Time) error) error {
 	return arm(d.asked)
 }
 
-// early reports whether err is the armed deadline's, and the asked one is still ahead.
+// early reports whether err comes from the armed deadline although the requested one is
+// still ahead.
 func (d *lazyDeadline) early(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) && d.armed.Before(d.asked) && time.Now().Before(d.asked)
 }

@@ -35,13 +35,13 @@ func TestLazyDeadlineMovesWhenItFires(t *testing.T) {
 	require.Equal(t, 1, inner.moved)
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.False(t, time.Now().Before(start.Add(149*time.Millisecond)), "not before what was asked for")
+	require.False(t, time.Now().Before(start.Add(149*time.Millisecond)), "not before the requested deadline")
 	require.Equal(t, 2, inner.moved)
 
 	require.NoError(t, c.SetReadDeadline(time.Time{}))
 	go func() { _, _ = far.Write([]byte("x")) }()
 	n, err := c.Read(make([]byte, 1))
-	require.NoError(t, err, "a deadline that is taken away does not end a call")
+	require.NoError(t, err, "a cleared deadline does not end a call")
 	require.Equal(t, 1, n)
 }
 
@@ -55,7 +55,7 @@ func TestLazyDeadlineMovesForward(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
-// A write that an old deadline cuts goes on where it was.
+// A write that an old deadline interrupts continues where it stopped.
 func TestLazyDeadlineKeepsWhatWasWritten(t *testing.T) {
 	c, _, far := lazyPair(t)
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(30*time.Millisecond)))

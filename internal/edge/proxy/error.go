@@ -7,7 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Kind says what went wrong, in words that fit a metric's label.
+// Kind classifies a failure, in words that fit a metric's label.
 type Kind uint8
 
 // The kinds of failure.
@@ -16,7 +16,7 @@ const (
 	KindConnect          // no connection: refused, unreachable, too slow, TLS not accepted
 	KindTimeout          // the upstream took longer than Timeout or StreamTimeout
 	KindBroken           // the upstream hung up before the response was whole
-	KindBadResponse      // the answer was not HTTP, too large a header, or a 101
+	KindBadResponse      // the answer was not HTTP, had too large a header, or was a 101
 	KindUnavailable      // every connection in use, or the pool is closed
 	KindClient           // the client hung up, stalled or broke the framing of its body
 	KindTooLarge         // the request's body exceeds MaxRequestBodyBytes
@@ -37,20 +37,18 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// BeforeUpstream reports whether a request was refused before anything was asked of an
-// upstream for it.
+// BeforeUpstream reports whether a request was refused before any upstream was asked.
 func (k Kind) BeforeUpstream() bool {
 	return k == KindBadRequest || k == KindUnsupported
 }
 
-// Error is why a request got no response from an upstream.
+// Error says why a request got no response from an upstream.
 type Error struct {
 	Kind     Kind
-	Upstream string // host:port, empty if none was reached for
-	// Close reports that what follows on the client's connection may not be
-	// the next request: part of this one's body, or nobody knows what. Forward
-	// has asked for Connection: close; a caller that resets the response must
-	// ask again.
+	Upstream string // host:port; empty if none was tried
+	// Close reports that what follows on the client's connection may not be the next
+	// request but, for example, part of this one's body. Forward has set Connection:
+	// close; a caller that resets the response must set it again.
 	Close bool
 	Err   error
 }
@@ -69,8 +67,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Status is what to answer: 504 for a timeout, 502 for other faults of the
-// upstream; 400, 408, 413 or 501 if the fault is the request's.
+// Status returns the status to answer with: 504 for a timeout, 502 for the upstream's
+// other faults; 400, 408, 413 or 501 if the request is at fault.
 func (e *Error) Status() int {
 	switch e.Kind {
 	case KindTimeout:
@@ -96,9 +94,9 @@ func isTimeout(err error) bool {
 	return errors.Is(err, fasthttp.ErrTimeout) || errors.As(err, &ne) && ne.Timeout()
 }
 
-// blame sorts the error of an exchange on c. fasthttp's own errors do not all
-// wrap their cause, so the connection remembers it; without one the bytes
-// themselves were at fault.
+// blame classifies the error of an exchange on c. Not all of fasthttp's errors wrap
+// their cause, so the connection remembers it; if it has none, the bytes themselves
+// were at fault.
 func (c *conn) blame() Kind {
 	switch {
 	case c.failure == nil:

@@ -11,62 +11,60 @@ import (
 )
 
 const (
-	// smallRequest is how much of a body of known length fasthttp has read
-	// before it calls a handler, also when it streams.
+	// smallRequest is how much of a body of known length fasthttp reads before it calls
+	// a handler, even when it streams.
 	smallRequest = 8 << 10
-	// smallResponse is the largest body that is read whole before the client
-	// gets its first byte. Up to here a broken upstream is a clean 502.
+	// smallResponse is the largest body read whole before the client gets its first
+	// byte. Up to this size, a broken upstream results in a clean 502.
 	smallResponse = 16 << 10
-	// unframed bounds a body of unknown length for a client of HTTP/1.0, which
-	// understands no chunks, so that its length must be known.
+	// unframed bounds a body of unknown length for an HTTP/1.0 client, which does not
+	// understand chunks and needs a length.
 	unframed = 1 << 20
-	// copySize is the buffer for streamed bodies.
+	// copySize is the buffer size for streamed bodies.
 	copySize = 32 << 10
-	// earlyAnswer is how long to look for the answer of an upstream that
-	// stopped reading a body, such as a 413.
+	// earlyAnswer is how long to wait for the answer, such as a 413, of an upstream
+	// that stopped reading a body.
 	earlyAnswer = 250 * time.Millisecond
 	// maxInterim bounds the 1xx responses before the real one.
 	maxInterim = 16
 )
 
-// Via is what weir knows about the client's connection.
+// Via describes the client's connection.
 type Via struct {
 	Peer    netip.Addr // the other end of it
 	Trusted bool       // Peer is a trusted proxy: its X-Forwarded-* are kept
 	TLS     bool       // the client's connection is encrypted
-	Form    Form       // from CheckFraming; Forward checks itself without it
+	Form    Form       // from CheckFraming; without it Forward checks
 	Done    Finisher   // may be nil
 
-	// Life is the longest that a connection may last which the request switches to
-	// another protocol; 0 is no bound.
+	// Life bounds how long a connection may last after the request switches protocols;
+	// 0 is no bound.
 	Life time.Duration
 
-	oldClient bool   // of HTTP/1.0
+	oldClient bool   // HTTP/1.0
 	upgrade   []byte // the protocol to switch to; nil: none
 }
 
-// Finisher is told once when an exchange with an upstream is over: with the
-// end of a streamed response's body, whole or not, and otherwise before
-// Forward returns, when nothing but writing a small answer is left to do.
+// Finisher learns once when an exchange with an upstream is over: at the end of a
+// streamed response's body, whole or not; otherwise before Forward returns, when only a
+// small answer remains to be written.
 type Finisher interface {
 	Finish()
 }
 
-// Forward sends ctx.Request to an upstream and makes ctx.Response its answer.
-// What the caller adds to the response it must add afterwards; the body may
-// still be streaming by then, and must not be read or replaced without need.
+// Forward sends ctx.Request to an upstream and makes ctx.Response its answer. The
+// caller must add its own headers afterwards; the body may still be streaming by then,
+// so the caller must not read or replace it without need.
 //
-// A request is sent again only if nothing of it can have been acted upon: to
-// the next upstream if no connection could be made, on a new connection if a
-// kept one turned out closed and the method is idempotent. A body that
-// streams is never sent twice.
+// Forward resends a request only if no upstream can have acted on it: to the next
+// upstream if no connection could be made, or on a new connection if a kept one turned
+// out closed and the method is idempotent. It never sends a streaming body twice.
 //
-// The server must accept from Listen, must normalize header names, must not
-// parse multipart forms (DisablePreParseMultipartForm), and must have a
-// WriteTimeout, since the deadline for writing a stream stays behind on the
-// client's connection.
+// The server must accept from Listen, normalize header names, not parse multipart forms
+// (DisablePreParseMultipartForm), and have a WriteTimeout, since the deadline for
+// writing a stream stays on the client's connection.
 //
-// A non-nil error is an *Error; the response is then empty and the caller's.
+// A non-nil error is an *Error; the response is then empty and belongs to the caller.
 func (p *Pool) Forward(ctx *fasthttp.RequestCtx, via Via) error {
 	e := p.forward(ctx, &via)
 	if e == nil {
@@ -91,8 +89,8 @@ func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	}
 	h := &ctx.Request.Header
 	if !h.IsHTTP11() {
-		// The upstream gets HTTP/1.1, so that its connection is kept; the
-		// server must see the client's version again.
+		// The upstream gets HTTP/1.1, so that its connection is kept; the server must
+		// see the client's version again.
 		version := string(h.Protocol())
 		h.SetProtocol("HTTP/1.1")
 		defer h.SetProtocol(version)
@@ -134,8 +132,8 @@ func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	}
 }
 
-// loadSmallBody turns a streamed body that has arrived already into a plain
-// one. It costs nothing: the bytes stay where fasthttp put them.
+// loadSmallBody turns a streamed body that has already arrived into a plain one. This
+// costs nothing: the bytes stay where fasthttp put them.
 func (p *Pool) loadSmallBody(req *fasthttp.Request) *Error {
 	n := req.Header.ContentLength()
 	if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && int64(n) > limit {
@@ -152,8 +150,8 @@ func (p *Pool) loadSmallBody(req *fasthttp.Request) *Error {
 	return nil
 }
 
-// attempt makes one exchange with u, on a new connection if the kept one
-// turned out to be closed.
+// attempt makes one exchange with u, on a new connection if the kept one turns out
+// closed.
 func (p *Pool) attempt(ctx *fasthttp.RequestCtx, u *upstream, via *Via, start time.Time) *Error {
 	again := idempotent(&ctx.Request)
 	for fresh := false; ; fresh = true {
@@ -184,13 +182,13 @@ func idempotent(req *fasthttp.Request) bool {
 	return !req.IsBodyStream() && (h.IsGet() || h.IsHead() || h.IsPut() || h.IsDelete() || h.IsOptions() || h.IsTrace())
 }
 
-// exchange sends the request and reads the response. On success the
-// connection has been given back, or belongs to the response's stream.
+// exchange sends the request and reads the response. On success the connection has been
+// returned, or belongs to the response's stream.
 func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *Via, start time.Time) *Error {
 	req, resp := &ctx.Request, &ctx.Response
 	early, blame := false, KindNone
 	if !c.reused {
-		start = time.Now() // to connect has a limit of its own
+		start = time.Now() // connecting has its own limit
 	}
 	if err := c.arm(start, p.cfg.Timeout); err != nil {
 		return &Error{Kind: KindBroken, Err: err}
@@ -247,7 +245,7 @@ var http11 = []byte("HTTP/1.1")
 func (p *Pool) send(req *fasthttp.Request, c *conn) error {
 	h := &req.Header
 	if len(h.Host()) == 0 {
-		h.SetHost(c.up.addr) // a client of HTTP/1.0
+		h.SetHost(c.up.addr) // an HTTP/1.0 client
 	}
 	var body []byte
 	if !req.IsBodyStream() {
@@ -267,8 +265,7 @@ func (p *Pool) send(req *fasthttp.Request, c *conn) error {
 	return c.bw.Flush()
 }
 
-// readHeader reads the header of the final response; 1xx ones before it are
-// dropped.
+// readHeader reads the final response's header and drops 1xx ones before it.
 func readHeader(h *fasthttp.ResponseHeader, c *conn, mayUpgrade bool) error {
 	for range maxInterim {
 		err := h.Read(c.br)

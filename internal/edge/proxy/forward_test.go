@@ -94,7 +94,7 @@ func TestHTTP10ClientGetsALength(t *testing.T) {
 	require.Equal(t, 1, strings.Count(first, "Connection: keep-alive"))
 }
 
-// Each upstream here answers a GET in its own wrong way.
+// Each upstream here answers a GET in a different wrong way.
 func TestEvilUpstreams(t *testing.T) {
 	f := func(name, answer string, hold bool, want Kind, status int) {
 		t.Run(name, func(t *testing.T) {
@@ -166,8 +166,8 @@ func TestSurplusBytesEndTheConnection(t *testing.T) {
 	f("unknown length", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", "ok")
 }
 
-// closesKept answers one request per connection as if it would keep it, and
-// then closes it; the second request on it is swallowed first if swallow.
+// closesKept answers one request per connection as if it would keep the connection,
+// then closes it; if swallow is set, it reads the second request first.
 func closesKept(t *testing.T, swallow bool) (url string, conns *atomic.Int32, closed chan struct{}) {
 	conns, closed = new(atomic.Int32), make(chan struct{}, 100)
 	return evil(t, func(c net.Conn, br *bufio.Reader) {
@@ -222,7 +222,7 @@ func TestPostGoesToTheNextUpstreamIfNoneConnected(t *testing.T) {
 	})
 	e := newEdge(t, Config{Upstreams: []string{refused(t), up, refused(t)}, FailAfter: 1000}, Via{})
 	for i := range 6 {
-		body := strings.Repeat("x", 1+i*5000) // also one that streams
+		body := strings.Repeat("x", 1+i*5000) // the larger one streams
 		resp, err := e.client.Post(e.url, "", strings.NewReader(body))
 		require.NoError(t, err)
 		b, err := io.ReadAll(resp.Body)
@@ -238,7 +238,7 @@ func TestPostGoesToTheNextUpstreamIfNoneConnected(t *testing.T) {
 
 func TestNoneConnects(t *testing.T) {
 	e := newEdge(t, Config{Upstreams: []string{refused(t), refused(t), refused(t)}}, Via{})
-	for range 10 { // also when all of them rest
+	for range 10 { // even when all of them rest
 		resp, body := e.get(t, "/")
 		require.Equal(t, 502, resp.StatusCode)
 		require.Equal(t, "connect", body)

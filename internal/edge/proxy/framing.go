@@ -21,11 +21,11 @@ type Form struct {
 	checked bool
 }
 
-// Names reports whether Connection names headers, which are not forwarded: see EachNamed.
+// Names reports whether Connection names headers, which are not forwarded; see EachNamed.
 func (f Form) Names() bool { return f.found&named != 0 }
 
-// Closes reports whether Connection says close, in any letter case and beside anything
-// else. fasthttp knows only one form of it.
+// Closes reports whether Connection says close, in any letter case and alongside
+// anything else. fasthttp recognizes only one form of it.
 func (f Form) Closes() bool { return f.found&closes != 0 }
 
 // Upgrades reports whether Connection names Upgrade.
@@ -34,22 +34,21 @@ func (f Form) Upgrades() bool { return f.found&upgrades != 0 }
 // Demands reports whether Expect asks for anything but 100-continue.
 func (f Form) Demands() bool { return f.found&demands != 0 }
 
-// Unusual reports whether a header's name has other characters than letters, digits and
-// hyphens: see EachUnusual.
+// Unusual reports whether a header's name has characters other than letters, digits and
+// hyphens; see EachUnusual.
 func (f Form) Unusual() bool { return f.found&unusual != 0 }
 
-// CheckFraming reports what makes a request's header ambiguous, so that
-// another program on its way might see other requests in the same bytes, and
-// which fasthttp lets pass: a folded line, a bare line feed, a space within a
-// name, Content-Length beside Transfer-Encoding, an encoding other than
-// chunked. The answer to it is 400 and Connection: close. Forward checks the
-// same, unless Via has the Form.
+// CheckFraming reports what makes a request's header ambiguous, so that another program
+// could see different requests in the same bytes, and what fasthttp lets pass: a folded
+// line, a bare line feed, a space within a name, Content-Length alongside
+// Transfer-Encoding, an encoding other than chunked. Answer such a request with 400 and
+// Connection: close. Forward runs the same check unless Via has the Form.
 func CheckFraming(h *fasthttp.RequestHeader) (Form, error) {
 	found, err := scan(h.RawHeaders())
 	return Form{found, true}, err
 }
 
-// EachUnusual calls f for the name of each header that has other characters than
+// EachUnusual calls f for the name of each header that has characters other than
 // letters, digits and hyphens.
 func EachUnusual(h *fasthttp.RequestHeader, f func(name []byte)) {
 	for line := range bytes.Lines(h.RawHeaders()) {
@@ -60,7 +59,7 @@ func EachUnusual(h *fasthttp.RequestHeader, f func(name []byte)) {
 	}
 }
 
-// scan finds the special headers in a raw header block.
+// scan finds the special headers in a raw header.
 func scan(raw []byte) (found fields, err error) {
 	for len(raw) > 0 {
 		end := bytes.IndexByte(raw, '\n')
@@ -109,7 +108,7 @@ func scan(raw []byte) (found fields, err error) {
 
 const badName = allFields + 1
 
-// nameBytes says of each byte what it makes of a name (RFC 9110, 5.6.2).
+// nameBytes says how each byte classifies a name (RFC 9110, 5.6.2).
 var nameBytes = func() (table [256]fields) {
 	for c := range table {
 		switch {

@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// A mark names one request of one client. Everything that is sent for it carries it: so
-// bytes in a wrong place show.
+// A mark identifies one request of one client. Everything sent for the request carries
+// it, so misplaced bytes show.
 var markForm = regexp.MustCompile(`mk\d+-\d+k`)
 
-// foreign returns a mark in text that is not this one, or "".
+// foreign returns a mark in text other than this one, or "".
 func foreign(text, mark string) string {
 	for _, found := range markForm.FindAllString(strings.ReplaceAll(text, mark, ""), -1) {
 		if found != mark {
@@ -33,7 +33,7 @@ func marked(mark string, size int) string {
 	return strings.Repeat(mark+" ", size/len(mark)+1)[:size]
 }
 
-// unasked is what an origin sends that nobody asked for.
+// unasked is what an origin sends unrequested.
 func unasked(mark string) string {
 	return fmt.Sprintf("HTTP/1.1 200 OK\r\nX-Unasked: 1\r\nX-Mark: %s\r\nContent-Length: %d\r\n\r\n%s", mark, len(mark), mark)
 }
@@ -54,7 +54,7 @@ func chunks(mark, body string) string {
 }
 
 // conduct is one way in which an origin answers: at once, and later, when the edge has
-// no request left. One that is honest gives the whole body.
+// no request left. An honest one sends the whole body.
 type conduct struct {
 	name   string
 	honest bool
@@ -63,7 +63,7 @@ type conduct struct {
 	early  bool // answer before the request's body
 }
 
-const atOnce = 8 << 10 // what surely arrives with what follows it, in one packet
+const atOnce = 8 << 10 // small enough to arrive with what follows it, in one packet
 
 var conducts = []conduct{
 	{"length", true, func(m, b string) (string, string) { return withLength(m, b, len(b)), "" }, false, false},
@@ -128,14 +128,14 @@ var conducts = []conduct{
 	{"refuses the body", false, func(m, b string) (string, string) { return withLength(m, b, len(b)), "" }, true, true},
 }
 
-// framingOrigin answers each request as its path says: /MARK/CONDUCT/SIZE.
+// framingOrigin answers each request as its path (/MARK/CONDUCT/SIZE) says.
 type framingOrigin struct {
 	mu    sync.Mutex
-	fault error // what it got that no client sent so
+	fault error // something it got that no client sent this way
 	later []later
 }
 
-// later is what is to be sent when the edge has no request left.
+// later is what to send when the edge has no request left.
 type later struct {
 	c    net.Conn
 	text string
@@ -169,7 +169,7 @@ func (o *framingOrigin) serve(c net.Conn, br *bufio.Reader) {
 		way := &conducts[number]
 		now, after := way.answer(mark, marked(mark, size))
 		if req.Method == http.MethodHead && (way.honest || size > atOnce) {
-			now = headerOf(now) // a body after HEAD is one that nobody asked for
+			now = headerOf(now) // a body after HEAD is unrequested
 		}
 		if way.early {
 			_, _ = io.WriteString(c, now)
@@ -182,7 +182,7 @@ func (o *framingOrigin) serve(c net.Conn, br *bufio.Reader) {
 			o.noteFault(fmt.Errorf("the origin got %s in request %s", other, mark))
 		}
 		if err != nil {
-			return // the client hung up within it
+			return // the client hung up in the middle of it
 		}
 		if want := req.Header.Get("X-Size"); want != strconv.Itoa(len(body)) || string(body) != marked(mark, len(body)) {
 			o.noteFault(fmt.Errorf("the origin got a body of %d bytes in request %s, sent were %s", len(body), mark, want))
@@ -200,7 +200,7 @@ func (o *framingOrigin) serve(c net.Conn, br *bufio.Reader) {
 	}
 }
 
-// headerOf is an answer without its body, interim responses included.
+// headerOf returns an answer without its body, interim responses included.
 func headerOf(answer string) string {
 	head := ""
 	for {
@@ -213,8 +213,8 @@ func headerOf(answer string) string {
 	}
 }
 
-// arrive sends what is to come later, and returns when it has arrived at the edge. The
-// edge must have no request in progress.
+// arrive sends what is due later and returns when it has arrived at the edge, which
+// must have no request in progress.
 func (o *framingOrigin) arrive(t *testing.T, u *upstream) {
 	t.Helper()
 	o.mu.Lock()

@@ -29,7 +29,7 @@ func await(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// sent is a request on its way.
+// sent is a request in flight.
 type sent struct {
 	mark, method string
 	conduct      *conduct
@@ -53,12 +53,12 @@ type ending int
 
 const (
 	keeps  ending = iota
-	halves        // hangs up one way, perhaps within a request
-	resets        // and reads nothing
-	spoils        // with bytes that are no request
+	halves        // hangs up one way, perhaps in the middle of a request
+	resets        // without reading anything
+	spoils        // with bytes that are not a request
 )
 
-// endings are what is sent behind the good requests of a batch, with %s for a mark.
+// endings are sent after the good requests of a batch, with %s for a mark.
 var endings = []string{
 	"", "GET /%[1]s/0/1 HTTP/1.1\r\nHost: x\r\nX-Ma", "G", "\r\n",
 	"POST /%[1]s/0/1 HTTP/1.1\r\nHost: x\r\nX-Size: 99\r\nContent-Length: 99\r\n\r\n%[1]s",
@@ -67,7 +67,7 @@ var endings = []string{
 	"POST /%[1]s/0/1 HTTP/1.1\r\nHost: x\r\nX-Size: 99\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nm\r\n",
 }
 
-// spoilers are bytes after which a connection must end, whatever follows them.
+// spoilers are bytes after which a connection must end, whatever follows.
 var spoilers = []string{
 	"%[1]s\r\n\r\n",
 	"GET /%[1]s/0/1 HTTP/1.1\nHost: x\r\nX-Size: 0\r\n\r\n",
@@ -165,7 +165,7 @@ func (c *framingClient) hangUp() {
 	}
 }
 
-// run sends the batch and checks what comes back. It returns how many bodies came whole.
+// run sends the batch, checks the answers and returns how many bodies arrived whole.
 func (c *framingClient) run(addr string) (whole int, err error) {
 	if err := c.connect(addr); err != nil {
 		return 0, err
@@ -210,18 +210,18 @@ func (c *framingClient) run(addr string) (whole int, err error) {
 
 var errBroken = errors.New("the connection ended")
 
-// mayBreak reports whether the answer to request i, or one behind it, may end the
-// connection. fasthttp then drops what it had not flushed of the answers before it.
+// mayBreak reports whether the answer to request i, or a later one, may end the
+// connection. fasthttp then drops the earlier answers that it had not flushed.
 func (c *framingClient) mayBreak(i int) bool {
 	return c.last != keeps || slices.ContainsFunc(c.batch[i:], func(s sent) bool { return !s.conduct.honest })
 }
 
-// shortened is text without the repetitions of a body.
+// shortened is text with the repetitions of a body removed.
 func shortened(text string) string { return repetition.ReplaceAllString(text, "$1…") }
 
 var repetition = regexp.MustCompile(`(mk\d+-\d+k )(?:mk\d+-\d+k? ?)+`)
 
-// isOwn checks what came behind the answers to whole requests.
+// isOwn checks what followed the answers to whole requests.
 func (c *framingClient) isOwn(rest string) error {
 	if other := foreign(rest, fmt.Sprintf("mk%d-%dk", c.number, c.requests)); other != "" {
 		return fmt.Errorf("%s came to client %d behind its answers: %.300q", other, c.number, rest)
@@ -237,7 +237,7 @@ func (c *framingClient) write(conn *net.TCPConn) {
 			n = min(n, c.parts[i])
 		}
 		if _, err := io.WriteString(conn, rest[:n]); err != nil {
-			return // the answer came before
+			return // the answer came first
 		}
 		rest = rest[n:]
 		runtime.Gosched()
@@ -247,8 +247,8 @@ func (c *framingClient) write(conn *net.TCPConn) {
 	}
 }
 
-// answer reads the answer to s and checks that every byte of it is. more says that the
-// connection is kept.
+// answer reads the answer to s and checks that every byte belongs to it. more says that
+// the connection is kept.
 func (c *framingClient) answer(s sent) (complete, more bool, err error) {
 	var resp *http.Response
 	for resp == nil || resp.StatusCode == http.StatusContinue {
@@ -266,7 +266,7 @@ func (c *framingClient) answer(s sent) (complete, more bool, err error) {
 	}
 	status := resp.StatusCode
 	if status == 400 && c.last != keeps {
-		return false, false, nil // what follows in the same packet is no request, so this one may not count as whole
+		return false, false, nil // what follows in the same packet is not a request, so this one may not count as whole
 	}
 	if resp.Header.Get("X-Unasked") != "" || status < 500 && resp.Header.Get("X-Mark") != s.mark {
 		return false, false, fmt.Errorf("the answer to %s (%s) is not its own: %d %v", s.mark, s.conduct.name, status, resp.Header)
@@ -287,9 +287,9 @@ func (c *framingClient) answer(s sent) (complete, more bool, err error) {
 	return complete, readErr == nil && !resp.Close, nil
 }
 
-// No byte that arrived before a request was sent is ever in its answer, nor any byte of
-// another client's request in a request: clients and origins lie about lengths, hang up,
-// split and pipeline. A failure repeats with WEIR_SEED.
+// No answer contains a byte that arrived before its request was sent, and no request
+// contains another client's bytes, while clients and origins lie about lengths, hang up,
+// split and pipeline. Set WEIR_SEED to repeat a failure.
 func TestFramingCorpus(t *testing.T) {
 	exchanges, seed := 2_000, uint64(1)
 	if os.Getenv("WEIR_SOAK") != "" {
@@ -348,7 +348,7 @@ func TestFramingCorpus(t *testing.T) {
 		o.arrive(t, u)
 		u.mu.Lock()
 		reused += len(u.idle)
-		u.keepFrom = 0 // or few connections would be kept
+		u.keepFrom = 0 // otherwise few connections would be kept
 		u.mu.Unlock()
 	}
 	t.Logf("%d exchanges, %d whole answers, %d connections kept, seed %d", made, whole, reused, seed)

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// hangUpPeriod is how often a streamed response looks whether its client is still there: a
-// stream that is silent writes nothing, and so would not notice.
+// hangUpPeriod is how often a streamed response checks that its client is still connected:
+// a silent stream writes nothing and would not notice.
 const hangUpPeriod = time.Second
 
 // hangUpWatch closes the upstream's connection when the client of a stream has hung up. It
-// is pooled with its timer: one that fires late looks at the next client early, no more.
+// is pooled with its timer; a timer that fires late merely checks the next client early.
 type hangUpWatch struct {
 	mu       sync.Mutex // guards all
 	client   syscall.RawConn
@@ -68,7 +68,7 @@ func (w *hangUpWatch) stop() bool {
 	return gone
 }
 
-// socket returns the connection's socket; nil if there is none.
+// socket returns the connection's socket, or nil if there is none.
 func (c *clientConn) socket() syscall.RawConn {
 	if c.raw == nil {
 		c.raw = rawOf(c.Conn)
@@ -76,7 +76,7 @@ func (c *clientConn) socket() syscall.RawConn {
 	return c.raw
 }
 
-// rawOf finds the socket below what wraps it; nil if there is none.
+// rawOf finds the socket below the wrappers; nil if there is none.
 func rawOf(c net.Conn) syscall.RawConn {
 	for {
 		switch wrapped := c.(type) {

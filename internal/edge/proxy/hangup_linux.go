@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hungUp reports whether the peer of a socket has closed it, also behind bytes that nobody
-// has read. It does not wait.
+// hungUp reports whether a socket's peer has closed it, even behind unread bytes. It does
+// not wait.
 func hungUp(raw syscall.RawConn) (gone bool) {
 	err := raw.Control(func(fd uintptr) {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}

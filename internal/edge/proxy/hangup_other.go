@@ -4,5 +4,5 @@ package proxy
 
 import "syscall"
 
-// hungUp reports nothing here: a stream notices when it writes.
+// hungUp never reports true on this platform: a stream notices when it writes.
 func hungUp(syscall.RawConn) bool { return false }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A client that hangs up on a stream that says nothing is noticed, though nothing is
-// written to it.
+// weir notices a client that hangs up on a silent stream, although nothing is written
+// to it.
 func TestSilentStreamNoticesTheClientsEnd(t *testing.T) {
 	e := newEdge(t, Config{StreamTimeout: time.Hour, Upstreams: []string{evil(t, func(c net.Conn, br *bufio.Reader) {
 		if _, ok := head(br); ok {

@@ -8,7 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// fields is a set of the headers that this package treats specially.
+// fields is a set of the headers that this package handles specially.
 type fields uint32
 
 const (
@@ -35,14 +35,14 @@ const (
 	upgrades // a Connection line names Upgrade
 	closes   // a Connection line says close
 	demands  // Expect has another value than 100-continue
-	unusual  // a name has other characters than letters, digits and hyphens
+	unusual  // a name has characters other than letters, digits and hyphens
 
 	hopByHop  = connection | keepAlive | proxyAuthenticate | proxyAuthorization | proxyConnection | te | trailer | upgrade
 	allFields = unusual<<1 - 1
 )
 
-// names holds the fields' canonical names, each at the number of its bit. It
-// is never written to.
+// names holds the fields' canonical names, indexed by the number of their bit. It is
+// never written to.
 var names = [...][]byte{
 	[]byte("Connection"), []byte("Keep-Alive"), []byte("Proxy-Authenticate"), []byte("Proxy-Authorization"),
 	[]byte("Proxy-Connection"), []byte("Te"), []byte("Trailer"), []byte("Upgrade"), []byte("Expect"),
@@ -64,9 +64,9 @@ var (
 	protoHTTPS = []byte("https")
 )
 
-// classify returns the bit of a header's name in any letter case, 0 for the
-// many that pass as they are. Names are told apart by length first, so most
-// cost one comparison of numbers.
+// classify returns the bit of a header's name in any letter case, 0 for the many that
+// pass unchanged. It compares lengths first, so most names cost one comparison of
+// numbers.
 func classify(name []byte) fields {
 	switch len(name) {
 	case 2:
@@ -106,7 +106,7 @@ func match(name []byte, i int) fields {
 	return 0
 }
 
-// prepare turns the client's request into the one for the upstream.
+// prepare turns the client's request into the upstream's.
 func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 	h := &ctx.Request.Header
 	found := from.Form.found
@@ -118,7 +118,7 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 		found = form.found
 	}
 	if len(h.RawHeaders()) == 0 {
-		found = allFields // a request made by hand: nothing is known about it
+		found = allFields // a request made by hand: its headers are unknown
 	}
 	if err := OriginForm(h); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 	if from.upgrade, early = p.upgradeTo(ctx, found); early != nil {
 		return &Error{Kind: KindBadRequest, Err: early}
 	}
-	drop := found & (hopByHop | expect) // fasthttp has answered the Expect
+	drop := found & (hopByHop | expect) // fasthttp has already answered the Expect
 	if !from.Trusted {
 		drop |= found & (forwarded | xRealIP | xForwardedHost | xForwardedProto | xForwardedPort)
 		found &^= drop
@@ -181,9 +181,9 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 	return nil
 }
 
-// OriginForm changes an absolute request target into the path that an origin
-// expects. Its host then counts, not the Host header (RFC 9112, 3.2.2). Every
-// other target stays byte for byte as the client sent it.
+// OriginForm changes an absolute request target into the path that an origin expects.
+// Its host then replaces the Host header (RFC 9112, 3.2.2). Every other target stays
+// byte for byte as the client sent it.
 func OriginForm(h *fasthttp.RequestHeader) *Error {
 	if h.IsConnect() {
 		return &Error{Kind: KindUnsupported, Err: errors.New("CONNECT: this is not a forward proxy")}

@@ -98,8 +98,8 @@ func TestResponseHeaders(t *testing.T) {
 	}
 }
 
-// What fasthttp refuses by itself, and what only CheckFraming finds: all of it
-// is 400, and the connection is closed.
+// What fasthttp refuses, and what only CheckFraming finds: all of it gets 400, and the
+// connection is closed.
 func TestFraming(t *testing.T) {
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})

@@ -12,8 +12,8 @@ const maxRestDoublings = 4
 // health is what an upstream's own traffic and its checks say about it. Times count from
 // the pool's epoch.
 type health struct {
-	down  atomic.Bool  // by its checks
-	until atomic.Int64 // 0: well; else when the rest ends
+	down  atomic.Bool  // its checks failed
+	until atomic.Int64 // 0: healthy; else when the rest ends
 	fails atomic.Int32 // consecutive
 
 	mu    sync.Mutex // guards rests, and until while a failure is recorded
@@ -24,9 +24,9 @@ func (h *health) resting(now time.Duration) bool {
 	return time.Duration(h.until.Load()) > now
 }
 
-// claim reports whether the caller is to be the trial that follows a rest. The
-// claim itself keeps others away for a second, so a trial that never reports
-// (its client broke first) blocks nothing for long.
+// claim reports whether the caller is to make the trial that follows a rest. A claim
+// excludes others for a second only, so a trial that never reports (because its client
+// broke first) does not block for long.
 func (h *health) claim(now time.Duration) bool {
 	until := h.until.Load()
 	return until != 0 && time.Duration(until) <= now &&
@@ -44,9 +44,9 @@ func (h *health) succeed() {
 	h.rests = 0
 }
 
-// fail records a connect failure or a timeout. The many requests that were
-// under way when an upstream died count as one reason to rest, not as many:
-// only a trial lengthens a rest that has begun.
+// fail records a connect failure or a timeout. The many requests in flight when an
+// upstream died count as one reason to rest: only a trial lengthens a rest that has
+// begun.
 func (h *health) fail(now time.Duration, trial bool, after int, rest time.Duration) {
 	if int(h.fails.Add(1)) < after && !trial {
 		return

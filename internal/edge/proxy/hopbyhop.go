@@ -24,9 +24,8 @@ func tokens(list []byte) (found fields) {
 	return found
 }
 
-// dropNamed removes the headers that Connection names, except those which
-// would change where the request goes, how it is framed or what weir says
-// about it.
+// dropNamed removes the headers that Connection names, except those that would change
+// where the request goes, how it is framed or what weir says about it.
 func dropNamed(h *fasthttp.RequestHeader) {
 	const kept = contentLength | transferEncoding | xForwardedFor | xForwardedHost | xForwardedProto
 	EachNamed(h, func(name []byte) {
@@ -37,11 +36,11 @@ func dropNamed(h *fasthttp.RequestHeader) {
 }
 
 // EachNamed calls f for each header that the request's Connection lines name. Those are
-// not forwarded; a caller that has decided anything by one of them must refuse the
-// request, since the origin would not see it.
+// not forwarded, so a caller that has decided anything by one must refuse the request:
+// the origin would not see it.
 func EachNamed(h *fasthttp.RequestHeader, f func(name []byte)) {
-	// The raw block, since fasthttp hides the other Connection lines of a
-	// request that also says "Connection: close".
+	// Use the raw header: fasthttp hides the other Connection lines of a request that
+	// also says "Connection: close".
 	for line := range bytes.Lines(h.RawHeaders()) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		if classify(name) == connection {
@@ -60,14 +59,14 @@ func eachToken(list []byte, f func([]byte)) {
 	}
 }
 
-// isUsual reports the three usual tokens of Connection, which name no
-// header that is not removed anyhow.
+// isUsual reports the three usual tokens of Connection, which name only headers that
+// are removed anyway.
 func isUsual(token []byte) bool {
 	return bytes.EqualFold(token, []byte("close")) || bytes.EqualFold(token, []byte("keep-alive")) || bytes.EqualFold(token, valueUpgrade)
 }
 
-// stripResponse removes the upstream's hop-by-hop headers, and reports whether
-// it wants the connection closed.
+// stripResponse removes the upstream's hop-by-hop headers and reports whether the
+// upstream wants the connection closed.
 func stripResponse(h *fasthttp.ResponseHeader) (closing bool) {
 	closing = h.ConnectionClose()
 	var found fields
@@ -84,7 +83,7 @@ func stripResponse(h *fasthttp.ResponseHeader) (closing bool) {
 		}
 	}
 	if named {
-		// The values are copied: fasthttp reuses them as headers go.
+		// Copy the values: fasthttp reuses them as headers are removed.
 		var all []byte
 		for name, value := range h.All() {
 			if classify(name) == connection {

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// keepAliveBan is how long an upstream that sent bytes nobody asked for gets a new
+// keepAliveBan is how long an upstream that sent unrequested bytes gets a new
 // connection for each request.
 const keepAliveBan = 60 * time.Second
 
-// idleState is what a look at an idle connection finds.
+// idleState is what checking an idle connection finds.
 type idleState uint8
 
 const (
 	idleQuiet   idleState = iota // nothing arrived: the next bytes answer the next request
 	idleClosed                   // by the upstream, or broken
-	idleUnasked                  // bytes wait that would be taken for the next response
+	idleUnasked                  // waiting bytes would be taken for the next response
 )
 
 // look checks an idle connection before its next request. It costs one system call and
 // does not wait.
 func (c *conn) look() idleState {
 	if c.raw == nil {
-		return idleClosed // without a descriptor nothing can be told
+		return idleClosed // without a descriptor its state is unknown
 	}
 	if c.tls != nil {
 		return c.lookThroughTLS()
@@ -37,9 +37,9 @@ func (c *conn) look() idleState {
 	return c.found
 }
 
-// lookThroughTLS reads what the TLS connection has, without waiting for more. Session
-// tickets and key updates may arrive at any time and are taken in; application data may
-// not. A peek would tell neither from the other, nor see what TLS has read ahead.
+// lookThroughTLS reads what the TLS connection holds, without waiting for more. Session
+// tickets and key updates may arrive at any time and are processed; application data is
+// not allowed. A peek could not distinguish them, nor see what TLS has read ahead.
 func (c *conn) lookThroughTLS() idleState {
 	c.wire.hurried = true
 	n, err := c.tls.Read(c.one[:])
@@ -67,8 +67,8 @@ type wire struct {
 	err error
 }
 
-// Read reads; if hurried and nothing is there, it fails with os.ErrDeadlineExceeded,
-// after which a TLS connection remains usable.
+// Read fails with os.ErrDeadlineExceeded if hurried is set and no data is waiting,
+// after which the TLS connection remains usable.
 func (w *wire) Read(p []byte) (n int, err error) {
 	if w.hurried {
 		w.p, w.n, w.err = p, 0, io.EOF
@@ -83,7 +83,7 @@ func (w *wire) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// recordEnd follows TLS records, to know whether what was read ends with one.
+// recordEnd follows TLS records, to tell whether what was read ends with one.
 type recordEnd struct {
 	header [5]byte
 	have   int // bytes of header
@@ -110,7 +110,7 @@ func (r *recordEnd) advance(b []byte) {
 	}
 }
 
-// overTLS begins TLS on nc, in a way that lets look see through it.
+// overTLS begins TLS on nc so that look can see through it.
 func (c *conn) overTLS(nc net.Conn, cfg *tls.Config, deadline time.Time) error {
 	c.wire = &wire{Conn: nc, raw: c.raw}
 	c.wire.read = c.wire.readNow

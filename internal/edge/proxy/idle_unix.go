@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// peekAt sees what has arrived on an idle connection. The descriptor does not block.
+// peekAt checks what has arrived on an idle connection. The descriptor does not block.
 func (c *conn) peekAt(fd uintptr) {
 	n, _, err := syscall.Recvfrom(int(fd), c.one[:], syscall.MSG_PEEK)
 	switch {

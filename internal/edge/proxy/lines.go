@@ -11,14 +11,14 @@ var (
 	errLengths = errors.New("the length of a body cannot be read")
 )
 
-// lines follows the requests in what a client sends, for what fasthttp lets pass and does
-// not show: a bare line feed after a request line, in a chunk's line or in a trailer, where
-// another program may see one line more, and so another request.
+// lines follows the requests in a client's bytes to catch what fasthttp accepts and does
+// not show: a bare line feed after a request line, in a chunk's line or in a trailer. There
+// another program may see one more line, and so another request.
 type lines struct {
 	part  linePart
-	left  int64 // of a body or chunk, before anything else
+	left  int64 // of a body or chunk that precedes anything else
 	begun []byte
-	buf   [64]byte // of begun: the beginning of a line that came in several reads
+	buf   [64]byte // of begun: the start of a line that came in several reads
 	long  bool     // the line did not fit in it
 	cr    bool     // its last byte is a carriage return
 
@@ -27,7 +27,7 @@ type lines struct {
 	chunked  bool
 }
 
-// linePart is what the next line is.
+// linePart says what the next line is.
 type linePart uint8
 
 const (
@@ -38,7 +38,7 @@ const (
 	trailerLine
 )
 
-// follow reads b. At the first fault it returns how much of b is before it.
+// follow reads b. At the first fault it returns how much of b precedes it.
 func (l *lines) follow(b []byte) (int, error) {
 	for at := 0; at < len(b); {
 		if l.left > 0 {
@@ -84,7 +84,7 @@ func (l *lines) keep(b []byte) {
 	l.cr = b[len(b)-1] == '\r'
 }
 
-// end takes a whole line, or the beginning of a long one.
+// end processes a whole line, or the beginning of a long one.
 func (l *lines) end(line []byte) error {
 	blank := len(line) == 0 && !l.long
 	switch l.part {
@@ -132,12 +132,12 @@ func (l *lines) end(line []byte) error {
 	return nil
 }
 
-// beyond reports whether anything was read behind the first n requests.
+// beyond reports whether anything was read after the first n requests.
 func (l *lines) beyond(n uint64) bool {
 	return l.requests != n || l.part != requestLine || l.left > 0 || len(l.begun) > 0
 }
 
-// header reads how long the body is.
+// header determines the body's length.
 func (l *lines) header(line []byte) error {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	switch classify(name) {

@@ -25,8 +25,8 @@ var requestsOnTheWire = []string{
 	"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", "POST / HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\n",
 }
 
-// followed is what lines lets pass of input that arrives in parts of the given sizes, in
-// turn.
+// followed returns what lines lets pass of input that arrives in parts of the given
+// sizes, in turn.
 func followed(input []byte, sizes []byte) (passed []byte, err error) {
 	var l lines
 	for i := 0; len(input) > 0 && err == nil; i++ {
@@ -43,7 +43,7 @@ func followed(input []byte, sizes []byte) (passed []byte, err error) {
 }
 
 // FuzzLines checks that lines passes the same bytes however they are split, and that a
-// request which net/http reads ends there for lines too.
+// request that net/http reads ends at the same byte for lines.
 func FuzzLines(f *testing.F) {
 	for i, input := range requestsOnTheWire {
 		f.Add([]byte(input), []byte{byte(i), 0, 2})
@@ -61,7 +61,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// requireSameEnds checks that lines waits for a request line wherever net/http has read a
+// requireSameEnds checks that lines expects a request line wherever net/http has read a
 // request to its end.
 func requireSameEnds(t *testing.T, passed []byte) {
 	t.Helper()
@@ -78,7 +78,7 @@ func requireSameEnds(t *testing.T, passed []byte) {
 		end := len(passed) - source.Len() - br.Buffered()
 		var l lines
 		if n, err := l.follow(passed[:end]); err != nil || n != end {
-			return // what lines refuses never comes so far
+			return // what lines refuses never gets this far
 		}
 		if len(req.Trailer) == 0 && len(req.TransferEncoding) == 0 {
 			require.Equal(t, requestLine, l.part, "%q", passed[:end])

@@ -12,11 +12,10 @@ import (
 // Listen wraps the listener of the server that calls Forward, outside of TLS:
 // Listen(tls.NewListener(ln, cfg)).
 //
-// fasthttp reports the end of a chunked request body and a client that hung up
-// between two of its chunks by the same io.EOF. A connection of this listener
-// remembers which it was; without it such an upload, cut short, would reach
-// the upstream as if it were whole. It also ends at a bare line feed that fasthttp would
-// accept.
+// fasthttp reports the same io.EOF for the end of a chunked request body and for a
+// client that hung up between two of its chunks. A connection of this listener remembers
+// which it was; otherwise the upstream would take such a truncated upload for a whole
+// one. The connection also ends at a bare line feed that fasthttp would accept.
 func Listen(ln net.Listener) net.Listener { return listener{ln} }
 
 const (
@@ -35,9 +34,9 @@ func outOfRoom(err error) bool {
 
 type listener struct{ net.Listener }
 
-// Accept wraps the next connection. When the process or the machine has no room
-// for one, it waits until there is: fasthttp would take that for the end of the
-// listener, and a flood of connections would stop the server.
+// Accept wraps the next connection. When the process or the machine has no room for
+// one, it waits: fasthttp would take that error for the end of the listener, and a
+// flood of connections would stop the server.
 func (l listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	for pause := minAcceptPause; err != nil && outOfRoom(err); pause = min(2*pause, maxAcceptPause) {
@@ -56,7 +55,7 @@ func (l listener) Accept() (net.Conn, error) {
 // ender is a connection of Listen.
 type ender interface{ self() *clientConn }
 
-// clientConn is read and asked by the one goroutine that serves it.
+// clientConn is used only by the one goroutine that serves it.
 type clientConn struct {
 	net.Conn
 	ended bool
@@ -64,10 +63,10 @@ type clientConn struct {
 	fault error           // of lines
 	raw   syscall.RawConn // see socket
 
-	tunnel *tunnel // once the connection has switched to another protocol
+	tunnel *tunnel // set once the connection has switched protocols
 }
 
-// Read remembers the end, and ends before a fault in the lines of a request.
+// Read remembers the end, and stops before a fault in the lines of a request.
 func (c *clientConn) Read(b []byte) (int, error) {
 	if c.fault != nil {
 		return 0, c.fault
@@ -75,7 +74,7 @@ func (c *clientConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.ended = c.ended || err == io.EOF
 	if n, c.fault = c.lines.follow(b[:n]); c.fault != nil {
-		c.ended = true // fasthttp takes any error after the last chunk for its end
+		c.ended = true // fasthttp takes any error after the last chunk for the end
 		if n == 0 {
 			err = c.fault
 		}
@@ -85,17 +84,17 @@ func (c *clientConn) Read(b []byte) (int, error) {
 
 func (c *clientConn) self() *clientConn { return c }
 
-// Begun reports whether anything of a request has ever arrived on a connection of Listen.
+// Begun reports whether any byte of a request has ever arrived on a connection of Listen.
 func Begun(c net.Conn) bool {
 	client, ok := c.(ender)
 	return ok && (client.self().fault != nil || client.self().lines.beyond(0))
 }
 
-// early reports whether the client has sent anything behind its nth request, which must
-// have been the last so far.
+// early reports whether the client has sent anything after its nth request, which must
+// be the last so far.
 func (c *clientConn) early(n uint64) bool { return c.fault != nil || c.lines.beyond(n) }
 
-// Close closes the connection, and the tunnel through it that has not begun.
+// Close closes the connection and a tunnel through it that has not begun.
 func (c *clientConn) Close() error {
 	err := c.Conn.Close()
 	if c.tunnel != nil {
@@ -104,7 +103,7 @@ func (c *clientConn) Close() error {
 	return err
 }
 
-// tlsClientConn has the two methods by which fasthttp knows TLS.
+// tlsClientConn has the two methods by which fasthttp recognizes TLS.
 type tlsClientConn struct {
 	clientConn
 	tls *tls.Conn

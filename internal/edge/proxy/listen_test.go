@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// full is a listener that has no room for a while.
+// full is a listener that temporarily has no room.
 type full struct {
 	net.Listener
 	refusals int

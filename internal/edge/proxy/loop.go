@@ -12,12 +12,12 @@ import (
 type Loop struct {
 	bit    fields
 	header string
-	name   []byte // ours among those in the header
+	name   []byte // this node's entry in the header
 	mark   []byte
 }
 
-// NewLoop returns a Loop that uses header, Via or CDN-Loop in any letter case. Its name is
-// new each time, so that no two nodes share one.
+// NewLoop returns a Loop that uses header, Via or CDN-Loop in any letter case. Each call
+// makes a new name, so no two nodes share one.
 func NewLoop(header string) Loop {
 	l := Loop{name: []byte("weir-" + rand.Text()[:8])}
 	if l.bit = classify([]byte(header)); l.bit == via {
@@ -28,7 +28,7 @@ func NewLoop(header string) Loop {
 	return l
 }
 
-// Seen reports whether the request has passed here before.
+// Seen reports whether the request has passed this node before.
 func (l *Loop) Seen(h *fasthttp.RequestHeader, f Form) bool {
 	if f.found&l.bit == 0 {
 		return false
@@ -41,7 +41,7 @@ func (l *Loop) Seen(h *fasthttp.RequestHeader, f Form) bool {
 	return false
 }
 
-// pass marks a request that is forwarded.
+// pass marks a forwarded request.
 func (l *Loop) pass(h *fasthttp.RequestHeader) {
 	if l.bit != 0 {
 		h.AddBytesV(l.header, l.mark)

@@ -20,8 +20,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// fasthttp's clock for the Date header runs as long as the process; the
-	// cleaner of a server that has shut down sleeps out its ten seconds.
+	// fasthttp's clock for the Date header runs as long as the process; the cleaner of
+	// a stopped server finishes its ten-second sleep.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		// The bare proxy of the benchmark.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
@@ -35,7 +35,7 @@ type outcomes struct {
 	mu       sync.Mutex
 	attempts []Kind
 	streams  []Kind
-	unasked  []bool // of each, whether it was the first
+	unasked  []bool // for each, whether it was the first
 	finished atomic.Int32
 	ended    chan struct{} // one per finished exchange
 	errs     chan *Error
@@ -106,7 +106,7 @@ type edge struct {
 	client *http.Client
 }
 
-// newEdge serves a pool the way an edge would.
+// newEdge serves a pool as an edge would.
 func newEdge(t *testing.T, cfg Config, via Via) *edge {
 	t.Helper()
 	out := newOutcomes()
@@ -202,7 +202,8 @@ func origin(t *testing.T, h http.HandlerFunc) string {
 	return s.URL
 }
 
-// evil is an upstream that speaks for itself: serve gets each connection.
+// evil is an upstream whose responses the test writes itself: serve gets each
+// connection.
 func evil(t *testing.T, serve func(c net.Conn, br *bufio.Reader)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -240,7 +241,7 @@ func head(br *bufio.Reader) (string, bool) {
 	}
 }
 
-// refused is the URL of a port where nobody listens.
+// refused returns the URL of a port where nothing listens.
 func refused(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

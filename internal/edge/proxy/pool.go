@@ -1,5 +1,4 @@
-// Package proxy forwards a request that weir has let pass to one of several
-// upstreams.
+// Package proxy forwards a request that weir has admitted to one of several upstreams.
 //
 // It uses fasthttp's wire code on the caller's own request and response, so a
 // small exchange costs no copy and no allocation, and it keeps its own
@@ -22,42 +21,42 @@ import (
 	"time"
 )
 
-// maxUpstreams is the width of the set of upstreams one request has tried.
+// maxUpstreams is the width of the set of upstreams that one request has tried.
 const maxUpstreams = 64
 
-// Config says where requests go and how long anything may take. A zero field
-// takes the default given beside it.
+// Config says where requests go and how long anything may take. A zero field means the
+// default given next to it.
 type Config struct {
-	// Upstreams are http or https URLs of a host and an optional port, without
-	// a path; one at least, 64 at most.
+	// Upstreams are 1 to 64 http or https URLs of a host and an optional port, without
+	// a path.
 	Upstreams []string
 
 	DialTimeout   time.Duration // connect, and the TLS handshake; default 2 s
-	Timeout       time.Duration // from the request being sent to the response's headers; default 30 s
-	StreamTimeout time.Duration // longest pause of either side while a body moves; default 60 s
-	MinBodyRate   int           // bytes a second that a body must make, on average after StreamTimeout; default 256
-	IdleTimeout   time.Duration // an unused connection is closed after it; default 30 s
+	Timeout       time.Duration // from sending the request to the response's headers; default 30 s
+	StreamTimeout time.Duration // longest pause of either side during a body; default 60 s
+	MinBodyRate   int           // bytes a second that a body must average after StreamTimeout; default 256
+	IdleTimeout   time.Duration // how long an unused connection stays open; default 30 s
 	MaxConns      int           // open connections to each upstream; default 1024
 
 	// Upgrades are the protocols that a connection may switch to; none by default. See
-	// upgradeTo. TunnelTimeout is the longest pause after it has, of both sides
-	// together; default 5 min.
+	// upgradeTo. TunnelTimeout is the longest pause of both sides after the switch;
+	// default 5 min.
 	Upgrades      []string
 	TunnelTimeout time.Duration
 
-	Loop Loop // marks what is forwarded
+	Loop Loop // marks forwarded requests
 
 	// MaxResponseHeaderBytes is also the read buffer of each connection;
 	// default 16 KiB, at least 4 KiB.
 	MaxResponseHeaderBytes int
-	// MaxRequestBodyBytes refuses a larger body, also one of unknown length
-	// while it is being sent. A streaming fasthttp server enforces no limit
-	// of its own. Default: no limit.
+	// MaxRequestBodyBytes is the limit for a request body, enforced even while a body
+	// of unknown length is being sent. A streaming fasthttp server enforces no limit of
+	// its own. Default: no limit.
 	MaxRequestBodyBytes int64
 
-	// FailAfter consecutive connect failures or timeouts make an upstream
-	// rest; default 3. It rests for FailFor (default 5 s), then one request
-	// tries it; every failed trial doubles the rest, up to 16 times FailFor.
+	// FailAfter consecutive connect failures or timeouts make an upstream rest; default
+	// 3. It rests for FailFor (default 5 s), then one request tries it; every failed
+	// trial doubles the rest, up to 16 times FailFor.
 	FailAfter int
 	FailFor   time.Duration
 
@@ -70,24 +69,23 @@ type Config struct {
 	Observer Observer // may be nil
 }
 
-// Observer is told the outcome of every attempt, once: the time until the
-// response's headers (a body of up to 16 KiB included), and KindNone for
-// success. It is called on the request path: it must be quick and safe for
-// concurrent use.
+// Observer receives the outcome of every attempt once: the time until the response's
+// headers (a body of up to 16 KiB included), and KindNone for success. It is called on
+// the request path, so it must be quick and safe for concurrent use.
 type Observer interface {
 	Upstream(d time.Duration, err Kind)
 }
 
-// StreamObserver is an Observer that also wants to know of streamed response
-// bodies that did not arrive whole: KindClient if the client stopped taking
-// it, else what the upstream did.
+// StreamObserver is an Observer that also learns of streamed response bodies that did
+// not arrive whole: KindClient if the client stopped reading, else the upstream's
+// fault.
 type StreamObserver interface {
 	Stream(err Kind)
 }
 
-// UnaskedObserver is an Observer that also wants to know of an upstream that sent bytes
-// which no request asked for. first says that it was trusted until now: for the next
-// minute each of its requests gets a new connection.
+// UnaskedObserver is an Observer that also learns when an upstream sends bytes that no
+// request asked for. first says that it was trusted until now: for the next minute each
+// of its requests gets a new connection.
 type UnaskedObserver interface {
 	Unasked(upstream string, first bool)
 }
@@ -106,7 +104,7 @@ type Pool struct {
 	closing sync.Once
 }
 
-// URLError says which of Config.Upstreams is wrong.
+// URLError says which of Config.Upstreams is invalid.
 type URLError struct {
 	Index int
 	URL   string
@@ -216,8 +214,8 @@ func (p *Pool) newUpstream(raw string) (*upstream, error) {
 	return u, nil
 }
 
-// Close closes idle connections and tunnels at once and busy ones when their exchange
-// ends; a Forward that begins later fails with KindUnavailable.
+// Close closes idle connections and tunnels at once, and busy ones when their exchange
+// ends; a later Forward fails with KindUnavailable.
 func (p *Pool) Close() {
 	p.closing.Do(func() {
 		close(p.done)
@@ -229,7 +227,7 @@ func (p *Pool) Close() {
 	p.sweeper.Wait()
 }
 
-// sweep closes connections that have been idle for too long.
+// sweep closes connections that have been idle too long.
 func (p *Pool) sweep() {
 	tick := time.NewTicker(max(p.cfg.IdleTimeout/2, time.Millisecond))
 	defer tick.Stop()
@@ -245,11 +243,11 @@ func (p *Pool) sweep() {
 	}
 }
 
-// pick chooses an upstream that is not in tried: the less busy of the next two
-// that are not resting. An upstream whose rest is over is chosen at once, by
-// one request. One that fails its checks is chosen only if no other is left: then one
-// that does not rest, else the one whose rest ends first, since an attempt costs
-// less than an outage. -1: all have been tried.
+// pick chooses an upstream that is not in tried: the less busy of the next two that are
+// not resting. An upstream whose rest is over is chosen at once, by one request. One
+// that fails its checks is chosen only if no other is left: then one that does not
+// rest, else the one whose rest ends first, since an attempt costs less than an outage.
+// It returns -1 when all have been tried.
 func (p *Pool) pick(tried uint64, now time.Duration) (i int, trial bool) {
 	n := len(p.ups)
 	if n == 1 {

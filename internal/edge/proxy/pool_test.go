@@ -58,10 +58,10 @@ func TestHealthTimeline(t *testing.T) {
 	fail(4*s, false)
 	require.True(t, h.resting(4*s))
 	for range 50 {
-		fail(5*s, false) // the other requests that were under way
+		fail(5*s, false) // the other requests in flight
 	}
 	require.True(t, h.resting(14*s-1))
-	require.False(t, h.resting(14*s), "they do not lengthen it")
+	require.False(t, h.resting(14*s), "they do not lengthen the rest")
 
 	require.False(t, h.claim(14*s-1))
 	require.True(t, h.claim(14*s))

@@ -8,14 +8,13 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// stream is the body of a response that is passed on as it arrives. fasthttp
-// closes it exactly once: when it has been written to the client, when that
-// failed, or when the response is reset.
+// stream is a response body that is passed on as it arrives. fasthttp closes it exactly
+// once: after writing it to the client, when that fails, or when the response is reset.
 type stream struct {
 	p       *Pool
 	c       *conn
 	client  net.Conn
-	framing *fasthttp.Response // reads lengths and chunks for us
+	framing *fasthttp.Response // decodes lengths and chunks
 	body    io.Reader          // framing's body
 	done    Finisher
 	chunked bool
@@ -31,9 +30,9 @@ var (
 
 func (p *Pool) startStream(ctx *fasthttp.RequestCtx, c *conn, via *Via, size int, closing bool) {
 	s := p.streams.Get().(*stream)
-	// A second response decodes the body, since fasthttp lends its reader to a
-	// response only, and would close the first one's to let it be wrapped. Any
-	// trailer goes into it, and no further.
+	// A second response decodes the body, since fasthttp lends its reader only to a
+	// response and would close the first one's if it were wrapped. Any trailer goes
+	// into the second response and no further.
 	framing := fasthttp.AcquireResponse()
 	framing.StreamBody = true
 	framing.Header.SetContentLength(size)
@@ -45,20 +44,20 @@ func (p *Pool) startStream(ctx *fasthttp.RequestCtx, c *conn, via *Via, size int
 	c.pause = p.cfg.StreamTimeout
 	resp := &ctx.Response
 	resp.SetBodyStream(s, max(size, -1))
-	// A client that waits for events must see that its request was taken.
+	// A client that waits for events must see that its request was accepted.
 	resp.ImmediateHeaderFlush = c.br.Buffered() == 0
 }
 
-// Read reads the body. An error makes fasthttp close the client's connection
-// without the last chunk, or short of the announced length.
+// Read reads the body. On an error fasthttp closes the client's connection without the
+// last chunk, or short of the announced length.
 func (s *stream) Read(b []byte) (int, error) {
 	n, err := s.body.Read(b)
 	switch err {
 	case nil:
 	case io.EOF:
 		if s.chunked && s.c.failure == io.EOF {
-			// fasthttp takes a connection that closed between two chunks for
-			// the last chunk; after a real last one nothing more is read.
+			// fasthttp takes a connection that closes between two chunks for the last
+			// chunk; after a real last one nothing more is read.
 			s.failed = KindBroken
 			return n, io.ErrUnexpectedEOF
 		}
@@ -69,8 +68,8 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// SupportsBodyWriteTo lets fasthttp call WriteTo, which is Read in larger
-// pieces with a deadline for the client.
+// SupportsBodyWriteTo lets fasthttp call WriteTo, which reads in larger pieces and sets
+// a deadline for the client.
 func (s *stream) SupportsBodyWriteTo() bool { return true }
 
 // WriteTo copies the body to the client.
@@ -111,8 +110,8 @@ func (s *stream) WriteTo(w io.Writer) (written int64, err error) {
 	}
 }
 
-// CloseWithError ends the exchange. A body that did not end by itself leaves
-// the connection in the middle of it, so the connection goes too.
+// CloseWithError ends the exchange. If the body did not end normally, the connection is
+// left in the middle of it, so the connection is closed too.
 func (s *stream) CloseWithError(err error) error {
 	p, c, done := s.p, s.c, s.done
 	failed := s.failed

@@ -25,7 +25,7 @@ import (
 
 const large = 64 << 20
 
-// pattern is an endless body that is easy to check.
+// pattern is an endless, easily checked body.
 type pattern struct{ n int }
 
 func (p *pattern) Read(b []byte) (int, error) {
@@ -42,7 +42,7 @@ func sum(r io.Reader) (string, error) {
 	return fmt.Sprintf("%d %08x", n, h.Sum32()), err
 }
 
-// heapGrowth runs f and returns how much the heap in use grew at most.
+// heapGrowth runs f and returns the heap's largest growth.
 func heapGrowth(f func()) int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -113,8 +113,8 @@ func TestLargeBodiesBothWays(t *testing.T) {
 	require.EqualValues(t, 4, e.finished.Load())
 }
 
-// An upstream that breaks or stalls in the middle of a body must not look to
-// the client as if the body were whole.
+// An upstream that breaks or stalls in the middle of a body must not look to the client
+// as if the body were whole.
 func TestBrokenStreams(t *testing.T) {
 	part := strings.Repeat("x", 20<<10)
 	f := func(name, header, body string, hold bool, want Kind) {
@@ -185,7 +185,7 @@ func TestTrailersAreDropped(t *testing.T) {
 	require.Equal(t, 1, u.open, "the connection is kept")
 }
 
-// Events arrive one by one, and the header before any of them.
+// Events arrive one by one, with the header before any of them.
 func TestEventsAreNotHeldBack(t *testing.T) {
 	next := make(chan string)
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -244,9 +244,9 @@ func TestClientStopsTaking(t *testing.T) {
 	f("stalls", func(net.Conn) {})
 }
 
-// An upload may take longer than any single timeout as long as it moves.
-// An upstream that answers, and reads no more of the body.
-// A graceful shutdown lets a body that is under way end.
+// An upload may take longer than any single timeout as long as it progresses.
+// An upstream answers and stops reading the body.
+// A graceful shutdown lets a body in progress end.
 func TestShutdownWaitsForAStream(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -308,7 +308,7 @@ func TestHTTPSUpstream(t *testing.T) {
 	require.ErrorContains(t, e.err(t), "certificate")
 }
 
-// A client may end its side of the connection after a whole request.
+// A client may close its sending side after a whole request.
 func TestTLSListener(t *testing.T) {
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)

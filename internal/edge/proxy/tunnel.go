@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// tunnelBuffer is what a tunnel holds of either direction.
+	// tunnelBuffer is how much a tunnel buffers in each direction.
 	tunnelBuffer = 8 << 10
-	// halfClosed is the longest pause of a tunnel of which one side has ended.
+	// halfClosed is the longest pause of a tunnel with one side closed.
 	halfClosed = 10 * time.Second
 )
 
 var (
 	errEarly       = errors.New("bytes follow an Upgrade request before its answer")
-	errOtherSwitch = errors.New("101 that does not switch to the protocol asked for")
+	errOtherSwitch = errors.New("the 101 does not switch to the requested protocol")
 	errDraining    = errors.New("no new tunnels while draining")
 	nameConnection = names[0]
 	nameUpgrade    = names[7]
 	valueUpgrade   = []byte("Upgrade")
 )
 
-// upgradeTo returns the protocol that a request asks to switch to, if it may: one of
+// upgradeTo returns the protocol that a request asks to switch to, if allowed: one of
 // Config.Upgrades, alone, and without a body. Any other Upgrade is dropped, as a server
-// may (RFC 9110, 7.8), and the request is an ordinary one. h2c must never be listed: what
-// follows it would be requests that nobody decides about.
+// may do (RFC 9110, 7.8), and the request is an ordinary one. Never list h2c: its further
+// requests would bypass every decision.
 func (p *Pool) upgradeTo(ctx *fasthttp.RequestCtx, found fields) (protocol []byte, err error) {
 	h := &ctx.Request.Header
 	client, ok := ctx.Conn().(ender)
@@ -51,14 +51,14 @@ func (p *Pool) upgradeTo(ctx *fasthttp.RequestCtx, found fields) (protocol []byt
 	return protocol, nil
 }
 
-// tunnel is a connection that has switched to another protocol: bytes of both sides,
-// which only the sides understand.
+// tunnel is a connection that has switched to another protocol and carries bytes that
+// only its two sides understand.
 type tunnel struct {
 	p      *Pool
 	c      *conn
 	client *clientConn
 	done   Finisher
-	until  time.Duration // 0: no end
+	until  time.Duration // 0: no bound
 
 	state  atomic.Uint32
 	active atomic.Int64 // the last byte, since the pool's epoch
@@ -68,12 +68,12 @@ type tunnel struct {
 
 // The states of a tunnel.
 const (
-	tunnelWaiting uint32 = iota // for the client's 101 to be out
+	tunnelWaiting uint32 = iota // for the client's 101 to be sent
 	tunnelOpen
 	tunnelOver
 )
 
-// tunnels are the open ones of a pool.
+// tunnels are a pool's open ones.
 type tunnels struct {
 	mu       sync.Mutex
 	open     map[*tunnel]struct{}
@@ -89,7 +89,7 @@ func (p *Pool) Tunnels() int {
 }
 
 // DrainTunnels closes the tunnels, each at a random moment within d so that their clients
-// do not return as one, and begins no more. It returns when all are closed.
+// do not reconnect in unison, and starts no more. It returns when all are closed.
 func (p *Pool) DrainTunnels(d time.Duration) {
 	p.tunnels.mu.Lock()
 	p.tunnels.draining = true
@@ -100,7 +100,7 @@ func (p *Pool) DrainTunnels(d time.Duration) {
 	p.tunnels.running.Wait()
 }
 
-// startTunnel answers 101 and passes bytes on once that is out.
+// startTunnel answers 101 and passes bytes on once the answer is sent.
 func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *Via) *Error {
 	h := &ctx.Response.Header
 	if !bytes.EqualFold(h.PeekCanonical(nameUpgrade), via.upgrade) {
@@ -128,7 +128,7 @@ func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *Via) *Error {
 	h.SetCanonical(nameConnection, valueUpgrade)
 	h.SetCanonical(nameUpgrade, via.upgrade)
 	ctx.Response.SkipBody = true
-	t.client.tunnel = t // its Close ends the tunnel if fasthttp never comes to run it
+	t.client.tunnel = t // its Close ends the tunnel if fasthttp never runs it
 	ctx.Hijack(func(net.Conn) { t.run() })
 	return nil
 }
@@ -142,7 +142,7 @@ func (t *tunnel) run() {
 	t.clock = time.AfterFunc(time.Hour, t.watch)
 	t.clock.Reset(0) // not before clock is set
 	first, _ := t.c.br.Peek(t.c.br.Buffered())
-	t.c.br, t.c.bw = nil, nil // only first is needed, for a moment
+	t.c.br, t.c.bw = nil, nil // only first is needed, briefly
 	_ = t.c.SetDeadline(time.Time{})
 	var down sync.WaitGroup
 	down.Go(func() { t.pass(t.client.Conn, t.c.Conn, first) })
@@ -151,8 +151,8 @@ func (t *tunnel) run() {
 	t.end()
 }
 
-// pass copies from one side to the other, and then ends the other's half. A side that
-// cannot be written to ends both.
+// pass copies from one side to the other, then closes the other's sending half. If it
+// cannot write to a side, it ends both.
 func (t *tunnel) pass(to, from net.Conn, first []byte) {
 	var buf [tunnelBuffer]byte
 	var err error
@@ -182,7 +182,7 @@ func (t *tunnel) pass(to, from net.Conn, first []byte) {
 
 func (t *tunnel) touch() { t.active.Store(int64(time.Since(t.p.epoch))) }
 
-// watch cuts a tunnel that was silent for too long, or whose time is over.
+// watch cuts a tunnel that has been silent too long or has reached its time limit.
 func (t *tunnel) watch() {
 	now, pause := time.Since(t.p.epoch), t.p.cfg.TunnelTimeout
 	if t.half.Load() {
@@ -201,7 +201,7 @@ func (t *tunnel) watch() {
 	}
 }
 
-// cut closes both sides; whoever reads or writes there returns.
+// cut closes both sides, which ends their pending reads and writes.
 func (t *tunnel) cut() {
 	_ = t.c.Conn.Close()
 	_ = t.client.Close()

@@ -46,7 +46,7 @@ func TestWebSocket(t *testing.T) {
 	require.Equal(t, `"test";r=1`, resp.Header.Get("RateLimit"))
 	require.Equal(t, "echo", ws.Subprotocol())
 	require.Equal(t, 1, e.pool.Tunnels())
-	for _, size := range []int{0, 1, 125, 70_000, 3 << 20} { // more than every buffer there is
+	for _, size := range []int{0, 1, 125, 70_000, 3 << 20} { // larger than every buffer
 		sent := strings.Repeat("x", size)
 		require.NoError(t, ws.WriteMessage(websocket.BinaryMessage, []byte(sent)))
 		_, got, err := ws.ReadMessage()
@@ -73,7 +73,8 @@ func switching(t *testing.T, protocol string, then func(net.Conn, *bufio.Reader)
 
 const upgradeRequest = "GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
-// open sends an upgrade request and reads 101 and what the origin said at once.
+// open sends an upgrade request and reads the 101 and what the origin said right after
+// it.
 func (e *edge) open(t *testing.T) (*net.TCPConn, *bufio.Reader) {
 	t.Helper()
 	c, err := net.Dial("tcp", e.addr)
@@ -143,7 +144,7 @@ func TestTunnelEnds(t *testing.T) {
 	})
 }
 
-// Bytes of one side only keep a tunnel open.
+// Bytes from one side are enough to keep a tunnel open.
 func TestTunnelTalksOneWay(t *testing.T) {
 	e := newEdge(t, Config{Upgrades: []string{"websocket"}, TunnelTimeout: time.Second, Upstreams: []string{
 		switching(t, "websocket", func(c net.Conn, br *bufio.Reader) {
@@ -165,7 +166,7 @@ func TestTunnelTalksOneWay(t *testing.T) {
 	e.wait(t)
 }
 
-// What the origin gets of an Upgrade that is not to happen is an ordinary request.
+// When an Upgrade is dropped, the origin gets an ordinary request.
 func TestUpgradeNotForwarded(t *testing.T) {
 	seen := make(chan *http.Request, 100)
 	o := origin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -176,7 +177,7 @@ func TestUpgradeNotForwarded(t *testing.T) {
 	e := newEdge(t, Config{Upstreams: []string{o}, Upgrades: []string{"websocket"}}, Via{})
 	for name, request := range map[string]string{
 		"h2c":                 "GET / HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n",
-		"h2c beside one":      "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n",
+		"h2c alongside one":   "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n",
 		"h2c in another line": "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n",
 		"not in Connection":   "GET / HTTP/1.1\r\nUpgrade: websocket\r\n",
 		"only in Connection":  "GET / HTTP/1.1\r\nConnection: upgrade\r\n",
@@ -198,7 +199,7 @@ func TestUpgradeNotForwarded(t *testing.T) {
 			require.Empty(t, r.Header.Get("Http2-Settings"))
 			require.True(t, strings.HasPrefix(answer, "HTTP/1.1 200"), answer)
 			if name != "of HTTP/1.0" {
-				require.Equal(t, "/last", (<-seen).URL.Path, "the next request is one")
+				require.Equal(t, "/last", (<-seen).URL.Path, "the next request counts as one")
 			}
 		})
 	}
@@ -233,8 +234,8 @@ func TestUpgradeRefused(t *testing.T) {
 	f("none", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, "502 bad_response")
 }
 
-// A client must wait for 101. What it sends before could be a request that nobody decided
-// about, if the upstream does not switch as weir thinks.
+// A client must wait for the 101. What it sends before could be a request that bypasses
+// every decision if the upstream does not switch as weir assumes.
 func TestBytesBehindAnUpgrade(t *testing.T) {
 	reached := false
 	e := newEdge(t, Config{Upgrades: []string{"websocket"}, Upstreams: []string{origin(t, func(http.ResponseWriter, *http.Request) { reached = true })}}, Via{})

@@ -15,12 +15,12 @@ import (
 
 const poison = "HTTP/1.1 200 OK\r\nPoison: 1\r\nContent-Length: 6\r\n\r\npoison"
 
-// liar answers each request with the path it asked for, except the first of a
-// connection to /lie: that gets answer, and more when more is due.
+// liar answers each request with the path it asked for, except the first request to
+// /lie on a connection: that gets answer, and more when due fires.
 type liar struct {
 	answer, more string
 	end          bool          // hang up after more
-	due          chan struct{} // more is to be sent
+	due          chan struct{} // time to send more
 	sent         chan struct{} // more has been sent
 }
 
@@ -52,7 +52,7 @@ func (l *liar) serve(c net.Conn, br *bufio.Reader) {
 	}
 }
 
-// lies are answers with what follows them later, in a packet of its own.
+// lies are answers and what follows them later, in a packet of its own.
 var lies = []struct {
 	name, method, answer, more string
 	end                        bool
@@ -71,7 +71,7 @@ var lies = []struct {
 		"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", true},
 }
 
-// lie makes the upstream send what nobody asked for on an idle connection.
+// lie makes the upstream send unrequested bytes on an idle connection.
 func (e *edge) lie(t *testing.T, l *liar, method string) {
 	t.Helper()
 	req, err := http.NewRequest(method, e.url+"/lie", nil)
@@ -86,7 +86,7 @@ func (e *edge) lie(t *testing.T, l *liar, method string) {
 	<-l.sent
 }
 
-// No client gets bytes that had arrived before its request was sent.
+// No client gets bytes that arrived before its request was sent.
 func TestUnaskedBytesReachNobody(t *testing.T) {
 	for _, lie := range lies {
 		t.Run(lie.name, func(t *testing.T) {
@@ -111,8 +111,8 @@ func (e *edge) keptConnections(t *testing.T) (open, idle int) {
 	return u.open, len(u.idle)
 }
 
-// An upstream that was caught gets a new connection for each request, until it has
-// behaved for a minute. Its other idle connections go too.
+// A caught upstream gets a new connection for each request until it has behaved for a
+// minute. Its other idle connections are closed too.
 func TestUnaskedBytesEndKeepAlive(t *testing.T) {
 	l := newLiar("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", poison, false)
 	var conns atomic.Int32
@@ -157,7 +157,7 @@ func TestUnaskedBytesEndKeepAlive(t *testing.T) {
 	require.Equal(t, 1, idle)
 }
 
-// To close an idle connection is an upstream's right.
+// An upstream may close an idle connection.
 func TestClosingIdleIsNoLie(t *testing.T) {
 	for name, end := range map[string]func(*net.TCPConn) error{
 		"end":   (*net.TCPConn).Close,

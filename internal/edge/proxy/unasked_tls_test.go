@@ -24,8 +24,8 @@ import (
 
 const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-// tlsOrigin answers "ok" to each request over TLS. With the first answer of its first
-// connection it sends ahead, in the same packet, and later what more does.
+// tlsOrigin answers "ok" to each request over TLS. With the first answer on its first
+// connection it sends ahead in the same packet, and later whatever more sends.
 type tlsOrigin struct {
 	version   uint16
 	ahead     string
@@ -40,10 +40,10 @@ type tlsSide struct {
 	br     *bufio.Reader
 	below  *heldConn
 	secret *bytes.Buffer // the key log
-	sent   func()        // says that what more sends has been sent
+	sent   func()        // reports that more's bytes have been sent
 }
 
-// heldConn keeps what is written while held, so that several records leave as one packet.
+// heldConn holds back writes, so that several records leave in one packet.
 type heldConn struct {
 	net.Conn
 	held   bool
@@ -57,7 +57,7 @@ func (c *heldConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// release sends the first n bytes of what was held; below 0 all of it.
+// release sends the first n held bytes; all of them if n is negative.
 func (c *heldConn) release(n int) {
 	if c.held = false; n < 0 {
 		n = c.buffer.Len()
@@ -105,8 +105,8 @@ func (o *tlsOrigin) start(t *testing.T) *edge {
 	}, Via{})
 }
 
-// seal makes the TLS 1.3 record of that number. Go's server cannot be told to send a
-// ticket late, nor to leave out a number.
+// seal makes the TLS 1.3 record with that number. Go's server can neither send a ticket
+// late nor skip a number.
 func (s *tlsSide) seal(t *testing.T, number byte, kind byte, message string) []byte {
 	t.Helper()
 	require.Equal(t, tls.TLS_AES_128_GCM_SHA256, s.ConnectionState().CipherSuite)
@@ -180,7 +180,7 @@ func TestUnaskedBytesOverTLS(t *testing.T) {
 		f(name+"an end without notice", version, "", closed, func(s *tlsSide) { s.below.Close() })
 		f(name+"no record", version, "", closed, func(s *tlsSide) { _, _ = io.WriteString(s.below, poison) })
 	}
-	// From here on the origin's records are made by hand.
+	// From here on the origin's records are handmade.
 	f("a late ticket", tls.VersionTLS13, "", kept, func(s *tlsSide) {
 		_, _ = s.below.Write(s.seal(t, 1, handshake, ticket))
 		s.sent()

@@ -9,9 +9,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// upload passes the request's body on as it arrives. An *Error ends the
-// exchange; an error alone is the upstream's, which may have answered before
-// it stopped reading.
+// upload passes the request's body on as it arrives. An *Error ends the exchange; a
+// plain error is the upstream's, which may have answered before it stopped reading.
 func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
 	req := &ctx.Request
 	size := int64(req.Header.ContentLength())
@@ -63,18 +62,18 @@ func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
 		}
 	}
 	_ = req.CloseBodyStream()
-	_ = client.SetReadDeadline(time.Time{}) // a broken client shows when it is answered
+	_ = client.SetReadDeadline(time.Time{}) // a broken client shows when it gets its answer
 	return nil, nil
 }
 
-// tooSlow reports whether a client moves a body so slowly that it must be to hold
-// the upstream's connection: a byte before each StreamTimeout would do.
+// tooSlow reports whether a client moves a body too slowly to justify holding the
+// upstream's connection: otherwise a byte before each StreamTimeout would do.
 func (p *Pool) tooSlow(moved int64, waited time.Duration) bool {
 	return waited > p.cfg.StreamTimeout && moved < int64(waited.Seconds()*float64(p.cfg.MinBodyRate))
 }
 
-// writePart writes part of a body at once, so that a slow one arrives as it is
-// sent.
+// writePart writes part of a body at once, so that a slow body is passed on as it
+// arrives.
 func writePart(c *conn, b []byte, chunked bool) error {
 	if chunked {
 		head := append(strconv.AppendInt(c.bw.AvailableBuffer(), int64(len(b)), 16), "\r\n"...)

@@ -35,7 +35,7 @@ func TestClientBreaksItsUpload(t *testing.T) {
 			require.Equal(t, KindClient, ferr.Kind)
 			require.Equal(t, wantStatus, ferr.Status())
 			require.True(t, ferr.Close)
-			require.False(t, <-whole, "the upstream must not take it for whole")
+			require.False(t, <-whole, "the upstream must not take the body for whole")
 			require.Equal(t, []Kind{KindClient}, e.kinds())
 			require.False(t, e.pool.ups[0].health.resting(time.Since(e.pool.epoch)), "not the upstream's fault")
 			e.wait(t)
@@ -69,7 +69,7 @@ func TestSlowUpload(t *testing.T) {
 	r, w := io.Pipe()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(20 * time.Millisecond) // the pace of the client, not a wait for something
+		tick := time.NewTicker(20 * time.Millisecond) // the client's pace, not a wait for something
 		defer tick.Stop()
 		for range 10 {
 			<-tick.C
@@ -97,7 +97,7 @@ func TestUploadTooLarge(t *testing.T) {
 	got := e.raw(t, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10001\r\n\r\n"+strings.Repeat("x", 9000))
 	require.Contains(t, got, " 413 ")
 	require.Zero(t, hits.Load(), "a known length is refused before an upstream is asked")
-	require.Equal(t, 1, strings.Count(got, "HTTP/1.1"), "what remains of the body is no request: %q", got)
+	require.Equal(t, 1, strings.Count(got, "HTTP/1.1"), "the rest of the body is not a request: %q", got)
 
 	got = e.raw(t, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2711\r\n"+strings.Repeat("x", 10001)+"\r\n")
 	require.Contains(t, got, " 413 ")
@@ -127,7 +127,7 @@ func TestEarlyAnswer(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 413, resp.StatusCode)
 	require.Equal(t, "big", string(b))
-	require.True(t, resp.Close, "the rest of the upload is no request")
+	require.True(t, resp.Close, "the rest of the upload is not a request")
 }
 
 func TestHalfClosedUpload(t *testing.T) {
@@ -147,7 +147,7 @@ func TestHalfClosedUpload(t *testing.T) {
 	require.True(t, strings.HasSuffix(string(b), "\r\n3 <nil>"), string(b))
 }
 
-// A body that trickles in, a byte before each deadline, is given up.
+// A body that trickles in, a byte before each deadline, is abandoned.
 func TestTrickledUpload(t *testing.T) {
 	up := origin(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 100 * time.Millisecond, MinBodyRate: 1 << 20}, Via{})
