@@ -76,17 +76,17 @@ func TestAdminToken(t *testing.T) {
 	closed("/v1/rules", "Authorization: Bearer correct horse")
 	require.Equal(t, 200, n.operate("GET", "/v1/rules", "Authorization: Bearer next").status)
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	closed("/v1/rules", "Authorization: Bearer ") // no token never means everybody
+	closed("/v1/rules", "Authorization: Bearer ") // no token never means open to all
 	require.NoError(t, os.Remove(file))
 	closed("/v1/rules", "Authorization: Bearer next")
 }
 
-// Without the token the probe says how things are, and no more.
+// Without the token the probe reports the status and nothing more.
 func TestReadinessToStrangers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("horse"), 0o600))
 	redis := testenv.Redis(t, testenv.Options{})
-	blocked := filepath.Join(file, "rules.json") // below a file nothing can be written
+	blocked := filepath.Join(file, "rules.json") // nothing can be written below a file
 	s := unreachable(t, blocked)
 	consul := s.config
 	s.redis, s.config = redis, func(c *Config) {
@@ -194,7 +194,7 @@ func TestResetLimits(t *testing.T) {
 			require.Equal(t, 400, n.operate("DELETE", "/v1/limits?rule=a").status)
 			require.Equal(t, 405, n.operate("GET", "/v1/limits?rule=a&client=127.0.0.1").status)
 			require.Equal(t, 200, n.operate("DELETE", "/v1/limits?rule=a&client=127.0.0.2").status)
-			require.Equal(t, 429, n.get("/").status, "it was another's")
+			require.Equal(t, 429, n.get("/").status, "the reset count was another client's")
 
 			a = n.operate("DELETE", "/v1/limits?rule=a&client=127.0.0.1")
 			require.Equal(t, 200, a.status)
@@ -218,11 +218,12 @@ func TestResetWhileRedisIsAway(t *testing.T) {
 	require.Equal(t, http.StatusBadGateway, a.status)
 	require.Contains(t, a.body, "the counter is unchanged; try again")
 	ready := n.operate("GET", "/readyz")
-	require.Equal(t, 200, ready.status, "a store that is away does not make the node unready")
+	require.Equal(t, 200, ready.status, "an unreachable store does not make the node unready")
 	require.NotContains(t, ready.body, `"store": "ok"`)
 }
 
-// A page in an operator's browser cannot reach the admin side under a name of its own.
+// A page in an operator's browser cannot reach the admin side through a host name of
+// its own.
 func TestAdminAnswersNoOtherSite(t *testing.T) {
 	n := start(t, setup{config: func(c *Config) { c.Consul.AdvertiseAdmin = "edge-1.example.com" }})
 	_, port, err := net.SplitHostPort(n.admin)
@@ -239,8 +240,8 @@ func TestAdminAnswersNoOtherSite(t *testing.T) {
 	}
 }
 
-// Whoever asks for the readiness changes nothing and waits for nobody: this follower has
-// nothing to note a change in.
+// Asking for readiness changes nothing and waits for nothing: this follower has nothing
+// in which to note a change.
 func TestReadinessOnlyReads(t *testing.T) {
 	e := inMemory(t, "rules: []")
 	client, err := consul.Open(consul.Config{})

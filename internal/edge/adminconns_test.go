@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Idle connections, which take no token, keep no operator out.
+// Idle connections, which send no token, do not keep an operator out.
 func TestAdminHoldsSoManyConnections(t *testing.T) {
 	n := start(t, setup{})
 	var conns []net.Conn
@@ -26,7 +26,7 @@ func TestAdminHoldsSoManyConnections(t *testing.T) {
 		conns = append(conns, c)
 	}
 	require.Equal(t, 200, n.operate("GET", "/v1/rules").status)
-	for i, c := range conns { // an operator's own took a place, too
+	for i, c := range conns { // an operator's own took a place too
 		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 		if i <= 10 {
 			_, err := c.Read(make([]byte, 1))
@@ -52,7 +52,7 @@ func TestAdminConnectionsAtWorkStay(t *testing.T) {
 		require.Nil(t, a.note(c, http.StateNew))
 		require.Nil(t, a.note(c, http.StateActive))
 	}
-	require.Equal(t, last, a.note(last, http.StateNew), "all others are at work")
+	require.Equal(t, last, a.note(last, http.StateNew), "all others are busy")
 	require.Nil(t, a.note(last, http.StateClosed))
 	require.Nil(t, a.note(conns[7], http.StateIdle))
 	require.Nil(t, a.note(conns[3], http.StateIdle))
@@ -77,7 +77,8 @@ func (l oneConn) Accept() (net.Conn, error) {
 func (l oneConn) Close() error   { return nil }
 func (l oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A request that does not end is cut off, and a stranger's body is not waited for.
+// A request that does not end is cut off, and the node does not wait for a stranger's
+// body.
 func TestAdminRequestsThatDoNotArrive(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("horse"), 0o600))

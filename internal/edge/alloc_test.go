@@ -15,8 +15,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
-// inMemory is a node that does not listen, with the layers of a Redis node around a
-// memory store.
+// inMemory is a node that does not listen, with a Redis node's layers around a memory
+// store.
 func inMemory(t testing.TB, document string) *Edge {
 	t.Helper()
 	c := DevConfig("127.0.0.1:1")
@@ -31,7 +31,7 @@ func inMemory(t testing.TB, document string) *Edge {
 	return e
 }
 
-// received is a request as fasthttp hands it over.
+// received is a request as fasthttp passes it on.
 func received(t testing.TB, peer string, header ...string) *fasthttp.RequestCtx {
 	t.Helper()
 	ctx := &fasthttp.RequestCtx{}
@@ -40,7 +40,7 @@ func received(t testing.TB, peer string, header ...string) *fasthttp.RequestCtx 
 	return ctx
 }
 
-// remote is a connection of which only the other end's address matters.
+// remote is a connection of which only the peer's address matters.
 type remote struct {
 	net.Conn
 	addr net.Addr
@@ -52,8 +52,8 @@ func (r remote) RemoteAddr() net.Addr { return r.addr }
 // LocalAddr implements net.Conn.
 func (r remote) LocalAddr() net.Addr { return r.addr }
 
-// bound is how many allocations may be made. The race detector makes sync.Pool
-// forget at random, so that the measure then proves only that nothing is wildly off.
+// bound is how many allocations are allowed. The race detector empties sync.Pool at
+// random, so the measure then proves only that nothing is wildly off.
 func bound(want float64) float64 {
 	if raceEnabled {
 		return want + 20
@@ -69,8 +69,8 @@ rules:
 
 var usual = []string{"GET /api/users/42?full=1 HTTP/1.1", "Host: api.example.com", "User-Agent: test", "X-Api-Key: example", "Cookie: a=b; c=d"}
 
-// A request that is known to be refused is answered without an allocation: that is
-// what a flood consists of.
+// A request known to be refused is answered without an allocation: floods consist of
+// these.
 func TestRefusingAllocatesNothing(t *testing.T) {
 	e := inMemory(t, fmt.Sprintf(allocRules, 1, 1, 1))
 	ctx := received(t, "192.0.2.1", usual...)
@@ -86,8 +86,8 @@ func TestRefusingAllocatesNothing(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(2000, serve), bound(0))
 }
 
-// Deciding and describing a request that passes allocates nothing either;
-// forwarding it is the proxy's to bound.
+// Deciding and describing an admitted request allocates nothing either; the proxy's
+// tests bound forwarding.
 func TestAdmittingAllocatesNothing(t *testing.T) {
 	e := inMemory(t, fmt.Sprintf(allocRules, 10_000, 1_000_000, 1_000_000))
 	ctx := received(t, "192.0.2.1", usual...)
@@ -96,7 +96,7 @@ func TestAdmittingAllocatesNothing(t *testing.T) {
 	require.Contains(t, ctx.Response.Header.String(), `"keyed";r=`)
 }
 
-// Behind a trusted proxy the address of each hop is parsed from a copy.
+// Behind a trusted proxy, each hop's address is parsed from a copy.
 func TestTrustedChainAllocations(t *testing.T) {
 	e := inMemory(t, fmt.Sprintf(allocRules, 10_000, 1_000_000, 1_000_000))
 	ctx := received(t, "10.0.0.1", append(usual, "X-Forwarded-For: 203.0.113.1, 10.0.0.2")...)
@@ -104,7 +104,7 @@ func TestTrustedChainAllocations(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(2000, func() { charge(t, e, ctx) }), bound(2))
 }
 
-// charge is serve without forward.
+// charge does what serve does, without forwarding.
 func charge(t testing.TB, e *Edge, ctx *fasthttp.RequestCtx) {
 	ctx.Response.Reset()
 	r := e.begin(ctx)
@@ -118,7 +118,7 @@ func charge(t testing.TB, e *Edge, ctx *fasthttp.RequestCtx) {
 	r.end()
 }
 
-// BenchmarkRefuse is what a request of a flood costs beyond fasthttp's own work.
+// BenchmarkRefuse measures what a flood's request costs beyond fasthttp's own work.
 func BenchmarkRefuse(b *testing.B) {
 	e := inMemory(b, "rules: [{id: per-client, key: [client_ip], limit: 1, window: 1h}]")
 	ctx := received(b, "192.0.2.1", usual...)

@@ -55,7 +55,7 @@ func canaryExpires(t *testing.T, p *publisher) {
 	require.Equal(t, first, v.Pointer.Version)
 	require.Len(t, n.logs.lines(t, "rules active"), 3)
 
-	// One that is over when it is seen is not even loaded.
+	// One already over when it is seen is not even loaded.
 	late := p.put(badRules)
 	over := time.Now().Add(-time.Second)
 	late.ExpiresAt = &over
@@ -64,7 +64,7 @@ func canaryExpires(t *testing.T, p *publisher) {
 	n.runs(second)
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
 
-	// Longer than the timer looks ahead, then cut short.
+	// Longer than the timer looks ahead, then shortened.
 	p.canary("ams1", ruleB, time.Hour)
 	n.runs(candidate)
 	p.canary("ams1", ruleB, 300*time.Millisecond)
@@ -79,10 +79,10 @@ func canaryIsWrong(t *testing.T, p *publisher) {
 	v := n.refuses(bad, "rules[0].limit: must be between 1 and")
 	require.True(t, v.Refused.Canary)
 	require.False(t, v.Canary)
-	require.True(t, v.Stale, "it does not run what it is told to")
+	require.True(t, v.Stale, "it does not run the current document")
 	require.EqualValues(t, 1, n.metric("weir_rules_stale"))
 	second := p.apply(ruleB)
-	v = n.shows("current rules beside a bad canary", func(v adminapi.Rules) bool { return v.Version == second })
+	v = n.shows("current rules alongside a bad canary", func(v adminapi.Rules) bool { return v.Version == second })
 	require.Equal(t, bad, v.Refused.Version)
 
 	p.write(p.CanaryKey("ams1"), "{")
@@ -97,7 +97,7 @@ func canaryIsWrong(t *testing.T, p *publisher) {
 	require.Nil(t, n.runs(good.Version).Refused)
 	p.canary("ams1", badRules, 500*time.Millisecond)
 	v = n.shows("a bad canary ends the good one", func(v adminapi.Rules) bool { return v.Version == second })
-	v = n.shows("it is forgotten with its time", func(v adminapi.Rules) bool { return v.Refused == nil })
+	v = n.shows("the refusal ends when the canary expires", func(v adminapi.Rules) bool { return v.Refused == nil })
 	require.False(t, v.Stale)
 	require.EqualValues(t, 4, n.metric("weir_rules_rejected_total"))
 }

@@ -16,7 +16,7 @@ import (
 
 const refusedPerClient = `weir_connections_refused_total{reason="max_connections_per_client"}`
 
-// from connects to the public side from an address of this machine.
+// from connects to the public side from one of this machine's addresses.
 func (n *node) from(addr string) *net.TCPConn {
 	n.t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}, Timeout: patience}
@@ -27,7 +27,7 @@ func (n *node) from(addr string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// answers asks for a page and reports the status, 0 if the connection is closed.
+// answers requests a page and returns the status, 0 if the connection is closed.
 func answers(t *testing.T, c net.Conn) int {
 	t.Helper()
 	_, _ = io.WriteString(c, lines("GET / HTTP/1.1", "Host: localhost"))
@@ -75,7 +75,7 @@ func TestConnectionsPerClient(t *testing.T) {
 	require.Zero(t, answers(t, n.from("127.0.0.1")))
 }
 
-// A client that says nothing, for which there is no room, keeps nobody else out.
+// A silent client for which there is no room keeps nobody else out.
 func TestConnectionsOfAll(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, setup) *node{"plain": start, "TLS": startTLS} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestConnectionsOfAll(t *testing.T) {
 	}
 }
 
-// Each way in which a connection ends makes room, once, and leaves nothing behind.
+// However a connection ends, it makes room once and leaves nothing behind.
 func TestConnectionsPerClientAreReturned(t *testing.T) {
 	ends := map[string]func(*testing.T, *node, *net.TCPConn){
 		"unused": func(_ *testing.T, _ *node, c *net.TCPConn) { c.Close() },
@@ -150,7 +150,7 @@ func TestConnectionsPerClientAreReturned(t *testing.T) {
 				secured := tls.Client(c, config)
 				require.Equal(t, 200, answers(t, secured))
 				if name != "kept" {
-					c.Close() // without TLS's last word
+					c.Close() // without TLS's close notify
 					return
 				}
 				secured.Close()

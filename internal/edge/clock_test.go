@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The node's clock, an hour forward and back again: each is a step, and the hours that
-// pass are none.
+// The node's clock moves an hour forward and back: each is a step; the hours that pass
+// are not.
 func TestNodeClockThatIsSet(t *testing.T) {
 	ahead := time.Duration(0)
 	var steps []time.Duration

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Each file of testdata/bad-config begins with the error it must give, as comments.
+// Each file of testdata/bad-config begins with the error it must give, in comments.
 func TestBadConfig(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad-config/*.yaml")
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestBadConfig(t *testing.T) {
 					rest = append(rest, line)
 				}
 			}
-			// Without the comments, so that the places in errors do not count them.
+			// Strip the comments, so that the lines in errors do not count them.
 			_, err = ParseConfig([]byte(strings.Join(rest, "")))
 			require.EqualError(t, err, strings.Join(want, "\n"))
 		})
@@ -52,7 +52,7 @@ func TestConfigTakesAnchors(t *testing.T) {
 	require.Equal(t, 1000, c.Server.MaxConnections)
 }
 
-// An empty token file may be filled later, so a node starts with it.
+// An empty token file may be filled later, so a node starts with one.
 func TestCheckFindsAnEmptyToken(t *testing.T) {
 	dir := t.TempDir()
 	token, rules := filepath.Join(dir, "token"), filepath.Join(dir, "rules.yaml")
@@ -149,7 +149,7 @@ func TestCheckWithConsul(t *testing.T) {
 	write(junk, []byte("junk"))
 	f := func(change func(*Config), want string) {
 		t.Helper()
-		// Where nothing answers: a check connects to nothing.
+		// Nothing answers at these addresses: a check connects to nothing.
 		c, err := ParseConfig([]byte("node: {region: eu-west, pop: b}\nupstreams: [{url: \"http://127.0.0.1:9000\"}]\n" +
 			"store: {redis: {addrs: [\"192.0.2.1:7000\"]}}\nrules: {source: consul}\nconsul: {addr: \"192.0.2.1:8500\"}\n"))
 		require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestWhatIsRegistered(t *testing.T) {
 	f(all, "[2001:db8::1]:443", "edge-3:9000", "2001:db8::1", 443, "edge-3:9000", "http://edge-3:9000/readyz")
 }
 
-// manual returns a page of docs.
+// manual returns a page of the docs.
 func manual(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/" + page)
@@ -219,11 +219,11 @@ func TestConfigDocNamesEveryField(t *testing.T) {
 	rows := regexp.MustCompile("(?m)^\\| `([a-z_]+(?:\\[\\])?\\.[a-z_.]+)` \\|").FindAllStringSubmatch(text, -1)
 	known := fieldPaths(reflect.TypeFor[Config](), "")
 	for _, row := range rows {
-		require.Contains(t, known, row[1], "the row names no field of the configuration")
+		require.Contains(t, known, row[1], "the row's field is not in the configuration")
 	}
 }
 
-// fieldPaths lists the fields as they are written in a file: server.read_timeout.
+// fieldPaths lists the fields as written in a file: server.read_timeout.
 func fieldPaths(t reflect.Type, prefix string) []string {
 	var paths []string
 	for i := range t.NumField() {
@@ -243,7 +243,7 @@ func fieldPaths(t reflect.Type, prefix string) []string {
 		path := prefix + name
 		inner := f.Type
 		switch {
-		case prefix == "shedder.": // what is within is told in its row
+		case prefix == "shedder.": // its row describes its contents
 			paths = append(paths, path)
 			continue
 		case inner.Kind() == reflect.Pointer:
@@ -263,7 +263,7 @@ func fieldPaths(t reflect.Type, prefix string) []string {
 func TestConfigDocExamplesParse(t *testing.T) {
 	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(manual(t, "CONFIG.md"), -1)
 	require.NotEmpty(t, examples)
-	// The files that they name need not exist here.
+	// The files that they name may be missing here.
 	missing := regexp.MustCompile(`(?m)^[a-z_.\[\]0-9]*_file: stat .*: no such file or directory\n?`)
 	for _, e := range examples {
 		if _, err := ParseConfig([]byte(e[1])); err != nil {
@@ -278,7 +278,7 @@ func TestMetricsDocNamesEveryMetric(t *testing.T) {
 		require.Contains(t, text, "| `"+name+"` |")
 	}
 	for _, row := range regexp.MustCompile("\\| `(weir_[a-z_]+)` \\|").FindAllStringSubmatch(text, -1) {
-		if !strings.HasPrefix(row[1], "weir_dns_") { // those of the router
+		if !strings.HasPrefix(row[1], "weir_dns_") { // the router has its own
 			require.Contains(t, fixedMetrics, row[1])
 		}
 	}
@@ -310,7 +310,7 @@ func TestTrustedProxies(t *testing.T) {
 	require.True(t, d.Trusts(netip.MustParseAddr("2001:db8::1")))
 }
 
-// Two nodes with one cache would start with each other's rules.
+// Two nodes that share a cache would start with each other's rules.
 func TestCacheOfAnotherNode(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "rules.json")
 	c, err := ParseConfig([]byte("node: {id: a, region: eu, pop: fra}\nlisten: {public: \"127.0.0.1:0\", admin: \"127.0.0.1:0\"}\nupstreams: [{url: \"http://127.0.0.1:9000\"}]\n" +

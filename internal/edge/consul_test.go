@@ -63,11 +63,11 @@ func followsChanges(t *testing.T, p *publisher) {
 	require.Less(t, n.metric("weir_rules_age_seconds"), patience.Seconds())
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
 	_, counted := n.series(`weir_decisions_total{rule="a",outcome="allowed",source="memory"}`)
-	require.False(t, counted, "the counters of a rule that is gone are gone")
+	require.False(t, counted, "a removed rule's counters are gone")
 	require.Empty(t, n.logs.lines(t, "rules cannot be read from consul; the node keeps what it has"))
 }
 
-// What runs already is not swapped, whatever else the pointer says.
+// A document that already runs is not swapped, whatever else the pointer says.
 func sameVersionAgain(t *testing.T, p *publisher) {
 	version := p.apply(ruleA)
 	n := start(t, p.setup())
@@ -159,7 +159,7 @@ func needsNoRules(t *testing.T, p *publisher) {
 	require.False(t, is)
 	p.remove(p.CurrentKey())
 	n.refuses("", "is missing")
-	require.Equal(t, 429, n.get("/").status, "rules that were are not given up")
+	require.Equal(t, 429, n.get("/").status, "the active rules are not dropped")
 }
 
 func followsLargeDocument(t *testing.T, p *publisher) {
@@ -179,7 +179,7 @@ func followsLargeDocument(t *testing.T, p *publisher) {
 	require.Equal(t, b.String(), string(kept.Document))
 }
 
-// A counter outlives every change but that of its algorithm.
+// A counter survives every change except one of its algorithm.
 func countsStay(t *testing.T, p *publisher) {
 	limit := func(n int) string {
 		return fmt.Sprintf("rules: [{id: a, key: [client_ip], limit: %d, window: 1h}]", n)
@@ -198,12 +198,12 @@ func countsStay(t *testing.T, p *publisher) {
 
 	n.runs(p.apply(limit(5)))
 	require.EqualValues(t, 2, n.remaining("a", "127.0.0.1"))
-	require.Contains(t, n.get("/").header.Get("RateLimit"), `"a";r=1;`, "the refusal that was remembered is forgotten, the count is kept")
+	require.Contains(t, n.get("/").header.Get("RateLimit"), `"a";r=1;`, "the remembered refusal is dropped, the count is kept")
 	n.runs(p.apply(limit(3)))
 	require.Equal(t, 429, n.get("/").status)
 
-	// What was refused before a canary is not believed after it: an operator may
-	// have reset it meanwhile, on another node.
+	// Refusals from before a canary are not believed after it: an operator may have
+	// reset the count meanwhile, on another node.
 	n.runs(p.canary("ams1", limit(10), time.Hour))
 	require.EqualValues(t, 6, n.remaining("a", "127.0.0.1"))
 	require.NoError(t, s.redis.Client().FlushAll(t.Context()).Err())
@@ -212,7 +212,7 @@ func countsStay(t *testing.T, p *publisher) {
 	require.Equal(t, 200, n.get("/").status)
 }
 
-// Each request is decided by one document whole, however fast they change.
+// Each request is decided by one whole document, however fast documents change.
 func changesUnderLoad(t *testing.T, p *publisher) {
 	document := func(limit int) string {
 		return fmt.Sprintf(`rules:

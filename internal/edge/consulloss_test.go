@@ -28,10 +28,10 @@ func TestConsulIsKilledAndBack(t *testing.T) {
 	n.shows("the canary", func(v adminapi.Rules) bool { return v.Version == candidate })
 	consul.Kill()
 	running = n.shows("a canary ends without Consul", func(v adminapi.Rules) bool { return v.Version == first && !v.Canary })
-	v := n.shows("Consul is away", func(v adminapi.Rules) bool { return !v.Consul.OK })
+	v := n.shows("Consul is unreachable", func(v adminapi.Rules) bool { return !v.Consul.OK })
 	require.Contains(t, v.Consul.Error, "consul "+consul.Addr()+": read "+p.prefix+"/rules/")
 	require.Equal(t, first, v.Version)
-	require.False(t, v.Stale, "as far as is known")
+	require.False(t, v.Stale, "as far as the node knows")
 	require.EqualValues(t, 0, n.metric("weir_rules_source_up"))
 	status, state := n.readyz()
 	require.Equal(t, 200, status)
@@ -51,14 +51,14 @@ func TestConsulIsKilledAndBack(t *testing.T) {
 	require.Less(t, time.Since(back), 10*time.Second)
 	eventually(t, "both pointers are answered", func() bool { return n.rulesView().Consul.OK })
 	require.EqualValues(t, 1, n.metric("weir_rules_source_up"))
-	require.Len(t, n.logs.lines(t, "rules cannot be read from consul; the node keeps what it has"), 1, "told once, not at every attempt")
+	require.Len(t, n.logs.lines(t, "rules cannot be read from consul; the node keeps what it has"), 1, "logged once, not at every attempt")
 	require.Len(t, n.logs.lines(t, "rules can be read from consul again"), 1)
 	require.True(t, v.Since.After(running.Since))
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
 }
 
-// A node starts without Consul from what it kept, and takes up what is new when
-// Consul is back.
+// A node starts without Consul from its cache and takes up newer rules when Consul is
+// back.
 func TestStartWithoutConsul(t *testing.T) {
 	t.Parallel()
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{})
@@ -67,7 +67,7 @@ func TestStartWithoutConsul(t *testing.T) {
 	first := p.apply(ruleA)
 	n := start(t, s)
 	n.runs(first)
-	// A canary must not outlive its pointer: it is nothing that a node starts from.
+	// A canary must not outlive its pointer: a node never starts from one.
 	n.runs(p.canary("ams1", ruleB, time.Hour))
 	eventually(t, "the current rules are kept", func() bool { _, err := n.kept(); return err == nil })
 	n.stop()
@@ -78,7 +78,7 @@ func TestStartWithoutConsul(t *testing.T) {
 	require.Equal(t, first, v.Version)
 	require.Equal(t, "cache", v.Source)
 	require.False(t, v.Canary)
-	require.True(t, v.Stale, "nobody says that they are the newest")
+	require.True(t, v.Stale, "nothing confirms that they are the newest")
 	require.Nil(t, v.Pointer)
 	require.False(t, v.Consul.OK)
 	require.NotEmpty(t, v.Consul.Error)
@@ -101,14 +101,14 @@ func TestStartWithoutConsul(t *testing.T) {
 	v = n.runs(first)
 	require.Equal(t, "consul", v.Source)
 	eventually(t, "the cached rules are confirmed", func() bool { return n.rulesView().Consul.OK && !n.rulesView().Canary })
-	eventually(t, "and written again, for somebody deleted them", func() bool { _, err := n.kept(); return err == nil })
+	eventually(t, "and rewritten after somebody deleted them", func() bool { _, err := n.kept(); return err == nil })
 	fresh.runs(first)
 	second := p.apply(ruleB)
 	n.runs(second)
 	require.NotSame(t, running, n.rules.running.Load())
 }
 
-// The cached rules that Consul still names are neither loaded nor swapped.
+// Cached rules that Consul still names are neither loaded nor swapped.
 func TestCachedRulesAreConfirmed(t *testing.T) {
 	t.Parallel()
 	p := publish(t, testenv.StartConsul(t, testenv.ConsulOptions{}))
@@ -118,7 +118,7 @@ func TestCachedRulesAreConfirmed(t *testing.T) {
 	n.runs(first)
 	eventually(t, "the rules are kept", func() bool { _, err := n.kept(); return err == nil })
 	n.stop()
-	p.remove(p.versionKey(first)) // it is not asked for
+	p.remove(p.versionKey(first)) // it is never read
 	n = start(t, s)
 	running := n.rules.running.Load()
 	v := n.runs(first)
@@ -126,7 +126,7 @@ func TestCachedRulesAreConfirmed(t *testing.T) {
 	require.Same(t, running, n.rules.running.Load())
 	n.stop()
 
-	// Nor are they given up when the pointer is gone.
+	// Nor are they dropped when the pointer is gone.
 	p.remove(p.CurrentKey())
 	n = start(t, s)
 	v = n.refuses("", "is missing; apply the document again")
@@ -136,7 +136,7 @@ func TestCachedRulesAreConfirmed(t *testing.T) {
 	require.Equal(t, 200, status)
 }
 
-// Over TLS, with a token whose file is replaced under the running node.
+// Over TLS, with a token whose file is replaced while the node runs.
 func TestConsulToken(t *testing.T) {
 	t.Parallel()
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true, TLS: true})
@@ -178,7 +178,7 @@ func TestConsulToken(t *testing.T) {
 	n.runs(version)
 	eventually(t, "all is answered", func() bool { return n.rulesView().Consul.OK })
 	_, state = n.readyz()
-	require.Contains(t, state["registration"], "register the node: answered 403", "that it may not")
+	require.Contains(t, state["registration"], "register the node: answered 403", "the token does not allow it")
 	require.Len(t, n.logs.lines(t, "the node is not registered in consul"), 1)
 
 	_, editor := consul.NewToken(t, `key_prefix "`+p.prefix+`/rules/" { policy = "read" }
@@ -198,11 +198,11 @@ func TestStopWithoutConsul(t *testing.T) {
 	n := start(t, p.setup(func(c *Config) { c.Consul.Register = true }))
 	n.runs(p.apply(ruleA))
 	eventually(t, "it is registered", func() bool { _, state := n.readyz(); return state["registration"] == "ok" })
-	consul.Suspend() // it accepts connections and answers none
+	consul.Suspend() // it accepts connections and never answers
 	require.Less(t, n.stop(), 4*time.Second)
 }
 
-// What a node registers, and when that ends.
+// What a node registers, and when the registration ends.
 func TestRegistration(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
@@ -256,7 +256,8 @@ func withoutOutput(nodes []consul.Node) []consul.Node {
 	return nodes
 }
 
-// Nodes of one region share its store, and its limits while the store is unreachable.
+// Nodes of one region share its store, and share its limits while the store is
+// unreachable.
 func TestNodesAreCounted(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
@@ -283,15 +284,15 @@ func TestNodesAreCounted(t *testing.T) {
 	two.stop()
 	eventually(t, "one has left", func() bool { return one.metric("weir_store_nodes") == 2 })
 	server.Kill()
-	one.shows("Consul is away", func(v adminapi.Rules) bool { return !v.Consul.OK })
-	require.EqualValues(t, 2, one.metric("weir_store_nodes"), "a number that is lost is the last one")
+	one.shows("Consul is unreachable", func(v adminapi.Rules) bool { return !v.Consul.OK })
+	require.EqualValues(t, 2, one.metric("weir_store_nodes"), "without Consul the last number holds")
 	for _, nothing := range [][]consul.Node{nil, {{ID: "one", Region: "eu-west"}}, {{ID: "three", Region: "us-east", Passing: true}}} {
 		one.countNodes(nothing)
-		require.EqualValues(t, 2, one.nodes.Load(), "this node lives")
+		require.EqualValues(t, 2, one.nodes.Load(), "this node is alive")
 	}
 }
 
-// Consul's check reads readyz over TLS and without a certificate.
+// Consul's check reads readyz over TLS, without a certificate.
 func TestRegisteredWithTLS(t *testing.T) {
 	files := testenv.Certificates(t)
 	p := publish(t, testenv.StartConsul(t, testenv.ConsulOptions{}))

@@ -19,13 +19,13 @@ import (
 // cachedDocument is a good document.
 const cachedDocument = "rules:\n  - {id: a, key: [client_ip], limit: 1, window: 1h}\n"
 
-// writeCache writes what a node of eu-west would have kept.
+// writeCache writes what a node in eu-west would have kept.
 func writeCache(t *testing.T, file, document string) {
 	t.Helper()
 	require.NoError(t, follow.WriteCache(file, follow.Owner{Region: "eu-west", Prefix: "weir"}, consul.NewPointer([]byte(document), "op@example", time.Now()), []byte(document)))
 }
 
-// unreachable is the configuration of a node whose Consul never answers.
+// unreachable configures a node whose Consul never answers.
 func unreachable(t *testing.T, cache string) setup {
 	t.Helper()
 	return setup{config: func(c *Config) {
@@ -61,7 +61,7 @@ func TestDamagedCacheIsNeverInForce(t *testing.T) {
 		require.Contains(t, logged[0]["error"], file+": is damaged: it is not what the node wrote")
 		n.stop()
 	}
-	// Whole, but no good rules.
+	// Intact, but not good rules.
 	writeCache(t, file, badRules)
 	n := start(t, unreachable(t, file))
 	require.Nil(t, n.rules.running.Load())
@@ -96,7 +96,7 @@ func TestCacheOnDisk(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o750), info.Mode().Perm(), "the folder was missing")
 
-	// A folder that is replaced by a file cannot be written to, not even by root.
+	// A folder that was replaced by a file cannot be written to, not even by root.
 	folder := filepath.Dir(file)
 	require.NoError(t, os.Rename(folder, folder+".away"))
 	require.NoError(t, os.WriteFile(folder, nil, 0o600))
@@ -107,7 +107,7 @@ func TestCacheOnDisk(t *testing.T) {
 	status, state := n.readyz()
 	require.Equal(t, 200, status)
 	require.Equal(t, v.Cache.Error, state["rules_cache"])
-	eventually(t, "it goes on trying", func() bool { return n.metric("weir_rules_cache_errors_total") >= 3 })
+	eventually(t, "it keeps trying", func() bool { return n.metric("weir_rules_cache_errors_total") >= 3 })
 	require.Len(t, n.logs.lines(t, "rules cannot be cached; a restart while consul is unreachable has none"), 1)
 
 	require.NoError(t, os.Remove(folder))
@@ -127,8 +127,8 @@ func TestCacheOnDisk(t *testing.T) {
 	holds(second)
 }
 
-// A fault found at the start ends when the disk is repaired, although what is to be
-// written is in the file already, or is nothing.
+// A fault found at startup ends when the disk is repaired, even if the file already
+// holds what is to be written, or nothing is to be written.
 func TestCacheFaultEnds(t *testing.T) {
 	t.Parallel()
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{})
@@ -145,14 +145,14 @@ func TestCacheFaultEnds(t *testing.T) {
 				n.stop()
 			}
 			var folder string
-			s.change = func(e *Edge) { // between the look at the start and the run
+			s.change = func(e *Edge) { // between the check at startup and Run
 				folder = filepath.Dir(e.config.Rules.Cache)
 				e.rules.follower.CacheState.Note(errors.New("read-only"))
 				require.NoError(t, os.Rename(folder, folder+".away"))
 				require.NoError(t, os.WriteFile(folder, nil, 0o600))
 			}
 			n := start(t, s)
-			eventually(t, "it is looked at again", func() bool { return n.metric("weir_rules_cache_errors_total") >= 2 })
+			eventually(t, "it is checked again", func() bool { return n.metric("weir_rules_cache_errors_total") >= 2 })
 			v := n.rulesView()
 			require.False(t, v.Cache.OK)
 			require.Contains(t, v.Cache.Error, folder)
@@ -168,7 +168,7 @@ func TestCacheFaultEnds(t *testing.T) {
 	}
 }
 
-// A disk that comes from another region does not bring its rules along.
+// A disk from another region does not bring that region's rules along.
 func TestCacheOfAnotherIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.json")
 	s := unreachable(t, file)
@@ -194,7 +194,7 @@ func TestCacheOfAnotherIsRefused(t *testing.T) {
 		})
 	}
 	s.config = func(c *Config) { configured(c); c.Consul.Prefix = "weir" }
-	require.NotNil(t, start(t, s).rules.running.Load(), "the default prefix is the same written out")
+	require.NotNil(t, start(t, s).rules.running.Load(), "an explicit default prefix is the same")
 }
 
 func TestUnwritableCacheIsToldAtTheStart(t *testing.T) {

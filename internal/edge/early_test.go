@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What never reaches a handler is counted, too.
+// What never reaches a handler is counted too.
 func TestEarlyRefusalsAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		name, payload string
@@ -39,7 +39,7 @@ func TestEarlyRefusalsAreCounted(t *testing.T) {
 			require.Zero(t, n.asked.Load())
 		})
 	}
-	t.Run("a connection without a request is none", func(t *testing.T) {
+	t.Run("a connection without a request does not count", func(t *testing.T) {
 		n := start(t, setup{config: func(c *Config) { c.Server.ReadTimeout = 50 * time.Millisecond }})
 		conn, err := net.Dial("tcp", n.public)
 		require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestEarlyRefusalsAreCounted(t *testing.T) {
 	})
 }
 
-// A client behind a proxy cannot make it open a new connection for each bad path.
+// A client behind a proxy cannot force a new connection with each bad path.
 func TestBadPathKeepsTheConnection(t *testing.T) {
 	n := start(t, setup{rules: apiRules, config: func(c *Config) { c.Server.Paths = pathsStrict }})
 	for _, path := range []string{"/a/../..", "/a%2f..%2fb", "/a%00"} {

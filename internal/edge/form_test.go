@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
-// refusedForms are requests that get an answer of the node's own, and end their
+// refusedForms are requests that the node answers itself before it closes the
 // connection.
 var refusedForms = []struct {
 	name, request string
@@ -34,7 +34,7 @@ var refusedForms = []struct {
 	{"padded length", lines("POST / HTTP/1.1", "Host: x", "Content-Length: "+strings.Repeat("0", 70)+"1") + "a", 400},
 	{"padded chunk", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + strings.Repeat("0", 20) + "1\r\na\r\n0\r\n\r\n", 400},
 	{"identity", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: identity"), 400},
-	{"Identity beside a length", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: Identity", "Content-Length: 1") + "a", 400},
+	{"Identity alongside a length", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: Identity", "Content-Length: 1") + "a", 400},
 	{"a name with a space", lines("GET / HTTP/1.1", "Host: x", "X Api-Key: a"), 400},
 	{"a name with a quote", lines("GET / HTTP/1.1", "Host: x", "X\"Api: a"), 400},
 	{"preface of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
@@ -53,8 +53,8 @@ var refusedForms = []struct {
 	{"a host with a quote", lines("GET / HTTP/1.1", "Host: x\"y"), 400},
 	{"a host with markup", lines("GET / HTTP/1.1", "Host: <x>"), 400},
 	{"a host that is not ASCII", lines("GET / HTTP/1.1", "Host: x\xe9"), 400},
-	{"a port that is none", lines("GET / HTTP/1.1", "Host: x:http"), 400},
-	{"a port beyond all", lines("GET / HTTP/1.1", "Host: x:65536"), 400},
+	{"a port that is not a number", lines("GET / HTTP/1.1", "Host: x:http"), 400},
+	{"a port out of range", lines("GET / HTTP/1.1", "Host: x:65536"), 400},
 	{"two ports", lines("GET / HTTP/1.1", "Host: x:80:80"), 400},
 	{"an open bracket", lines("GET / HTTP/1.1", "Host: [::1"), 400},
 	{"brackets around a name", lines("GET / HTTP/1.1", "Host: [x]"), 400},
@@ -72,7 +72,7 @@ func TestRefusedForms(t *testing.T) {
 			require.Equal(t, []int{c.status}, statuses(answers))
 			require.NotContains(t, answers[0].body, "secret")
 			require.Zero(t, n.smuggled.Load())
-			for size := range 3 { // also in packets of few bytes
+			for size := range 3 { // also in packets of a few bytes
 				answers, err := exchangeSlowly(n.public, c.request+next, 1+size*5)
 				require.NoError(t, err)
 				require.Equal(t, []int{c.status}, statuses(answers), "%d bytes a packet", 1+size*5)
@@ -103,7 +103,7 @@ func exchangeSlowly(addr, payload string, size int) ([]answer, error) {
 	return answersOf(conn)
 }
 
-// acceptedForms mean the same to everybody.
+// acceptedForms mean the same to every program.
 func TestAcceptedForms(t *testing.T) {
 	n := start(t, setup{rules: apiRules})
 	for _, request := range []string{
@@ -124,8 +124,8 @@ func TestAcceptedForms(t *testing.T) {
 	require.Zero(t, n.smuggled.Load())
 }
 
-// What programs that read "_" as "-" would take for the word of weir or of a trusted
-// proxy does not reach the origin.
+// A header that programs reading "_" as "-" would take for weir's, or for a trusted
+// proxy's, does not reach the origin.
 func TestLookAlikesAreNotForwarded(t *testing.T) {
 	seen := make(chan http.Header, 1)
 	n := start(t, setup{
@@ -151,7 +151,8 @@ rules:
 	require.Equal(t, http.Header{"X_odd": {"1"}, "X_other": {"1"}, "My.header": {"1"}}, got)
 }
 
-// A client that waits to be told to send its body is told so only if it passes.
+// A client that waits for permission to send its body gets it only if its request
+// passes.
 func TestContinueAfterTheDecision(t *testing.T) {
 	n := start(t, setup{
 		rules: "rules: [{id: once, match: {paths: [/once]}, key: [], limit: 1, window: 1h}, {id: slots, key: [], algorithm: concurrency, limit: 1, window: 1h}]",
@@ -179,7 +180,7 @@ func TestContinueAfterTheDecision(t *testing.T) {
 	conn, br := ask("/once", "Content-Length: 4")
 	require.Equal(t, 100, response(br).StatusCode)
 	require.EqualValues(t, 1, n.metric(`weir_decisions_total{rule="once",outcome="allowed",source="memory"}`), "decided before the body came")
-	for range 2 { // the connection goes on
+	for range 2 { // the connection continues
 		_, err := io.WriteString(conn, "body")
 		require.NoError(t, err)
 		resp := response(br)
@@ -191,7 +192,8 @@ func TestContinueAfterTheDecision(t *testing.T) {
 	}
 	conn.Close()
 
-	// In any letter case, but never to HTTP/1.0. Other expectations fail before the body.
+	// In any letter case, but never for HTTP/1.0. Other expectations fail before the
+	// body.
 	for _, c := range []struct {
 		version, expect string
 		want            int
@@ -223,7 +225,7 @@ func TestContinueAfterTheDecision(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF)
 	}
 
-	// Clients that hang up when they are told leave nothing behind.
+	// Clients that hang up after that permission leave nothing behind.
 	requests := n.metric("weir_request_seconds")
 	for range 3 {
 		conn, br = ask("/", "Content-Length: 4")

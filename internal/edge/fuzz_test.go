@@ -22,7 +22,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// consulting has a rule for each part of a request that a client writes.
+// consulting has a rule for each part of a request that a client controls.
 const consulting = `
 rules:
   - {id: client, key: [client_ip], limit: 10000, window: 1h}
@@ -33,7 +33,7 @@ rules:
   - {id: tier, key: [tier], limit: 10000, window: 1h}
 `
 
-// told is a connection whose client has said everything and waits for the answers.
+// told is a connection whose client has sent everything and waits for the answers.
 type told struct {
 	remote
 	says    *bytes.Reader
@@ -57,8 +57,8 @@ func (a accepts) Accept() (net.Conn, error) { return a.conn, nil }
 func (accepts) Close() error                { return nil }
 func (accepts) Addr() net.Addr              { return &net.TCPAddr{} }
 
-// strict is an origin that remembers a request which net/http could not read. Of the target it asks only that it be one
-// word: what a percent sign means there is between client and origin.
+// strict is an origin that remembers a request that net/http could not read. It requires only that the target is
+// one word: the meaning of a percent sign is between client and origin.
 type strict struct{ wrong atomic.Pointer[error] }
 
 func (s *strict) fault() error {
@@ -102,13 +102,13 @@ func (s *strict) serve(l net.Listener) {
 func (*strict) read(line string, rest io.Reader) error {
 	r, err := http.ReadRequest(bufio.NewReader(io.MultiReader(strings.NewReader(line), rest)))
 	if err == nil {
-		_, _ = io.Copy(io.Discard, r.Body) // a client may cut it short
+		_, _ = io.Copy(io.Discard, r.Body) // a client may truncate it
 	}
 	return err
 }
 
-// Whatever a client sends, each answer is whole, the origin can read what it is sent, and
-// no request costs more than its bound.
+// Whatever a client sends, each answer is whole, the origin can read what it gets, and no
+// request costs more than its bound.
 func FuzzRequest(f *testing.F) {
 	for _, header := range [][]string{
 		{"GET /api/users/42?user=7&user=8 HTTP/1.1", "Host: api.example.com", "X-Forwarded-For: 203.0.113.1, 10.0.0.2"},
@@ -141,8 +141,8 @@ func FuzzRequest(f *testing.F) {
 		client := &told{remote: remote{addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40000}}, says: bytes.NewReader(input)}
 		conn, err := proxy.Listen(accepts{client}).Accept()
 		require.NoError(t, err)
-		testenv.Bounded(t, 8<<20+256*uint64(len(input)), func() { _ = server.ServeConn(conn) }) // ends as the client does
-		require.NoError(t, origin.fault(), "the origin could not read what it was sent")
+		testenv.Bounded(t, 8<<20+256*uint64(len(input)), func() { _ = server.ServeConn(conn) }) // ends when the client does
+		require.NoError(t, origin.fault(), "the origin could not read what it got")
 		for answers := bufio.NewReader(&client.answers); ; {
 			if _, err := answers.Peek(1); err != nil {
 				return
@@ -150,7 +150,7 @@ func FuzzRequest(f *testing.F) {
 			resp, err := http.ReadResponse(answers, &http.Request{Method: http.MethodGet})
 			require.NoError(t, err)
 			if bytes.Contains(input, []byte("HEAD")) || resp.StatusCode < 200 {
-				return // nobody here knows which answer has no body
+				return // this test cannot know which answer has no body
 			}
 			_, err = io.Copy(io.Discard, resp.Body)
 			require.True(t, err == nil || errors.Is(err, io.ErrUnexpectedEOF) && resp.Close, "%v", err)
@@ -158,7 +158,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// Whatever an operator's browser or a stranger sends to the admin side, the answer is no failure of the node.
+// Whatever an operator's browser or a stranger sends to the admin side, the node does not fail.
 func FuzzAdmin(f *testing.F) {
 	e := inMemory(f, consulting)
 	handler := e.adminHandler()
@@ -196,7 +196,7 @@ func FuzzConfig(f *testing.F) {
 				require.NotEmpty(t, err.Error())
 				return
 			}
-			require.NoError(t, c.validate(), "what was read is good")
+			require.NoError(t, c.validate(), "a configuration that parses is valid")
 		})
 	})
 }

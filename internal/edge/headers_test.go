@@ -36,7 +36,7 @@ func TestHeadersOfOneRule(t *testing.T) {
 	require.Equal(t, 429, a.status)
 	require.Equal(t, []string{`"per-client";q=3;w=60`}, a.header["Ratelimit-Policy"])
 	require.Equal(t, []string{`"per-client";r=0;t=42`}, a.header["Ratelimit"])
-	// The ring frees a place a millisecond after the window, and seconds round up.
+	// The ring frees a place one millisecond after the window, and seconds round up.
 	require.Contains(t, []string{"42", "43"}, a.header.Get("Retry-After"))
 	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
 	require.Equal(t, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",`+
@@ -44,7 +44,7 @@ func TestHeadersOfOneRule(t *testing.T) {
 	require.EqualValues(t, 3, n.asked.Load(), "a refused request must not reach the origin")
 
 	now.advance(43 * time.Second)
-	require.Equal(t, 200, n.get("/").status, "Retry-After was the truth")
+	require.Equal(t, 200, n.get("/").status, "Retry-After was right")
 }
 
 func TestHeadersOfSeveralRules(t *testing.T) {
@@ -77,7 +77,7 @@ func TestUngovernedRequestsAreLeftAlone(t *testing.T) {
 	n := start(t, setup{rules: "rules: [{id: api, match: {paths: [/api]}, key: [], limit: 1, window: 1s}]",
 		config: func(c *Config) { c.LegacyHeaders = true }, origin: limitingOrigin})
 	a := n.get("/other")
-	require.Equal(t, []string{`"origin";r=7;t=7`}, a.header["Ratelimit"], "the origin's own word holds")
+	require.Equal(t, []string{`"origin";r=7;t=7`}, a.header["Ratelimit"], "the origin's own header stays")
 	require.Equal(t, []string{"777"}, a.header["X-Ratelimit-Limit"])
 }
 
@@ -162,7 +162,7 @@ rules:
 	for range 20 {
 		require.Equal(t, 200, n.get("/lax").status, "open never refuses")
 	}
-	// This node's share of 3 among two nodes is 2.
+	// This node's share of 3 between two nodes is 2.
 	require.Equal(t, 200, n.get("/own").status)
 	require.Equal(t, 200, n.get("/own").status)
 	require.Equal(t, 429, n.get("/own").status)

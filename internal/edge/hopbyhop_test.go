@@ -10,7 +10,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// A client must not have weir count by a header that the origin never sees.
+// A client must not make weir count by a header that the origin never sees.
 func TestConnectionTakesNothingAwayThatDecides(t *testing.T) {
 	seen := make(chan http.Header, 1)
 	n := start(t, setup{
@@ -68,7 +68,7 @@ classes:
 		require.Equal(t, "t", got.Get("X-Tenant"))
 	}
 
-	// It goes by the rules and settings that are active.
+	// The active rules and settings decide which headers matter.
 	refused("X-Tenant", "Connection: X-Tenant")
 	n.replaceRules(`
 rules:

@@ -26,8 +26,8 @@ rules:
   - {id: hosted, match: {hosts: [api.example.com]}, key: [], limit: 10000, window: 1h}
 `
 
-// exchange sends bytes on one connection, and reads responses until the node closes
-// it. So what is sent must end in a request that asks for that, or be bad enough.
+// exchange sends bytes on one connection and reads responses until the node closes it.
+// So the bytes must end in a request that asks for that, or be bad enough.
 func exchange(addr, payload string) ([]answer, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -90,7 +90,7 @@ func TestHostileRequests(t *testing.T) {
 		want    []int
 		origin  int64 // requests that may reach it
 	}{
-		{"Content-Length beside Transfer-Encoding", lines("POST / HTTP/1.1", "Host: x", "Content-Length: 4", "Transfer-Encoding: chunked") + "0\r\n\r\n" + smuggled, []int{400}, 0},
+		{"Content-Length alongside Transfer-Encoding", lines("POST / HTTP/1.1", "Host: x", "Content-Length: 4", "Transfer-Encoding: chunked") + "0\r\n\r\n" + smuggled, []int{400}, 0},
 		{"the same the other way round", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked", "Content-Length: 4") + "0\r\n\r\n" + smuggled, []int{400}, 0},
 		{"Transfer-Encoding twice", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked", "Transfer-Encoding: identity") + "0\r\n\r\n" + smuggled, []int{400}, 0},
 		{"Transfer-Encoding unknown", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: xchunked") + "0\r\n\r\n" + smuggled, []int{400}, 0},
@@ -112,11 +112,11 @@ func TestHostileRequests(t *testing.T) {
 		{"null in the target", lines("GET /a\x00b HTTP/1.1", "Host: x"), []int{400}, 0},
 		{"null in the host", lines("GET / HTTP/1.1", "Host: x\x00y"), []int{400}, 0},
 		{"two hosts", lines("GET / HTTP/1.1", "Host: x", "Host: y"), []int{400}, 0},
-		{"a host that is none", lines("GET /api/x HTTP/1.1", "Host: [::1"), []int{400}, 0},
+		{"an invalid host", lines("GET /api/x HTTP/1.1", "Host: [::1"), []int{400}, 0},
 		{"a host with a percent-encoding", lines("GET /api/x HTTP/1.1", "Host: a%zzb"), []int{400}, 0},
 		{"unknown version", lines("GET / HTTP/3.7", "Host: x"), []int{505}, 0},
 		{"a TLS hello", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", []int{400}, 0},
-		{"no request at all", strings.Repeat("\xff", 200) + "\r\n\r\n", []int{400}, 0},
+		{"not a request at all", strings.Repeat("\xff", 200) + "\r\n\r\n", []int{400}, 0},
 		{"CONNECT", lines("CONNECT example.com:443 HTTP/1.1", "Host: example.com:443", "Connection: close"), []int{501}, 0},
 		{"a fragment in the target", lines("GET /x#/../api/y HTTP/1.1", "Host: x", "Connection: close"), []int{400}, 0},
 		{"a key twice", lines("GET /keyed HTTP/1.1", "Host: x", "X-Api-Key: a", "x-api-KEY: b", "Connection: close"), []int{400}, 0},
@@ -140,24 +140,25 @@ func TestHostileRequests(t *testing.T) {
 		{"pipelined behind a bad one", lines("GET / HTTP/1.1", "Host: x") + "bad\r\n\r\n" + smuggled, []int{200, 400}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			allowed += c.origin + 1 // and the one that asks whether the node serves on
+			allowed += c.origin + 1 // and the one that asks whether the node still serves
 			answers, err := exchange(n.public, c.payload)
 			require.NoError(t, err)
 			require.Equal(t, c.want, statuses(answers))
-			// In all cases so far: what a refused upload began may reach the origin late.
+			// Summed over the cases so far: the start of a refused upload may reach the
+			// origin late.
 			require.LessOrEqual(t, n.asked.Load(), allowed, "requests that reached the origin")
 			require.Zero(t, n.smuggled.Load())
 			require.NotContains(t, answers[0].body, "goroutine")
 			if answers[0].status >= 400 && c.origin == 0 {
 				require.Equal(t, "application/problem+json", answers[0].header.Get("Content-Type"))
 			}
-			require.Equal(t, 200, n.get("/").status, "the node serves on")
+			require.Equal(t, 200, n.get("/").status, "the node still serves")
 		})
 	}
 	require.Zero(t, n.metric("weir_panics_total"))
 }
 
-// Whatever form of its path a request takes, the rule for the plain path counts it, or it
+// Whatever form of its path a request uses, the rule for the plain path counts it, or it
 // is refused.
 func TestPathFormsAreNoBypass(t *testing.T) {
 	n := start(t, setup{rules: apiRules})
@@ -197,7 +198,7 @@ func TestHostFormsAreNoBypass(t *testing.T) {
 		lines("GET / HTTP/1.1", "Host: API.Example.COM:8080", "Connection: close"),
 		lines("GET / HTTP/1.1", "Host: api.example.com.", "Connection: close"),
 		lines("GET /other//x?y=:// HTTP/1.1", "Host: api.example.com", "Connection: close"),
-		// Of an absolute target the host counts, for the origin too (RFC 9112, 3.2.2).
+		// In an absolute target the host counts, for the origin too (RFC 9112, 3.2.2).
 		lines("GET http://api.example.com/ HTTP/1.1", "Host: other", "Connection: close"),
 	} {
 		before := n.explained("hosted", "192.0.2.1", "&host=api.example.com").Remaining
@@ -210,7 +211,7 @@ func TestHostFormsAreNoBypass(t *testing.T) {
 	require.Equal(t, "api.example.com /a//b?c", <-seen)
 }
 
-// The bytes of a body that a refusal leaves unread must not become requests.
+// The body bytes that a refusal leaves unread must not become requests.
 func TestRefusedBodyIsNotTheNextRequest(t *testing.T) {
 	n := start(t, setup{rules: "rules: [{id: none, match: {paths: [/refused]}, key: [], limit: 1, window: 1h}]"})
 	require.Equal(t, 200, n.get("/refused").status)

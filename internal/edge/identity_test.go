@@ -61,7 +61,7 @@ func TestTrustedChain(t *testing.T) {
 			}
 			before := n.remaining("per-client", c.client)
 			require.Equal(t, 200, n.get("/", headers...).status)
-			require.Equal(t, before-1, n.remaining("per-client", c.client), "%s is not who was counted", c.client)
+			require.Equal(t, before-1, n.remaining("per-client", c.client), "%s was not counted", c.client)
 		})
 	}
 }
@@ -111,7 +111,7 @@ func TestTierOnlyFromTrustedProxies(t *testing.T) {
 	require.Equal(t, `"per-client";q=1000;w=3600`, trusted.get("/", "X-Tier: pro").header.Get("RateLimit-Policy"))
 	require.Empty(t, trusted.get("/", "X-Tier: staff").header.Get("RateLimit-Policy"))
 	require.Equal(t, `"per-client";q=10;w=3600`, trusted.get("/", "X-Tier: nobody").header.Get("RateLimit-Policy"))
-	// A proxy that adds its line beside the client's says nothing certain.
+	// A proxy that adds its line alongside the client's proves nothing.
 	require.Equal(t, `"per-client";q=10;w=3600`, trusted.get("/", "X-Tier: staff", "X-Tier: pro").header.Get("RateLimit-Policy"))
 }
 

@@ -80,9 +80,9 @@ rules:
 			require.GreaterOrEqual(t, byKey, 1)
 			require.LessOrEqual(t, byKey, 1+int(took/sampleEvery), "one a second")
 			require.LessOrEqual(t, byKey+skipped, refused)
-			require.Len(t, n.logs.lines(t, "request limited"), byKey+1, "each rule has a sampler of its own")
+			require.Len(t, n.logs.lines(t, "request limited"), byKey+1, "each rule has its own sampler")
 
-			// Explaining and resetting tell the operator who asked, but log no secret.
+			// Explaining and resetting name the operator, but log no secret.
 			n.operate("GET", "/v1/explain?client=127.0.0.1&path=/private/x%3Ftoken="+secret+"&header=X-Api-Key:"+secret+"&cookie=session="+secret)
 			require.NotContains(t, n.logs.String(), secret)
 		})
@@ -102,7 +102,8 @@ func TestUpstreamFailuresAreLoggedSampled(t *testing.T) {
 	require.NotContains(t, n.logs.String(), "hunter2")
 }
 
-// An upstream whose bytes nobody asked for is counted and logged, and nobody gets them.
+// An upstream that sends unrequested bytes is counted and logged, and no client gets
+// them.
 func TestUnaskedBytesAreCountedAndLogged(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -135,7 +136,7 @@ func TestUnaskedBytesAreCountedAndLogged(t *testing.T) {
 }
 
 // An upstream that fails its checks is exported and logged once, as is its return, and the
-// checks count as no requests.
+// checks do not count as requests.
 func TestHealthChecksAreExportedAndLogged(t *testing.T) {
 	var failing atomic.Bool
 	n := start(t, setup{

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// A node whose upstream leads back to it.
+// A node whose upstream points back to it.
 func TestLoop(t *testing.T) {
 	for _, header := range []string{"via", "cdn-loop"} {
 		t.Run(header, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// Two nodes in a row are no loop, and others' names stay.
+// Two nodes in a row are not a loop, and others' names stay.
 func TestViaOfOthers(t *testing.T) {
 	f := func(loop string, check func(http.Header)) {
 		inner := start(t, setup{origin: func(_ http.ResponseWriter, r *http.Request) { check(r.Header) }, config: func(c *Config) { c.Upstream.Loop = loop }})

@@ -32,9 +32,9 @@ func TestMain(m *testing.M) {
 		webSocketProcess()
 		return
 	}
-	// fasthttp's clock for the Date header runs as long as the process; the
-	// cleaner of a server that has shut down sleeps out its ten seconds; a closed pool
-	// of go-redis whose server is away looks once a second whether it was closed.
+	// fasthttp's clock for the Date header runs as long as the process; the cleaner of
+	// a stopped server finishes its ten-second sleep; a closed go-redis pool whose
+	// server is unreachable checks once a second whether it was closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
@@ -48,18 +48,18 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	require.Eventually(t, ok, patience, 5*time.Millisecond, what)
 }
 
-// setup says what node a test needs. The zero value has a memory store, no rules
-// and an origin that answers "ok".
+// setup describes the node that a test needs. The zero value has a memory store, no
+// rules and an origin that answers "ok".
 type setup struct {
 	rules  string
 	origin http.HandlerFunc
 	config func(*Config)
 	redis  *testenv.Server
 	clock  *clock      // counts by this clock, in memory
-	change func(*Edge) // before it runs
+	change func(*Edge) // before Run
 }
 
-// node is an edge node that serves.
+// node is a serving edge node.
 type node struct {
 	*Edge
 	t             *testing.T
@@ -69,7 +69,7 @@ type node struct {
 	rulesFile     string
 	reload        chan os.Signal
 	asked         *atomic.Int64 // requests that reached the origin
-	smuggled      *atomic.Int64 // those that no client may get there
+	smuggled      *atomic.Int64 // those that no client may get to the origin
 	cancel        func()
 	ended         chan error // what Run returned
 }
@@ -101,10 +101,10 @@ func start(t *testing.T, s setup) *node {
 	c.Rules.File = n.rulesFile
 	c.Shutdown = ShutdownConfig{Delay: 0, Timeout: 2 * time.Second}
 	c.Store.Kind = "memory"
-	c.Shedder.Document = settings(t, calm) // a loaded machine must not look like an overload
+	c.Shedder.Document = settings(t, calm) // so that a loaded machine does not look like an overload
 	if s.redis != nil {
 		c.Store.Kind, c.Store.Redis.Mode, c.Store.Redis.Addrs = "redis", "single", []string{s.redis.Addr}
-		c.Store.Timeout = time.Second // a loaded machine must not look like a broken store
+		c.Store.Timeout = time.Second // so that a loaded machine does not look like a broken store
 	}
 	if s.config != nil {
 		s.config(&c)
@@ -166,7 +166,7 @@ func (n *node) writeRules(text string) {
 	require.NoError(n.t, os.WriteFile(n.rulesFile, []byte(text), 0o600))
 }
 
-// replaceRules puts a new file in place by a rename.
+// replaceRules replaces the file by a rename.
 func (n *node) replaceRules(text string) {
 	n.t.Helper()
 	next := n.rulesFile + ".next"
@@ -174,20 +174,20 @@ func (n *node) replaceRules(text string) {
 	require.NoError(n.t, os.Rename(next, n.rulesFile))
 }
 
-// answer is a response that was read whole.
+// answer is a response read whole.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// get asks the public side. Headers are given as "Name: value".
+// get requests the public side. Headers are written "Name: value".
 func (n *node) get(path string, headers ...string) answer {
 	n.t.Helper()
 	return n.ask("GET", "http://"+n.public+path, headers...)
 }
 
-// operate asks the admin side.
+// operate requests the admin side.
 func (n *node) operate(method, path string, headers ...string) answer {
 	n.t.Helper()
 	return n.ask(method, "http://"+n.admin+path, headers...)
@@ -218,7 +218,7 @@ func read(t *testing.T, resp *http.Response) answer {
 	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 
-// explained is what /v1/explain says of one rule.
+// explained is what /v1/explain reports for one rule.
 func (n *node) explained(rule, client, more string) adminapi.RuleDecision {
 	n.t.Helper()
 	a := n.operate("GET", "/v1/explain?client="+url.QueryEscape(client)+more)
@@ -240,8 +240,8 @@ func (n *node) remaining(rule, client string) int64 {
 }
 
 // metric returns the value of one series, named as in the exposition:
-// weir_decisions_total{rule="a",outcome="allowed",source="memory"}. A histogram's is
-// its count. 0 if it does not exist.
+// weir_decisions_total{rule="a",outcome="allowed",source="memory"}. For a histogram it
+// returns the count; 0 if the series does not exist.
 func (n *node) metric(series string) float64 {
 	n.t.Helper()
 	value, _ := n.series(series)
@@ -262,7 +262,7 @@ func (n *node) series(series string) (float64, bool) {
 	return 0, false
 }
 
-// seriesName has the labels in alphabetical order, as Gather does.
+// seriesName sorts the labels alphabetically, as Gather does.
 func seriesName(f *dto.MetricFamily, m *dto.Metric) string {
 	var labels []string
 	for _, l := range m.Label {
@@ -284,7 +284,7 @@ func canonical(series string) string {
 	return name + "{" + strings.Join(list, ",") + "}"
 }
 
-// clock is a time that moves when told.
+// clock is a settable time.
 type clock struct{ micros atomic.Int64 }
 
 func newClock() *clock {

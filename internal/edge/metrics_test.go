@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
-// What dashboards and alerts rely on. A name that changes here breaks them.
+// Dashboards and alerts rely on these names. Changing one breaks them.
 var fixedMetrics = map[string][]string{
 	"weir_requests_total":            {"code_class"},
 	"weir_requests_limited_total":    nil,
@@ -98,12 +98,13 @@ rules:
 		{"hard", "limited", "denied_memory", 1},
 		{"hard", "error", "fallback", 0},
 		{"soft", "allowed", "redis", 1},
-		{"soft", "shadow_limited", "redis", 3}, // of four that asked; memory did not ask it
+		{"soft", "shadow_limited", "redis", 3}, // of four checks; memory did not ask it
 		{"soft", "limited", "redis", 0},
 	} {
 		require.Equal(t, c.want, decided(c.rule, c.outcome, c.source), "%v", c)
 	}
-	// Requests are counted when they are over, which may be after their answer is read.
+	// Requests are counted when they end, which may be after the client has read the
+	// answer.
 	eventually(t, "all requests are counted", func() bool { return n.metric("weir_request_seconds") == 7 })
 	require.EqualValues(t, 4, n.metric(`weir_requests_total{code_class="2xx"}`))
 	require.EqualValues(t, 3, n.metric(`weir_requests_total{code_class="4xx"}`))
@@ -111,7 +112,7 @@ rules:
 	require.EqualValues(t, 2, n.metric("weir_requests_limited_total"))
 	require.EqualValues(t, 4, n.metric(`weir_decision_seconds{source="redis"}`))
 	require.EqualValues(t, 1, n.metric(`weir_decision_seconds{source="denied_memory"}`))
-	require.InDelta(t, 4+1, n.metric("weir_store_batch_size"), 1, "the node's own presence, once or twice, is in it")
+	require.InDelta(t, 4+1, n.metric("weir_store_batch_size"), 1, "it includes the node's own presence once or twice")
 	require.EqualValues(t, 1, n.metric("weir_store_up"))
 	require.EqualValues(t, 1, n.metric(`weir_upstream_errors_total{kind="broken"}`))
 	require.EqualValues(t, 4, n.metric("weir_upstream_seconds"))
@@ -129,7 +130,7 @@ rules:
 	n.checkMetricNames()
 }
 
-// checkMetricNames compares all that is exported with what is fixed.
+// checkMetricNames compares everything exported with the fixed list.
 func (n *node) checkMetricNames() {
 	n.t.Helper()
 	bounded := map[string]*regexp.Regexp{
@@ -181,7 +182,7 @@ func (n *node) checkMetricNames() {
 	for _, secret := range []string{"hunter", "127.0.0.1", "/limited"} {
 		for line := range strings.Lines(text) {
 			if strings.HasPrefix(line, "weir_upstream_healthy{") {
-				continue // has the origin's address
+				continue // contains the origin's address
 			}
 			require.False(n.t, strings.HasPrefix(line, "weir_") && strings.Contains(line, secret), line)
 		}

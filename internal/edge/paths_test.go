@@ -41,7 +41,7 @@ func TestNoPathReachesALimitedHandlerUncounted(t *testing.T) {
 	require.Equal(t, "other", n.askRaw("/x/..%2fy").body, "readings that are limited alike pass")
 }
 
-// Whether a request is exempt must not depend on the reading either.
+// An exemption must not depend on the reading either.
 func TestExemptionsAgreeInAllReadings(t *testing.T) {
 	n := start(t, setup{rules: `rules: [{id: api, match: {paths: ["/api/*"], not: {paths: [/api/health]}}, key: [], limit: 1, window: 1h}]`})
 	require.Equal(t, 200, n.askRaw("/api/health").status)
@@ -69,7 +69,7 @@ rules:
 	for _, mode := range []string{pathsMatchAll, pathsStrict, pathsNormalized} {
 		nodes[mode] = start(t, setup{rules: document, origin: origin, config: func(c *Config) { c.Server.Paths = mode }})
 	}
-	// f sends a target; of each mode it gives what the origin gets, or the status.
+	// f sends a target; for each mode it states what the origin gets, or the status.
 	f := func(target, matchAll, strict, normalized string) {
 		t.Helper()
 		for mode, want := range map[string]string{pathsMatchAll: matchAll, pathsStrict: strict, pathsNormalized: normalized} {
@@ -156,7 +156,7 @@ func TestExplainReadsPathsAsTheyAreReceived(t *testing.T) {
 	require.Contains(t, a.body, "can be read in several ways")
 }
 
-// A program that cuts every dot off the end of a host would find one that no rule saw.
+// A program that strips all trailing dots from a host would find one that no rule saw.
 func TestHostWithAnEmptyLabelIsRefused(t *testing.T) {
 	n := start(t, setup{rules: apiRules})
 	for host, want := range map[string]int{"api.example.com": 200, "api.example.com.": 200, "api.example.com..": 400, "api..example.com": 400, "api.example.com..:80": 400} {

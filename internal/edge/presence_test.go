@@ -9,8 +9,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// Two nodes that each believe to be alone would pass twice a limit while Redis is
-// unreachable: the second says so at its start. Two that know of each other do not.
+// Two nodes that each assume they are alone would pass twice a limit while Redis is
+// unreachable: the second warns at startup. Two that know of each other do not.
 func TestMoreNodesThanTheConfigurationSays(t *testing.T) {
 	const line = "more nodes use the store than store.nodes says"
 	for _, nodes := range []int{1, 2} {

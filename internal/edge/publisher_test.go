@@ -19,7 +19,7 @@ import (
 )
 
 // publisher writes rules to Consul as an operator's program does, and also what one
-// never would.
+// would never write.
 type publisher struct {
 	*consul.Documents
 	t      *testing.T
@@ -27,7 +27,7 @@ type publisher struct {
 	prefix string // of this test's keys
 }
 
-// publish shares a Consul between tests by a prefix of their own.
+// publish shares a Consul between tests by giving each its own prefix.
 func publish(t *testing.T, c *testenv.Consul) *publisher {
 	t.Helper()
 	p := &publisher{t: t, consul: c, prefix: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "."))}
@@ -57,7 +57,7 @@ func (p *publisher) config() consul.Config {
 	return c
 }
 
-// setup is for a node that follows. It is in PoP ams1 and does not register.
+// setup is for a node that follows Consul. It is in PoP ams1 and does not register.
 func (p *publisher) setup(change ...func(*Config)) setup {
 	cache := filepath.Join(p.t.TempDir(), "weir", "rules.json")
 	return setup{config: func(c *Config) {
@@ -84,7 +84,7 @@ func (p *publisher) point(to consul.Pointer) {
 	p.write(p.CurrentKey(), string(value))
 }
 
-// apply puts a document in force and returns its version.
+// apply activates a document and returns its version.
 func (p *publisher) apply(document string) string {
 	p.t.Helper()
 	to := p.put(document)
@@ -92,7 +92,7 @@ func (p *publisher) apply(document string) string {
 	return to.Version
 }
 
-// canary has one PoP follow a document for a while.
+// canary makes one PoP follow a document temporarily.
 func (p *publisher) canary(pop, document string, lasts time.Duration) string {
 	p.t.Helper()
 	to := p.put(document)
@@ -102,7 +102,7 @@ func (p *publisher) canary(pop, document string, lasts time.Duration) string {
 	return to.Version
 }
 
-// setCanary replaces whatever canary there is.
+// setCanary replaces any existing canary.
 func (p *publisher) setCanary(pop string, to consul.Pointer) {
 	p.t.Helper()
 	value, err := json.Marshal(to)
@@ -124,7 +124,7 @@ func (p *publisher) remove(key string) {
 	require.NoError(p.t, err)
 }
 
-// shows waits for what /v1/rules is to say.
+// shows waits until /v1/rules satisfies the condition.
 func (n *node) shows(what string, ok func(adminapi.Rules) bool) adminapi.Rules {
 	n.t.Helper()
 	var v adminapi.Rules
@@ -132,12 +132,12 @@ func (n *node) shows(what string, ok func(adminapi.Rules) bool) adminapi.Rules {
 	return v
 }
 
-// kept is what the node has on disk.
+// kept returns what the node has on disk.
 func (n *node) kept() (*follow.Cached, error) {
 	return follow.ReadCache(n.config.Rules.Cache, n.config.cacheOwner())
 }
 
-// runs waits until a version is in force and known to be the one to follow.
+// runs waits until a version is active and is known to be the current one.
 func (n *node) runs(version string) adminapi.Rules {
 	n.t.Helper()
 	return n.shows("it runs "+version, func(v adminapi.Rules) bool { return v.Version == version && !v.Stale })
@@ -150,7 +150,7 @@ func (n *node) refuses(version, text string) adminapi.Rules {
 	v := n.shows("it refuses "+version+" with "+text, func(v adminapi.Rules) bool {
 		return v.Refused != nil && v.Refused.Version == version && strings.Contains(v.Refused.Errors[0], text)
 	})
-	require.Equal(n.t, before.Version, v.Version, "the rules before go on")
+	require.Equal(n.t, before.Version, v.Version, "the previous rules stay active")
 	require.Equal(n.t, before.Since, v.Since)
 	return v
 }

@@ -79,12 +79,12 @@ func versionIsMissing(t *testing.T, p *publisher) {
 	p.point(next)
 	v := n.refuses(next.Version, "the version is missing; apply the document again")
 	require.True(t, v.Consul.OK, "that is not Consul's fault")
-	p.put(ruleB) // the pointer is as it was
+	p.put(ruleB) // the pointer is unchanged
 	require.Nil(t, n.runs(next.Version).Refused)
 	require.EqualValues(t, 1, n.metric("weir_rules_rejected_total"), "once, however often it was looked for")
 	require.Len(t, n.logs.lines(t, "rules refused"), 1)
 
-	// While it looks for one, it heeds the pointer.
+	// While it looks for one, it keeps watching the pointer.
 	p.point(consul.NewPointer([]byte("nothing"), "test", time.Now()))
 	n.shows("a refusal", func(v adminapi.Rules) bool { return v.Refused != nil })
 	require.Nil(t, n.runs(p.apply(ruleC)).Refused)
@@ -95,7 +95,7 @@ func versionIsCorrupt(t *testing.T, p *publisher) {
 	n := start(t, p.setup())
 	n.runs(first)
 	next := consul.NewPointer([]byte(ruleB), "test", time.Now())
-	p.write(p.versionKey(next.Version), ruleC) // good rules, but not those that were meant
+	p.write(p.versionKey(next.Version), ruleC) // good rules, but not the intended ones
 	p.point(next)
 	n.refuses(next.Version, "the stored document is corrupt: the pointer names sha256 "+next.SHA256)
 	p.write(p.versionKey(next.Version), ruleB)

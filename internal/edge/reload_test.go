@@ -47,10 +47,10 @@ func TestRulesReload(t *testing.T) {
 	n.get("/")
 	require.EqualValues(t, 1, n.metric(`weir_decisions_total{rule="a",outcome="allowed",source="memory"}`))
 
-	n.replaceRules(ruleB) // seen by looking
+	n.replaceRules(ruleB) // found by polling
 	n.inForce(first, "b")
 	_, counted := n.series(`weir_decisions_total{rule="a",outcome="allowed",source="memory"}`)
-	require.False(t, counted, "the counters of a rule that is gone are gone")
+	require.False(t, counted, "a removed rule's counters are gone")
 	_, counted = n.series(`weir_rules_info{version="` + first + `"}`)
 	require.False(t, counted)
 	require.Equal(t, `"b";q=1;w=3600`, n.get("/").header.Get("RateLimit-Policy"))
@@ -82,7 +82,7 @@ rules:
 	n.reload <- syscall.SIGHUP
 	eventually(t, "the refusal", func() bool { return n.rulesView().Refused != nil })
 	v := n.rulesView()
-	require.Equal(t, first, v.Version, "the rules before it go on")
+	require.Equal(t, first, v.Version, "the previous rules stay active")
 	require.Len(t, v.Refused.Errors, 3)
 	require.Contains(t, v.Refused.Errors[0], "rules[0].limit: must be between 1")
 	require.NotEqual(t, first, v.Refused.Version)
@@ -91,14 +91,14 @@ rules:
 	hup(3)
 	require.EqualValues(t, 1, n.metric("weir_rules_rejected_total"))
 	logged := n.logs.lines(t, "reload rules")
-	require.Len(t, logged, 1, "told once, not at every look")
+	require.Len(t, logged, 1, "logged once, not at every poll")
 	require.Contains(t, logged[0]["error"], "rules[1].limt: unknown field; did you mean limit?")
 	require.Equal(t, `"a";q=1;w=3600`, n.get("/").header.Get("RateLimit-Policy"))
 
-	// A file that is gone or empty deletes nothing either.
+	// Nor does a missing or empty file delete anything.
 	require.NoError(t, os.Remove(n.rulesFile))
 	hup(4)
-	eventually(t, "the loss is told", func() bool { return n.metric("weir_rules_rejected_total") == 2 })
+	eventually(t, "the loss is reported", func() bool { return n.metric("weir_rules_rejected_total") == 2 })
 	require.Zero(t, n.metric("weir_rules_source_up"))
 	require.EqualValues(t, 1, n.metric("weir_rules_stale"))
 	n.writeRules("")
@@ -138,8 +138,8 @@ func TestRaisedLimitFreesARefusedKeyAtOnce(t *testing.T) {
 	require.Equal(t, 429, n.get("/").status)
 }
 
-// The beginning of a document can be a good document: a file is put in force when two
-// looks find the same.
+// The beginning of a document can be a good document: a file is activated only when two
+// polls find the same.
 func TestRulesBeingWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
@@ -153,7 +153,7 @@ func TestRulesBeingWritten(t *testing.T) {
 
 	write(ruleB)
 	require.NoError(t, e.rules.load(false))
-	require.Equal(t, "a", inForce(), "the first look waits")
+	require.Equal(t, "a", inForce(), "the first poll waits")
 	require.NoError(t, e.rules.load(false))
 	require.Equal(t, "b", inForce())
 	write(ruleA)
@@ -170,7 +170,7 @@ func TestBuiltinRulesCanBeRead(t *testing.T) {
 	require.Zero(t, n.metric("weir_rules_stale"))
 }
 
-// Rules that return, as after a rollback, refuse nobody by what was known before.
+// Rules that return, as after a rollback, refuse nobody because of earlier refusals.
 func TestRulesThatReturnAskTheStore(t *testing.T) {
 	const slow = "rules: [{id: a, key: [client_ip], algorithm: token_bucket, limit: 2, window: 1h}]"
 	clock := newClock()

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// Metric, log and /readyz say the same of a store that rejects the password, with the cause.
+// Metric, log and /readyz report the same for a store that rejects the password, with the
+// cause.
 func TestStoreDownForTheSameReasonEverywhere(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{Password: "horse"})
 	n := start(t, setup{rules: ruleA, config: func(c *Config) {
@@ -23,7 +24,7 @@ func TestStoreDownForTheSameReasonEverywhere(t *testing.T) {
 	require.Contains(t, n.logs.String(), "NOAUTH")
 }
 
-// A store that answers decisions with errors is down everywhere, and its log line comes once.
+// A store that answers decisions with errors is down everywhere, and is logged once.
 func TestStoreThatRefusesToDecide(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	n := start(t, setup{redis: redis, rules: ruleA})
@@ -41,7 +42,7 @@ func TestStoreThatRefusesToDecide(t *testing.T) {
 	require.Equal(t, 1, strings.Count(n.logs.String(), "store refuses to decide"), n.logs.String())
 }
 
-// A read-only store is down without any request.
+// A read-only store is down even without requests.
 func TestIdleNodeNoticesAReadOnlyStore(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	n := start(t, setup{redis: redis, rules: ruleA})
@@ -50,7 +51,7 @@ func TestIdleNodeNoticesAReadOnlyStore(t *testing.T) {
 	require.Contains(t, n.operate("GET", "/readyz").body, "READONLY")
 }
 
-// A store that may evict is reported at the start, and what it evicted is counted.
+// A store that may evict is reported at startup, and its evictions are counted.
 func TestStoreThatEvicts(t *testing.T) {
 	f := func(name string, may float64, args ...string) {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +65,7 @@ func TestStoreThatEvicts(t *testing.T) {
 			n.shards.evicts("a", &redisstore.Eviction{Policy: "noeviction", Evicted: 3})
 			n.shards.evicts("b", &redisstore.Eviction{Policy: "noeviction", Evicted: 4})
 			require.EqualValues(t, 7, n.metric("weir_store_evicted_keys"))
-			require.Equal(t, 2, strings.Count(n.logs.String(), "store evicts counters"), "a store that has evicted is told of too")
+			require.Equal(t, 2, strings.Count(n.logs.String(), "store evicts counters"), "a store that has evicted is reported too")
 			n.shards.evicts("a", nil)
 			require.EqualValues(t, 4, n.metric("weir_store_evicted_keys"))
 			require.Zero(t, n.metric("weir_store_may_evict"))

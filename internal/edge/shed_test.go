@@ -22,7 +22,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
-// calm are settings under which a loaded machine sheds nothing by itself.
+// calm are settings under which a loaded machine sheds nothing on its own.
 const calm = "signals: {cpu: off, sched_latency: off, upstream_wait: off}\n"
 
 func settings(t testing.TB, text string) *shedding.Document {
@@ -32,8 +32,8 @@ func settings(t testing.TB, text string) *shedding.Document {
 	return d
 }
 
-// capped refuses every request of class test and none of the others: an empty node has
-// one request in flight at least while it decides about it.
+// capped refuses every request of class test and none of the others: an otherwise empty
+// node has at least one request in flight while it decides about it.
 const capped = calm + `
 classes:
   - {name: critical, max_in_flight: 2, match: [{headers: {X-Class: critical}}]}
@@ -41,7 +41,7 @@ classes:
   - {name: test, max_in_flight: 1, match: [{headers: {X-Class: test}}]}
 `
 
-// inflight is what the node holds for its upstreams, as it says itself.
+// inflight returns what the node reports to hold for its upstreams.
 func (n *node) inflight() (sum int64) {
 	for _, g := range n.groups {
 		for _, c := range g.shedder.Status().Classes {
@@ -116,7 +116,7 @@ func TestShedAnswer(t *testing.T) {
 		require.True(t, w >= 3 && w <= 6, w)
 	}
 	require.Equal(t, 503, n.get("/x", "X-Class: test").status)
-	require.Equal(t, 200, n.get("/x", "X-Class: critical").status, "has room of its own")
+	require.Equal(t, 200, n.get("/x", "X-Class: critical").status, "has its own room")
 	require.EqualValues(t, 40, n.metric(`weir_shed_total{class="read",reason="cap"}`))
 	require.EqualValues(t, 1, n.metric(`weir_shed_total{class="test",reason="cap"}`))
 	require.Zero(t, n.metric(`weir_shed_total{class="critical",reason="cap"}`))
@@ -126,14 +126,14 @@ func TestShedAnswer(t *testing.T) {
 	require.Less(t, len(lines), 41, "sampled")
 	require.Equal(t, "read", lines[0]["class"])
 	require.Equal(t, "cap", lines[0]["kind"])
-	require.NotContains(t, n.logs.String(), "/x", "never anything of the request")
+	require.NotContains(t, n.logs.String(), "/x", "nothing from the request")
 	release()
 	wg.Wait()
 	n.idle()
 	require.Equal(t, 200, n.get("/x").status)
 }
 
-// A client that is no trusted proxy cannot raise its class.
+// A client that is not a trusted proxy cannot raise its class.
 func TestClassIsNotRaisedByAClient(t *testing.T) {
 	n, release := holding(t, setup{config: func(c *Config) { c.Shedder.Document = settings(t, capped) }})
 	var wg sync.WaitGroup
@@ -144,8 +144,8 @@ func TestClassIsNotRaisedByAClient(t *testing.T) {
 	require.Empty(t, n.get("/x").header.Get("Weir-Shed-Reason"), "is opt-in")
 }
 
-// A request that a rule is known to refuse costs no capacity, and one that is shed costs
-// no count: memory, shedder, store, in this order.
+// A request that a rule is known to refuse takes no capacity, and a shed one costs no
+// count: memory, shedder, store, in this order.
 func TestStagesInOrder(t *testing.T) {
 	const rule = "rules: [{id: one, match: {paths: [/limited]}, key: [client_ip], limit: 1, window: 1h}]"
 	n, release := holding(t, setup{
@@ -244,7 +244,7 @@ func TestPermitsComeBack(t *testing.T) {
 	require.Equal(t, 200, n.get("/").status)
 }
 
-// Streams hold their permits until they end, and are no reason to shed.
+// Streams hold their permits until they end, and are not a reason to shed.
 func TestStreamsAreNoLoad(t *testing.T) {
 	end := make(chan struct{})
 	n := start(t, setup{
@@ -276,7 +276,8 @@ func TestStreamsAreNoLoad(t *testing.T) {
 	n.idle()
 }
 
-// So does that of a request on which weir itself fails, before or at its upstream.
+// So does the permit of a request on which weir itself fails, before or at its
+// upstream.
 func TestPermitsComeBackFromAPanic(t *testing.T) {
 	for name, breakIt := range map[string]func(*Edge){
 		"before": func(e *Edge) { e.decider.Store = faulty{} },
@@ -289,7 +290,7 @@ func TestPermitsComeBackFromAPanic(t *testing.T) {
 			ctx := received(t, "192.0.2.1", usual...)
 			e.serve(ctx)
 			require.Equal(t, 500, ctx.Response.StatusCode())
-			e.groups[0].pool = pool // it is closed in the end
+			e.groups[0].pool = pool // the test closes it at the end
 			for _, c := range e.groups[0].shedder.Status().Classes {
 				require.Zero(t, c.InFlight)
 			}
@@ -297,12 +298,12 @@ func TestPermitsComeBackFromAPanic(t *testing.T) {
 	}
 }
 
-// faulty is a store with a fault.
+// faulty is a store that panics.
 type faulty struct{ limiter.TakeReturner }
 
 func (faulty) Take(context.Context, []limiter.Check, *limiter.Decision) error { panic("a fault") }
 
-// One slow upstream group is no matter of the others.
+// One slow upstream group does not affect the others.
 func TestGroupsShedByThemselves(t *testing.T) {
 	other := newOrigin(t, "other")
 	n, release := holding(t, setup{config: func(c *Config) {
@@ -339,7 +340,7 @@ func newOrigin(t *testing.T, word string) string {
 	return "http://" + ln.Addr().String()
 }
 
-// The answer that an overloaded node gives most allocates nothing.
+// The most frequent answer of an overloaded node allocates nothing.
 func TestSheddingAllocatesNothing(t *testing.T) {
 	e := inMemory(t, "rules: []")
 	_, err := e.keeper.enforce(settings(t, capped+"reason_header: true\n"), adminapi.SourceConfig)
@@ -348,7 +349,7 @@ func TestSheddingAllocatesNothing(t *testing.T) {
 	require.True(t, ok)
 	defer permit.Done()
 	e.decider.Trusted = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
-	for _, peer := range []string{"192.0.2.1", "198.51.100.1"} { // directly, and by a trusted proxy
+	for _, peer := range []string{"192.0.2.1", "198.51.100.1"} { // directly, and through a trusted proxy
 		ctx := received(t, peer, append(slices.Clone(usual), "X-Forwarded-For: 203.0.113.7, 198.51.100.2")...)
 		serve := func() {
 			ctx.Response.Reset()
@@ -362,7 +363,8 @@ func TestSheddingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkShed is what a refusal by the shedder costs beyond fasthttp's own work.
+// BenchmarkShed measures what a refusal by the shedder costs beyond fasthttp's own
+// work.
 func BenchmarkShed(b *testing.B) {
 	e := inMemory(b, "rules: []")
 	_, err := e.keeper.enforce(settings(b, capped), adminapi.SourceConfig)

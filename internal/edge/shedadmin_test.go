@@ -50,8 +50,8 @@ func TestShedderEndpoint(t *testing.T) {
 	_, known := n.series(`weir_shadow_shed_total{candidate="stricter",class="read"}`)
 	require.True(t, known)
 
-	// For a while: the candidate is gone, and its series with it. What dashboards draw
-	// lines by are those in force.
+	// Temporarily: the candidate is gone, and its series with it. The lines that
+	// dashboards draw are those of the active settings.
 	require.InDelta(t, 0.8, n.metric(`weir_shed_threshold{threshold="start",upstream="default"}`), 0)
 	a = n.send("PUT", "/v1/shedder?for=1s", "signals: {inflight: {low: 2, high: 9}, cpu: off, sched_latency: off, upstream_wait: off}\nstart: 0.6\ntarget: 0.5\n"+
 		"enabled: false\nclasses: [{name: all, max_in_flight: 5}]\ndefault_class: all\n")
@@ -117,7 +117,7 @@ func TestShedderEndpointWantsTheToken(t *testing.T) {
 	require.True(t, n.keeper.active.Load().Document.Enabled)
 }
 
-// What is put in force while requests run harms none of them.
+// Activating settings while requests run harms none of them.
 func TestSettingsChangeUnderLoad(t *testing.T) {
 	n := start(t, setup{})
 	done := make(chan struct{})

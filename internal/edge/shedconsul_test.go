@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// publishSettings writes shedder settings as publish writes rules, and sees to it that
+// publishSettings writes shedder settings as publish writes rules, and makes sure that
 // there are rules.
 func publishSettings(t *testing.T, c *testenv.Consul) *publisher {
 	t.Helper()
@@ -42,7 +42,7 @@ func TestFollowingShedderSettings(t *testing.T) {
 	}
 }
 
-// settingsView is what /v1/shedder shows.
+// settingsView returns what /v1/shedder shows.
 func (n *node) settingsView() adminapi.Shedder {
 	n.t.Helper()
 	a := n.operate("GET", "/v1/shedder?brief")
@@ -113,7 +113,7 @@ func settingsReturn(t *testing.T, p *publisher) {
 	v := n.shedsBy(temporary, "consul")
 	require.Equal(t, permanent.Version, v.Then)
 	require.WithinDuration(t, time.Now(), *v.ExpiresAt, 3*time.Second)
-	p.remove(p.CurrentKey()) // also if all else is gone
+	p.remove(p.CurrentKey()) // even if everything else is gone
 	p.remove(p.prefix + "/shedder/versions/" + permanent.Version)
 	v = n.shedsBy(permanent.Version, "consul")
 	require.Nil(t, v.ExpiresAt)
@@ -130,8 +130,8 @@ func settingsReturnToConfigured(t *testing.T, p *publisher) {
 	require.Equal(t, configured, v.Then)
 	n.shedsBy(configured, "config")
 	_, err := os.Stat(n.config.Shedder.Cache)
-	require.ErrorIs(t, err, os.ErrNotExist, "what is temporary is not kept")
-	// One that is over already when it is seen.
+	require.ErrorIs(t, err, os.ErrNotExist, "temporary settings are not kept")
+	// One already over when it is seen.
 	then := p.put(settingsA)
 	p.temporarily(settingsB, &then, -time.Second)
 	n.shedsBy(then.Version, "consul")
@@ -147,7 +147,7 @@ func settingsAreCached(t *testing.T, p *publisher) {
 	n.stop()
 	confirmed := start(t, s)
 	confirmed.shedsBy(version, "consul")
-	require.Len(t, confirmed.logs.lines(t, "shedder settings active"), 1, "what was cached and is confirmed does not begin anew")
+	require.Len(t, confirmed.logs.lines(t, "shedder settings active"), 1, "confirmed cached settings do not start again")
 	confirmed.stop()
 	down := func(c *Config) { c.Consul.Addr = "127.0.0.1:1" }
 	change := s.config
@@ -190,7 +190,7 @@ func settingsAreRefused(t *testing.T, p *publisher) {
 	require.Contains(t, state["shedder_refused"], bad)
 	p.apply(settingsA)
 	n.sheds("no refusal", func(v adminapi.Shedder) bool { return v.Refused == nil })
-	// A temporary one that is bad leaves what follows it in force.
+	// A bad temporary one leaves what follows it active.
 	then := p.put(settingsB)
 	worse := p.temporarily("law: none", &then, time.Hour)
 	n.sheds("it refuses it", func(v adminapi.Shedder) bool { return v.Refused != nil && v.Refused.Version == worse })
@@ -235,7 +235,7 @@ func adminIsOnTop(t *testing.T, p *publisher) {
 	require.Equal(t, first, v.Then)
 	second := p.apply(settingsB)
 	v = n.sheds("the new pointer", func(v adminapi.Shedder) bool { return v.Then == second })
-	require.Equal(t, "admin", v.Source, "goes on")
+	require.Equal(t, "admin", v.Source, "stays active")
 	require.Equal(t, 200, n.operate("DELETE", "/v1/shedder").status)
 	n.shedsBy(second, "consul")
 }

@@ -14,7 +14,7 @@ func TestShedTenths(t *testing.T) {
 		require.Equal(t, want, e.levelMeta())
 	}
 	f(0, 4, "")
-	f(0.1, 4, "") // less than a twentieth is none
+	f(0.1, 4, "") // less than a twentieth is nothing
 	f(0.3, 4, "0.1")
 	f(1.5, 4, "0.5")
 	f(3, 4, "1.0")

@@ -100,7 +100,7 @@ func TestSlotsComeBack(t *testing.T) {
 	})
 }
 
-// endless streams until the client goes.
+// endless streams until the client leaves.
 func endless(w http.ResponseWriter, r *http.Request) {
 	block := make([]byte, 64<<10)
 	for r.Context().Err() == nil {
@@ -125,11 +125,11 @@ func (p *panicking) Take(ctx context.Context, checks []limiter.Check, d *limiter
 	return err
 }
 
-// A node that dies returns nothing: its slots come free when they expire.
+// A node that dies returns nothing: its slots become free when they expire.
 func TestSlotsOfADeadNodeExpire(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	n := start(t, setup{redis: redis, rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 2, window: 500ms}]"})
-	// What the other node did last.
+	// The other node's last request.
 	asked, err := n.matchDescribed(n.rules.running.Load(), url.Values{"client": {"127.0.0.1"}})
 	require.NoError(t, err)
 	var d limiter.Decision
@@ -143,7 +143,7 @@ func TestSlotsOfADeadNodeExpire(t *testing.T) {
 	require.Less(t, time.Since(began), 5*time.Second)
 }
 
-// Redis dies while a request holds a slot, and comes back empty.
+// Redis dies while a request holds a slot, and returns empty.
 func TestSlotsWhenRedisDies(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	hold := make(chan struct{})
@@ -160,7 +160,7 @@ func TestSlotsWhenRedisDies(t *testing.T) {
 	})
 }
 
-// background asks in a goroutine. An error is status 0.
+// background requests in a goroutine. An error is status 0.
 func (n *node) background(path string) <-chan answer {
 	done := make(chan answer, 1)
 	go func() {

@@ -44,7 +44,7 @@ func TestGracefulStop(t *testing.T) {
 	require.NoError(t, err)
 	defer stream.Body.Close()
 	n.slotsLeft(0)
-	idle, err := net.Dial("tcp", n.public) // a connection without a request holds nothing up
+	idle, err := net.Dial("tcp", n.public) // a connection without a request delays nothing
 	require.NoError(t, err)
 	defer idle.Close()
 	_, err = io.WriteString(idle, "HEAD /idle HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -101,7 +101,7 @@ func TestStopCutsOffWhatTakesTooLong(t *testing.T) {
 	n := start(t, setup{config: func(c *Config) { c.Shutdown.Timeout = 200 * time.Millisecond },
 		origin: func(http.ResponseWriter, *http.Request) { <-hold }})
 	stuck := n.background("/")
-	eventually(t, "the request is under way", func() bool { return n.asked.Load() == 1 })
+	eventually(t, "the request is in flight", func() bool { return n.asked.Load() == 1 })
 	require.Less(t, n.stop(), 5*time.Second)
 	require.Len(t, n.logs.lines(t, "requests cut off"), 1)
 	close(hold)

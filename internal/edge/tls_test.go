@@ -35,7 +35,7 @@ func startTLS(t *testing.T, s setup) *node {
 	return n
 }
 
-// speak makes the node's client use TLS, and connect again.
+// speak makes the node's client use TLS and reconnect.
 func (n *node) speak(c *tls.Config) {
 	n.client.Transport.(*http.Transport).CloseIdleConnections()
 	n.client.Transport = &http.Transport{TLSClientConfig: c, DisableKeepAlives: true}
@@ -65,16 +65,16 @@ func TestTLSListener(t *testing.T) {
 	require.Error(t, err, "TLS 1.1")
 }
 
-// reloads sends a signal and waits until it has been heard.
+// reloads sends a signal and waits until the node has handled it.
 func (n *node) reloads() {
 	n.t.Helper()
 	before := len(n.logs.lines(n.t, "reload asked for"))
 	n.reload <- syscall.SIGHUP
-	n.reload <- syscall.SIGHUP // taken when the first is done
+	n.reload <- syscall.SIGHUP // accepted when the first is done
 	eventually(n.t, "a reload", func() bool { return len(n.logs.lines(n.t, "reload asked for")) > before+1 })
 }
 
-// served returns the serial number of the certificate that a client gets who asks for a name.
+// served returns the serial number of the certificate for a client that requests this name.
 func (n *node) served(addr, name string) int64 {
 	n.t.Helper()
 	conn, err := tls.Dial("tcp", addr, &tls.Config{ServerName: name, InsecureSkipVerify: true}) //nolint:gosec // looks at it
@@ -83,8 +83,8 @@ func (n *node) served(addr, name string) int64 {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 }
 
-// A pair is chosen by the name that the client asks for; each is read again by itself, and
-// one that does not fit, or has expired, leaves the old in place.
+// A pair is chosen by the name that the client requests; each is reloaded separately, and
+// one that does not match, or has expired, leaves the old one in place.
 func TestCertificatesByName(t *testing.T) {
 	ca := testenv.NewAuthority(t)
 	first, shop, wild := ca.Issue(time.Hour), ca.Issue(2*time.Hour, "shop.example"), ca.Issue(3*time.Hour, "*.api.example", "api.example")
@@ -146,7 +146,8 @@ func TestAdminTLS(t *testing.T) {
 	for _, c := range []struct {
 		name, token string
 		mutual      bool
-		// what a caller gets: without anything, with the token, a certificate, or both
+		// what a caller gets: without anything, with the token, with a certificate,
+		// with both
 		nothing, bearer, certificate, both int
 	}{
 		{"encrypted", "", false, 200, 200, 200, 200},
@@ -171,7 +172,7 @@ func TestAdminTLS(t *testing.T) {
 			n.speak(files.ClientConfig(t))
 			asks(c.nothing, "/v1/rules")
 			asks(c.bearer, "/v1/rules", "Authorization: Bearer horse")
-			asks(200, "/readyz") // load balancers and Consul show nothing
+			asks(200, "/readyz") // load balancers and Consul present nothing
 			asks(200, "/healthz")
 			n.speak(showing(t, files.ClientConfig(t), operator))
 			asks(c.certificate, "/v1/rules")
@@ -185,7 +186,7 @@ func TestAdminTLS(t *testing.T) {
 				_, err := n.client.Get("https://" + n.admin + "/healthz")
 				require.ErrorContains(t, err, "remote error: tls: ", what)
 			}
-			// The authority of the clients is read again, too.
+			// The clients' authority is reloaded too.
 			testenv.Replace(t, operator.CAFile, files.CAFile)
 			n.reloads()
 			n.speak(showing(t, files.ClientConfig(t), files))
@@ -197,7 +198,8 @@ func TestAdminTLS(t *testing.T) {
 	}
 }
 
-// A certificate that has expired keeps no node from starting: it may still serve others.
+// An expired certificate does not keep a node from starting: other pairs may still
+// serve.
 func TestWarnings(t *testing.T) {
 	ca := testenv.NewAuthority(t)
 	good, late := ca.Issue(time.Hour), ca.Issue(-time.Hour)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo is an origin that sends each message of a WebSocket back.
+// echo is an origin that sends each WebSocket message back.
 func echo(w http.ResponseWriter, r *http.Request) {
 	up := websocket.Upgrader{}
 	ws, err := up.Upgrade(w, r, nil)
@@ -32,16 +32,16 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// originProcess, set, makes the test binary an origin that a test can kill.
+// originProcess, if set, makes the test binary an origin that a test can kill.
 const originProcess = "WEIR_TEST_ORIGIN"
 
 func webSocketProcess() {
 	s := httptest.NewServer(http.HandlerFunc(echo))
 	fmt.Println(s.URL)
-	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test has gone
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test is gone
 }
 
-// dial opens a WebSocket through the node and sends a message there and back.
+// dial opens a WebSocket through the node and exchanges a message.
 func (n *node) dial() *websocket.Conn {
 	n.t.Helper()
 	d := websocket.Dialer{HandshakeTimeout: patience}
@@ -80,10 +80,10 @@ func TestWebSocketHoldsItsSlot(t *testing.T) {
 	ws.Close() // the client vanishes
 	n.slotsLeft(1)
 	eventually(t, "it is counted once", func() bool { return n.metric(`weir_requests_total{code_class="1xx"}`) == 1 })
-	require.Zero(t, n.metric("weir_request_seconds")-1, "of the refusal alone")
+	require.Zero(t, n.metric("weir_request_seconds")-1, "only of the refusal")
 }
 
-// The origin of a WebSocket dies without a word.
+// The origin of a WebSocket dies without a close frame.
 func TestWebSocketOriginKilled(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), originProcess+"=1")
@@ -119,7 +119,7 @@ func TestWebSocketsDrain(t *testing.T) {
 	require.EqualValues(t, 2, n.metric(`weir_requests_total{code_class="1xx"}`))
 }
 
-// A tunnel that outlived its slot would run beside as many as the rule allows.
+// A tunnel that outlived its slot would run in addition to as many as the rule allows.
 func TestWebSocketEndsWithItsSlot(t *testing.T) {
 	n := start(t, setup{rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 2, window: 300ms}]", origin: echo})
 	_, _, err := n.dial().ReadMessage()

@@ -19,7 +19,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// discard is a logger for logs that are not looked at.
+// discard is a logger for logs that no test reads.
 var discard = slog.New(slog.DiscardHandler)
 
 func opened(t *testing.T, c Config) (*Log, *atomic.Int64) {
@@ -30,7 +30,7 @@ func opened(t *testing.T, c Config) (*Log, *atomic.Int64) {
 	return l, dropped
 }
 
-// line returns what is written of a request.
+// line returns what is written for a request.
 func line(t *testing.T, c Config, target string, headers ...string) string {
 	t.Helper()
 	l := &Log{config: c, key: []byte("key"), headers: headersOf(c.Headers)}
@@ -72,8 +72,8 @@ func hashOf(s string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Nodes with one key write one hash, so their merged log can be replayed; without it, a
-// list of likely secrets is of no use to a reader.
+// Nodes that share a key write the same hash, so their merged log can be replayed;
+// without the key, a reader cannot check a list of likely secrets against it.
 func TestHashKey(t *testing.T) {
 	dir := t.TempDir()
 	hash := func(key string) string {
@@ -116,8 +116,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// A file that takes nothing, as a full disk or a hung mount, holds up nobody: here a
-// pipe that is not read.
+// A file that accepts nothing, as on a full disk or a hung mount, delays nobody: here a
+// pipe that is never read.
 func TestNeverBlocks(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(name, 0o600))
@@ -127,7 +127,7 @@ func TestNeverBlocks(t *testing.T) {
 	l, dropped := opened(t, Config{File: name})
 	long := []byte(strings.Repeat("x", 999) + "\n")
 	const lines = 4 * room / 1000
-	for range lines { // returns, though nobody reads
+	for range lines { // returns, though nothing is read
 		l.Add(long)
 	}
 	require.Positive(t, dropped.Load())
@@ -136,7 +136,7 @@ func TestNeverBlocks(t *testing.T) {
 	require.LessOrEqual(t, len(l.waiting), room)
 	l.mu.Unlock()
 	go func() { _, _ = io.Copy(io.Discard, reader) }()
-	l.Close() // what waits goes out
+	l.Close() // flushes what is queued
 }
 
 func TestWriteErrorsAreCounted(t *testing.T) {

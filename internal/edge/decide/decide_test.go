@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// fields are those of a request of no protocol at all.
+// fields are those of a request of no particular protocol.
 type fields map[string][][]byte
 
 func (f fields) Header(name string) [][]byte { return f[name] }
@@ -28,7 +28,7 @@ func (f fields) Cookie(name string) ([]byte, int) {
 	return nil, 0
 }
 
-// counted are rules that count the decisions by them.
+// counted are rules that count how often they decide.
 type counted struct {
 	set     *rules.Set
 	decided int
@@ -37,7 +37,8 @@ type counted struct {
 func (c *counted) Set() *rules.Set  { return c.set }
 func (c *counted) Decided(*Request) { c.decided++ }
 
-// decider has these rules and shedder settings, a memory store and the memory of refusals.
+// decider has the given rules and shedder settings, a memory store and the memory of
+// refusals.
 func decider(t testing.TB, document, settings string) (*Decider, *counted) {
 	t.Helper()
 	set, err := rules.Load([]byte(document))
@@ -68,7 +69,7 @@ func decider(t testing.TB, document, settings string) (*Decider, *counted) {
 
 var get, host = []byte("GET"), []byte("api.example.com")
 
-// ask fills r with a GET of this target.
+// ask fills r with a GET for this target.
 func (d *Decider) ask(t testing.TB, r *Request, peer string, target []byte, f fields) {
 	t.Helper()
 	path, query, _ := bytes.Cut(target, []byte("?"))
@@ -82,7 +83,7 @@ rules:
   - {id: keys, key: ["query:key", "cookie:session"], limit: 2, window: 1h}
 `
 
-// Every verdict is reached without any protocol, and has its answer.
+// Every verdict is reached without a protocol and has its answer.
 func TestVerdicts(t *testing.T) {
 	d, active := decider(t, document, calm)
 	permits := 0
@@ -144,7 +145,7 @@ func TestStrictRefusesAPathWithTwoReadings(t *testing.T) {
 	require.Equal(t, errAmbiguous, d.ReadPath(&Request{}, []byte("/a//b")))
 }
 
-// Of class test none is admitted while one request is in flight.
+// Class test admits nothing while one request is in flight.
 const capped = calm + "reason_header: true\nclasses: [{name: read, max_in_flight: 2}, {name: test, max_in_flight: 1, match: [{headers: {X-Class: test}}]}]\n"
 
 func TestShed(t *testing.T) {
@@ -204,14 +205,14 @@ func TestUsers(t *testing.T) {
 		return r.user(d.Shedding().User)
 	}
 	byKey := calm + "user: [\"header:X-Api-Key\", client_ip]\n"
-	require.Equal(t, hash(calm, "192.0.2.1"), hash(calm, "192.0.2.1", "mine"), "a client does not choose by what it is known")
+	require.Equal(t, hash(calm, "192.0.2.1"), hash(calm, "192.0.2.1", "mine"), "a client does not choose its identity")
 	require.Equal(t, hash(byKey, "192.0.2.1", "k"), hash(byKey, "192.0.2.2", "k"), "unless the settings say so")
 	require.NotEqual(t, hash(byKey, "192.0.2.1", "k"), hash(byKey, "192.0.2.1", "other"))
-	require.Equal(t, hash(byKey, "192.0.2.1"), hash(byKey, "192.0.2.1", "a", "b"), "a key that is sent twice is none")
+	require.Equal(t, hash(byKey, "192.0.2.1"), hash(byKey, "192.0.2.1", "a", "b"), "a key sent twice does not count")
 	require.NotEqual(t, hash(byKey, "192.0.2.1"), hash(byKey, "192.0.2.2"))
 	require.Equal(t, hash(byKey, "2001:db8::1"), hash(byKey, "2001:db8::2"), "one /64 is one user")
 	byCookie := calm + "user: [\"cookie:session\"]\n"
-	require.NotEqual(t, hash(byCookie, "192.0.2.1"), hash(byCookie, "192.0.2.2"), "a user without any is known by the address")
+	require.NotEqual(t, hash(byCookie, "192.0.2.1"), hash(byCookie, "192.0.2.2"), "a user without a cookie is identified by address")
 }
 
 func TestParseHop(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// cachedDocument is a good document with what JSON has to escape.
+// cachedDocument is a good document with characters that JSON must escape.
 const cachedDocument = "# \"quotes\", <angles>,\ttabs \\ and é\nrules:\n  - {id: a, key: [client_ip], limit: 1, window: 1h}\n"
 
-// europe is the owner that tests write and read as.
+// europe is the owner for which tests write and read.
 var europe = Owner{Region: "eu-west", Prefix: "weir"}
 
 func encodedCache(t testing.TB) []byte {
@@ -47,7 +47,7 @@ func TestCacheRoundTrip(t *testing.T) {
 	})
 }
 
-// No damage goes unseen, wherever it is.
+// No damage goes undetected, wherever it is.
 func TestDamagedCacheIsNotRead(t *testing.T) {
 	whole := encodedCache(t)
 	damaged := func(data []byte, what string, at int) {
@@ -70,7 +70,7 @@ func TestDamagedCacheIsNotRead(t *testing.T) {
 	}
 	damaged(append(append([]byte(nil), whole...), whole...), "twice", len(whole))
 
-	// A file that is whole but lies about its document.
+	// An intact file that lies about its document.
 	pointer := consul.NewPointer([]byte("other"), "", time.Now())
 	lie, err := encodeCache(europe, pointer, []byte(cachedDocument))
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func FuzzCache(f *testing.F) {
 	})
 }
 
-// A file that somebody deletes is written again, without any news from Consul.
+// A deleted file is rewritten without any news from Consul.
 func TestDeletedCacheIsWrittenAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "rules.json")

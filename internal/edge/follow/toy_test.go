@@ -19,8 +19,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// A third kind of document, whole: toyKeeper and its toy are all that a node needs to
-// follow one, with canaries, a copy on disk, and refusals.
+// A third kind of document, complete: toyKeeper and its toy are all that a node needs
+// to follow one, with canaries, a copy on disk, and refusals.
 type toy struct{ word string }
 
 func parseToy(text []byte) (*toy, error) {
@@ -104,7 +104,7 @@ func TestAThirdKindOfDocument(t *testing.T) {
 	eventually(t, "it is refused", func() bool { return k.view.Load().Refused != nil })
 	refused := k.view.Load().Refused
 	require.Equal(t, adminapi.Refusal{At: refused.At, Version: bad.Version, Errors: []string{"toy: must be one word"}}, *refused)
-	require.Same(t, boat, k.active.Load(), "the toy before it stays active")
+	require.Same(t, boat, k.active.Load(), "the previous toy stays active")
 
 	apply("boat")
 	_, err = documents.Put(t.Context(), []byte("kite"))
