@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// Most tests of commands share two Consuls, each with keys of its own.
+// Most tests of commands share two Consuls, each test with its own keys.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	inFleets(t, map[string]func(*testing.T, *testFleet){
@@ -48,7 +48,7 @@ func TestFleet(t *testing.T) {
 	})
 }
 
-// inFleets runs tests with two Consuls, each test with keys of its own.
+// inFleets runs tests with two Consuls, each test with its own keys.
 func inFleets(t *testing.T, tests map[string]func(*testing.T, *testFleet)) {
 	names := []string{"eu-west", "us-east"}
 	consuls := map[string]*testenv.Consul{}
@@ -70,7 +70,7 @@ func parse[T any](t *testing.T, text string) T {
 	return v
 }
 
-// Two people look at the same difference and say yes at the same time.
+// Two people see the same difference and confirm it at the same time.
 func testConcurrent(t *testing.T, f *testFleet) {
 	limit := 100
 	for round := range 5 {
@@ -98,7 +98,7 @@ func testConcurrent(t *testing.T, f *testFleet) {
 	}
 }
 
-// duel has ana and bob say yes at the same time, and returns who wins.
+// duel makes ana and bob confirm at the same time and returns the winner.
 func duel(t *testing.T, sessions []*session) (by string, winner, loser result) {
 	t.Helper()
 	for _, s := range sessions {

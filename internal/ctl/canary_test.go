@@ -22,7 +22,7 @@ type site struct {
 	canary *stub
 }
 
-// load says what happens between two looks at an edge.
+// load describes the traffic between two readings of an edge.
 func load(requests, limited, errors float64) func(*stub, string) {
 	return func(s *stub, _ string) {
 		s.requests["2xx"] += requests - errors
@@ -47,12 +47,12 @@ func newSite(t *testing.T, f *testFleet, onTrial func(*stub, string)) *site {
 	return s
 }
 
-// args run a trial that looks every 100 ms.
+// args run a trial that reads figures every 100 ms.
 func (s *site) args(more ...string) []string {
 	return append([]string{"rules", "apply", s.file, "--canary", "ams1", "--interval", "100ms"}, more...)
 }
 
-// gone requires that the canary was taken back and that nothing was changed.
+// gone requires that the canary was removed and nothing was changed.
 func (s *site) gone(t *testing.T) {
 	t.Helper()
 	for _, name := range s.names {
@@ -102,7 +102,7 @@ func testCanaryPromoted(t *testing.T, f *testFleet) {
 	require.Contains(t, r.errOut, "ams1 is within the bounds after 1s: ")
 	require.Contains(t, r.errOut, "limited 4.00 % (others 2.00 %), 5xx 0.00 % (others 0.00 % of ")
 
-	// There is nothing to try any more.
+	// Nothing is left to try.
 	r = s.good(t, s.args("--bake", "1h", "--yes")...)
 	require.Contains(t, r.out, "no difference")
 }
@@ -112,7 +112,7 @@ func testCanaryLimits(t *testing.T, f *testFleet) {
 	began := time.Now()
 	r := s.run(t, s.args("--bake", "10m", "--yes", "-o", "json")...)
 	require.Equal(t, term.StatusFailed, r.status)
-	require.Less(t, time.Since(began), 30*time.Second, "it does not bake on")
+	require.Less(t, time.Since(began), 30*time.Second, "the bake ends early")
 	require.Regexp(t, `canary on ams1: outside the bounds twice in a row: it limited 30.00 % of \d+ requests, the other sites 2.00 % of \d+; at most 5 points more is allowed\n`+
 		`the canary was removed, and no region was changed\n`, r.errOut)
 	s.unchanged(t)
@@ -121,7 +121,7 @@ func testCanaryLimits(t *testing.T, f *testFleet) {
 	require.Contains(t, report.Canary.Why, "it limited 30.00 %")
 	require.Equal(t, rollout.Untouched, report.Regions[0].Result)
 
-	// Another bound, and the same figures are good.
+	// With another bound, the same figures are good.
 	s.good(t, s.args("--bake", "500ms", "--yes", "--max-limited-increase", "0.3")...)
 	require.Equal(t, s.next, s.current(t, "us-east"))
 }
@@ -168,7 +168,7 @@ func testCanaryInterrupted(t *testing.T, f *testFleet) {
 	s.unchanged(t)
 }
 
-// Somebody applies something during the bake.
+// Somebody applies another version during the bake.
 func testCanaryOvertaken(t *testing.T, f *testFleet) {
 	s := newSite(t, f, load(10, 0, 0))
 	c := s.converse(t, s.args("--bake", "10m", "--yes")...)
@@ -181,7 +181,7 @@ func testCanaryOvertaken(t *testing.T, f *testFleet) {
 	require.Equal(t, s.old.Version, s.current(t, "eu-west"))
 }
 
-// Somebody applies something everywhere, which ends the trial: the report says what runs now.
+// Somebody applies a version everywhere, which ends the trial: the report says what runs now.
 func testCanaryReplaced(t *testing.T, f *testFleet) {
 	s := newSite(t, f, load(10, 0, 0))
 	c := s.converse(t, s.args("--bake", "10m", "--interval", "2s", "--yes", "-o", "json")...)
@@ -239,7 +239,7 @@ func testCanaryElsewhere(t *testing.T, f *testFleet) {
 	require.Equal(t, "bob", left.AppliedBy)
 }
 
-// A node that restarts counts from zero, and its figures are lost in between.
+// A node that restarts counts from zero, and its figures in between are lost.
 func testCanaryRestarted(t *testing.T, f *testFleet) {
 	looks := 0
 	s := newSite(t, f, func(e *stub, version string) {
@@ -254,7 +254,7 @@ func testCanaryRestarted(t *testing.T, f *testFleet) {
 	require.Zero(t, int(report.Canary.Canary.Requests)%50)
 }
 
-// Somebody else's canary takes the place of ours; theirs is left alone.
+// Somebody else's canary replaces ours and is left alone.
 func testCanaryTakenOver(t *testing.T, f *testFleet) {
 	s := newSite(t, f, load(10, 0, 0))
 	c := s.converse(t, s.args("--bake", "10m", "--yes")...)
@@ -271,12 +271,12 @@ func testCanaryTakenOver(t *testing.T, f *testFleet) {
 	require.Equal(t, theirs.Version, left.Version)
 }
 
-// An edge that nobody can look into is not promoted.
+// A canary is not promoted if an edge's figures cannot be read.
 func testCanarySilent(t *testing.T, f *testFleet) {
 	looks := 0
 	s := newSite(t, f, func(e *stub, version string) {
 		looks++
-		e.silent = looks == 3 // from the next question on
+		e.silent = looks == 3 // from the next request on
 		load(100, 0, 0)(e, version)
 	})
 	r := s.run(t, s.args("--bake", "1s", "--yes")...)
@@ -288,7 +288,7 @@ func testCanarySilent(t *testing.T, f *testFleet) {
 	s.unchanged(t)
 }
 
-// Consul is gone when the canary is to be taken back: its edges do that by themselves.
+// Consul is gone when the canary is to be removed: it expires on its edges.
 func TestCanaryCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west")

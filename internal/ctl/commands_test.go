@@ -20,7 +20,7 @@ import (
 
 func testStatus(t *testing.T, f *testFleet) {
 	r := f.run(t, "rules", "status")
-	require.Equal(t, term.StatusPartial, r.status, "no edges are not all edges")
+	require.Equal(t, term.StatusPartial, r.status, "no edge is not every edge")
 	require.Contains(t, r.out, "eu-west: no rules published yet\n  no edge is registered, or this token may not see them\n")
 	e, other := f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")
 	p := f.publish(t, rulesOf(1), "ana", f.names...)
@@ -75,12 +75,12 @@ func testWatch(t *testing.T, f *testFleet) {
 	lines := bufio.NewScanner(read)
 	for range 3 {
 		require.True(t, lines.Scan())
-		require.Equal(t, 2, len(parse[convergence](t, lines.Text()).Regions), "each look is a line")
+		require.Equal(t, 2, len(parse[convergence](t, lines.Text()).Regions), "each reading is a line")
 	}
 	cancel()
-	for lines.Scan() { // what was on its way
+	for lines.Scan() { // what was in flight
 	}
-	require.NoError(t, <-ended, "this is how it is meant to end")
+	require.NoError(t, <-ended, "the expected end")
 	require.NotContains(t, errOut.String(), "regionctl:")
 	require.Equal(t, term.StatusUsage, f.run(t, "rules", "status", "--watch=1ms").status)
 }
@@ -110,7 +110,7 @@ func testExplain(t *testing.T, f *testFleet) {
 	require.Contains(t, r.out, "  RULE        MODE     LEFT  LIMIT      ALLOWED      RESET  FROM   COUNTER\n")
 	require.Contains(t, r.out, "  per-client  enforce  0     10 in 10s  no, in 9.8s  9.9s   redis  weir:{203.0.113.7}:per-client:rr\n")
 	require.Equal(t, url.Values{"client": {"203.0.113.7"}, "method": {"POST"}, "host": {"a.example"}, "path": {"/login?x=1"}, "header": {"X-A: b"}, "cookie": {"c=d"}, "tier": {"pro"}}, asked)
-	require.Equal(t, 1, silent.seen["/v1/explain"], "the next edge is asked when one does not answer")
+	require.Equal(t, 1, silent.seen["/v1/explain"], "the next edge is asked when one fails")
 
 	list := parse[[]struct{ Region, Node, Upstream, Class, Verdict string }](t, f.good(t, append(args, "--region", "eu-west", "-o", "json")...).out)
 	require.Equal(t, "eu-west fra1-1 checkout write refuse, 429", strings.Join([]string{list[0].Region, list[0].Node, list[0].Upstream, list[0].Class, list[0].Verdict}, " "))
@@ -166,7 +166,7 @@ func testInspect(t *testing.T, f *testFleet) {
 		"client=203.0.113.7&header=X-Plan%3Afree&host=any.example.com&method=POST&path=%2Flogin%2F",
 		"client=203.0.113.7&method=POST&path=%2F",
 	}, asked)
-	require.Contains(t, r.out, "weir:posts", "match.not exempts a GET, so a POST is made up")
+	require.Contains(t, r.out, "weir:posts", "match.not exempts a GET, so inspect invents a POST")
 	require.Contains(t, r.out, "  public does not count it: match.not exempts it\n")
 	require.NotContains(t, r.out, "weir:public")
 	asked = nil
@@ -174,7 +174,7 @@ func testInspect(t *testing.T, f *testFleet) {
 	require.Len(t, list, 2)
 	require.Equal(t, "per-key", list[1].Rules[0].Rule)
 	require.Equal(t, int64(4), list[1].Rules[0].Remaining)
-	require.Equal(t, "client=10.0.0.0&header=X-Api-Key%3Aabc&method=GET&path=%2F", asked[0], "a client that the rule matches is made up")
+	require.Equal(t, "client=10.0.0.0&header=X-Api-Key%3Aabc&method=GET&path=%2F", asked[0], "inspect invents a client that the rule matches")
 	r = f.good(t, "limits", "inspect", "client=203.0.113.7", "path=/a", "--rule", "per-path")
 	require.Contains(t, r.out, "weir:per-path")
 	require.NotContains(t, r.out, "weir:per-client")
@@ -191,7 +191,7 @@ func testReset(t *testing.T, f *testFleet) {
 	require.Empty(t, a.resets)
 	r = f.good(t, append(args, "--yes")...)
 	require.Contains(t, r.out, "eu-west  ams1-1  reset   weir:{203.0.113.7}:login:rr\n")
-	require.Equal(t, "login", b.resets[0].Get("rule"), "every edge is told")
+	require.Equal(t, "login", b.resets[0].Get("rule"), "every edge gets the reset")
 
 	b.mu.Lock()
 	b.silent = true

@@ -20,7 +20,8 @@ func documentOf(t *testing.T, text string) *ruleBook {
 	return bookOf(d)
 }
 
-// ruleOf is a document with one rule that has these fields beside the usual ones.
+// ruleOf returns a document with one rule that has these fields in addition to the
+// usual ones.
 func ruleOf(fields string) string {
 	if !strings.Contains(fields, "key:") {
 		fields += ", key: [client_ip]"

@@ -43,7 +43,7 @@ func TestDNSFlags(t *testing.T) {
 	f("", "nowhere.yaml")
 }
 
-// The router waits for a topology, answers, and stops when it is told to.
+// The router waits for a topology, answers, and stops when told to.
 func TestDNS(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")

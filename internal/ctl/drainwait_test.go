@@ -14,7 +14,7 @@ func TestBusyNodes(t *testing.T) {
 	}))
 }
 
-// Of a node that cannot be asked, only Consul tells whether it has been stopped.
+// For a node that cannot be reached, only Consul shows whether it has been stopped.
 func TestDrainNamesNodesThatCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// The admin address of a node leads to another one.
+// A node's admin address leads to another node.
 func testWrongNode(t *testing.T, f *testFleet) {
 	p := f.publish(t, rulesOf(1), "ana", f.names...)
 	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.version = p.Version })
@@ -30,7 +30,7 @@ func testWrongNode(t *testing.T, f *testFleet) {
 		s.explain = func(url.Values) adminapi.Explanation { return adminapi.Explanation{} }
 	})
 	e.mu.Lock()
-	e.version = p.Version // what the other runs
+	e.version = p.Version // what the other one runs
 	e.mu.Unlock()
 	const why = "answered by node fra1-1, not ams1-1; its admin address is not reachable from here"
 	r := f.run(t, "rules", "status", "-o", "json")
@@ -51,7 +51,7 @@ func testWrongNode(t *testing.T, f *testFleet) {
 	}
 }
 
-// orphan has a site follow a canary that nobody attends to.
+// orphan makes a site follow a canary that nobody manages.
 func (f *testFleet) orphan(t *testing.T, name, pop, document, by string) consul.Pointer {
 	t.Helper()
 	p := consul.NewPointer([]byte(document), by, time.Now())
@@ -69,13 +69,13 @@ func testOrphan(t *testing.T, f *testFleet) {
 	require.Eventually(t, func() bool { return s.canary.runs() == lone.Version }, patience, tick)
 	old := write(t, "old.yaml", rulesOf(1))
 	r := f.run(t, "rules", "apply", old)
-	require.Equal(t, term.StatusUsage, r.status, "ending a trial is a question")
+	require.Equal(t, term.StatusUsage, r.status, "ending a trial needs confirmation")
 	r = f.good(t, "rules", "apply", old, "--yes")
 	require.Contains(t, r.errOut, "eu-west: canary of bob on ams1 ended\n")
 	require.Contains(t, r.out, "eu-west  already there  "+s.old.Version+"  2 of 2")
 	s.unchanged(t)
 
-	// The same document, by anybody, is taken over.
+	// The same document is taken over, whoever tried it.
 	f.orphan(t, "eu-west", "ams1", rulesOf(2), "bob")
 	s.good(t, s.args("--bake", "500ms", "--yes")...)
 	s.gone(t)
@@ -85,7 +85,7 @@ func testOrphan(t *testing.T, f *testFleet) {
 	require.Equal(t, s.old.Version, s.edges[2].runs())
 }
 
-// A plain apply ends a live trial, which says so.
+// A plain apply ends a live trial, which reports it.
 func testTrialEnded(t *testing.T, f *testFleet) {
 	s := newSite(t, f, load(10, 0, 0))
 	c := s.converse(t, s.args("--bake", "10m", "--yes")...)
@@ -97,7 +97,7 @@ func testTrialEnded(t *testing.T, f *testFleet) {
 	s.gone(t)
 }
 
-// One datacenter holds the nodes of others, too.
+// One datacenter also holds the nodes of others.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
@@ -123,8 +123,7 @@ func TestStrangers(t *testing.T) {
 		"warning: eu-west: 1 node says it is configured with consul.prefix other; the fleet file says "+f.prefix+"\n", r.errOut)
 }
 
-// Keys that hold nonsense, under names that a terminal would obey, keep nobody from
-// anything.
+// Keys with invalid data, or under names that would control a terminal, block nobody.
 func testNonsense(t *testing.T, f *testFleet) {
 	p := f.publish(t, rulesOf(1), "ana", f.names...)
 	for _, name := range f.names {
@@ -144,9 +143,9 @@ func testNonsense(t *testing.T, f *testFleet) {
 	}
 }
 
-// Piped, a document comes as it is; a terminal obeys none of it.
+// Piped, a document comes out unchanged; a terminal obeys none of it.
 func testShowOnTerminal(t *testing.T, f *testFleet) {
-	const text = "# \x1b[2J\x7f\n" // no document, and stored all the same
+	const text = "# \x1b[2J\x7f\n" // not a rule document, and stored anyway
 	f.publish(t, text, "ana", f.names...)
 	require.Equal(t, text, f.good(t, "rules", "show").out)
 	var out, errOut buffer
@@ -156,7 +155,7 @@ func testShowOnTerminal(t *testing.T, f *testFleet) {
 	require.Equal(t, "# ?[2J?\n", out.String())
 }
 
-// The history knows nothing of a version that is stored.
+// A stored version is missing from the history.
 func testForgotten(t *testing.T, f *testFleet) {
 	first, second := f.publish(t, rulesOf(1), "ana", f.names...), f.publish(t, rulesOf(2), "ana", f.names...)
 	for _, name := range f.names {
@@ -166,7 +165,7 @@ func testForgotten(t *testing.T, f *testFleet) {
 	require.Equal(t, rulesOf(1), f.good(t, "rules", "show", first.Version[:6]).out)
 	require.Equal(t, term.StatusUsage, f.run(t, "rules", "show", "ffffffffffff").status)
 
-	// Applying again what is in force writes down who did.
+	// Applying the active version again records who did it.
 	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(2)), "--yes", "--by", "bob", "-m", "late")
 	changes, _, err := f.rules("eu-west").History(t.Context())
 	require.NoError(t, err)
@@ -181,7 +180,7 @@ func testForgotten(t *testing.T, f *testFleet) {
 	require.Equal(t, second.Version, f.current(t, "eu-west"), "the newest entry was missing")
 }
 
-// Consul took the change, and its answer was lost.
+// Consul made the change, but its answer was lost.
 func testLostAnswer(t *testing.T, f *testFleet) {
 	target, err := url.Parse("http://" + f.consuls["eu-west"].Addr())
 	require.NoError(t, err)
@@ -219,7 +218,7 @@ func testLostAnswer(t *testing.T, f *testFleet) {
 	require.Equal(t, "why", changes[0].Message)
 }
 
-// Edges that lost their place in the catalogue are waited for.
+// Edges that lost their place in the catalog are waited for.
 func testNoEdges(t *testing.T, f *testFleet) {
 	r := f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(1)), "--yes", "-o", "json", "--region", "eu-west")
 	require.False(t, parse[changeReport](t, r.out).Converged)
@@ -237,7 +236,7 @@ func testNoEdges(t *testing.T, f *testFleet) {
 	require.True(t, parse[changeReport](t, out.String()).Converged)
 }
 
-// Nodes that hang do not hold up a look at the others.
+// Hanging nodes do not delay reading the others.
 func testLookIsBounded(t *testing.T, f *testFleet) {
 	s := newSite(t, f, load(50, 1, 0))
 	hang := make(chan struct{})

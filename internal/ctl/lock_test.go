@@ -19,8 +19,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Two changes of the fleet that meet while the first has switched one region and not the
-// other.
+// Two changes of the fleet meet after the first has switched one region of two.
 func TestLock(t *testing.T) {
 	t.Parallel()
 	inFleets(t, map[string]func(*testing.T, *testFleet){
@@ -35,8 +34,8 @@ func TestLock(t *testing.T) {
 	})
 }
 
-// before is the fleet with a Consul that is reached through a proxy. It calls do before
-// it forwards the write of a pointer or of the topology.
+// before returns the fleet with one Consul behind a proxy, which calls do before it
+// forwards a write of a pointer or the topology.
 func (f *testFleet) before(t *testing.T, name string, do func()) *testFleet {
 	t.Helper()
 	target, err := url.Parse("http://" + f.consuls[name].Addr())
@@ -63,8 +62,8 @@ func (f *testFleet) before(t *testing.T, name string, do func()) *testFleet {
 	return &through
 }
 
-// hold starts a run, and waits until it wants to switch us-east. Then it goes on when let
-// is called.
+// hold starts a run and waits until it is about to switch us-east. The run continues when
+// let is called.
 func (f *testFleet) hold(t *testing.T, args ...string) (s *session, let func()) {
 	t.Helper()
 	arrived, released := make(chan struct{}), make(chan struct{})
@@ -79,12 +78,12 @@ func (f *testFleet) hold(t *testing.T, args ...string) (s *session, let func()) 
 	select {
 	case <-arrived:
 	case <-time.After(patience):
-		require.Fail(t, "does not come to us-east", &s.errOut)
+		require.Fail(t, "does not reach us-east", &s.errOut)
 	}
 	return s, let
 }
 
-// locked names the regions with a lock.
+// locked names the regions that hold a lock.
 func (f *testFleet) locked(t *testing.T, what string) (names []string) {
 	t.Helper()
 	for _, name := range f.names {
@@ -97,7 +96,8 @@ func (f *testFleet) locked(t *testing.T, what string) (names []string) {
 	return names
 }
 
-// unlock removes what a region kept that died while it was changed. It would end by itself.
+// unlock removes the lock left in a region that died during the change. It would expire
+// anyway.
 func (f *testFleet) unlock(t *testing.T, name string) {
 	t.Helper()
 	require.Equal(t, []string{name}, f.locked(t, "rules"))
@@ -105,7 +105,7 @@ func (f *testFleet) unlock(t *testing.T, name string) {
 	require.NoError(t, err)
 }
 
-// Whoever comes second changes nothing, also if it wants what the other one replaces.
+// The second change does nothing, even if it wants what the first one replaces.
 func testLockWaits(t *testing.T, f *testFleet) {
 	old := f.publish(t, rulesOf(1), "eve", f.names...)
 	for i, wanted := range []string{rulesOf(2), rulesOf(1)} {
@@ -114,7 +114,7 @@ func testLockWaits(t *testing.T, f *testFleet) {
 		bob := f.converse(t, "rules", "apply", write(t, "bob.yaml", wanted), "--by", "bob", "--yes", "--wait", "0")
 		bob.sees(t, "eu-west: waiting for ana, who is changing the rules; should that never end, until ")
 		require.Equal(t, old.Version, f.current(t, "us-east"))
-		f.good(t, "shedder", "set", "enabled=false", "--yes", "--wait", "0") // something else
+		f.good(t, "shedder", "set", "enabled=false", "--yes", "--wait", "0") // another kind of document
 		let()
 		require.Zero(t, ana.end(t).status)
 		r := bob.end(t)
@@ -129,7 +129,8 @@ func testLockWaits(t *testing.T, f *testFleet) {
 	}
 }
 
-// Two pipelines bring the same: the second has what it wanted, and waits for the edges.
+// Two pipelines apply the same: the second finds its version active and waits for the
+// edges.
 func testLockAgrees(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "eve", f.names...)
 	f.edge(t, "us-east", "iad1", "iad1-1")
@@ -169,14 +170,14 @@ func testLockInterrupted(t *testing.T, f *testFleet) {
 	r := bob.end(t)
 	require.Equal(t, term.StatusInterrupted, r.status)
 	require.Contains(t, r.errOut, "interrupted; nothing was changed")
-	// And one that has the locks gives them back.
+	// A run that holds the locks returns them.
 	ana.cancel()
 	let()
 	require.Equal(t, term.StatusInterrupted, ana.end(t).status)
 	require.Empty(t, f.locked(t, "rules"))
 }
 
-// The program that had the lock was killed.
+// The program that held the lock was killed.
 func testLockLeft(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "eve", f.names...)
 	leave := func(value string) {
@@ -197,9 +198,9 @@ func testLockLeft(t *testing.T, f *testFleet) {
 	require.ErrorContains(t, err, "nothing was changed: us-east: ana?[2J is changing the rules since ")
 	require.ErrorContains(t, err, "the way is free at ")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
-	require.Equal(t, []string{"us-east"}, f.locked(t, "rules"), "what it had locked is free again")
+	require.Equal(t, []string{"us-east"}, f.locked(t, "rules"), "its own locks are released")
 
-	// It ends by itself. One that would last for hours is that of a clock that is wrong.
+	// The lock expires. One that would last for hours comes from a wrong clock.
 	for i, left := range []string{lock(-time.Second), lock(time.Hour), "nonsense", ""} {
 		leave(left)
 		f.good(t, "rules", "apply", write(t, "next.yaml", rulesOf(3+i)), "--yes", "--wait", "0")
@@ -207,7 +208,8 @@ func testLockLeft(t *testing.T, f *testFleet) {
 	}
 }
 
-// Somebody writes a pointer without regard to locks: the fleet is divided, and it says so.
+// Somebody writes a pointer without the lock: the fleet is divided, and the command says
+// so.
 func testLockIgnored(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "eve", f.names...)
 	var theirs consul.Pointer
@@ -221,8 +223,8 @@ func testLockIgnored(t *testing.T, f *testFleet) {
 	require.Empty(t, f.locked(t, "rules"))
 }
 
-// A change stops half way until its locks have run out, and another one takes back what
-// it did before it goes on.
+// A change stops halfway until its locks have expired; another one undoes its writes
+// before it continues.
 func testLockRunOut(t *testing.T, f *testFleet) {
 	old := f.publish(t, rulesOf(1), "eve", f.names...)
 	ana, let := f.hold(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--wait", "0", "-o", "json")

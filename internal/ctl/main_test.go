@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "8") // most of them wait for Consul
+	_ = flag.Set("test.parallel", "8") // most tests wait for Consul
 	goleak.VerifyTestMain(m)
 }
 
@@ -31,12 +31,12 @@ const (
 	tick     = 10 * time.Millisecond
 )
 
-// rulesOf is a document that allows so many requests a minute.
+// rulesOf returns a document that allows this many requests a minute.
 func rulesOf(limit int) string {
 	return fmt.Sprintf("rules:\n  - {id: per-client, key: [client_ip], limit: %d, window: 1m}\n", limit)
 }
 
-// write makes a file in a directory of the test.
+// write creates a file in a directory of the test.
 func write(t testing.TB, name, content string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -44,7 +44,7 @@ func write(t testing.TB, name, content string) string {
 	return file
 }
 
-// buffer is written by the program and read by the test at the same time.
+// buffer is written by the program while the test reads it.
 type buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -63,7 +63,7 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// testFleet is regions with Consuls, and a fleet file that names them.
+// testFleet is some regions with their Consuls, and a fleet file that names them.
 type testFleet struct {
 	file    string
 	names   []string
@@ -105,7 +105,7 @@ func (f *testFleet) settings(name string) *consul.Documents {
 	return f.open[name].Documents("shedder").Temporary()
 }
 
-// current is the version that a region has in force, "" if none.
+// current returns a region's active version, "" if there is none.
 func (f *testFleet) current(t testing.TB, name string) string {
 	t.Helper()
 	p, _, err := f.rules(name).Current(t.Context())
@@ -116,7 +116,7 @@ func (f *testFleet) current(t testing.TB, name string) string {
 	return p.Version
 }
 
-// publish puts a document in force without regionctl.
+// publish activates a document without regionctl.
 func (f *testFleet) publish(t testing.TB, document, by string, names ...string) consul.Pointer {
 	t.Helper()
 	p := consul.NewPointer([]byte(document), by, time.Now())
@@ -133,7 +133,7 @@ func (f *testFleet) publish(t testing.TB, document, by string, names ...string) 
 	return p
 }
 
-// try has a site follow p without regionctl.
+// try makes a site follow p without regionctl.
 func (f *testFleet) try(t testing.TB, name, pop string, p consul.Pointer) {
 	t.Helper()
 	_, index, err := f.rules(name).Canary(t.Context(), pop)
@@ -154,7 +154,7 @@ func (f *testFleet) run(t testing.TB, args ...string) result {
 	return f.runContext(t, t.Context(), "", args...)
 }
 
-// program does not wait long for edges that do not come.
+// program does not wait long for missing edges.
 func (f *testFleet) program(in io.Reader, out, errOut io.Writer) *program {
 	p := newProgram(term.New(in, out, errOut))
 	p.registering = 300 * time.Millisecond
@@ -168,7 +168,7 @@ func (f *testFleet) runContext(t testing.TB, ctx context.Context, in string, arg
 	return result{term.ExitStatus(err), out.String(), errOut.String()}
 }
 
-// good runs the program and requires that all is well.
+// good runs the program and requires success.
 func (f *testFleet) good(t testing.TB, args ...string) result {
 	t.Helper()
 	r := f.run(t, args...)
@@ -176,7 +176,7 @@ func (f *testFleet) good(t testing.TB, args ...string) result {
 	return r
 }
 
-// session is a run of the program with a person who is asked.
+// session is a run of the program with somebody at its prompt.
 type session struct {
 	out, errOut buffer
 	answers     *io.PipeWriter
@@ -195,7 +195,7 @@ func (f *testFleet) converse(t testing.TB, args ...string) *session {
 	go func() { s.ended <- p.run(ctx, append(args, "--fleet", f.file)) }()
 	t.Cleanup(func() {
 		cancel()
-		_ = answers.Close() // whoever still reads sees the end
+		_ = answers.Close() // pending reads see the end
 	})
 	return s
 }
@@ -212,7 +212,7 @@ func (s *session) answer(t testing.TB, line string) {
 	require.NoError(t, err)
 }
 
-// end waits for the end.
+// end waits for the run to end.
 func (s *session) end(t testing.TB) result {
 	t.Helper()
 	select {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// A region that dies after the first was switched.
+// A region dies after the first one was switched.
 func TestPartialFailure(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east", "ap-south")
@@ -41,7 +41,7 @@ func TestPartialFailure(t *testing.T) {
 	require.Equal(t, []rollout.Outcome{rollout.Applied, rollout.Unknown, rollout.Applied}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
 	require.Equal(t, doc.Version(), edge.runs())
 
-	// While it is away nothing more happens, and afterwards the rest.
+	// While it is unreachable nothing more happens; afterwards the rest does.
 	r := f.run(t, "rules", "apply", file, "--yes")
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was changed, because us-east cannot be reached")
@@ -59,7 +59,7 @@ func TestPartialFailure(t *testing.T) {
 	require.Equal(t, []rollout.Outcome{rollout.AlreadyThere, rollout.Applied, rollout.AlreadyThere}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
 	require.False(t, report.Converged, "two regions have no edges")
 
-	// Without the lock of the first region, no other is touched.
+	// Without the first region's lock, no other region is touched.
 	c = &change{p: p, by: "ana"}
 	c.doc, err = fleet.ParseDocument(rulesKind, "next", []byte(rulesOf(3)))
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestPartialFailure(t *testing.T) {
 	require.Equal(t, doc.Version(), f.current(t, "ap-south"))
 }
 
-// An interruption between two regions sees the one under way through.
+// An interruption between two regions lets the one in progress finish.
 func TestInterruptedBetweenRegions(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
@@ -106,7 +106,7 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	require.Equal(t, []string{doc.Version(), ""}, []string{f.current(t, "eu-west"), f.current(t, "us-east")})
 	require.Empty(t, f.locked(t, "rules"))
 
-	// Another change takes what was written before this one looks at it for the last time.
+	// Another change replaces the version before this one checks the outcome.
 	theirs := f.publish(t, rulesOf(2), "bob", "eu-west")
 	c.engine.Verify(t.Context())
 	err = c.outcome(t.Context())
@@ -115,7 +115,7 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 }
 
 // A region that dies after it stored the document and before it is locked does not stop a
-// change that may go without.
+// change that may proceed without it.
 func TestRegionDiesBeforeItsLock(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east", "ap-south")

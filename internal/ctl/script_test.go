@@ -19,8 +19,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Conversations with regionctl, each with keys of its own in the same two Consuls. The
-// commands of the scripts are those of type script.
+// Conversations with regionctl, each with its own keys in the same two Consuls. The
+// scripts' commands are the methods of type script.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	names := []string{"eu-west", "us-east"}
@@ -47,14 +47,14 @@ func TestScripts(t *testing.T) {
 
 // script is one conversation. Its methods are the commands.
 type script struct {
-	testing.TB // of the command that runs: it fails the script
+	testing.TB // of the running command: it fails the script
 	t          *testing.T
 	ts         *testscript.TestScript
 
 	names    []string
 	consuls  map[string]*testenv.Consul
 	prefix   string
-	away     map[string]string // addresses that are not those of the Consuls
+	away     map[string]string // addresses other than the Consuls' own
 	fleet    *testFleet
 	sessions map[string]*session
 	edges    map[string]*stub
@@ -67,7 +67,7 @@ func (s *script) Helper()                           {}
 func (s *script) command(do func([]string)) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg {
-			ts.Fatalf("! means nothing here")
+			ts.Fatalf("this command takes no !")
 		}
 		if s.TB, s.ts = s.t, ts; s.fleet == nil {
 			s.fleet = newFleet(s, s.prefix, s.names, s.consuls)
@@ -76,7 +76,7 @@ func (s *script) command(do func([]string)) func(*testscript.TestScript, bool, [
 	}
 }
 
-// args are those of regionctl, with its files where they are.
+// args returns regionctl's arguments, with paths to the script's files.
 func (s *script) args(list []string) []string {
 	out := make([]string, len(list))
 	for i, arg := range list {
@@ -89,13 +89,13 @@ func (s *script) args(list []string) []string {
 	return out
 }
 
-// show gives a result to stdout, stderr and json.
+// show makes a result available to stdout, stderr and json.
 func (s *script) show(r result) {
 	_, _ = s.ts.Stdout().Write([]byte(r.out))
 	_, _ = s.ts.Stderr().Write([]byte(r.errOut))
 }
 
-// regionctl ARGUMENT… must end well.
+// regionctl ARGUMENT… must succeed.
 func (s *script) regionctl(args []string) { s.status(append([]string{"0", "regionctl"}, args...)) }
 
 // status N regionctl ARGUMENT… [<FILE]
@@ -113,7 +113,7 @@ func (s *script) status(args []string) {
 	require.Equal(s, args[0], strconv.Itoa(r.status), "%s%s", r.out, r.errOut)
 }
 
-// begin NAME regionctl ARGUMENT… starts a run that another person has.
+// begin NAME regionctl ARGUMENT… starts another person's run.
 func (s *script) begin(args []string) {
 	s.sessions[args[0]] = s.fleet.converse(s, s.args(args[2:])...)
 }
@@ -127,15 +127,20 @@ func (s *script) answer(args []string) { s.sessions[args[0]].answer(s, args[1]) 
 // interrupt NAME presses Ctrl-C.
 func (s *script) interrupt(args []string) { s.sessions[args[0]].cancel() }
 
-// end NAME STATUS waits for the end.
+// end NAME STATUS waits for the run to end.
 func (s *script) end(args []string) {
 	r := s.sessions[args[0]].end(s)
 	s.show(r)
 	require.Equal(s, args[1], strconv.Itoa(r.status), "%s%s", r.out, r.errOut)
 }
 
-// edge REGION POP ID [stays|silent|old|runs=VERSION|refuses=VERSION|reason=TEXT|traffic=N]… starts an edge that
-// follows Consul, or changes one.
+// edge REGION POP ID [stays
+// silent
+// old
+// runs=VERSION
+// refuses=VERSION
+// reason=TEXT
+// traffic=N]… starts an edge that follows Consul, or changes one.
 func (s *script) edge(args []string) {
 	set := func(e *stub) {
 		for _, option := range args[3:] {
@@ -152,7 +157,7 @@ func (s *script) edge(args []string) {
 				e.refuses = value
 			case "reason":
 				e.reasons = append(e.reasons, strings.ReplaceAll(value, `\e`, "\x1b"))
-			case "traffic": // so often
+			case "traffic": // for this many scrapes
 				left, err := strconv.Atoi(value)
 				require.NoError(s, err)
 				e.traffic = func(e *stub, _ string) {
@@ -191,7 +196,8 @@ func (s *script) runs(args []string) { s.follows(args[0], args[1], (*stub).runs)
 // sheds ID VERSION waits until an edge has these settings.
 func (s *script) sheds(args []string) { s.follows(args[0], args[1], (*stub).sheds) }
 
-// publish FILE BY REGION… publishes rules without regionctl, as another person's would.
+// publish FILE BY REGION… publishes rules without regionctl, as another person's
+// program would.
 func (s *script) publish(args []string) {
 	s.fleet.publish(s, s.ts.ReadFile(args[0]), args[1], args[2:]...)
 }
@@ -203,7 +209,8 @@ func (s *script) documents(kind, name string) *consul.Documents {
 	return s.fleet.rules(name)
 }
 
-// holds KIND REGION VERSION|none [BY MESSAGE REPLACED]: what is active there, and what the history says of that.
+// holds KIND REGION VERSION
+// none [BY MESSAGE REPLACED] checks what is active there, and what the history says about it.
 func (s *script) holds(args []string) {
 	docs := s.documents(args[0], args[1])
 	p, _, err := docs.Current(s.Context())
@@ -224,7 +231,7 @@ func (s *script) holds(args []string) {
 	}
 }
 
-// unchanged KIND REGION N: the history has so many entries.
+// unchanged KIND REGION N: the history has N entries.
 func (s *script) unchanged(args []string) {
 	changes, _, err := s.documents(args[0], args[1]).History(s.Context())
 	require.NoError(s, err)
@@ -244,16 +251,16 @@ func (s *script) put(args []string) {
 	require.NoError(s, err)
 }
 
-// delete REGION KEY deletes all that begins so.
+// delete REGION KEY deletes every key that begins with KEY.
 func (s *script) delete(args []string) {
 	_, err := s.consuls[args[0]].Client().KV().DeleteTree(s.prefix+"/"+args[1], nil)
 	require.NoError(s, err)
 }
 
-// json PATH VALUE looks into what regionctl -o json printed.
+// json PATH VALUE checks a value in the output of regionctl -o json.
 func (s *script) json(args []string) { require.Equal(s, args[1], s.at(args[0]), args[0]) }
 
-// equal PATH PATH compares two values of it.
+// equal PATH PATH compares two of its values.
 func (s *script) equal(args []string) { require.Equal(s, s.at(args[0]), s.at(args[1]), args) }
 
 func (s *script) at(path string) string {
@@ -275,8 +282,8 @@ func (s *script) at(path string) string {
 	return fmt.Sprint(v)
 }
 
-// address REGION [ADDRESS]: where the fleet file says that a Consul is; nobody listens at
-// 127.0.0.1:1.
+// address REGION [ADDRESS] sets the address that the fleet file gives a Consul; nothing
+// listens at 127.0.0.1:1.
 func (s *script) address(args []string) {
 	if delete(s.away, args[0]); len(args) > 1 {
 		s.away[args[0]] = args[1]

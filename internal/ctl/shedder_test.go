@@ -20,7 +20,7 @@ func TestShedder(t *testing.T) {
 	inFleets(t, map[string]func(*testing.T, *testFleet){
 		"file":        testSetFile,
 		"fields":      testSetFields,
-		"for a time":  testSetForATime,
+		"temporary":   testSetForATime,
 		"ends":        testRollbackEnds,
 		"ended":       testAfterTheEnd,
 		"concurrent":  testSetConcurrently,
@@ -34,7 +34,7 @@ func TestShedder(t *testing.T) {
 	})
 }
 
-// settingsOf is a document with another knee.
+// settingsOf returns a document with another knee.
 func settingsOf(high int) string {
 	return fmt.Sprintf("# tuned\nsignals: {inflight: {low: 0, high: %d}}\n", high)
 }
@@ -43,7 +43,7 @@ func versionOf(document string) string {
 	return consul.NewPointer([]byte(document), "", time.Time{}).Version
 }
 
-// pointer is what a region's settings are pointed at.
+// pointer returns a region's settings pointer.
 func (f *testFleet) pointer(t *testing.T, name string) *consul.Pointer {
 	t.Helper()
 	p, _, err := f.settings(name).Current(t.Context())
@@ -51,7 +51,7 @@ func (f *testFleet) pointer(t *testing.T, name string) *consul.Pointer {
 	return p
 }
 
-// stored is the document that a region's pointer names.
+// stored returns the document that a region's pointer names.
 func (f *testFleet) stored(t *testing.T, name string) *shedding.Document {
 	t.Helper()
 	text, err := f.settings(name).Load(t.Context(), *f.pointer(t, name))
@@ -78,7 +78,7 @@ func testSetFile(t *testing.T, f *testFleet) {
 	require.Contains(t, r.errOut, "eu-west  2 of 2 edges run "+version+"\n")
 	for _, e := range edges {
 		require.Equal(t, version, e.sheds())
-		require.Empty(t, e.runs(), "the rules are something else")
+		require.Empty(t, e.runs(), "rules are separate")
 	}
 	for _, name := range f.names {
 		p := f.pointer(t, name)
@@ -87,13 +87,13 @@ func testSetFile(t *testing.T, f *testFleet) {
 		require.NoError(t, err)
 		require.Equal(t, []consul.Change{{Pointer: *p, Message: "smaller origin"}}, changes)
 	}
-	// Again: nothing to do but to look.
+	// Again: nothing to do except to check.
 	again := parse[changeReport](t, f.good(t, "shedder", "set", file, "-o", "json").out)
 	require.True(t, again.Converged)
 	require.Equal(t, version, again.Version)
 	require.Equal(t, []rollout.Outcome{rollout.AlreadyThere, rollout.AlreadyThere}, []rollout.Outcome{again.Regions[0].Result, again.Regions[1].Result})
 
-	// One region by itself, and a document that says the same in other words.
+	// One region separately, and a document with the same meaning in other words.
 	f.good(t, "shedder", "set", write(t, "other.yaml", "# else\n"+settingsOf(400)), "--yes", "--region", "us-east")
 	r = f.good(t, "shedder", "set", file, "--yes", "--region", "us-east")
 	require.Contains(t, r.out, "  no setting differs\n")
@@ -113,12 +113,12 @@ func testSetFields(t *testing.T, f *testFleet) {
 	require.Contains(t, r.out, "  signals.inflight.high: 800 → 400\n")
 	require.Equal(t, eu.sheds(), us.sheds())
 
-	// Only together are these good.
+	// These are valid only together.
 	f.good(t, "shedder", "set", "start=0.6", "target=0.5", "classes.read.max_in_flight=750", "--region", "us-east", "--yes")
 	require.NotEqual(t, eu.sheds(), us.sheds())
 	r = f.good(t, "shedder", "set", "enabled=false", "-o", "json", "--yes", "-m", "kill switch")
 	report := parse[changeReport](t, r.out)
-	require.Empty(t, report.Version, "there are two")
+	require.Empty(t, report.Version, "there are two versions")
 	require.Equal(t, []string{eu.sheds(), us.sheds()}, []string{report.Regions[0].Version, report.Regions[1].Version})
 	require.True(t, report.Converged)
 	require.Contains(t, r.errOut, "  enabled: true → false\n")
@@ -134,7 +134,7 @@ func testSetFields(t *testing.T, f *testFleet) {
 	require.Contains(t, r.out, "signals.cpu.low: 0.6 → none\n")
 	require.Contains(t, r.out, "candidates.stricter.target: none → 0.4\n")
 
-	// The same words again are nothing to do.
+	// Setting the same values again changes nothing.
 	again := parse[changeReport](t, f.good(t, "shedder", "set", "enabled=false", "-o", "json").out)
 	require.Equal(t, rollout.AlreadyThere, again.Regions[0].Result)
 }
@@ -162,17 +162,17 @@ func testSetForATime(t *testing.T, f *testFleet) {
 	require.NotNil(t, f.pointer(t, "us-east").ExpiresAt)
 	require.Equal(t, p.Version, eu.sheds())
 
-	// On top of it, for another time, and back to the same.
+	// On top of it, for another duration, and back to the same.
 	f.good(t, "shedder", "set", "signals.inflight.high=300", "--for", "30m", "--yes")
 	second := f.pointer(t, "eu-west")
 	require.Equal(t, p.Then, second.Then)
-	require.False(t, f.stored(t, "eu-west").Enabled, "the switch is off still")
+	require.False(t, f.stored(t, "eu-west").Enabled, "the switch is still off")
 	require.Nil(t, f.pointer(t, "us-east").Then)
 	extended := f.good(t, "shedder", "set", "signals.inflight.high=300", "--for", "2h", "--yes")
 	require.Contains(t, extended.out, "eu-west  applied", "the same for longer is a change")
 	require.Equal(t, p.Then, f.pointer(t, "eu-west").Then)
 
-	// By accident it cannot last.
+	// It cannot become permanent by accident.
 	r = f.run(t, "shedder", "set", "signals.inflight.high=200", "--yes")
 	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "is active until "+until(f.pointer(t, "eu-west"))+", and without --for it would last with signals.inflight.high=200; give --for, or end it first")
@@ -181,7 +181,7 @@ func testSetForATime(t *testing.T, f *testFleet) {
 	require.Nil(t, f.pointer(t, "eu-west").ExpiresAt)
 	require.Equal(t, versionOf(settingsOf(250)), eu.sheds())
 
-	// What was for a time does not come back.
+	// Temporary settings do not return.
 	f.good(t, "shedder", "rollback", "--yes", "--region", "eu-west")
 	require.Equal(t, lasting.Version, eu.sheds())
 	r = f.run(t, "shedder", "rollback", "--yes", "--region", "us-east")
@@ -210,9 +210,9 @@ func testRollbackEnds(t *testing.T, f *testFleet) {
 	require.Nil(t, f.pointer(t, "eu-west").ExpiresAt)
 	r = f.good(t, "shedder", "history", "--region", "eu-west")
 	require.Regexp(t, `(?m)^\*  .*  bob +`+versionOf(settingsOf(400))+` .* end of `, r.out)
-	require.NotContains(t, f.good(t, "shedder", "history", "--region", "us-east").out, "*", "nothing is in force")
+	require.NotContains(t, f.good(t, "shedder", "history", "--region", "us-east").out, "*", "nothing is active")
 
-	// Ended by somebody else between the question and the answer.
+	// Somebody else ended it between the prompt and the answer.
 	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes")
 	s := f.converse(t, "shedder", "rollback")
 	s.sees(t, "[y/N] ")
@@ -244,7 +244,7 @@ func testAfterTheEnd(t *testing.T, f *testFleet) {
 	require.Contains(t, r.out, "converged: yes\n")
 	require.Regexp(t, `(?m)^\*  .* `+lasting+` +`+versionOf(settingsOf(400))+` +- `, f.good(t, "shedder", "history", "--region", "eu-west").out)
 
-	// What counts is what is in force now.
+	// What is active now counts.
 	r = f.good(t, "shedder", "set", "signals.inflight.low=100", "--yes")
 	require.Contains(t, r.out, "  signals.inflight.low: 0 → 100\n  1 changed")
 	require.True(t, f.stored(t, "eu-west").Enabled)
@@ -255,11 +255,11 @@ func testAfterTheEnd(t *testing.T, f *testFleet) {
 	f.good(t, "shedder", "set", "enabled=false", "--for", "1s", "--yes", "--region", "eu-west")
 	require.Eventually(t, func() bool { return eu.sheds() == lasting }, patience, tick)
 	f.good(t, "shedder", "rollback", "--yes", "--region", "eu-west")
-	require.NotEqual(t, lasting, eu.sheds(), "that is in force, so rolling back leads further")
+	require.NotEqual(t, lasting, eu.sheds(), "it is active, so a rollback goes further back")
 	require.True(t, f.stored(t, "eu-west").Enabled)
 }
 
-// Two people look at the same difference and say yes at the same time.
+// Two people see the same difference and confirm it at the same time.
 func testSetConcurrently(t *testing.T, f *testFleet) {
 	for round := range 3 {
 		var sessions []*session
@@ -284,7 +284,7 @@ func testSetConcurrently(t *testing.T, f *testFleet) {
 func testSetUnreachable(t *testing.T, f *testFleet) {
 	broken := newFleet(t, f.prefix, []string{"eu-west"}, f.consuls)
 	broken.file = write(t, "fleet.yaml", "regions:\n  - {name: eu-west, consul: {addr: \""+f.consuls["eu-west"].Addr()+"\", prefix: "+f.prefix+"}}\n"+
-		"  - {name: us-east, consul: {addr: \"127.0.0.1:1\"}}\n") // nobody listens there
+		"  - {name: us-east, consul: {addr: \"127.0.0.1:1\"}}\n") // nothing listens there
 	r := broken.run(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes")
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was changed, because us-east cannot be reached:\nus-east: consul 127.0.0.1:1: ")
@@ -315,7 +315,7 @@ func testSetLate(t *testing.T, f *testFleet) {
 	require.Contains(t, r.errOut, "eu-west: node ams1-1 refuses "+version+" and keeps ")
 	require.Contains(t, r.errOut, "law: must be another\ncorrect the document, or go back with regionctl shedder rollback")
 
-	// An edge that cannot be asked is known by what it registered.
+	// An edge that cannot be reached is judged by what it registered.
 	f.edge(t, "us-east", "iad1", "iad1-2", func(s *stub) { s.silent, s.shedder.stays = true, version })
 	r = f.run(t, "shedder", "show", "--live", "-o", "json")
 	require.Equal(t, term.StatusPartial, r.status)
@@ -353,7 +353,7 @@ func testSetBad(t *testing.T, f *testFleet) {
 	require.Contains(t, r.errOut, "eu-west: no shedder settings are active; name a version with --to; nothing was changed")
 }
 
-// What is damaged in Consul is no obstacle to a whole document, which repairs it.
+// Damaged data in Consul does not block a whole document, which repairs it.
 func testSetDamaged(t *testing.T, f *testFleet) {
 	file := write(t, "shedder.yaml", settingsOf(400))
 	f.good(t, "shedder", "set", file, "--yes")
@@ -369,7 +369,7 @@ func testSetDamaged(t *testing.T, f *testFleet) {
 	require.Contains(t, r.out, "#: eu-west: what runs cannot be read\n#: consul ")
 	f.good(t, "shedder", "set", file, "--yes")
 
-	// What is in force for a time is missing, and what follows is not.
+	// The active temporary version is missing, but what follows it is not.
 	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes")
 	f.overwrite(t, "eu-west", "versions/"+f.pointer(t, "eu-west").Version, "{}")
 	f.good(t, "shedder", "rollback", "--yes")

@@ -37,7 +37,7 @@ func TestCompareSettings(t *testing.T) {
 	f("{}", "user: [\"header:X-Api-Key\"]\nretry_after: {min: 2s}", "user: [client_ip] → [header:X-Api-Key]", "retry_after.min: 1s → 2s")
 }
 
-// One assignment may be good only after another, in whichever order they stand.
+// One assignment may be valid only after another, in whatever order they are given.
 func TestSetAll(t *testing.T) {
 	for _, args := range [][]string{{"start=0.6", "target=0.5"}, {"target=0.5", "start=0.6"}, {"signals.inflight.low=900", "signals.inflight.high=1000"}} {
 		_, err := setAll(shedding.Defaults(), args)
@@ -66,7 +66,7 @@ func testShowSettings(t *testing.T, f *testFleet) {
 	r = f.good(t, "shedder", "show", "--region", "us-east")
 	require.Contains(t, r.out, ", until "+until(f.pointer(t, "us-east"))+")\n#: and then "+lasting.Version+" again\nenabled: false\n")
 	_, err := shedding.Parse([]byte(r.out))
-	require.NoError(t, err, "it can be set again")
+	require.NoError(t, err, "it can be set as shown")
 	list := parse[[]settingsInForce](t, f.good(t, "shedder", "show", "-o", "json").out)
 	require.Len(t, list, 2)
 	require.Equal(t, settingsOf(400), list[0].Document)

@@ -25,7 +25,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// stub is the admin listener of an edge that follows Consul, or does as it is told.
+// stub is the admin listener of an edge that follows Consul, or does as told.
 type stub struct {
 	region, id, pop string
 	server          *httptest.Server
@@ -34,10 +34,10 @@ type stub struct {
 	mu      sync.Mutex
 	version string
 	canary  bool
-	stays   bool   // runs what it runs, whatever is published
-	refuses string // the version that it does not take
+	stays   bool   // keeps its version, whatever is published
+	refuses string // the version that it refuses
 	reasons []string
-	old     bool   // of the release that registered no schema
+	old     bool   // of a release that registered no schema
 	silent  bool   // its admin listener answers 500
 	claims  string // whose answers its admin listener gives, if not its own
 	seen    map[string]int
@@ -47,11 +47,11 @@ type stub struct {
 
 	requests map[string]float64 // by code class
 	limited  float64
-	// traffic is called before each scrape with the version that runs.
+	// traffic is called before each scrape with the running version.
 	traffic func(s *stub, version string)
 	explain func(q url.Values) adminapi.Explanation
 	resets  []url.Values
-	refused int // status of resets, if not 0
+	refused int // status for resets, if not 0
 }
 
 // edge registers a stub that follows Consul until the test ends.
@@ -134,7 +134,7 @@ func (f *testFleet) deregister(t testing.TB, s *stub) {
 	}, patience, tick)
 }
 
-// follow takes what a watch found.
+// follow processes what a watch found.
 func (s *stub) follow(to **consul.Pointer, e *consul.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +163,7 @@ func (s *stub) runs() string {
 	return s.version
 }
 
-// serve counts who asks for what. A silent stub answers nothing but its health check.
+// serve counts requests by path. A silent stub answers only its health check.
 func (s *stub) serve(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -219,5 +219,5 @@ func (s *stub) metrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(text.String()))
 }
 
-// service is the id of an edge in a catalogue that several tests share.
+// service returns the id of an edge in a catalog that several tests share.
 func (f *testFleet) service(s *stub) string { return consul.Service + "-" + f.prefix + "-" + s.id }

@@ -9,17 +9,17 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// stubShedder is the part of a stub that follows the settings of the shedder.
+// stubShedder is the part of a stub that follows the shedder's settings.
 type stubShedder struct {
 	pointer *consul.Pointer
-	stays   string // the version that it runs, whatever is published
-	refuses string // the version that it does not take
-	last    string // that it took
+	stays   string // the version that it keeps, whatever is published
+	refuses string // the version that it refuses
+	last    string // the last version that it accepted
 	status  []shedding.UpstreamStatus
 	off     bool
 }
 
-// followSettings takes what a watch found.
+// followSettings processes what a watch found.
 func (s *stub) followSettings(e *consul.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,7 @@ func (s *stub) followSettings(e *consul.Entry) {
 	}
 }
 
-// version is what it runs, by the clock of now.
+// version returns what it runs at now.
 func (s *stubShedder) version() string {
 	if s.stays != "" {
 		return s.stays

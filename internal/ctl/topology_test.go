@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// topologyOf is one with a PoP in each of two regions; n makes it another one.
+// topologyOf returns a topology with a PoP in each of two regions; n varies it.
 func topologyOf(n int) string {
 	return fmt.Sprintf(`zone: edge.example.com
 regions:

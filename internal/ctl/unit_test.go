@@ -30,7 +30,7 @@ func TestJudge(t *testing.T) {
 	f(traffic(1000, 10, 0), traffic(1000, 300, 0), "")
 	f(traffic(1000, 0, 30), traffic(1000, 0, 25), "")
 	f(traffic(1000, 0, 30), traffic(1000, 0, 5), "it answered 5xx to 3.00 % of 1000 requests, the other sites to 0.50 % of 1000; at most 1 points more is allowed")
-	// Nobody to compare with: the bounds are absolute.
+	// With nothing to compare with, the bounds are absolute.
 	f(traffic(1000, 40, 9), fleet.Traffic{}, "")
 	f(traffic(1000, 60, 0), fleet.Traffic{}, "it limited 6.00 % of 1000 requests, the other sites 0.00 % of 0; at most 5 points more is allowed")
 	require.False(t, o.enough(&fleet.Traffic{Requests: 99}))
@@ -75,7 +75,7 @@ func TestFind(t *testing.T) {
 	require.ErrorContains(t, err, "regionctl rules history lists them")
 }
 
-// Clocks of different people may be wrong; the change itself knows what it replaced.
+// Operators' clocks may be wrong; the change itself knows what it replaced.
 func TestBeforeIgnoresClocks(t *testing.T) {
 	at := func(version string, minute int, replaced string) consul.Change {
 		return consul.Change{Pointer: consul.Pointer{Version: version, AppliedAt: time.Unix(int64(minute)*60, 0)}, Replaced: replaced}
@@ -118,7 +118,7 @@ func TestProgressBar(t *testing.T) {
 	require.Equal(t, "7 lines, 5 MB", progressBar(5<<20, 0, 7))
 }
 
-// In the first hour there is no topology yet, which is not a fault of the PoPs.
+// In the first hour no topology exists yet, which is not the PoPs' fault.
 func TestStatusWithoutTopology(t *testing.T) {
 	v := fleetStatus{Regions: []regionStatus{{Region: "eu-west", PoPs: []popStatus{{PoP: "ams1", Passing: 1, Nodes: []nodeStatus{{ID: "a", Passing: true}}}}}}}
 	v.total()

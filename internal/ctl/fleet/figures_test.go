@@ -19,10 +19,10 @@ func TestTally(t *testing.T) {
 	require.Equal(t, Traffic{100, 5, 10}, c.Total)
 	c.Add("2", at(5000, 0, 0))
 	require.Equal(t, Traffic{100, 5, 10}, c.Total)
-	c.Add("1", at(20, 1, 2)) // started anew
+	c.Add("1", at(20, 1, 2)) // restarted
 	require.Equal(t, Traffic{121, 7, 11}, c.Total)
 	c.Add("1", &Figures{requests: map[string]float64{"2xx": 20, "5xx": 1, "4xx": 4}, limited: 5})
-	require.Equal(t, Traffic{125, 10, 11}, c.Total, "a series that is new began at zero, and one that is gone adds nothing")
+	require.Equal(t, Traffic{125, 10, 11}, c.Total, "a new series began at zero, and a missing one adds nothing")
 }
 
 func TestReadMetrics(t *testing.T) {
@@ -48,6 +48,6 @@ func TestFiguresOfAnInterval(t *testing.T) {
 	at := time.Now()
 	before := &Figures{at: at, requests: map[string]float64{"2xx": 100}, limited: 10}
 	require.Equal(t, Interval{Rate: 25, Requests: 50, Limited: 5}, (&Figures{at: at.Add(2 * time.Second), requests: map[string]float64{"2xx": 150}, limited: 15}).Since(before))
-	require.Equal(t, Interval{Rate: 10, Requests: 20}, (&Figures{at: at.Add(2 * time.Second), requests: map[string]float64{"2xx": 20}}).Since(&Figures{at: at, requests: map[string]float64{"2xx": 100}}), "began anew")
+	require.Equal(t, Interval{Rate: 10, Requests: 20}, (&Figures{at: at.Add(2 * time.Second), requests: map[string]float64{"2xx": 20}}).Since(&Figures{at: at, requests: map[string]float64{"2xx": 100}}), "restarted")
 	require.Zero(t, before.Since(nil))
 }

@@ -23,8 +23,8 @@ rules:
   - {id: all, key: [], algorithm: fixed_window, limit: 100000, window: 1m}
 `
 
-// BenchmarkReplay replays a million lines of 100,000 clients against two documents:
-// one iteration is what a person waits for.
+// BenchmarkReplay replays a million lines of 100,000 clients against two documents: one
+// iteration is what an operator waits for.
 func BenchmarkReplay(b *testing.B) {
 	const lines = 1_000_000
 	for _, f := range []struct {

@@ -15,7 +15,7 @@ import (
 
 const largeLines = 200_000
 
-// A large log's figures, beside those of plain arithmetic.
+// A large log's figures match plain arithmetic.
 func TestALargeLog(t *testing.T) {
 	const limit, login = 20, 3
 	doc := func(limit int) string {
@@ -75,7 +75,7 @@ func TestALargeLog(t *testing.T) {
 	}
 }
 
-// Every line is of another client, and each is limited: memory must stay bounded.
+// Every line has a different client, and each is limited: memory must stay bounded.
 func TestMemoryIsBounded(t *testing.T) {
 	const maxKeys, most = 5_000, 64 << 20
 	candidate := load(t, `rules: [{id: per-path, key: [client_ip, path], limit: 100, window: 24h},
@@ -94,8 +94,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}}, log)
 	require.NoError(t, err)
 	require.Less(t, peak, uint64(most))
-	require.EqualValues(t, largeLines-1, r.Candidate.Rules[1].ShadowLimited, "what is counted is exact")
-	require.LessOrEqual(t, r.Candidate.Rules[1].Clients, int64(maxKeys), "who is not")
+	require.EqualValues(t, largeLines-1, r.Candidate.Rules[1].ShadowLimited, "the counts are exact")
+	require.LessOrEqual(t, r.Candidate.Rules[1].Clients, int64(maxKeys), "the number of clients is not")
 	notes := strings.Join(r.Notes, "\n")
 	require.Contains(t, notes, "at most 5,000 counters are kept at a time, and there were about as many: what was forgotten let its clients through; allow more keys")
 	require.Contains(t, notes, "more than 5,000 clients were limited; the numbers of clients are too low, and the lists may lack some")

@@ -38,7 +38,7 @@ func run(t testing.TB, c Config, lines ...string) *Report {
 	return r
 }
 
-// parsed reads one line by itself.
+// parsed reads a single line.
 func parsed(t testing.TB, c Config, line string) (*entry, error) {
 	t.Helper()
 	e, text := &entry{}, &arena{}
@@ -47,7 +47,7 @@ func parsed(t testing.TB, c Config, line string) (*entry, error) {
 	return e, err
 }
 
-// golden compares with a file of testdata, which WEIR_GOLDEN=write makes anew.
+// golden compares with a file of testdata, which WEIR_GOLDEN=write rewrites.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -56,10 +56,10 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, string(want), string(got), "if this is meant, run WEIR_GOLDEN=write go test ./internal/ctl/replay")
+	require.Equal(t, string(want), string(got), "if this is intended, run WEIR_GOLDEN=write go test ./internal/ctl/replay")
 }
 
-// traffic is a made-up log: it is written while it is read, and needs no memory.
+// traffic is an invented log: it is generated while it is read, so it needs no memory.
 type traffic struct {
 	lines, done int
 	write       func(b *bytes.Buffer, x *sample)
@@ -69,7 +69,7 @@ type traffic struct {
 	buf         bytes.Buffer
 }
 
-// sample is what a line of it says.
+// sample holds a line's fields.
 type sample struct {
 	time   time.Time
 	client netip.Addr
@@ -77,7 +77,7 @@ type sample struct {
 	key    string
 }
 
-// newTraffic writes lines, of clients whose shares follow Zipf's law.
+// newTraffic generates lines of clients whose shares follow Zipf's law.
 func newTraffic(lines, clients int, write func(*bytes.Buffer, *sample)) *traffic {
 	random := rand.New(rand.NewPCG(1, 2))
 	return &traffic{
@@ -130,5 +130,5 @@ func text(t testing.TB, r *Report) string {
 	return b.String()
 }
 
-// reader is s as a connection would deliver it.
+// reader delivers s as a connection would.
 func reader(s string) *bufio.Reader { return bufio.NewReader(strings.NewReader(s)) }

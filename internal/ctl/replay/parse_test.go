@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// show writes an entry down.
+// show formats an entry.
 func show(e *entry) string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "%d %s %s %s %s", e.time, e.client, e.method, e.host, e.path)
@@ -37,8 +37,8 @@ func show(e *entry) string {
 const tenth = "1795168800000000" // 2026-11-20T10:00:00Z
 
 var jsonLines = []struct{ name, line, want string }{
-	{"the least", `{"time":"2026-11-20T10:00:00Z","client":"203.0.113.7","path":"/a"}`, tenth + " 203.0.113.7 GET  /a"},
-	{"all there is", `{"time":1795168800.000001,"client":"[2001:db8::1]:443","method":"POST","host":"a.example","target":"/x/../y?q=1","tier":"pro","trusted":true,"duration":0.25,` +
+	{"the minimum", `{"time":"2026-11-20T10:00:00Z","client":"203.0.113.7","path":"/a"}`, tenth + " 203.0.113.7 GET  /a"},
+	{"every field", `{"time":1795168800.000001,"client":"[2001:db8::1]:443","method":"POST","host":"a.example","target":"/x/../y?q=1","tier":"pro","trusted":true,"duration":0.25,` +
 		`"headers":{"X-A":"1","X-B":["2","3"],"X-C":4,"X-D":null},"status":200,"nested":{"path":"/no","time":[1,{"a":"}"}]}}`,
 		`1795168800000001 2001:db8::1 POST a.example /x/../y?q=1 tier=pro trusted took=250000 X-A="1" X-B="2" X-B="3" X-C="4"`},
 	{"white space", "\t{ \"time\" : 1795168800 ,\r \"client\" : \"203.0.113.7\" , \"path\" : \"/a\" , \"headers\" : { \"X-A\" : [ \"1\" , \"2\" ] } } ",
@@ -62,20 +62,20 @@ var jsonLines = []struct{ name, line, want string }{
 	{"an IPv4 address in IPv6, with a zone", `{"time":1795168800,"client":"::ffff:203.0.113.7%eth0","path":"/a"}`, tenth + " 203.0.113.7 GET  /a"},
 	{"durations", `{"time":1795168800,"client":"203.0.113.7","path":"/","duration":"12ms"}`, tenth + " 203.0.113.7 GET  / took=12000"},
 	{"milliseconds of duration", `{"time":1795168800,"client":"203.0.113.7","path":"/","duration_ms":1.5}`, tenth + " 203.0.113.7 GET  / took=1500"},
-	{"a duration that is none", `{"time":1795168800,"client":"203.0.113.7","path":"/","request_time":"-"}`, tenth + " 203.0.113.7 GET  /"},
+	{"a duration that is not a number", `{"time":1795168800,"client":"203.0.113.7","path":"/","request_time":"-"}`, tenth + " 203.0.113.7 GET  /"},
 	{"a flat header and a nested one", `{"time":1795168800,"client":"203.0.113.7","path":"/","user_agent":"x","headers":{"User-Agent":"y"}}`, tenth + ` 203.0.113.7 GET  / User-Agent="y"`},
 
-	{"no JSON", `{"time":1795168800,`, "is not JSON: unexpected end of JSON input"},
+	{"not JSON", `{"time":1795168800,`, "is not JSON: unexpected end of JSON input"},
 	{"nginx without escape=json", `{"client":"\x22"}`, "is not JSON: invalid character 'x' in string escape code; nginx writes it with log_format … escape=json"},
-	{"no object", `[1]`, "is not a JSON object"},
+	{"not an object", `[1]`, "is not a JSON object"},
 	{"no time", `{"client":"203.0.113.7","path":"/a"}`, "has no time"},
 	{"no client", `{"time":1795168800,"client":null,"path":"/a"}`, "has no client"},
 	{"no target", `{"time":1795168800,"client":"203.0.113.7"}`, "has no target (or path, uri, request)"},
-	{"a time that is none", `{"time":"yesterday","client":"203.0.113.7","path":"/a"}`, `time "yesterday" is neither RFC 3339, nor 10/Oct/2000:13:55:36 -0700, nor a Unix time since 1970`},
+	{"an invalid time", `{"time":"yesterday","client":"203.0.113.7","path":"/a"}`, `time "yesterday" is neither RFC 3339, nor 10/Oct/2000:13:55:36 -0700, nor a Unix time since 1970`},
 	{"a time before Unix", `{"time":-1,"client":"203.0.113.7","path":"/a"}`, `time "-1" is neither RFC 3339, nor 10/Oct/2000:13:55:36 -0700, nor a Unix time since 1970`},
-	{"a client that is none", `{"time":1795168800,"client":"localhost","path":"/a"}`, `client "localhost" is not an IP address`},
+	{"an invalid client", `{"time":1795168800,"client":"localhost","path":"/a"}`, `client "localhost" is not an IP address`},
 	{"a list of clients", `{"time":1795168800,"client":"203.0.113.7, 10.0.0.1","path":"/a"}`, `client "203.0.113.7, 10.0.0.1" is not an IP address`},
-	{"a method that is none", `{"time":1795168800,"client":"203.0.113.7","path":"/a","method":"G T"}`, `method "G T" is none; a node answers it with 400`},
+	{"an invalid method", `{"time":1795168800,"client":"203.0.113.7","path":"/a","method":"G T"}`, `method "G T" is none; a node answers it with 400`},
 	{"a fragment", `{"time":1795168800,"client":"203.0.113.7","path":"/a#b"}`, errFragment.Error()},
 	{"a bad request line", `{"time":1795168800,"client":"203.0.113.7","request":"\u0016\u0003\u0001"}`, `request "\x16\x03\x01" is not METHOD TARGET HTTP/1.1; a node answers it with 400`},
 }
@@ -85,8 +85,8 @@ const atTen = " - - [20/Nov/2026:10:00:00 +0000] "
 var combinedLines = []struct{ name, line, want string }{
 	{"combined", `203.0.113.7` + atTen + `"GET /a?b=c HTTP/1.1" 200 12 "https://example.com/" "curl/8 (x)"`, tenth + ` 203.0.113.7 GET  /a?b=c Referer="https://example.com/" User-Agent="curl/8 (x)"`},
 	{"common", `203.0.113.7` + atTen + `"GET /a HTTP/1.0" 200 -`, tenth + ` 203.0.113.7 GET  /a`},
-	{"nothing known", `203.0.113.7` + atTen + `"GET /a HTTP/1.1" 200 12 "-" "-"`, tenth + ` 203.0.113.7 GET  /a`},
-	{"more behind it", `203.0.113.7` + atTen + `"GET /a HTTP/1.1" 200 12 "-" "curl" 0.123 "10.0.0.1:80"`, tenth + ` 203.0.113.7 GET  /a User-Agent="curl"`},
+	{"nothing optional", `203.0.113.7` + atTen + `"GET /a HTTP/1.1" 200 12 "-" "-"`, tenth + ` 203.0.113.7 GET  /a`},
+	{"more after it", `203.0.113.7` + atTen + `"GET /a HTTP/1.1" 200 12 "-" "curl" 0.123 "10.0.0.1:80"`, tenth + ` 203.0.113.7 GET  /a User-Agent="curl"`},
 	{"a zone, and a user", `203.0.113.7 ident john doe [20/Nov/2026:02:00:00 -0800] "DELETE /a HTTP/2.0" 200 12`, tenth + ` 203.0.113.7 DELETE  /a`},
 	{"IPv6", `2001:db8::1` + atTen + `"GET /a HTTP/1.1" 200 12 "-" "curl"`, tenth + ` 2001:db8::1 GET  /a User-Agent="curl"`},
 	{"a virtual host", `a.example:443 203.0.113.7` + atTen + `"GET /a HTTP/1.1" 200 12 "-" "curl"`, tenth + ` 203.0.113.7 GET a.example:443 /a User-Agent="curl"`},
@@ -105,7 +105,7 @@ var combinedLines = []struct{ name, line, want string }{
 	{"a socket", `unix:` + atTen + `"GET /a HTTP/1.1" 200 12`, `client "unix:" is not an IP address`},
 	{"no time", `203.0.113.7 - - "GET /a HTTP/1.1" 200 12`, errNoTime.Error()},
 	{"a time that is not closed", `203.0.113.7 - - [20/Nov/2026`, errNoTime.Error()},
-	{"a time that is none", `203.0.113.7 - - [20/Foo/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 12`,
+	{"an invalid time", `203.0.113.7 - - [20/Foo/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 12`,
 		`time "20/Foo/2026:10:00:00 +0000" is neither RFC 3339, nor 10/Oct/2000:13:55:36 -0700, nor a Unix time since 1970`},
 	{"no quotes", `203.0.113.7` + atTen + `GET /a 200`, `has no request in quotes behind the time, as in "GET / HTTP/1.1"`},
 	{"something else", `hello, world`, `client "hello," is not an IP address`},
@@ -147,10 +147,10 @@ func TestWhatTheConfigurationAddsToALine(t *testing.T) {
 		want   string
 	}{
 		{"host", Config{Host: "a.example"}, line, ` GET a.example / X-Tier="pro"`},
-		{"a host of the line's own", Config{Host: "a.example"}, strings.Replace(line, `"path"`, `"host":"b.example","path"`, 1), ` GET b.example / X-Tier="pro"`},
+		{"the line's own host", Config{Host: "a.example"}, strings.Replace(line, `"path"`, `"host":"b.example","path"`, 1), ` GET b.example / X-Tier="pro"`},
 		{"a tier nobody vouches for", Config{TierHeader: "X-Tier"}, line, ` GET  / X-Tier="pro"`},
 		{"a tier", Config{TierHeader: "x-tier", Trusted: true}, line, ` GET  / tier=pro trusted X-Tier="pro"`},
-		{"a tier of the line's own", Config{TierHeader: "X-Tier", Trusted: true}, strings.Replace(line, `"path"`, `"tier":"free","path"`, 1), ` GET  / tier=free trusted X-Tier="pro"`},
+		{"the line's own tier", Config{TierHeader: "X-Tier", Trusted: true}, strings.Replace(line, `"path"`, `"tier":"free","path"`, 1), ` GET  / tier=free trusted X-Tier="pro"`},
 		{"two tiers", Config{TierHeader: "X-Tier", Trusted: true}, strings.Replace(line, `"pro"`, `["pro","free"]`, 1), ` GET  / trusted X-Tier="pro" X-Tier="free"`},
 		{"a line that is not trusted", Config{TierHeader: "X-Tier", Trusted: true}, strings.Replace(line, `"path"`, `"trusted":false,"path"`, 1), ` GET  / X-Tier="pro"`},
 	} {
@@ -162,8 +162,8 @@ func TestWhatTheConfigurationAddsToALine(t *testing.T) {
 	}
 }
 
-// Where a line has several names for one thing, the first of the package comment counts,
-// wherever it stands in the line.
+// Where a line has several names for one field, the one listed first in the package
+// comment wins, regardless of its position in the line.
 func TestTheBestNameOfAFieldCounts(t *testing.T) {
 	for _, c := range []struct {
 		names  []string
@@ -180,7 +180,7 @@ func TestTheBestNameOfAFieldCounts(t *testing.T) {
 		{[]string{"method", "request_method", "RequestMethod"}, [2]string{`"POST"`, `"PUT"`}, func(e *entry) string { return string(e.method) }, "POST"},
 		{[]string{"host", "http_host", "vhost", "RequestHost"}, [2]string{`"a.example"`, `"b.example"`}, func(e *entry) string { return string(e.host) }, "a.example"},
 	} {
-		// What else a line needs, under the last name of each, which never wins.
+		// The other fields a line needs, each under its last name, which never wins.
 		rest := `"time_local":"1795160000","ClientHost":"203.0.113.99","RequestPath":"/rest"`
 		for i, better := range c.names {
 			for _, worse := range c.names[i+1:] {

@@ -79,7 +79,7 @@ func drawRequest(t *rapid.T, at time.Time) *asked {
 	return a
 }
 
-// line writes the request as a log does.
+// line formats the request as a log would.
 func (a *asked) line(t require.TestingT) []byte {
 	headers := map[string]any{}
 	for name, value := range a.headers {
@@ -139,8 +139,8 @@ func drawDocument(t *rapid.T, name string) *rules.Set {
 			r.CountDenied = rapid.Bool().Draw(t, "count_denied")
 			r.Cost = pick("cost", "", "1", "header:X-Cost")
 		}
-		// Not for buckets: a tier may share a key with a slower one, for which the count
-		// lasts longer than the store promises to keep it.
+		// Not for buckets: a tier may share a key with a slower one, whose count lasts
+		// longer than the store promises to keep it.
 		if !strings.HasSuffix(r.Algorithm, "_bucket") && rapid.Bool().Draw(t, "has tiers") {
 			r.Tiers = map[string]string{"pro": "7", "internal": "unlimited"}
 		}
@@ -151,7 +151,7 @@ func drawDocument(t *rapid.T, name string) *rules.Set {
 	return set
 }
 
-// direct is a memory store that is asked request by request.
+// direct is a memory store that decides request by request.
 type direct struct {
 	set    *rules.Set
 	store  *memory.Store
@@ -175,9 +175,9 @@ func newDirect(set *rules.Set) *direct {
 	return d
 }
 
-// decide returns the verdict in a word.
+// decide returns the verdict as one word.
 func (d *direct) decide(t require.TestingT, a *asked, now int64, lease uint64) string {
-	// Slots of ended requests come back, in the order in which they end.
+	// Slots of ended requests return in the order in which the requests end.
 	slices.SortStableFunc(d.slots, func(x, y slot) int { return cmp.Compare(x.until, y.until) })
 	for len(d.slots) > 0 && d.slots[0].until <= now {
 		d.now = d.slots[0].until
@@ -228,7 +228,7 @@ func (d *direct) decide(t require.TestingT, a *asked, now int64, lease uint64) s
 	return "passed"
 }
 
-// A replay counts what a store counts that is asked directly, request by request.
+// A replay counts what a store counts when it decides request by request.
 func TestReplayIsTheStoreRequestByRequest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidate, running := drawDocument(t, "candidate"), drawDocument(t, "running")
@@ -263,7 +263,7 @@ func TestReplayIsTheStoreRequestByRequest(t *testing.T) {
 	})
 }
 
-// sorted puts clients in an order, as the report may have them in another.
+// sorted orders clients, since the report may order them differently.
 func (d *direct) sorted() *Outcome { return bare(&d.counts) }
 
 func bare(o *Outcome) *Outcome {

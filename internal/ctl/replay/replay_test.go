@@ -35,7 +35,7 @@ func replayFile(t testing.TB, c Config, name string) *Report {
 	return r
 }
 
-// The reports of two small logs, to the last line.
+// The complete reports of two small logs.
 func TestReports(t *testing.T) {
 	for _, c := range []struct {
 		name, log string
@@ -58,14 +58,14 @@ func TestTheExactFiguresOfASmallLog(t *testing.T) {
 	r := replayFile(t, Config{Candidate: loadFile(t, "candidate.yaml"), Running: loadFile(t, "running.yaml")}, "traffic.jsonl")
 	require.EqualValues(t, 15, r.Lines)
 	require.EqualValues(t, 13, r.Requests)
-	require.Equal(t, []int64{7, 15}, []int64{r.Skips[0].Line, r.Skips[1].Line}, "a blank line has a number, too")
+	require.Equal(t, []int64{7, 15}, []int64{r.Skips[0].Line, r.Skips[1].Line}, "a blank line has a number too")
 	require.EqualValues(t, 1, r.OutOfOrder)
 	require.Equal(t, "2026-11-20T10:00:00Z", r.From.Format(time.RFC3339Nano))
 	require.Equal(t, "2026-11-20T10:01:00Z", r.To.Format(time.RFC3339Nano))
 
 	after, before := r.Candidate, r.Running
-	// 203.0.113.7 asks 6 times in the minute: 3 pass now, 5 before. 198.51.100.1 asks
-	// a report beside another once.
+	// 203.0.113.7 sends 6 requests in the minute: 3 pass now, 5 did before.
+	// 198.51.100.1 requests one report during another, once.
 	require.Equal(t, []int64{8, 4, 1}, []int64{after.Passed, after.Limited, after.BadRequests})
 	require.Equal(t, []int64{11, 2, 0}, []int64{before.Passed, before.Limited, before.BadRequests})
 	require.EqualValues(t, 14, after.FirstBadRequest.Line)
@@ -76,7 +76,7 @@ func TestTheExactFiguresOfASmallLog(t *testing.T) {
 	require.EqualValues(t, 4, perClient.First.Line)
 	require.Equal(t, "57s", perClient.First.RetryAfter)
 	require.Equal(t, []int64{3, 0, 1}, []int64{apiKey.Checks, apiKey.Limited, apiKey.ShadowLimited})
-	require.Equal(t, []int64{3, 1}, []int64{reports.Checks, reports.Limited}, "the third comes as the first ends")
+	require.Equal(t, []int64{3, 1}, []int64{reports.Checks, reports.Limited}, "the third arrives as the first ends")
 	require.Zero(t, upload.Checks)
 	require.Equal(t, []ClientCount{{"2001:db8::/64", 1}}, before.Rules[1].Top, "two addresses, one client")
 
@@ -102,7 +102,7 @@ func TestTheClockNeverRunsBack(t *testing.T) {
 	require.Contains(t, strings.Join(r.Notes, "\n"), "40.00 % of the requests are older than one before them (line 5 says 2026-11-20T10:00:02Z, line 3 before it 2026-11-20T10:00:10Z)")
 	require.EqualValues(t, 1795168800, r.From.Unix())
 
-	// One wrong time spoils all behind it: the note names the line.
+	// One wrong time affects every line after it: the note names the line.
 	r = run(t, Config{Candidate: load(t, everyRequest)}, at(0), `{"time":"9999-12-31T23:59:59Z","client":"203.0.113.7","path":"/"}`, at(1), at(2))
 	require.EqualValues(t, 1, r.Candidate.Limited)
 	require.Contains(t, strings.Join(r.Notes, "\n"), "(line 3 says 2026-11-20T10:00:01Z, line 2 before it 9999-12-31T23:59:59Z)")
@@ -113,7 +113,7 @@ func TestTheClockNeverRunsBack(t *testing.T) {
 	}
 	r = run(t, Config{Candidate: load(t, everyRequest)}, lines...)
 	require.EqualValues(t, 1, r.OutOfOrder)
-	require.NotContains(t, strings.Join(r.Notes, "\n"), "older", "a few are usual")
+	require.NotContains(t, strings.Join(r.Notes, "\n"), "older", "a few are normal")
 	require.EqualValues(t, 1795168804, r.From.Unix())
 }
 
@@ -197,7 +197,7 @@ func TestCompressedLogs(t *testing.T) {
 func TestLinesOfEveryShape(t *testing.T) {
 	const line = `203.0.113.7 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 12`
 	long := strings.Repeat("x", 3*longestLine)
-	log := "\xef\xbb\xbf" + line + "\r\n\n  \n" + long + "\n" + line + "\n\x00\n" + line // no line end
+	log := "\xef\xbb\xbf" + line + "\r\n\n  \n" + long + "\n" + line + "\n\x00\n" + line // no newline at the end
 	for name, r := range map[string]io.Reader{
 		"whole": strings.NewReader(log), "byte by byte": iotest.OneByteReader(strings.NewReader(log)), "error with data": iotest.DataErrReader(strings.NewReader(log)),
 	} {
@@ -253,13 +253,13 @@ func TestRunFails(t *testing.T) {
 func TestRunEndsWithItsContext(t *testing.T) {
 	stop := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	r, w := io.Pipe() // nobody writes: Read hangs
+	r, w := io.Pipe() // nothing writes, so Read hangs
 	go cancel(stop)
 	_, err := Run(ctx, Config{Candidate: load(t, everyRequest)}, r)
 	require.ErrorIs(t, err, stop)
 	require.NoError(t, w.Close())
 
-	// And in the middle of a log that never ends.
+	// And in the middle of an endless log.
 	ctx, cancel = context.WithCancelCause(t.Context())
 	_, err = Run(ctx, Config{Candidate: load(t, everyRequest), Progress: func(_, lines int64) { cancel(stop) }}, newTraffic(1<<40, 10, asJSON))
 	require.ErrorIs(t, err, stop)
@@ -278,7 +278,7 @@ func TestProgress(t *testing.T) {
 		calls, bytes, seen, last = calls+1, b, l, time.Now()
 	}}, newTraffic(lines, 10, asCombined))
 	require.NoError(t, err)
-	require.EqualValues(t, lines, seen, "the last call is at the end")
+	require.EqualValues(t, lines, seen, "the last call comes at the end")
 	require.Equal(t, size, bytes)
 	require.Positive(t, calls)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// asNode reads a request target as internal/edge does, by fasthttp.
+// asNode reads a request target with fasthttp, as internal/edge does.
 func asNode(t *testing.T, method, target string) (*fasthttp.URI, bool) {
 	t.Helper()
 	if bytes.IndexByte([]byte(target), '#') >= 0 {
@@ -37,12 +37,12 @@ func compareTarget(t *testing.T, method, target string) {
 	err := e.setTarget([]byte(target), &arena{})
 	u, ok := asNode(t, method, target)
 	if !ok {
-		return // a node answers 400; here the host of a URL is not examined
+		return // a node answers 400; the host of a URL is not examined here
 	}
 	require.NoError(t, err, "%q", target)
 	require.Equal(t, strings.TrimLeft(string(u.PathOriginal()), "/"), strings.TrimLeft(string(e.path), "/"), "%q", target)
 	require.Equal(t, string(u.QueryString()), string(e.query), "%q", target)
-	if bytes.IndexByte(u.Host(), '%') < 0 && bytes.IndexByte(e.host, '%') < 0 { // an encoded host is no host name
+	if bytes.IndexByte(u.Host(), '%') < 0 && bytes.IndexByte(e.host, '%') < 0 { // an encoded host is not a host name
 		require.True(t, equalFold(e.host, string(u.Host())), "host %q of %q", e.host, target)
 	}
 	asked := map[string]int{"a": 0, "full": 0}
@@ -133,7 +133,7 @@ func FuzzCookie(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		if bytes.ContainsAny([]byte(line), "\r\n") { // Add replaces them; no header has them
+		if bytes.ContainsAny([]byte(line), "\r\n") { // Add replaces them; no header contains them
 			return
 		}
 		compareCookies(t, line)

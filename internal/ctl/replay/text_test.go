@@ -25,7 +25,7 @@ func TestNumbersAsPeopleReadThem(t *testing.T) {
 	}
 }
 
-// What a client sent must not command the terminal.
+// A client's bytes must not control the terminal.
 func TestTextIsPrintable(t *testing.T) {
 	x := &Example{Line: 3, Time: time.Unix(0, 0).UTC(), Client: "203.0.113.7", Method: "GET", Path: "/\x1b[31m\u202e\xff"}
 	require.Equal(t, `line 3, 00:00:00, 203.0.113.7 GET "/\x1b[31m\u202e\xff"`, x.String())

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 )
 
-// node is one that runs a version, and should run "new".
+// node runs a version and should run "new".
 func node(runs string) fleet.NodeView {
 	return fleet.NodeView{ID: "n", Version: runs, Expected: "new", Converged: runs == "new"}
 }
@@ -69,7 +69,7 @@ func TestAwait(t *testing.T) {
 		"no node":    {always(viewOf()), 15 * time.Second, func(t *testing.T, a *Arrival) { require.True(t, a.Empty) }},
 		"unanswered": {func(time.Duration) (*fleet.RegionView, error) { return nil, errLost }, time.Minute, func(t *testing.T, a *Arrival) { require.ErrorIs(t, a.Err, errLost) }},
 		"moved":      {always(&fleet.RegionView{Error: "moved"}), 0, func(t *testing.T, a *Arrival) { require.True(t, a.Moved) }},
-		"refused once": {func(after time.Duration) (*fleet.RegionView, error) { // it looks again
+		"refused once": {func(after time.Duration) (*fleet.RegionView, error) { // it keeps polling
 			if after < time.Second {
 				return viewOf(refuses), nil
 			}
@@ -86,7 +86,7 @@ func TestAwait(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		arrivals, took := run(t, always(viewOf(refuses)), always(viewOf(node("old"))))
-		require.Equal(t, refusedFor+afterwards, took, "after a no the others have a moment")
+		require.Equal(t, refusedFor+afterwards, took, "after a refusal the others get a moment")
 		require.False(t, arrivals[1].Arrived())
 	})
 }

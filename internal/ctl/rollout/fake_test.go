@@ -11,21 +11,21 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// value is what a region holds of a subject.
+// value is what a region holds of a document.
 type value struct {
 	text  string
 	index int
 }
 
-// place is a region in memory: a value behind compare-and-set, and a lock.
+// place is a region in memory: a value with compare-and-set, and a lock.
 type place struct {
 	mu     sync.Mutex
 	now    value
 	lock   *consul.Lock
 	stored string
 
-	// fault, which may be nil, comes before an operation: an error that is not taken means
-	// that the operation has its effect, and only its answer is lost.
+	// fault, which may be nil, runs before an operation. If it returns an error and false,
+	// the operation takes effect and only its answer is lost.
 	fault func(operation string) (err error, taken bool)
 }
 
@@ -47,14 +47,14 @@ func (p *place) do(operation string, effect func()) error {
 	return nil
 }
 
-// put is somebody else's write, without regard to locks.
+// put is another writer's change, without the lock.
 func (p *place) put(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.now = value{text, p.now.index + 1}
 }
 
-// actor is one operator's way to the places: each operation waits for its turn.
+// actor is one operator's access to the places: each operation waits for its turn.
 type actor struct {
 	*place
 	turn func()
@@ -95,7 +95,7 @@ func (t *told) StaysLocked(region string, _ consul.Lock, _ error) {
 	t.locked = append(t.locked, region)
 }
 
-// changeTo brings text to places, in the name of by.
+// changeTo applies text to places in by's name.
 func changeTo(text, by string, places []*place, turn func()) (*Change[value], *told) {
 	report := &told{}
 	actors := map[string]*actor{}
@@ -131,7 +131,7 @@ func changeTo(text, by string, places []*place, turn func()) (*Change[value], *t
 	return c, report
 }
 
-// schedule lets operations happen one at a time, in an order that its seed chooses.
+// schedule makes operations happen one at a time, in an order that its seed chooses.
 type schedule struct {
 	mu      sync.Mutex
 	waiting []chan struct{}
@@ -164,11 +164,11 @@ func (s *schedule) run(ended <-chan struct{}) {
 		}
 		idle := len(s.waiting) == 0
 		s.mu.Unlock()
-		if idle { // those who wait for a lock look again
+		if idle { // those waiting for a lock try again
 			select {
 			case <-ended:
 				return
-			case <-time.After(time.Millisecond): // virtual
+			case <-time.After(time.Millisecond): // virtual time
 			}
 		}
 	}

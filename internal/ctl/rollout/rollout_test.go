@@ -34,7 +34,7 @@ func reason(t *testing.T, err error) Reason {
 // changes all regions and the other none, and both know it.
 func TestInterleavings(t *testing.T) {
 	for seed := range uint64(400) {
-		same := seed%4 == 0 // both want the same
+		same := seed%4 == 0 // both want the same version
 		synctest.Test(t, func(t *testing.T) {
 			places := newPlaces(3)
 			s := &schedule{random: rand.New(rand.NewPCG(seed, 0))}
@@ -42,7 +42,7 @@ func TestInterleavings(t *testing.T) {
 			if same {
 				wanted[1] = wanted[0]
 			}
-			if seed%3 == 0 { // ana finishes what she began, so she does not write the first
+			if seed%3 == 0 { // ana finishes her earlier change, so she does not write the first region
 				places[0].put(wanted[0])
 			}
 			changes, errs := make([]*Change[value], 2), make([]error, 2)
@@ -84,8 +84,8 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-// A change sleeps past its locks, and another one takes back what it did: it learns that
-// at the end.
+// A change sleeps past its locks, and another one undoes its writes: the first learns
+// that at the end.
 func TestSleepsPastItsLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := newPlaces(2)
@@ -95,7 +95,7 @@ func TestSleepsPastItsLocks(t *testing.T) {
 			if operation == "write" {
 				if writes++; writes == 1 {
 					places[1].mu.Unlock()
-					<-time.After(time.Hour) // virtual, and past the end of its locks
+					<-time.After(time.Hour) // virtual time, past the expiry of its locks
 					bob, _ := changeTo("old", "bob", places, atOnce)
 					bob.prepared(t)
 					require.NoError(t, bob.Write(t.Context()))
@@ -121,8 +121,8 @@ func TestLockIsHeld(t *testing.T) {
 		err := c.prepared(t).Write(t.Context())
 		require.Equal(t, Busy, reason(t, err))
 		require.GreaterOrEqual(t, time.Since(began), c.LockWait)
-		require.Equal(t, []string{"b bob"}, told.waits, "said once")
-		require.Nil(t, places[0].lock, "whoever waits holds nothing")
+		require.Equal(t, []string{"b bob"}, told.waits, "reported once")
+		require.Nil(t, places[0].lock, "a waiting change holds nothing")
 		require.Equal(t, []Outcome{Untouched, Untouched}, ends(c))
 
 		places[1].lock.Until = time.Now().Add(3 * time.Second)
@@ -137,7 +137,7 @@ func TestLockIsHeld(t *testing.T) {
 	})
 }
 
-// What a region says to a write, and what it holds afterwards, is its outcome.
+// A write's answer and what the region holds afterwards determine the outcome.
 func TestAnswers(t *testing.T) {
 	on := func(wanted string, err error, taken bool, then func()) func(string) (error, bool) {
 		return func(operation string) (error, bool) {
@@ -174,7 +174,7 @@ func TestAnswers(t *testing.T) {
 			c.prepared(t)
 			places[1].fault = test.fault(places[1])
 			require.NoError(t, c.Write(t.Context()))
-			require.Equal(t, []Outcome{Applied, test.want, Applied}, ends(c), "the others follow all the same")
+			require.Equal(t, []Outcome{Applied, test.want, Applied}, ends(c), "the others follow anyway")
 
 			places = newPlaces(2)
 			c, _ = changeTo("new", "ana", places, atOnce)
@@ -185,7 +185,7 @@ func TestAnswers(t *testing.T) {
 			if test.want.Has() {
 				second = Applied
 			}
-			require.Equal(t, []Outcome{test.want, second}, ends(c), "without the first, none")
+			require.Equal(t, []Outcome{test.want, second}, ends(c), "without the first, none follow")
 
 			c, _ = changeTo("newest", "ana", newPlaces(1), atOnce)
 			c.prepared(t)
@@ -245,7 +245,7 @@ func TestPartial(t *testing.T) {
 	}
 }
 
-// A lock that cannot be given back is reported; it expires.
+// A lock that cannot be returned is reported; it expires.
 func TestStaysLocked(t *testing.T) {
 	places := newPlaces(1)
 	places[0].fault = func(operation string) (error, bool) {
@@ -259,7 +259,7 @@ func TestStaysLocked(t *testing.T) {
 	require.Equal(t, []string{"a"}, told.locked)
 }
 
-// An interruption between two regions sees the write in progress through.
+// An interruption between two regions lets the write in progress finish.
 func TestInterruptedBetween(t *testing.T) {
 	places := newPlaces(2)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -276,7 +276,7 @@ func TestInterruptedBetween(t *testing.T) {
 	require.Nil(t, places[0].lock)
 }
 
-// Ready sees all locks held, and its error changes nothing.
+// Ready runs with all locks held, and if it fails nothing changes.
 func TestReady(t *testing.T) {
 	places := newPlaces(2)
 	c, _ := changeTo("new", "ana", places, atOnce)
