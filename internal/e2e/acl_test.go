@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// manual returns the ACL policy that docs/OPERATIONS.md gives under that name.
+// manual returns the ACL policy that docs/OPERATIONS.md lists under that name.
 func manual(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/OPERATIONS.md")
@@ -24,7 +24,7 @@ func manual(t *testing.T, name string) string {
 	return string(block[1])
 }
 
-// The policies of the manual are enough for what it describes, and for no more.
+// The manual's policies allow what the manual describes, and nothing more.
 func TestLeastPrivilege(t *testing.T) {
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})
 	s := &site{name: "eu-west", consul: consul, redis: testenv.Redis(t, testenv.Options{})}
@@ -56,7 +56,7 @@ func TestLeastPrivilege(t *testing.T) {
 	stdout, stderr, status = f.regionctl("shedder", "show", "--live")
 	require.Zero(t, status, "%s\n%s", stdout, stderr)
 
-	// What neither may do.
+	// What neither token allows.
 	as := func(token string) *api.WriteOptions { return &api.WriteOptions{Token: token} }
 	kv := consul.Client().KV()
 	for _, key := range []string{"weir/rules/current", "weir/rules/versions/000000000000", "weir/shedder/current", "weir/other"} {
@@ -72,7 +72,8 @@ func TestLeastPrivilege(t *testing.T) {
 		require.ErrorContains(t, err, "403", "%s registers nodes", who)
 	}
 
-	// The token is revoked: the node goes on, says so, and takes up a new one.
+	// When the token is revoked, the node keeps running, reports it, and picks up a new
+	// token.
 	_, err = consul.Client().ACL().TokenDelete(accessor, nil)
 	require.NoError(t, err)
 	eventually(t, time.Minute, "the revoked token shows", func() bool {
@@ -85,7 +86,7 @@ func TestLeastPrivilege(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, policyOf(100_000), got)
 	secretIn("edge.token", "weir-edge")
-	eventually(t, 30*time.Second, "the new token is taken up", func() bool {
+	eventually(t, 30*time.Second, "the new token is in use", func() bool {
 		r, err := rulesOf(n)
 		return err == nil && r.Consul.OK
 	})

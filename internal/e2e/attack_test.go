@@ -20,7 +20,8 @@ rules:
   - {id: others, match: {paths: [/others]}, key: [client_ip], algorithm: token_bucket, limit: 1000, burst: 100000, window: 1s}
 `
 
-// A flood on one refused key costs Redis next to nothing, and nobody else notices.
+// A flood on one refused key costs Redis next to nothing and does not affect other
+// clients.
 func TestAttackOnOneKey(t *testing.T) {
 	const attacker, requests, callsPerRetryAfter = "198.51.100.66", 200_000, 10
 	for _, attack := range []struct {
@@ -31,7 +32,7 @@ func TestAttackOnOneKey(t *testing.T) {
 			server := testenv.Redis(t, testenv.Options{})
 			nodes := edges(t, 1, redisConfig(origin(t, nil), "single", []string{server.Addr}, generous, 1, ""), attackRules)
 			awaitRedis(t, nodes, attack.path, attacker)
-			statuses(t, nodes, attack.path, attacker, 10, 10) // spends the limit
+			statuses(t, nodes, attack.path, attacker, 10, 10) // uses up the limit
 
 			var bystanders, bad atomic.Int64
 			done := make(chan struct{})

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// publish activates a document past all that regionctl checks, and returns its version.
+// publish activates a document without any of regionctl's checks and returns its
+// version.
 func (s *site) publish(t *testing.T, document []byte) string {
 	t.Helper()
 	client, err := consul.Open(consul.Config{Addr: s.consul.Addr()})
@@ -31,8 +32,8 @@ func (s *site) publish(t *testing.T, document []byte) string {
 	return p.Version
 }
 
-// Whatever bad document stands in Consul, past all that regionctl checks: it is refused
-// with the reason, and the rules before it go on.
+// Any bad document that reaches Consul without regionctl's checks is refused with the
+// reason, and the active rules stay.
 func TestBadDocuments(t *testing.T) {
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west")
 	n := f.regions[0].nodes[0]
@@ -46,14 +47,14 @@ func TestBadDocuments(t *testing.T) {
 	require.GreaterOrEqual(t, len(files), 100)
 	step := 1
 	if !soak() {
-		step = 15 // a node looks at two documents a second
+		step = 15 // a node reads two documents a second
 	}
 	tried := 0
 	for i := 0; i < len(files); i += step {
 		bad, err := os.ReadFile(files[i])
 		require.NoError(t, err)
 		if len(bad) == 0 {
-			continue // is no document at all, and cannot be stored
+			continue // not a document at all, so it cannot be stored
 		}
 		version := f.regions[0].publish(t, bad)
 		var now running
@@ -66,7 +67,7 @@ func TestBadDocuments(t *testing.T) {
 			require.Regexp(t, `^[a-z]\S*.*?: .{10,}`, reason, "%s names no path", files[i])
 		}
 		require.Equal(t, good.Version, now.Version)
-		require.Equal(t, good.Since, now.Since, "the rules before were touched")
+		require.Equal(t, good.Since, now.Since, "the active rules were touched")
 		status, text := readyz(t, n)
 		require.Equal(t, http.StatusOK, status, text)
 		require.Contains(t, text, version)

@@ -22,8 +22,8 @@ func (f *fleet) trial(document string) (stdout, stderr string, status int) {
 	return f.regionctl("rules", "apply", file, "--yes", "--canary", "eu-west-pop0", "--bake", "2s", "--interval", "200ms", "--min-requests", "20")
 }
 
-// A good candidate is tried at one PoP and then in force everywhere; one that limits
-// more than the other PoPs do is taken back, and the others never decide by it.
+// A good candidate is tried at one PoP and then active everywhere; one that limits more
+// than the other PoPs do is withdrawn, and the others never decide by it.
 func TestCanary(t *testing.T) {
 	f := startFleet(t, testenv.ConsulOptions{}, 2, "eu-west")
 	nodes := f.regions[0].nodes
@@ -35,7 +35,8 @@ func TestCanary(t *testing.T) {
 		passing, _, err := f.regions[0].consul.Client().Health().Service("weir-edge", "", true, nil)
 		return err == nil && len(passing) == len(nodes)
 	})
-	// What each node has decided by, while clients ask all the time.
+	// The versions by which each node has decided, while clients send requests all the
+	// time.
 	var mu sync.Mutex
 	seen := make([]map[string]bool, len(nodes))
 	stop := make(chan struct{})

@@ -28,10 +28,10 @@ go build -o ../edge ./cmd/edge`, dir, commit)
 	return filepath.Join(dir, "edge")
 }
 
-// A node of each release in one region: they count together, by every algorithm. Rules that
-// the old one cannot read are refused by regionctl; if another program publishes them, the
-// old node keeps its rules, and the status says so. make compat names the release before
-// in WEIR_BEFORE: what else runs the tests may have no history to take it from.
+// A node of each release in one region: they count together, by every algorithm. regionctl
+// refuses rules that the old node cannot read; if another program publishes them, the old
+// node keeps its rules, and the status says so. make compat names the previous release in
+// WEIR_BEFORE: other test runs may have no history to take it from.
 func TestTwoReleases(t *testing.T) {
 	before := os.Getenv("WEIR_BEFORE")
 	if before == "" {
@@ -64,7 +64,7 @@ func TestTwoReleases(t *testing.T) {
 	require.Contains(t, stderr, "rules[6].match.not needs a node that reads schema 2; eu-west-1 in eu-west reads 1")
 
 	version := s.publish(t, []byte(document))
-	eventually(t, 10*time.Second, "one node takes it, the other refuses it", func() bool {
+	eventually(t, 10*time.Second, "one node accepts it, the other refuses it", func() bool {
 		took, err := rulesOf(s.nodes[0])
 		kept, err2 := rulesOf(old)
 		return err == nil && err2 == nil && took.Version == version && kept.Version == first.Version && kept.Refused != nil && kept.Refused.Version == version

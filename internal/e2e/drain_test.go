@@ -14,7 +14,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// One world is lost and found again part by part: starting it takes as long as any test.
+// One world loses its parts one by one and gets them back: starting it takes as long as
+// any test.
 func TestRegions(t *testing.T) {
 	w := startWorld(t)
 	t.Run("drain", func(t *testing.T) { w.drains(t) })
@@ -25,7 +26,7 @@ func TestRegions(t *testing.T) {
 	t.Run("loss of everything", func(t *testing.T) { w.losesAll(t) })
 }
 
-// Nobody notices a drain, and nobody comes any more after the TTL.
+// No client fails during a drain, and none arrives after the TTL.
 func (w *world) drains(t *testing.T) {
 	ams, fra := w.pop("ams1"), w.pop("fra1")
 	v := w.visit(europe)
@@ -46,7 +47,7 @@ func (w *world) drains(t *testing.T) {
 	v.none(t, "a drain and its end")
 }
 
-// Each edge is stopped and started again while clients go on: the answers stay.
+// Each edge is restarted while clients keep sending: the answers stay the same.
 func (w *world) upgrades(t *testing.T) {
 	v, others := w.visit(europe), w.visit(america)
 	flapped := w.watch(europe, w.pop("ams1").addr)
@@ -61,7 +62,7 @@ func (w *world) upgrades(t *testing.T) {
 			n.Terminate()
 			n.Start()
 			n.WaitReady()
-			eventually(t, 10*time.Second, "the balancer and consul know", func() bool {
+			eventually(t, 10*time.Second, "the balancer and Consul notice", func() bool {
 				return p.ready[i].Load() && !strings.Contains(w.good("status", "--region", p.region.name), "failing")
 			})
 		}
@@ -70,12 +71,12 @@ func (w *world) upgrades(t *testing.T) {
 	for _, name := range names {
 		require.Nil(t, w.pop(name).sentAway.Load(), "the balancer found no edge")
 	}
-	require.Zero(t, flapped(), "an answer without the PoP that had an edge all the while")
+	require.Zero(t, flapped(), "an answer without the PoP that always had an edge")
 	v.none(t, "a rolling upgrade")
 	others.none(t, "a rolling upgrade elsewhere")
 }
 
-// watch counts the answers that are another one.
+// watch counts the answers that differ.
 func (w *world) watch(network, want string) (stop func() int64) {
 	var others atomic.Int64
 	done := make(chan struct{})
@@ -99,7 +100,7 @@ func (w *world) watch(network, want string) (stop func() int64) {
 	return func() int64 { end(); return others.Load() }
 }
 
-// A PoP that sheds gives some networks to the next, and takes them back.
+// A PoP that sheds gives some networks to the next one, and takes them back.
 func (w *world) spills(t *testing.T) {
 	ams := w.pop("ams1")
 	done := make(chan struct{})
@@ -144,7 +145,7 @@ func (w *world) spills(t *testing.T) {
 	})
 }
 
-// The edges of a PoP die at once.
+// All edges of a PoP die at once.
 func (w *world) losesPoP(t *testing.T) {
 	ams, fra := w.pop("ams1"), w.pop("fra1")
 	v, others := w.visit(europe), w.visit(america)
@@ -197,7 +198,7 @@ func (w *world) losesRegion(t *testing.T) {
 	others.none(t, "elsewhere")
 }
 
-// With nothing left, clients are better off trying all than none.
+// With nothing left, clients fare better with every address than with none.
 func (w *world) losesAll(t *testing.T) {
 	var all []string
 	for _, p := range w.pops {
@@ -215,7 +216,7 @@ func (w *world) losesAll(t *testing.T) {
 	require.ElementsMatch(t, all, addrs)
 }
 
-// A limit is counted per region, so a client that moves spends it once in each, however it
+// A limit counts per region, so a client that moves can use it once in each, however it
 // moves within one.
 func TestLimitsOfAClientThatMoves(t *testing.T) {
 	const rules = "rules:\n  - {id: fixed, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}\n"
@@ -252,7 +253,7 @@ func TestLimitsOfAClientThatMoves(t *testing.T) {
 	spend(40, 10, "fra1")
 	spend(100, 0, "ams1", "fra1")
 	spend(200, limit, "iad1")
-	spend(20, 0, "ams1") // what was spent is still spent on return
+	spend(20, 0, "ams1") // what was used stays used after the return
 	spend(200, limit, "sin1")
 	spend(200, 0, "iad1", "fra1", "sin1", "ams1")
 	require.Equal(t, 3*limit, total)

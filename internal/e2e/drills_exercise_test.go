@@ -19,25 +19,25 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// exercise is a drill that runs.
+// exercise is a running drill.
 type exercise struct {
 	t      *testing.T
 	nodes  []*testenv.EdgeNode
-	budget time.Duration // of the store, if not the usual one
+	budget time.Duration // of the store, if not the default
 	stop   func()
 
-	// ask sends a request of a worker; if it is nil, to the worker's node.
+	// ask sends a request of a worker; nil means to the worker's node.
 	ask func(c *fasthttp.Client, worker int, path, who string) (int, error)
 
 	asked, failed, cut atomic.Int64
 	why                atomic.Value
-	lastCut            atomic.Int64 // when, in ns
+	lastCut            atomic.Int64 // in ns
 	spenders           atomic.Pointer[[]*spender]
 	turns              [workers]atomic.Int64 // requests that each worker has finished
-	killing            atomic.Bool           // a process is killed: what it was answering is lost
-	aside              aside                 // what nodes decided without Redis, and are no more asked
+	killing            atomic.Bool           // a process is being killed: the requests it was answering are lost
+	aside              aside                 // what nodes that no longer run decided without Redis
 
-	accessor, token, tokenFile string   // that the nodes show Consul
+	accessor, token, tokenFile string   // the token that the nodes use for Consul
 	caches                     []string // where nodes keep their rules
 
 	since     time.Time
@@ -48,7 +48,7 @@ type exercise struct {
 type spender struct {
 	addr          string
 	asked, passed atomic.Int64
-	forgiven      int64 // how many of its requests that passed Redis may have forgotten since
+	forgiven      int64 // how many of its admitted requests Redis may have forgotten since
 }
 
 // joins lets more clients exceed their limit from now on.
@@ -71,7 +71,7 @@ func newcomers() (addrs []string) {
 	return addrs
 }
 
-// passes is what the greedy clients have passed.
+// passes returns how many requests of the greedy clients passed.
 type passes map[*spender]int64
 
 func (x *exercise) counted() passes {
@@ -82,7 +82,7 @@ func (x *exercise) counted() passes {
 	return p
 }
 
-// replicated returns what replicas of these masters have surely counted too.
+// replicated returns what replicas of these masters have certainly counted too.
 func (x *exercise) replicated(replicas int, masters ...*testenv.Server) passes {
 	x.t.Helper()
 	p := x.counted() // and Redis had counted it before
@@ -94,16 +94,16 @@ func (x *exercise) replicated(replicas int, masters ...*testenv.Server) passes {
 	return p
 }
 
-// forgets notes that Redis may have lost what clients passed after they had passed kept, and until now. A nil kept is
-// everything.
+// forgets notes that Redis may have lost what clients passed between kept and now. If kept is nil, it may have
+// lost everything.
 func (x *exercise) forgets(kept passes, clients ...string) {
 	x.t.Helper()
 	var from [workers]int64
 	for i := range x.turns {
 		from[i] = x.turns[i].Load()
 	}
-	for i := range x.turns { // the answers to what was decided before
-		eventually(x.t, testenv.Patience, "a worker goes on", func() bool { return x.turns[i].Load() > from[i] })
+	for i := range x.turns { // waits for the answers to what was decided earlier
+		eventually(x.t, testenv.Patience, "a worker continues", func() bool { return x.turns[i].Load() > from[i] })
 	}
 	for s, passed := range x.counted() {
 		if len(clients) == 0 || slices.Contains(clients, s.addr) {
@@ -112,15 +112,15 @@ func (x *exercise) forgets(kept passes, clients ...string) {
 	}
 }
 
-// redis starts nodes before Redis, and the load.
+// redis starts nodes with Redis, and the load.
 func (x *exercise) redis(mode string, addrs []string, more string) {
 	x.t.Helper()
 	x.begin(edges(x.t, drillNodes, redisConfig(origin(x.t, nil), mode, addrs, max(budget, x.budget), drillNodes, more), drillRules))
 }
 
-// begin loads the nodes until the end of the drill: half of the requests are of clients that
-// stay far below their limit, half of greedy ones. Each worker keeps to one node, so that a node that hangs
-// holds up its own requests only; as a balancer does, it takes the other where one refuses connections.
+// begin loads the nodes until the end of the drill: half of the requests come from clients that stay far
+// below their limit, half from greedy ones. Each worker keeps to one node, so that a hanging node delays
+// only its own requests; as behind a balancer, it uses the other node when its own refuses connections.
 func (x *exercise) begin(nodes []*testenv.EdgeNode) {
 	x.t.Helper()
 	x.nodes = nodes
@@ -129,7 +129,7 @@ func (x *exercise) begin(nodes []*testenv.EdgeNode) {
 		return metrics(x.t, n, "weir_store_nodes")["weir_store_nodes"] >= drillNodes
 	})
 	x.aside.causes = map[string]int64{}
-	for _, n := range nodes { // what failed before the load began is the cause of nothing
+	for _, n := range nodes { // what failed before the load began does not count
 		for name, v := range metrics(x.t, n, "weir_store_errors_total") {
 			x.aside.causes[name] -= int64(v)
 		}
@@ -173,7 +173,7 @@ func (x *exercise) balanced(c *fasthttp.Client, worker int, path, who string) (i
 	return status, err
 }
 
-// request sends the nth request of a worker, and judges the answer.
+// request sends a worker's nth request and judges the answer.
 func (x *exercise) request(c *fasthttp.Client, worker, n int) {
 	path, who, list := "/", fmt.Sprintf("203.0.113.%d", (workers*n+worker)%250), *x.spenders.Load()
 	spender := list[(n+worker)%len(list)]
@@ -200,14 +200,14 @@ func (x *exercise) request(c *fasthttp.Client, worker, n int) {
 	}
 }
 
-// answers waits until the load has had n more.
+// answers waits until the load has received n more.
 func (x *exercise) answers(n int64) {
 	x.t.Helper()
 	from := x.asked.Load()
 	eventually(x.t, time.Minute, "requests are answered", func() bool { return x.asked.Load() >= from+n })
 }
 
-// changes breaks something, or mends it: the time to recover counts from the last change.
+// changes breaks or repairs something: the time to recover counts from the last change.
 func (x *exercise) changes(what func()) {
 	what()
 	x.since = time.Now()
@@ -221,7 +221,7 @@ func (x *exercise) sees(what string, is func(n *testenv.EdgeNode) bool) {
 	}
 }
 
-// recovers waits for the condition that ends the drill, and takes the time.
+// recovers waits for the condition that ends the drill, and records the time.
 func (x *exercise) recovers(what string, is func(n *testenv.EdgeNode) bool) {
 	x.t.Helper()
 	x.sees(what, is)
@@ -229,7 +229,7 @@ func (x *exercise) recovers(what string, is func(n *testenv.EdgeNode) bool) {
 	x.exceed()
 }
 
-// exceed waits until every greedy client has asked for twice its limit: a bound holds only for clients who tried to
+// exceed waits until every greedy client has sent twice its limit: a bound holds only for clients that tried to
 // exceed it.
 func (x *exercise) exceed() {
 	x.t.Helper()
@@ -242,7 +242,7 @@ func (x *exercise) exceed() {
 	}
 }
 
-// kills ends a node's process. Its metrics die with it, so they are read before.
+// kills ends a node's process. Its metrics die with it, so they are read first.
 func (x *exercise) kills(n *testenv.EdgeNode) {
 	x.t.Helper()
 	x.killing.Store(true)
@@ -250,12 +250,12 @@ func (x *exercise) kills(n *testenv.EdgeNode) {
 	n.Kill()
 }
 
-// by reports whether a node's decisions come from there.
+// by reports whether a node's decisions come from this source.
 func by(source string) func(n *testenv.EdgeNode) bool {
 	return func(n *testenv.EdgeNode) bool { return decidedBy(n) == source }
 }
 
-// falls waits until no node decides in Redis, and for some answers meanwhile.
+// falls waits until no node decides in Redis, and then for some answers.
 func (x *exercise) falls() {
 	x.t.Helper()
 	x.sees("decisions fall back", by("fallback"))
@@ -265,7 +265,7 @@ func (x *exercise) falls() {
 // returns ends a drill in which Redis was lost.
 func (x *exercise) returns() { x.t.Helper(); x.recovers("Redis decides again", by("redis")) }
 
-// aside is what nodes decided without Redis, by their own metrics.
+// aside is what nodes decided without Redis, according to their own metrics.
 type aside struct {
 	passed int64            // requests of greedy clients
 	causes map[string]int64 // all decisions that Redis did not make, by kind
@@ -282,7 +282,8 @@ func (a *aside) add(t *testing.T, n *testenv.EdgeNode, clients int64) {
 }
 
 // limits holds the drill to its bound: a client may exceed its limit by what nodes passed without Redis, which
-// their shares bound, and by what Redis lost. It returns those of the client that exceeded its limit most.
+// their shares bound, and by what Redis lost. It returns the figures of the client that exceeded its limit
+// most.
 func (x *exercise) limits(d drill) (over, bound int64, because string) {
 	x.t.Helper()
 	a := &x.aside

@@ -49,7 +49,8 @@ func (x *exercise) region(t *testing.T, o testenv.ConsulOptions) *fleet {
 	return f
 }
 
-// edgeToken gives the nodes a token that a drill can revoke, as the comment of its file.
+// edgeToken returns the configuration of a token, in a file, that a drill can revoke; ""
+// without ACLs.
 func (x *exercise) edgeToken(t *testing.T, consul *testenv.Consul, o testenv.ConsulOptions) string {
 	t.Helper()
 	if !o.ACL {
@@ -63,7 +64,7 @@ func (x *exercise) edgeToken(t *testing.T, consul *testenv.Consul, o testenv.Con
 	return fmt.Sprintf(", token_file: %q", x.tokenFile)
 }
 
-// follows reports whether a node hears from Consul, or not.
+// follows reports whether a node's reads from Consul succeed (or, if not wanted, fail).
 func follows(ok bool) func(*testenv.EdgeNode) bool {
 	return func(n *testenv.EdgeNode) bool {
 		r, err := rulesOf(n)
@@ -72,8 +73,8 @@ func follows(ok bool) func(*testenv.EdgeNode) bool {
 }
 
 var (
-	// backOff is how a node finds a Consul that is back.
-	backOff = steps{{"the longest pause between tries", 8 * time.Second}, {"a dial under way", 2 * time.Second}, looking}
+	// backOff is how a node finds a Consul that has returned.
+	backOff = steps{{"the longest pause between tries", 8 * time.Second}, {"a dial in progress", 2 * time.Second}, looking}
 	// publishing is how long a document takes.
 	publishing = steps{{"Consul's answers to regionctl", 5 * time.Second}, {"the watch's pause", 500 * time.Millisecond}, {"compiling in pauses", time.Second}, looking}
 )
@@ -144,7 +145,8 @@ func consulDrills() []drill {
 	}
 }
 
-// fullDisk lets no file of the nodes grow: the copy of the rules, the access log, and what they print.
+// fullDisk keeps every file of the nodes from growing: the copy of the rules, the access log, and
+// their output.
 func fullDisk(t *testing.T, x *exercise) {
 	f := x.region(t, testenv.ConsulOptions{})
 	grow := func(to uint64) {
@@ -218,7 +220,7 @@ func edgeDrills() []drill {
 	}
 }
 
-// crowd opens so many connections to a node, and sends what each has to say byte by byte.
+// crowd opens this many connections to a node and sends each one's text byte by byte.
 func crowd(n int, says []byte) func(*testing.T, *exercise) {
 	return alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 		conns := make([]net.Conn, n)
@@ -247,7 +249,7 @@ func crowd(n int, says []byte) func(*testing.T, *exercise) {
 	})
 }
 
-// noFiles lets a node open nothing more.
+// noFiles keeps a node from opening anything more.
 func noFiles(t *testing.T, x *exercise) {
 	alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 		n := x.nodes[0]
@@ -300,17 +302,17 @@ func stampede(t *testing.T, x *exercise) {
 	})(t, x)
 }
 
-// reply answers with these bytes, and hangs up.
+// reply answers with these bytes and hangs up.
 func reply(w http.ResponseWriter, text string) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
 	}
-	_, _ = conn.Write([]byte(text)) // who hangs up, hangs up
+	_, _ = conn.Write([]byte(text)) // the peer may have hung up
 	_ = conn.Close()                // likewise
 }
 
-// bad runs a drill in which a group of upstreams of its own answers so.
+// bad runs a drill in which one group of upstreams answers like this.
 func bad(answer http.HandlerFunc) func(*testing.T, *exercise) {
 	return func(t *testing.T, x *exercise) {
 		s := httptest.NewServer(answer)
@@ -331,7 +333,7 @@ func bad(answer http.HandlerFunc) func(*testing.T, *exercise) {
 					case <-done:
 						return
 					case <-pace.C:
-						_, _ = get(c, x.nodes[0].Public, "/bad", victim) // what becomes of these is no part of the drill
+						_, _ = get(c, x.nodes[0].Public, "/bad", victim) // the outcome of these is not part of the drill
 					}
 				}
 			}()

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// alone runs a drill of one Redis server.
+// alone runs a drill with one Redis server.
 func alone(drill func(t *testing.T, x *exercise, s *testenv.Server)) func(*testing.T, *exercise) {
 	return func(t *testing.T, x *exercise) {
 		s := testenv.Redis(t, testenv.Options{})
@@ -22,7 +22,7 @@ func alone(drill func(t *testing.T, x *exercise, s *testenv.Server)) func(*testi
 	}
 }
 
-// spoilt runs a drill of a link that a toxic spoils.
+// spoilt runs a drill of a link that a toxic degrades.
 func spoilt(toxic string) func(*testing.T, *exercise) {
 	return func(t *testing.T, x *exercise) {
 		p := link(t, testenv.Redis(t, testenv.Options{}).Addr)
@@ -37,7 +37,7 @@ func spoilt(toxic string) func(*testing.T, *exercise) {
 	}
 }
 
-// lossy drops one in twenty of the segments between the nodes and Redis, each way. TCP repeats them after 200 ms or
+// lossy drops one in twenty segments between the nodes and Redis, each way. TCP resends them after 200 ms or
 // more, far beyond the budget.
 func lossy(t *testing.T, x *exercise) {
 	front := testenv.Forward(t, testenv.Redis(t, testenv.Options{}).Addr)
@@ -57,23 +57,23 @@ func do(t *testing.T, s *testenv.Server, args ...any) {
 	require.NoError(t, s.Client().Do(context.Background(), args...).Err(), "%v", args)
 }
 
-// What recoveries are made of. A probe that is under way when Redis returns may have to fail first.
+// The parts of a recovery. A probe in progress when Redis returns may have to fail first.
 var (
-	looking = step{"looking", 100 * time.Millisecond} // by this test, every 10 ms and over HTTP
+	looking = step{"looking", 100 * time.Millisecond} // by this test, every 10 ms over HTTP
 	inTime  = step{"a decision", budget}
-	probing = step{"a dial or probe under way, and the pause to the next", 250*time.Millisecond + budget + 50*time.Millisecond}
+	probing = step{"a dial or probe in progress, and the pause to the next", 250*time.Millisecond + budget + 50*time.Millisecond}
 	redial  = step{"go-redis dials again each", time.Second}
 	learned = step{"topology read each", time.Second}
 
 	atOnce     = steps{inTime, looking}
 	afterProbe = steps{probing, inTime, looking}
 	afterDial  = steps{redial, probing, inTime, looking}
-	// election is that of a Redis Cluster, by its documentation: a ping each second, cluster-node-timeout, the suspicion
-	// told with the next pings, 500 ms and up to as much again at random before the vote.
+	// election is that of a Redis Cluster, by its documentation: a ping each second, cluster-node-timeout, the
+	// suspicion spread with the next pings, then 500 ms and a random wait of up to as much again before the vote.
 	election = steps{{"a ping each", time.Second}, {"cluster-node-timeout", 2 * time.Second}, {"suspicion told with pings each", time.Second}, {"election up to", time.Second}, learned, probing, inTime, looking}
 )
 
-// rejoin is how a master that was alone learns that it has been replaced.
+// rejoin is how an isolated master learns that it has been replaced.
 var rejoin = steps{{"a link tried again after", time.Second}, {"a ping each", time.Second}, learned, probing, inTime, looking}
 
 func redisDrills() []drill {
@@ -173,7 +173,7 @@ func (x *exercise) flushes(s *testenv.Server) {
 	x.forgets(nil)
 }
 
-// ofTight is the key of a greedy client.
+// ofTight returns the key of a greedy client.
 func ofTight(t *testing.T, x *exercise) string {
 	t.Helper()
 	e, err := explain(x.nodes[0], "/tight", "198.51.100.100")
@@ -218,7 +218,7 @@ func clusterLoss(hang bool) func(*testing.T, *exercise) {
 	}
 }
 
-// slotsMoved gives the slot of a greedy client to another master, as a resharding does.
+// slotsMoved moves a greedy client's slot to another master, as resharding does.
 func slotsMoved(t *testing.T, x *exercise) {
 	c := testenv.Cluster(t, testenv.Options{})
 	x.redis("cluster", c.Addrs(), "")
@@ -266,7 +266,7 @@ func sentinelFlaps(t *testing.T, x *exercise) {
 	x.redis("sentinel", s.SentinelAddrs, ", master_name: "+s.MasterName)
 	for i := range 3 {
 		s.WaitHealthy()
-		x.joins(fmt.Sprintf("198.51.100.%d", 150+i)) // of whom the old master may learn after the new one is one
+		x.joins(fmt.Sprintf("198.51.100.%d", 150+i)) // the old master may learn of these after it was replaced
 		kept := x.replicated(2, s.Master())
 		x.since = time.Now()
 		s.Failover()

@@ -11,14 +11,15 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// A master that no longer hears of the majority refuses to decide: Redis asks each other node once in half of
-// cluster-node-timeout at least, suspects one that has not answered for all of it, and looks ten times a second.
+// A master that no longer hears from the majority refuses to decide: Redis pings each other node at least once
+// in half of cluster-node-timeout, suspects one that has not answered for all of it, and checks ten times a
+// second.
 func lonelyFor(nodeTimeout time.Duration) time.Duration {
 	return nodeTimeout + nodeTimeout/2 + 200*time.Millisecond
 }
 
-// split cuts a master and a node from the rest, with greedy clients whose counts that master keeps. It decides for its
-// node until it notices, and the replica that takes its place knows nothing of that.
+// split cuts a master and a node off from the rest, together with greedy clients whose counts that master keeps.
+// The master decides for its node until it notices, and its promoted replica knows nothing of those decisions.
 func split(t *testing.T, x *exercise) {
 	island := testenv.NewIsland(t)
 	c := testenv.Cluster(t, testenv.Options{Island: island})
@@ -28,7 +29,7 @@ func split(t *testing.T, x *exercise) {
 	x.begin([]*testenv.EdgeNode{lonely, testenv.Edge(t, config, drillRules)})
 
 	key := ofTight(t, x)
-	var there []string // clients of the master on the island
+	var there []string // clients whose keys are on the island's master
 	for i := 0; len(there) < greedy/2; i++ {
 		who := fmt.Sprintf("198.51.100.%d", 150+i)
 		if c.MasterOf(strings.Replace(key, "198.51.100.100", who, 1)) == c.Nodes[0] {

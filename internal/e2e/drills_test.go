@@ -13,21 +13,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A drill breaks one thing under load and holds weir to what it promises for that.
+// A drill breaks one thing under load and holds weir to its promise for that.
 type drill struct {
-	breaks  string        // what
-	promise string        // besides that no request fails and that the limit holds within the bound
+	breaks  string        // what breaks
+	promise string        // in addition to: no request fails, and the limit holds within the bound
 	local   bool          // Redis cannot decide meanwhile, so the nodes' shares must
 	short   bool          // also part of make test
 	budget  time.Duration // of the store, if not the default; promise says why
 	within  steps         // how it recovers
-	// forgives says why a count may begin anew, if not because Redis lost it, and cuts what became of requests that
-	// got no answer, if not that the killed process had them in flight.
+	// forgives says why a count may start over, if not because Redis lost it; cuts says why requests got no answer,
+	// if not because they were in flight on the killed process.
 	forgives, cuts string
 	run            func(t *testing.T, x *exercise)
 }
 
-// step is a part of a recovery, and how long it takes at most.
+// step is a part of a recovery, with its longest duration.
 type step struct {
 	what string
 	most time.Duration
@@ -54,10 +54,11 @@ func (s steps) String() string {
 const (
 	drillLimit = 40
 	drillNodes = 2
-	workers    = 8                     // half of them ask as greedy clients
+	workers    = 8                     // half of them send as greedy clients
 	pace       = 10 * time.Millisecond // between the requests of a worker
-	greedy     = 8                     // clients that spend their limit before, during and after
-	// share is what a node lets a client do while Redis does not decide, shares what all do.
+	greedy     = 8                     // clients that use up their limit before, during and after
+	// share is what a node passes of a client while Redis does not decide; shares is the sum
+	// over the nodes.
 	share  = (drillLimit + drillNodes - 1) / drillNodes
 	shares = drillNodes * share
 )
@@ -72,14 +73,14 @@ func drills() []drill {
 	return slices.Concat(redisDrills(), consulDrills(), edgeDrills(), worldDrills())
 }
 
-// written is where make drills has the table written.
+// written is the file into which make drills writes the table.
 func written() string { return os.Getenv("WEIR_DRILLS") }
 
-// long reports whether all drills run, on a machine that does nothing else: recoveries are held to their bounds.
+// long reports whether all drills run, on an otherwise idle machine: recoveries are held to their bounds.
 func long() bool { return written() != "" }
 
-// TestDrills runs those that are short; all of them with WEIR_DRILLS, the document into which
-// make drills has them written.
+// TestDrills runs the short drills, or all of them with WEIR_DRILLS set to the document that
+// make drills updates.
 func TestDrills(t *testing.T) {
 	const file = "../../docs/DRILLS.md"
 	into := written()
@@ -118,7 +119,7 @@ func TestDrills(t *testing.T) {
 		return
 	}
 	for _, d := range drills() {
-		require.Contains(t, string(text), "\n| "+d.breaks+" | "+d.promise+" |", "docs/DRILLS.md is of other drills: make drills")
+		require.Contains(t, string(text), "\n| "+d.breaks+" | "+d.promise+" |", "docs/DRILLS.md is out of date; run make drills")
 	}
 }
 

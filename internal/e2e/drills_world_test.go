@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	// leaving is what OPERATIONS promises of clients who honor the TTL.
+	// leaving is what OPERATIONS promises for clients that honor the TTL.
 	leaving   = steps{{"out of DNS within", outWithin}, {"the TTL", dnsTTL}, looking}
 	nextAsked = steps{{"a resolver asks the next router after", lookupTimeout}, looking}
 )
@@ -55,10 +55,10 @@ func worldDrills() []drill {
 // drillWorld is a world whose regions count in Redis, with two routers.
 type drillWorld struct {
 	*world
-	slowest atomic.Int64 // lookup so far, in ns
+	slowest atomic.Int64 // the slowest lookup so far, in ns
 }
 
-// world loads the public addresses of two regions, as DNS answers them.
+// world loads the public addresses of two regions, as DNS returns them.
 func (x *exercise) world(t *testing.T) *drillWorld {
 	t.Helper()
 	backend := origin(t, nil)
@@ -74,7 +74,7 @@ func (x *exercise) world(t *testing.T) *drillWorld {
 	for _, p := range w.pops {
 		for i, n := range p.nodes {
 			n.WaitReady()
-			eventually(t, testenv.Patience, "the balancer knows", p.ready[i].Load)
+			eventually(t, testenv.Patience, "the balancer has noticed", p.ready[i].Load)
 		}
 	}
 	x.ask = w.visitors()
@@ -82,13 +82,14 @@ func (x *exercise) world(t *testing.T) *drillWorld {
 	return w
 }
 
-// visitors are clients of europe, one a worker, that honor the TTL. They ask the routers in turn, and retry nothing.
+// visitors are European clients, one a worker, that honor the TTL. They ask the routers in turn, and retry
+// nothing.
 func (w *drillWorld) visitors() func(*fasthttp.Client, int, string, string) (int, error) {
 	type known struct {
 		addrs []string
 		until time.Time
 	}
-	var all [workers]known // each is one worker's
+	var all [workers]known // each belongs to one worker
 	return func(c *fasthttp.Client, worker int, path, who string) (int, error) {
 		k := &all[worker]
 		if now := time.Now(); now.After(k.until) {
@@ -105,8 +106,8 @@ func (w *drillWorld) visitors() func(*fasthttp.Client, int, string, string) (int
 	}
 }
 
-// loses kills all edges of these PoPs, and the region's Redis and Consul if it has no other. It waits until clients
-// have left.
+// loses kills all edges of these PoPs, and the region's Redis and Consul if it has no other PoP. It waits until
+// clients have left.
 func (x *exercise) loses(w *drillWorld, lost ...*pop) {
 	x.t.Helper()
 	left, all := w.nodes(), len(lost) == 2
@@ -123,17 +124,17 @@ func (x *exercise) loses(w *drillWorld, lost ...*pop) {
 		}
 	})
 	if all {
-		x.forgets(nil) // the next region counts for itself
+		x.forgets(nil) // the next region has its own counts
 	}
 	x.nodes = left
 	w.within("it is out of DNS", outWithin, func() bool { return w.answer(europe) != lost[0].addr && w.answer(europe) != lost[len(lost)-1].addr })
 	x.moves()
 	x.recovered = time.Unix(0, x.lastCut.Load()).Sub(x.since)
-	require.Positive(x.t, x.cut.Load(), "nobody noticed, so nothing was tested")
+	require.Positive(x.t, x.cut.Load(), "no request was cut off, so nothing was tested")
 	x.killing.Store(false)
 }
 
-// comesBack starts edges again, and waits until clients are back at their own PoP.
+// comesBack restarts edges and waits until clients are back at their own PoP.
 func (x *exercise) comesBack(w *drillWorld, nodes []*testenv.EdgeNode) {
 	x.t.Helper()
 	for _, n := range nodes {

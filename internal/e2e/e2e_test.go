@@ -1,5 +1,5 @@
-// Package e2e tests whole nodes: real edge processes before a real Redis, loaded by
-// real clients, while parts of it die.
+// Package e2e tests whole nodes: real edge processes with a real Redis, loaded by real
+// clients, while parts of it die.
 package e2e
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// soak reports whether the long forms were asked for.
+// soak reports whether the long forms were requested.
 func soak() bool { return os.Getenv("WEIR_SOAK") != "" }
 
 // runs is how often an exactness test repeats.
@@ -49,7 +49,7 @@ func origin(t testing.TB, hold <-chan struct{}) string {
 	return s.URL
 }
 
-// redisConfig is the configuration of a node before these servers.
+// redisConfig returns the configuration of a node that uses these servers.
 func redisConfig(originURL, mode string, addrs []string, budget time.Duration, nodes int, more string) string {
 	list, _ := json.Marshal(addrs)
 	return fmt.Sprintf(`
@@ -65,7 +65,7 @@ store:
 `, originURL, budget, nodes, mode, list, more)
 }
 
-// get asks a node as that client and returns the status.
+// get sends a request as that client and returns the status.
 func get(c *fasthttp.Client, node, path, client string) (int, error) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -82,7 +82,7 @@ func client() *fasthttp.Client {
 	return &fasthttp.Client{MaxConnsPerHost: 1024, NoDefaultUserAgentHeader: true}
 }
 
-// statuses asks n times from `callers` clients at once, over all nodes in turn, and
+// statuses sends n requests from `callers` clients at once, over all nodes in turn, and
 // counts the statuses.
 func statuses(t testing.TB, nodes []*testenv.EdgeNode, path, who string, callers, n int) map[int]int {
 	t.Helper()
@@ -111,7 +111,7 @@ func statuses(t testing.TB, nodes []*testenv.EdgeNode, path, who string, callers
 	return got
 }
 
-// explained is what /v1/explain says of one rule.
+// explained is what /v1/explain reports for one rule.
 type explained struct {
 	Verdict string `json:"verdict"`
 	Rules   []struct {
@@ -132,8 +132,8 @@ func explain(node *testenv.EdgeNode, path, who string) (explained, error) {
 	return e, json.NewDecoder(resp.Body).Decode(&e)
 }
 
-// metrics returns the samples of a node whose name begins with prefix, by their full
-// name with labels.
+// metrics returns a node's samples whose name begins with prefix, by their full name
+// with labels.
 func metrics(t testing.TB, node *testenv.EdgeNode, prefix string) map[string]float64 {
 	t.Helper()
 	resp, err := http.Get("http://" + node.Admin + "/metrics")
@@ -154,7 +154,7 @@ func metrics(t testing.TB, node *testenv.EdgeNode, prefix string) map[string]flo
 	return out
 }
 
-// eventually waits for a condition, by looking often.
+// eventually polls for a condition.
 func eventually(t testing.TB, limit time.Duration, what string, done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

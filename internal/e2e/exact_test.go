@@ -22,7 +22,7 @@ import (
 
 const limit = 50
 
-// longRules limit each algorithm over a window that a test does not outlive.
+// longRules limit each algorithm over a window longer than any test.
 const longRules = `
 rules:
   - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}
@@ -33,8 +33,8 @@ rules:
   - {id: set, match: {paths: [/set]}, key: [client_ip], algorithm: rolling_window, storage: sorted_set, limit: 50, window: 24h}
 `
 
-// generous is a time budget that no healthy decision uses up on a busy machine:
-// these tests are about counts, and a fallback would count apart.
+// generous is a time budget that no healthy decision exceeds, even on a busy machine:
+// these tests check counts, and a fallback would count separately.
 const generous = 5 * time.Second
 
 func edges(t testing.TB, n int, config, rules string) []*testenv.EdgeNode {
@@ -102,8 +102,8 @@ func TestExactConcurrencyOverThreeNodes(t *testing.T) {
 	}
 }
 
-// Windows that come and go under load: what clients were let do equals what Redis was
-// told to write, and no window exceeds the limit.
+// Windows begin and end under load: the requests that passed equal the writes in Redis,
+// and no window exceeds the limit.
 func TestExactInEveryWindow(t *testing.T) {
 	const rules = `
 rules:
@@ -195,9 +195,9 @@ func loadRecorded(t *testing.T, cluster *testenv.RedisCluster, nodes []*testenv.
 
 var quoted = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"`)
 
-// record follows a server's MONITOR, which tells of each command as it is run, those of scripts
-// included. Unlike looking at the key now and then, that misses nothing however busy the
-// machine is. What it returns ends the recording, and tells the commands on the key.
+// record follows a server's MONITOR, which prints each command as it runs, including those of
+// scripts. Unlike polling the key, it misses nothing, however busy the machine is. The function
+// that it returns ends the recording and returns the commands on the key.
 func record(t *testing.T, server *testenv.Server, key string) (end func() [][]string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr)

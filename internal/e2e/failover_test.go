@@ -18,17 +18,17 @@ import (
 // outage is one way to lose the master that owns a key.
 type outage struct {
 	name string
-	// addrs for the nodes' configuration, with what else that needs.
+	// addrs for the nodes' configuration, and more for what else the mode needs.
 	mode, more string
 	addrs      []string
-	// lose takes the master of the key away and returns it.
+	// lose takes the key's master down and returns it.
 	lose func(key string) *testenv.Server
-	// master owns the key by what Redis says itself.
+	// master owns the key, according to Redis itself.
 	master func(key string) *testenv.Server
-	// bound is how long after the loss decisions are Redis's again: for a cluster
-	// its node time-out and 3 s; sentinels need their vote too. Nearly all of it is
-	// Redis's own election, which a busy machine stretches, so it is held to in the
-	// long form; what is ours, from the promotion on, in both.
+	// bound is how soon after the loss Redis decides again: for a cluster its node
+	// timeout and 3 s; sentinels also need their vote. Nearly all of it is Redis's own
+	// election, which a busy machine stretches, so only the long form enforces it; both
+	// enforce weir's part, from the promotion on.
 	bound time.Duration
 }
 
@@ -36,11 +36,11 @@ const (
 	budget    = 25 * time.Millisecond
 	victim    = "198.51.100.1"
 	nodeCount = 2
-	// afterPromotion is how long a node may take to find a master that is there.
+	// afterPromotion is how long a node may take to find a promoted master.
 	afterPromotion = 3 * time.Second
 )
 
-// outageRules: one key of each policy is spent before the outage, and all other
+// outageRules: one key of each policy is used up before the outage, and all other
 // clients stay far below their limit.
 const outageRules = `
 rules:
@@ -119,7 +119,7 @@ func masterLoss(t *testing.T, o outage) {
 	e, err := explain(nodes[0], "/local", victim)
 	require.NoError(t, err)
 
-	// Load on every policy, and from other clients on every shard, all the while.
+	// Load on every policy, and from other clients on every shard, throughout.
 	punctual := timers(t)
 	var tallies [4]tally
 	paths := [4]string{"/local", "/closed", "/open", "/others"}
@@ -154,7 +154,7 @@ func masterLoss(t *testing.T, o outage) {
 	lost := time.Now()
 	key := e.Rules[0].Key
 	server := o.lose(key)
-	// The shard first falls back, then Redis is back on every node.
+	// The shard first falls back, then Redis decides again on every node.
 	for _, n := range nodes {
 		eventually(t, 10*time.Second, "the loss is noticed", func() bool {
 			return source(n) == "fallback"
@@ -163,7 +163,7 @@ func masterLoss(t *testing.T, o outage) {
 	eventually(t, time.Minute, "a replica is promoted", func() bool { return o.master(key) != server })
 	promoted := time.Since(lost)
 	for _, n := range nodes {
-		eventually(t, time.Minute, "decisions are Redis's again", func() bool { return source(n) == "redis" })
+		eventually(t, time.Minute, "Redis decides again", func() bool { return source(n) == "redis" })
 	}
 	back := time.Since(lost)
 	close(done)
@@ -202,8 +202,8 @@ func masterLoss(t *testing.T, o outage) {
 	}
 }
 
-// source says who would decide the victim's request on that node. It asks by a rule
-// that is never spent: a refusal is remembered by the node, whoever decided it.
+// source returns what would decide the victim's request on that node. It asks by a rule
+// that is never used up: a node remembers a refusal, whatever decided it.
 func source(n *testenv.EdgeNode) string {
 	e, err := explain(n, "/open", victim)
 	if err != nil || len(e.Rules) == 0 {
@@ -212,8 +212,8 @@ func source(n *testenv.EdgeNode) string {
 	return e.Rules[0].Source
 }
 
-// decisionsInBudget: at least 99 of 100 decisions took no longer than the store's
-// budget and 5 ms; fewer only where not even a bare timer of the budget was that
+// decisionsInBudget requires that at least 99 of 100 decisions took no longer than the
+// store's budget and 5 ms; fewer only if even a bare timer of the budget was less
 // punctual, because the machine had other work.
 func decisionsInBudget(t *testing.T, delta func(string) float64, punctual float64) {
 	t.Helper()
@@ -226,8 +226,8 @@ func decisionsInBudget(t *testing.T, delta func(string) float64, punctual float6
 	require.GreaterOrEqual(t, within/all, 0.99*punctual)
 }
 
-// timers runs timers of the budget, several at a time, until what it returns is called:
-// that tells what share of them fired within 5 ms.
+// timers runs timers of the budget, several at a time, until the returned function is
+// called; that returns the share of them that fired within 5 ms.
 func timers(t *testing.T) (stop func() float64) {
 	t.Helper()
 	var all, within atomic.Int64

@@ -21,14 +21,14 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// fleet is several regions and the file that tells regionctl of them.
+// fleet is several regions and the fleet file that lists them.
 type fleet struct {
 	t       *testing.T
 	file    string
 	regions []*site
 }
 
-// site is a region: a Consul datacenter, a Redis, and a PoP with each node.
+// site is a region: a Consul datacenter, a Redis, and a PoP for each node.
 type site struct {
 	name   string
 	consul *testenv.Consul
@@ -44,7 +44,7 @@ func (f *fleet) nodes() (all []*testenv.EdgeNode) {
 	return all
 }
 
-// startFleet starts as many nodes in each region. They have no rules yet.
+// startFleet starts this many nodes in each region. They have no rules yet.
 func startFleet(t *testing.T, o testenv.ConsulOptions, nodes int, regions ...string) *fleet {
 	t.Helper()
 	return startFleetBefore(t, origin(t, nil), o, nodes, regions...)
@@ -65,7 +65,7 @@ func startFleetBefore(t *testing.T, backend string, o testenv.ConsulOptions, nod
 	return f
 }
 
-// config is what node n of a region needs. more goes into its consul section.
+// config returns the configuration of node n. more goes into its consul section.
 func (s *site) config(backend string, n int, cache, more string) string {
 	return fmt.Sprintf("node: {id: %[1]s-%[2]d, region: %[1]s, pop: %[1]s-pop%[2]d}\n"+
 		"rules: {source: consul, cache: %[3]q}\nconsul: {addr: %[4]q%[5]s}\n", s.name, n, cache, s.consul.Addr(), more) +
@@ -84,7 +84,7 @@ func (f *fleet) write(more string) {
 	require.NoError(f.t, os.WriteFile(f.file, b.Bytes(), 0o600))
 }
 
-// regionctl runs a command and returns what it printed and its exit status.
+// regionctl runs a command and returns its output and its exit status.
 func (f *fleet) regionctl(args ...string) (stdout, stderr string, status int) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 2*time.Minute)
@@ -102,7 +102,7 @@ func (f *fleet) regionctl(args ...string) (stdout, stderr string, status int) {
 	return out.String(), errOut.String(), 0
 }
 
-// apply puts a document in force everywhere, and fails the test if that fails.
+// apply activates a document everywhere, and fails the test if that fails.
 func (f *fleet) apply(document string, more ...string) {
 	f.t.Helper()
 	file := filepath.Join(f.t.TempDir(), "rules.yaml")
@@ -111,7 +111,7 @@ func (f *fleet) apply(document string, more ...string) {
 	require.Zero(f.t, status, "%s\n%s", stdout, stderr)
 }
 
-// running is what a node says of its rules.
+// running is a node's answer about its rules.
 type running struct {
 	Version string    `json:"version"`
 	Since   time.Time `json:"since"`
@@ -133,7 +133,7 @@ func rulesOf(n *testenv.EdgeNode) (running, error) {
 	return told[running](n, "/v1/rules")
 }
 
-// told is what a node's admin side answers.
+// told returns the answer of a node's admin side.
 func told[T any](n *testenv.EdgeNode, path string) (v T, err error) {
 	resp, err := http.Get("http://" + n.Admin + path)
 	if err != nil {
@@ -154,7 +154,7 @@ func readyz(t *testing.T, n *testenv.EdgeNode) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// policies returns the limits that a node's answer states, in the order of the rules.
+// policies returns the limits that a node's answer states, in rule order.
 func policies(n *testenv.EdgeNode, path, who string) (string, error) {
 	req, err := http.NewRequest(http.MethodGet, "http://"+n.Public+path, nil)
 	if err != nil {
@@ -174,7 +174,7 @@ func policies(n *testenv.EdgeNode, path, who string) (string, error) {
 }
 
 // doc is a document of two rules that always state the same limit, so that an answer
-// by half of one and half of another shows.
+// that mixes two documents shows.
 func doc(limit int) string {
 	return strings.ReplaceAll(`
 rules:

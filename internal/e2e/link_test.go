@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// link puts a link that can be spoilt before a server.
+// link puts a link that can be degraded before a server.
 func link(t *testing.T, upstream string) *toxiproxy.Proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
@@ -24,8 +24,8 @@ func link(t *testing.T, upstream string) *toxiproxy.Proxy {
 	return p
 }
 
-// A link slower than the budget, one that swallows everything, and one that is cut:
-// no request fails or waits, and Redis decides again once the link is good.
+// With a link slower than the budget, one that swallows everything, and one that is
+// cut, no request fails or waits, and Redis decides again once the link is good.
 func TestBadLink(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	p := link(t, server.Addr)

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// Of each origin, three handlers are limited, each by the rule of its name.
+// Each origin has three limited handlers, each with the rule of the same name.
 const meaningRules = `
 rules:
   - {id: v, match: {paths: ["/api/v/*"]}, key: [], algorithm: fixed_window, limit: 1000000, window: 1h}
@@ -76,7 +76,7 @@ func goOrigins(t *testing.T) map[string]string {
 	return origins
 }
 
-// otherOrigins start the origins that are not written in Go.
+// otherOrigins starts the origins that are not written in Go.
 func otherOrigins(t *testing.T, origins map[string]string) {
 	file := func(name string) string {
 		f, err := filepath.Abs("testdata/meaning/" + name)
@@ -117,7 +117,7 @@ func otherOrigins(t *testing.T, origins map[string]string) {
 	}
 }
 
-// meant are targets that were ways around a limit, and their like.
+// meant are targets that used to bypass a limit, and similar ones.
 var meant = []string{
 	"/", "/login", "/api/v/x", "/other", "/api/v/", "/api/v", "/api/v/x?y=/login", "/.", "/./", "/..", "/%2e", "/%2e%2e", "//", "///", "/;", "/;x", "/%2f", `/\`,
 	"/api/v/..%2f..%2f..%2fq", "/api/v/..%2f..%2fq", "/api/v/..%2f..%2flogin", "/api/v//../x", "/api/v///../../login", `/api\v\x`, `/api/v\..\..\..\login`, "/api/v/%5c..%5cx",
@@ -135,7 +135,7 @@ var parts = []string{
 	"/api/v/", "/login", "/../", "/./", "/..;/", "%2f..", "..%2f",
 }
 
-// corpus returns n targets: those that are meant, and mutations of them.
+// corpus returns n targets: meant, and mutations of it.
 func corpus(n int, seed uint64) []string {
 	random := rand.New(rand.NewPCG(seed, 1))
 	list := append([]string{}, meant...)
@@ -161,8 +161,8 @@ func corpus(n int, seed uint64) []string {
 	return list
 }
 
-// TestAPathMeansTheSameToEveryOrigin sends a corpus through an edge to origins of many
-// parsers. No request reaches a limited handler without the rule that limits it.
+// TestAPathMeansTheSameToEveryOrigin sends a corpus through an edge to origins with
+// many parsers. No request reaches a limited handler without the rule that limits it.
 func TestAPathMeansTheSameToEveryOrigin(t *testing.T) {
 	origins := goOrigins(t)
 	otherOrigins(t, origins)
@@ -202,7 +202,7 @@ func TestAPathMeansTheSameToEveryOrigin(t *testing.T) {
 	}
 }
 
-// rawClient sends targets byte for byte, on one connection as long as that lasts.
+// rawClient sends targets byte for byte, on one connection as long as it lasts.
 type rawClient struct {
 	addr string
 	conn net.Conn
@@ -215,7 +215,7 @@ func (c *rawClient) close() {
 	}
 }
 
-// get returns the status, the rules that governed the request, and the body.
+// get returns the status, the rules that applied to the request, and the body.
 func (c *rawClient) get(t *testing.T, target, host string) (status int, rules, body string) {
 	t.Helper()
 	for try := 0; ; try++ {

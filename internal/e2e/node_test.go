@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// TLS, an ACL user and a password file, as production has them.
+// TLS, an ACL user and a password file, as in production.
 func TestSecureRedis(t *testing.T) {
 	const user, password = "weir", "correct-horse"
 	options := testenv.Options{TLS: true, User: user, Password: password}
@@ -37,7 +37,7 @@ func TestSecureRedis(t *testing.T) {
 	})
 }
 
-// strict checks that a node of this configuration counts in Redis.
+// strict checks that a node with this configuration counts in Redis.
 func strict(t *testing.T, config string) {
 	t.Helper()
 	nodes := edges(t, 1, config, longRules)
@@ -71,7 +71,7 @@ func TestSlotsOfADeadNodeComeBack(t *testing.T) {
 	eventually(t, 30*time.Second, "the slots expire", func() bool { return remaining() == 3 })
 }
 
-// SIGTERM under load: requests in flight finish, and the process is gone in time.
+// SIGTERM under load: requests in flight finish, and the process exits in time.
 func TestTerminateFinishesRequests(t *testing.T) {
 	const rules = "rules:\n  - {id: roomy, key: [client_ip], algorithm: token_bucket, limit: 100000, burst: 100000, window: 1s}\n"
 	server := testenv.Redis(t, testenv.Options{})
@@ -102,7 +102,7 @@ func TestTerminateFinishesRequests(t *testing.T) {
 	require.LessOrEqual(t, time.Since(asked), 5*time.Second)
 }
 
-// Requests that end, or begin, while Redis hangs leave no slot behind.
+// Requests that end or begin while Redis hangs leave no slot behind.
 func TestSlotsOutlastAHang(t *testing.T) {
 	const rules = "rules:\n  - {id: in-flight, key: [client_ip], algorithm: concurrency, limit: 4, window: 1h}\n"
 	server := testenv.Redis(t, testenv.Options{})

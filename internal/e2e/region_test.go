@@ -25,27 +25,27 @@ import (
 )
 
 const (
-	// dnsTTL is short, so that the tests are: what they bound is TTL + 5 s.
+	// dnsTTL is short to keep the tests short: they bound TTL + 5 s.
 	dnsTTL = 2 * time.Second
 	// lookupTimeout is how long a resolver waits for a router before it asks the next.
 	lookupTimeout = time.Second
-	// outWithin and backWithin are the bounds for a PoP whose edges are killed, and
-	// come back.
+	// outWithin and backWithin are the bounds for a PoP whose edges are killed and come
+	// back.
 	outWithin, backWithin = 5 * time.Second, 10 * time.Second
 	zone                  = "edge.example.com"
 	europe, america       = "198.51.100.0/24", "203.0.113.0/24" // clients of ams1, and of iad1
 )
 
 // pop is a site: edges behind one public address, where a balancer sends each
-// connection to one that says that it is ready, as those of clouds do.
+// connection to an edge that reports ready, as cloud balancers do.
 type pop struct {
 	name, addr string
 	region     *site
 	nodes      []*testenv.EdgeNode
 	ready      []atomic.Bool
 	next       atomic.Int64
-	last       atomic.Int64 // when a connection came, in ns
-	sentAway   atomic.Value // why the balancer closed a connection without an answer, at last
+	last       atomic.Int64 // when the last connection came, in ns
+	sentAway   atomic.Value // why the balancer last closed a connection without an answer
 }
 
 // world is regions with PoPs, DNS routers and what clients need.
@@ -66,21 +66,21 @@ type router struct {
 // kill ends it as kill -9 does, and returns when it is gone.
 func (r *router) kill() {
 	r.killed = true
-	_ = r.cmd.Process.Kill() // Wait tells
-	_ = r.cmd.Wait()         // killed is how it ends
+	_ = r.cmd.Process.Kill() // Wait reports
+	_ = r.cmd.Wait()         // killed is the expected end
 }
 
-// land is a region of a world: its PoPs, of two edges each, in their order.
+// land describes a region of a world: its PoPs, of two edges each, in order.
 type land struct {
 	name string
 	pops []string
 }
 
-// clientsOf are the networks of a PoP, if it has some.
+// clientsOf are the networks of a PoP, if it has any.
 var clientsOf = map[string]string{"ams1": "198.51.0.0/16", "iad1": america}
 
-// startWorld starts eu with ams1 and fra1, us with iad1, and ap with sin1, each of two
-// edges. What comes under /slow is held.
+// startWorld starts eu with ams1 and fra1, us with iad1, and ap with sin1, each with
+// two edges. Requests under /slow are held.
 func startWorld(t *testing.T) *world {
 	t.Helper()
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(100 * time.Millisecond) }))
@@ -103,7 +103,7 @@ shedder:
 	return w
 }
 
-// openWorld starts everything but routers; config is what an edge of a region needs besides.
+// openWorld starts everything except routers; config adds what an edge of a region needs.
 func openWorld(t *testing.T, lands []land, config func(*site) string) *world {
 	t.Helper()
 	w := &world{fleet: &fleet{t: t}, port: testenv.FreePorts(t, 1)[0]}
@@ -148,7 +148,7 @@ func (w *world) file2(name, text string) string {
 	return file
 }
 
-// good runs regionctl and requires that all is well.
+// good runs regionctl and requires success.
 func (w *world) good(args ...string) string {
 	w.t.Helper()
 	stdout, stderr, status := w.regionctl(args...)
@@ -166,8 +166,7 @@ func (w *world) pop(name string) *pop {
 	return nil
 }
 
-// startRouter runs regionctl dns until the end of the test, and requires that it stops
-// as it should.
+// startRouter runs regionctl dns until the end of the test, and requires a clean stop.
 func (w *world) startRouter() {
 	w.t.Helper()
 	ports := testenv.FreePorts(w.t, 2)
@@ -184,7 +183,7 @@ func (w *world) startRouter() {
 		if r.killed {
 			return
 		}
-		_ = r.cmd.Process.Signal(syscall.SIGTERM) // Wait tells if it was gone
+		_ = r.cmd.Process.Signal(syscall.SIGTERM) // Wait reports whether it was gone
 		if err := r.cmd.Wait(); err != nil || w.t.Failed() {
 			text, _ := os.ReadFile(r.log)
 			w.t.Errorf("the router ended with %v; its log:\n%s", err, text)
@@ -233,7 +232,7 @@ func (r *router) resolve(network string) ([]string, error) {
 	return addrs, nil
 }
 
-// answer is what a network is sent to, in one word.
+// answer returns where a network is sent, in one word.
 func (w *world) answer(network string) string {
 	addrs, err := w.resolve(network)
 	if err != nil {
@@ -242,7 +241,7 @@ func (w *world) answer(network string) string {
 	return strings.Join(addrs, " ")
 }
 
-// within waits for a condition, and says how long that took.
+// within waits for a condition, and logs how long that took.
 func (w *world) within(what string, limit time.Duration, done func() bool) time.Duration {
 	w.t.Helper()
 	began := time.Now()
@@ -267,7 +266,7 @@ func (p *pop) balance(t *testing.T, port int) {
 			for missed := 0; ctx.Err() == nil; <-tick.C {
 				resp, err := probe.Get("http://" + n.Admin + "/readyz")
 				if err != nil {
-					// As balancers do: one probe that is late on a busy machine says little.
+					// As balancers do: one late probe on a busy machine means little.
 					if missed++; missed >= 3 {
 						p.ready[i].Store(false)
 					}
@@ -291,15 +290,15 @@ func (p *pop) balance(t *testing.T, port int) {
 	})
 	t.Cleanup(func() {
 		cancel()
-		_ = l.Close() // Accept tells
+		_ = l.Close() // Accept reports it
 		all.Wait()
 	})
 }
 
-// forward gives a connection to a ready node, or closes it.
+// forward passes a connection to a ready node, or closes it.
 func (p *pop) forward(conn net.Conn) {
 	defer conn.Close()
-	first := int(p.next.Add(1)) // once: others count on meanwhile
+	first := int(p.next.Add(1)) // once: others keep counting
 	for n := range p.nodes {
 		i := (first + n) % len(p.nodes)
 		if !p.ready[i].Load() {
@@ -314,7 +313,7 @@ func (p *pop) forward(conn net.Conn) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _ = io.Copy(to, conn)           // who hangs up, hangs up
+			_, _ = io.Copy(to, conn)           // either side may hang up
 			_ = to.(*net.TCPConn).CloseWrite() // likewise
 		}()
 		_, _ = io.Copy(conn, to) // likewise

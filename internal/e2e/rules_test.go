@@ -16,8 +16,8 @@ import (
 	"github.com/weir-edge/weir/lua"
 )
 
-// Six nodes in three regions decide by new rules within two seconds, none ever by
-// half a document; counts stay, and Redis needs no new script.
+// Six nodes in three regions decide by new rules within two seconds, never by half a
+// document; counts stay, and Redis needs no new script.
 func TestApplyReachesEveryNode(t *testing.T) {
 	const before, after, spent = 100_000, 200_000, 30
 	f := startFleet(t, testenv.ConsulOptions{}, 2, "eu-west", "us-east", "ap-south")
@@ -92,7 +92,8 @@ func TestApplyReachesEveryNode(t *testing.T) {
 	}
 }
 
-// scriptsLoaded: SCRIPT EXISTS knows the scripts by the hash of what is in the house.
+// scriptsLoaded checks with SCRIPT EXISTS that Redis knows the repository's scripts by
+// their hash.
 func scriptsLoaded(t *testing.T, s *testenv.Server) {
 	t.Helper()
 	sum := sha1.Sum([]byte(lua.Take()))
@@ -136,7 +137,7 @@ func TestConsulLoss(t *testing.T) {
 			require.NotEmpty(t, r.Consul.Error)
 		}
 	}
-	// A node that starts now has what it kept on disk.
+	// A node that starts now has its copy on disk.
 	s.nodes[1].Terminate()
 	s.nodes[1].Start()
 	s.nodes[1].WaitReady()
@@ -167,7 +168,7 @@ func TestConsulLoss(t *testing.T) {
 	}
 }
 
-// awayFor is how long Consul stays away.
+// awayFor is how long Consul stays unreachable.
 func awayFor() time.Duration {
 	if soak() {
 		return time.Minute
@@ -175,7 +176,7 @@ func awayFor() time.Duration {
 	return 2 * time.Second
 }
 
-// A leader is killed; the others elect another, and rules go on changing.
+// A leader is killed; the others elect another, and rules keep changing.
 func TestConsulElection(t *testing.T) {
 	f := startFleet(t, testenv.ConsulOptions{Servers: 3}, 1, "eu-west")
 	s := f.regions[0]
@@ -184,7 +185,7 @@ func TestConsulElection(t *testing.T) {
 	stop := load(s.nodes)
 	lost := s.consul.KillLeader()
 	s.consul.WaitHealthy()
-	if lost == s.consul.Addr() { // the one that node and regionctl ask
+	if lost == s.consul.Addr() { // the one that node and regionctl use
 		s.consul.Start()
 	}
 	f.apply(doc(200_000))

@@ -21,7 +21,7 @@ rules:
   - {id: roomy, key: [client_ip], algorithm: rolling_window, limit: 10000, window: 1h}
 `
 
-// load asks as many clients until stop, and counts what is not 200.
+// load runs this many clients until stop, and counts answers other than 200.
 func load(nodes []*testenv.EdgeNode) (stop func() (asked, bad int64)) {
 	done := make(chan struct{})
 	var asked, bad atomic.Int64
@@ -51,7 +51,7 @@ func load(nodes []*testenv.EdgeNode) (stop func() (asked, bad int64)) {
 	}
 }
 
-// fallbacks is how many checks a node decided without Redis.
+// fallbacks returns how many checks a node decided without Redis.
 func fallbacks(t *testing.T, n *testenv.EdgeNode) float64 {
 	const name = `weir_decisions_total{outcome="allowed",rule="roomy",source="fallback"}`
 	return metrics(t, n, name)[name]
@@ -98,7 +98,8 @@ func TestRestartFailsNoRequest(t *testing.T) {
 	require.Zero(t, bad)
 }
 
-// A replica takes over in peace: the new master has never seen the scripts.
+// A replica takes over in a planned handover: the new master has never seen the
+// scripts.
 func TestPromotionFailsNoRequest(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	nodes := edges(t, 2, redisConfig(origin(t, nil), "cluster", cluster.Addrs(), generous, 2, ""), roomyRules)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// shedderStatus is what a node says of its upstream groups, by name.
+// shedderStatus returns a node's report on its upstream groups, by name.
 func shedderStatus(t testing.TB, node *testenv.EdgeNode) map[string]document.UpstreamStatus {
 	t.Helper()
 	resp, err := http.Get("http://" + node.Admin + "/v1/shedder?brief")
@@ -33,8 +33,8 @@ func shedderStatus(t testing.TB, node *testenv.EdgeNode) map[string]document.Ups
 	return groups
 }
 
-// One slow origin sheds its own routes and not its neighbor's, and stops when it is
-// quick again.
+// A slow origin sheds its own routes but not its neighbor's, and stops shedding when it
+// is quick again.
 func TestSlowOriginShedsItsOwn(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(100 * time.Millisecond) }))
 	t.Cleanup(slow.Close)
@@ -88,7 +88,7 @@ shedder:
 	require.Equal(t, map[int]int{http.StatusOK: 20}, statuses(t, nodes, "/reports/x", victim, 2, 20))
 }
 
-// operate asks the admin side and returns the status.
+// operate sends a request to the admin side and returns the status.
 func operate(t testing.TB, node *testenv.EdgeNode, method, path, body string) int {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://"+node.Admin+path, strings.NewReader(body))
@@ -99,7 +99,7 @@ func operate(t testing.TB, node *testenv.EdgeNode, method, path, body string) in
 	return resp.StatusCode
 }
 
-// The kill switch works on a node that sheds, for as long as it was asked for.
+// The kill switch works on a node that sheds, for exactly as long as requested.
 func TestKillSwitch(t *testing.T) {
 	hold := make(chan struct{})
 	node := testenv.Edge(t, fmt.Sprintf(`

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// shedderState is what a node says of its shedder.
+// shedderState is a node's report on its shedder.
 type shedderState struct {
 	Version   string     `json:"version"`
 	Source    string     `json:"source"`
@@ -32,7 +32,7 @@ func sheddingOf(n *testenv.EdgeNode) (shedderState, error) {
 	return told[shedderState](n, "/v1/shedder")
 }
 
-// inFlight is how many requests of a class a node has before its origin.
+// inFlight returns how many requests of a class a node has at its origin.
 func inFlight(n *testenv.EdgeNode, class string) int64 {
 	s, err := sheddingOf(n)
 	if err != nil || len(s.Upstreams) == 0 {
@@ -46,7 +46,7 @@ func inFlight(n *testenv.EdgeNode, class string) int64 {
 	return -1
 }
 
-// report is what regionctl shedder set prints with -o json.
+// report is the output of regionctl shedder set -o json.
 type report struct {
 	Version   string    `json:"version"`
 	AppliedAt time.Time `json:"applied_at"`
@@ -81,9 +81,9 @@ func requireSheddingBy(t *testing.T, version string, regions ...*site) {
 	}
 }
 
-// Settings are in force on every node when regionctl says so, and decide about the next
-// request. The kill switch lets everything through at once, and ends by itself on every
-// node, with neither regionctl nor Consul.
+// Settings are active on every node when regionctl says so, and decide about the next
+// request. The kill switch admits everything at once, and expires on every node without
+// regionctl or Consul.
 func TestShedderTunedAtRunTime(t *testing.T) {
 	hold := make(chan struct{})
 	f := startFleetBefore(t, origin(t, hold), testenv.ConsulOptions{}, 2, "eu-west", "us-east", "ap-south")
@@ -128,7 +128,7 @@ func TestShedderTunedAtRunTime(t *testing.T) {
 		s.consul.Kill()
 	}
 	for _, n := range f.nodes() {
-		eventually(t, lasts+5*time.Second, "the settings before return", func() bool {
+		eventually(t, lasts+5*time.Second, "the previous settings return", func() bool {
 			s, err := sheddingOf(n)
 			return err == nil && s.Version == first.Version && s.Document.Enabled && s.ExpiresAt == nil
 		})
@@ -142,7 +142,7 @@ func TestShedderTunedAtRunTime(t *testing.T) {
 	all.Wait()
 }
 
-// Two people change the settings at the same time: whoever wins, wins everywhere.
+// Two people change the settings at the same time: one of them wins everywhere.
 func TestShedderSetByTwo(t *testing.T) {
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west", "us-east", "ap-south")
 	for _, n := range f.nodes() {
@@ -180,8 +180,8 @@ func TestShedderSetByTwo(t *testing.T) {
 	}
 }
 
-// A region that cannot be reached keeps a change from all, unless it is to be partial;
-// the same command finishes it.
+// An unreachable region blocks a change in all regions unless --partial is given; the
+// same command finishes it.
 func TestShedderSetInPart(t *testing.T) {
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west", "us-east", "ap-south")
 	for _, n := range f.nodes() {

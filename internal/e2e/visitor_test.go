@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// visitor is clients of a network that resolve, keep the answer for its TTL, and request
-// on a new connection each time. They retry nothing.
+// visitor simulates clients of a network that resolve, keep the answer for its TTL, and
+// request on a new connection each time. They retry nothing.
 type visitor struct {
 	mu          sync.Mutex
 	asked       int
@@ -87,7 +87,7 @@ func (v *visitor) none(t *testing.T, what string) {
 func (v *visitor) brief(t *testing.T, what string, lost time.Time) {
 	t.Helper()
 	v.stop()
-	require.NotZero(t, v.failed, "%s: nobody noticed, so nothing was tested", what)
+	require.NotZero(t, v.failed, "%s: no request failed, so nothing was tested", what)
 	took := v.last.Sub(lost)
 	t.Logf("%s: %d of %d requests failed, the last %s after the loss", what, v.failed, v.asked, took.Round(10*time.Millisecond))
 	require.Less(t, took, dnsTTL+5*time.Second, v.why)

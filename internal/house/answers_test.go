@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A stranger's questions have answers that are true: each path in the table exists, and
-// each name behind a path is a function there. The map names only what there is.
+// The answers to a stranger's questions are true: each path in the table exists, and
+// each name after a path is a function there. The map names only what exists.
 func TestArchitectureIsTrue(t *testing.T) {
 	text := documents(t)["docs/ARCHITECTURE.md"]
 	_, table, found := strings.Cut(text, "## A stranger's questions\n")

@@ -1,4 +1,4 @@
-// Package house checks habits of the whole module that no single package can.
+// Package house checks habits of the whole module that no single package can check.
 package house
 
 import (
@@ -36,14 +36,14 @@ type file struct {
 func (f *file) isTest() bool   { return strings.HasSuffix(f.path, "_test.go") }
 func (f *file) folder() string { return path.Dir(f.path) }
 
-// places are the positions in f, for messages.
+// places holds the files' positions, for messages.
 var places = token.NewFileSet()
 
 func (f *file) at(n ast.Node) string {
 	return f.path + ":" + strconv.Itoa(places.Position(n.Pos()).Line)
 }
 
-// goFiles returns all Go files, without the modules below this one.
+// goFiles returns all Go files except those of nested modules.
 func goFiles(t *testing.T) []*file {
 	t.Helper()
 	var files []*file
@@ -163,7 +163,7 @@ func TestExportedNamesAreDocumented(t *testing.T) {
 	}
 }
 
-// checkSpecs accepts a comment on the group, on the name, or behind it.
+// checkSpecs accepts a comment on the group, on the name, or after it.
 func checkSpecs(t *testing.T, f *file, d *ast.GenDecl) {
 	t.Helper()
 	for _, s := range d.Specs {
@@ -182,8 +182,8 @@ func checkSpecs(t *testing.T, f *file, d *ast.GenDecl) {
 	}
 }
 
-// exportedReceiver reports whether a method can be called from outside. The methods
-// of the standard library's interfaces need no comment to be understood.
+// exportedReceiver reports whether a method can be called from outside. The methods of
+// the standard library's interfaces need no comment.
 func exportedReceiver(d *ast.FuncDecl) bool {
 	if d.Recv == nil {
 		return true
@@ -229,7 +229,7 @@ func TestTestsNeitherSleepNorSkip(t *testing.T) {
 	}
 }
 
-// usesSynctest reports whether time in f is made up, so that sleeping is exact.
+// usesSynctest reports whether time in f is virtual, so that sleeping is exact.
 func usesSynctest(f *file) bool {
 	for _, spec := range f.ast.Imports {
 		if spec.Path.Value == `"testing/synctest"` {
@@ -275,10 +275,10 @@ func TestDocumentedTargetsExist(t *testing.T) {
 		targets[m[1]] = true
 	}
 	for name, text := range documents(t) {
-		// In code only: prose makes other things, too.
+		// In code only: prose makes other things too.
 		for _, code := range regexp.MustCompile("(?ms)^```.*?^```|`[^`\n]+`|^    .*?$").FindAllString(text, -1) {
 			for _, m := range regexp.MustCompile(`\bmake ([a-z][a-z0-9-]*)`).FindAllStringSubmatch(code, -1) {
-				require.True(t, targets[m[1]], "%s: make %s is no target", name, m[1])
+				require.True(t, targets[m[1]], "%s: make %s: no such target", name, m[1])
 			}
 		}
 	}
@@ -307,7 +307,7 @@ func TestDocumentedLinksExist(t *testing.T) {
 	}
 }
 
-// anchors are the headings of a document as links name them.
+// anchors returns the headings of a document as links name them.
 func anchors(text string) []string {
 	var list []string
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {

@@ -1,6 +1,6 @@
-// Package manual runs the shell blocks of README.md and docs/OPERATIONS.md as they stand:
-// a block is pasted whole into a shell, in a copy of the tree and a network of its own,
-// and what a console block shows must be printed, in that order.
+// Package manual runs the shell blocks of README.md and docs/OPERATIONS.md as written: it
+// pastes each block whole into a shell, in a copy of the tree and a network of its own,
+// and requires that a console block's lines are printed in that order.
 package manual
 
 import (
@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 // block is a fenced block of a page.
 type block struct {
 	section string
-	kind    string // console, or sh, with a word behind it
+	kind    string // console, or sh and an optional word
 	text    string
 }
 
-// blocks returns the shell blocks of a page in their order.
+// blocks returns a page's shell blocks in order.
 func blocks(t *testing.T, page string) (found []block) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -58,7 +58,7 @@ func TestOperations(t *testing.T) {
 	play(t, blocks(t, "docs/OPERATIONS.md"))
 }
 
-// The lab of README, in a network of its own.
+// README's lab, in its own network.
 func TestLab(t *testing.T) {
 	for _, b := range blocks(t, "README.md") {
 		if b.kind == "sh lab" {
@@ -73,10 +73,10 @@ func TestLab(t *testing.T) {
 	t.Fatal("README has no block of kind sh lab")
 }
 
-// play pastes blocks into one shell, without those of the kinds to leave out.
+// play pastes blocks into one shell, except those of the kinds to leave out.
 func play(t *testing.T, all []block, except ...string) {
 	s := start(t)
-	terminal := "" // the section that has one open
+	terminal := "" // the section that opened one
 	for _, b := range all {
 		if b.kind == "sh" && terminal != "" && b.section != terminal {
 			s.closeTerminal()
@@ -97,7 +97,7 @@ func play(t *testing.T, all []block, except ...string) {
 	}
 }
 
-// converse pastes each command of a transcript and compares what it prints.
+// converse pastes each command of a transcript and compares its output.
 func (s *shell) converse(transcript string) {
 	s.t.Helper()
 	for _, turn := range strings.Split("\n"+transcript, "\n$ ")[1:] {
@@ -115,7 +115,7 @@ func (s *shell) converse(transcript string) {
 	}
 }
 
-// What differs from run to run, and what stands for it.
+// What differs between runs, and its placeholders.
 var varying = []struct {
 	what *regexp.Regexp
 	by   string
@@ -134,7 +134,7 @@ func normal(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// pattern matches normal lines as a page shows them: … is anything.
+// pattern matches normalized lines as a page shows them: … matches anything.
 func pattern(shown string) *regexp.Regexp {
 	if strings.TrimSpace(shown) == "…" || strings.TrimSpace(shown) == "" {
 		return regexp.MustCompile(``)

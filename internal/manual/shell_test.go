@@ -26,8 +26,8 @@ const (
 	patience = 5 * time.Minute
 )
 
-// shell is a bash in a copy of the tree, with a loopback of its own: the ports of the
-// pages are free there.
+// shell is a bash in a copy of the tree, with its own loopback, so that the pages'
+// ports are free.
 type shell struct {
 	t     *testing.T
 	dir   string
@@ -70,7 +70,7 @@ func start(t *testing.T) *shell {
 		}
 		_ = cmd.Wait()
 		go func() {
-			for range s.lines { //nolint:revive // what nobody reads any more
+			for range s.lines { //nolint:revive // what nothing reads any more
 			}
 		}()
 		<-read
@@ -81,7 +81,7 @@ func start(t *testing.T) *shell {
 	return s
 }
 
-// becomeShell gives the process a loopback and makes it bash.
+// becomeShell gives the process a loopback and turns it into bash.
 func becomeShell() {
 	fail := func(what string, err error) {
 		fmt.Fprintln(os.Stderr, "manual:", what, err)
@@ -113,7 +113,8 @@ var tree struct {
 	dir string
 }
 
-// treeCopy copies what a clone has. Consul, which takes minutes to build, is shared.
+// treeCopy copies what a clone contains. Consul, which takes minutes to build, is
+// shared.
 func treeCopy(t *testing.T) string {
 	t.Helper()
 	tree.Lock()
@@ -168,7 +169,7 @@ func (s *shell) write(text string) {
 }
 
 // paste sends text at once, as a paste into a terminal does, and returns what is printed
-// until all of it has run. A command that reads its input swallows what follows it.
+// until all of it has run. A command that reads its input swallows the rest.
 func (s *shell) paste(text string) string {
 	s.t.Helper()
 	s.pages++
@@ -191,7 +192,7 @@ func (s *shell) paste(text string) string {
 	}
 }
 
-// terminal runs text as in another terminal, until the section ends, and waits for the
+// terminal runs text as in another terminal until the section ends, and waits for the
 // node that it starts.
 func (s *shell) terminal(text string) {
 	s.t.Helper()
@@ -199,7 +200,7 @@ func (s *shell) terminal(text string) {
 		"until curl -s -o /dev/null http://127.0.0.1:8081/readyz; do kill -0 $terminal; sleep 0.05; done")
 }
 
-// closeTerminal ends what terminal has started.
+// closeTerminal ends what terminal started.
 func (s *shell) closeTerminal() {
 	s.t.Helper()
 	s.paste("kill -- -$terminal; wait $terminal || true")
@@ -220,13 +221,13 @@ func (s *shell) logs() string {
 	return all.String()
 }
 
-// network names the network of a process.
+// network returns the network namespace of a process.
 func network(pid string) string {
 	name, _ := os.Readlink("/proc/" + pid + "/ns/net")
 	return name
 }
 
-// killAll ends every process of a network: also those that outlive their shell.
+// killAll ends every process of a network, including those that outlive their shell.
 func killAll(of string) {
 	for left := true; left; {
 		left = false
