@@ -14,11 +14,11 @@ run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8
 build: ## build the programs into bin/
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
-unit: ## the tests that start no server and no other program
+unit: ## run the tests that start no server and no other program
 	@cd tools && $(GO) run ./unit
 
-# These drive processes of their own, or read files: the race detector would watch nothing
-# but the test, and slow down the load that it makes.
+# These drive other processes or read files: the race detector would watch only the test
+# itself, and slow down its load.
 PLAIN = $(filter %/internal/e2e %/internal/testenv %/internal/house %/dashboards %/terraform %/terraform/lab,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
@@ -27,66 +27,66 @@ test: ## install what the tests need, then run them all, most with the race dete
 	@$(MAKE) --no-print-directory -j2 deps tools
 	$(GO) test -race -timeout 15m $(filter-out $(PLAIN),$(PACKAGES))
 	$(GO) test -timeout 15m $(PLAIN)
-	@echo "allocation bounds, which the race detector blurs"
+	@echo "allocation bounds, which the race detector distorts"
 	$(GO) test -count 1 -run Alloc $(addprefix ./,$(ALLOC))
 	cd tools && $(GO) vet ./... && $(GO) test ./internal/... && $(GO) test -race ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(GO) test ./...
-	@echo "a lab of its own under load: the oracle finds nothing, and finds the rule that limits nothing"
+	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing"
 	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow -out bin/loadtest-test"
 
-check: lint test build ## exactly what CI runs
+check: lint test build ## run exactly what CI runs
 	bin/edge -version
 
-lint: ## formatting and vet
+lint: ## check formatting, and vet
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 
-soak: deps-soak tools ## the long forms of the tests: many seeds, 20 runs of exactness, 1 million framed exchanges, the release before, fuzzing
+soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactness runs, 1 million framed exchanges, the previous release, fuzzing
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
 	@$(MAKE) --no-print-directory compat
 	cd loadtest/xk6-weir/proof && $(GO) test -run Never ./... -rapid.checks=60000
 	@$(MAKE) --no-print-directory fuzz
 
-# The commit of the release before; a shallow clone lacks it.
+# The commit of the previous release; a shallow clone lacks it.
 BEFORE ?= be81f43
 
-compat: .bin/consul ## run an edge of the release before next to one of this, on one Redis and Consul
+compat: .bin/consul ## run edges of the previous release and of this one together, on one Redis and Consul
 	@tools/install.sh redis-server
 	WEIR_BEFORE=$(BEFORE) $(GO) test -count 1 -timeout 10m -run TestTwoReleases ./internal/e2e
 
-# How long each is fuzzed, and by how many at once. The long form is make fuzz FUZZTIME=10m.
+# How long each parser is fuzzed, and by how many processes. The long form is make fuzz FUZZTIME=10m.
 FUZZTIME ?= 20s
 FUZZPROCS ?= $(shell nproc)
 FUZZ ?= $(shell grep -rE '^func Fuzz' --include='*_test.go' internal pkg | sed -E 's|/[^/]*:func |:|; s|\W*f [*].*||; s|^|./|' | sort)
 
-# Twice: the end of the time itself may count as a failure (context deadline exceeded); an input that fails is kept, and fails again.
+# Each runs a second time if it fails, since reaching the end of FUZZTIME may count as a failure (context deadline exceeded); an input that fails is kept, and fails again.
 fuzz: ## fuzz every parser that hostile bytes reach, FUZZTIME each; FUZZ=./pkg/paths:FuzzReadings for one
 	@for one in $(FUZZ); do echo "$$one"; run="$(GO) test -run ^$$ -fuzz ^$${one##*:}$$ -fuzztime $(FUZZTIME) -fuzzminimizetime 1s -parallel $(FUZZPROCS) $${one%:*}"; $$run || $$run || exit 1; done
 
 drills: deps tools ## break each part under load, and write docs/DRILLS.md
 	WEIR_DRILLS=../../docs/DRILLS.md $(GO) test -count 1 -timeout 30m -run TestDrills ./internal/e2e
 
-bench: deps-bench build ## measure beside bare fasthttp, nginx and redis_rate; about 9 minutes
+bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate; about 9 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
 	bin/bench
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/limiter/rules
 
-overload: deps-overload build ## show what the load shedder holds beside none, caps and the published law; about 35 minutes
+overload: deps-overload build ## compare the load shedder with none, caps and the published law; about 35 minutes
 	cd tools && $(GO) build -o ../bin/overload ./overload
 	bin/overload -svg docs/overload.svg -doc docs/SHEDDING.md
 
-overload-fast: deps-overload build ## the same of our law only, with steps of 20 s; about 6 minutes
+overload-fast: deps-overload build ## the same for weir's law only, with steps of 20 s; about 6 minutes
 	cd tools && $(GO) build -o ../bin/overload ./overload
 	bin/overload -short -only weir
 
-profile: deps-bench build ## profile the edge under load, for the compiler to build it by; 2 minutes
+profile: deps-bench build ## profile the edge under load, for profile-guided builds; 2 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
 	rm -rf bin/profiles
 	for part in refuse proxy; do bin/bench -only $$part -rounds 3 -profiles bin/profiles || exit 1; done
 	$(GO) tool pprof -proto bin/profiles/*.pprof >cmd/edge/default.pgo
 
-tables: deps ## the published tables of algorithms, measured: overshoot, memory, time, calls to Redis; about 3 minutes
+tables: deps ## measure the published tables of algorithms: overshoot, memory, time, calls to Redis; about 3 minutes
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
 	cd tools && $(GO) build -o ../bin/tables ./tables
 	bin/tables -doc docs/TABLES.md
@@ -94,7 +94,7 @@ tables: deps ## the published tables of algorithms, measured: overshoot, memory,
 k6: ## build k6 with the extension that checks limits; about 2 minutes the first time
 	cd loadtest/xk6-weir && CGO_ENABLED=0 $(GO) build -o ../../bin/k6 ./cmd/k6
 
-# LOADTEST are options of the runner, such as -only steady,shadow.
+# LOADTEST holds the runner's options, such as -only steady,shadow.
 LOADTEST ?=
 
 loadtest: deps-lab tools build k6 ## load the lab in three regions, with faults, and prove its limits; about 4 minutes
@@ -105,23 +105,23 @@ loadtest: deps-lab tools build k6 ## load the lab in three regions, with faults,
 loadtest-full: ## the same at length; about 37 minutes
 	@$(MAKE) --no-print-directory loadtest LOADTEST="-full $(LOADTEST)"
 
-# What the lab is made with: terraform, or OpenTofu where there is none.
+# The lab runs on terraform, or on OpenTofu if terraform is missing.
 TERRAFORM ?= $(shell command -v terraform || echo "$(CURDIR)/.bin/tofu")
 LAB_DIR ?= $(CURDIR)/.lab
 # A file of variables for the lab, such as terraform/lab/small.tfvars.
 LAB_VARS ?=
 
-lab: deps-lab tools build ## three regions on this machine, by Terraform; again: mends it. LAB_VARS=FILE changes it
+lab: deps-lab tools build ## start three regions on this machine with Terraform; run again to repair; LAB_VARS=FILE to change
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/up.sh $(LAB_VARS)
 
-lab-status: ## the processes of the lab, and what memory they take
+lab-status: ## show the lab's processes and their memory
 	@LAB="$(LAB_DIR)" terraform/lab/scripts/status.sh
 
-lab-down: ## end the lab and remove its files, whatever state it is in
+lab-down: ## stop the lab and remove its files, whatever state it is in
 	@LAB="$(LAB_DIR)" terraform/lab/scripts/down.sh
 
-tools: .bin/consul .bin/tofu ## build into .bin/ what the tests start: Consul, and OpenTofu where there is no terraform
+tools: .bin/consul .bin/tofu ## build the servers that tests start into .bin/: Consul, and OpenTofu if terraform is missing
 
 .bin/consul: tools/consul/go.mod tools/consul/go.sum tools/consul/build.sh
 	@GO="$(GO)" tools/consul/build.sh "$(CURDIR)/$@"
@@ -129,13 +129,13 @@ tools: .bin/consul .bin/tofu ## build into .bin/ what the tests start: Consul, a
 .bin/tofu: tools/tofu/go.mod tools/tofu/go.sum tools/tofu/build.sh
 	@GO="$(GO)" tools/tofu/build.sh "$(CURDIR)/$@"
 
-deps: ## install what the tests start if it is missing: Redis, Prometheus, dig, curl, Chromium, nginx, Node, Python
+deps: ## install missing programs that the tests start: Redis, Prometheus, dig, curl, Chromium, nginx, Node, Python
 	@tools/install.sh redis-server redis-sentinel dig prometheus prometheus-redis-exporter curl chromium gcc nginx node python3
 
-deps-bench: ## install what make bench compares with
+deps-bench: ## install the programs that make bench compares with
 	@tools/install.sh redis-server redis-sentinel nginx wrk
 
-# Nothing, if the lab is to do without.
+# Empty if the lab's Prometheus is off.
 LAB_PROMETHEUS = $(shell [ "$$TF_VAR_prometheus" = false ] || { [ -n "$(LAB_VARS)" ] && grep -Eq '^ *prometheus *= *false' "$(LAB_VARS)"; } || echo prometheus prometheus-redis-exporter)
 
 deps-soak: deps
@@ -147,7 +147,7 @@ deps-lab:
 deps-overload:
 	@tools/install.sh wrk
 
-clean: ## remove what was built, but not .bin/, which takes minutes to build
+clean: ## remove build output except .bin/, which takes minutes to build
 	rm -rf bin
 
 distclean: clean ## remove .bin/ too
