@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the named Debian packages whose program is missing, and keeps their
-# services from starting: tests start their own servers.
+# Installs the named Debian packages whose program is missing, and keeps their services
+# from starting: tests start their own servers.
 set -eu
 missing=
 for name in "$@"; do
@@ -10,7 +10,7 @@ for name in "$@"; do
   esac
   case "$missing" in
     *\ gcc) missing="$missing libc6-dev" ;;
-    *\ dig) missing="${missing% dig} dnsutils" ;; # named otherwise than its program
+    *\ dig) missing="${missing% dig} dnsutils" ;; # the package has another name than its program
     *\ node) missing="${missing% node} nodejs" ;;
     *\ java) missing="${missing% java} default-jdk-headless" ;;
   esac

@@ -7,7 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// serveBare is the least that fasthttp needs for a job: the yardsticks.
+// serveBare runs the smallest fasthttp server for a job: the yardsticks.
 func serveBare(ctx context.Context, role, listen, origin string) error {
 	var handler fasthttp.RequestHandler
 	switch role {

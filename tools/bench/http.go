@@ -9,8 +9,8 @@ import (
 
 const users = 100_000
 
-// userScript makes wrk ask as one of many users, uniformly. Requests are rendered
-// beforehand, so that the load costs little.
+// userScript makes wrk send as one of many users, chosen uniformly. Requests are
+// rendered in advance, so that generating the load costs little.
 const userScript = `
 local requests, n = {}, %d
 init = function()
@@ -30,8 +30,8 @@ func (b *bench) self(addr, role string, more ...string) error {
 	return b.start(addr, self, append([]string{"-role", role, "-listen", addr}, more...)...)
 }
 
-// startEdge runs the edge with one rule before the origin; redis is empty for the
-// memory store.
+// startEdge runs the edge with one rule, in front of the origin; an empty redis selects
+// the memory store.
 func (b *bench) startEdge(name, origin, redis, rule string) (string, error) {
 	public, admin := freeAddr(), freeAddr()
 	rules := b.write(name+"-rules.yaml", "rules:\n"+rule)
@@ -97,7 +97,7 @@ func (b *bench) proxy(ctx context.Context) error {
 	)
 }
 
-// refuse: one key that has spent its limit.
+// refuse: one key that has used up its limit.
 func (b *bench) refuse(ctx context.Context) error {
 	origin, bare, same, nginx := freeAddr(), freeAddr(), freeAddr(), freeAddr()
 	if err := b.self(origin, "origin"); err != nil {
@@ -125,7 +125,7 @@ func (b *bench) refuse(ctx context.Context) error {
 	}
 	return b.compare(ctx, fmt.Sprintf("Refusing one hot key, %d connections", connections),
 		&contender{name: "bare fasthttp 429, a short message", measure: at(bare)},
-		&contender{name: "bare fasthttp 429, the message of weir", measure: at(same)},
+		&contender{name: "bare fasthttp 429, weir's message", measure: at(same)},
 		&contender{name: "nginx limit_req", measure: at(nginx)},
 		&contender{name: "weir, refusal remembered", measure: at(edge)},
 	)

@@ -1,9 +1,9 @@
-// Command bench measures weir beside what it is compared with, in one run on one
-// machine, and prints ratios. docs/BENCHMARKS.md holds a run of it.
+// Command bench compares weir with its alternatives, in one run on one machine, and
+// prints ratios. docs/BENCHMARKS.md records a run of it.
 //
-// It starts everything itself on loopback: redis-server, nginx, wrk and the edge
-// must be installed or built (make bench does that). Each pair is measured in turn,
-// several rounds, and the median of each is compared.
+// It starts every server itself on loopback: redis-server, nginx, wrk and the edge must
+// be installed or built (make bench does both). It measures each pair in turn, for
+// several rounds, and compares the medians.
 package main
 
 import (

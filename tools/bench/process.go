@@ -67,7 +67,7 @@ func freeAddr() string {
 func (b *bench) write(name, text string) string {
 	file := filepath.Join(b.dir, name)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		panic(err) // the directory is ours
+		panic(err) // this program created the directory
 	}
 	return file
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// profile writes the CPU profile of the edge at addr, while it is being loaded, into
-// the folder of -profiles. make profile merges them into what the compiler reads.
+// profile writes the CPU profile of the edge at addr under load into the folder of
+// -profiles. make profile merges the profiles for the compiler.
 func (b *bench) profile(ctx context.Context, addr string) error {
 	admin, isEdge := b.admins[addr]
 	if b.profiles == "" || !isEdge {

@@ -22,7 +22,7 @@ import (
 // decider decides once for one of the users.
 type decider func(ctx context.Context, user int) error
 
-// store: decisions alone, without HTTP, beside the best-known Go library.
+// store: decisions alone, without HTTP, next to the best-known Go library.
 func (b *bench) store(ctx context.Context) error {
 	addr, err := b.startRedis()
 	if err != nil {
@@ -109,7 +109,7 @@ type question struct {
 	decision limiter.Decision
 }
 
-// callers measures n goroutines that decide one after another, after a flush.
+// callers measures n goroutines that each decide repeatedly, after a flush.
 func (b *bench) callers(client *redis.Client, decide decider, keys string, n int) func(context.Context) (sample, error) {
 	return func(ctx context.Context) (sample, error) {
 		if err := client.FlushDB(ctx).Err(); err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// swapRate is what the node is asked a second: far from its most, since the question
-// is whether a swap shows, not how much work it is.
+// swapRate is the node's load in requests a second: far below its maximum, since the
+// question is whether a swap shows, not how much work it is.
 const swapRate = 2_000
 
-// swap: 10,000 rules exchanged under a steady load, once and every second.
+// swap: 10,000 rules are replaced under a steady load, once and every second.
 func (b *bench) swap(ctx context.Context) error {
 	origin := freeAddr()
 	if err := b.self(origin, "origin"); err != nil {
@@ -64,12 +64,12 @@ func (b *bench) swap(ctx context.Context) error {
 	}
 	return b.compare(ctx, fmt.Sprintf("10,000 rules, %d requests a second, time from the intended send", swapRate),
 		&contender{name: "weir, rules unchanged", measure: steady},
-		&contender{name: "weir, all rules exchanged once", measure: exchanging(b.duration/2, time.Hour)},
-		&contender{name: "weir, all rules exchanged each second", measure: exchanging(0, time.Second)},
+		&contender{name: "weir, all rules replaced once", measure: exchanging(b.duration/2, time.Hour)},
+		&contender{name: "weir, all rules replaced each second", measure: exchanging(0, time.Second)},
 	)
 }
 
-// manyRules is a document of 10,000 rules that differs in each limit from others.
+// manyRules returns a document of 10,000 rules; each version has different limits.
 func manyRules(version int) []byte {
 	var b bytes.Buffer
 	for i := range 10_000 {
@@ -78,8 +78,9 @@ func manyRules(version int) []byte {
 	return b.Bytes()
 }
 
-// steady asks the edge at swapRate for the duration, and takes each time from when the
-// request was due, so that a pause counts for all that it held up.
+// steady sends requests to the edge at swapRate for the duration, and counts each time
+// from when the request was due, so that a pause counts for every request that it
+// delayed.
 func (b *bench) steady(ctx context.Context, addr string) (sample, error) {
 	const callers = 64
 	client := &fasthttp.HostClient{Addr: addr, MaxConns: callers}

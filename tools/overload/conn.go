@@ -12,11 +12,11 @@ import (
 	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
-// conn is a connection that is kept as long as answers come in time. It belongs to one
+// conn is a connection that is kept as long as answers arrive in time. It serves one
 // attempt at a time.
 type conn struct {
 	addr string
-	tcp  *net.TCPConn // nil: to be made
+	tcp  *net.TCPConn // nil: not connected
 	in   *bufio.Reader
 	out  []byte
 }
@@ -59,7 +59,7 @@ func (c *conn) dial(deadline time.Time) error {
 	return nil
 }
 
-// close resets the connection: thousands that gave up must not use up the ports.
+// close resets the connection: thousands of abandoned ones must not use up the ports.
 func (c *conn) close() {
 	if c.tcp != nil {
 		_ = c.tcp.SetLinger(0)

@@ -12,7 +12,7 @@ import (
 )
 
 // serveEdge runs a node that sheds by the published law, which no configuration can
-// choose.
+// select.
 func serveEdge(ctx context.Context, file string) error {
 	config, err := edge.LoadConfig(file)
 	if err != nil {

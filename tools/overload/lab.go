@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// lab is a folder and the processes that were started in it.
+// lab is a folder and the processes started in it.
 type lab struct {
 	dir     string
 	started []*process
@@ -49,7 +49,7 @@ func (l *lab) start(addr, program string, args ...string) (*process, error) {
 	}
 	l.started = append(l.started, p)
 	go func() {
-		_ = p.cmd.Wait() // how it ended is in its log
+		_ = p.cmd.Wait() // its log says how it ended
 		close(p.exited)
 	}()
 	for deadline := time.Now().Add(10 * time.Second); ; {
@@ -67,7 +67,7 @@ func (l *lab) start(addr, program string, args ...string) (*process, error) {
 	}
 }
 
-// alive returns why the process is gone, if it is.
+// alive returns why the process ended, if it did.
 func (p *process) alive() error {
 	select {
 	case <-p.exited:
@@ -86,8 +86,8 @@ func (p *process) lastWords() string {
 	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }
 
-// stop ends a process and waits until it is gone, so that it costs the next one
-// nothing.
+// stop ends a process and waits until it is gone, so that it does not slow down the
+// next one.
 func (p *process) stop() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	<-p.exited

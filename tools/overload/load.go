@@ -14,8 +14,8 @@ import (
 	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
-// load asks a node as a plan says, whether earlier requests were answered or not, and
-// takes each time from when the request was due.
+// load sends requests to a node as a plan says, whether or not earlier ones were
+// answered, and counts each time from when the request was due.
 type load struct {
 	addr  string
 	begin time.Time
@@ -24,19 +24,19 @@ type load struct {
 	wg    sync.WaitGroup
 
 	mu       sync.Mutex
-	idle     []chan job // workers; the one that was busy last is used first
+	idle     []chan job // workers; the most recently busy one is used first
 	retries  retries
 	attempts []overload.Attempt
-	troubles map[string]int // by what went wrong, other than that time ran out
+	troubles map[string]int // by cause, timeouts excepted
 }
 
-// job is an attempt that is due.
+// job is a due attempt.
 type job struct {
 	overload.Arrival
 	retry bool
 }
 
-// retries are to be made again, the next one first.
+// retries are attempts to repeat, ordered by time.
 type retries []job
 
 func (r retries) Len() int           { return len(r) }
@@ -51,10 +51,11 @@ func (r *retries) Pop() any {
 	return x
 }
 
-// nap is how long the dispatcher sleeps at most, so that it sees retries and the end.
+// nap is how long the dispatcher sleeps at most, so that it notices retries and the
+// end.
 const nap = 5 * time.Millisecond
 
-// run asks until the plan is over and all is answered or given up.
+// run sends requests until the plan is over and every attempt is answered or given up.
 func (l *load) run(ctx context.Context, plan overload.Plan, seed uint64) error {
 	arrivals := overload.Schedule(plan, seed)
 	l.end, l.rand = plan.Length(), rand.New(rand.NewPCG(seed, overload.Classes+1))
@@ -91,7 +92,7 @@ func (l *load) run(ctx context.Context, plan overload.Plan, seed uint64) error {
 	return ctx.Err()
 }
 
-// again returns a retry that is due.
+// again returns a due retry.
 func (l *load) again(now time.Duration) (job, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +102,7 @@ func (l *load) again(now time.Duration) (job, bool) {
 	return heap.Pop(&l.retries).(job), true
 }
 
-// give hands an attempt to a worker that has nothing to do, or to a new one.
+// give hands an attempt to an idle worker, or to a new one.
 func (l *load) give(j job) {
 	l.wg.Add(1)
 	l.mu.Lock()
@@ -118,7 +119,7 @@ func (l *load) give(j job) {
 	worker <- j
 }
 
-// work makes one attempt after another on a connection of its own.
+// work makes one attempt after another on its own connection.
 func (l *load) work(jobs chan job) {
 	c := &conn{addr: l.addr}
 	defer c.close()
@@ -139,7 +140,7 @@ func (l *load) work(jobs chan job) {
 	}
 }
 
-// note keeps an attempt and has it repeated if its client does that.
+// note records an attempt and schedules a retry if its client makes one.
 func (l *load) note(a overload.Attempt, j job, now time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +159,7 @@ func (l *load) note(a overload.Attempt, j job, now time.Duration, err error) {
 	}
 }
 
-// cause leaves out the addresses, which differ each time.
+// cause omits the addresses, which vary.
 func cause(err error) string {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Op + ": " + op.Err.Error()
@@ -196,7 +197,7 @@ func (n *node) measure(ctx context.Context, s overload.Scenario, seed uint64) (o
 	return run, err
 }
 
-// samples asks the node each overload.Interval, until ctx ends.
+// samples queries the node once per overload.Interval, until ctx ends.
 func (n *node) samples(ctx context.Context, begin time.Time) ([]overload.Sample, error) {
 	var all []overload.Sample
 	tick := time.NewTicker(overload.Interval)

@@ -1,10 +1,10 @@
 // Command overload shows what the load shedder holds under overload. It prints one
-// table of a simulation in virtual time and one of real edge nodes before an origin of
-// known capacity, each with a column for every contender. docs/SHEDDING.md holds a run
-// of it.
+// table of a simulation in virtual time and one of real edge nodes in front of an
+// origin of known capacity, each with a column per contender. docs/SHEDDING.md records
+// a run of it.
 //
-// It starts everything itself on loopback; bin/edge must be built, and wrk installed for
-// the cost of a refusal (make overload does that).
+// It starts every server itself on loopback; bin/edge must be built, and wrk installed
+// for the cost of a refusal (make overload does both).
 package main
 
 import (
@@ -40,7 +40,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second interrupt does not wait
+	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 
 	var err error
 	switch *role {
@@ -70,13 +70,13 @@ type options struct {
 	seed                              uint64
 }
 
-// refusal is the name of the one load that is no scenario.
+// refusal is the name of the one load that is not a scenario.
 const refusal = "refusal"
 
 // ours must hold every bar.
 const ours = "weir"
 
-// forInterest is simulated, and run only if it is named.
+// forInterest is simulated, and run only if -only names it.
 const forInterest = "integrator"
 
 func names() []string {
@@ -96,7 +96,7 @@ func (o *options) wants(name string, kind []string) bool {
 	return slices.Contains(wanted, name) || !slices.ContainsFunc(wanted, func(w string) bool { return slices.Contains(kind, w) })
 }
 
-// chosen returns what -only leaves.
+// chosen returns the contenders and loads that -only selects.
 func (o *options) chosen() (contenders []overload.Contender, scenarios []overload.Scenario, refusals bool, err error) {
 	known := names()
 	if o.only != "" {
@@ -166,7 +166,7 @@ func plural(word string, n int) string {
 	return word + "s"
 }
 
-// report collects tables, as Markdown by name, and what they say about ours.
+// report collects tables, as Markdown by name, and the bars that ours missed.
 type report struct {
 	texts  map[string]string
 	missed []string
@@ -186,7 +186,7 @@ func (r *report) add(name, title string, columns []overload.Column) error {
 	return nil
 }
 
-// simulation runs everything in virtual time, as many at once as there are cores.
+// simulation runs everything in virtual time, as many runs at once as there are cores.
 func (o *options) simulation(contenders []overload.Contender, scenarios []overload.Scenario) ([]overload.Column, []overload.Curve, error) {
 	loads := overload.CurveLoads()
 	columns, curves := make([]overload.Column, len(contenders)), make([]overload.Curve, len(contenders))
@@ -235,7 +235,7 @@ func (o *options) simulation(contenders []overload.Contender, scenarios []overlo
 	return columns, curves, failed
 }
 
-// real runs one contender after another, each load with a node and an origin of its own.
+// real runs one contender after another, each load with its own node and origin.
 func (o *options) real(ctx context.Context, contenders []overload.Contender, scenarios []overload.Scenario, refusals bool) (columns []overload.Column, err error) {
 	l, err := newLab()
 	if err != nil {
@@ -285,7 +285,7 @@ func (o *options) one(ctx context.Context, l *lab, c overload.Contender, s overl
 	return overload.Measure(s, run), o.trace("real", c, s, run)
 }
 
-// points are what a contender measured at constant loads.
+// points returns a contender's measures at constant loads.
 func points(columns []overload.Column, name string) []overload.Point {
 	var all []overload.Point
 	for _, c := range columns {
@@ -298,7 +298,7 @@ func points(columns []overload.Column, name string) []overload.Point {
 	return all
 }
 
-// save writes the picture and the document, if they were asked for.
+// save writes the picture and the document, if requested.
 func (o *options) save(curves []overload.Curve, tables map[string]string) error {
 	if o.svg != "" && len(curves) > 0 {
 		var picture bytes.Buffer

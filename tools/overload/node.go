@@ -18,7 +18,7 @@ import (
 	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
-// node is an edge before the origin.
+// node is an edge in front of the origin.
 type node struct {
 	lab           *lab
 	process       *process
@@ -27,7 +27,7 @@ type node struct {
 }
 
 // startNode runs an edge that counts in memory, by one rule that never limits. A custom
-// law runs in an edge of this program's own. reasons says whether refusals tell why.
+// law needs this program's own edge. reasons makes refusals say why.
 func (l *lab) startNode(program, origin string, settings shedder.Settings, reasons bool) (*node, error) {
 	n := &node{lab: l}
 	var err error
@@ -90,7 +90,7 @@ func (n *node) ready() error {
 	return nil
 }
 
-// rules is a document of n rules that apply to nothing and one that never limits.
+// rules returns a document of n rules that match nothing and one that never limits.
 func rules(version, n int) string {
 	var b strings.Builder
 	b.WriteString("rules:\n  - {id: per-user, key: [\"header:X-Api-Key\"], algorithm: leaky_bucket, limit: 1000000, window: 1s}\n")
@@ -100,8 +100,8 @@ func rules(version, n int) string {
 	return b.String()
 }
 
-// shedderConfig writes settings as the configuration of a node has them, in JSON, which
-// is YAML too. What makes a request belong to a class is what classRequests send.
+// shedderConfig formats settings for a node's configuration, in JSON, which is also
+// YAML. Its classes match what classRequests send.
 func shedderConfig(s shedder.Settings, reasons bool) (string, error) {
 	type object = map[string]any
 	match := [overload.Classes]object{
@@ -138,7 +138,7 @@ func shedderConfig(s shedder.Settings, reasons bool) (string, error) {
 
 func seconds(s float64) string { return time.Duration(s * float64(time.Second)).String() }
 
-// classRequests are how a request of each class begins; the key of its user follows.
+// classRequests are the beginnings of each class's requests; the user's key follows.
 var classRequests = [overload.Classes]string{
 	overload.Critical: "GET /checkout/pay HTTP/1.1\r\nHost: shop.example\r\nX-Api-Key: user-",
 	overload.Write:    "POST /orders HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 0\r\nX-Api-Key: user-",
@@ -146,7 +146,7 @@ var classRequests = [overload.Classes]string{
 	overload.Test:     "GET /catalogue HTTP/1.1\r\nHost: shop.example\r\nX-Weir-Class: test\r\nX-Api-Key: user-",
 }
 
-// sample asks the node how its shedder is.
+// sample queries the node for its shedder's state.
 func (n *node) sample(ctx context.Context) (overload.Sample, error) {
 	var s overload.Sample
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.admin+"/v1/shedder?brief", nil)
@@ -182,8 +182,8 @@ func (n *node) sample(ctx context.Context) (overload.Sample, error) {
 	return s, nil
 }
 
-// disturb has the node collect its garbage twice a second and exchange 10,000 rules
-// each quarter of a minute, until ctx ends.
+// disturb makes the node collect its garbage twice a second and replace 10,000 rules
+// every fifteen seconds, until ctx ends.
 func (n *node) disturb(ctx context.Context) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -208,7 +208,7 @@ func (n *node) disturb(ctx context.Context) error {
 	}
 }
 
-// mallocs is how many objects the node has allocated since its start.
+// mallocs returns how many objects the node has allocated since its start.
 func (n *node) mallocs(ctx context.Context) (float64, error) {
 	text, err := n.get(ctx, "/metrics")
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
-// queue is what overload.Workers would do, without doing it: each request is given to
-// the worker that is free first, and its answer waits until that one would be done.
-// Work that begins late because this process did is still done in time, so the origin
-// has its capacity to the request, however busy the machine.
+// queue models overload.Workers without doing their work: each request goes to the
+// worker that is free first, and its answer waits until that worker would be done. Work
+// that starts late because this process was late still ends on time, so the origin
+// keeps its exact capacity, however busy the machine.
 type queue struct {
 	epoch  time.Time
 	inside atomic.Int64
 
 	mu    sync.Mutex
-	free  [overload.Workers]time.Duration // when each worker is done with what it was given
+	free  [overload.Workers]time.Duration // when each worker finishes its work
 	times []time.Duration
 	begun int
 }
 
-// enter returns when a request that has come at now is answered; false if too many
-// wait already. leave must be called then.
+// enter returns when a request that arrives at now is answered; false if too many are
+// waiting. Call leave at that time.
 func (q *queue) enter(now time.Duration) (time.Duration, bool) {
 	if q.inside.Add(1) > overload.Workers+overload.QueueLimit {
 		q.inside.Add(-1)
@@ -47,8 +47,8 @@ func (q *queue) enter(now time.Duration) (time.Duration, bool) {
 
 func (q *queue) leave() { q.inside.Add(-1) }
 
-// serveOrigin is the origin of known capacity. /hold never answers, so that requests
-// are in flight.
+// serveOrigin is the origin of known capacity. /hold never answers, which keeps
+// requests in flight.
 func serveOrigin(ctx context.Context, listen string, seed uint64) error {
 	q := &queue{epoch: time.Now(), times: overload.ServiceTimes(seed)}
 	body := []byte("hello from the origin\n")
@@ -69,8 +69,8 @@ func serveOrigin(ctx context.Context, listen string, seed uint64) error {
 	return serve(ctx, server, listen)
 }
 
-// serveRefusals is the least that fasthttp needs to refuse, with the body and the
-// headers that weir sends or with a short message.
+// serveRefusals is the smallest fasthttp server that refuses, with weir's body and
+// headers or with a short message.
 func serveRefusals(ctx context.Context, listen string, same bool) error {
 	kind, body := "text/plain; charset=utf-8", []byte("overloaded\n")
 	if same {

@@ -24,12 +24,12 @@ func TestTheOriginKeepsItsPaceWhateverItSleeps(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, []time.Duration{30 * ms, 10 * ms}[i%2], at)
 	}
-	// All are busy; the next wait for those that are free at 10 ms, in turn.
+	// All are busy; the next requests wait for those that are free at 10 ms, in turn.
 	at, _ := q.enter(5 * ms)
 	require.Equal(t, 40*ms, at)
 	at, _ = q.enter(5 * ms)
 	require.Equal(t, 20*ms, at)
-	// Nobody came to fetch an answer; that changes nothing for who comes later.
+	// An answer that nobody fetches changes nothing for later requests.
 	at, _ = q.enter(time.Second)
 	require.Equal(t, 1030*ms, at)
 }

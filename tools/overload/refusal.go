@@ -21,16 +21,16 @@ type cost struct {
 	name    string
 	addr    string
 	process *process
-	cpu     []time.Duration // user and system time for each, by round
+	cpu     []time.Duration // user and system time per request, by round
 	rates   []float64       // requests a second, by round
 }
 
-// refusal measures what refusing costs weir and what it costs bare fasthttp, in turn,
-// with 64 connections that ask as fast as they are answered. The
-// ratios are to the one with a short message.
+// refusal measures the cost of refusing for weir and for bare fasthttp, in turn, with
+// 64 connections that send as fast as they get answers. The ratios are to the server
+// with a short message.
 func (o *options) refusal(ctx context.Context, l *lab) (*overload.Refusal, error) {
 	defer l.stop()
-	bare, same, weir := &cost{name: "bare fasthttp 503, a short message"}, &cost{name: "bare fasthttp 503, the message of weir"}, &cost{name: "weir"}
+	bare, same, weir := &cost{name: "bare fasthttp 503, a short message"}, &cost{name: "bare fasthttp 503, weir's message"}, &cost{name: "weir"}
 	var err error
 	if bare.addr, bare.process, err = l.self("refuse"); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (o *options) refusal(ctx context.Context, l *lab) (*overload.Refusal, error
 	}, nil
 }
 
-// full is a node that refuses everything: one request may be in flight, and one is.
+// full starts a node that refuses everything: one request may be in flight, and one is.
 func (o *options) full(ctx context.Context, l *lab) (*node, error) {
 	origin, _, err := l.self("origin")
 	if err != nil {
@@ -117,7 +117,7 @@ var (
 	wrkRate     = regexp.MustCompile(`Requests/sec:\s+([\d.]+)`)
 )
 
-// measure asks for a while and returns how many requests were refused.
+// measure loads the server and returns how many requests were refused.
 func (c *cost) measure(ctx context.Context, d time.Duration) (float64, error) {
 	before, err := cpuTime(c.process.cmd.Process.Pid)
 	if err != nil {
@@ -150,14 +150,14 @@ func number(in *regexp.Regexp, text []byte) float64 {
 	return n
 }
 
-// cpuTime is the user and system time of a process, to the hundredth of a second in
-// which Linux tells it (proc(5), stat).
+// cpuTime returns the user and system time of a process, which Linux reports in
+// hundredths of a second (proc(5), stat).
 func cpuTime(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	_, after, _ := strings.Cut(string(text), ") ") // the name may hold spaces
+	_, after, _ := strings.Cut(string(text), ") ") // the name may contain spaces
 	fields := strings.Fields(after)
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, text)

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
-// trace writes a run second by second, as CSV, into the folder of -trace: to see what
-// the figures do not say.
+// trace writes a run second by second, as CSV, into the folder of -trace, to show what
+// the figures do not.
 func (o *options) trace(kind string, c overload.Contender, s overload.Scenario, run overload.Run) error {
 	if o.traces == "" {
 		return nil

@@ -22,7 +22,7 @@ type loaded struct {
 	median, p99                 time.Duration
 }
 
-// load decides as fast as it can with so many callers, after a flush.
+// load makes decisions as fast as it can with this many callers, after a flush.
 func load(ctx context.Context, server *server, store *layers, l *limiter.Limit, callers int, zipf bool, d time.Duration) (*loaded, error) {
 	if err := server.client.FlushDB(ctx).Err(); err != nil {
 		return nil, err
@@ -84,12 +84,12 @@ func load(ctx context.Context, server *server, store *layers, l *limiter.Limit, 
 	return out, nil
 }
 
-// layers are what an edge composes in front of Redis.
+// layers are the ones that an edge puts in front of Redis.
 type layers struct {
 	limiter.Store
 	shared *redisstore.Store
 	failed atomic.Int64
-	asked  atomic.Int64 // decisions that Redis was asked for
+	asked  atomic.Int64 // decisions that reached Redis
 }
 
 func open(server *server) (*layers, error) {

@@ -1,7 +1,7 @@
 // Command tables measures the tables of algorithms that are published about rate
-// limiters: how far each lets a limit be exceeded, what memory a client takes, how long
-// an operation lasts, and how often Redis is asked. All contenders get the same load.
-// docs/TABLES.md holds a run; make tables fills it.
+// limiters: how far each lets a client exceed a limit, how much memory a client takes,
+// how long an operation lasts, and how often Redis is called. All contenders get the
+// same load. docs/TABLES.md records a run; make tables updates it.
 package main
 
 import (
@@ -74,14 +74,15 @@ func run(ctx context.Context, doc string, rounds int, duration time.Duration) er
 	return os.WriteFile(doc, text, 0o644)
 }
 
-// contender is an algorithm with what is published of it.
+// contender is an algorithm with its published figures.
 type contender struct {
 	name                    string
 	limit                   limiter.Limit
 	overshoot, memory, time string
 }
 
-// contenders of a limit in a window. The published bucket of 50 % has half the limit as burst.
+// contenders returns the algorithms for a limit. The published bucket of 50 % has half the
+// limit as burst.
 func contenders(limit int64, window time.Duration) []*contender {
 	l := func(a limiter.Algorithm, burst int64, s limiter.Storage) limiter.Limit {
 		return limiter.Limit{Rule: "t", Algorithm: a, Limit: limit, Window: window, Burst: burst, Storage: s}
@@ -96,11 +97,11 @@ func contenders(limit int64, window time.Duration) []*contender {
 	}
 }
 
-// admitted is when a request that passed was sent and answered.
+// admitted is when an admitted request was sent and answered.
 type admitted struct{ sent, answered time.Time }
 
-// overshoot floods every contender at the same time: pauses, so that buckets are full, then
-// asks without end for two windows around a boundary of the clock.
+// overshoot floods every contender at the same time: it pauses, so that buckets are full,
+// then sends without pause for two windows around a boundary of the clock.
 func overshoot(ctx context.Context, server *server, rounds int) (table, error) {
 	const limit, window = 100, 2 * time.Second
 	t := table{name: "overshoot", title: fmt.Sprintf("Worst overshoot: %d in %v, a client that asks every millisecond for 4 s after a pause, %d times", limit, window, rounds),
@@ -157,8 +158,8 @@ func flood(ctx context.Context, store limiter.Store, l *limiter.Limit, key []byt
 	return passed, nil
 }
 
-// most returns how many were both sent and answered within less than a window: so many at
-// least were decided in one, whatever the time under way.
+// most returns how many requests were both sent and answered within less than a window:
+// at least that many were decided in one window, whatever the network delay.
 func most(passed []admitted, window time.Duration) int {
 	best := 0
 	for i := range passed {
@@ -174,7 +175,7 @@ func most(passed []admitted, window time.Duration) int {
 	return best
 }
 
-// memoryTable spends the limit of one client and asks Redis what it takes.
+// memoryTable uses up one client's limit and asks Redis how much memory that takes.
 func memoryTable(ctx context.Context, server *server) (table, error) {
 	t := table{name: "memory", title: "Memory of one client in Redis, its limit spent: all of it (MEMORY USAGE), and what is left without the key, its entry and its object",
 		head: []string{"algorithm", "limit", "all, B", "payload, B", "payload a request, B", "published"}}
@@ -217,10 +218,10 @@ func memoryTable(ctx context.Context, server *server) (table, error) {
 	return t, errors.Join(store.failure())
 }
 
-// users are told apart by their keys.
+// users are distinguished by their keys.
 const users = 100_000
 
-// times measures one caller, who waits for each answer, and 64 of them.
+// times measures one caller that waits for each answer, and 64 of them.
 func times(ctx context.Context, server *server, d time.Duration) (table, error) {
 	t := table{name: "times", title: fmt.Sprintf("Time of one operation: %d uniform clients, 100 a minute each, over loopback", users),
 		head: []string{"algorithm", "one caller: median", "p99", "script in Redis", "64 callers: CPU of Redis a decision", "published"}}
@@ -243,14 +244,14 @@ func times(ctx context.Context, server *server, d time.Duration) (table, error) 
 	return t, nil
 }
 
-// target is how many decisions a second are to be made, and busy how much of a core a
-// Redis node should use of it.
+// target is the required decisions a second, and busy the share of a core that a Redis
+// node should use for them.
 const (
 	target = 400_000
 	busy   = 0.7
 )
 
-// calls counts what reaches Redis, and what CPU time that takes.
+// calls counts what reaches Redis, and its CPU time.
 func calls(ctx context.Context, single, cluster *server, d time.Duration) (table, error) {
 	t := table{name: "calls", title: fmt.Sprintf("Calls to Redis and Redis nodes for %d decisions a second: %d clients, 256 callers of one edge node, 100 a minute each", target, users),
 		head: []string{"algorithm", "load", "Redis", "decisions a second here", "refused", "asked of Redis, a decision", "script calls a decision", "CPU of Redis a decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f %%", 100*busy)}}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Requests that may lie in one window are counted only if they must.
+// Requests that may lie in one window count only if they must.
 func TestMost(t *testing.T) {
 	at := func(ms ...int) (all []admitted) {
 		for i := 0; i < len(ms); i += 2 {

@@ -29,7 +29,8 @@ type server struct {
 	mode   redisstore.Mode
 }
 
-// startRedis starts one server, or a cluster of one: what it costs to keep counts apart by slot.
+// startRedis starts one server, or a cluster of one, to show the cost of keeping counts separate
+// by slot.
 func startRedis(ctx context.Context, mode redisstore.Mode) (*server, error) {
 	port := freePort()
 	addr := net.JoinHostPort("127.0.0.1", port)
@@ -42,7 +43,7 @@ func startRedis(ctx context.Context, mode redisstore.Mode) (*server, error) {
 	if mode == redisstore.Cluster {
 		s.cmd.Args = append(s.cmd.Args, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-port", freePort())
 	}
-	runtime.LockOSThread() // the signal comes when the thread ends that started it
+	runtime.LockOSThread() // the signal arrives when the thread that started the process ends
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%w (make deps installs it)", err)

@@ -10,7 +10,7 @@ import (
 
 func micro(d time.Duration) string { return fmt.Sprintf("%.0f µs", float64(d)/1e3) }
 
-// table is text that can be shown in two forms.
+// table is a table that prints in two forms.
 type table struct {
 	name, title string
 	head        []string
@@ -47,7 +47,7 @@ func (t *table) markdown() string {
 	return b.String()
 }
 
-// regenerate replaces what stands between the comments of a name.
+// regenerate replaces the text between the comments of a name.
 func regenerate(document []byte, name, text string) ([]byte, error) {
 	begin, end := fmt.Appendf(nil, "<!-- make tables: %s -->\n", name), fmt.Appendf(nil, "<!-- end: %s -->", name)
 	before, rest, ok := bytes.Cut(document, begin)

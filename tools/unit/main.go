@@ -1,10 +1,10 @@
-// Command unit runs the tests that start no server and no other program: what an
-// editor's save should run. It reads the test files of the module around it, and leaves out
-// each test that reaches internal/testenv or os/exec, by itself or through the helpers that
-// it calls. Nothing has to be marked, so nothing is forgotten.
+// Command unit runs the tests that start no server and no other program: what an editor
+// should run on saving. It reads the test files of the module around it, and omits each
+// test that reaches internal/testenv or os/exec, directly or through its helpers. No test
+// needs a mark, so none is forgotten.
 //
-// Names decide, not types: a helper whose name is also that of one that starts a server
-// counts as starting one. A test may so be left out in vain; make test runs them all.
+// It goes by names, not types: a helper with the same name as one that starts a server
+// counts as starting one. That may omit a test needlessly; make test runs them all.
 package main
 
 import (
@@ -47,7 +47,7 @@ func run(root string, list bool, args []string) error {
 	if err != nil {
 		return err
 	}
-	var whole []string // nothing in these is left out
+	var whole []string // packages of which every test runs
 	var parts []tests
 	ran, left := 0, 0
 	for _, p := range packages {
@@ -75,7 +75,8 @@ func run(root string, list bool, args []string) error {
 	return inTurn(root, calls)
 }
 
-// packages returns what go list knows of the module's packages, with their tests sorted.
+// packages returns what go list reports about the module's packages, with their tests
+// sorted.
 func packages(root string) ([]tests, error) {
 	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles", "./...")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
@@ -98,12 +99,12 @@ func packages(root string) ([]tests, error) {
 	}
 }
 
-// harmless start nothing.
+// harmless are helpers of testenv that start nothing.
 var harmless = []string{"FreePorts", "Certificates"}
 
-// sort finds the tests, and those of them that start something.
+// sort finds the tests, and those that start something.
 func (p *tests) sort() error {
-	calls := map[string][]string{} // by function or method, the names that it uses
+	calls := map[string][]string{} // the names used, by function or method
 	starts := map[string]bool{}
 	for _, name := range append(p.TestGoFiles, p.XTestGoFiles...) {
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, 0)
@@ -176,7 +177,7 @@ func isTest(name string) bool {
 	return false
 }
 
-// inTurn runs go, two at once, and prints what fails.
+// inTurn runs go, two at once, and prints failures.
 func inTurn(root string, calls [][]string) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// bar is what must hold at a load.
+// bar is a requirement at a load.
 type bar struct {
 	load, text string
 	judge      func(*Column) Cell
@@ -26,7 +26,7 @@ func bars() []bar {
 		bar{every, "critical requests answered ≥ 99.9 %", worstBar(
 			func(r *Result) float64 { return 1 - r.Critical },
 			func(lost float64) Cell { return judged(percent(1-lost), lost <= 0.001) })},
-		bar{every, "shed while a lower class is let in: 0", levelBar(
+		bar{every, "shed while a lower class is admitted: 0", levelBar(
 			func(r *Result) float64 { return float64(r.Faults) },
 			func(n float64) Cell { return judged(fmt.Sprintf("%.0f", n), n == 0) })},
 		bar{every, "level swings by < 0.15 once settled", levelBar(
@@ -50,7 +50,7 @@ func bars() []bar {
 			}
 			return judged(elapsed(r.LevelZero), r.LevelZero < Never)
 		})},
-		bar{"0.7x after 2x, three retries each", "answered of what is asked ≥ 99 %", one(Storm, func(r *Result) Cell {
+		bar{"0.7x after 2x, three retries each", "requests answered, retries included ≥ 99 %", one(Storm, func(r *Result) Cell {
 			return judged(percent(r.Recovered), r.Recovered >= 0.99)
 		})},
 		bar{"a refusal", "CPU time ≤ 1.1 × a bare 503", refusalBar(func(r *Refusal) Cell {
@@ -60,7 +60,7 @@ func bars() []bar {
 			return judged(fmt.Sprintf("%.2f", r.Rate), r.Rate <= 1.1)
 		})},
 		bar{"a refusal", "allocations: 0", refusalBar(func(r *Refusal) Cell {
-			return judged(fmt.Sprintf("%.2f", r.Allocs), r.Allocs < 0.05) // the rest is the process' own upkeep
+			return judged(fmt.Sprintf("%.2f", r.Allocs), r.Allocs < 0.05) // the rest is the process's own upkeep
 		})},
 	)
 }
@@ -141,8 +141,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.2f %%", 100*share)
 }
 
-// since undoes the passage of a duration through a float64, in which Never is not
-// exact.
+// since undoes the conversion of a duration to a float64, in which Never is not exact.
 func since(nanoseconds float64) time.Duration {
 	if nanoseconds >= float64(Never) {
 		return Never

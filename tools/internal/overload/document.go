@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Regenerate replaces what stands in a Markdown document between the comments
+// Regenerate replaces the text of a Markdown document between the comments
 //
 //	<!-- make overload: NAME -->
 //	<!-- end: NAME -->

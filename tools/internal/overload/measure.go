@@ -7,29 +7,28 @@ import (
 	"time"
 )
 
-// Span is a part of a run, From included and To not. An attempt belongs to the one in
-// which it is due.
+// Span is a part of a run, including From and excluding To. An attempt belongs to the
+// span in which it is due.
 type Span struct{ From, To time.Duration }
 
 func (s Span) has(at time.Duration) bool { return at >= s.From && at < s.To }
 
-// after leaves out the beginning.
+// after omits the beginning.
 func (s Span) after(d time.Duration) Span { return Span{min(s.From+d, s.To), s.To} }
 
 // last keeps only the end.
 func (s Span) last(d time.Duration) Span { return Span{max(s.To-d, s.From), s.To} }
 
-// Never is when something happens that does not.
+// Never is the time of something that does not happen.
 const Never = time.Duration(math.MaxInt64)
 
-// Goodput is what was answered of a span's attempts within Deadline, a second, as a
+// Goodput is the rate at which a span's attempts were answered within Deadline, as a
 // share of Capacity.
 func Goodput(run Run, span Span) float64 {
 	return rate(run, span, good)
 }
 
-// Offered is the span's attempts a second, repeated ones included, as a share of
-// Capacity.
+// Offered is the span's rate of attempts, including retries, as a share of Capacity.
 func Offered(run Run, span Span) float64 {
 	return rate(run, span, func(*Attempt) bool { return true })
 }
@@ -53,7 +52,8 @@ func count(run Run, span Span, counts func(*Attempt) bool) int {
 
 func good(a *Attempt) bool { return a.Outcome == Answered && a.Took <= Deadline }
 
-// share is of how many attempts that belong to a span and of, is is true; 1 of none.
+// share returns the share of the attempts belonging to a span and of for which is
+// holds; 1 if there are none.
 func share(run Run, span Span, of, is func(*Attempt) bool) float64 {
 	all := count(run, span, of)
 	if all == 0 {
@@ -62,9 +62,9 @@ func share(run Run, span Span, of, is func(*Attempt) bool) float64 {
 	return float64(count(run, span, func(a *Attempt) bool { return of(a) && is(a) })) / float64(all)
 }
 
-// P99 is the 99th percentile, by nearest rank, of the time that a span's admitted
-// attempts took, from when they were due. One that failed counts with at least
-// Deadline: its client did not get an answer sooner.
+// P99 is the 99th percentile, by nearest rank, of how long a span's admitted attempts
+// took, from when they were due. A failed one counts with at least Deadline: its client
+// did not get an answer sooner.
 func P99(run Run, span Span) time.Duration {
 	var took []time.Duration
 	for i := range run.Attempts {
@@ -90,8 +90,8 @@ func Success(run Run, span Span, class int) float64 {
 	return share(run, span, func(a *Attempt) bool { return a.Class == class }, good)
 }
 
-// Recovered is what was answered of a span's attempts within Deadline, for each request
-// that was first due in it: 1 when all that is asked for is served, be it on repeating.
+// Recovered is the number of answers within Deadline to a span's attempts, per request
+// first due in it: 1 when every request is served, possibly by a retry.
 func Recovered(run Run, span Span) float64 {
 	first := count(run, span, func(a *Attempt) bool { return !a.Retry })
 	if first == 0 {
@@ -110,19 +110,19 @@ func LevelSheds(run Run, span Span) int { return count(run, span, byLevel) }
 
 func byLevel(a *Attempt) bool { return a.Outcome == Shed && !a.Capped }
 
-// sent is when an attempt was made.
+// sent is when an attempt was sent.
 func (a *Attempt) sent() time.Duration { return max(a.Due, a.Sent) }
 
-// beside is how near two attempts must be for Inversions. What the shedder decides is
-// constant for an Interval, and twice this is well below it.
+// beside is how close in time two attempts must be for Inversions. The shedder's
+// decision is constant for an Interval, and twice this is well below it.
 const beside = Interval / 4
 
 // Inversions is how many of a span's attempts were refused by the level although an
-// attempt of a lower class that was let in was sent within 25 ms before and another
-// within 25 ms after. As the shedder decides anew each 100 ms, one of the two was judged
-// together with the one that was refused, whenever that was; one side alone proves
-// nothing, because the decision may have changed in between. Nor does a refusal that
-// itself took longer than 25 ms: when it was decided is not known.
+// admitted attempt of a lower class was sent within 25 ms before and another within 25
+// ms after. Since the shedder decides every 100 ms, at least one of the two was judged
+// together with the refused one; one side alone proves nothing, because the decision may
+// have changed in between. Neither does a refusal that itself took longer than 25 ms:
+// the time of its decision is unknown.
 func Inversions(run Run, span Span) int {
 	var in []*Attempt
 	for i := range run.Attempts {
@@ -167,7 +167,7 @@ func Inversions(run Run, span Span) int {
 	return n
 }
 
-// Swing is the highest level that was sampled in a span less the lowest.
+// Swing is the highest level sampled in a span minus the lowest.
 func Swing(run Run, span Span) float64 {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, s := range run.Samples {
@@ -179,8 +179,8 @@ func Swing(run Run, span Span) float64 {
 }
 
 // Variation is the standard deviation of a span's goodput, second by second of when
-// requests were due, divided by its mean. A last part of a second is left out. It is
-// +Inf if there is no goodput, and 0 for less than two seconds.
+// requests were due, divided by its mean. A partial last second is omitted. It is +Inf
+// if there is no goodput, and 0 for less than two seconds.
 func Variation(run Run, span Span) float64 {
 	seconds := make([]float64, max(0, int((span.To-span.From)/time.Second)))
 	if len(seconds) < 2 {
@@ -233,8 +233,8 @@ func Recovery(run Run, span Span) time.Duration {
 	return last
 }
 
-// LevelZero is how long after the beginning of a span the level was 0 for the rest of
-// it; Never if it was not, or was not sampled.
+// LevelZero is how long after the beginning of a span the level reached 0 for the rest
+// of it; Never if it did not, or was not sampled.
 func LevelZero(run Run, span Span) time.Duration {
 	since := Never
 	for _, s := range run.Samples { // in order

@@ -32,7 +32,7 @@ func TestGoodputCountsWhatWasAnsweredInTime(t *testing.T) {
 	run.Attempts = append(run.Attempts, every(span, 100, Attempt{Took: Deadline + 1})...)                     // too late
 	run.Attempts = append(run.Attempts, every(Span{0, time.Second}, 500, Attempt{})...)                       // before
 	run.Attempts = append(run.Attempts, Attempt{Due: span.To}, Attempt{Due: span.From, Took: Deadline})       // after; at the last moment
-	run.Attempts = append(run.Attempts, Attempt{Due: span.From, Took: Deadline, Outcome: Answered, Class: 1}) // counts as any class does
+	run.Attempts = append(run.Attempts, Attempt{Due: span.From, Took: Deadline, Outcome: Answered, Class: 1}) // counts like any class
 	require.InDelta(t, 1002.0/2000, Goodput(run, span), 1e-9)
 	require.InDelta(t, 2002.0/2000, Offered(run, span), 1e-9)
 	require.Zero(t, Goodput(run, Span{5, 5}))
@@ -81,7 +81,7 @@ func TestInversions(t *testing.T) {
 	f := func(want int, attempts ...Attempt) {
 		t.Helper()
 		require.Equal(t, want, Inversions(Run{Attempts: attempts}, Span{0, time.Minute}))
-		for i := range attempts { // the order in which they are listed does not count
+		for i := range attempts { // the order in which they are listed does not matter
 			attempts[0], attempts[i] = attempts[i], attempts[0]
 		}
 		require.Equal(t, want, Inversions(Run{Attempts: attempts}, Span{0, time.Minute}))
@@ -97,7 +97,7 @@ func TestInversions(t *testing.T) {
 	f(0, at(70, Test, Answered), at(100, Read, Shed), at(120, Test, Answered))   // 30 ms before
 	f(0, at(80, Test, Answered), at(100, Read, Shed), at(130, Test, Answered))   // 30 ms after
 	f(0, at(80, Write, Answered), at(100, Read, Shed), at(120, Write, Answered)) // a higher class
-	f(0, at(80, Read, Answered), at(100, Read, Shed), at(120, Read, Answered))   // the same: in part
+	f(0, at(80, Read, Answered), at(100, Read, Shed), at(120, Read, Answered))   // the same class: in part
 	f(0, at(80, Test, Shed), at(100, Read, Shed), at(120, Test, Shed))
 	f(0, at(80, Test, Answered), Attempt{Due: 100 * ms, Class: Read, Outcome: Shed, Capped: true}, at(120, Test, Answered))
 	f(0, at(80, Test, Answered), Attempt{Due: 100 * ms, Class: Read, Outcome: Shed, Took: 26 * ms}, at(120, Test, Answered))

@@ -1,6 +1,6 @@
-// Package overload says what a load shedder must hold and measures whether it does:
-// plans of load against an origin of known capacity, what came of every request, and
-// the measures taken of that. A simulation in virtual time and a real run of edge
+// Package overload defines what a load shedder must hold and measures whether it does:
+// load plans against an origin of known capacity, the outcome of every request, and
+// measures of those outcomes. A simulation in virtual time and a real run of edge
 // (tools/overload) follow the same plans and are measured the same way.
 package overload
 
@@ -10,19 +10,19 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// The origin, and how it is asked.
+// The origin and its clients.
 const (
 	Workers     = 20                    // serve one request each at a time
 	MeanService = 20 * time.Millisecond // exponentially distributed
 	Capacity    = 1000                  // requests a second; C in tables: Workers / MeanService
 	QueueLimit  = 4096                  // requests that wait, first in, first out; more are turned away
 	Deadline    = 500 * time.Millisecond
-	// RetryDelay is how soon a client of a retry storm asks again, whatever Retry-After
-	// says: it waits for this long, and by chance for up to as long once more.
+	// RetryDelay is how soon a client of a retry storm retries, whatever Retry-After
+	// says: it waits this long, plus a random time of up to as much again.
 	RetryDelay = 100 * time.Millisecond
 	// Interval is how often a Run is sampled.
 	Interval = shedder.Interval
-	// Users ask, each as often as the others.
+	// Users send requests, each as often as the others.
 	Users = 10_000
 )
 
@@ -56,38 +56,38 @@ type Attempt struct {
 	Retry   bool // repeats one that was shed or failed
 }
 
-// Sample is the shedder at one moment.
+// Sample is the shedder's state at one moment.
 type Sample struct {
 	At          time.Duration // since the start of the run
 	Level       float64
-	Signal      string // with the highest utilization; "" if it is not known
+	Signal      string // with the highest utilization; "" if unknown
 	InFlight    int64
 	Probability []float64 // of shedding, by class
 }
 
-// Run is what happened: every attempt, in any order, and a sample each Interval.
+// Run is what happened: every attempt, in any order, and a sample per Interval.
 type Run struct {
 	Attempts []Attempt
 	Samples  []Sample
 }
 
-// Step is a constant load for a while.
+// Step is a temporarily constant load.
 type Step struct {
 	For  time.Duration
 	Load []float64 // by class, as a share of Capacity
-	// Retries is how often an attempt that was shed or failed is repeated, each time a
-	// RetryDelay after the answer or, without one, after its deadline. It counts for
-	// requests that are first due in this step.
+	// Retries is how often a client retries an attempt that was shed or failed, each
+	// time a RetryDelay after the answer or, without one, after its deadline. It
+	// applies to requests first due in this step.
 	Retries int
 }
 
-// Contender is one of those that are compared.
+// Contender is one of the compared shedders.
 type Contender struct {
 	Name     string
 	Settings shedder.Settings
 }
 
-// Contenders returns those of the table, the one that must hold last.
+// Contenders returns the table's contenders; the last one must hold every bar.
 func Contenders() []Contender {
 	none := Settings(shedder.LawCap)
 	none.Enabled = false
@@ -95,8 +95,7 @@ func Contenders() []Contender {
 	for i := range oneCap.Classes {
 		oneCap.Classes[i].MaxInFlight = 100
 	}
-	// As published, utilization is the share of workers that are busy, and there are no
-	// caps.
+	// As published, utilization is the share of busy workers, and there are no caps.
 	published := Settings(shedder.LawIntegrator)
 	published.Custom = Published
 	published.Signals = map[string]shedder.Knees{shedder.SignalInFlight: {High: Workers}}
@@ -112,9 +111,9 @@ func Contenders() []Contender {
 	}
 }
 
-// Settings suit the origin, whichever the law. Requests in flight follow
-// from what the origin can do (Little's law): at Capacity, 20 are being served, and
-// each further one waits a millisecond longer.
+// Settings suit the origin, whatever the law. The in-flight knees follow from the
+// origin's capacity (Little's law): at Capacity, 20 requests are being served, and each
+// further one waits a millisecond longer.
 func Settings(law string) shedder.Settings {
 	s := shedder.Defaults()
 	s.Version, s.Law = "overload", law

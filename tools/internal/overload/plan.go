@@ -11,7 +11,7 @@ type Plan []Step
 // Length is how long the plan takes.
 func (p Plan) Length() time.Duration { return p.begin(len(p)) }
 
-// Span is when step i is.
+// Span returns the time of step i.
 func (p Plan) Span(i int) Span { return Span{p.begin(i), p.begin(i + 1)} }
 
 func (p Plan) begin(i int) time.Duration {
@@ -22,7 +22,7 @@ func (p Plan) begin(i int) time.Duration {
 	return sum
 }
 
-// shortStep is enough for what a law of seconds does, and leaves ten seconds of a step
+// shortStep is enough for a law that acts in seconds, and leaves ten seconds of a step
 // after it has Settled.
 const shortStep = 20 * time.Second
 
@@ -38,9 +38,9 @@ func (p Plan) Scale(short bool) Plan {
 	return scaled
 }
 
-// Mix is a load, as a share of Capacity, as the classes make it up: critical ones ask
-// for a fifth of Capacity, or half of a load that is less than two fifths; of the rest,
-// a fifth are writes, three fifths reads and a fifth tests.
+// Mix divides a load, a share of Capacity, among the classes: critical requests are a
+// fifth of Capacity, or half of a load below two fifths; of the rest, a fifth are
+// writes, three fifths reads and a fifth tests.
 func Mix(load float64) []float64 {
 	critical := min(0.2, load/2)
 	rest := load - critical
@@ -49,19 +49,19 @@ func Mix(load float64) []float64 {
 	return mix
 }
 
-// Scenario is a plan and where to look.
+// Scenario is a plan and the part of it to measure.
 type Scenario struct {
 	Name string
 	Load float64 // of the step that is measured, as a share of Capacity
 	Plan Plan
 	Step int // the one that is measured
-	// Disturb asks a real run to collect garbage and to exchange the rules meanwhile.
+	// Disturb makes a real run collect garbage and replace the rules meanwhile.
 	Disturb bool
 }
 
-// The scenarios that are not named by their load.
+// The scenarios not named by their load.
 const (
-	Reference = "reference" // what the 99th percentiles are compared with
+	Reference = "reference" // the baseline of the 99th percentiles
 	Calm      = "calm"      // in which nothing may be shed
 	Latch     = "latch"     // a load near capacity after an overload
 	Storm     = "storm"     // refusals are repeated
@@ -70,7 +70,7 @@ const (
 // overloads are the loads of the table, in Capacity.
 var overloads = []float64{2, 5, 10}
 
-// Scenarios returns those of the table, in their short form if short.
+// Scenarios returns the table's scenarios, in their short form if short.
 func Scenarios(short bool) []Scenario {
 	all := []Scenario{{Name: Reference, Load: 0.7, Plan: Plan{{30 * time.Second, Mix(0.7), 0}}}}
 	for _, load := range overloads {
@@ -103,7 +103,8 @@ func Overload(load float64) Scenario {
 	}}
 }
 
-// calm rises from 0.1 to 0.7 within a minute, and bursts to 0.9 for a second at each.
+// calm rises from 0.1 to 0.7 within a minute, with a burst to 0.9 for a second at each
+// step.
 func calm() Plan {
 	var p Plan
 	for load := 1; load <= 7; load++ {

@@ -62,7 +62,7 @@ func TestScaleShortensOnlyLongSteps(t *testing.T) {
 	require.Equal(t, p, p.Scale(false))
 	short := p.Scale(true)
 	require.Equal(t, Plan{{time.Second, Mix(1), 2}, {20 * time.Second, Mix(2), 0}}, short)
-	require.Equal(t, time.Minute, p[1].For, "the plan itself stays")
+	require.Equal(t, time.Minute, p[1].For, "the plan itself is unchanged")
 }
 
 func TestScheduleIsPoissonAndRepeatable(t *testing.T) {
@@ -91,7 +91,7 @@ func TestScheduleIsPoissonAndRepeatable(t *testing.T) {
 	for class, load := range Mix(2) {
 		require.InEpsilon(t, load*Capacity*20, counts[class], 0.05)
 	}
-	// The gaps of a Poisson process are exponential: as much deviation as mean.
+	// The gaps of a Poisson process are exponential: their deviation equals their mean.
 	mean := gaps / n
 	require.InEpsilon(t, mean*mean, squares/n-mean*mean, 0.05)
 }

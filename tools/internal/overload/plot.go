@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Point is what was answered at a load; both are shares of Capacity.
+// Point is the goodput at an offered load; both are shares of Capacity.
 type Point struct{ Offered, Goodput float64 }
 
-// Curve is a contender in the plot: a line through what was simulated, and a dot for
+// Curve is a contender in the plot: a line through the simulated points, and a dot for
 // each real run.
 type Curve struct {
 	Name      string
@@ -19,7 +19,7 @@ type Curve struct {
 	Real      []Point
 }
 
-// CurveLoads are those of the plot's lines.
+// CurveLoads are the loads of the plot's lines.
 func CurveLoads() []float64 {
 	return []float64{0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 3, 4, 5, 7, 10}
 }
@@ -32,7 +32,7 @@ const (
 	mostGoodput              = 1.2
 )
 
-// Colors that keep apart on white and on near-black, also for the color-blind.
+// Colors that stay distinct on white and on near-black, also for color-blind readers.
 var colors = []string{"#8c8c8c", "#d98200", "#c44e9e", "#5a8f3c", "#2f7fd6", "#b3432b"}
 
 const style = `<style>

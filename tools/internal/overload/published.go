@@ -6,12 +6,11 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// Published is the control law as it was published, faults and all, to compare with.
-// Utilization below 0.7 is good, above 0.8 bad; a 120th of the error is added each second,
-// and what is beyond the patience is shed. Its faults: -28/120 is divided as integers,
-// which makes the patience 120 s; full utilization looks the same at any depth of
-// overload; in the dead band it sheds forever what it shed on getting there; and it
-// takes as long to restore as to shed.
+// Published is the control law as published, faults included, for comparison. Utilization
+// below 0.7 is good, above 0.8 bad; a 120th of the error is added each second, and the
+// excess over the patience is shed. Its faults: -28/120 is an integer division, which
+// makes the patience 120 s; full utilization looks the same at any depth of overload; in
+// the dead band it keeps shedding forever; and it takes as long to restore as to shed.
 func Published(s shedder.State, dt time.Duration, r *shedder.Reading, settings *shedder.Settings) shedder.State {
 	const (
 		goodEnd, badStart = 0.7, 0.8

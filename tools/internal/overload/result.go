@@ -2,11 +2,11 @@ package overload
 
 import "time"
 
-// What is measured when, from the beginning of the step.
+// When each measure is taken, from the beginning of the step.
 const (
 	Transient = 2 * time.Second  // latencies count from then on
 	Settled   = 10 * time.Second // swings count from then on
-	final     = 10 * time.Second // at the end of a step: what it came to
+	final     = 10 * time.Second // the end of a step: its final state
 )
 
 // Result is what one run measured. Rates are shares of Capacity.
@@ -18,7 +18,7 @@ type Result struct {
 	Sheds, LevelSheds, Faults int           // of the whole run; Faults are inversions
 	Swing, Variation          float64       // once Settled
 	Onset                     time.Duration
-	Recovery                  time.Duration // from the end of the step on
+	Recovery                  time.Duration // from the end of the step
 	LevelZero                 time.Duration
 	Recovered                 float64 // in the last 10 s of the step
 	MaxInFlight               int64   // sampled

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Arrival is a request that is due, whatever became of those before it.
+// Arrival is a due request, whatever the outcome of those before it.
 type Arrival struct {
 	Due     time.Duration // since the start of the run
 	Class   int
 	User    int // of Users
-	Retries int // how often it may be repeated
+	Retries int // how often it may be retried
 }
 
-// Schedule returns the arrivals of a plan in the order in which they are due: a
-// Poisson process for each class. One seed always gives the same schedule.
+// Schedule returns a plan's arrivals in the order in which they are due: a Poisson
+// process per class. A seed always gives the same schedule.
 func Schedule(plan []Step, seed uint64) []Arrival {
 	var all []Arrival
 	for class := range Classes {
@@ -39,10 +39,10 @@ func Schedule(plan []Step, seed uint64) []Arrival {
 	return all
 }
 
-// ServiceTimes returns how long the origin works on each request, in turn and then
-// from the beginning: the quantiles of the exponential distribution, in an order that
-// follows from seed. Their mean is MeanService to the nanosecond, so that Capacity is
-// exact and no luck.
+// ServiceTimes returns how long the origin works on each request, to be used in turn
+// and then again: the quantiles of the exponential distribution, in an order that
+// depends on seed. Their mean is MeanService to the nanosecond, so that Capacity is
+// exact.
 func ServiceTimes(seed uint64) []time.Duration {
 	const n = 4096
 	times := make([]time.Duration, n)
@@ -56,7 +56,7 @@ func ServiceTimes(seed uint64) []time.Duration {
 		times[i] = time.Duration(-scale * math.Log(1-(float64(i)+0.5)/n))
 		total += times[i]
 	}
-	times[n-1] += n*MeanService - total // what rounding took
+	times[n-1] += n*MeanService - total // compensates for rounding
 	rng := rand.New(rand.NewPCG(seed, Classes))
 	rng.Shuffle(n, func(i, j int) { times[i], times[j] = times[j], times[i] })
 	return times

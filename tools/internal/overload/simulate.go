@@ -8,14 +8,14 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// Simulate runs a plan in virtual time: the Shedder is the real one, the origin a
-// queue before its workers. The same seed gives the same run.
+// Simulate runs a plan in virtual time: the Shedder is the real one, the origin a queue
+// and its workers. The same seed gives the same run.
 func Simulate(plan []Step, contender Contender, seed uint64) Run {
 	return simulate(plan, contender, seed, Workers, func(time.Duration) float64 { return 1 })
 }
 
-// simulate is Simulate with an origin of so many workers, which take a multiple of the
-// time that may change.
+// simulate is Simulate with an origin of this many workers, whose service times are
+// multiplied by slowness at each moment.
 func simulate(plan []Step, contender Contender, seed uint64, workers int, slowness func(time.Duration) float64) Run {
 	s := &simulation{times: ServiceTimes(seed), workers: workers, slowness: slowness, rand: rand.New(rand.NewPCG(seed, Classes+1))}
 	var err error
@@ -55,11 +55,11 @@ type simulation struct {
 	slowness func(time.Duration) float64
 	workers  int
 	busy     int // workers
-	begun    int // requests that a worker has taken up
+	begun    int // requests that a worker has started
 	queue    []func()
 }
 
-// event happens at a time; those of the same time in the order in which they were made.
+// event happens at a time; simultaneous events happen in the order of their creation.
 type event struct {
 	at    time.Duration
 	order int
@@ -88,7 +88,7 @@ func (s *simulation) push(at time.Duration, do func()) {
 	heap.Push(&s.events, event{at, s.order, do})
 }
 
-// request asks the shedder, and the origin if that lets it.
+// request asks the shedder, and the origin if admitted.
 func (s *simulation) request(a Arrival, retry bool) {
 	at := Attempt{Due: a.Due, Class: a.Class, Retry: retry}
 	permit, ok := s.shedder.Admit(a.Class, userHash(a.User))
@@ -116,8 +116,9 @@ func (s *simulation) request(a Arrival, retry bool) {
 	}
 }
 
-// finish notes an attempt, and has it repeated if its client does that. One that waits
-// longer than its deadline is given up then, though the origin does not know it.
+// finish records an attempt, and schedules a retry if its client makes one. A client
+// gives up an attempt that waits past its deadline, though the origin does not learn of
+// it.
 func (s *simulation) finish(a Arrival, at Attempt) {
 	s.run.Attempts = append(s.run.Attempts, at)
 	if at.Outcome == Answered || a.Retries == 0 {
@@ -129,7 +130,7 @@ func (s *simulation) finish(a Arrival, at Attempt) {
 	s.push(later, func() { s.request(a, true) })
 }
 
-// serve gives free workers what has waited longest.
+// serve gives free workers the requests that have waited longest.
 func (s *simulation) serve() {
 	for s.busy < s.workers && len(s.queue) > 0 {
 		done := s.queue[0]
@@ -145,7 +146,7 @@ func (s *simulation) serve() {
 	}
 }
 
-// tick has the shedder sample.
+// tick makes the shedder sample.
 func (s *simulation) tick() {
 	s.shedder.Tick(time.Unix(1_000_000_000, 0).Add(s.now), nil)
 	st := s.shedder.Status()
@@ -160,7 +161,7 @@ func (s *simulation) tick() {
 	}
 }
 
-// userHash stands for the hash of a user's name.
+// userHash stands in for the hash of a user's name.
 func userHash(user int) uint64 {
 	h := uint64(user+1) * 0x9e3779b97f4a7c15
 	h ^= h >> 32

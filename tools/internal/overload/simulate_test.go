@@ -26,8 +26,7 @@ func TestSimulateCountsEveryRequest(t *testing.T) {
 // steady is an origin that does not slow down.
 func steady(time.Duration) float64 { return 1 }
 
-// The law knows no rate: origins of other sizes need other knees and caps, and nothing
-// else.
+// The law assumes no rate: origins of other sizes need only other knees and caps.
 func TestOtherOrigins(t *testing.T) {
 	f := func(capacity float64, workers int, knee float64, caps int64, goodput float64) {
 		t.Helper()
@@ -57,7 +56,7 @@ func TestOtherOrigins(t *testing.T) {
 	f(5000, 100, 300, 500, 0.98)
 }
 
-// An origin that takes five times as long for a while, and one that hangs.
+// An origin that is temporarily five times as slow, and one that hangs.
 func TestOriginSlowsDownAndComesBack(t *testing.T) {
 	for _, times := range []float64{5, 500} {
 		slow := Span{20 * time.Second, 30 * time.Second}

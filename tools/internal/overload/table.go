@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// Column is what one contender measured.
+// Column holds one contender's measures.
 type Column struct {
 	Name    string
 	Results []Result
-	Refusal *Refusal // nil if it was not measured
+	Refusal *Refusal // nil if not measured
 }
 
-// Refusal is what it costs to refuse a request, as a multiple of what it costs a bare
-// server.
+// Refusal is the cost of refusing a request, as a multiple of a bare server's.
 type Refusal struct {
 	CPU    float64 // user and system time of the process for each request
 	Rate   float64 // the bare server's requests a second, divided by those refused a second
@@ -33,8 +32,8 @@ func (c *Column) result(scenario string) *Result {
 	return nil
 }
 
-// worst returns the largest figure of those overloads that were measured, and whether
-// any was.
+// worst returns the largest figure of the measured overloads, and whether there was
+// any.
 func (c *Column) worst(figure func(*Result) float64) (largest float64, measured bool) {
 	largest = math.Inf(-1)
 	for _, load := range overloads {
@@ -45,7 +44,7 @@ func (c *Column) worst(figure func(*Result) float64) (largest float64, measured 
 	return largest, measured
 }
 
-// Verdict is whether a bar was reached.
+// Verdict says whether a bar was held.
 type Verdict uint8
 
 // The verdicts.
@@ -71,7 +70,7 @@ func (c Cell) String() string {
 	return c.Text
 }
 
-// Row is one thing that must hold, and what each contender measured.
+// Row is one requirement, and what each contender measured.
 type Row struct {
 	Load, Bar string
 	Cells     []Cell
@@ -104,7 +103,7 @@ func NewTable(columns []Column) Table {
 	return t
 }
 
-// Missed names the bars that a column did not reach.
+// Missed names the bars that a column did not hold.
 func (t Table) Missed(column string) []string {
 	var missed []string
 	for i, name := range t.Columns {
@@ -153,7 +152,7 @@ func judged(text string, held bool) Cell {
 	return Cell{text, Missed}
 }
 
-// unjudged stands where a contender did nothing that the bar is about.
+// unjudged marks a bar to which a contender's run has nothing to judge.
 var unjudged = Cell{Text: "–"}
 
 func elapsed(d time.Duration) string {

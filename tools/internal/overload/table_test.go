@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// perfect is what a shedder would measure that holds everything.
+// perfect returns the measures of a shedder that holds every bar.
 func perfect() Column {
 	c := Column{Name: "perfect", Refusal: &Refusal{CPU: 1.1, Rate: 1.05, Allocs: 0.01}}
 	for _, s := range Scenarios(false) {
@@ -70,7 +70,7 @@ func TestEachBarCanBeMissed(t *testing.T) {
 func TestWhatWasNotMeasuredIsNotJudged(t *testing.T) {
 	require.Empty(t, NewTable([]Column{{Name: "nothing"}}).Rows)
 
-	// No shedder: that it never sheds while it should is judged, the rest cannot be.
+	// No shedder: never shedding when it should is judged; the rest cannot be.
 	none := perfect()
 	none.Refusal = nil
 	for i := range none.Results {
@@ -84,7 +84,7 @@ func TestWhatWasNotMeasuredIsNotJudged(t *testing.T) {
 	require.Equal(t, "never ✗", got["sheds within 1 s"])
 	require.Equal(t, "–", got["sheds nothing after 10 s"])
 	require.Equal(t, "–", got["level swings by < 0.15 once settled"])
-	require.Equal(t, "–", got["shed while a lower class is let in: 0"])
+	require.Equal(t, "–", got["shed while a lower class is admitted: 0"])
 	require.Equal(t, "–", got["level returns to 0"])
 	require.Equal(t, "0 ✓", got["requests shed: 0"])
 	require.Equal(t, "", got["CPU time ≤ 1.1 × a bare 503"])
@@ -142,7 +142,7 @@ func TestThePlotIsWellFormedAndWithinItsFrame(t *testing.T) {
 	text := out.String()
 	require.Contains(t, text, "none &amp; &lt;all&gt;")
 	require.Contains(t, text, "prefers-color-scheme: dark")
-	require.Equal(t, float64(left), atLoad(0.1), "loads beyond the axis stand at its end")
+	require.Equal(t, float64(left), atLoad(0.1), "loads beyond the axis are drawn at its end")
 	require.Equal(t, float64(width-right), atLoad(20))
 	require.Equal(t, float64(top), atGoodput(3))
 	require.Equal(t, float64(height-bottom), atGoodput(0))
