@@ -1,5 +1,5 @@
-// One attacker: a client in each region that does not wait, beside many that do nothing
-// wrong. It gets its limit, they notice nothing.
+// One attacker: in each region, a client that never waits, among many that do nothing
+// wrong. It gets its limit; the others are not affected.
 import { Keys } from 'k6/x/weir';
 import { Counter } from 'k6/metrics';
 import exec from 'k6/execution';

@@ -1,4 +1,4 @@
-// Flash crowd: within seconds most requests are of a few clients, and there are five times as many.
+// Flash crowd: within seconds traffic grows fivefold, most of it from a few clients.
 import { Keys } from 'k6/x/weir';
 import exec from 'k6/execution';
 import { ask, byEdge, calm, each, finish, full, network, regions, rule, summary } from './lib.js';

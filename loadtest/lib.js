@@ -1,5 +1,5 @@
-// What the scenarios share. The runner says in LAB where the lab is, and does at
-// CONTROL what a script asks for: faults, their ends, other rules.
+// Shared by the scenarios. The runner passes the lab in LAB, and does at CONTROL what a
+// script requests: faults, their ends, other rules.
 import { Client, oracle } from 'k6/x/weir';
 import http from 'k6/http';
 
@@ -31,18 +31,18 @@ for (const r of lab.regions) {
 const clients = {};
 const edges = {};
 for (const r of lab.regions) {
-  // On a busy machine the first SYN may be lost, and the next is sent after a second. The
-  // dead refuse at once.
+  // On a busy machine the first SYN may be lost, and the next is sent after a second.
+  // Dead edges refuse at once.
   clients[r.name] = new Client({ region: r.name, dns: lab.dns, subnet: r.subnet, pops, connectTimeout: '3s', timeout: '5s' });
   edges[r.name] = [].concat(...r.pops.map((pop) => pop.addresses));
 }
 
-// network returns the clients' addresses of a region: no other run had them lately.
+// network returns a region's client addresses, which no other run used lately.
 export function network(region, part = 0) {
   return `10.${(Number(__ENV.RUN) + 40 * part + regions.indexOf(region)) % 250}.0.0/16`;
 }
 
-// byName is the URL of the zone, which the DNS router answers; byEdge is that of the
+// byName is the zone's URL, which the DNS router resolves; byEdge is that of the
 // region's edges in turn, as a load balancer in front of them would choose.
 export function byName(path) {
   return `http://${lab.zone}:8080${path}`;
@@ -59,7 +59,7 @@ export function ask(region, url, key, limit, more = {}) {
   });
 }
 
-// each makes a scenario of every region, with REGION in its environment.
+// each makes a scenario for every region, with REGION in its environment.
 export function each(options, prefix = '') {
   const all = {};
   regions.forEach((region, i) => {
@@ -72,10 +72,11 @@ export function steadily(rate, duration, more = {}) {
   return Object.assign({ executor: 'constant-arrival-rate', rate, timeUnit: '1s', duration }, more);
 }
 
-// director is the scenario that names the phases and asks for the faults.
+// director is the scenario that names the phases and requests the faults.
 export const director = { director: { executor: 'shared-iterations', vus: 1, iterations: 1, maxDuration: '10m', exec: 'direct' } };
 
-// act asks the runner for something, waits until it is done, and returns what it says.
+// act requests something from the runner, waits until it is done, and returns the
+// answer.
 export function act(what) {
   const res = http.post(`${__ENV.CONTROL}/${what}`, null, { timeout: '120s', tags: { name: 'control' } });
   if (res.status !== 200) {
@@ -83,13 +84,13 @@ export function act(what) {
   }
   return res.body;
 }
-// phase names what begins now, for the oracle and for the report.
+// phase names what begins now, for the oracle and the report.
 export function phase(name) {
   judge.phase(name);
   act(`phase/${name}`);
 }
 
-// strict are the thresholds of phases in which nothing may be wrong.
+// strict are the thresholds of phases that allow no violation.
 export function strict(phases) {
   const all = {};
   for (const name of phases) {
@@ -99,7 +100,7 @@ export function strict(phases) {
   }
   return all;
 }
-// exact are those of regions in which nothing may be wrong throughout.
+// exact are those of regions that allow no violation throughout.
 export function exact(which = regions) {
   const all = {};
   for (const region of which) {
@@ -122,9 +123,9 @@ export function finish() {
   judge.finish();
 }
 
-// summary writes what the runner judges and reports. phases are all that there must be;
-// bounds say how far each phase of a fault may go beyond a rule; what they do not name may
-// not at all.
+// summary writes what the runner judges and reports. phases lists every phase that must
+// occur; bounds say how far each phase of a fault may exceed a rule; anything not listed
+// has a bound of 0.
 export function summary(about, { phases = [], bounds = [], waits = [] } = {}) {
   return (data) => {
     const metrics = {};

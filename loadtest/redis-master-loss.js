@@ -1,17 +1,17 @@
 // Redis master loss: one of three masters in the first region is killed, and its replica
-// takes its place. Clients are spread over all edges, the worst case for counting apart.
-// Those that another master counts must not notice.
+// takes its place. Clients are spread over all edges, the worst case for separate
+// counts. Clients counted by another master must not notice.
 import { Counter } from 'k6/metrics';
 import { sleep } from 'k6';
 import exec from 'k6/execution';
 import { act, ask, byEdge, director, each, exact, finish, full, judge, lab, network, phase, regions, rule, steadily, strict, summary } from './lib.js';
 
 const api = rule('api');
-// To the oracle, clients of the masters that stay have a rule of their own: its bound is 0.
+// To the oracle, clients of the surviving masters have their own rule: its bound is 0.
 const staying = 'api-staying-masters';
 judge.rule(Object.assign({}, api, { id: staying, as: 'api' }));
 const victim = regions[0];
-// The replica takes over within seconds; the dead master is back when the machine has the time.
+// The replica takes over within seconds; the dead master returns when the machine has time.
 const [calm, away, settle, after] = full ? [60, 60, 20, 60] : [5, 8, 15, 16];
 const failed = new Counter('failed');
 const share = Math.ceil(api.limit / lab.nodes);
@@ -19,12 +19,12 @@ const phases = ['before', 'fault', 'recovery', 'after'];
 const clients = 12;
 const lost = 4; // of them, those whose master is killed
 const rate = 180;
-// Such a client asks for more than its limit in each window of the fault, and is to get it;
-// a tenth is for requests that wait while the replica takes over.
+// Such a client sends more than its limit in each window of the fault, and must get the
+// limit; a tenth is allowed for requests that wait while the replica takes over.
 const least = Math.floor(0.9 * lost * api.limit * Math.floor(away / Number(api.window.replace('s', ''))));
 const bounds = [{
   rule: 'api', region: victim, phases: ['fault', 'recovery'], fallback: true, least, percent: (100 * lab.nodes * share) / api.limit,
-  why: `These are ${lost} clients whose keys the killed master had. While it is away each of the region's ${lab.nodes} edges counts them by itself against ceil(limit / nodes) = ceil(${api.limit} / ${lab.nodes}) = ${share}: at most ${lab.nodes} × ${share} = ${lab.nodes * share} in a window, beside the ${api.limit} that Redis had admitted just before or admits just after. So one window holds at most ${api.limit + lab.nodes * share}. Charges that the master had not yet sent to its replica would come on top. A client that uses one edge alone is refused at ${share}: wrongly by the region's count, rightly by the edge's. These ask all edges in turn, ${rate / clients} times a second each, so that each edge hears of more than its share: what they may have they must be given, ${lost} × ${api.limit} in each window of ${api.window}, less a tenth for requests that wait while the replica takes over. The ${clients - lost} clients of the two masters that stay (rule ${staying}) and the other regions have a bound of 0.`,
+  why: `These are ${lost} clients whose keys the killed master had. While it is unreachable, each of the region's ${lab.nodes} edges counts them on its own against ceil(limit / nodes) = ceil(${api.limit} / ${lab.nodes}) = ${share}: at most ${lab.nodes} × ${share} = ${lab.nodes * share} in a window, in addition to the ${api.limit} that Redis had admitted just before or admits just after. So one window holds at most ${api.limit + lab.nodes * share}. Charges that the master had not yet sent to its replica would come on top. A client that uses one edge alone is refused at ${share}: wrongly by the region's count, rightly by the edge's. These ask all edges in turn, ${rate / clients} times a second each, so that each edge hears of more than its share: what the bound allows they must get, ${lost} × ${api.limit} in each window of ${api.window}, less a tenth for requests that wait while the replica takes over. The ${clients - lost} clients of the two surviving masters (rule ${staying}) and the other regions have a bound of 0.`,
 }];
 const thresholds = Object.assign(strict(['before', 'after']), exact(regions.slice(1)), {
   failed: ['count==0'],
@@ -47,8 +47,8 @@ function slot(tag) {
   return crc % 16384;
 }
 
-// The runner chooses the master, and says which slots are its own: by the client's
-// address, the hash tag of its keys, a client is one of those that lose it or is not.
+// The runner chooses the master and reports its slots: the client's address, the hash
+// tag of its keys, says whether the client loses its master.
 export function setup() {
   const { slots } = JSON.parse(act(`choose-master/${victim}`));
   const [its, others] = [[], []];
@@ -72,7 +72,7 @@ export function direct() {
 export default function (chosen) {
   const region = __ENV.REGION;
   const n = exec.scenario.iterationInTest;
-  // Each client has more than the limit, by every edge in turn.
+  // Each client sends more than the limit, to every edge in turn.
   const client = n % clients;
   const home = region === victim;
   const key = home ? chosen[client] : network(region).replace('0.0/16', `7.${client + 1}`);

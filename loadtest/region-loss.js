@@ -1,5 +1,5 @@
-// Region loss: all of a region is killed. The DNS router stops naming it, its clients go
-// to the next one, and limits hold there; then it comes back.
+// Region loss: all of a region is killed. The DNS router stops naming it, its clients
+// move to the next one, and limits hold there; then it comes back.
 import { Keys } from 'k6/x/weir';
 import { Counter, Trend } from 'k6/metrics';
 import { sleep } from 'k6';
@@ -13,20 +13,21 @@ const elsewhere = new Counter('answered_elsewhere');
 const home = new Counter('answered_at_home_again');
 const took = new Trend('failed_seconds_after_loss');
 const [calm, away, after] = full ? [60, 120, 120] : [5, 10, 8];
-const heal = 25; // most of what the region takes to come back
+const heal = 25; // most of the time that the region takes to come back
 
 const share = Math.ceil(api.limit / lab.nodes);
 const phases = ['before', 'loss', 'recovery', 'after'];
-// The router notices by a second look, and asks another region for the edges that it
-// knew from the Consul that is gone (docs/OPERATIONS.md); then the client's answer is too old.
+// The router confirms the loss with a second check, and asks another region for the edges that
+// it knew from the lost Consul (docs/OPERATIONS.md); then the client's cached answer must
+// expire.
 const leave = lab.ttl + 5;
 const bounds = [{
   rule: 'api', region: victim, phases: ['loss', 'recovery'], percent: (100 * lab.nodes * share) / api.limit,
-  why: `Before its Redis Cluster is whole again, each of the region's ${lab.nodes} edges counts by itself against ceil(${api.limit} / ${lab.nodes}) = ${share}: ${lab.nodes} × ${share} = ${lab.nodes * share} in a window beside the ${api.limit} that Redis has admitted. The lab tells its edges how many share a store: one that has to count them takes the whole limit until Consul has named the others. A request refused at one edge may still have room in the region. The other regions have a bound of 0 throughout.`,
+  why: `Before its Redis Cluster is whole again, each of the region's ${lab.nodes} edges counts on its own against ceil(${api.limit} / ${lab.nodes}) = ${share}: ${lab.nodes} × ${share} = ${lab.nodes * share} in a window in addition to the ${api.limit} that Redis has admitted. The lab tells its edges how many share a store: one that has to count them takes the whole limit until Consul has named the others. A request refused at one edge may still have room in the region. The other regions have a bound of 0 throughout.`,
 }];
 
 const thresholds = Object.assign(strict(['before', 'after']), exact(regions.slice(1)), {
-  // Requests may fail until the loss is noticed and what the client knows of the DNS is too old.
+  // Requests may fail until the loss is noticed and the client's cached DNS answer has expired.
   failed_seconds_after_loss: [`max<${leave}`],
   answered_elsewhere: ['count>0'], answered_at_home_again: ['count>0'],
 });
@@ -64,5 +65,5 @@ export default function (data) {
 }
 export const teardown = finish;
 export const handleSummary = summary(`all processes of ${victim} are killed, and started again`, { phases, bounds, waits: [
-  { metric: 'failed_seconds_after_loss', seconds: leave, why: `An answer names the edges of one PoP, so its clients fail until the router has noticed the loss (5 s at most, though the Consul that knew of the edges is gone too) and the answer that they have is older than its TTL of ${lab.ttl} s. No request of theirs fails later, also not while the region comes back.` },
+  { metric: 'failed_seconds_after_loss', seconds: leave, why: `An answer names the edges of one PoP, so its clients fail until the router has noticed the loss (5 s at most, though the Consul that knew of the edges is gone too) and their cached answer has expired after its TTL of ${lab.ttl} s. None of their requests fails later, not even while the region comes back.` },
 ] });

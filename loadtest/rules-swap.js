@@ -1,5 +1,5 @@
 // Rules swap: one limit is halved under load and restored, in all regions. It holds before
-// and after; the other rules do not notice.
+// and after; the other rules are not affected.
 import { Keys } from 'k6/x/weir';
 import { sleep } from 'k6';
 import exec from 'k6/execution';
@@ -11,14 +11,14 @@ const keys = {};
 regions.forEach((r) => (keys[r] = new Keys({ kind: 'zipf', n: 30, seed: 8, cidr: network(r) })));
 const phases = ['before', 'halved', 'restored'];
 const [calm, between, after] = full ? [60, 60, 60] : [4, 9, 9];
-// How long regionctl may take, which ends by itself; and after it a window and what is
-// under way.
+// How long regionctl may take before it stops waiting, and then a window and what is in
+// flight.
 const change = 120;
 const settle = 5;
 
 export const options = {
   scenarios: Object.assign(each(steadily(120, `${calm + between + after + 4}s`)), director),
-  // Nothing is judged of the changed rule while the change settles; all else is, throughout.
+  // The changed rule is not judged while the change settles; everything else is, throughout.
   thresholds: Object.assign(strict(phases), exact(), { weir_overadmitted: ['count==0'], weir_wrongly_refused: ['count==0'], http_req_failed: ['rate==0'] }),
 };
 
@@ -43,5 +43,5 @@ export default function () {
 }
 export const teardown = finish;
 export const handleSummary = summary('a limit is halved and restored, by regionctl, under load', { phases, waits: [
-  { metric: 'rules', seconds: settle, why: `regionctl ends once every edge runs the rules. Until then, and for ${settle} s more, nothing is said of the rule that changes, and everything of the others.` },
+  { metric: 'rules', seconds: settle, why: `regionctl ends once every edge runs the rules. Until then, and for ${settle} s more, the changed rule is not judged; the others are.` },
 ] });

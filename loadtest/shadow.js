@@ -1,5 +1,5 @@
 // The proof that a run can fail: the edges have this rule in shadow, and the script passes
-// it off as enforced. The runner takes it amiss if the oracle does not object.
+// it off as enforced. The run fails if the oracle does not object.
 import { Keys } from 'k6/x/weir';
 import exec from 'k6/execution';
 import { ask, byEdge, each, finish, network, regions, rule, steadily, summary } from './lib.js';

@@ -1,5 +1,5 @@
-// Shedder step: four times as much is asked for from one second to the next. What is
-// critical passes, the least important is shed first, and afterwards nothing is.
+// Shedder step: four times the traffic from one second to the next. Critical requests
+// pass, the least important are shed first, and afterwards nothing is.
 import { Keys } from 'k6/x/weir';
 import { Counter, Rate } from 'k6/metrics';
 import { sleep } from 'k6';
@@ -17,7 +17,7 @@ const inStep = new Counter('shed_in_step');
 const phases = ['before', 'step', 'after'];
 const [calm, step, after] = full ? [60, 120, 60] : [5, 10, 10];
 
-// 20 requests a second that take 300 ms are 1.5 in flight at each of four edges, 80 are 6.
+// 20 requests a second of 300 ms each are 1.5 in flight at each of four edges, 80 are 6.
 export const options = {
   scenarios: Object.assign(each({
     executor: 'ramping-arrival-rate', startRate: 20, timeUnit: '1s', preAllocatedVUs: 30,
@@ -61,7 +61,7 @@ export default function (data) {
     inStep.add(1);
   }
 }
-// One client a region insists: what it asks for is critical, so only its limit stops it.
+// One client per region persists: its requests are critical, so only its limit stops it.
 export function insist() {
   const region = __ENV.REGION;
   const more = { headers: { 'X-Weir-Class': 'critical' }, tags: { class: 'critical' } };

@@ -1,5 +1,5 @@
 // Steady: five algorithms, three regions, half of the requests by name and half to the
-// region's edges in turn. Nothing may be wrong.
+// region's edges in turn. No violation is allowed.
 import { Keys } from 'k6/x/weir';
 import exec from 'k6/execution';
 import { ask, byEdge, byName, calm, each, finish, full, network, regions, rule, steadily, summary } from './lib.js';

@@ -1,4 +1,4 @@
-// Zipf tail: few clients with very many requests, very many with few.
+// Zipf tail: few clients with very many requests, very many clients with few.
 import { Keys } from 'k6/x/weir';
 import exec from 'k6/execution';
 import { ask, byEdge, calm, each, finish, full, network, regions, rule, steadily, summary } from './lib.js';

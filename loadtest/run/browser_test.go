@@ -21,11 +21,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// browse returns the document at url as it is once Chromium has loaded it.
+// browse returns the document at url after Chromium has loaded it.
 func browse(t *testing.T, url string, dark bool) string {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
-	require.NoError(t, err, "the report is looked at in chromium: make deps")
+	require.NoError(t, err, "the test opens the report in Chromium; run make deps")
 	home, err := os.MkdirTemp("", "weir-chromium-")
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -36,11 +36,11 @@ func browse(t *testing.T, url string, dark bool) string {
 	}
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad", "--no-proxy-server",
-		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", // whatever it wants of the world
+		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", // it may reach nothing else
 		"--user-data-dir="+filepath.Join(home, "profile"), fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme),
 		"--virtual-time-budget=10000", "--dump-dom", url)
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "DBUS_SESSION_BUS_ADDRESS=disabled:")
-	// Files: what it starts may keep pipes open after its end.
+	// Files, because processes that it starts may keep pipes open after it ends.
 	out, err := os.Create(filepath.Join(home, "out"))
 	require.NoError(t, err)
 	defer out.Close()
@@ -78,14 +78,14 @@ type seen struct {
 	Lines    int      `json:"lines"`
 	Details  int      `json:"details"`
 	Cells    int      `json:"cells"`
-	Verdict  float64  `json:"verdict"`  // where it ends, in pixels from the top
-	Contrast float64  `json:"contrast"` // the least of a text
-	Paper    float64  `json:"paper"`    // how light it is, of 1
+	Verdict  float64  `json:"verdict"`  // its lower edge, in pixels from the top
+	Contrast float64  `json:"contrast"` // the lowest of any text
+	Paper    float64  `json:"paper"`    // its brightness, 0 to 1
 	Loaded   []string `json:"loaded"`
 	Problems []string `json:"problems"`
 }
 
-// probe looks at a page at three widths. asked are the paths that the server was asked for.
+// probe checks a page at three widths. asked are the paths requested from the server.
 func probe(t *testing.T, page []byte, dark bool) (views []seen, asked []string) {
 	t.Helper()
 	script, err := os.ReadFile("testdata/probe.html")
@@ -122,7 +122,8 @@ func probe(t *testing.T, page []byte, dark bool) (views []seen, asked []string) 
 	return all.Views, asked
 }
 
-// The page can be read on a desk and on a phone, by day and by night, and asks for nothing.
+// The page is readable on a desktop and on a phone, in light and dark mode, and loads
+// nothing.
 func TestPageInABrowser(t *testing.T) {
 	for name, r := range map[string]*report{"realistic": realistic(), "awkward": awkward()} {
 		folder := t.TempDir()
@@ -155,7 +156,7 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// What the test above would not see, it could not promise.
+// The test above is only worth what the probe can detect.
 func TestProbeSeesFaults(t *testing.T) {
 	views, asked := probe(t, []byte(`<!doctype html><meta name="viewport" content="width=device-width"><body style="color:#999">
 <table style="width:1400px"><tr><td>wide</td></tr></table>

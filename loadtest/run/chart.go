@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// A chart in units of its viewBox, which on most screens are pixels. The page sets the
-// size of its text in the same units.
+// A chart in units of its viewBox, which on most screens are pixels. The page sizes its
+// text in the same units.
 const (
 	chartWide = 360
 	chartLeft = 46 // the numbers of the axis
@@ -22,7 +22,8 @@ const (
 	longLabel = 40 // letters that fit
 )
 
-// kinds are what can come of a request; page.html has a color and a dash for each.
+// kinds are the possible outcomes of a request; page.html has a color and a dash for
+// each.
 var kinds = []struct {
 	Name, Text string
 	of         func(second) int
@@ -33,18 +34,18 @@ var kinds = []struct {
 	{"failed", "failed", func(s second) int { return s.Failed }},
 }
 
-// plot is what the charts of a scenario have in common: regions are compared by eye.
+// plot is shared by the charts of a scenario: readers compare regions by eye.
 type plot struct {
 	s         *result
 	seconds   int
-	top, step int // of the upright axis
+	top, step int // of the vertical axis
 	labels    []label
 	rows      int // of labels
 }
 
 type label struct {
 	phase    string
-	text     string // the name, or what of it fits
+	text     string // the name, or as much of it as fits
 	from, to float64
 	x        float64
 	anchor   string // which end of the text x is
@@ -76,7 +77,7 @@ func newPlot(s *result) *plot {
 	return p
 }
 
-// niceStep is the least of 1, 2, 5, 10, 20 ... that divides n into few parts.
+// niceStep returns the smallest of 1, 2, 5, 10, 20 ... that divides n into few parts.
 func niceStep(n, few int) int {
 	for base := 1; ; base *= 10 {
 		for _, f := range []int{1, 2, 5} {
@@ -87,7 +88,7 @@ func niceStep(n, few int) int {
 	}
 }
 
-// secondStep is the same for times.
+// secondStep does the same for times.
 func secondStep(n int) int {
 	for _, step := range []int{1, 2, 5, 10, 15, 30, 60, 120, 300, 600} {
 		if n <= 6*step {
@@ -97,7 +98,7 @@ func secondStep(n int) int {
 	return (n + 5) / 6
 }
 
-// place puts the names of the phases into rows in which they do not overlap.
+// place arranges the phases' names in rows in which they do not overlap.
 func (p *plot) place() {
 	var ends []float64
 	for i, ph := range p.s.Phases {
@@ -128,7 +129,7 @@ func (p *plot) place() {
 	p.rows = max(1, len(ends))
 }
 
-// at is when a phase begins, in seconds of the chart.
+// at returns when a phase begins, in seconds of the chart.
 func (p *plot) at(i int) float64 {
 	return min(float64(p.seconds), max(0, p.s.Phases[i].From.Sub(p.s.Began).Seconds()))
 }
@@ -143,7 +144,7 @@ func (p *plot) y(v int) float64 {
 	return float64(p.base()) - float64(v)*plotHigh/float64(p.top)
 }
 
-// chart draws the answers of a region, second by second, and the phases.
+// chart draws a region's answers, second by second, and the phases.
 func (p *plot) chart(t traffic) template.HTML {
 	var b strings.Builder
 	say := template.HTMLEscapeString
@@ -161,7 +162,7 @@ func (p *plot) chart(t traffic) template.HTML {
 	for s, step := 0, secondStep(p.seconds); s <= p.seconds; s += step {
 		anchor := "middle"
 		if s == 0 {
-			anchor = "start" // clear of the axis' 0
+			anchor = "start" // clear of the axis's 0
 		}
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="%s">%d s</text>`, min(p.x(float64(s)), chartEnd-4), p.base()+16, anchor, s)
 	}
@@ -219,7 +220,7 @@ func number(n int) string {
 	return s
 }
 
-// short is for the axis.
+// short formats a number for the axis.
 func short(n int) string {
 	switch {
 	case n >= 1e6:
@@ -230,7 +231,7 @@ func short(n int) string {
 	return number(n)
 }
 
-// percent keeps a digit that decides: 100.4 % is more than 100 %.
+// percent keeps a decisive digit: 100.4 % is more than 100 %.
 func percent(v float64) string {
 	if v == math.Trunc(v) {
 		return number(int(v)) + " %"

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// control does what a script asks for, and undoes what it left.
+// control does what a script requests, and undoes what the script left.
 type control struct {
 	l      *lab
-	ctx    context.Context // no interrupt ends it: half an act is worse than a whole one
+	ctx    context.Context // no interrupt ends it: half an act is worse than a complete one
 	url    string
 	server *http.Server
 
@@ -63,14 +63,14 @@ func (l *lab) control(ctx context.Context) (*control, error) {
 
 func (c *control) close() { _ = c.server.Close() }
 
-// found is what a scenario is judged by: its phases, and the acts that failed.
+// found is what decides a scenario: its phases, and the acts that failed.
 func (c *control) found() ([]phase, []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.named, c.failed
 }
 
-// act is an act of a script. k6 takes no notice of one that fails, so it is noted here.
+// act performs an act of a script. k6 ignores a failed one, so it is recorded here.
 func (c *control) act(what string) (answer []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *control) do(ctx context.Context, what string) (answer []byte, err error
 	return nil, fmt.Errorf("unknown: %s", what)
 }
 
-// swap puts the rules in force, with half of a limit or as they are.
+// swap applies the rules, either with half of a limit or unchanged.
 func (c *control) swap(ctx context.Context, half bool) error {
 	file := filepath.Join(c.l.root, "loadtest", "rules.json")
 	if half {
@@ -143,7 +143,7 @@ func (c *control) swap(ctx context.Context, half bool) error {
 	return err
 }
 
-// calm ends the scenario: it undoes what a script that failed or was interrupted left.
+// calm ends the scenario: it undoes what a failed or interrupted script left.
 func (c *control) calm() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,13 +187,13 @@ func (l *lab) halved() (string, error) {
 	return file, os.WriteFile(file, text, 0o600)
 }
 
-// master is a process that is a Redis master, and the slots that are its own.
+// master is a Redis process that is a master, and its slots.
 type master struct {
 	Name  string   `json:"name"`
 	Slots [][2]int `json:"slots"`
 }
 
-// master finds one of a region.
+// master finds one in a region.
 func (l *lab) master(ctx context.Context, region string) (master, error) {
 	dirs, err := filepath.Glob(filepath.Join(l.dir, region, "redis-*"))
 	if err != nil {
@@ -207,7 +207,7 @@ func (l *lab) master(ctx context.Context, region string) (master, error) {
 		address, _, _ := strings.Cut(strings.TrimPrefix(string(conf), "bind "), "\n")
 		nodes, err := l.command(ctx, "redis-cli", "-h", strings.TrimSpace(address), "cluster", "nodes")
 		if err != nil {
-			continue // a dead one says nothing
+			continue // a dead one does not answer
 		}
 		if slots := ownSlots(string(nodes)); slots != nil {
 			return master{region + "/" + filepath.Base(dir), slots}, nil
@@ -216,7 +216,8 @@ func (l *lab) master(ctx context.Context, region string) (master, error) {
 	return master{}, fmt.Errorf("no Redis of %s is a master", region)
 }
 
-// ownSlots reads what CLUSTER NODES says of the node that was asked; nil if it is no master.
+// ownSlots reads the slots of the queried node from CLUSTER NODES; nil if it is not a
+// master.
 func ownSlots(nodes string) [][2]int {
 	for line := range strings.Lines(nodes) {
 		f := strings.Fields(line) // id address flags master ping pong epoch link slots...
@@ -231,7 +232,7 @@ func ownSlots(nodes string) [][2]int {
 			}
 			a, e1 := strconv.Atoi(first)
 			b, e2 := strconv.Atoi(last)
-			if e1 == nil && e2 == nil { // a slot that is on its way is in brackets
+			if e1 == nil && e2 == nil { // a migrating slot is in brackets
 				slots = append(slots, [2]int{a, b})
 			}
 		}
@@ -240,7 +241,7 @@ func ownSlots(nodes string) [][2]int {
 	return nil
 }
 
-// stillMaster makes sure that what dies is what the script knows of.
+// stillMaster checks that the process to kill is the one that the script knows.
 func (c *control) stillMaster(ctx context.Context, region string) error {
 	was := c.chosen
 	var err error
@@ -248,7 +249,7 @@ func (c *control) stillMaster(ctx context.Context, region string) error {
 		return err
 	}
 	if was.Name != "" && (was.Name != c.chosen.Name || !slices.Equal(was.Slots, c.chosen.Slots)) {
-		return fmt.Errorf("%s is no more the master that was chosen; now it is %s", was.Name, c.chosen.Name)
+		return fmt.Errorf("%s is no longer the chosen master; that is now %s", was.Name, c.chosen.Name)
 	}
 	return nil
 }

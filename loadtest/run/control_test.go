@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeLab is a root whose programs write down how they were called. Rules and settings
-// in force are files.
+// fakeLab is a root whose programs record their calls. Active rules and settings are
+// files.
 type fakeLab struct {
 	t         *testing.T
 	root, dir string
@@ -48,7 +48,7 @@ esac
 	return f
 }
 
-// fakeRouter leads everybody home, and returns the network that is its own.
+// fakeRouter answers every client with its own region, and returns its network.
 func fakeRouter(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -79,12 +79,12 @@ func (f *fakeLab) write(name, text string) {
 	require.NoError(f.t, os.WriteFile(name, []byte(text), 0o755))
 }
 
-// script replaces one of the lab's, which ends with a line.
+// script replaces one of the lab's, adding a last line.
 func (f *fakeLab) script(name, end string) {
 	f.write(filepath.Join(f.root, "terraform/lab/scripts", name), "#!/bin/sh\necho \"$(basename $0) $*\" >>\"$LAB/../calls\"\n"+end+"\n")
 }
 
-// calls are what was called, but for what only looks.
+// calls returns the recorded calls, except read-only ones.
 func (f *fakeLab) calls() []string {
 	text, _ := os.ReadFile(filepath.Join(filepath.Dir(f.dir), "calls"))
 	var all []string
@@ -109,7 +109,7 @@ func (f *fakeLab) options() *options {
 	return &options{root: f.root, lab: f.dir, out: filepath.Join(f.root, "out"), only: "steady"}
 }
 
-// A lab that does not come up is an error, and is taken down.
+// A lab that does not start is an error, and is taken down.
 func TestLabThatDoesNotComeUp(t *testing.T) {
 	f := newFakeLab(t)
 	require.NoError(t, os.Remove(filepath.Join(f.dir, "fleet.yaml")))
@@ -125,7 +125,7 @@ func TestLabThatDoesNotComeUp(t *testing.T) {
 	require.Contains(t, string(text), "Incomplete: 0 of 1 scenarios good")
 }
 
-// Also an interrupt while it comes up leaves nothing.
+// An interrupt while it starts leaves nothing either.
 func TestInterruptWhileTheLabComesUp(t *testing.T) {
 	f := newFakeLab(t)
 	require.NoError(t, os.Remove(filepath.Join(f.dir, "fleet.yaml")))
@@ -143,7 +143,7 @@ func TestInterruptWhileTheLabComesUp(t *testing.T) {
 	require.Equal(t, []string{"up.sh", "down.sh"}, f.calls())
 }
 
-// A lab that was there before keeps its rules, whatever fails.
+// A lab that existed before keeps its rules, whatever fails.
 func TestLabThatCannotBePrepared(t *testing.T) {
 	for name, spoil := range map[string]func(*fakeLab){
 		"mending": func(f *fakeLab) { f.script("status.sh", "exit 1"); f.script("up.sh", "exit 3") },
@@ -167,8 +167,8 @@ func TestLabThatCannotBePrepared(t *testing.T) {
 	}
 }
 
-// What a script broke is whole, and the rules are those of before, after an interrupt in
-// the middle of a fault.
+// After an interrupt in the middle of a fault, what a script broke is repaired, and the
+// previous rules are back.
 func TestInterruptInAFault(t *testing.T) {
 	f := newFakeLab(t)
 	f.write(filepath.Join(f.root, "bin/k6"), `#!/bin/sh
@@ -187,7 +187,7 @@ exec sleep 60
 	require.Eventually(t, func() bool { return len(f.calls()) == len(before) }, 10*time.Second, 5*time.Millisecond, "%v", f.calls)
 	interrupt()
 	require.ErrorIs(t, <-ended, errInterrupted)
-	// First what has died, then the script's rules, and only then those of before.
+	// First what has died, then the script's rules, and only then the previous ones.
 	require.Equal(t, append(before, "up.sh", "rules apply", "rules apply"), f.calls())
 	require.Equal(t, "those of before", f.rules())
 	left, err := filepath.Glob(filepath.Join(f.dir, "loadtest-*"))
@@ -198,7 +198,7 @@ exec sleep 60
 	require.Contains(t, string(text), `"incomplete": "steady: interrupted"`)
 }
 
-// k6 ends well though an act failed. The scenario does not, and is cleaned up after.
+// k6 succeeds although an act failed. The scenario does not, and is cleaned up after.
 func TestActThatFails(t *testing.T) {
 	f := newFakeLab(t)
 	l, leave, err := openLab(t.Context(), f.root, f.dir, "")
@@ -214,14 +214,14 @@ for a in "$@"; do case $a in json=*) : >"${a#json=}" ;; esac; done
 	r, err := o.play(t.Context(), l, scenarios[0], "short")
 	require.NoError(t, err)
 	require.Contains(t, r.Problems[0], "heal failed: up.sh")
-	require.Contains(t, r.Problems, "phase after: the script never came to it")
+	require.Contains(t, r.Problems, "phase after: the script never reached it")
 	calls := f.calls()
 	require.Equal(t, []string{"up.sh", "up.sh"}, calls[len(calls)-2:], "the runner healed what the script did not")
 	require.NoError(t, leave())
 	require.Equal(t, "those of before", f.rules())
 }
 
-// Rules that could not be put back are still to be put back.
+// Rules that could not be restored are still pending.
 func TestSwapThatFails(t *testing.T) {
 	f := newFakeLab(t)
 	l := &lab{root: f.root, dir: f.dir}

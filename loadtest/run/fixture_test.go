@@ -15,7 +15,7 @@ type at struct {
 	name   string
 }
 
-// played is a scenario of which every region had answers of these kinds each second.
+// played is a scenario in which every region had these answers each second.
 func played(name, about string, seconds float64, phases []at, rules []string, each func(region string, i int) second) result {
 	r := result{Name: name, About: about, Began: day, Seconds: seconds, Fallback: map[string]int{}}
 	for _, p := range phases {
@@ -25,7 +25,7 @@ func played(name, about string, seconds float64, phases []at, rules []string, ea
 	if len(phases) == 0 {
 		phases = []at{{}}
 	}
-	for _, region := range []string{"ap-south", "eu-west", "us-east"} { // k6 has an order of its own
+	for _, region := range []string{"ap-south", "eu-west", "us-east"} { // k6 has its own order
 		t := traffic{Region: region, P50: 1.094282, P95: 2.247216}
 		for i := range int(seconds) + 1 {
 			s := each(region, i)
@@ -52,7 +52,7 @@ func played(name, about string, seconds float64, phases []at, rules []string, ea
 	return r
 }
 
-// exceed has the oracle find a window.
+// exceed makes the oracle report a window.
 func (r *result) exceed(region, phase string, over, excess, limit int, window string) {
 	for i := range r.Report {
 		l := &r.Report[i]
@@ -67,10 +67,10 @@ func (r *result) exceed(region, phase string, over, excess, limit int, window st
 	}
 }
 
-// wave is a load of about n that is not flat.
+// wave is an uneven load of about n.
 func wave(n, i int) int { return n + n*[]int{0, 3, -2, 5, 1, -4, 2}[i%7]/60 }
 
-// realistic is a run like those of make loadtest, of which one scenario failed.
+// realistic is a run like those of make loadtest, with one failed scenario.
 func realistic() *report {
 	calm := func(passed, limited int) func(string, int) second {
 		return func(region string, i int) second {
@@ -141,8 +141,8 @@ func realistic() *report {
 	return &all
 }
 
-// awkward is a run that strains the page: the full form, long names and phases that
-// follow each other at once, large numbers, a region that fell silent and one without a word.
+// awkward is a run that strains the page: the full form, long names and phases in quick
+// succession, large numbers, a region that fell silent and one without any answer.
 func awkward() *report {
 	long := strings.Repeat("a-very-long-name", 4)
 	phases := []at{{0, "before"}, {1, "first"}, {2, "second"}, {3, "third"}, {200, long}, {298, "recovery"}, {299.5, "after"}}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// result is what a scenario showed.
+// result is the outcome of a scenario.
 type result struct {
 	Name     string         `json:"name"`
 	About    string         `json:"about"`
@@ -22,7 +22,7 @@ type result struct {
 	Status   int            `json:"k6_status"`
 	Repeated []string       `json:"repeated,omitempty"` // why earlier attempts do not count
 	Phases   []phase        `json:"phases"`
-	Planned  []string       `json:"planned_phases"` // what the script says that there are
+	Planned  []string       `json:"planned_phases"` // the phases that the script declares
 	Failed   []string       `json:"failed_acts,omitempty"`
 	Bounds   []bound        `json:"bounds"`
 	Waits    []wait         `json:"waits"`
@@ -32,21 +32,22 @@ type result struct {
 	Traffic  []traffic      `json:"traffic"`
 }
 
-// bound is how far a rule may be exceeded in a region during some phases, per window.
+// bound says how far a rule may be exceeded in a region during some phases, per window.
 type bound struct {
 	Rule    string   `json:"rule"`
 	Region  string   `json:"region"`
 	Phases  []string `json:"phases"`
 	Percent float64  `json:"percent"`
-	// Decisions without Redis are part of the fault: without any there was none.
+	// Decisions without Redis are part of the fault: without any, the fault had no
+	// effect.
 	Fallback bool `json:"fallback,omitempty"`
-	// The fewest requests that must be admitted in the first of the phases: refusals
-	// without a reason have no other bound.
+	// The fewest requests that must be admitted in the first of the phases; nothing
+	// else bounds refusals without a reason.
 	Least int    `json:"least,omitempty"`
 	Why   string `json:"why"`
 }
 
-// wait is how long something may take; a threshold of the script holds it.
+// wait bounds how long something may take; a threshold of the script enforces it.
 type wait struct {
 	Metric  string   `json:"metric"`
 	Seconds float64  `json:"seconds"`
@@ -84,7 +85,7 @@ type check struct {
 	OK     bool   `json:"ok"`
 }
 
-// traffic is what the clients of a region got.
+// traffic counts the answers to a region's clients.
 type traffic struct {
 	Region  string   `json:"region"`
 	Passed  int      `json:"passed"`
@@ -105,7 +106,7 @@ type second struct {
 	Failed  int `json:"failed"`
 }
 
-// read takes what k6 wrote.
+// read reads k6's output.
 func (r *result) read(summary, points string) error {
 	text, err := os.ReadFile(summary)
 	if err != nil {
@@ -180,7 +181,7 @@ func (r *result) readPoints(name string) error {
 	return lines.Err()
 }
 
-// count enters one answer.
+// count records one answer.
 func (r *result) count(region, status string, at time.Time, ms float64) {
 	i := slices.IndexFunc(r.Traffic, func(t traffic) bool { return t.Region == region })
 	if i < 0 {
@@ -214,8 +215,8 @@ func (r *result) count(region, status string, at time.Time, ms float64) {
 // thresholdsFailed is k6's exit status.
 const thresholdsFailed = 99
 
-// judge returns what is wrong. Thresholds are k6's; beyond them, whatever the oracle
-// found must be within a bound, and it must have had something to judge.
+// judge returns what is wrong. k6 checks the thresholds; beyond them, everything the
+// oracle found must be within a bound, and it must have had something to judge.
 func (r *result) judge(lab state) []string {
 	if r.MustFail {
 		return r.judgeProof(lab)
@@ -241,9 +242,9 @@ func (r *result) judge(lab state) []string {
 		case b == nil && (l.Overadmitted > 0 || l.WronglyRefused > 0 || l.RetryWrong > 0):
 			add("%s: %d over-admitted, %d wrongly refused, %d times Retry-After wrong; the bound is 0", where, l.Overadmitted, l.WronglyRefused, l.RetryWrong)
 		case b == nil && l.Refused > l.Unjudged && l.RetryChecked == 0:
-			add("%s: no Retry-After of %d refusals was judged, so nothing is proven of it", where, l.Refused)
+			add("%s: no Retry-After of %d refusals was judged, so none is proven", where, l.Refused)
 		case b == nil && l.Unknown > l.Admitted+l.Refused, b == nil && l.Unjudged > (l.Admitted+l.Refused)/2:
-			add("%s: of %d admitted and %d refused, %d were not judged, and %d had no answer: too many to prove anything", where, l.Admitted, l.Refused, l.Unjudged, l.Unknown)
+			add("%s: of %d admitted and %d refused, %d were not judged, and %d had no answer: too many for a proof", where, l.Admitted, l.Refused, l.Unjudged, l.Unknown)
 		case b != nil && l.Worst != nil && l.Worst.Percent > b.Percent:
 			add("%s: a window of %s was exceeded by %s; the bound is %s", where, l.Worst.Window, percent(l.Worst.Percent), percent(b.Percent))
 		case b != nil && l.Worst == nil && l.Overadmitted > 0:
@@ -259,7 +260,7 @@ func (r *result) judge(lab state) []string {
 	wrong = append(wrong, r.judgePhases(lab)...)
 	for _, b := range r.Bounds {
 		if b.Fallback && r.Fallback[b.Region] == 0 {
-			add("%s: no decision was made without Redis, so the fault was none", b.Region)
+			add("%s: no decision was made without Redis, so the fault had no effect", b.Region)
 		}
 		admitted := 0
 		for _, l := range r.Report {
@@ -288,8 +289,8 @@ func (r *result) judgeProof(lab state) []string {
 	return wrong
 }
 
-// untried names the limits that nobody reached: that they held is no news. Where more
-// may pass for a while, the bound says what must be.
+// untried names the limits that no client reached: that they held proves nothing. Where
+// more may pass temporarily, the bound says how many must.
 func (r *result) untried() []string {
 	type limit struct{ region, rule string }
 	refused, bounded := map[limit]int{}, map[limit]bool{}
@@ -305,14 +306,14 @@ func (r *result) untried() []string {
 	var wrong []string
 	for _, at := range order {
 		if refused[at] == 0 && !bounded[at] {
-			wrong = append(wrong, fmt.Sprintf("%s, rule %s: nobody was refused, so nothing is proven of the limit", at.region, at.rule))
+			wrong = append(wrong, fmt.Sprintf("%s, rule %s: nobody was refused, so the limit is not proven", at.region, at.rule))
 		}
 	}
 	return wrong
 }
 
-// judgePhases wants every phase that the script plans to have been, and every region to
-// have had traffic in it. k6 does not mind a script that ends in the middle.
+// judgePhases requires every phase that the script declares, with traffic in every
+// region. k6 does not mind a script that ends in the middle.
 func (r *result) judgePhases(lab state) []string {
 	var wrong []string
 	for _, p := range r.Phases {
@@ -322,7 +323,7 @@ func (r *result) judgePhases(lab state) []string {
 	}
 	for _, name := range r.Planned {
 		if !slices.ContainsFunc(r.Phases, func(p phase) bool { return p.Name == name }) {
-			wrong = append(wrong, fmt.Sprintf("phase %s: the script never came to it", name))
+			wrong = append(wrong, fmt.Sprintf("phase %s: the script never reached it", name))
 			continue
 		}
 		var silent []string
@@ -340,8 +341,8 @@ func (r *result) judgePhases(lab state) []string {
 	return wrong
 }
 
-// bound is that of a line; nil is 0. More may pass because edges decide by themselves:
-// where none did, nothing more may.
+// bound returns a line's bound; nil is 0. More may pass because edges decide on their
+// own: where none did, nothing more may.
 func (r *result) bound(l line) *bound {
 	for i, b := range r.Bounds {
 		if b.covers(l) && r.Fallback[b.Region] > 0 {
@@ -355,9 +356,9 @@ func (b *bound) covers(l line) bool {
 	return b.Rule == l.Rule && b.Region == l.Region && slices.Contains(b.Phases, l.Phase)
 }
 
-// starved counts decisions that were made without Redis where nothing was broken: Redis
-// or the edge had to wait for a processor longer than store.timeout. Such a decision is
-// an edge's own, against its share of the limit, so the region's limit is not proven by it.
+// starved counts decisions made without Redis where nothing was broken: Redis or the edge
+// waited longer than store.timeout for a processor. An edge makes such a decision on its
+// own, against its share of the limit, so it does not prove the region's limit.
 func (r *result) starved() int {
 	n := 0
 	for region, v := range r.Fallback {

@@ -21,7 +21,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The router of the lab, and the TTL of its answers: terraform/lab/main.tf.
+// The lab's router and the TTL of its answers: terraform/lab/main.tf.
 const (
 	dnsPort = "5300"
 	dnsTTL  = 2
@@ -48,16 +48,16 @@ type pop struct {
 	Clients   []string `json:"-" yaml:"clients"`
 }
 
-// lab is the lab that is loaded.
+// lab is the lab under load.
 type lab struct {
 	root, dir string
-	vars      []string // what make lab got as LAB_VARS
+	vars      []string // LAB_VARS of make lab
 	state     state
 	saved     map[string]map[string][]byte // kind, region
 }
 
-// openLab finds the lab or brings it up, mends it, saves rules and settings, and puts
-// those of the scenarios in force. leave undoes all of that; so does openLab if it fails.
+// openLab finds or starts the lab, repairs it, saves its rules and settings, and applies
+// those of the scenarios. leave undoes all of that; so does openLab if it fails.
 func openLab(ctx context.Context, root, dir, vars string) (*lab, func() error, error) {
 	l := &lab{root: root, dir: dir, saved: map[string]map[string][]byte{}}
 	if vars != "" {
@@ -67,7 +67,7 @@ func openLab(ctx context.Context, root, dir, vars string) (*lab, func() error, e
 	leave := func() error {
 		ctx, cancel := patient(ctx)
 		defer cancel()
-		if missing != nil { // what goes altogether needs no rules
+		if missing != nil { // a lab that will be removed needs no rules
 			return l.script(ctx, "down.sh")
 		}
 		return l.restore(ctx)
@@ -78,8 +78,8 @@ func openLab(ctx context.Context, root, dir, vars string) (*lab, func() error, e
 	return l, leave, nil
 }
 
-// patient is the context in which a lab is put back: an interrupt does not end it, but
-// what hangs does.
+// patient is the context for restoring a lab: an interrupt does not end it, but a hang
+// does.
 func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 }
@@ -88,9 +88,9 @@ func (l *lab) prepare(ctx context.Context, missing bool) error {
 	dead := !missing && l.script(ctx, "status.sh") != nil
 	switch {
 	case missing:
-		fmt.Println("bringing the lab up, for this run")
+		fmt.Println("starting a lab for this run")
 	case dead:
-		fmt.Println("starting again what has died of the lab")
+		fmt.Println("restarting what has died in the lab")
 	}
 	if missing || dead {
 		if err := l.script(ctx, "up.sh", l.vars...); err != nil {
@@ -180,26 +180,26 @@ func (l *lab) command(ctx context.Context, name string, args ...string) ([]byte,
 		}
 	}
 	apart(cmd)
-	cmd.WaitDelay = 5 * time.Second // what the lab starts may keep our pipes
+	cmd.WaitDelay = 5 * time.Second // processes of the lab may keep our pipes
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil, fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, tail(out.String()+log.String(), 1500))
 	}
 	return out.Bytes(), nil
 }
 
-// apart gives a command a process group of its own: Ctrl-C in a terminal reaches all of
-// ours, and would cut short what puts the lab back. That it ends is up to its context.
+// apart gives a command its own process group: Ctrl-C in a terminal reaches all of
+// ours, and would interrupt the restoring of the lab. Only its context ends it.
 func apart(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 }
 
-// show returns a document that is in force, byte by byte.
+// show returns an active document, byte by byte.
 func (l *lab) show(ctx context.Context, kind, region string) ([]byte, error) {
 	if kind == "rules" {
 		return l.regionctl(ctx, kind, "show", "--region", region)
 	}
-	// As text it says first where it is in force.
+	// The text form begins with where it is active.
 	text, err := l.regionctl(ctx, kind, "show", "--region", region, "-o", "json")
 	if err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (l *lab) apply(ctx context.Context, file string, more ...string) error {
 	return err
 }
 
-// restore puts the rules and settings in force that were.
+// restore applies the previous rules and settings.
 func (l *lab) restore(ctx context.Context) error {
 	return errors.Join(l.restoreKind(ctx, "rules"), l.restoreKind(ctx, "shedder"))
 }
@@ -246,8 +246,8 @@ var (
 	started  = regexp.MustCompile(`(?m)^process_start_time_seconds(?:\{.*\})? (\S+)$`)
 )
 
-// fallbacks counts the decisions of each edge's process that were made without the
-// store: one that was started anew counts from zero.
+// fallbacks counts each edge process's decisions without the store: a restarted one
+// counts from zero.
 func (l *lab) fallbacks(ctx context.Context) map[[2]string]float64 {
 	counts := map[[2]string]float64{}
 	client := http.Client{Timeout: 2 * time.Second}

@@ -1,7 +1,7 @@
-// Command run loads the lab with the scenarios of loadtest/, each a k6 script: it brings
-// the lab up if there is none, puts the rules of the scenarios in force, does the faults
-// that the scripts ask for, judges what the oracle found, writes a report, and leaves the
-// lab as it was. make loadtest builds and starts it.
+// Command run loads the lab with the scenarios of loadtest/, each a k6 script: it starts
+// the lab if there is none, applies the rules of the scenarios, causes the faults that
+// the scripts request, judges what the oracle found, writes a report, and leaves the lab
+// as it was. make loadtest builds and starts it.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 // scenario is one k6 script.
 type scenario struct {
 	name     string
-	mustFail bool // the proof that a run can
+	mustFail bool // the proof that a run can fail
 }
 
 var scenarios = []scenario{
@@ -39,7 +39,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.root, "root", ".", "the `FOLDER` of the checkout, with bin/ built")
 	flag.StringVar(&o.lab, "lab", os.Getenv("LAB"), "the lab's `FOLDER` (default $LAB, or .lab)")
-	flag.StringVar(&o.vars, "vars", "", "the `FILE` of variables that the lab was made with, if any")
+	flag.StringVar(&o.vars, "vars", "", "the `FILE` of variables that the lab was started with, if any")
 	flag.StringVar(&o.out, "out", "bin/loadtest", "the `FOLDER` for report.html, report.json and logs")
 	flag.StringVar(&o.only, "only", "", "`NAMES` of scenarios, as in steady,shadow (default all): "+strings.Join(names(), ", "))
 	flag.BoolVar(&o.full, "full", false, "the long form: minutes for each phase")
@@ -50,9 +50,9 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	// Ctrl-C also ends a tee that we write to; the lab is to be put back all the same.
+	// Ctrl-C also ends a tee that we write to; the lab must be restored anyway.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	context.AfterFunc(ctx, stop) // a second interrupt does not wait
+	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	good, err := o.run(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
@@ -70,7 +70,7 @@ func names() []string {
 	return all
 }
 
-// chosen returns what -only leaves.
+// chosen returns the scenarios that -only selects.
 func (o *options) chosen() ([]scenario, error) {
 	if o.only == "" {
 		return scenarios, nil
@@ -100,7 +100,7 @@ func (o *options) run(ctx context.Context) (good bool, err error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return false, err
 	}
-	// What an earlier run found must not pass for what this one did.
+	// An earlier run's results must not pass for this one's.
 	for _, name := range []string{"report.html", "report.json"} {
 		if err := os.Remove(filepath.Join(o.out, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, err
@@ -124,7 +124,7 @@ func (o *options) run(ctx context.Context) (good bool, err error) {
 
 var errInterrupted = errors.New("interrupted")
 
-// load plays the scenarios. What it has when it fails is in the report.
+// load plays the scenarios. If it fails, the report contains what it has.
 func (o *options) load(ctx context.Context, chosen []scenario, all *report) (err error) {
 	l, leave, err := openLab(ctx, o.root, o.lab, o.vars)
 	if err != nil {
@@ -154,8 +154,8 @@ func (o *options) load(ctx context.Context, chosen []scenario, all *report) (err
 // attempts is how often a scenario is tried while the machine is too busy for a verdict.
 const attempts = 3
 
-// repeat plays a scenario again if it failed and decisions were made without Redis where
-// nothing was broken. The last attempt counts, whatever it is.
+// repeat replays a scenario that failed if decisions were made without Redis where
+// nothing was broken. The last attempt counts, whatever its outcome.
 func (o *options) repeat(ctx context.Context, l *lab, s scenario, form string) (*result, error) {
 	var repeated []string
 	for {
@@ -170,7 +170,7 @@ func (o *options) repeat(ctx context.Context, l *lab, s scenario, form string) (
 		}
 		why := fmt.Sprintf("%d decisions were made without Redis where nothing was broken: it did not answer within store.timeout, the machine is too busy", n)
 		if len(repeated) == attempts-1 {
-			r.Problems = append(r.Problems, fmt.Sprintf("%s; so it was in %d attempts", why, attempts))
+			r.Problems = append(r.Problems, fmt.Sprintf("%s; the same happened in %d attempts", why, attempts))
 			return r, nil
 		}
 		repeated = append(repeated, why+". Found: "+strings.Join(r.Problems, "; "))
@@ -209,10 +209,10 @@ func (o *options) play(ctx context.Context, l *lab, s scenario, form string) (*r
 	ended := k6.Run()
 	c.close()
 	if ctx.Err() != nil {
-		fmt.Println("   interrupted; putting the lab back, which a second interrupt cuts short")
+		fmt.Println("   interrupted; restoring the lab, which a second interrupt cuts short")
 		ended = errInterrupted
 	}
-	// Whatever happened: what the script broke is whole before anything else is done.
+	// Whatever happened, repair what the script broke first.
 	if err := c.calm(); err != nil {
 		return nil, errors.Join(ended, err)
 	}

@@ -19,7 +19,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"join": strings.Join, "number": number, "percent": share,
 }).Parse(pageText))
 
-// share is a percentage that is not broken into two lines.
+// share is a percentage that does not break across lines.
 func share(v float64) string { return strings.ReplaceAll(percent(v), " ", "\u00a0") }
 
 // view is a report as the page shows it.
@@ -27,7 +27,7 @@ type view struct {
 	*report
 	Good     int
 	Failed   []*section
-	Calm     row // the sum of all that has a bound of 0
+	Calm     row // the sum of everything with a bound of 0
 	Admitted int // of that, as are Refused
 	Refused  int
 	Faults   []*section
@@ -52,19 +52,19 @@ type figure struct {
 	Drawing template.HTML
 }
 
-// found is what was found at worst beside its bound.
+// found is the worst finding next to its bound.
 type found struct {
 	Where, Worst, Bound string
 	OK                  bool
 }
 
-// limit is a bound and what came of it.
+// limit is a bound and its outcome.
 type limit struct {
 	bound
 	Worst    *line // nil if no window was exceeded
 	Over     int
 	Admitted int // in the first of its phases
-	Alone    int // decisions of edges by themselves
+	Alone    int // edges' decisions without Redis
 }
 
 func (l limit) OK() bool { return l.Share() <= l.Percent && (l.Worst != nil || l.Over == 0) }
@@ -112,7 +112,7 @@ func (r *report) html(out io.Writer) error {
 func newSection(s result, lab state) *section {
 	sec := &section{result: s, OK: len(s.Problems) == 0, Rows: s.rows(lab), Lines: slices.Clone(s.Report)}
 	plot := newPlot(&s)
-	for _, row := range sec.Rows { // in the order of the lab; k6 has it by first answer
+	for _, row := range sec.Rows { // in the order of the lab; k6 orders by first answer
 		sec.Charts = append(sec.Charts, figure{row.Region, plot.chart(row.traffic)})
 	}
 	for _, k := range kinds {
@@ -120,7 +120,7 @@ func newSection(s result, lab state) *section {
 			sec.Kinds = append(sec.Kinds, k.Name)
 		}
 	}
-	// By region, rule and time; the oracle has it by name.
+	// By region, rule and time; the oracle orders by name.
 	region := func(l line) int {
 		return slices.IndexFunc(lab.Regions, func(r region) bool { return r.Name == l.Region })
 	}
@@ -137,7 +137,7 @@ func newSection(s result, lab state) *section {
 	return sec
 }
 
-// Main is the problem that says most: a threshold only has a name.
+// Main is the most informative problem: a threshold only has a name.
 func (s *section) Main() string {
 	for _, p := range s.Problems {
 		if !strings.HasPrefix(p, "threshold: ") {
@@ -147,16 +147,17 @@ func (s *section) Main() string {
 	return s.Problems[0]
 }
 
-// Strict reports whether nothing may be wrong in a line of the oracle.
+// Strict reports whether a line of the oracle has a bound of 0.
 func (s *section) Strict(l line) bool { return !s.MustFail && s.bound(l) == nil }
 
-// Beyond reports whether what a line has over a limit is more than may be.
+// Beyond reports whether a line exceeds its bound.
 func (s *section) Beyond(l line) bool {
 	b := s.bound(l)
 	return !s.MustFail && (b == nil || l.Worst == nil || l.Worst.Percent > b.Percent)
 }
 
-// limit collects what the oracle says of a bound. It is 0 if no edge decided by itself.
+// limit collects what the oracle reports about a bound, which is 0 if no edge decided
+// on its own.
 func (r *result) limit(i int) limit {
 	lim := limit{bound: r.Bounds[i], Alone: r.Fallback[r.Bounds[i].Region]}
 	if lim.Alone == 0 {
@@ -177,7 +178,7 @@ func (r *result) limit(i int) limit {
 	return lim
 }
 
-// found is for the table of all scenarios: the worst of each kind of bound.
+// found returns the worst of each kind of bound, for the table of all scenarios.
 func (s *section) found() []found {
 	var all []found
 	rest := "throughout"
@@ -216,7 +217,7 @@ func (s *section) found() []found {
 	return append(all, f)
 }
 
-// Name is that of the metric, to be read.
+// Name is the metric's, made readable.
 func (w wait) Name() string { return strings.ReplaceAll(w.Metric, "_", " ") }
 
 func (w wait) OK() bool { return w.Longest == nil || *w.Longest < w.Seconds }
@@ -231,10 +232,10 @@ func (w wait) Found() string {
 
 func (w wait) Bound() string { return fmt.Sprintf("%.0f\u00a0s", w.Seconds) }
 
-// Beyond reports whether a limit was exceeded further than it may be in a fault.
+// Beyond reports whether a limit was exceeded further than a fault allows.
 func (r row) Beyond() bool { return r.Worst > r.Bound }
 
-// Text is what the legend says.
+// Text is the legend's.
 func (s *section) Text(kind string) string {
 	for _, k := range kinds {
 		if k.Name == kind {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The page says what the run showed: how many held, what did not, and the bounds.
+// The page reports the outcome: how many scenarios passed, what failed, and the bounds.
 func TestPageSaysWhatWasFound(t *testing.T) {
 	page := func(r *report) string {
 		var out bytes.Buffer
@@ -24,11 +24,11 @@ func TestPageSaysWhatWasFound(t *testing.T) {
 		"<title>weir load test: 8 of 9 good</title>", "8 of 9 scenarios good, 1 failed",
 		`<a href="#redis-master-loss">redis-master-loss</a>: eu-west, rule api, phase fault: a window of 2s was exceeded by 120 %; the bound is 100 % <span class="soft">(and 2 more)`,
 		"3 of 38,895 admitted over a limit", "eu-west: 120 % over the limit, bound 100 %", "failed seconds after loss: 3.5 s, bound 7 s", "the oracle objected",
-		"In fault 818 were admitted; 768 must be at least.", "An earlier attempt does not count: 41 decisions",
+		"In fault 818 were admitted; 768 is the minimum.", "An earlier attempt does not count: 41 decisions",
 	} {
 		require.Contains(t, text, want)
 	}
-	require.Equal(t, 1, strings.Count(text, "<details open>"), "what failed is unfolded")
+	require.Equal(t, 1, strings.Count(text, "<details open>"), "the failed scenario is open")
 	for _, s := range scenarios {
 		require.Equal(t, 1, strings.Count(text, `<section id="`+s.name+`">`))
 	}
@@ -44,11 +44,11 @@ func TestPageSaysWhatWasFound(t *testing.T) {
 	require.True(t, r.good())
 	require.Contains(t, page(r), "All held: 9 of 9 scenarios good")
 
-	// All that was played is good, and yet the run is not.
+	// Every scenario that was played passed, and yet the run did not.
 	r.Chosen, r.Incomplete = 11, "interrupted"
 	require.False(t, r.good())
 	require.Contains(t, page(r), "Incomplete: 9 of 11 scenarios good")
-	require.Contains(t, page(r), "as it should: interrupted")
+	require.Contains(t, page(r), "did not end normally: interrupted")
 	require.Contains(t, page(r), "9 of 11 good, incomplete</title>")
 	require.NotContains(t, page(r), "All held")
 	said.Reset()
@@ -57,13 +57,13 @@ func TestPageSaysWhatWasFound(t *testing.T) {
 	r.Chosen, r.Incomplete = 0, ""
 
 	r.Scenarios[5].Fallback = nil
-	require.Contains(t, page(r), "bound 0 %, for no edge decided alone")
+	require.Contains(t, page(r), "bound 0 %, since no edge decided alone")
 	r.Scenarios = r.Scenarios[:1]
 	require.Contains(t, page(r), "Nothing in this run.")
 	require.Contains(t, page(r), "Not part of this run.")
 }
 
-// Charts of a scenario have the same axes, so that regions can be compared.
+// Charts of a scenario share their axes, so that regions can be compared.
 func TestPlot(t *testing.T) {
 	s := result{Began: day, Traffic: []traffic{
 		{Region: "eu-west", Each: []second{{Passed: 130}, {Passed: 10}}},
@@ -73,12 +73,12 @@ func TestPlot(t *testing.T) {
 	require.Equal(t, []int{3, 150, 50}, []int{p.seconds, p.top, p.step}, "without the last second, which is cut short")
 	drawn := string(p.chart(s.Traffic[0]))
 	last := fmt.Sprintf(`%.1f,%.1f"`, p.x(2.5), p.y(0))
-	require.Contains(t, drawn, last, "a region that fell silent has none, and does not end")
+	require.Contains(t, drawn, last, "the line of a region that fell silent continues at 0")
 	require.Contains(t, drawn, ">3 s<")
 	require.Contains(t, string(p.chart(traffic{Region: "ap-south"})), "no answers")
 
 	s.Traffic[1].Each[3].Failed = 1
-	require.Equal(t, 4, newPlot(&s).seconds, "what failed is not left out")
+	require.Equal(t, 4, newPlot(&s).seconds, "failed requests are included")
 }
 
 func TestNumbers(t *testing.T) {
@@ -91,7 +91,7 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, []int{1, 1, 2, 50, 500_000}, []int{niceStep(1, 3), niceStep(3, 3), niceStep(4, 3), niceStep(130, 3), niceStep(1_250_000, 3)})
 }
 
-// A bound of time is shown beside what k6 measured.
+// A bound of time is shown next to what k6 measured.
 func TestWaits(t *testing.T) {
 	folder := t.TempDir()
 	summary, points := filepath.Join(folder, "summary.json"), filepath.Join(folder, "points.json")

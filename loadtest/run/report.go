@@ -18,7 +18,7 @@ type report struct {
 	Form      string    `json:"form"`
 	Lab       state     `json:"lab"`
 	Scenarios []result  `json:"scenarios"`
-	Chosen    int       `json:"chosen"` // how many were to be played
+	Chosen    int       `json:"chosen"` // how many should be played
 	// Why there are fewer, or why the lab is not as it was.
 	Incomplete string `json:"incomplete,omitempty"`
 }
@@ -26,7 +26,7 @@ type report struct {
 // Total is how many scenarios there should be.
 func (r *report) Total() int { return max(r.Chosen, len(r.Scenarios)) }
 
-// Repeats is how many attempts do not count.
+// Repeats returns how many attempts do not count.
 func (r *report) Repeats() int {
 	n := 0
 	for _, s := range r.Scenarios {
@@ -47,7 +47,7 @@ func (r *report) good() bool {
 	return true
 }
 
-// row is what the summary says of a region.
+// row is a region's line of the summary.
 type row struct {
 	traffic
 	Over, Wrong, Retry int     // in phases with a bound of 0

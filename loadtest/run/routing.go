@@ -10,12 +10,12 @@ import (
 	wire "github.com/miekg/dns"
 )
 
-// routeLimit is far more than the router needs to believe in a PoP that is back.
+// routeLimit is far longer than the router needs to accept that a PoP is back.
 const routeLimit = time.Minute
 
-// routed waits until the router leads the clients of each region to their region: just
-// after a start it sends some elsewhere, and then no region has the load that its
-// limits need.
+// routed waits until the router sends each region's clients to their region: just after
+// a start it sends some elsewhere, and then no region has the load that its limits
+// need.
 func (l *lab) routed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, routeLimit)
 	defer cancel()
@@ -27,7 +27,7 @@ func (l *lab) routed(ctx context.Context) error {
 			}
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("the router does not lead clients of %s there, which the scenarios need; is a PoP drained? %w", r.Name, why)
+				return fmt.Errorf("the router does not send clients of %s there, as the scenarios need; is a PoP drained? %w", r.Name, why)
 			case <-time.After(100 * time.Millisecond):
 			}
 		}
@@ -35,7 +35,8 @@ func (l *lab) routed(ctx context.Context) error {
 	return nil
 }
 
-// misled asks the router as a client of a region, and says what is wrong with its answer.
+// misled asks the router as a client of a region, and returns what is wrong with its
+// answer.
 func (l *lab) misled(ctx context.Context, r region) error {
 	network, err := netip.ParsePrefix(r.Subnet)
 	if err != nil {

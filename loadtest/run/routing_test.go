@@ -29,7 +29,7 @@ func serveDNS(t *testing.T, conn net.PacketConn, address func(subnet string) str
 	})
 }
 
-// Clients are led elsewhere at first, and then home.
+// Clients are sent elsewhere at first, and then home.
 func TestRouted(t *testing.T) {
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 
 var three = state{Nodes: 4, Regions: []region{{Name: "eu-west"}, {Name: "us-east"}, {Name: "ap-south"}}}
 
-// lines is a report in which every region was loaded.
+// lines is a report in which every region had load.
 func lines(change func(*line)) []line {
 	var all []line
 	for _, r := range three.Regions {
@@ -93,7 +93,7 @@ func TestJudge(t *testing.T) {
 				exceeded(l, 5)
 			}
 		})}, "ap-south, rule api"},
-		{"a fault that was none", result{Bounds: bounds, Report: lines(func(*line) {})}, "the fault was none"},
+		{"a fault without effect", result{Bounds: bounds, Report: lines(func(*line) {})}, "the fault had no effect"},
 		{"over, within the bound, though no edge decided alone", result{Bounds: []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}, Percent: 100}}, Report: lines(func(l *line) {
 			if l.Region == "eu-west" {
 				exceeded(l, 5)
@@ -125,7 +125,7 @@ func TestJudge(t *testing.T) {
 					l.Phase = "before"
 				}
 			})}, ""},
-		{"a phase that never came", result{Report: lines(func(*line) {}), Planned: []string{"fault", "after"}, Phases: []phase{{Name: "fault"}}}, "phase after: the script never came to it"},
+		{"a phase that never came", result{Report: lines(func(*line) {}), Planned: []string{"fault", "after"}, Phases: []phase{{Name: "fault"}}}, "phase after: the script never reached it"},
 		{"a phase that nobody declared", result{Report: lines(func(*line) {}), Phases: []phase{{Name: "fault"}}}, "phase fault: the script does not declare it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -140,8 +140,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A rule in shadow that is passed off as enforced: the run must not be good, and the
-// scenario that proves it must not be good without an objection of the oracle.
+// A rule in shadow passed off as enforced: the run must fail, and the scenario that
+// proves it must fail if the oracle does not object.
 func TestARunCanFail(t *testing.T) {
 	shadow := lines(func(l *line) { exceeded(l, 300) })
 	passedOff := result{Status: thresholdsFailed, Report: shadow}
@@ -165,10 +165,10 @@ func TestStarved(t *testing.T) {
 func TestDifference(t *testing.T) {
 	a, b, c := [2]string{"eu-west", "a"}, [2]string{"eu-west", "b"}, [2]string{"us-east", "c"}
 	require.Equal(t, map[string]int{"eu-west": 4, "us-east": 1},
-		difference(map[[2]string]float64{a: 10}, map[[2]string]float64{a: 12, b: 2, c: 1}), "b was started anew")
+		difference(map[[2]string]float64{a: 10}, map[[2]string]float64{a: 12, b: 2, c: 1}), "b was restarted")
 }
 
-// The rules of the scenarios are good, the broken one is in shadow, and no other is.
+// The scenarios' rules are valid, the broken one is in shadow, and no other is.
 func TestRules(t *testing.T) {
 	text, err := os.ReadFile("../rules.json")
 	require.NoError(t, err)
@@ -178,7 +178,7 @@ func TestRules(t *testing.T) {
 	require.Contains(t, string(text), `"id": "in-shadow"`)
 }
 
-// Every scenario has a script, and every script but what they share is a scenario.
+// Every scenario has a script, and every script except the shared one is a scenario.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("../*.js")
 	require.NoError(t, err)
@@ -206,7 +206,7 @@ func TestPoints(t *testing.T) {
 	require.Equal(t, 4.5, r.Traffic[0].P95)
 }
 
-// The page needs nothing from elsewhere, and text in it stays text.
+// The page needs nothing from elsewhere, and text in it is escaped.
 func TestPage(t *testing.T) {
 	all := report{Form: "short", Lab: three, Scenarios: []result{{
 		Name: "steady", About: "<b>about", Report: lines(func(*line) {}), Problems: []string{"<script>"},

@@ -48,7 +48,7 @@ type Client struct {
 	resolver *resolve.Resolver
 	// conns keeps the connections to each address, by host name and address.
 	conns map[target]*http.Transport
-	last  map[string]netip.Addr // by host, whom the client talked to last
+	last  map[string]netip.Addr // by host, the address that the client last talked to
 }
 
 type target struct{ host, address string }
@@ -94,9 +94,9 @@ func newClient(m *Module, v sobek.Value) (*Client, error) {
 	return c, nil
 }
 
-// candidates returns the addresses to try for a host, in order: the one with a
-// connection first if it is still in the answer, and drops the connections to those
-// that are not.
+// candidates returns the addresses to try for a host, in order: first the one with a
+// connection, if it is still in the answer. It closes connections to addresses that are
+// not.
 func (c *Client) candidates(ctx context.Context, host, port string) ([]string, error) {
 	if _, err := netip.ParseAddr(host); err == nil || c.resolver == nil {
 		return []string{net.JoinHostPort(host, port)}, nil
@@ -126,7 +126,7 @@ func (c *Client) candidates(ctx context.Context, host, port string) ([]string, e
 	return list, nil
 }
 
-// drop closes the connections of a host to addresses that are not among these.
+// drop closes a host's connections to addresses that are not among these.
 func (c *Client) drop(host string, in map[string]bool) {
 	for t, transport := range c.conns {
 		if t.host == host && !in[t.address] {
@@ -159,8 +159,8 @@ func (c *Client) transport(state *lib.State, host, address string) *http.Transpo
 	return transport
 }
 
-// where returns the region and PoP behind an address; known is false if pops names
-// others, but not this one.
+// where returns the region and PoP behind an address; known is false if pops lists
+// addresses without this one.
 func (c *Client) where(address string) (at place, known bool) {
 	if p, ok := c.options.Pops[address]; ok {
 		return p, true
@@ -183,7 +183,7 @@ func (c *Client) Post(address string, body, params sobek.Value) *Response {
 	return c.Request(http.MethodPost, address, body, params)
 }
 
-// Close closes the connections that are not in use.
+// Close closes idle connections.
 func (c *Client) Close() {
 	for t, transport := range c.conns {
 		transport.CloseIdleConnections()
@@ -215,7 +215,7 @@ type request struct {
 	params params
 
 	mu      sync.Mutex
-	tickets [][]ticket // of each time that it was put on a connection
+	tickets [][]ticket // for each time that it was written to a connection
 }
 
 type ticket struct {
@@ -241,7 +241,7 @@ func (r *request) send() *Response {
 	}
 	for i, address := range list {
 		at, known := r.c.where(address)
-		if !known && len(r.params.limits) > 0 { // its count would be another region's
+		if !known && len(r.params.limits) > 0 { // another region would count it
 			return r.failed(nil, at, address, fmt.Errorf("pops does not say which region is behind %s", address))
 		}
 		tracer := &httpext.Tracer{}
@@ -265,8 +265,8 @@ func (r *request) send() *Response {
 	return r.failed(nil, place{Region: r.c.options.Region}, "", errors.New("no address"))
 }
 
-// attempt sends the request to one address, and reads all of the answer. What is put on
-// a connection is told to the oracle just before.
+// attempt sends the request to one address and reads the whole answer. The oracle
+// learns of the request just before it is written to a connection.
 func (r *request) attempt(ctx context.Context, tracer *httpext.Tracer, host, address string, at place) (*http.Response, []byte, error) {
 	var failed error
 	ctx = httptrace.WithClientTrace(ctx, tracer.Trace())

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-edge/weir/loadtest/xk6-weir/oracle"
 )
 
-// vu is a VU with the extension, beyond its init context.
+// vu is a VU with the extension, past its init context.
 type vu struct {
 	*modulestest.Runtime
 	samples chan metrics.SampleContainer
@@ -53,8 +53,7 @@ func (v *vu) do(t *testing.T, script string) any {
 	return value.Export()
 }
 
-// sum adds up the values of a metric, and returns the tags of the last that
-// is not 0.
+// sum adds up a metric's values, and returns the tags of the last one that is not 0.
 func (v *vu) sum(name string) (sum float64, tags map[string]string) {
 	for n := len(v.samples); n > 0; n-- {
 		c := <-v.samples
@@ -70,7 +69,7 @@ func (v *vu) sum(name string) (sum float64, tags map[string]string) {
 	return sum, tags
 }
 
-// pop is a web server on an address of its own that counts connections.
+// pop is a web server with its own address that counts connections.
 type pop struct {
 	*httptest.Server
 	opened, open atomic.Int32
@@ -124,12 +123,12 @@ func TestConnectionsFollowTheAnswer(t *testing.T) {
 	require.Equal(t, "us-east", v.do(t, "get().region"))
 	require.Eventually(t, func() bool { return one.open.Load() == 0 }, timeLimit, tick, "the old connection is closed")
 
-	// It stays with the address that it knows while that is in the answer.
+	// It keeps a known address while that is in the answer.
 	set("e.example. 0 A 127.0.0.1", "e.example. 0 A 127.0.0.2")
 	require.Equal(t, "iad1", v.do(t, "get().pop"))
 	require.Equal(t, int32(1), two.opened.Load())
 
-	// Nobody listens at .3: the next one is tried.
+	// Nothing listens at .3: the next one is tried.
 	set("e.example. 0 A 127.0.0.3", "e.example. 0 A 127.0.0.1")
 	require.Equal(t, "ams1", v.do(t, "get().pop"))
 	errors, tags := v.sum("weir_connect_errors")
@@ -170,7 +169,7 @@ func TestResponseIsRead(t *testing.T) {
 	require.Equal(t, int64(1), v.do(t, "o.report().find(l => l.rule === 'per-client').wronglyRefused"))
 }
 
-// What an answer may leave out, or say twice.
+// What an answer may omit or repeat.
 func TestOddAnswers(t *testing.T) {
 	p := newPop(t, "127.0.0.1", "0", func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -201,7 +200,7 @@ func TestOddAnswers(t *testing.T) {
 	require.Equal(t, int64(1), v.do(t, "o.report().find(l => l.rule === 'r-pro').wronglyRefused"))
 }
 
-// A request of a count that cannot be told is not sent.
+// A request is not sent if the region that counts it is unknown.
 func TestUnknownPop(t *testing.T) {
 	p := newPop(t, "127.0.0.1", "0", greet)
 	v := newVU(t, `const o = weir.oracle(); o.rule({id: 'r', limit: 1, window: '1s'});
@@ -243,7 +242,7 @@ func TestMistakesAreThrown(t *testing.T) {
 		`c.get('http://x', {limits: {r: {key: 'k', cost: -1}}})`: "a cost that is not negative",
 		`new weir.Keys({kind: 'random'})`:                        "kind: unknown",
 		`weir.oracle().rule({id: 'r', limit: 0, window: '1s'})`:  "limit: must be between",
-		`c.get('ftp://x')`:                                       "no http or https URL",
+		`c.get('ftp://x')`:                                       "not an http or https URL",
 		`c.get('http://x', {limits: {nobody: 'k'}})`:             "no such rule",
 	} {
 		_, err := v.VU.Runtime().RunString(script)
@@ -254,11 +253,11 @@ func TestMistakesAreThrown(t *testing.T) {
 func TestRuleIsDeclaredOnce(t *testing.T) {
 	v := newVU(t, `const o = weir.oracle(); const r = {id: 'r', limit: 1, window: '1s'}; o.rule(r); o.rule(r);`)
 	_, err := v.VU.Runtime().RunString(`o.rule({id: 'r', limit: 2, window: '1s'})`)
-	require.ErrorContains(t, err, "declared otherwise")
+	require.ErrorContains(t, err, "declared differently")
 	v.do(t, `o.replace({id: 'r', limit: 2, window: '1s'}, '1s'); o.rule(r)`)
 }
 
-// A request costs what the rule says now.
+// A request costs what the rule says at that time.
 func TestReplacedCost(t *testing.T) {
 	p := newPop(t, "127.0.0.1", "0", greet)
 	v := newVU(t, `const o = weir.oracle({fresh: true}); const r = {id: 'r', limit: 3, window: '60s'}; o.rule(r);
@@ -268,7 +267,7 @@ func TestReplacedCost(t *testing.T) {
 	require.Equal(t, 2.0, over)
 }
 
-// A generator that was used in the init context is not the same in all VUs.
+// A generator used in the init context differs between VUs.
 func TestKeysOfTheInitContext(t *testing.T) {
 	const script = `const k = new weir.Keys({kind: 'uniform', seed: 1}); k.next(0)`
 	v, w := newVU(t, script), newVU(t, script)

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// network is how much of a client's address a rule counts by, in bits.
+// network is how many bits of a client's address a rule counts by.
 type network struct{ ipv4, ipv6 int }
 
 // networkOf returns the network that a key part names; known is false for other parts.
@@ -35,7 +35,8 @@ func networkOf(part string) (n network, known bool) {
 	return n, true
 }
 
-// key is the count that an address belongs to; what is no address is a key itself.
+// key returns the count that an address belongs to; anything that is not an address is
+// itself a key.
 func (n network) key(text string) string {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
@@ -62,7 +63,7 @@ type exemption struct {
 	Headers map[string]string `json:"headers"`
 }
 
-// exemptionOf reads the match of a rule, which may lack it.
+// exemptionOf reads the exemption from a rule's match, which may lack one.
 func exemptionOf(match json.RawMessage) (*exemption, error) {
 	var m struct {
 		Not json.RawMessage `json:"not"`
@@ -124,7 +125,7 @@ func (x *exemption) exempts(method string, u *url.URL, header http.Header) (bool
 	return slices.ContainsFunc(x.Clients, func(want string) bool { return netip.MustParsePrefix(want).Contains(client.Unmap()) }), nil
 }
 
-// counted returns the key that a rule counts a request by, and whether it counts it.
+// counted returns the key by which a rule counts a request, and whether it counts it.
 func (r *Root) counted(id, key string, q *request) (string, bool, error) {
 	r.mu.Lock()
 	d, x := r.declared[id], r.exempt[id]

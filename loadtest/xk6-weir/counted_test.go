@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server that lets all pass: what is over-admitted shows what the oracle counts as one.
+// A server that passes everything: over-admissions show which requests the oracle counts
+// together.
 func TestCounted(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(s.Close)
-	// f returns how many of the requests are beyond a limit of 1.
+	// f returns how many of the requests exceed a limit of 1.
 	f := func(beyond float64, rule string, requests ...string) {
 		t.Helper()
 		v := newVU(t, `

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// built builds a program of the repository; what it is made of is in Go's cache.
+// built builds a program of the repository; Go's cache makes it quick.
 func built(t *testing.T, dir, pkg string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(pkg))
@@ -79,7 +79,7 @@ func startEdge(t *testing.T, program string) string {
 	return public
 }
 
-// run runs an example and returns what it wrote and its exit status.
+// run runs an example and returns its output and exit status.
 func run(t *testing.T, k6, script string, env ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -149,7 +149,7 @@ func TestExamples(t *testing.T) {
 	t.Run("regions", func(t *testing.T) {
 		_, port, err := net.SplitHostPort(public)
 		require.NoError(t, err)
-		// Nobody listens at the first address: the client falls back to the second.
+		// Nothing listens at the first address: the client falls back to the second.
 		server := nameserver(t, func(q *dns.Msg) []string {
 			return []string{"edge.example.com. 1 A 127.0.0.99", "edge.example.com. 1 A 127.0.0.1"}
 		})

@@ -1,6 +1,6 @@
 /**
- * k6/x/weir: clients of virtual regions, generators of keys, and an oracle that judges a
- * rate limiter's answers. README.md explains all of it.
+ * k6/x/weir: clients of virtual regions, key generators, and an oracle that judges a rate
+ * limiter's answers. See README.md.
  */
 declare module 'k6/x/weir' {
   /** A number with a unit, such as "250ms", "10s" or "1h30m". */
@@ -21,11 +21,11 @@ declare module 'k6/x/weir' {
     /** Ask for AAAA instead of A. */
     ipv6?: boolean;
     /**
-     * Which region and PoP is behind an address ("192.0.2.1" or "192.0.2.1:8080"). If it is
-     * given, a request with `limits` to any other address fails and is not sent.
+     * The region and PoP behind each address ("192.0.2.1" or "192.0.2.1:8080"). If given, a
+     * request with `limits` to any other address fails and is not sent.
      */
     pops?: Record<string, Pop>;
-    /** Of a request, with everything; default "30s". */
+    /** Of a whole request; default "30s". */
     timeout?: Duration;
     /** Of connecting to one address; default "3s". */
     connectTimeout?: Duration;
@@ -40,11 +40,11 @@ declare module 'k6/x/weir' {
     tags?: Record<string, string>;
     timeout?: Duration;
     /**
-     * Under which key each declared rule counts this request, for the oracle. Of a rule whose
-     * key is the client's address or network alone, the address will do.
+     * The key under which each declared rule counts this request, for the oracle. If a rule's
+     * key is only the client's address or network, give the address.
      */
     limits?: Record<string, string | { key: string; cost?: number }>;
-    /** The statuses that are no failure; default 200 to 399, and 429. */
+    /** The statuses that are not failures; default 200 to 399, and 429. */
     expected?: number[];
   }
 
@@ -55,7 +55,7 @@ declare module 'k6/x/weir' {
     /** Seconds. */
     window: number;
     remaining: number;
-    /** Seconds until all of the limit is free. */
+    /** Seconds until the whole limit is free. */
     reset: number;
   }
 
@@ -80,7 +80,7 @@ declare module 'k6/x/weir' {
     rateLimit: RateLimit[];
     /** What is wrong with the RateLimit headers; '' if nothing is. */
     rateLimitError: string;
-    /** Seconds; -1: not stated, which the oracle takes for 0. */
+    /** Seconds; -1: not stated, which the oracle treats as 0. */
     retryAfter: number;
   }
 
@@ -89,20 +89,20 @@ declare module 'k6/x/weir' {
     get(url: string, params?: Params): Response;
     post(url: string, body?: string | null, params?: Params): Response;
     request(method: string, url: string, body?: string | null, params?: Params): Response;
-    /** Closes the connections that are not in use. */
+    /** Closes idle connections. */
     close(): void;
   }
 
   export interface CommonKeys {
     /** The same seed gives the same keys; default 0. */
     seed?: number;
-    /** Tells generators of one seed apart; default the VU's number. */
+    /** Distinguishes generators with the same seed; default the VU's number. */
     stream?: number;
     /** How many keys; default 10000. */
     n?: number;
     /** Of the names; default "key-". */
     prefix?: string;
-    /** Name the keys by addresses of this network instead. */
+    /** Names keys by addresses of this network instead. */
     cidr?: string;
   }
 
@@ -144,7 +144,7 @@ declare module 'k6/x/weir' {
           peakHour?: number;
           /** People's traffic at the quietest hour; default 0.2. */
           low?: number;
-          /** Part of the usual traffic that does not sleep; default 0.1. */
+          /** Part of the usual traffic without a daily rhythm; default 0.1. */
           bots?: number;
         }
       | {
@@ -169,11 +169,11 @@ declare module 'k6/x/weir' {
 
   export class Keys {
     constructor(options: KeysOptions);
-    /** @param at seconds since the load began; default by the clock. */
+    /** @param at seconds since the load began; default now. */
     next(at?: number): Turn;
-    /** Tells a retrying bot what happened. */
+    /** Tells a retrying bot the outcome. */
     answered(status: number, retryAfterSeconds: number): void;
-    /** How much traffic there is, as a multiple of the usual. */
+    /** The traffic, as a multiple of the usual. */
     intensity(at?: number): number;
     /** Stages of an executor that ramps its rate. */
     stages(rate: number, duration: Duration, steps: number): { target: number; duration: string }[];
@@ -182,13 +182,13 @@ declare module 'k6/x/weir' {
   export interface OracleOptions {
     /** The keys were never used before; default false. */
     fresh?: boolean;
-    /** How far this clock and the limiter's may be apart; default "1ms", as "0s" is. */
+    /** How far this clock and the limiter's may differ; default "1ms", also for "0s". */
     clockError?: Duration;
     /** How long after it was given up a request may still be charged; default "60s". */
     late?: Duration;
     /** How long after its answer a concurrency slot may be held; default "1s". */
     release?: Duration;
-    /** How much too short a Retry-After may be; default "25ms". */
+    /** By how much a Retry-After may be too short; default "25ms". */
     retrySlack?: Duration;
     /** Default 200000. */
     maxKeys?: number;
@@ -197,12 +197,12 @@ declare module 'k6/x/weir' {
   }
 
   /**
-   * A rule as in a rule document, but for `tiers` and a `cost` that is a header. Fields that
-   * do not concern the count are ignored.
+   * A rule as in a rule document, without `tiers` and without a header as `cost`. Fields
+   * that do not affect the count are ignored.
    */
   export interface Rule {
     id: string;
-    /** What the edge calls it, if that is not `id`: for a tier's limit, the id of its rule. */
+    /** The edge's name for it, if not `id`: for a tier's limit, the id of its rule. */
     as?: string;
     key?: string[];
     algorithm?: 'fixed_window' | 'sliding_window' | 'token_bucket' | 'leaky_bucket' | 'rolling_window' | 'concurrency';
@@ -212,10 +212,10 @@ declare module 'k6/x/weir' {
     min_interval?: Duration;
     count_denied?: boolean;
     cost?: number;
-    /** concurrency: the least time that a request is known to keep its slot. */
+    /** concurrency: the shortest time that a request is known to keep its slot. */
     hold?: Duration;
     description?: string;
-    /** Only `not` concerns the oracle: the requests that it exempts are not judged. */
+    /** The oracle uses only `not`: requests that it exempts are not judged. */
     match?: { not?: object; [part: string]: unknown };
     storage?: 'ring' | 'sorted_set';
     missing?: 'skip' | 'limit';
@@ -238,18 +238,18 @@ declare module 'k6/x/weir' {
     retryChecked: number;
     retryWrong: number;
     retryWorstSeconds: number;
-    /** The window that was exceeded most; absent if none was. */
+    /** The window exceeded most; absent if none was. */
     worst?: { key: string; at: string; excess: number; limit: number; window: string; percent: number };
   }
 
   export interface Oracle {
     /** Declares a rule; in the init context. */
     rule(rule: Rule): void;
-    /** Tells that a rule changes now. Nothing of it is judged until `settle` has passed; default "5s". */
+    /** Says that a rule changes now. It is not judged until `settle` has passed; default "5s". */
     replace(rule: Rule, settle?: Duration): void;
     /** Names the part of the test that begins now: the tag `phase` of the verdicts. */
     phase(name: string): void;
-    /** Judges what is left; in teardown(). */
+    /** Judges the rest; call it in teardown(). */
     finish(): void;
     report(): ReportLine[];
   }

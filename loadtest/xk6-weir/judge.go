@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/loadtest/xk6-weir/oracle"
 )
 
-// ruleOptions is a rule as in a rule document. What does not concern the count is
+// ruleOptions is a rule as in a rule document. Fields that do not affect the count are
 // accepted, so that a rule can be copied from there.
 type ruleOptions struct {
 	ID          string   `json:"id"`
@@ -40,8 +40,8 @@ type ruleOptions struct {
 type declared struct {
 	rule oracle.Rule
 	cost int64
-	as   string // what the edge calls it
-	// client is the network that is counted by, if the key is nothing else.
+	as   string // the edge's name for it
+	// client is the network counted by, if it is the whole key.
 	client network
 }
 
@@ -85,7 +85,7 @@ type oracleOptions struct {
 // Judge is the oracle as a script sees it.
 type Judge struct{ m *Module }
 
-// oracle returns the process's oracle. The first call that has options makes it.
+// oracle returns the process's oracle. The first call with options creates it.
 func (m *Module) oracle(options sobek.Value) *Judge {
 	if err := m.root.makeOracle(options); err != nil {
 		common.Throw(m.vu.Runtime(), err)
@@ -116,21 +116,21 @@ func (r *Root) makeOracle(v sobek.Value) error {
 	return nil
 }
 
-// judge returns the oracle, making it with the defaults if need be.
+// judge returns the oracle, creating it with the defaults if necessary.
 func (r *Root) judge() *oracle.Oracle {
 	_ = r.makeOracle(nil) // without options it cannot fail
 	return r.oracle
 }
 
-// Rule declares a rule. Every VU does so in its init context; the same rule again is
-// nothing new.
+// Rule declares a rule. Every VU does so in its init context; declaring the same rule
+// again changes nothing.
 func (j *Judge) Rule(options sobek.Value) {
 	if err := j.m.root.declare(options, -1); err != nil {
 		common.Throw(j.m.vu.Runtime(), err)
 	}
 }
 
-// Replace tells that a rule changes now. Until settle has passed nothing of it is judged.
+// Replace says that a rule changes now. It is not judged until settle has passed.
 func (j *Judge) Replace(options sobek.Value, settle string) {
 	d := 5 * time.Second
 	var err error
@@ -147,7 +147,7 @@ func (j *Judge) Replace(options sobek.Value, settle string) {
 	}
 }
 
-// declare enters a rule; settle is negative if it is not to replace another.
+// declare records a rule; settle is negative if the rule does not replace another.
 func (r *Root) declare(v sobek.Value, settle time.Duration) error {
 	var o ruleOptions
 	if err := decode(v, "rule", &o); err != nil {
@@ -163,7 +163,7 @@ func (r *Root) declare(v sobek.Value, settle time.Duration) error {
 	before, known := r.declared[o.ID]
 	if known && settle < 0 {
 		if before != made {
-			return fmt.Errorf("rule %q: was declared otherwise; tell of a change with replace()", o.ID)
+			return fmt.Errorf("rule %q: was declared differently; announce a change with replace()", o.ID)
 		}
 		return nil
 	}
@@ -177,14 +177,14 @@ func (r *Root) declare(v sobek.Value, settle time.Duration) error {
 	return nil
 }
 
-// cost is what a request costs under a rule that does not say otherwise.
+// cost is what a request costs under a rule unless the request says otherwise.
 func (r *Root) cost(id string) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.costs[id]
 }
 
-// named is what the edge calls a rule.
+// named returns the edge's name for a rule.
 func (r *Root) named(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,7 +198,7 @@ func (j *Judge) Phase(name string) {
 	j.m.root.phase = name
 }
 
-// Finish judges what is left. Call it in teardown().
+// Finish judges the rest. Call it in teardown().
 func (j *Judge) Finish() {
 	root := j.m.root
 	root.mu.Lock()
@@ -208,7 +208,7 @@ func (j *Judge) Finish() {
 	j.m.verdicts(append(unsent, root.judge().Finish()...))
 }
 
-// Report returns what was found so far. It works in handleSummary() too.
+// Report returns what was found so far. It also works in handleSummary().
 func (j *Judge) Report() []map[string]any {
 	report := []map[string]any{}
 	for _, l := range j.m.root.judge().Report() {
@@ -229,7 +229,7 @@ func (j *Judge) Report() []map[string]any {
 	return report
 }
 
-// verdicts turns verdicts into samples. What an interrupted VU finds is left to Finish.
+// verdicts turns verdicts into samples. An interrupted VU's are left to Finish.
 func (m *Module) verdicts(all []oracle.Verdict) {
 	for i := range all {
 		v := &all[i]
@@ -252,7 +252,7 @@ func (m *Module) verdicts(all []oracle.Verdict) {
 	}
 }
 
-// show makes the counters of a rule appear in the summary though nothing is wrong.
+// show makes a rule's counters appear in the summary even if nothing is wrong.
 func (m *Module) show(region, rule string) {
 	id := [2]string{region, rule}
 	m.root.mu.Lock()

@@ -72,7 +72,7 @@ func newKeys(m *Module, v sobek.Value) (*Keys, error) {
 			return nil, fmt.Errorf("keys: %w", err)
 		}
 	}
-	if _, err := keys.New(k.config); err != nil { // the init context is where a mistake shows
+	if _, err := keys.New(k.config); err != nil { // a mistake must show in the init context
 		return nil, fmt.Errorf("keys: %w", err)
 	}
 	return k, nil
@@ -97,8 +97,8 @@ func (m *Module) log(text string) (*keys.Log, error) {
 	return l, nil
 }
 
-// generator is made at first use: the VU's number, the default stream, is not known in
-// the init context. What was used there is made anew.
+// generator returns the generator, made at first use: the VU's number, the default
+// stream, is unknown in the init context. One used there is made again.
 func (k *Keys) generator() keys.Generator {
 	state := k.m.vu.State()
 	if k.g == nil || (k.early && state != nil && !k.own) {
@@ -114,7 +114,8 @@ func (k *Keys) generator() keys.Generator {
 	return k.g
 }
 
-// at is the time that a script gives in seconds, or how long the load has been running.
+// at returns the time that a script gives in seconds, or how long the load has been
+// running.
 func (k *Keys) at(v sobek.Value) time.Duration {
 	if common.IsNullish(v) {
 		return k.m.root.since()
@@ -122,7 +123,7 @@ func (k *Keys) at(v sobek.Value) time.Duration {
 	return time.Duration(v.ToFloat() * float64(time.Second))
 }
 
-// Next returns whose turn it is.
+// Next returns the next request.
 func (k *Keys) Next(at sobek.Value) map[string]any {
 	r := k.generator().Next(k.at(at))
 	return map[string]any{
@@ -130,17 +131,17 @@ func (k *Keys) Next(at sobek.Value) map[string]any {
 	}
 }
 
-// Answered tells a retrying bot what happened; the others do not care.
+// Answered tells a retrying bot the outcome; other kinds ignore it.
 func (k *Keys) Answered(status int, retryAfter float64) {
 	if bot, ok := k.generator().(*keys.RetryingBot); ok {
 		bot.Answered(status, time.Duration(retryAfter*float64(time.Second)))
 	}
 }
 
-// Intensity is how much traffic there is, as a multiple of the usual.
+// Intensity is the traffic, as a multiple of the usual.
 func (k *Keys) Intensity(at sobek.Value) float64 { return k.generator().Intensity(k.at(at)) }
 
-// Stages returns the stages of an executor that ramps its rate as the intensity does.
+// Stages returns the stages of an executor that ramps its rate with the intensity.
 func (k *Keys) Stages(rate float64, length string, steps int) []map[string]any {
 	d, err := time.ParseDuration(length)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/weir-edge/weir/loadtest/xk6-weir/ratelimit"
 )
 
-// limit is what the oracle is told of a request: under which key a rule counts it.
+// limit tells the oracle under which key a rule counts a request.
 type limit struct {
 	rule string
 	key  string
@@ -65,7 +65,7 @@ func (c *Client) prepare(state *lib.State, method, address string, body, options
 	r := &request{c: c, state: state, method: method}
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
-		return nil, fmt.Errorf("request: %q is no http or https URL", address)
+		return nil, fmt.Errorf("request: %q is not an http or https URL", address)
 	}
 	r.url = u
 	if !common.IsNullish(body) {
@@ -81,7 +81,7 @@ func (c *Client) prepare(state *lib.State, method, address string, body, options
 		}
 		r.params.header.Set(name, value)
 	}
-	if _, err := http.NewRequest(method, address, nil); err != nil { // the rest is checked by now
+	if _, err := http.NewRequest(method, address, nil); err != nil { // the rest has been checked
 		return nil, fmt.Errorf("request: method: %w", err)
 	}
 	for id, l := range r.params.Limits {
@@ -114,7 +114,7 @@ type Response struct {
 	Address   string            `js:"address"` // of the PoP
 	Duration  float64           `js:"duration"`
 	Limited   bool              `js:"limited"` // refused by a rule
-	Shed      bool              `js:"shed"`    // refused by the load shedder, or for want of a count
+	Shed      bool              `js:"shed"`    // refused by the load shedder, or because no count was available
 	Violated  []string          `js:"violated"`
 	RateLimit []RateLimit       `js:"rateLimit"`
 	// RateLimitError says what is wrong with the header fields.
@@ -123,7 +123,7 @@ type Response struct {
 	RetryAfter int64 `js:"retryAfter"`
 }
 
-// RateLimit is what a response says about one rule; -1: not stated.
+// RateLimit is what a response states about one rule; -1: not stated.
 type RateLimit struct {
 	Rule      string `js:"rule"`
 	Limit     int64  `js:"limit"`
@@ -198,8 +198,8 @@ func (r *request) failed(trail *httpext.Trail, at place, address string, err err
 	return p
 }
 
-// judge tells the oracle how each rule's count was affected. A request that was put on a
-// connection more than once may have been charged by each.
+// judge tells the oracle how the request affected each rule's count. Each time that a
+// request was written to a connection it may have been charged.
 func (r *request) judge(p *Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +211,7 @@ func (r *request) judge(p *Response) {
 		for _, t := range tickets {
 			a := oracle.Answer{Outcome: oracle.Unknown, RetryAfter: -1, Phase: phase}
 			if i == len(r.tickets)-1 {
-				// A refusal that states no time invites to return at once.
+				// A refusal without a time invites an immediate retry.
 				a.Outcome, a.RetryAfter, a.Only = r.outcome(p, t.rule), max(0, p.RetryAfter), len(p.Violated) == 1
 			}
 			m.show(p.Region, t.rule)
@@ -220,8 +220,8 @@ func (r *request) judge(p *Response) {
 	}
 }
 
-// outcome is what a response says of a rule's count. Only answers that the edge gives
-// before it counts, or may give either way, leave it unknown.
+// outcome returns what a response says about a rule's count. Only answers that the edge
+// gives before it counts, or possibly either way, leave it unknown.
 func (r *request) outcome(p *Response, rule string) oracle.Outcome {
 	switch p.Status {
 	case http.StatusTooManyRequests:
@@ -248,7 +248,7 @@ func (r *request) outcome(p *Response, rule string) oracle.Outcome {
 // samples emits k6's own metrics of a request.
 func (r *request) samples(trail *httpext.Trail, p *Response) {
 	enabled, ctm := r.state.Options.SystemTags, r.state.Tags.GetCurrentValues()
-	name := r.url.Scheme + "://" + r.url.Host + r.url.Path // a query may hold anything
+	name := r.url.Scheme + "://" + r.url.Host + r.url.Path // a query may contain anything
 	if n, ok := r.params.Tags["name"]; ok {
 		name = n
 	}

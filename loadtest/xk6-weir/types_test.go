@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lines puts each member on a line.
+// lines puts each member on its own line.
 var lines = strings.NewReplacer("      | { ", "|\n ", "'; ", "'\n ")
 
 var member = regexp.MustCompile(`(?m)^\s+(\w+)\??(?:: |\()`)
 
-// The types that a script's author sees have the fields and methods that there are.
+// The types for script authors have exactly the existing fields and methods.
 func TestTypes(t *testing.T) {
 	text, err := os.ReadFile("index.d.ts")
 	require.NoError(t, err)

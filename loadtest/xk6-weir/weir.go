@@ -1,5 +1,5 @@
-// Package weir is the k6 extension k6/x/weir: a client of virtual regions, generators of
-// keys, and an oracle that judges the limiter's answers.
+// Package weir is the k6 extension k6/x/weir: a client of virtual regions, key
+// generators, and an oracle that judges the limiter's answers.
 package weir
 
 import (
@@ -25,19 +25,19 @@ import (
 
 func init() { modules.Register("k6/x/weir", New()) }
 
-// Root is what all VUs of the process share: the oracle and the logs that are replayed.
+// Root is shared by all VUs of the process: the oracle and the replayed logs.
 type Root struct {
 	mu       sync.Mutex
 	oracle   *oracle.Oracle
 	options  string // as the first VU stated them
 	declared map[string]declared
-	costs    map[string]int64 // of the rules as they are now
+	costs    map[string]int64 // of the rules in their current form
 	exempt   map[string]*exemption
 	seen     map[[2]string]bool // region and rule with a sample
 	logs     map[[sha256.Size]byte]*keys.Log
 	phase    string
 	began    time.Time
-	unsent   []oracle.Verdict // of VUs that were interrupted
+	unsent   []oracle.Verdict // of interrupted VUs
 }
 
 // New returns the extension.
@@ -90,7 +90,7 @@ func register(registry *metrics.Registry) (*ownMetrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// Exports is what a script imports.
+// Exports returns what a script imports.
 func (m *Module) Exports() modules.Exports {
 	named := map[string]any{
 		"Client": m.construct(func(options sobek.Value) (any, error) { return newClient(m, options) }),
@@ -112,7 +112,7 @@ func (m *Module) construct(f func(sobek.Value) (any, error)) func(sobek.Construc
 	}
 }
 
-// decode reads a script's options, and refuses a field that it does not know.
+// decode reads a script's options, and refuses unknown fields.
 func decode(v sobek.Value, what string, into any) error {
 	if common.IsNullish(v) {
 		return nil
@@ -125,7 +125,7 @@ func decode(v sobek.Value, what string, into any) error {
 	if whole == nil {
 		return nil
 	}
-	// Not every error says which field it is about.
+	// Not every error names its field.
 	var fields map[string]json.RawMessage
 	_ = json.Unmarshal(text, &fields)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -147,7 +147,7 @@ func strictly(text []byte, into any) error {
 type duration time.Duration
 
 func (d *duration) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" { // undefined: as if it were not there
+	if string(b) == "null" { // undefined: as if it were missing
 		return nil
 	}
 	var text string
@@ -160,7 +160,8 @@ func (d *duration) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// emit sends one sample with the VU's tags and these. It reports false if the VU has ended.
+// emit sends one sample with the VU's tags and the given ones. It returns false if the VU
+// has ended.
 func (m *Module) emit(metric *metrics.Metric, value float64, tags map[string]string, metadata map[string]string) bool {
 	state := m.vu.State()
 	if state == nil {

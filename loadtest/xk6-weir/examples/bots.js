@@ -1,4 +1,4 @@
-// Bots that come back, beside a crowd: some obey Retry-After, some come too early.
+// Bots that return, among a crowd: some obey Retry-After, some return early.
 import { Client, Keys, oracle } from 'k6/x/weir';
 import { sleep } from 'k6';
 

@@ -1,4 +1,4 @@
-// The requests of an access log, each once and at its time, by as many VUs as it takes.
+// Replays an access log: each request once and on time, by as many VUs as needed.
 import { Client, Keys } from 'k6/x/weir';
 import exec from 'k6/execution';
 import { sleep } from 'k6';

@@ -1,14 +1,14 @@
 // A steady load of many clients, judged: nothing may pass beyond the rule, and nothing
-// may be refused without a reason.
+// may be refused without a cause.
 import { Client, Keys, oracle } from 'k6/x/weir';
 import { check } from 'k6';
 
 const url = __ENV.URL || 'http://127.0.0.1:8080';
-const judge = oracle({ fresh: true }); // these clients were never seen before
+const judge = oracle({ fresh: true }); // these clients are new
 judge.rule({ id: 'per-client', key: ['client_ip'], algorithm: 'rolling_window', limit: 10, window: '1s' });
 
 const client = new Client({ region: 'eu-west' });
-// Every run has clients of its own, so that the store knows none of them.
+// Every run has its own clients, so that the store knows none of them.
 const run = Number(__ENV.RUN || Date.now()) % 250;
 const keys = new Keys({ kind: 'zipf', n: 200, seed: 1, cidr: `10.${run}.0.0/16` });
 

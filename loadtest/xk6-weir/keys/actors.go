@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// scanner walks through everything once, in an order that looks like chance, and then
-// once more: every key from one place, or every path with one key.
+// scanner walks through everything once, in a random-looking order, and then again:
+// every key from one place, or every path with one key.
 type scanner struct {
 	source
 	at, step int64
@@ -20,7 +20,7 @@ func newScanner(s source) (*scanner, error) {
 		return nil, fmt.Errorf("vary: must be key or path (got %q)", s.Vary)
 	}
 	g := &scanner{source: s, at: s.random.Int64N(s.N), step: 1}
-	// A step that has no divisor in common with n meets every number once.
+	// A step that shares no divisor with n visits every number once.
 	if s.N > 2 {
 		for g.step = 1 + s.random.Int64N(s.N-1); gcd(g.step, s.N) != 1; {
 			g.step = 1 + s.random.Int64N(s.N-1)
@@ -45,8 +45,8 @@ func (g *scanner) Next(time.Duration) Request {
 	return Request{Key: g.name(i), Kind: "scanner"}
 }
 
-// RetryingBot is one client that wants in, and comes back when it is refused. Answered
-// tells it what happened.
+// RetryingBot is one client that wants in and returns when it is refused. Call Answered
+// with the outcome.
 type RetryingBot struct {
 	source
 	key     string
@@ -70,10 +70,10 @@ func (g *RetryingBot) Next(time.Duration) Request {
 	return Request{Key: g.key, Kind: "bot", Wait: g.wait}
 }
 
-// Answered takes the status and the Retry-After of the last answer, negative if there
-// was none. Obey waits as long as it was told; early that long times Early; backoff
-// doubles from Base to Max, each time between half and all of it; ignore never waits.
-// Without a Retry-After, obey and early back off.
+// Answered takes the status and the Retry-After of the last answer, negative if it had
+// none. Obey waits exactly that long; early that long times Early; backoff doubles from
+// Base to Max, each time between half and all of it; ignore never waits. Without a
+// Retry-After, obey and early back off.
 func (g *RetryingBot) Answered(status int, retryAfter time.Duration) {
 	if status != 429 && status != 503 && status != 0 {
 		g.refused, g.wait = 0, 0
@@ -98,7 +98,7 @@ func (g *RetryingBot) Answered(status int, retryAfter time.Duration) {
 	}
 }
 
-// replay gives the requests of a log, each once, in their order and at their time.
+// replay returns the requests of a log, each once, in order and on time.
 type replay struct{ source }
 
 func (g *replay) Next(at time.Duration) Request {

@@ -1,6 +1,6 @@
-// Package keys generates who asks: the keys of a load, shaped like the traffic that a
-// limiter meets. A generator is a function of its seed, its stream and the time that it
-// is given: the same again gives the same keys.
+// Package keys generates the keys of a load, shaped like the traffic that a limiter
+// meets. A generator is a function of its seed, its stream and the given time: the same
+// input gives the same keys.
 package keys
 
 import (
@@ -12,40 +12,40 @@ import (
 	"time"
 )
 
-// Request is whose turn it is.
+// Request is the next request of a load.
 type Request struct {
 	Key string
-	// Kind is the part of the mix that it comes from.
+	// Kind is the part of the mix from which it comes.
 	Kind string
 	// Path, Method and Wait are the log's in a replay; a scanner sets Path too.
 	Path, Method string
 	// Wait is how long until the request is due.
 	Wait time.Duration
-	// Done: there is nothing left to replay.
+	// Done means that nothing is left to replay.
 	Done bool
 }
 
-// Generator gives the next request at a time since the load began.
+// Generator returns the next request at a time since the load began.
 type Generator interface {
 	Next(at time.Duration) Request
-	// Intensity is how much traffic there is at that time, as a multiple of the usual.
+	// Intensity is the traffic at that time, as a multiple of the usual.
 	Intensity(at time.Duration) float64
 }
 
-// Config says what to generate. Every kind reads Seed, Stream, N and naming; the others
-// say who reads them.
+// Config says what to generate. Every kind reads Seed, Stream, N and the naming fields;
+// for the others, the kinds that read them are listed.
 type Config struct {
 	Kind   string // uniform, zipf, flash_crowd, scanner, retrying_bot, diurnal, replay
 	Seed   uint64
-	Stream uint64 // tells generators of one seed apart
+	Stream uint64 // distinguishes generators with the same seed
 	N      int64  // how many keys; default 10,000
 	Prefix string // of the names; default "key-"
-	CIDR   string // name keys by addresses of this network instead
+	CIDR   string // names keys by addresses of this network instead
 
 	Exponent float64 // zipf, and the crowd's background: default 1.1
 
-	// flash_crowd: from Start on, over Ramp, the Hot keys get Peak of all requests; for
-	// Hold; and lose it again over Decay. Surge is how much traffic there is at the peak.
+	// flash_crowd: from Start, over Ramp, the Hot keys reach Peak of all requests, keep
+	// it for Hold, and lose it over Decay. Surge is the traffic at the peak.
 	Start, Ramp, Hold, Decay time.Duration
 	Hot                      int64
 	Peak, Surge              float64
@@ -63,7 +63,7 @@ type Config struct {
 	Day      time.Duration // how long a day takes; default 24h
 	PeakHour *float64      // hour of the most traffic, 0 to 24; default 20
 	Low      float64       // traffic at the quietest hour; default 0.2
-	Bots     *float64      // part of the usual traffic that does not sleep; default 0.1
+	Bots     *float64      // part of the usual traffic without a daily rhythm; default 0.1
 
 	// replay
 	Log   *Log
@@ -161,7 +161,7 @@ func New(c Config) (Generator, error) {
 	return nil, fmt.Errorf("kind: unknown (got %q); use uniform, zipf, flash_crowd, scanner, retrying_bot, diurnal or replay", c.Kind)
 }
 
-// source is what the generators have in common.
+// source is shared by the generators.
 type source struct {
 	Config
 	name   func(int64) string
@@ -171,7 +171,7 @@ type source struct {
 
 func (*source) Intensity(time.Duration) float64 { return 1 }
 
-// naming returns the names of the keys.
+// naming returns the function that names the keys.
 func (c *Config) naming() (func(int64) string, error) {
 	if c.CIDR == "" {
 		return func(i int64) string { return fmt.Sprintf("%s%d", c.Prefix, i) }, nil
@@ -208,7 +208,7 @@ func (c *Config) naming() (func(int64) string, error) {
 	}, nil
 }
 
-// uniform: every key as often as any other.
+// uniform: every key is equally frequent.
 type uniform struct{ source }
 
 func (g *uniform) Next(time.Duration) Request {
@@ -222,10 +222,10 @@ func (g *zipfian) Next(time.Duration) Request {
 	return Request{Key: g.name(g.zipf.next()), Kind: "zipf"}
 }
 
-// flashCrowd: a zipf background, and a few keys that suddenly everybody asks for.
+// flashCrowd: a zipf background, and a few keys that suddenly become popular.
 type flashCrowd struct{ source }
 
-// height is how far the crowd has come, 0 to 1.
+// height is how much of the crowd has arrived, 0 to 1.
 func (g *flashCrowd) height(at time.Duration) float64 {
 	at -= g.Start
 	part := func(of time.Duration) float64 { return float64(at) / float64(of) }
@@ -254,7 +254,7 @@ func (g *flashCrowd) Intensity(at time.Duration) float64 {
 	return 1 + (g.Surge-1)*g.height(at)
 }
 
-// diurnal: people, who sleep, and bots, who do not.
+// diurnal: people, who sleep, and bots, which do not.
 type diurnal struct{ source }
 
 // people is how much of their traffic there is: a cosine of the hour.
@@ -268,7 +268,7 @@ func (g *diurnal) Intensity(at time.Duration) float64 {
 	return *g.Bots + (1-*g.Bots)*g.people(at)
 }
 
-// Next: bots are the last hundredth of the keys, each as busy as any other.
+// Next makes the last hundredth of the keys bots, all equally busy.
 func (g *diurnal) Next(at time.Duration) Request {
 	bots := max(1, g.N/100)
 	if g.random.Float64()*g.Intensity(at) < *g.Bots {
@@ -283,8 +283,8 @@ type Stage struct {
 	Duration time.Duration
 }
 
-// Stages follows the intensity of g: after the first stage, which jumps to the rate at
-// 0, there are steps of equal length, each ramping to the intensity at its end.
+// Stages follows the intensity of g: the first stage jumps to the rate at 0, then steps
+// of equal length each ramp to the intensity at their end.
 func Stages(g Generator, rate float64, length time.Duration, steps int) []Stage {
 	steps = max(1, steps)
 	target := func(at time.Duration) int64 { return int64(math.Round(rate * g.Intensity(at))) }
@@ -296,7 +296,7 @@ func Stages(g Generator, rate float64, length time.Duration, steps int) []Stage 
 	return stages
 }
 
-// sortByTime orders the entries of a log, keeping those of one time as they were.
+// sortByTime orders a log's entries by time, and is stable.
 func sortByTime(entries []Entry) {
 	sort.SliceStable(entries, func(i, j int) bool { return entries[i].At < entries[j].At })
 }

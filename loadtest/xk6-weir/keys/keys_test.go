@@ -48,7 +48,7 @@ func take(t require.TestingT, c Config, n int) (all []Request) {
 	return all
 }
 
-// The same seed and stream give the same requests; another one gives others.
+// The same seed and stream give the same requests; a different one gives others.
 func TestDeterministic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := rapid.SampledFrom(kinds(t)).Draw(t, "kind")
@@ -79,8 +79,8 @@ func TestKeysAreAmongTheN(t *testing.T) {
 	})
 }
 
-// Frequencies are what they should be: by chi-squared, with a bound that chance exceeds
-// once in a billion.
+// Frequencies are as expected: by chi-squared, with a bound that chance exceeds once in
+// a billion.
 func TestFrequencies(t *testing.T) {
 	const n, draws = 20, 200_000
 	check := func(c Config, weight func(k float64) float64) {
@@ -129,7 +129,7 @@ func TestFlashCrowdRisesAndFalls(t *testing.T) {
 	}
 }
 
-// A scanner meets everything once before it meets anything twice.
+// A scanner visits everything once before it visits anything twice.
 func TestScannerMeetsAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{
@@ -201,7 +201,7 @@ func TestDiurnal(t *testing.T) {
 	}
 	require.Equal(t, 24*time.Minute, sum)
 
-	// 0 is an hour, and no bots are as many as any.
+	// An hour of 0 and a share of 0 bots are values, not defaults.
 	g, err = New(Config{Kind: "diurnal", PeakHour: new(0.0), Bots: new(0.0), Low: 0.5})
 	require.NoError(t, err)
 	require.InDelta(t, 1, g.Intensity(0), 1e-9)
@@ -228,7 +228,7 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, 525*time.Millisecond, g.Next(100*time.Millisecond).Wait)
 	require.Zero(t, g.Next(time.Minute).Wait)
 
-	// The rest, once, by many at a time.
+	// Many callers get the rest, each request once.
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	paths := map[string]int{}
@@ -251,7 +251,7 @@ func TestReplay(t *testing.T) {
 	require.ErrorContains(t, err, "1 skipped")
 }
 
-// A line of any length is one that cannot be read, not the end of the log.
+// A very long line is unreadable, but does not end the log.
 func TestHugeLineOfALog(t *testing.T) {
 	log, err := ParseLog(accessLog + strings.Repeat("x", 2<<20) + "\r\n" + accessLog)
 	require.NoError(t, err)
@@ -259,7 +259,7 @@ func TestHugeLineOfALog(t *testing.T) {
 	require.Equal(t, 5, log.Skipped)
 }
 
-// Addresses are in their network, each another.
+// Addresses are in their network and distinct.
 func TestAddresses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cidr := rapid.SampledFrom([]string{"203.0.113.0/24", "10.20.0.0/15", "2001:db8::/48", "2001:db8:0:ff00::/56"}).Draw(t, "cidr")

@@ -18,8 +18,8 @@ type Entry struct {
 	Method, Path string
 }
 
-// Log is the requests of an access log, in the order of their times. Several generators
-// may share one: each request is given once.
+// Log is the requests of an access log, ordered by time. Several generators may share
+// one: each request is returned once.
 type Log struct {
 	Entries []Entry
 	Skipped int // lines that could not be read
@@ -35,7 +35,7 @@ func (l *Log) next() (Entry, bool) {
 }
 
 // ParseLog reads an access log: lines of JSON, or of the Combined or Common Log Format,
-// also mixed. Lines that cannot be read are counted; a log without any that can is an
+// possibly mixed. Unreadable lines are counted; a log without a readable line is an
 // error.
 func ParseLog(text string) (*Log, error) {
 	l := &Log{}
@@ -82,7 +82,7 @@ func combined(line string) (Entry, time.Time, bool) {
 	return Entry{Client: m[1], Method: m[3], Path: m[4]}, at, err == nil
 }
 
-// The names that servers give these fields, the best first.
+// The servers' names for these fields, the best first.
 var (
 	timeNames   = []string{"time", "StartUTC", "ts", "timestamp", "@timestamp", "msec", "time_iso8601", "time_local"}
 	clientNames = []string{"client", "client_ip", "remote_ip", "remote_addr", "ClientHost"}

@@ -21,7 +21,7 @@ func newZipf(random *rand.Rand, n int64, s float64) *zipf {
 	return z
 }
 
-// integral of x^-s, written so that s = 1 is no special case.
+// integral of x^-s, written so that s = 1 is not a special case.
 func (z *zipf) integral(x float64) float64 {
 	log := math.Log(x)
 	return expm1Over((1-z.s)*log) * log

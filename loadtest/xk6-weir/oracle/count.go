@@ -2,29 +2,29 @@ package oracle
 
 import "math"
 
-// count is what is known of one key: who was admitted for certain, and who may have
-// been charged.
+// count is what is known about one key: which requests were admitted for certain, and
+// which may have been charged.
 type count struct {
 	rule *rule
 	tag  place
-	// kept is the admitted requests, without those proven beyond the limit; maybe is all
-	// that may have been charged.
+	// kept is the admitted requests, except those proven beyond the limit; maybe is
+	// everything that may have been charged.
 	kept, maybe flow
-	least, most *levels // buckets only: the level that kept and maybe make
-	// sure is all that was charged for certain, and floor the level that it makes; with
-	// count_denied only, where it is more than kept.
+	least, most *levels // buckets only: the levels that kept and maybe produce
+	// sure is everything charged for certain, and floor its level; with count_denied
+	// only, where it exceeds kept.
 	sure    flow
 	floor   *levels
 	open    []*Ticket
-	pending []refusal // not judged yet: requests from before their answer are under way
+	pending []refusal // not judged yet: requests sent before their answer are in flight
 	accused series
-	// known is the time from which no request is missing in maybe.
+	// known is the time from which maybe lacks no request.
 	known int64
 	seen  int64 // the last event
 	dirty int   // events since the last prune
 }
 
-// place is what a verdict is about.
+// place is where a verdict belongs.
 type place struct{ region, rule, key string }
 
 // refusal is a request that the rule refused.
@@ -50,7 +50,7 @@ func newCount(r *rule, p place, known int64) *count {
 	return c
 }
 
-// admit enters a request that passed, and returns how much has to be taken out for the
+// admit records a request that passed, and returns how much must be removed for the
 // rest to fit the rule.
 func (c *count) admit(sent, answered, cost int64) (beyond int64) {
 	c.charge(sent, answered, cost)
@@ -77,7 +77,7 @@ func (c *count) admit(sent, answered, cost int64) (beyond int64) {
 	return beyond
 }
 
-// charge enters a request that may have been charged.
+// charge records a request that may have been charged.
 func (c *count) charge(sent, answered, cost int64) {
 	c.maybe.add(sent, answered, cost)
 	if c.most != nil {
@@ -85,7 +85,7 @@ func (c *count) charge(sent, answered, cost int64) {
 	}
 }
 
-// chargeSurely enters a request that was charged for certain.
+// chargeSurely records a request that was charged for certain.
 func (c *count) chargeSurely(sent, answered, cost int64) {
 	c.sure.add(sent, answered, cost)
 	if c.floor != nil {
@@ -93,7 +93,7 @@ func (c *count) chargeSurely(sent, answered, cost int64) {
 	}
 }
 
-// sentBy is the cost of all that may have been charged by t.
+// sentBy is the cost of everything that may have been charged by t.
 func (c *count) sentBy(t int64) int64 {
 	sum := c.maybe.sent.upTo(t)
 	for _, o := range c.open {
@@ -130,7 +130,7 @@ func (c *count) close(t *Ticket) {
 	}
 }
 
-// oldest is the earliest time that an event to come can ask about.
+// oldest is the earliest time that a future event can refer to.
 func (c *count) oldest(now int64) int64 {
 	for _, o := range c.open {
 		now = min(now, o.sent)
@@ -141,7 +141,7 @@ func (c *count) oldest(now int64) int64 {
 	return now
 }
 
-// prune forgets what cannot matter any more, and the older half of what is too much.
+// prune forgets what no longer matters, and the older half if there is too much.
 func (c *count) prune(now int64, most int) {
 	before := c.oldest(now) - c.rule.life
 	if n := len(c.maybe.sent.at); n > most {

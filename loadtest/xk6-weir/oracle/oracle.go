@@ -1,11 +1,11 @@
-// Package oracle judges a rate limiter from outside. It is told of each request when
-// it is sent and when it is answered, and proves what no order of the limiter's
-// decisions could explain: that more passed than a rule allows, that a request was
-// refused without a reason, or that a refusal stated a wrong time to retry after.
+// Package oracle judges a rate limiter from outside. It learns when each request is
+// sent and answered, and proves what no order of the limiter's decisions could explain:
+// that more passed than a rule allows, that a request was refused without a cause, or
+// that a refusal stated a wrong retry-after.
 //
-// When a request was decided is unknown, except that it was after it was sent and before
-// it was answered. Every proof here holds for all decision times in these intervals, so
-// a correct limiter is never accused; what a proof misses is stated at each algorithm.
+// A request is decided at an unknown time after it was sent and before it was answered.
+// Every proof here holds for all decision times in these intervals, so a correct limiter
+// is never accused; each algorithm states what its proof misses.
 package oracle
 
 import (
@@ -19,25 +19,26 @@ import (
 
 // Options of an Oracle. Zero values mean the defaults.
 type Options struct {
-	// ClockError is how far the clocks of this process and of the limiter may be apart;
-	// default 1ms. Every interval is widened by it on both sides.
+	// ClockError is how far this process's clock and the limiter's may differ; default
+	// 1ms. Every interval is widened by it on both sides.
 	ClockError time.Duration
 	// Late is how long after it was given up a request may still be charged; default 60s.
 	Late time.Duration
-	// Release is how long after its answer a concurrency slot may still be held; default 1s.
+	// Release is how long after its answer a request may still hold its concurrency slot;
+	// default 1s.
 	Release time.Duration
-	// RetrySlack is how much too short a retry-after may be; default 25ms, the longest
-	// that an edge waits for its store.
+	// RetrySlack is by how much a retry-after may be too short; default 25ms, the
+	// longest time that an edge waits for its store.
 	RetrySlack time.Duration
-	// Fresh promises that the keys were never used before. Otherwise what was counted
-	// before a rule was declared may be the reason of a refusal.
+	// Fresh promises that the keys were never used before. Otherwise counts from before
+	// a rule's declaration may be the cause of a refusal.
 	Fresh bool
 	// MaxKeys bounds how many keys are remembered; default 200,000.
 	MaxKeys int
-	// MaxRequests bounds how many requests of one key are; default 100,000.
+	// MaxRequests bounds how many requests per key are; default 100,000.
 	MaxRequests int
-	// Now returns Unix microseconds, and microseconds of a clock that nobody sets; tests
-	// set it.
+	// Now returns Unix microseconds, and microseconds of a monotonic clock; tests set
+	// it.
 	Now func() (wall, running int64)
 }
 
@@ -66,7 +67,7 @@ func (o *Options) complete() {
 	}
 }
 
-// Outcome is what became of a request, seen by one rule.
+// Outcome is what happened to a request, as seen by one rule.
 type Outcome uint8
 
 // The outcomes.
@@ -75,7 +76,7 @@ const (
 	Admitted Outcome = iota
 	// Refused by this rule.
 	Refused
-	// RefusedElsewhere: by another rule, and was not charged by this one.
+	// RefusedElsewhere: by another rule, and not charged by this one.
 	RefusedElsewhere
 	// Unknown: it may have been charged, now or later.
 	Unknown
@@ -86,10 +87,10 @@ type Answer struct {
 	Outcome Outcome
 	// RetryAfter in seconds; negative if none was stated.
 	RetryAfter int64
-	// Only tells that no other rule refused the request too: then the time to retry
-	// after is this rule's alone.
+	// Only says that no other rule also refused the request: then the retry-after is
+	// this rule's alone.
 	Only bool
-	// Phase is the part of the test that the answer fell into.
+	// Phase is the part of the test in which the answer arrived.
 	Phase string
 }
 
@@ -110,7 +111,7 @@ type shard struct {
 	sync.Mutex
 	counts map[place]*count
 	last   int64 // the clock never runs backwards here
-	forgot int64 // when a key was last forgotten before its time
+	forgot int64 // when a key was last forgotten early
 }
 
 // New returns an oracle without rules.
@@ -118,7 +119,7 @@ func New(o Options) *Oracle {
 	o.complete()
 	n := &Oracle{options: o, seed: maphash.MakeSeed()}
 	n.apart.Store(longAgo)
-	for range 5 { // whoever has to wait between the two clocks reads too little
+	for range 5 { // a delay between the two readings makes the difference too small
 		wall, running := o.Now()
 		n.apart.Store(max(n.apart.Load(), wall-running))
 	}
@@ -129,9 +130,9 @@ func New(o Options) *Oracle {
 	return n
 }
 
-// Declare sets a rule, or replaces it. While a replaced rule settles, nothing of it is
-// judged; after that its counts are as of unknown past. The same rule again is nothing
-// new, unless it is to settle.
+// Declare sets a rule, or replaces it. While a replaced rule settles, it is not judged;
+// after that, its earlier counts are unknown. Declaring the same rule again changes
+// nothing, unless it is to settle.
 func (o *Oracle) Declare(r Rule, settle time.Duration) error {
 	c, err := compile(r, &o.options)
 	if err != nil {
@@ -150,7 +151,7 @@ func (o *Oracle) Declare(r Rule, settle time.Duration) error {
 	return nil
 }
 
-// Rule returns the declared rule of that id.
+// Rule returns the declared rule with that id.
 func (o *Oracle) Rule(id string) (Rule, bool) {
 	r, ok := o.rules.Load(id)
 	if !ok {
@@ -159,7 +160,7 @@ func (o *Oracle) Rule(id string) (Rule, bool) {
 	return r.(*rule).Rule, true
 }
 
-// Ticket is a request under way.
+// Ticket is a request in flight.
 type Ticket struct {
 	oracle *Oracle
 	count  *count
@@ -215,13 +216,13 @@ func (s *shard) clock(o *Oracle) int64 {
 	return s.last
 }
 
-// now reads the wall clock, which the limiter's windows follow. Once somebody set it,
-// what was counted by it before proves nothing.
+// now reads the wall clock, which the limiter's windows follow. Once the clock is set,
+// counts from before prove nothing.
 func (o *Oracle) now() int64 {
 	wall, running := o.options.Now()
 	apart := o.apart.Load()
 	step := wall - running - apart
-	for range 4 { // the two are not read at one instant
+	for range 4 { // the two are not read at the same instant
 		if max(step, -step) <= max(1000, o.options.ClockError.Microseconds()) {
 			return wall
 		}
@@ -234,12 +235,12 @@ func (o *Oracle) now() int64 {
 		o.rules.CompareAndSwap(id, v, &again)
 		return true
 	})
-	o.apart.CompareAndSwap(apart, apart+step) // after the rules: until then nobody is to judge
+	o.apart.CompareAndSwap(apart, apart+step) // after the rules: nothing may be judged until then
 	return wall
 }
 
-// makeRoom drops a few keys that cannot matter any more, and one that may if there are
-// too many.
+// makeRoom drops a few keys that no longer matter, and one that may if there are too
+// many.
 func (s *shard) makeRoom(o *Oracle, now int64) {
 	const samples = 4
 	var eldest *count
@@ -265,7 +266,7 @@ func (s *shard) makeRoom(o *Oracle, now int64) {
 	}
 }
 
-// End notes the answer, and returns what it proves, about this request or about earlier
+// End records the answer, and returns what it proves about this request or earlier
 // ones.
 func (t *Ticket) End(a Answer) []Verdict {
 	if t == nil {
@@ -321,7 +322,7 @@ func (o *Oracle) uncertain(r *rule) int64 {
 	return o.options.Late.Microseconds()
 }
 
-// Cancel takes back a request that was never sent.
+// Cancel withdraws a request that was never sent.
 func (t *Ticket) Cancel() {
 	if t == nil {
 		return
@@ -331,8 +332,8 @@ func (t *Ticket) Cancel() {
 	t.count.close(t)
 }
 
-// Finish ends the test: what is still under way has an unknown outcome, and what waited
-// for it is judged.
+// Finish ends the test: requests still in flight have an unknown outcome, and what
+// waited for them is judged.
 func (o *Oracle) Finish() []Verdict {
 	var verdicts []Verdict
 	for i := range o.shards {

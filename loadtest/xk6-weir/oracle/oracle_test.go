@@ -17,7 +17,7 @@ func at(o *Options) (*int64, *Oracle) {
 	return &now, New(*o)
 }
 
-// The series must say what a plain list says.
+// The series must agree with a plain list.
 func TestSeries(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type entry struct{ at, amount int64 }
@@ -53,7 +53,7 @@ func TestRemoveLast(t *testing.T) {
 	require.Equal(t, int64(3), f.answered.upTo(9))
 }
 
-// A direct case of each verdict.
+// One direct case per verdict.
 func TestVerdicts(t *testing.T) {
 	now, o := at(&Options{Fresh: true})
 	require.NoError(t, o.Declare(Rule{ID: "r", Limit: 2, Window: 10 * time.Second, Burst: -1}, 0))
@@ -82,7 +82,7 @@ func TestVerdicts(t *testing.T) {
 	require.Equal(t, Worst{"k", time.UnixMicro(v[0].Answered), 1, 2, 10 * time.Second}, o.Report()[0].Worst)
 }
 
-// A refusal waits for those whose answer may explain it.
+// A refusal waits for the requests whose answer may explain it.
 func TestRefusalWaitsForRequestsUnderWay(t *testing.T) {
 	for _, end := range []struct {
 		outcome Outcome
@@ -101,7 +101,7 @@ func TestRefusalWaitsForRequestsUnderWay(t *testing.T) {
 	}
 }
 
-// Another region's store counts for itself.
+// Another region's store counts separately.
 func TestRegionsCountApart(t *testing.T) {
 	now, o := at(&Options{Fresh: true})
 	require.NoError(t, o.Declare(Rule{ID: "r", Limit: 1, Window: time.Second, Burst: -1}, 0))
@@ -128,7 +128,7 @@ func TestReplace(t *testing.T) {
 		require.Empty(t, ask(Admitted))
 	}
 	*now += 2_000_000
-	require.Empty(t, ask(Refused), "may be due to what was not judged")
+	require.Empty(t, ask(Refused), "may be due to unjudged requests")
 	*now += 2_000_000
 	require.Len(t, ask(Refused), 1)
 	for range 3 {
@@ -138,7 +138,7 @@ func TestReplace(t *testing.T) {
 	require.Equal(t, int64(1), o.Report()[0].Unjudged)
 }
 
-// Somebody sets the clock: what was counted before is no reason to accuse anybody.
+// After the clock is set, earlier counts accuse nobody.
 func TestClockIsSet(t *testing.T) {
 	for _, step := range []int64{-500_000, 500_000} {
 		wall := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC).UnixMicro()
@@ -166,7 +166,7 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// Whoever has to wait between reading one clock and the other saw nobody set one.
+// A delay between reading one clock and the other is not a clock change.
 func TestClocksReadApart(t *testing.T) {
 	reads := int64(0)
 	o := New(Options{Now: func() (int64, int64) {
@@ -182,7 +182,7 @@ func TestClocksReadApart(t *testing.T) {
 	require.Same(t, before, after)
 }
 
-// Memory does not grow with time or with keys.
+// Memory does not grow with time or keys.
 func TestMemoryIsBounded(t *testing.T) {
 	now, o := at(&Options{Fresh: true, MaxKeys: 640, MaxRequests: 100})
 	require.NoError(t, o.Declare(Rule{ID: "r", Limit: 50, Window: 100 * time.Millisecond, Burst: -1}, 0))
@@ -196,7 +196,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			*now += 150
 			outcome := Admitted
 			if i%50 == 49 {
-				outcome = Refused // seldom wrong enough to matter: memory is what counts
+				outcome = Refused // rarely wrong enough to matter: the test is about memory
 			}
 			hot.End(Answer{Outcome: outcome, RetryAfter: -1})
 			cold.End(Answer{})

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Rule is what the limiter promises, in the words of its rule document.
+// Rule is the limiter's promise, in the terms of its rule document.
 type Rule struct {
 	ID          string
 	Algorithm   string // default rolling_window
@@ -16,12 +16,12 @@ type Rule struct {
 	Burst       int64 // -1: the algorithm's default
 	MinInterval time.Duration
 	CountDenied bool
-	// Subject is the first part of the rule's key. Rules of one subject are decided in
-	// one step; one that is refused by a rule of another subject may be charged for a
-	// moment. Empty: unknown.
+	// Subject is the first part of the rule's key. Rules with one subject are decided
+	// in one step; a rule may charge a request briefly before a rule with another
+	// subject refuses it. Empty: unknown.
 	Subject string
-	// Hold is the least time that a request is known to keep its slot; concurrency
-	// only. Without it nothing is proven about admissions.
+	// Hold is the shortest time that a request is known to keep its slot; concurrency
+	// only. Without it, admissions prove nothing.
 	Hold time.Duration
 }
 
@@ -40,7 +40,7 @@ type rule struct {
 	fresh bool
 }
 
-// chain is how many windows in a row are looked at together.
+// chain is how many consecutive windows are examined together.
 const (
 	chain        = 64
 	chainEntries = 4096
@@ -113,14 +113,14 @@ func compile(r Rule, o *Options) (*rule, error) {
 
 // method is what an algorithm allows. Times are microseconds.
 type method interface {
-	// lookback returns the earliest time from which requests can be the reason of a
-	// refusal sent at that time.
+	// lookback returns the earliest time from which requests can cause a refusal sent
+	// at that time.
 	lookback(sent int64) int64
 	// beyond returns a positive number if the admissions answered by y, the last answer
 	// so far, fit no decision times.
 	beyond(c *count, y int64) int64
 	// mustRefuse reports whether no decision times leave room for a request of that
-	// cost, by what was charged for certain before it; with count_denied only.
+	// cost, given what was charged for certain before it; with count_denied only.
 	mustRefuse(c *count, sent, answered, cost int64) bool
 	// mayRefuse reports whether a refusal fits some decision times.
 	mayRefuse(c *count, r *refusal) bool

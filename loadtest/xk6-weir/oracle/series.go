@@ -11,7 +11,7 @@ const (
 )
 
 // series is amounts at points in time, in order, each with the sum of all up to it.
-// What was pruned is only a sum.
+// Pruned entries are only a sum.
 type series struct {
 	at     []int64
 	sum    []int64
@@ -32,7 +32,7 @@ func (s *series) index(t int64) int {
 	return sort.Search(n, func(i int) bool { return s.at[i] > t })
 }
 
-// add enters an amount. What comes too late to be told from what was pruned joins it.
+// add records an amount. One too old to be told from pruned entries joins their sum.
 func (s *series) add(t, amount, mate int64) {
 	i := s.index(t)
 	if t <= s.pruned {
@@ -76,7 +76,7 @@ func (s *series) when(amount int64) (int64, bool) {
 	return s.at[i], true
 }
 
-// removeLast takes the latest entry out, and the one of its request out of other.
+// removeLast removes the latest entry, and its request's entry from other.
 func (s *series) removeLast(other *series) (amount int64) {
 	last := len(s.at) - 1
 	if last < 0 {
@@ -112,7 +112,7 @@ func (s *series) remove(t, mate, amount int64) {
 	}
 }
 
-// prune forgets the entries at or before t, but for their sum.
+// prune forgets the entries at or before t, except for their sum.
 func (s *series) prune(t int64) {
 	s.pruned = max(s.pruned, t)
 	i := s.index(t)
@@ -141,9 +141,9 @@ func (f *flow) prune(t int64) {
 	f.answered.prune(t)
 }
 
-// within is the least cost that was decided after x and not after y, whatever the
-// decision times: what was sent after x and answered by y. (At least: what was sent by
-// x and answered after y is subtracted for nothing.)
+// within is the least cost decided after x and not after y, whatever the decision
+// times: what was sent after x and answered by y. (At least: subtracting what was sent
+// by x and answered after y is unnecessary.)
 func (f *flow) within(x, y int64) int64 {
 	return max(0, f.answered.upTo(y)-f.sent.upTo(x))
 }
@@ -167,7 +167,7 @@ func (l *levels) drained(level float64, from, to int64) float64 {
 	return max(0, level-float64(to-from)*l.rate)
 }
 
-// add enters an amount, and reports false if it comes too late to be placed.
+// add records an amount, and returns false if it comes too late to be placed.
 func (l *levels) add(t int64, cost float64) bool {
 	if t < l.startAt {
 		return false
@@ -198,7 +198,7 @@ func (l *levels) level(t int64) float64 {
 	}
 	if i == 0 {
 		if t < l.startAt {
-			return l.full // nothing is known of it
+			return l.full // unknown
 		}
 		return l.drained(l.start, l.startAt, t)
 	}

@@ -15,8 +15,8 @@ const (
 	Overadmitted Kind = iota
 	// WronglyRefused: no decision times explain the refusal.
 	WronglyRefused
-	// RetryAfter: Value seconds is how far the stated time is from all that decision
-	// times explain; negative if it is too short, 0 if it fits.
+	// RetryAfter: Value seconds is how far the stated time is from every decision-time
+	// explanation; negative if it is too short, 0 if it fits.
 	RetryAfter
 )
 
@@ -25,17 +25,17 @@ type Verdict struct {
 	Kind                     Kind
 	Region, Rule, Key, Phase string
 	Value                    float64
-	// Excess is how much in the window that ends with this request was proven to be
-	// beyond the limit; Overadmitted only.
+	// Excess is how much of the window that ends with this request was proven beyond
+	// the limit; Overadmitted only.
 	Excess int64
 	// Sent and Answered are the request's, in Unix microseconds, widened by ClockError.
 	Sent, Answered int64
 }
 
-// maxPending bounds the refusals of a key that wait for requests under way.
+// maxPending bounds a key's refusals that wait for requests in flight.
 const maxPending = 10_000
 
-// judge judges the refusals that nothing to come can explain.
+// judge judges the refusals that no future event can explain.
 func (c *count) judge(o *Oracle, now int64, verdicts []Verdict) []Verdict {
 	late := o.options.Late.Microseconds()
 	for len(c.pending) > 0 {
@@ -79,7 +79,7 @@ func (c *count) judgeOne(o *Oracle, r *refusal, verdicts []Verdict) []Verdict {
 	return append(verdicts, v)
 }
 
-// Line is what is known of one rule in one region and phase.
+// Line is what is known about one rule in one region and phase.
 type Line struct {
 	Region, Rule, Phase string
 
@@ -88,16 +88,16 @@ type Line struct {
 	Unjudged int64
 
 	Overadmitted, WronglyRefused int64
-	// RetryChecked of the refusals stated a time to retry after; RetryWrong of these were
-	// wrong, by at most RetryWorst seconds.
+	// RetryChecked of the refusals stated a retry-after; RetryWrong of these were wrong,
+	// by at most RetryWorst seconds.
 	RetryChecked, RetryWrong int64
 	RetryWorst               float64
 
-	// Worst is the window that was exceeded most.
+	// Worst is the window exceeded most.
 	Worst Worst
 }
 
-// Worst is the window that was exceeded most.
+// Worst is the window exceeded most.
 type Worst struct {
 	Key    string
 	At     time.Time
@@ -169,7 +169,7 @@ func (t *tally) proven(verdicts []Verdict, r *rule) {
 	}
 }
 
-// Report returns what was found so far, in the order of region, rule and phase.
+// Report returns what was found so far, ordered by region, rule and phase.
 func (o *Oracle) Report() []Line {
 	o.report.Lock()
 	defer o.report.Unlock()

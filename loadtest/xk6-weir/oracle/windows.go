@@ -1,13 +1,13 @@
 package oracle
 
-// fixedWindow: in windows aligned to the epoch, each holds at most limit.
+// fixedWindow: windows aligned to the epoch, each holding at most limit.
 type fixedWindow struct{ limit, window, chain int64 }
 
 func (m fixedWindow) lookback(sent int64) int64 { return sent - sent%m.window }
 
-// beyond looks at the window of y and at those before it, together: what was sent and
-// answered within n windows has at most n × limit. Over all n that is all there is to
-// prove (Hall's theorem for intervals).
+// beyond checks y's window together with those before it: what was sent and answered
+// within n windows is at most n × limit. Over all n, nothing more can be proven (Hall's
+// theorem for intervals).
 func (m fixedWindow) beyond(c *count, y int64) int64 {
 	start := y - y%m.window
 	for n := int64(1); n <= m.chain; n++ {
@@ -42,14 +42,14 @@ func (m fixedWindow) wait(_ *count, r *refusal) (shortest, longest int64) {
 }
 
 // slidingWindow: the previous window's count, weighted by how much of it is within
-// reach, plus the current one's. Weights are whole milliseconds, as the limiter's.
+// reach, plus the current one's. Weights are whole milliseconds, as in the limiter.
 type slidingWindow struct{ limit, window int64 }
 
 func (m slidingWindow) lookback(sent int64) int64 { return sent - sent%m.window - m.window }
 
-// beyond looks at the last decision in the window of y: all that was answered by y had
-// been counted by then, in this window or the one before, and its share of the one
-// before was no less than it is at y.
+// beyond checks the last decision in y's window: everything answered by y had been
+// counted by then, in this window or the previous one, and the previous one's share was
+// no less than it is at y.
 func (m slidingWindow) beyond(c *count, y int64) int64 {
 	start, width := y-y%m.window, m.window/1000
 	current := c.kept.within(start-1, y)
@@ -61,7 +61,7 @@ func (m slidingWindow) beyond(c *count, y int64) int64 {
 	return ceilDiv(max(0, over), width)
 }
 
-// mustRefuse: what may be in either window counts as in the one before, and that as at
+// mustRefuse: what may be in either window counts in the previous one, weighted as at
 // the end of the request.
 func (m slidingWindow) mustRefuse(c *count, sent, answered, cost int64) bool {
 	start, width := sent-sent%m.window, m.window/1000
@@ -71,8 +71,8 @@ func (m slidingWindow) mustRefuse(c *count, sent, answered, cost int64) bool {
 	return answered < start+m.window && share+(current+cost)*width > m.limit*width
 }
 
-// counts returns the most that the two windows can hold when r is decided in the
-// window of start. What fits both is taken where it weighs more.
+// counts returns the most that the two windows can hold when r is decided in the window
+// of start. What fits both counts where it weighs more.
 func (m slidingWindow) counts(c *count, r *refusal, start int64) (previous, current int64) {
 	end := min(r.answered, start+m.window-1)
 	current = c.possible(start, end, r)
@@ -93,7 +93,7 @@ func (m slidingWindow) mayRefuse(c *count, r *refusal) bool {
 
 func (m slidingWindow) wait(c *count, refused *refusal) (shortest, longest int64) {
 	shortest = farAhead
-	charged := *refused // a refusal that counts had been charged when its wait was worked out
+	charged := *refused // a counted refusal was charged before its wait was computed
 	charged.own = 0
 	r := &charged
 	for start := r.sent - r.sent%m.window; start <= r.answered; start += m.window {
@@ -130,9 +130,9 @@ const rollingSlack = 2000
 
 func (m rollingWindow) lookback(sent int64) int64 { return sent - m.window - rollingSlack }
 
-// beyond: what was sent and answered within less than n windows has at most n × limit.
-// n > 1 finds a window that is a little too short, which single windows hide behind the
-// requests' time under way.
+// beyond: what was sent and answered within less than n windows is at most n × limit. n
+// > 1 detects a window that is slightly too short, which single windows hide behind
+// network delays.
 func (m rollingWindow) beyond(c *count, y int64) int64 {
 	if m.interval > 0 && c.kept.answered.number(y)-c.kept.sent.number(y-m.interval) > 1 {
 		return 1
@@ -189,10 +189,10 @@ func (m rollingWindow) wait(c *count, r *refusal) (shortest, longest int64) {
 	return max(0, shortest), min(longest, m.window+rollingSlack)
 }
 
-// concurrency: at most limit in flight. hold is how long each is known to have been.
+// concurrency: at most limit in flight. hold is the shortest known time in flight.
 type concurrency struct{ limit, window, hold, release int64 }
 
-// lookback: a slot that nobody returned is held for the window.
+// lookback: an unreturned slot is held for the window.
 func (m concurrency) lookback(sent int64) int64 { return sent - m.window }
 
 // beyond: a slot was taken by hold before the answer, and kept until hold after the
@@ -211,7 +211,7 @@ func (m concurrency) mayRefuse(c *count, r *refusal) bool {
 	return c.possible(r.sent-m.release, r.answered, r) >= m.limit
 }
 
-// wait: a slot may come free at any moment.
+// wait: a slot may become free at any moment.
 func (concurrency) wait(*count, *refusal) (shortest, longest int64) { return 0, farAhead }
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -1,5 +1,5 @@
-// The tests that hold the oracle against the limiter's own algorithms. A module of its
-// own, because the extension must build where the limiter's source is not at hand.
+// The tests that check the oracle against the limiter's own algorithms. They have their
+// own module, because the extension must build without the limiter's source.
 module github.com/weir-edge/weir/loadtest/xk6-weir/proof
 
 go 1.26.7

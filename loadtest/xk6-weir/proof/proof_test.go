@@ -17,7 +17,7 @@ func clean(t require.TestingT, l oracle.Line) {
 	require.Zero(t, l.RetryWrong, "%+v", l)
 }
 
-// Whatever the rule, the load and the network: a limiter that is right is never accused.
+// Whatever the rule, the load and the network: a correct limiter is never accused.
 func TestNeverAccusesFalsely(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -70,7 +70,7 @@ func TestNeverAccusesFalsely(t *testing.T) {
 	})
 }
 
-// The same under a load that tries each limit to its edge.
+// The same under a load that takes each limit to its edge.
 func TestSaturatedIsClean(t *testing.T) {
 	t.Parallel()
 	for _, l := range everyAlgorithm() {
@@ -163,7 +163,7 @@ func TestAccusesDeniedThatDoNotCount(t *testing.T) {
 	t.Parallel()
 	for _, l := range everyAlgorithm() {
 		if l.Algorithm == limiter.Concurrency || l.Algorithm == limiter.FixedWindow {
-			continue // it has none; and what is full stays so to the window's end anyway
+			continue // it has none; and a full one stays full to the window's end anyway
 		}
 		named(t, l, func(t *testing.T, l limiter.Limit) {
 			l.CountDenied = true
@@ -175,7 +175,7 @@ func TestAccusesDeniedThatDoNotCount(t *testing.T) {
 	}
 }
 
-// A limit that is one too small, and one request in a hundred refused for nothing.
+// A limit that is one too small, and one request in a hundred refused without a cause.
 func TestAccusesRefusals(t *testing.T) {
 	t.Parallel()
 	for _, l := range everyAlgorithm() {
@@ -203,7 +203,7 @@ func TestAccusesRefusals(t *testing.T) {
 	}
 }
 
-// A time to retry after that is wrong in either direction.
+// A retry-after that is wrong in either direction.
 func TestAccusesAWrongRetryAfter(t *testing.T) {
 	t.Parallel()
 	for _, l := range []limiter.Limit{

@@ -1,4 +1,4 @@
-// Package proof holds the oracle against the limiter's own algorithms: it must never
+// Package proof checks the oracle against the limiter's own algorithms: it must never
 // accuse them, whatever the network does, and must accuse them once they are broken.
 package proof
 
@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
-// world is one key of one rule under load, through a network that delays.
+// world is one key of one rule under load, through a network with delays.
 type world struct {
 	limit limiter.Limit // what the limiter enforces
 	rule  oracle.Rule   // what the oracle was told
@@ -25,25 +25,26 @@ type world struct {
 	before int
 	// offset is how far the limiter's clock is from the oracle's.
 	offset, clockError time.Duration
-	// delay is the most that a request takes each way; one in stragglers takes up to
+	// delay is the longest that a request takes each way; one in stragglers takes up to
 	// straggle.
 	delay, straggle time.Duration
 	stragglers      int
 	// pause is the mean time between two requests.
 	pause    time.Duration
 	requests int
-	// lost is how many in a thousand are given up by the client, decided or not.
+	// lost is how many in a thousand the client gives up, decided or not.
 	lost int
 	cost int64
-	// hold is the least and spare the further time that a request takes at the origin.
+	// hold is the shortest time that a request takes at the origin, and spare the
+	// longest addition.
 	hold, spare time.Duration
-	// retry changes what the limiter says about when to retry.
+	// retry changes the limiter's retry-after.
 	retry func(seconds int64) int64
-	// bots return exactly when they were told, besides those that come at random.
+	// bots return exactly when told, in addition to random arrivals.
 	bots int
-	// open lets a request pass that was refused: one in so many.
+	// open passes a refused request: one in this many.
 	open int
-	// shut refuses a request that would pass: one in so many.
+	// shut refuses a request that would pass: one in this many.
 	shut int
 	seed uint64
 }
@@ -184,7 +185,7 @@ func (w *world) run(t require.TestingT) oracle.Line {
 	return report[0]
 }
 
-// told is the rule that the limiter's limit is.
+// told returns the rule for the limiter's limit.
 func told(l *limiter.Limit) oracle.Rule {
 	burst := l.Burst
 	if l.Algorithm != limiter.TokenBucket && l.Algorithm != limiter.LeakyBucket {
@@ -196,7 +197,7 @@ func told(l *limiter.Limit) oracle.Rule {
 	}
 }
 
-// saturated is a world whose load is several times the limit, and the network fast.
+// saturated is a world whose load is several times the limit, on a fast network.
 func saturated(l limiter.Limit, seed uint64) *world {
 	w := &world{
 		limit: l, rule: told(&l), fresh: true, cost: 1, seed: seed,
@@ -210,7 +211,7 @@ func saturated(l limiter.Limit, seed uint64) *world {
 	return w
 }
 
-// everyAlgorithm are plain limits, one of each algorithm.
+// everyAlgorithm returns plain limits, one for each algorithm.
 func everyAlgorithm() []limiter.Limit {
 	return []limiter.Limit{
 		{Rule: "r", Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Second},

@@ -1,6 +1,6 @@
-// Package ratelimit reads what a response says about limits: RateLimit and
-// RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers, structured fields of RFC 9651),
-// and Retry-After (RFC 9110).
+// Package ratelimit reads a response's limit headers: RateLimit and RateLimit-Policy
+// (draft-ietf-httpapi-ratelimit-headers, structured fields of RFC 9651), and Retry-After
+// (RFC 9110).
 package ratelimit
 
 import (
@@ -36,8 +36,7 @@ func ParseStates(lines []string) ([]State, error) {
 	return read("RateLimit", lines, "r", "t", func(name string, r, t int64) State { return State{name, r, t} })
 }
 
-// read makes a T of each item: of its name, a parameter that it must have, and one that
-// it may have.
+// read makes a T of each item: from its name, a required parameter and an optional one.
 func read[T any](field string, lines []string, must, may string, value func(name string, must, may int64) T) ([]T, error) {
 	items, err := parse(lines)
 	if err != nil {
@@ -49,7 +48,7 @@ func read[T any](field string, lines []string, must, may string, value func(name
 		for i, name := range []string{must, may} {
 			p, ok := item.params[name]
 			if ok && p < 0 {
-				return nil, fmt.Errorf("%s: %s of %q is no count", field, name, item.name)
+				return nil, fmt.Errorf("%s: %s of %q is not a count", field, name, item.name)
 			}
 			if ok {
 				counts[i] = p
@@ -64,7 +63,7 @@ func read[T any](field string, lines []string, must, may string, value func(name
 }
 
 // RetryAfter reads the header in either form, as seconds from now, rounded up. It
-// returns -1 if there is none that can be read.
+// returns -1 if it cannot be read.
 func RetryAfter(value string, now time.Time) int64 {
 	value = strings.TrimSpace(value)
 	if n, err := strconv.ParseUint(value, 10, 31); err == nil {
@@ -76,7 +75,8 @@ func RetryAfter(value string, now time.Time) int64 {
 	return -1
 }
 
-// item is a String with parameters. Those that are no Integer of 0 or more are -1.
+// item is a String with parameters. A parameter that is not an Integer of 0 or more is
+// -1.
 type item struct {
 	name   string
 	params map[string]int64
@@ -84,8 +84,8 @@ type item struct {
 
 var errItem = errors.New(`expected a list of strings in quotes, such as "default";r=1`)
 
-// parse reads a list of String items with parameters. The lines of a header are one
-// list; an empty one is none.
+// parse reads a list of String items with parameters. A header's lines form one list;
+// an empty list returns none.
 func parse(lines []string) ([]item, error) {
 	p := parser{s: strings.Trim(strings.Join(lines, ", "), " ")}
 	var items []item

@@ -1,6 +1,6 @@
-// Package resolve looks names up as a client of one region would: it asks one DNS
-// server, says in which network the client is (EDNS client subnet, RFC 7871), and
-// remembers an answer exactly as long as it may.
+// Package resolve looks names up as a client in one region would: it asks one DNS
+// server, states the client's network (EDNS client subnet, RFC 7871), and remembers an
+// answer exactly as long as its TTL allows.
 package resolve
 
 import (
@@ -34,7 +34,7 @@ type Config struct {
 type Answer struct {
 	Addresses []netip.Addr // in the server's order
 	Expires   time.Time
-	// Scope is how many bits of the client's network the answer is for; -1: not stated.
+	// Scope is how many bits of the client's network the answer covers; -1: not stated.
 	Scope int
 }
 
@@ -46,10 +46,10 @@ type Resolver struct {
 	Queries int
 }
 
-// maxUDP is the largest answer that is never fragmented on the way.
+// maxUDP is the largest answer that is never fragmented in transit.
 const maxUDP = 1232
 
-// New returns a resolver that knows nothing yet.
+// New returns a resolver with an empty cache.
 func New(c Config) *Resolver {
 	if c.Timeout <= 0 {
 		c.Timeout = 2 * time.Second
@@ -75,8 +75,8 @@ func (e *NotFoundError) Error() string {
 
 // Lookup returns the addresses of a name, from memory while its TTL lasts. The TTL
 // counts from before the question was sent, so memory never outlives the answer. A
-// failure is not remembered, and an answer that has expired is never used for want of a
-// new one.
+// failure is not remembered, and an expired answer is never used, even if no new one
+// arrives.
 func (r *Resolver) Lookup(ctx context.Context, name string) (Answer, error) {
 	name = dns.CanonicalName(name)
 	now := r.config.Now()
@@ -127,7 +127,7 @@ func (r *Resolver) read(msg *dns.Msg, name string) (a Answer, ttl uint32) {
 		}
 	}
 	ttl = ^uint32(0)
-	for range 16 { // an alias of an alias …; a circle ends here
+	for range 16 { // an alias of an alias …; a loop ends here
 		next := ""
 		for _, rr := range msg.Answer {
 			if !strings.EqualFold(rr.Header().Name, name) {
@@ -234,7 +234,7 @@ func (r *Resolver) exchange(ctx context.Context, network string, q *dns.Msg) (*d
 			return nil, err
 		}
 		answer := new(dns.Msg)
-		// A datagram that is not the answer to this question is not for us.
+		// Ignore a datagram that does not answer this question.
 		if err := answer.Unpack(buf[:n]); err == nil && answers(answer, q) {
 			return answer, nil
 		} else if stream {

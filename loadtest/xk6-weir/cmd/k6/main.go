@@ -1,4 +1,4 @@
-// Command k6 is k6 with this extension in it, for those who build without xk6.
+// Command k6 is k6 including this extension, for builds without xk6.
 package main
 
 import (
