@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// cloud takes the place of the modules that need one.
+// cloud replaces the modules that need a cloud.
 const cloud = `
 module "region" {
   source   = "./region"
@@ -41,7 +41,8 @@ output "autoscaling_groups" { value = { edge = "weir-${var.name}-edge" } }
 output "autoscaling_group" { value = "weir-${var.name}-dns" }
 `
 
-// example is terraform/aws with its example of values, and what follows it.
+// example is terraform/aws with its example values, and the outputs that follow from
+// them.
 func example(t *testing.T, values string) *scratch {
 	t.Helper()
 	m := load(t, "aws")
@@ -117,20 +118,20 @@ func TestAWSRefuses(t *testing.T) {
 		return `aws_region = "eu-west-1", vpc_cidr = "` + cidr + `", pop = "` + pop + `", upstreams = ["https://o.example.com"]`
 	}
 	for values, want := range map[string]string{
-		two(at("10.1.0.0/16", "a"), at("10.2.0.0/16", "b")):                               "nothing tells clients apart",
+		two(at("10.1.0.0/16", "a"), at("10.2.0.0/16", "b")):                               "nothing distinguishes clients",
 		two(at("10.1.0.0/16", "a"), at("10.1.16.0/20", "b")):                              "vpc_cidr of two regions overlap",
 		two(at("10.1.0.0/16", "a"), at("10.2.0.0/16", "a")):                               "a PoP's name must be unique",
 		two(at("10.1.0.0/16", "a"), at("10.2.0.0/16", "b")+`, certificate_arn = "arn:x"`): "either all have a certificate_arn or none",
 		two(at("10.1/16", "a"), at("10.2.0.0/16", "b")):                                   "must be an IPv4 network",
-		strings.Replace(oneRegion, "eu-west =", `"eu--west" =`, 1):                        "have no dash at the end or beside another",
+		strings.Replace(oneRegion, "eu-west =", `"eu--west" =`, 1):                        "have no dash at the end and no two in a row",
 		`regions = {}`:                   "at least one region",
 		`name = "Weir"`:                  "1 to 8 lower-case letters",
 		`architecture = "amd64"`:         "x86_64 or arm64",
-		`operator_cidrs = ["0.0.0.0/0"]`: "not for the world",
+		`operator_cidrs = ["0.0.0.0/0"]`: "must not be public",
 		`release = { bucket = "b", key = "k", region = "eu-west-1", sha256 = "abc" }`:        "64 hexadecimal digits",
 		`dns = { mode = "bind", zone = "edge.example.com", hosted_zone_id = "Z0123456789" }`: "route53 or regionctl",
 		`dns = { mode = "route53", zone = "edge.example.com.", hosted_zone_id = "Z1" }`:      "without the last dot",
-		`tags = { "aws:x" = "y" }`: "for itself",
+		`tags = { "aws:x" = "y" }`: "AWS reserves keys",
 	} {
 		require.Contains(t, example(t, values).fault(), want, "%s", values)
 	}

@@ -23,7 +23,7 @@ const (
 	id = "i-0123456789abcdef0"
 )
 
-// tools stand before an instance's own: what it asks AWS and systemd is answered here.
+// tools replace an instance's own: they answer what the scripts ask AWS and systemd.
 var tools = map[string]string{
 	"curl": `case "$*" in
 *local-ipv4*) echo ` + ip + ` ;;
@@ -44,7 +44,7 @@ esac`,
 	"chgrp":            `echo "$@" >>"$WEIR_ROOT/chgrp"`,
 }
 
-// instance is a folder that takes the place of a machine.
+// instance is a folder that stands in for a machine.
 type instance struct {
 	t       *testing.T
 	root    string
@@ -52,14 +52,14 @@ type instance struct {
 	secrets string
 }
 
-// boot writes what a cloud-config says and runs its commands.
+// boot writes a cloud-config's files and runs its commands.
 func boot(t *testing.T, text string) *instance {
 	t.Helper()
 	var config struct {
 		Files []struct{ Path, Permissions, Content string } `yaml:"write_files"`
 		Run   [][]string                                    `yaml:"runcmd"`
 	}
-	require.True(t, strings.HasPrefix(text, "#cloud-config\n"), "what cloud-init tells it by")
+	require.True(t, strings.HasPrefix(text, "#cloud-config\n"), "by which cloud-init recognizes it")
 	decoder := yaml.NewDecoder(strings.NewReader(text))
 	decoder.KnownFields(true)
 	require.NoError(t, decoder.Decode(&config))
@@ -114,7 +114,7 @@ func (m *instance) secret(name, text string) {
 	require.NoError(m.t, os.WriteFile(filepath.Join(m.secrets, name), []byte(text), 0o600))
 }
 
-// here makes the paths of a file those below the root, and its sum.
+// here moves the paths in a file below the root, and updates its checksum.
 func (m *instance) here(name string) string {
 	m.t.Helper()
 	text := strings.NewReplacer("/etc/", m.root+"/etc/", "/var/lib/", m.root+"/var/lib/").Replace(m.read(name))
@@ -122,7 +122,7 @@ func (m *instance) here(name string) string {
 	return filepath.Join(m.root, name+".here")
 }
 
-// regionStands tell what the resources of modules/region would.
+// regionStands replace what the resources of modules/region would return.
 var regionStands = []stand{
 	{`data\.aws_availability_zones\.available\.names`, `["a", "b", "c"]`},
 	{`aws_elasticache_replication_group\.this\.configuration_endpoint_address`, `"localhost"`},
@@ -199,7 +199,8 @@ func TestEdgeInstance(t *testing.T) {
 	require.NoError(t, err, "%s\n%s", checked, config)
 	require.NotContains(t, string(checked), "in the clear")
 
-	// A rotated secret arrives with the timer; one that cannot be read leaves its file.
+	// A rotated secret arrives with the timer; an unreadable one leaves its file
+	// unchanged.
 	m.secret("redis", "redis-2\n")
 	text, err = m.run("/usr/local/lib/weir/secrets")
 	require.NoError(t, err, "%s", text)
@@ -218,7 +219,7 @@ func TestEdgeInstance(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// A release that is not the one that was meant is not installed.
+// A release with another checksum is not installed.
 func TestBootRefusesAnotherRelease(t *testing.T) {
 	m := boot(t, regionOutputs(t)["edge"].(string))
 	m.write("/etc/weir/boot.env", strings.Replace(m.read("/etc/weir/boot.env"), "RELEASE_SHA256='", "RELEASE_SHA256='00", 1), 0o644)

@@ -68,8 +68,8 @@ func machine(t *testing.T, out map[string]any, role string) *instance {
 	return m
 }
 
-// consul starts the agent of an instance with its own configuration, but for addresses:
-// all of it is on this machine, and there is no cloud to ask for servers.
+// consul starts an instance's agent with its own configuration, except for addresses:
+// everything runs on this machine, and there is no cloud to ask for servers.
 func (m *instance) consul(changes map[string]any) {
 	m.t.Helper()
 	dir := m.t.TempDir()
@@ -104,7 +104,7 @@ func (m *instance) consul(changes map[string]any) {
 	})
 }
 
-// A server and the agent of an edge, each as its instance configures it, find together
+// A server and an edge's agent, each as its instance configures it, find each other
 // with TLS, gossip encryption and ACLs, and the edge's token registers a service.
 func TestConsulServerAndAgent(t *testing.T) {
 	out := regionOutputs(t)
@@ -143,7 +143,7 @@ func TestConsulServerAndAgent(t *testing.T) {
 		return agent.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "weir-edge", ID: "weir-edge-" + id}) == nil
 	}, testenv.Patience, 100*time.Millisecond, "the agent does not take the edge's token")
 
-	// regionctl, over HTTPS with the name that its fleet file gives.
+	// regionctl connects over HTTPS under the name in its fleet file.
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(file, []byte(ca), 0o600))
 	tokens := map[string]string{}
@@ -158,7 +158,7 @@ func TestConsulServerAndAgent(t *testing.T) {
 	require.Eventually(t, func() bool {
 		services, _, err := ctl.Health().Service("weir-edge", "", false, nil)
 		return err == nil && len(services) == 1 && services[0].Node.Node == id
-	}, testenv.Patience, 100*time.Millisecond, "the edge does not reach the catalogue")
+	}, testenv.Patience, 100*time.Millisecond, "the edge does not reach the catalog")
 }
 
 func mustAbs(t *testing.T, name string) string {
@@ -176,7 +176,7 @@ var uuids = map[string]string{
 	"DNS":       "11111111-2222-3333-4444-000000000004",
 }
 
-// The servers give a new datacenter its policies and tokens, any number of times.
+// The servers create a new datacenter's policies and tokens, however often they run.
 func TestConsulTokens(t *testing.T) {
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true})
 	root := t.TempDir()

@@ -29,8 +29,8 @@ func units(t *testing.T) []string {
 	return names
 }
 
-// directives are those that the units may use, by section: a word that systemd does not
-// know is ignored by it, with a line in a log that nobody reads.
+// directives lists what the units may use, by section: systemd ignores unknown words,
+// with only a log line.
 var directives = map[string]string{
 	"Unit": "Description Documentation Wants After Requires StartLimitIntervalSec",
 	"Service": "Type User Group ExecStartPre ExecStart ExecReload Restart RestartSec KillSignal KillMode TimeoutStopSec TimeoutStartSec LimitNOFILE " +
@@ -77,7 +77,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// systemd itself has a look where it is there; elsewhere TestUnits must do.
+// If systemd is installed, it checks the units too; otherwise TestUnits must do.
 func TestUnitsAsSystemdSeesThem(t *testing.T) {
 	verify, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -86,7 +86,7 @@ func TestUnitsAsSystemdSeesThem(t *testing.T) {
 	}
 	dir := t.TempDir()
 	program := regexp.MustCompile(`/usr/local/(bin|lib/weir)/[a-z-]+`)
-	// The timer's service has the same name, so all must be in one folder.
+	// The timer's service has the same name, so all units must be in one folder.
 	var files []string
 	for _, name := range units(t) {
 		text := program.ReplaceAllString(read(t, name), "/bin/true")
@@ -122,7 +122,7 @@ func TestDockerfile(t *testing.T) {
 	require.NotContains(t, text, ":latest")
 	_, last, _ := strings.Cut(text, stages[1][0])
 	require.Contains(t, last, "\nUSER 65532:65532\n")
-	require.NotContains(t, last, "\nRUN ", "there is nothing in it that could run")
+	require.NotContains(t, last, "\nRUN ", "the image contains nothing that could run it")
 	for _, m := range regexp.MustCompile(`\./cmd/(\S+)`).FindAllStringSubmatch(text, -1) {
 		require.DirExists(t, filepath.Join("..", "cmd", m[1]))
 	}
@@ -130,7 +130,7 @@ func TestDockerfile(t *testing.T) {
 	require.Equal(t, "golang:"+version, stages[0][1], "the Go of go.mod")
 }
 
-// composed is what the tests look at of a compose file.
+// composed is what the tests check of a compose file.
 type composed struct {
 	Services map[string]struct {
 		Image     string
@@ -162,7 +162,7 @@ func TestCompose(t *testing.T) {
 			used[config.Source] = true
 		}
 		for _, port := range s.Ports {
-			require.True(t, strings.HasPrefix(port, "127.0.0.1:"), "%s: %s: not for the world", name, port)
+			require.True(t, strings.HasPrefix(port, "127.0.0.1:"), "%s: %s: must not be public", name, port)
 			require.False(t, ports[port], "%s: %s is taken", name, port)
 			ports[port] = true
 		}
@@ -218,13 +218,13 @@ func TestCompose(t *testing.T) {
 		require.True(t, slices.ContainsFunc(loaded.Regions, func(l region.FleetRegion) bool { return l.Name == r.Name }), "%s", r.Name)
 		for _, pop := range r.PoPs {
 			for _, address := range pop.Addresses {
-				require.True(t, addresses[address.String()], "%s is nobody's", address)
+				require.True(t, addresses[address.String()], "%s belongs to no service", address)
 			}
 		}
 	}
 }
 
-// checkEdge lets edge look at a configuration, with the files that it names in dir.
+// checkEdge makes edge check a configuration, with the files that it names in dir.
 func checkEdge(t *testing.T, dir, name, address, config string) {
 	t.Helper()
 	require.Contains(t, config, "id: "+name)

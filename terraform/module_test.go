@@ -23,10 +23,10 @@ type module struct {
 	locals                            map[string]*hclsyntax.Attribute
 	resources, data, modules, loose   map[string]*hclsyntax.Block // resources and data by "type.name"
 	usedVariables, usedLocals         map[string]bool
-	usedResources, usedData, usedMods map[string]string // what is named, and where
+	usedResources, usedData, usedMods map[string]string // what is referenced, and where
 }
 
-// load reads a folder of .tf files and what its expressions name.
+// load reads a folder of .tf files and the references in its expressions.
 func load(t *testing.T, dir string) *module {
 	t.Helper()
 	m := &module{
@@ -56,7 +56,7 @@ func load(t *testing.T, dir string) *module {
 	return m
 }
 
-// declare notes what a top-level block makes known.
+// declare records what a top-level block declares.
 func (m *module) declare(t *testing.T, b *hclsyntax.Block) {
 	t.Helper()
 	put := func(in map[string]*hclsyntax.Block, name string) {
@@ -86,15 +86,16 @@ func (m *module) declare(t *testing.T, b *hclsyntax.Block) {
 	}
 }
 
-// follow notes what the expressions of a block name. iterators are those of the dynamic
-// blocks around it.
+// follow records the references in a block's expressions. iterators are those of the
+// dynamic blocks around it.
 func (m *module) follow(t *testing.T, b *hclsyntax.Block, iterators []string) {
 	t.Helper()
 	if b.Type == "dynamic" {
 		iterators = append(slices.Clone(iterators), b.Labels[0])
 	}
 	for name, a := range b.Body.Attributes {
-		// None holds references: a type, the names of the block's own arguments, and words.
+		// These hold no references: a type, the names of the block's own arguments, and
+		// keywords.
 		switch b.Type + "." + name {
 		case "variable.type", "lifecycle.ignore_changes", "provisioner.when", "provisioner.on_failure":
 			continue
@@ -135,7 +136,7 @@ func (m *module) note(t *testing.T, traversal hcl.Traversal, iterators []string)
 		if slices.Contains(iterators, root) {
 			return
 		}
-		require.Contains(t, root, "_", "%s: %s is nothing that can be named", at, root)
+		require.Contains(t, root, "_", "%s: %s cannot be referenced", at, root)
 		m.usedResources[root+"."+step(1)] = at
 		require.NotNil(t, m.resources[root+"."+step(1)], "%s: no such resource", at)
 	}
@@ -154,12 +155,12 @@ func (m *module) expressions(visit func(node hclsyntax.Node)) {
 	}
 }
 
-// text is the source of a range, on one line.
+// text returns the source of a range on one line.
 func (m *module) text(r hcl.Range) string {
 	return strings.Join(strings.Fields(string(r.SliceBytes(m.files[r.Filename]))), " ")
 }
 
-// literal is the value of an attribute that needs nothing to be known.
+// literal returns the value of an attribute that depends on nothing.
 func literal(t *testing.T, a *hclsyntax.Attribute) string {
 	t.Helper()
 	value, diags := a.Expr.Value(nil)
@@ -167,14 +168,14 @@ func literal(t *testing.T, a *hclsyntax.Attribute) string {
 	return value.AsString()
 }
 
-// source is the folder that a module block names.
+// source returns the folder that a module block names.
 func (m *module) source(t *testing.T, b *hclsyntax.Block) string {
 	t.Helper()
 	require.Contains(t, b.Body.Attributes, "source", "%s", b.Range())
 	return filepath.Join(m.dir, literal(t, b.Body.Attributes["source"]))
 }
 
-// allModules are the folders below this one that hold .tf files.
+// allModules returns the folders below this one that hold .tf files.
 func allModules(t *testing.T) map[string]*module {
 	t.Helper()
 	found := map[string]*module{}

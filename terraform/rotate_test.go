@@ -10,7 +10,7 @@ import (
 )
 
 // aws is the part of boto3 that the rotation uses: a secret with its versions, and a
-// replication group that takes two tokens at a time.
+// replication group that accepts two tokens at a time.
 const aws = `
 class Missing(Exception):
     pass
@@ -81,7 +81,7 @@ else:
 print("good")
 `
 
-// Python runs the rotation where it is installed. AWS runs it elsewhere anyhow.
+// Run this where Python is installed; AWS runs the rotation elsewhere anyway.
 func TestRotation(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

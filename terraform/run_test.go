@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// binary finds terraform, or the OpenTofu that make tools builds where there is none.
+// binary finds terraform, or the OpenTofu that make tools builds if terraform is
+// missing.
 func binary(t *testing.T) string {
 	t.Helper()
 	if file, err := exec.LookPath("terraform"); err == nil {
@@ -35,7 +36,7 @@ type scratch struct {
 func newScratch(t *testing.T) *scratch {
 	t.Helper()
 	s := &scratch{t: t, dir: t.TempDir()}
-	// What the user of this machine has configured does not matter here.
+	// Ignore the configuration of this machine's user.
 	s.write("cli.tfrc", "")
 	return s
 }
@@ -75,19 +76,19 @@ func (s *scratch) outputs() map[string]any {
 	return values
 }
 
-// fault is what planning says, in one line and without its frame.
+// fault returns planning's error on one line, without its frame.
 func (s *scratch) fault() string {
 	out, err := s.run("plan", "-no-color", "-input=false")
 	require.Error(s.t, err, "%s", out)
 	return strings.Join(strings.Fields(regexp.MustCompile(`[│╷╵]`).ReplaceAllString(out, "")), " ")
 }
 
-// stand is a text that takes the place of what only a cloud could tell.
+// stand replaces text that only a cloud could provide.
 type stand struct{ for_, in string }
 
-// pure is the part of a module that needs no provider: its variables, its locals, and the
-// blocks wanted, with stand-ins for what resources would say. path.module still means
-// the module's own folder, as do the sources of modules.
+// pure returns the part of a module that needs no provider: its variables, its locals,
+// and the wanted blocks, with stand-ins for what resources would return. path.module
+// still means the module's own folder, as do the sources of modules.
 func (m *module) pure(t *testing.T, wanted func(b *hclsyntax.Block) bool, stands ...stand) string {
 	t.Helper()
 	var text strings.Builder
@@ -117,7 +118,7 @@ func (m *module) pure(t *testing.T, wanted func(b *hclsyntax.Block) bool, stands
 	return strings.ReplaceAll(out, "${path.module}", own)
 }
 
-// relative is a source of a module as a scratch may name it.
+// relative returns a module's source as a scratch configuration may name it.
 func relative(t *testing.T, from, dir string) string {
 	t.Helper()
 	to, err := filepath.Abs(dir)

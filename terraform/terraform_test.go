@@ -1,6 +1,6 @@
-// Package terraform checks the Terraform modules, and what else weir is deployed with,
-// as far as that is possible without a cloud: every reference, every template, and every
-// file that an instance or a container gets.
+// Package terraform checks the Terraform modules and weir's other deployments as far as
+// that is possible without a cloud: every reference, every template, and every file that
+// an instance or a container gets.
 package terraform_test
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// load has checked already that whatever is named exists.
+// load has already checked that every reference exists.
 func TestNothingIsUnused(t *testing.T) {
 	for dir, m := range allModules(t) {
 		for name := range m.variables {
@@ -50,12 +50,12 @@ func TestVariablesAndOutputsAreDescribed(t *testing.T) {
 				require.Regexp(t, `\.$`, literal(t, v.Body.Attributes["error_message"]), "%s: a sentence", v.Range())
 			}
 			// An object's shape and a map of files are checked by their types.
-			// A lab may be given whatever it likes.
+			// A lab may get any value.
 			inner := strings.HasPrefix(dir, "lab")
 			if kind := m.text(b.Body.Attributes["type"].Expr.Range()); inner {
 				continue
 			} else if kind == "string" || kind == "number" || kind == "list(string)" {
-				require.NotZero(t, validations, "%s: variable %s takes any %s", dir, name, kind)
+				require.NotZero(t, validations, "%s: variable %s accepts any %s", dir, name, kind)
 			}
 		}
 		for name, b := range m.outputs {
@@ -65,8 +65,8 @@ func TestVariablesAndOutputsAreDescribed(t *testing.T) {
 	}
 }
 
-// A module is given what it requires and nothing that it does not know, and of what it
-// gives out only what it has is used.
+// A module gets what it requires and nothing unknown, and only outputs that it has are
+// used.
 func TestModuleCalls(t *testing.T) {
 	all := allModules(t)
 	known := map[string]bool{"source": true, "for_each": true, "count": true, "depends_on": true}
@@ -131,7 +131,7 @@ func moduleName(e hclsyntax.Expression) (string, bool) {
 	return scope.Traversal[1].(hcl.TraverseAttr).Name, true
 }
 
-// pinned are the versions that the modules were written for.
+// pinned are the versions for which the modules were written.
 var pinned = map[string]string{
 	"hashicorp/archive": "~> 2.7",
 	"hashicorp/aws":     "~> 6.0",
@@ -165,8 +165,8 @@ func TestProvidersArePinned(t *testing.T) {
 	}
 }
 
-// Global services know no region; everything else says where it lives, since one
-// provider serves all regions.
+// Global services have no region; everything else states its region, since one provider
+// serves all of them.
 func TestEveryResourceNamesItsRegion(t *testing.T) {
 	global := regexp.MustCompile(`^aws_(iam|route53)_`)
 	for dir, m := range allModules(t) {
@@ -183,7 +183,7 @@ func TestEveryResourceNamesItsRegion(t *testing.T) {
 }
 
 func TestEverythingIsTagged(t *testing.T) {
-	// What AWS keeps no tags for.
+	// AWS keeps no tags for these.
 	bare := regexp.MustCompile(`^aws_(route|route_table_association|iam_role_policy|secretsmanager_secret_version|secretsmanager_secret_rotation|lambda_permission|route53_record)\.`)
 	for dir, m := range allModules(t) {
 		for name, b := range m.resources {
@@ -233,8 +233,8 @@ func TestNothingElseIsOpenToTheWorld(t *testing.T) {
 	}
 }
 
-// What an instance may do is listed: no action is a pattern, and only what cannot be
-// restricted concerns every resource.
+// An instance's permissions are listed: no action is a pattern, and only what cannot be
+// restricted applies to every resource.
 func TestRolesAreNarrow(t *testing.T) {
 	wide := map[string]bool{"Join": true, "Random": true}
 	for dir, m := range allModules(t) {
@@ -248,7 +248,7 @@ func TestRolesAreNarrow(t *testing.T) {
 				if !ok || m.text(resources.Expr.Range()) != `["*"]` {
 					continue
 				}
-				require.True(t, wide[literal(t, statement.Body.Attributes["sid"])], "%s: concerns everything", statement.Range())
+				require.True(t, wide[literal(t, statement.Body.Attributes["sid"])], "%s: applies to everything", statement.Range())
 			}
 		}
 		for name, b := range m.resources {
@@ -260,7 +260,7 @@ func TestRolesAreNarrow(t *testing.T) {
 	}
 }
 
-// Every file that is named exists, and every template is given what it uses, and only that.
+// Every named file exists, and every template gets exactly what it uses.
 func TestTemplates(t *testing.T) {
 	for dir, m := range allModules(t) {
 		context := &hcl.EvalContext{Variables: map[string]cty.Value{
@@ -273,7 +273,7 @@ func TestTemplates(t *testing.T) {
 			}
 			name, diags := call.Args[0].Value(context)
 			if diags.HasErrors() {
-				return // of a set of files: fileset names only those that exist
+				return // of a set of files: fileset returns only existing ones
 			}
 			text := read(t, name.AsString())
 			if call.Name == "file" {
@@ -287,11 +287,11 @@ func TestTemplates(t *testing.T) {
 			}
 			given := map[string]bool{}
 			object, ok := call.Args[1].(*hclsyntax.ObjectConsExpr)
-			require.True(t, ok, "%s: write the template's values out", call.Range())
+			require.True(t, ok, "%s: write out the template's values", call.Range())
 			for _, item := range object.Items {
 				given[hcl.ExprAsKeyword(item.KeyExpr)] = true
 			}
-			require.Equal(t, slices.Sorted(maps.Keys(uses)), slices.Sorted(maps.Keys(given)), "%s: what %s uses, and what it is given", call.Range(), name.AsString())
+			require.Equal(t, slices.Sorted(maps.Keys(uses)), slices.Sorted(maps.Keys(given)), "%s: what %s uses, and what it gets", call.Range(), name.AsString())
 		})
 	}
 }
@@ -300,7 +300,7 @@ func TestReadmes(t *testing.T) {
 	for dir, m := range allModules(t) {
 		name := filepath.Join(dir, "README.md")
 		if _, err := os.Stat(name); err != nil && strings.HasPrefix(dir, "lab") {
-			continue // the lab is described with the operations
+			continue // OPERATIONS describes the lab
 		}
 		text := read(t, name)
 		inputs, outputs := "## Inputs\n\n| name | default | what |\n|---|---|---|\n", "## Outputs\n\n| name | what |\n|---|---|\n"

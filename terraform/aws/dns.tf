@@ -1,5 +1,5 @@
-# mode route53: latency records. One is left out while its load balancer has no healthy
-# edge, or while requests by way of every address of it fail.
+# mode route53: latency records. A record is left out while its load balancer has no
+# healthy edge, or while requests through each of its addresses fail.
 
 resource "aws_route53_health_check" "address" {
   for_each = local.checks

@@ -1,10 +1,10 @@
 locals {
   names = sort(keys(var.regions))
-  # Where global resources are managed from. Changing it moves nothing.
+  # Where global resources are managed. Changing it moves nothing.
   home = var.regions[local.names[0]].aws_region
   tags = merge(var.tags, { "weir:fleet" = var.name })
 
-  # Every region with every other, once: "a:b" with a before b.
+  # Each pair of regions once: "a:b" with a before b.
   pairs = merge({}, [
     for i, a in local.names : {
       for b in slice(local.names, i + 1, length(local.names)) : "${a}:${b}" => { a = a, b = b }
@@ -21,7 +21,7 @@ locals {
     ]
   ])...)
 
-  # Who answers for the zone if regionctl does, and from which addresses.
+  # The name servers if regionctl answers for the zone, and their addresses.
   name_servers = { for name in local.names : name => "ns-${name}.${var.dns.zone}" if var.dns.mode == "regionctl" }
   dns_addresses = merge({}, [
     for name in keys(local.name_servers) : {
@@ -29,7 +29,7 @@ locals {
     }
   ]...)
 
-  # What Route 53 asks, if it finds the PoPs: every address of each.
+  # In mode route53, Route 53 checks every address of each PoP.
   checks = merge({}, [
     for name in local.names : {
       for zone in range(var.regions[name].zones) : "${name}:${zone}" => { region = name, zone = zone }

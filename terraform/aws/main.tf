@@ -1,5 +1,5 @@
-# What all regions share: the key that their gossip is encrypted with, and the authority
-# that certifies their Consul servers to each other.
+# Shared by all regions: the key that encrypts their gossip, and the authority that
+# certifies their Consul servers to each other.
 
 resource "random_bytes" "gossip" {
   length = 32

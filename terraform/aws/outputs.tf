@@ -1,5 +1,5 @@
 output "url" {
-  description = "What clients ask."
+  description = "The name that clients resolve."
   value       = "${var.regions[local.names[0]].certificate_arn == null ? "http" : "https"}://${var.dns.zone}/"
 }
 
@@ -9,7 +9,7 @@ output "addresses" {
 }
 
 output "fleet" {
-  description = "The fleet file of regionctl. Put consul-ca.pem, <region>.token and <region>.admin beside it: terraform output -raw ca_certificate, and the secrets of secret_arns."
+  description = "The fleet file of regionctl. Put consul-ca.pem, <region>.token and <region>.admin next to it: terraform output -raw ca_certificate, and the secrets of secret_arns."
   value = yamlencode({
     regions = [for name in local.names : merge(
       {
@@ -42,13 +42,13 @@ output "topology" {
       }]
     },
     var.dns.steering == null ? {} : { steering = var.dns.steering },
-    # Route 53 steers; the topology only says what there is.
+    # Route 53 steers; the topology only describes the fleet.
     var.dns.steering == null && var.dns.mode == "route53" ? { steering = "first" } : {},
   ))
 }
 
 output "ca_certificate" {
-  description = "The certificate that Consul's servers are verified with."
+  description = "The certificate that verifies Consul's servers."
   value       = tls_self_signed_cert.ca.cert_pem
 }
 

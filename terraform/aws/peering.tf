@@ -1,5 +1,5 @@
-# Consul's WAN, and regionctl: every VPC with every other. With more than about ten
-# regions a transit gateway in each would need fewer routes.
+# For Consul's WAN and regionctl: every VPC is peered with every other. With more than
+# about ten regions, a transit gateway in each would need fewer routes.
 
 resource "aws_vpc_peering_connection" "this" {
   for_each = local.pairs

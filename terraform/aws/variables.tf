@@ -1,5 +1,5 @@
 variable "name" {
-  description = "What names of resources begin with; tells several fleets in one account apart."
+  description = "The beginning of resource names; distinguishes fleets in one account."
   type        = string
   default     = "weir"
 
@@ -10,7 +10,7 @@ variable "name" {
 }
 
 variable "regions" {
-  description = "The regions, by what weir calls them. Adding or removing an entry adds or removes that region alone, and its peerings."
+  description = "The regions, by their name in weir. Adding or removing an entry adds or removes that region alone, and its peerings."
   type = map(object({
     aws_region      = string
     vpc_cidr        = string
@@ -38,7 +38,7 @@ variable "regions" {
 
   validation {
     condition     = alltrue([for name in keys(var.regions) : length(name) >= 2 && length(name) <= 16 && can(regex("^[a-z][a-z0-9]*(-[a-z0-9]+)*$", name))])
-    error_message = "regions: a name must be 2 to 16 lower-case letters, digits and dashes, begin with a letter, and have no dash at the end or beside another."
+    error_message = "regions: a name must be 2 to 16 lower-case letters, digits and dashes, begin with a letter, and have no dash at the end and no two in a row."
   }
 
   validation {
@@ -46,7 +46,7 @@ variable "regions" {
     error_message = "regions: each vpc_cidr must be an IPv4 network, such as 10.1.0.0/16."
   }
 
-  # Networks overlap exactly if the shorter prefix of both is the same.
+  # Networks overlap exactly if they are equal at the shorter of both prefixes.
   validation {
     condition = alltrue(flatten([
       for a, ra in var.regions : [
@@ -57,7 +57,7 @@ variable "regions" {
         )
       ]
     ]))
-    error_message = "regions: the vpc_cidr of two regions overlap; their VPCs are peered and need addresses of their own."
+    error_message = "regions: the vpc_cidr of two regions overlap; their VPCs are peered and must not share addresses."
   }
 
   validation {
@@ -87,7 +87,7 @@ variable "release" {
 }
 
 variable "architecture" {
-  description = "What the release was built for: x86_64 or arm64. The instance types must match."
+  description = "The architecture of the release: x86_64 or arm64. The instance types must match."
   type        = string
   default     = "x86_64"
 
@@ -104,12 +104,12 @@ variable "operator_cidrs" {
 
   validation {
     condition     = alltrue([for cidr in var.operator_cidrs : can(cidrnetmask(cidr)) && try(tonumber(split("/", cidr)[1]) >= 8, false)])
-    error_message = "operator_cidrs must be IPv4 networks of /8 or smaller, such as 10.200.0.0/24: the admin side is not for the world."
+    error_message = "operator_cidrs must be IPv4 networks of /8 or smaller, such as 10.200.0.0/24: the admin side must not be public."
   }
 }
 
 variable "dns" {
-  description = "Who finds the nearest PoP for a client: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is what Route 53 asks for: the origin must answer it with 2xx or 3xx. steering is what tells clients apart in mode regionctl where no region has clients networks: geoip, if every router has a GeoIP database, or first, to send all to the first region."
+  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests: the origin must answer it with 2xx or 3xx. steering distinguishes clients in mode regionctl if no region has clients networks: geoip, if every router has a GeoIP database, or first, to send all to the first region."
   type = object({
     mode           = string
     zone           = string
@@ -142,17 +142,17 @@ variable "dns" {
 
   validation {
     condition     = var.dns.mode == "route53" || length(var.regions) < 2 || contains(["geoip", "first"], coalesce(var.dns.steering, "clients")) || length(flatten([for r in var.regions : r.clients])) > 0
-    error_message = "dns: nothing tells clients apart, so all would go to the first region. Give regions clients, or set dns.steering to geoip or first."
+    error_message = "dns: nothing distinguishes clients, so all would go to the first region. Give regions clients, or set dns.steering to geoip or first."
   }
 }
 
 variable "tags" {
-  description = "Tags of everything, beside weir:fleet and weir:region."
+  description = "Tags for every resource, in addition to weir:fleet and weir:region."
   type        = map(string)
   default     = {}
 
   validation {
     condition     = alltrue([for key in keys(var.tags) : !startswith(lower(key), "aws:")])
-    error_message = "tags: AWS keeps keys that begin with aws: for itself."
+    error_message = "tags: AWS reserves keys that begin with aws:."
   }
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// grown is small.tfvars and a region that comes before the others in the alphabet, and
-// after them by its number.
+// grown is small.tfvars and a region that sorts first alphabetically but last by
+// number.
 const grown = `
 regions = {
   asia    = { number = 3, edges_per_pop = 1, pops = [{ name = "bom1" }] }
@@ -26,7 +26,7 @@ redis = { masters = 3, replicas = 0 }
 // router is the process that answers DNS.
 const router = "global/dns"
 
-// dig asks the router for a client of this network.
+// dig queries the router as a client of this network.
 func (l *lab) dig(subnet string) string {
 	l.t.Helper()
 	out, err := exec.Command("dig", "@"+l.address(0, 53), "-p", "5300", "edge.lab.test", "+subnet="+subnet, "+short").CombinedOutput()
@@ -34,7 +34,8 @@ func (l *lab) dig(subnet string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// One lab goes through a life, for each step begins with what the one before left.
+// One lab goes through its whole life: each step begins with what the previous one
+// left.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -53,7 +54,7 @@ func TestLife(t *testing.T) {
 		require.Contains(t, l.regionctl("shedder", "show", "--live"), "us-east-iad1-1")
 		require.Contains(t, l.regionctl("limits", "explain", "--client", "203.0.113.7", "--path", "/"), "redis")
 	})
-	t.Run("the router leads clients to their region", func(t *testing.T) {
+	t.Run("the router sends clients to their region", func(t *testing.T) {
 		require.Equal(t, l.address(1, 11), l.dig("198.51.100.7/32"))
 		require.Equal(t, l.address(2, 11), l.dig("203.0.113.7/32"))
 	})
@@ -101,14 +102,14 @@ func TestLife(t *testing.T) {
 		require.Equal(t, "hello from asia: GET /\n", get(t, "http://"+l.address(3, 11)+":8080/"))
 		require.Less(t, strings.Index(l.read("fleet.yaml"), "us-east"), strings.Index(l.read("fleet.yaml"), "asia"), "by number")
 		require.Contains(t, l.read("topology.yaml"), l.address(3, 11))
-		l.await(time.Now(), "all of it is asked", `count(up{region="asia"} == 1) == 1 + 1 + 3`)
+		l.await(time.Now(), "all of it is scraped", `count(up{region="asia"} == 1) == 1 + 1 + 3`)
 
 		l.up("small.tfvars")
 		now = l.pids()
 		require.Contains(t, now, router)
 		first[router] = now[router]
 		require.Equal(t, first, now)
-		l.await(time.Now(), "nothing of it is asked", `count(up) == 2 + 2 + 6 + 1`)
+		l.await(time.Now(), "none of it is scraped", `count(up) == 2 + 2 + 6 + 1`)
 		require.NoDirExists(t, filepath.Join(l.dir, "asia"))
 		require.NotContains(t, l.read("fleet.yaml")+l.read("topology.yaml"), "asia")
 		l.regionctl("rules", "status")
@@ -124,11 +125,11 @@ func TestLife(t *testing.T) {
 		require.NoError(t, os.RemoveAll(filepath.Join(l.dir, "us-east")))
 		l.script("down.sh")
 		l.requireGone()
-		l.script("down.sh") // of nothing
+		l.script("down.sh") // of a missing lab
 	})
 }
 
-// Whatever is cut off, by whatever moment, down finds all of it, and up goes on.
+// Whatever is interrupted at whatever moment, down finds all of it, and up continues.
 func TestKilledApply(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -144,7 +145,7 @@ func TestKilledApply(t *testing.T) {
 		l.requireGone()
 	}
 
-	// Not only Terraform: the whole of make lab, and then again without down.
+	// Not only Terraform: all of make lab, and then again without down.
 	up := l.start("up.sh", l.file("small.tfvars"))
 	eventually(t, func() bool { return len(l.pids()) > 3 })
 	require.NoError(t, syscall.Kill(-up.Process.Pid, syscall.SIGKILL))
@@ -152,7 +153,7 @@ func TestKilledApply(t *testing.T) {
 	l.up("small.tfvars")
 	require.Len(t, l.pids(), 15)
 
-	// While one is at work.
+	// While one is running.
 	up = l.start("up.sh", l.write("grown.tfvars", grown))
 	eventually(t, func() bool { return len(l.pids()) > 15 })
 	l.script("down.sh")
@@ -173,7 +174,7 @@ func TestFailedApply(t *testing.T) {
 	l.up("small.tfvars")
 	require.Len(t, l.pids(), 15)
 
-	// A program that does not even start, in a region that is to go again.
+	// A program that fails to start, in a region that is then removed.
 	release = l.listen(l.address(3, 1) + ":8300")
 	out, err = l.try("up.sh", l.write("grown.tfvars", grown))
 	require.Error(t, err)
@@ -188,7 +189,7 @@ func TestFailedApply(t *testing.T) {
 	l.requireGone()
 }
 
-// A cluster that lost a node, or gets others, is mended and not made anew. It takes no
+// A cluster that lost or gained a node is repaired, not recreated. This needs no
 // Prometheus.
 func TestRedis(t *testing.T) {
 	t.Parallel()
@@ -210,14 +211,14 @@ func TestRedis(t *testing.T) {
 	l.up(size(`{ replicas = 1 }`))
 	require.Equal(t, "slave master master master slave slave", l.roles())
 
-	// One that lost its disk comes back by another name.
+	// A node that lost its disk comes back under another name.
 	l.script("signal.sh", "KILL", "eu-west/redis-2")
 	eventually(t, func() bool { return l.role(5) == "master" })
 	require.NoError(t, os.Remove(filepath.Join(l.dir, "eu-west/redis-2/nodes.conf")))
 	l.up(size(`{ replicas = 1 }`))
 	require.Equal(t, "slave slave master master master slave", l.roles())
 
-	// Masters that go leave their slots to their replicas.
+	// Removed masters leave their slots to their replicas.
 	l.up(size(`{ replicas = 0 }`))
 	require.Equal(t, "master master master", l.roles())
 	require.NoDirExists(t, filepath.Join(l.dir, "eu-west/redis-4"))
@@ -228,7 +229,7 @@ func TestRedis(t *testing.T) {
 	require.Contains(t, out, "redis.masters cannot change from 3 to 4")
 }
 
-// A pid file proves nothing: the number may be another process's by now.
+// A pid file proves nothing: by now the number may belong to another process.
 func TestForeignProcessesAreSpared(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

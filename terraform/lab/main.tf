@@ -1,17 +1,17 @@
-# Regions on this machine: every process is a real one, on a loopback address of its
-# own. README.md says which address is whose.
+# Regions on this machine: every process is a real one, on its own loopback address.
+# README.md lists the addresses.
 
 locals {
   dir     = abspath(var.dir)
   bin     = abspath(var.bin)
   scripts = abspath("${path.module}/scripts")
 
-  # What every script that Terraform starts gets. make lab-down knows by the mark
-  # whom it may end.
+  # The environment of every script that Terraform starts. make lab-down finds the
+  # processes to end by the mark.
   environment = { LAB = local.dir, WEIR_LAB_MARK = local.dir }
 
-  # Regions in the order of their numbers, which is that of the fleet file: the
-  # first one is the lock of every change, and must not depend on the alphabet.
+  # Regions in the order of their numbers, as in the fleet file: the first one holds the
+  # lock of every change, which must not depend on the alphabet.
   order = [for key in sort([for name, r in var.regions : format("%03d %s", r.number, name)]) : split(" ", key)[1]]
 
   fleet = { regions = [for name in local.order : {
@@ -33,15 +33,15 @@ locals {
     }]
   }
 
-  # One entry for each process that no region has.
+  # One entry for each process outside the regions.
   globals = merge(
     !var.dns ? {} : {
       dns = {
         command = ["${local.bin}/regionctl", "dns", "--fleet", "${local.dir}/fleet.yaml", "--listen", "${local.dns_address}:5300", "--metrics", "${local.dns_address}:9153", "--ttl", "2s"]
-        # It reads the fleet once, so another fleet is another process.
+        # It reads the fleet once, so another fleet needs another process.
         config      = yamlencode(local.fleet)
         config_file = "fleet.yaml"
-        # Every PoP begins as down, and until one is up clients are sent to all of them.
+        # Every PoP starts as down; until one is up, clients are sent to all of them.
         ready = "m=$(curl -fsS -m 2 http://${local.dns_address}:9153/metrics) && echo \"$m\" | grep -q '^weir_dns_pop_up{' && ! echo \"$m\" | grep '^weir_dns_pop_up{.* 0$'"
       }
     },
@@ -56,8 +56,8 @@ locals {
         ready       = "curl -fsS -o /dev/null -m 2 http://${local.prometheus_address}/-/ready"
       }
       redis-exporter = {
-        # Without a server of its own: Prometheus names one in each scrape, and hears of
-        # one that hangs before the scrape ends.
+        # Without its own server: Prometheus names one in each scrape, and learns of a
+        # hanging one before the scrape ends.
         command     = ["prometheus-redis-exporter", "-web.listen-address=${local.exporter_address}", "-redis.addr=", "-connection-timeout=500ms"]
         config      = ""
         config_file = ""
@@ -112,8 +112,8 @@ module "region" {
   environment   = local.environment
 }
 
-# What regionctl and make lab need to know. The names of the files are fixed, so that
-# commands in documents work.
+# What regionctl and make lab need to know. The file names are fixed, so that commands
+# in documents work.
 resource "terraform_data" "files" {
   triggers_replace = [yamlencode(local.fleet), yamlencode(local.topology), local.processes, local.summary, jsonencode(local.targets)]
 
@@ -138,7 +138,7 @@ resource "terraform_data" "wan" {
   }
 }
 
-# First rules and settings, for regions that have none; and the topology.
+# Initial rules and settings, for regions that have none; and the topology.
 resource "terraform_data" "publish" {
   triggers_replace = [terraform_data.files.id, terraform_data.wan.id]
 

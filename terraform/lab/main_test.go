@@ -1,4 +1,4 @@
-// Package lab tests the lab that Terraform stands up on this machine.
+// Package lab tests the lab that Terraform runs on this machine.
 package lab
 
 import (
@@ -25,16 +25,16 @@ import (
 	"github.com/weir-edge/weir/dashboards"
 )
 
-// lab is one lab, on addresses of its own.
+// lab is one lab, with its own addresses.
 type lab struct {
 	t       *testing.T
 	dir     string
 	network string
-	files   string // what the test writes beside
+	files   string // files that the test writes
 	env     []string
 }
 
-// newLab prepares a lab, and the end of it, also if the test binary is killed.
+// newLab prepares a lab, and its removal even if the test binary is killed.
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	consul, err := filepath.Abs("../../.bin/consul")
@@ -60,7 +60,7 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// terraform finds what the Makefile would take.
+// terraform finds the program that the Makefile would use.
 func terraform(t *testing.T) string {
 	t.Helper()
 	if name := os.Getenv("TERRAFORM"); name != "" {
@@ -75,7 +75,7 @@ func terraform(t *testing.T) string {
 	return tofu
 }
 
-// built are the programs of the module, in a folder that TestMain removes.
+// built are the module's programs, in a folder that TestMain removes.
 var built struct {
 	sync.Once
 	dir string
@@ -106,8 +106,8 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// freeNetwork returns the first two parts of addresses that no other lab has, the one
-// of make lab included. An abstract socket claims them: the kernel releases that.
+// freeNetwork returns the first two parts of addresses that no other lab uses,
+// including that of make lab. An abstract socket claims them: the kernel releases it.
 func freeNetwork(t *testing.T) string {
 	t.Helper()
 	for range 1000 {
@@ -126,7 +126,7 @@ func (l *lab) address(region, host int) string {
 	return fmt.Sprintf("%s.%d.%d", l.network, region, host)
 }
 
-// write makes a file beside the lab, or within it if the name has a folder.
+// write creates a file next to the lab, or in it if the name has a folder.
 func (l *lab) write(name, text string) string {
 	l.t.Helper()
 	folder := l.files
@@ -144,7 +144,7 @@ func (l *lab) read(name string) string {
 	return string(text)
 }
 
-// file is a file that the test wrote, or one of this folder.
+// file returns a file that the test wrote, or one in this folder.
 func (l *lab) file(name string) string {
 	if own := filepath.Join(l.files, name); !filepath.IsAbs(name) {
 		if _, err := os.Stat(own); err == nil {
@@ -154,22 +154,22 @@ func (l *lab) file(name string) string {
 	return name
 }
 
-// hide runs what comes with a PATH that lacks these programs.
+// hide runs the test with a PATH that lacks these programs.
 func (l *lab) hide(programs ...string) {
 	l.t.Helper()
 	path := l.t.TempDir()
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		files, _ := os.ReadDir(dir) // one that is not there has none
+		files, _ := os.ReadDir(dir) // a missing folder has none
 		for _, f := range files {
 			if !slices.Contains(programs, f.Name()) {
-				_ = os.Symlink(filepath.Join(dir, f.Name()), filepath.Join(path, f.Name())) // the first of a name stays
+				_ = os.Symlink(filepath.Join(dir, f.Name()), filepath.Join(path, f.Name())) // the first one of a name wins
 			}
 		}
 	}
 	l.env = append(l.env, "PATH="+path)
 }
 
-// start runs a script in a process group of its own.
+// start runs a script in its own process group.
 func (l *lab) start(script string, args ...string) *exec.Cmd {
 	l.t.Helper()
 	cmd := exec.Command("scripts/"+script, args...)
@@ -181,7 +181,7 @@ func (l *lab) start(script string, args ...string) *exec.Cmd {
 func (l *lab) try(script string, args ...string) (string, error) {
 	cmd := exec.Command("scripts/"+script, args...)
 	cmd.Env = l.env
-	// A process of the lab that kept the pipe open would be a fault; here it ends.
+	// A process of the lab that kept the pipe open would be a fault; it ends here.
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -209,7 +209,7 @@ func (l *lab) regionctl(args ...string) string {
 	return string(out)
 }
 
-// plan only asks Terraform what it would do.
+// plan only asks Terraform for its plan.
 func (l *lab) plan(vars string) (string, error) {
 	run := func(args ...string) (string, error) {
 		cmd := exec.Command(terraform(l.t), args...)
@@ -222,7 +222,7 @@ func (l *lab) plan(vars string) (string, error) {
 	return run("plan", "-no-color", "-input=false", "-var-file="+vars)
 }
 
-// pids are the processes that run, by name.
+// pids returns the running processes, by name.
 func (l *lab) pids() map[string]string {
 	out, _ := l.try("status.sh") // fails if some are dead
 	pids := map[string]string{}
@@ -234,14 +234,15 @@ func (l *lab) pids() map[string]string {
 	return pids
 }
 
-// role is what a Redis node of region 1 says it is, "" if it does not answer.
+// role returns the role that a Redis node of region 1 reports, "" if it does not
+// answer.
 func (l *lab) role(node int) string {
 	out, _ := exec.Command("redis-cli", "-h", l.address(1, 100+node), "role").Output()
 	role, _, _ := strings.Cut(string(out), "\n")
 	return strings.TrimSpace(role)
 }
 
-// roles are those of all nodes of region 1, in the order of their numbers.
+// roles returns those of all nodes of region 1, in the order of their numbers.
 func (l *lab) roles() string {
 	var roles []string
 	for name := range l.pids() {
@@ -252,13 +253,13 @@ func (l *lab) roles() string {
 	return strings.Join(roles, " ")
 }
 
-// owned are all processes that have to do with the lab, by what the kernel says.
+// owned returns all processes that belong to the lab, according to the kernel.
 func (l *lab) owned() map[string]string {
 	owned := map[string]string{}
 	folders, err := filepath.Glob("/proc/[0-9]*")
 	require.NoError(l.t, err)
 	for _, folder := range folders {
-		line, _ := os.ReadFile(folder + "/cmdline") // of a process that ends: nothing
+		line, _ := os.ReadFile(folder + "/cmdline") // empty if the process is ending
 		environ, _ := os.ReadFile(folder + "/environ")
 		if len(line) > 0 && (bytes.Contains(line, []byte(l.dir)) || bytes.Contains(environ, []byte("WEIR_LAB_MARK="+l.dir+"\x00"))) {
 			owned[filepath.Base(folder)] = string(bytes.ReplaceAll(line, []byte{0}, []byte(" ")))
@@ -290,7 +291,7 @@ func (l *lab) killTerraform() {
 	require.Positive(l.t, n, "terraform runs")
 }
 
-// listen takes an address until release is called.
+// listen occupies an address until release is called.
 func (l *lab) listen(addr string) (release func()) {
 	l.t.Helper()
 	ln, err := net.Listen("tcp", addr)
@@ -299,7 +300,7 @@ func (l *lab) listen(addr string) (release func()) {
 	return func() { _ = ln.Close() }
 }
 
-// occupy does so with something that answers.
+// occupy does the same with a server that answers.
 func (l *lab) occupy(addr string) (release func()) {
 	l.t.Helper()
 	ln, err := net.Listen("tcp", addr)
@@ -310,7 +311,7 @@ func (l *lab) occupy(addr string) (release func()) {
 	return func() { _ = server.Close() }
 }
 
-// stranger is a process that is not the lab's.
+// stranger is a process that does not belong to the lab.
 type stranger struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -357,7 +358,7 @@ func eventually(t *testing.T, done func() bool) {
 
 func (l *lab) prometheus() string { return fmt.Sprintf("http://%s:9090", l.address(0, 90)) }
 
-// await waits until Prometheus has had an answer since then.
+// await waits until Prometheus returns a result from after since.
 func (l *lab) await(since time.Time, what, query string) {
 	l.t.Helper()
 	dashboards.Await(l.t, l.prometheus(), since, what, query)

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-edge/weir/dashboards"
 )
 
-// A rule that refuses whatever the machine is able to ask, one that would, one that gives
-// up without its Redis, and one that counts alone.
+// A rule that refuses any load the machine can make, one in shadow that would, one that
+// gives up without its Redis, and one that counts separately.
 const panelRules = `
 rules:
   - {id: login, match: {paths: ["/login"]}, key: [], limit: 5, window: 1m}
@@ -23,8 +23,8 @@ rules:
   - {id: per-client, key: [client_ip], algorithm: token_bucket, limit: 1000, window: 1s}
 `
 
-// Settings under which what waits at the origin is an overload, and a busy machine is
-// none; and a candidate that would shed sooner.
+// Settings under which waiting at the origin is an overload but a busy machine is not;
+// and a candidate that would shed sooner.
 const panelShedder = `
 patience: 1s
 signals: {inflight: {low: 0, high: 4}, cpu: {low: 0.9, high: 1}, sched_latency: {low: 1s, high: 10s}}
@@ -34,7 +34,7 @@ candidates: {stricter: {start: 0.5, target: 0.4}}
 // Four scrapes.
 const panelWindow = 8 * time.Second
 
-// load asks every edge from so many clients.
+// load sends requests to every edge from this many clients.
 func (l *lab) load(clients int, ask func(client, n int) (path, class string)) (stop func()) {
 	edges := []string{l.address(1, 11), l.address(2, 11)}
 	return dashboards.Load(l.t, &http.Transport{}, clients*len(edges), func(ctx context.Context, client, n int) (*http.Request, error) {
@@ -42,7 +42,7 @@ func (l *lab) load(clients int, ask func(client, n int) (path, class string)) (s
 		path, class := ask(client, n)
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+edge+":8080"+path, nil)
 		if err == nil {
-			// Who is shed goes by the address, so nobody has the same for long.
+			// Shedding depends on the address, so no client keeps one for long.
 			req.Header.Set("X-Forwarded-For", fmt.Sprintf("198.51.100.%d", 100+(client+n)%100))
 			req.Header.Set("X-Weir-Class", class)
 		}
@@ -50,22 +50,22 @@ func (l *lab) load(clients int, ask func(client, n int) (path, class string)) (s
 	})
 }
 
-// Every panel shows something, those of the folded rows too, once the lab has been under
-// load, has lost parts and has got them back.
+// Every panel shows something, including those of collapsed rows, once the lab has been
+// under load, has lost parts and has recovered them.
 func TestPanelsHaveData(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	began := time.Now()
 	l.up("small.tfvars")
 	up := `count(up == 1) == 2 + 2 + 6 + 1 and on () count(up{job="weir-edge",region="us-east",pop="iad1",node="us-east-iad1-1"}) == 1`
-	l.await(began, "edges, Consuls, Redis servers and the router are asked", up)
+	l.await(began, "edges, Consuls, Redis servers and the router are scraped", up)
 
 	eventually(t, func() bool { return l.dig("198.51.100.7/32") == l.address(1, 11) })
 	l.await(began, "DNS answers are counted", `weir_dns_queries_total{answer="answer"} > 0`)
 	l.dig("198.51.100.7/32")
 	l.await(began, "and more of them", `increase(weir_dns_queries_total{answer="answer"}[30s]) > 0`)
 
-	// All but one keep the origin waiting, so that there is as much in flight on a busy
+	// All but one keep the origin waiting, to put enough in flight even on a busy
 	// machine; that one only tries to log in.
 	classes := []string{"critical", "read", "read", "test"}
 	load := l.load(12, func(client, n int) (path, class string) {
@@ -88,14 +88,14 @@ func TestPanelsHaveData(t *testing.T) {
 		until("a candidate would shed", `weir_shadow_shed_total{%s}`)
 	}
 
-	// One signal needs more, which only those get through who are not shed.
+	// One signal needs more load, which only clients that are not shed produce.
 	burst := l.load(4, func(int, int) (path, class string) { return "/", "critical" })
 	for _, signal := range []string{"inflight", "upstream_wait", "cpu", "sched_latency"} {
 		l.await(began, signal+" is measured", fmt.Sprintf(`count(weir_shed_signal_up{signal=%q} == 1) == 2`, signal))
 	}
 	burst()
 
-	// Each region loses something of every kind that panels tell apart.
+	// Each region loses something of every kind that panels distinguish.
 	faults := time.Now()
 	l.script("signal.sh", "KILL", "eu-west/redis-*", "*/origin")
 	l.script("signal.sh", "STOP", "us-east/redis-2")
@@ -108,11 +108,11 @@ func TestPanelsHaveData(t *testing.T) {
 		missed("a rule gives up", `weir_decisions_total{%s,rule="lenient",outcome="error"}`)
 		missed("the origin is missed", `weir_upstream_errors_total{%s,kind="connect"}`)
 	}
-	// Not a rate: it may be that all time out at once, and that after them the shard is spared.
+	// Not a rate: all may time out at once, after which the breaker spares the shard.
 	timeouts := `sum(weir_store_errors_total{kind="timeout",region="us-east"}`
 	l.await(faults, "a server that hangs is not waited for", fmt.Sprintf("%s) > (%s @ %d) or vector(0))", timeouts, timeouts, faults.Unix()))
 	hung := `redis_up{instance="us-east/redis-2"} == 0 and on () redis_up{instance="us-east/redis-1"} == 1`
-	l.await(faults, "the exporter tells which one hangs", hung)
+	l.await(faults, "the exporter shows which one hangs", hung)
 	l.await(faults, "the alert sees it", `ALERTS{alertname="WeirStoreDown",region="eu-west",pop="ams1"}`)
 	l.script("signal.sh", "CONT", "us-east/redis-2")
 
@@ -121,8 +121,8 @@ func TestPanelsHaveData(t *testing.T) {
 	eventually(t, func() bool { return l.pids()["global/prometheus"] == "" })
 	l.up("small.tfvars")
 	healed := time.Now()
-	l.await(healed, "all are asked again", up+` and on () min(timestamp(up)) > `+fmt.Sprint(healed.Unix()))
-	l.await(faults, "what was heard before is kept", hung)
+	l.await(healed, "all are scraped again", up+` and on () min(timestamp(up)) > `+fmt.Sprint(healed.Unix()))
+	l.await(faults, "earlier samples are kept", hung)
 	for _, region := range []string{"eu-west", "us-east"} {
 		l.await(healed, "Redis decides again in "+region, fmt.Sprintf(`sum(rate(weir_decisions_total{source="redis",region=%q}[8s])) > 0 and on () min(weir_store_up) == 1`, region))
 	}

@@ -1,6 +1,6 @@
-# What the lab's Prometheus asks, and the labels that dashboards and rules go by, as in
-# dashboards/prometheus.yaml. Debian's Prometheus is built without discovery in Consul, so
-# Terraform writes the targets, and Prometheus looks at the files again when they change.
+# The targets of the lab's Prometheus, and the labels that dashboards and rules use, as in
+# dashboards/prometheus.yaml. Debian's Prometheus is built without Consul discovery, so
+# Terraform writes the targets, and Prometheus reloads the files when they change.
 
 locals {
   targets = {
@@ -8,7 +8,7 @@ locals {
       targets = ["${e.address}:8081"], labels = { region = name, pop = e.pop, node = node }
     }]])
     consul = [for name in local.order : { targets = ["${module.region[name].consul}:8500"], labels = { region = name } }]
-    # The instance is called as make lab-status and scripts/signal.sh call it.
+    # The instance has the name that make lab-status and scripts/signal.sh use.
     redis = flatten([for name in local.order : [for i, address in module.region[name].redis : {
       targets = ["redis://${address}"], labels = { region = name, instance = "${name}/redis-${i + 1}" }
     }]])
@@ -42,6 +42,6 @@ locals {
   }
   rule_files = [for name in ["recording", "alerts"] : abspath("${path.module}/../../dashboards/rules/${name}.yaml")]
 
-  # Other rules are another process.
+  # Changed rules need another process.
   prometheus_config = join("\n", concat([for file in local.rule_files : "# ${filemd5(file)}"], [yamlencode(local.prometheus)]))
 }

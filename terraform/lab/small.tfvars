@@ -1,4 +1,4 @@
-# Two regions of one edge each: what the tests stand up.
+# Two regions with one edge each: what the tests start.
 regions = {
   eu-west = {
     number        = 1

@@ -1,5 +1,5 @@
-# What make lab stands up unless LAB_VARS says otherwise.
-# The client networks are those that RFC 5737 and RFC 3849 keep for examples.
+# What make lab starts unless LAB_VARS says otherwise.
+# The client networks are those that RFC 5737 and RFC 3849 reserve for examples.
 regions = {
   eu-west = {
     number = 1

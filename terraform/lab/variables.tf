@@ -1,5 +1,5 @@
 variable "regions" {
-  description = "The regions, by name; terraform.tfvars has the three of make lab. number (1 to 250) is the third part of a region's addresses and never changes while the region stands; regions are listed in its order. Each PoP has edges_per_pop edges; location, weight and clients are what the topology says of it."
+  description = "The regions, by name; terraform.tfvars has the three of make lab. number (1 to 250) is the third part of a region's addresses and never changes while the region stands; regions are listed in its order. Each PoP has edges_per_pop edges; location, weight and clients are written to the topology."
   type = map(object({
     number        = number
     edges_per_pop = optional(number, 2)
@@ -25,7 +25,7 @@ variable "regions" {
   }
   validation {
     condition     = length(distinct([for r in values(var.regions) : r.number])) == length(var.regions)
-    error_message = "Two regions have the same number; each needs addresses of its own."
+    error_message = "Two regions have the same number; each needs its own addresses."
   }
   validation {
     condition     = alltrue([for r in values(var.regions) : r.edges_per_pop >= 1 && r.edges_per_pop <= 9 && floor(r.edges_per_pop) == r.edges_per_pop])
@@ -64,7 +64,7 @@ variable "redis" {
 }
 
 variable "network" {
-  description = "The first two parts of all addresses. Another lab on the same machine needs another one, and another LAB_DIR."
+  description = "The first two parts of all addresses. A second lab on this machine needs a different value, and its own LAB_DIR."
   type        = string
   default     = "127.1"
 
@@ -75,7 +75,7 @@ variable "network" {
 }
 
 variable "zone" {
-  description = "The zone of the topology, which the DNS router answers for."
+  description = "The topology's zone, for which the DNS router answers."
   type        = string
   default     = "edge.lab.test"
 
@@ -92,7 +92,7 @@ variable "dns" {
 }
 
 variable "prometheus" {
-  description = "Run Prometheus with the rules of dashboards/, and the exporter by which it asks Redis."
+  description = "Run Prometheus with the rules of dashboards/, and the Redis exporter."
   type        = bool
   default     = true
 }
@@ -104,7 +104,7 @@ variable "admin_tls" {
 }
 
 variable "dir" {
-  description = "The folder that holds all that the lab writes. make lab passes it."
+  description = "The folder for everything that the lab writes. make lab passes it."
   type        = string
   default     = "../../.lab"
 }

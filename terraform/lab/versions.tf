@@ -1,8 +1,8 @@
 terraform {
-  # terraform_data came with 1.4. It is built in, so nothing is downloaded.
+  # terraform_data exists since 1.4. It is built in, so nothing is downloaded.
   required_version = ">= 1.4"
 
-  # make lab names the file of its own lab; this is for terraform run by hand.
+  # make lab names its own state file; this is for running terraform by hand.
   backend "local" {
     path = "../../.lab/terraform.tfstate"
   }

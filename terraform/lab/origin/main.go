@@ -1,5 +1,5 @@
-// Command origin is what stands behind the edges of the lab: it answers at once, and
-// says which region it is in.
+// Command origin is the server behind the lab's edges: it answers at once with the name
+// of its region.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The longest that a request may ask to be kept waiting.
+// The longest wait that a request may ask for.
 const longestWait = 30 * time.Second
 
 func main() {
@@ -54,8 +54,8 @@ func run(ctx context.Context, listen, region string) error {
 	return nil
 }
 
-// handler tells region and request. ?wait=2s keeps the request waiting: to have some in
-// flight while a part of the lab is drained or lost.
+// handler answers with the region and the request. ?wait=2s delays the answer, to keep
+// requests in flight while a part of the lab is drained or lost.
 func handler(region string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if text := r.URL.Query().Get("wait"); text != "" {

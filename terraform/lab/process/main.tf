@@ -1,4 +1,4 @@
-# One process of the lab. It outlives Terraform; scripts/start.sh says how.
+# One process of the lab. It outlives Terraform; scripts/start.sh starts it.
 
 resource "terraform_data" "process" {
   input = {
@@ -19,8 +19,8 @@ resource "terraform_data" "process" {
     })
   }
 
-  # A destroy provisioner may name nothing but self. It does not run for a process
-  # that failed to start: make lab collects those.
+  # A destroy provisioner may refer only to self. It does not run for a process that
+  # failed to start: make lab collects those.
   provisioner "local-exec" {
     when        = destroy
     command     = "${self.output.scripts}/stop.sh ${self.output.name}"

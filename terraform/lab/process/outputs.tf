@@ -1,4 +1,4 @@
 output "id" {
-  description = "Changes when the process is another one; known once it is ready."
+  description = "Changes with the process; known once it is ready."
   value       = terraform_data.process.id
 }

@@ -9,7 +9,7 @@ variable "command" {
 }
 
 variable "config" {
-  description = "What the configuration file holds. Another content is another process."
+  description = "The content of the configuration file. Changing it replaces the process."
   type        = string
   default     = ""
 }
@@ -21,12 +21,12 @@ variable "config_file" {
 }
 
 variable "ready" {
-  description = "A shell command that succeeds once the process may be used."
+  description = "A shell command that succeeds once the process is ready."
   type        = string
 }
 
 variable "before_stop" {
-  description = "A shell command that runs before the process is ended for good."
+  description = "A shell command that runs before the process is removed."
   type        = string
   default     = ""
 }
@@ -37,6 +37,6 @@ variable "scripts" {
 }
 
 variable "environment" {
-  description = "The environment that every script gets."
+  description = "The environment of every script."
   type        = map(string)
 }

@@ -10,7 +10,7 @@ locals {
   }]...)
 }
 
-# The folder goes last when the region goes, with all that is left in it.
+# The folder goes last when the region goes, with everything left in it.
 resource "terraform_data" "folder" {
   input = { name = var.name, scripts = var.scripts, environment = var.environment }
 
@@ -36,18 +36,18 @@ module "consul" {
     gossip_wan     = { gossip_interval = "50ms", probe_interval = "500ms", probe_timeout = "300ms", suspicion_mult = 3 }
     retry_interval = "200ms"
     performance    = { raft_multiplier = 1, leave_drain_time = "100ms" }
-    # A killed server is to come back, so it stays a member meanwhile.
+    # A killed server will come back, so it stays a member meanwhile.
     autopilot = { cleanup_dead_servers = false }, leave_on_terminate = false
-    # All clients of the lab may have one address.
+    # All clients of the lab may share one address.
     limits = { http_max_conns_per_client = 10000 }
     # Preallocated, and 64 MB otherwise.
     raft_logstore = { wal = { segment_size_mb = 8 } }
     connect       = { enabled = false }, peering = { enabled = false }
-    # For Prometheus; what nothing has counted for so long is forgotten.
+    # For Prometheus; series without updates for this long are forgotten.
     telemetry            = { prometheus_retention_time = "24h", disable_hostname = true }
     disable_update_check = true, log_level = "info"
   })
-  # A server without a leader answers, but not this.
+  # A server without a leader answers, but not this request.
   ready       = "curl -fsS -o /dev/null -m 2 'http://${local.consul}:8500/v1/catalog/nodes?consistent'"
   before_stop = "curl -fsS -m 5 -X PUT http://${local.consul}:8500/v1/agent/leave"
   scripts     = var.scripts
@@ -63,9 +63,9 @@ module "redis" {
   name        = "${var.name}/redis-${each.key}"
   command     = ["redis-server", "${local.dir}/redis-${each.key}/redis.conf"]
   config_file = "redis.conf"
-  # Counters live for a window, so nothing is kept on disk but the node's place in
-  # the cluster. Others know a node by where its connections come from, which would be
-  # 127.0.0.1 for all of them. The title is left alone: by its command line a process is known.
+  # Counters live for a window, so only the node's place in the cluster is kept on disk.
+  # Without the announced address, other nodes would know every node as 127.0.0.1. The process
+  # title is unchanged: its command line identifies a process.
   config      = <<-E
     bind ${each.value}
     bind-source-addr ${each.value}
@@ -125,16 +125,17 @@ module "edge" {
     node      = { id = "${var.name}-${each.key}", region = var.name, pop = each.value.pop }
     listen    = { public = "${each.value.address}:8080", admin = "${each.value.address}:8081", admin_tls = var.admin_tls }
     upstreams = [{ url = "http://${local.origin}:9000" }]
-    # One address may speak for others, so that limits can be tried with curl.
+    # One address may speak for others, so that curl can test limits.
     trusted_proxies = ["127.0.0.1/32"]
-    # Some forty processes share the processors, so Redis may have to wait for one longer than
-    # the default of 25 ms; and who decides without it counts apart. How many share it is
-    # known here: an edge that has to ask Consul takes the whole limit until it has heard.
+    # Some forty processes share the processors, so Redis may wait for one longer than the
+    # default of 25 ms, and an edge deciding without it counts separately. The number of edges
+    # is known here: an edge that has to ask Consul uses the whole limit until it has an
+    # answer.
     store  = { kind = "redis", timeout = "500ms", nodes = length(local.edges), redis = { mode = "cluster", addrs = [for a in local.redis : "${a}:6379"] } }
     rules  = { source = "consul", cache = "${local.dir}/edge-${each.key}/rules.json" }
     consul = { addr = "${local.consul}:8500", datacenter = var.name }
   })
-  # Not readyz: that waits for rules, and they are published when edges run.
+  # Not readyz: it waits for rules, which are published once edges run.
   ready       = "curl -kfsS -o /dev/null -m 2 ${var.admin_tls == null ? "http" : "https"}://${each.value.address}:8081/healthz"
   scripts     = var.scripts
   environment = var.environment

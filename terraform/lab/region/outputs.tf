@@ -15,7 +15,7 @@ output "origin" {
 }
 
 output "redis" {
-  description = "The nodes of the Redis Cluster, host:port; first the masters."
+  description = "The nodes of the Redis Cluster as host:port, masters first."
   value       = [for a in local.redis : "${a}:6379"]
 }
 

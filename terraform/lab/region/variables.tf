@@ -14,12 +14,12 @@ variable "pops" {
 }
 
 variable "edges_per_pop" {
-  description = "So many edges has each PoP."
+  description = "The number of edges in each PoP."
   type        = number
 }
 
 variable "redis" {
-  description = "So many masters has the Redis Cluster, and so many replicas each of them."
+  description = "The number of masters in the Redis Cluster, and of replicas for each."
   type        = object({ masters = number, replicas = number })
 }
 
@@ -44,6 +44,6 @@ variable "scripts" {
 }
 
 variable "environment" {
-  description = "The environment that every script gets; LAB is the folder of the lab."
+  description = "The environment of every script; LAB is the folder of the lab."
   type        = map(string)
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
-# cluster.sh REGION MASTERS ADDRESS...: makes one Redis Cluster of the servers at these
-# addresses, and waits until it is healthy. The first MASTERS are masters at first; the
-# others are replicas of them in turn. Of a cluster that exists it mends what differs: a
-# node that is new, one that lost its place, one that is gone for good.
+# cluster.sh REGION MASTERS ADDRESS...: forms one Redis Cluster of the servers at these
+# addresses, and waits until it is healthy. Initially the first MASTERS are masters; the
+# others are replicas of them in turn. In an existing cluster it repairs what differs: a
+# new node, one that lost its place, one that is gone for good.
 . "$(dirname "$0")/lib.sh"
 enter
 region=$1 masters=$2
@@ -40,8 +40,8 @@ done
 ids=
 for a in $addresses; do ids="$ids $(my_id "$a")"; done
 
-# Every node meets every other, which spares the rounds of gossip. A fresh node has an
-# epoch of its own at once: equal ones would be settled one by one.
+# Every node meets every other, which saves rounds of gossip. A fresh node gets its own
+# epoch at once: equal ones would be resolved one by one.
 n=0
 for a in $addresses; do
   n=$((n + 1))
@@ -74,21 +74,21 @@ done
 
 listed() { case $ids in *"$1"*) return 0 ;; esac; return 1; }
 
-# A replica whose master is gone for good takes its place, without asking it.
+# If a replica's master is gone for good, the replica takes its place without a vote.
 for a in $addresses; do
   for master in $(view "$a" '$3 ~ /myself,slave/ {print $4}'); do
     listed "$master" || tell "$a" cluster failover takeover
   done
 done
 
-# Nodes that are gone for good, or came back without a memory and so by another name.
+# Nodes that are gone for good, or came back empty and so under another name.
 for a in $addresses; do
   for id in $(view "$a" '$3 !~ /myself|handshake/ {print $1}'); do
     listed "$id" || tell "$a" cluster forget "$id"
   done
 done
 
-# owner SLOT prints the address of its owner by the newest claim that anybody knows.
+# owner SLOT prints the address of its owner, by the newest claim known to any node.
 owner() {
   for a in $addresses; do
     view "$a" '{for (i = 9; i <= NF; i++) if ($i !~ /^\[/) {
@@ -104,7 +104,7 @@ for a in $addresses; do
   n=$((n + 1))
 done
 
-# A master without slots is to be a replica: of whoever has the slots of its place.
+# A master without slots must become a replica of the node with its place's slots.
 n=0
 for a in $addresses; do
   if [ -z "$(view "$a" '$3 ~ /myself/ && ($3 ~ /slave/ || NF > 8) {print}')" ]; then
@@ -117,7 +117,7 @@ for a in $addresses; do
   n=$((n + 1))
 done
 
-# healthy prints what is amiss.
+# healthy prints what is wrong.
 healthy() {
   for a in $addresses; do
     info=$(ask "$a" cluster info | tr -d '\r')

@@ -1,14 +1,14 @@
 #!/bin/sh
 # down.sh: ends every process of the lab and removes its folder, whatever state it is in:
-# also after an apply that failed or was killed, and while one is at work. It asks
-# neither Terraform nor its state. LAB is the folder.
+# even after an apply that failed or was killed, or while one is running. It uses neither
+# Terraform nor its state. LAB is the folder.
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 export LAB="${LAB:-$root/.lab}"
 # It must not carry the mark that it looks for.
 [ -z "${WEIR_LAB_MARK:-}" ] || exec env -u WEIR_LAB_MARK "$0" "$@"
 . "$(dirname "$0")/lib.sh"
 
-# What lives is left in peace here: this script, and who called it.
+# Spare this script and its callers.
 spared=" "
 pid=$$
 while [ "$pid" -gt 1 ] 2>/dev/null; do
@@ -17,13 +17,13 @@ while [ "$pid" -gt 1 ] 2>/dev/null; do
 done
 
 # marked prints the processes that carry the lab's mark in their environment: scripts,
-# Terraform, what they have started, also if its pid file is lost. Nothing else carries it.
+# Terraform, and what they started, even if its pid file is lost. Nothing else carries it.
 marked() {
   for file in $(grep -lszxF "WEIR_LAB_MARK=$LAB" /proc/[0-9]*/environ 2>/dev/null || true); do
     pid=${file#/proc/}
     pid=${pid%/environ}
     case $spared in *" $pid "*) continue ;; esac
-    # A process that has ended and was not waited for has no command line.
+    # A zombie has no command line.
     [ -z "$(command_line "$pid")" ] || echo "$pid"
   done
 }
@@ -37,7 +37,7 @@ while
   for dir in $(processes '*'); do
     pid=$(alive "$dir") || continue
     left="$left $pid"
-    # It leads its group; what Redis forks to sync a replica is in it.
+    # It leads its group, which includes what Redis forks to sync a replica.
     kill -s KILL -- "-$pid" 2>/dev/null || true
   done
   # shellcheck disable=SC2086 # numbers

@@ -1,6 +1,6 @@
 #!/bin/sh
-# files.sh: writes the fleet file and the topology for regionctl, whom Prometheus is to
-# ask, and for make lab which processes there are to be and what it says at its end.
+# files.sh: writes the fleet file and the topology for regionctl, the targets for
+# Prometheus, and for make lab the list of processes and its final message.
 . "$(dirname "$0")/lib.sh"
 enter
 put() {

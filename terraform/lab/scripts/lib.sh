@@ -1,18 +1,18 @@
 # shellcheck shell=sh
-# What the scripts of the lab share. LAB is its folder; below it, each process has a
+# Shared by the lab's scripts. LAB is the lab's folder; below it, each process has a
 # folder region/process with
 #   command  what was started, one argument a line
-#   pid      by which process; written by that process itself
+#   pid      of the process, which writes the file itself
 #   ready    a shell command that succeeds once it may be used
-#   log      what it said
-# A pid alone proves nothing: its number may be another process's by now. So whoever
-# is to be signalled must also have the command line that was started.
+#   log      its output
+# A pid alone proves nothing: by now the number may belong to another process. So a
+# process to be signaled must also have the command line that was started.
 set -eu
 
 : "${LAB:?names the folder of the lab}"
 scripts=$(cd "$(dirname "$0")" && pwd)
 
-# Far above what a busy machine needs: only what fails ever waits so long.
+# Far above what a busy machine needs: only failures ever wait this long.
 start_limit=60
 
 say() { printf '%s\n' "$*" >&2; }
@@ -24,8 +24,8 @@ fail() {
 
 now() { cut -d. -f1 /proc/uptime; }
 
-# enter lets a script of a lab work. make lab-down marks the lab as closing and then
-# ends whoever has entered; who enters later sees the mark.
+# enter admits a script to the lab. make lab-down marks the lab as closing and then ends
+# every script that has entered; later ones see the mark.
 enter() {
   [ -d "$LAB/scripts" ] || fail "there is no lab in $LAB; make lab makes one"
   echo $$ >"$LAB/scripts/$$"
@@ -35,8 +35,8 @@ enter() {
 
 command_line() { { tr '\0' '\n' <"/proc/$1/cmdline"; } 2>/dev/null || true; }
 
-# alive DIR prints the pid of a process that runs. Just before it runs, the shell
-# that is to become it has the same command line behind its own.
+# alive DIR prints the pid if the process runs. Just before it runs, the shell that will
+# become it has the same command line after its own.
 alive() {
   pid=$(cat "$1/pid" 2>/dev/null) || return 1
   case $pid in '' | *[!0-9]*) return 1 ;; esac
@@ -51,8 +51,8 @@ $want") echo "$pid" ;;
 
 ready() { (eval "$(cat "$1/ready")") >"$1/ready.log" 2>&1; }
 
-# launch DIR starts what is in command, in a session of its own: neither the end of
-# Terraform nor Ctrl-C reaches it. It does not wait.
+# launch DIR starts the command in a session of its own: neither the end of Terraform
+# nor Ctrl-C reaches it. It does not wait.
 launch() {
   rm -f "$1/pid"
   program=$(head -n 1 "$1/command")
@@ -75,12 +75,12 @@ launch() {
   ) &
 }
 
-# await DIR waits until a process is ready. It gives up at once on one that has ended.
+# await DIR waits until a process is ready. It fails at once if the process has ended.
 await() {
   began=$(now)
   until ready "$1"; do
     passed=$(($(now) - began))
-    # A moment to write its pid.
+    # Allow a moment to write its pid.
     if [ "$passed" -ge 2 ] && ! alive "$1" >/dev/null; then
       explain "$1" "has ended"
       return 1
@@ -92,7 +92,7 @@ await() {
     sleep 0.1
   done
   rm -f "$1/ready.log"
-  # Another process on the same address answers just as well.
+  # Another process on the same address would answer just as well.
   alive "$1" >/dev/null || { explain "$1" "has ended, and something else answers in its place"; return 1; }
 }
 
@@ -102,21 +102,21 @@ explain() {
   tail -n 15 "$1/log" 2>/dev/null | sed 's/^/  /' >&2 || true
 }
 
-# stop DIR ends a process and what it forked: politely, and after 10 s by force.
+# stop DIR ends a process and its children: politely, and after 10 s by force.
 stop() {
   pid=$(alive "$1") || { rm -f "$1/pid"; return 0; }
   signal=TERM
   began=$(now)
   while alive "$1" >/dev/null; do
     [ $(($(now) - began)) -lt 10 ] || signal=KILL
-    # It leads its group, unless it is not yet in one.
+    # It leads its group, unless it has not joined it yet.
     kill -s $signal -- "-$pid" 2>/dev/null || kill -s $signal "$pid" 2>/dev/null || true
     sleep 0.1
   done
   rm -f "$1/pid"
 }
 
-# processes PATTERN... prints the folders of those processes whose name matches.
+# processes PATTERN... prints the folders of matching processes.
 processes() {
   for file in "$LAB"/*/*/command; do
     [ -e "$file" ] || continue

@@ -1,12 +1,12 @@
 #!/bin/sh
-# publish.sh: gives first rules and shedder settings to regions that have none, and the
-# topology to all. What an operator has put in force meanwhile is not touched: a region
-# that is new gets what the others have. REGIONCTL is the program.
+# publish.sh: gives initial rules and shedder settings to regions that have none, and
+# the topology to all. It does not touch what an operator has applied meanwhile: a new
+# region gets what the others have. REGIONCTL is the program.
 . "$(dirname "$0")/lib.sh"
 enter
 export WEIR_FLEET="$LAB/fleet.yaml" WEIR_USER=lab NO_COLOR=1
 
-# current REGION=ADDRESS KIND prints the version in force, or nothing.
+# current REGION=ADDRESS KIND prints the active version, or nothing.
 current() {
   answer=$(curl -sS -m 5 -w '\n%{http_code}' "http://${1#*=}:8500/v1/kv/weir/$2/current?raw") || fail "consul of ${1%%=*} does not answer"
   case $answer in
@@ -19,7 +19,7 @@ current() {
   printf '%s' "$answer" | tr -d ' \n' | sed -n 's/.*"version":"\([^"]*\)".*/\1/p'
 }
 
-try() { # COMMAND...: with what it said, if it fails
+try() { # COMMAND...: shows its output if it fails
   "$@" >"$LAB/publish.log" 2>"$LAB/publish.err" || fail "$(printf '%s\n' "$*" && cat "$LAB/publish.log" "$LAB/publish.err")"
 }
 
@@ -43,7 +43,7 @@ for kind in rules shedder; do
   try "$REGIONCTL" $kind $verb "$file" --region "$bare" --yes --wait "${start_limit}s" -m "first $kind of a new region"
 done
 
-# A regionctl without that command is older than the lab.
+# A regionctl without this command is older than the lab.
 if "$REGIONCTL" --help | grep -q '^  topology '; then
   try "$REGIONCTL" topology apply "$LAB/topology.yaml" --yes
 fi

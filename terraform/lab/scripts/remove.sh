@@ -1,6 +1,6 @@
 #!/bin/sh
-# remove.sh REGION: removes all that is left of a region, processes that failed to start
-# included: for those, Terraform does not ask for an end.
+# remove.sh REGION: removes everything left of a region, including processes that failed
+# to start: Terraform does not end those.
 . "$(dirname "$0")/lib.sh"
 enter
 for dir in $(processes "$1/*"); do

@@ -1,7 +1,7 @@
 #!/bin/sh
-# restart.sh PATTERN...: ends processes of the lab politely and starts them again, one
-# after another, each once the one before is ready; those that are dead are only started.
-# A program that was built anew meanwhile is the one that runs then. LAB is its folder.
+# restart.sh PATTERN...: ends processes of the lab politely and starts them again one by
+# one, each once the previous one is ready; dead ones are only started. A rebuilt program
+# takes effect. LAB is its folder.
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 export LAB="${LAB:-$root/.lab}"
 . "$(dirname "$0")/lib.sh"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# signal.sh SIGNAL PATTERN...: sends a signal to processes of the lab, to try what a loss
+# signal.sh SIGNAL PATTERN...: sends a signal to processes of the lab, to see what a loss
 # does: signal.sh KILL 'eu-west/*' for a region, 'eu-west/edge-ams1-*' for a PoP. make lab
-# starts again what that ended. STOP and CONT suspend and resume. LAB is its folder.
+# restarts what ended. STOP and CONT suspend and resume. LAB is its folder.
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 export LAB="${LAB:-$root/.lab}"
 . "$(dirname "$0")/lib.sh"
@@ -16,7 +16,7 @@ for dir in $found; do
     echo "$signal ${dir#"$LAB/"}"
     pids="$pids -$pid"
   else
-    echo "${dir#"$LAB/"} does not run"
+    echo "${dir#"$LAB/"} is not running"
   fi
 done
 # All at once: a region is not lost process by process.

@@ -1,7 +1,7 @@
 #!/bin/sh
-# start.sh NAME: starts a process and waits until it is ready. One that runs already,
-# as after an apply that was cut off, is kept if it is the one that is asked for.
-# COMMAND, CONFIG, CONFIG_FILE and READY describe it: see process/main.tf.
+# start.sh NAME: starts a process and waits until it is ready. A running one, as after
+# an interrupted apply, is kept if it is the requested one. COMMAND, CONFIG, CONFIG_FILE
+# and READY describe it: see process/main.tf.
 . "$(dirname "$0")/lib.sh"
 enter
 dir=$LAB/$1
@@ -25,7 +25,7 @@ begin() {
 }
 put "$dir/command" "$COMMAND"
 if ! (begin); then
-  # Terraform will ask for it again; until then it is not a process of the lab.
+  # Terraform will request it again; until then it is not a process of the lab.
   stop "$dir"
   rm -f "$dir/command"
   exit 1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# status.sh: lists the processes of the lab, and ends with status 1 unless all of them
-# run. LAB is its folder.
+# status.sh: lists the lab's processes, and exits with status 1 unless all are running.
+# LAB is its folder.
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 export LAB="${LAB:-$root/.lab}"
 . "$(dirname "$0")/lib.sh"
@@ -15,7 +15,7 @@ for dir in $(processes '*'); do
     printf '%-26s %8s\n' "${dir#"$LAB/"}" dead
     continue
   fi
-  # Proportional: what many processes share is counted once.
+  # Proportional: memory that processes share is counted once.
   kb=$(sed -n 's/^Pss:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$pid/smaps_rollup" 2>/dev/null || true)
   memory=$((memory + ${kb:-0}))
   printf '%-26s %8s %5d MB\n' "${dir#"$LAB/"}" "$pid" $((${kb:-0} / 1024))

@@ -1,11 +1,12 @@
 #!/bin/sh
-# up.sh [TFVARS]: brings the lab up, or mends it: starts again what has died, lets
-# Terraform make what is missing, and says where everything is. LAB is its folder.
+# up.sh [TFVARS]: starts or repairs the lab: restarts what has died, lets Terraform
+# create what is missing, and prints where everything is. LAB is its folder.
 set -eu
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 export LAB="${LAB:-$root/.lab}"
 export LAB_BIN="${LAB_BIN:-$root/bin}" CONSUL="${CONSUL:-$root/.bin/consul}"
-# Also this script carries the mark by which make lab-down knows what is the lab's.
+# This script also carries the mark by which make lab-down recognizes the lab's
+# processes.
 [ "${WEIR_LAB_MARK:-}" = "$LAB" ] || WEIR_LAB_MARK=$LAB exec "$0" "$@"
 . "$(dirname "$0")/lib.sh"
 vars=${1:-}
@@ -17,25 +18,25 @@ done
 [ -z "$vars" ] || [ -r "$vars" ] || fail "there is no file $vars"
 [ -z "$vars" ] || vars=$(cd "$(dirname "$vars")" && pwd)/$(basename "$vars")
 
-# A lab-down that was cut off is finished first. What runs of a lab whose folder was
-# removed by hand would hold the addresses.
+# Finish an interrupted lab-down first. Processes of a lab whose folder was removed by
+# hand would hold the addresses.
 if [ -e "$LAB/closing" ] || [ ! -d "$LAB" ]; then
   "$scripts/down.sh"
 fi
 mkdir -p "$LAB/scripts"
 exec 9>"$LAB/lock"
-flock -n 9 || fail "another make lab is at work here; wait for it, or end all with make lab-down"
+flock -n 9 || fail "another make lab is running here; wait for it, or end everything with make lab-down"
 enter
 log=$LAB/terraform.log
 began=$(now)
 
-# What has died starts again where it was, with its data. Terraform has no part in it:
+# What has died starts again where it was, with its data. Terraform is not involved:
 # nothing that it knows of has changed.
 healed=
 for dir in $(processes '*'); do
   alive "$dir" >/dev/null && continue
   echo "starting ${dir#"$LAB/"} again"
-  # What cannot be started may be about to go; if not, it is missed at the end.
+  # A process that cannot start may be about to be removed; if not, the end reports it.
   (launch "$dir") || true
   healed=1
 done
@@ -49,7 +50,7 @@ tf() {
 }
 tf init -input=false -backend-config="path=$LAB/terraform.tfstate" >"$log" 2>&1 || fail "terraform init: $(cat "$log")"
 
-# progress turns what Terraform says into a line for each thing that it has done.
+# progress prints a line for each thing that Terraform has done.
 progress() {
   total=0 count=0
   while IFS= read -r line; do
@@ -74,23 +75,23 @@ shown() {
   printf '[%3d/%d] %3d s  %s: %s\n' "$count" "$total" "$(($(now) - began))" "$name" "$2"
 }
 
-echo "the lab in $LAB; what Terraform says is in $log"
-# The waits of many small processes overlap; 10 at a time would be the default.
+echo "the lab in $LAB; Terraform's output is in $log"
+# The waits of many small processes overlap; the default is 10 at a time.
 {
   tf apply -auto-approve -input=false -parallelism=24 ${vars:+-var-file="$vars"} 2>&1 && echo 0 >"$LAB/scripts/status" || echo $? >"$LAB/scripts/status"
 } | progress
 status=$(cat "$LAB/scripts/status" 2>/dev/null || echo 1)
 rm -f "$LAB/scripts/status"
 if [ "$status" != 0 ]; then
-  # What the scripts said, as they said it: Terraform breaks the lines of its errors.
+  # The scripts' output unchanged: Terraform wraps the lines of its errors.
   said=$(sed -n 's/^.* (local-exec): //p' "$log" | grep -v '^Executing: \[' || true)
   [ -n "$said" ] || said=$(sed -n '/Error: /,$p' "$log" | head -n 60)
   say "$said"
-  fail "terraform apply failed. Correct that and run make lab again, or make lab-down; all of it is in $log"
+  fail "terraform apply failed. Correct that and run make lab again, or make lab-down; see $log"
 fi
 
-# Processes that are not to be any more, with their data. Terraform has forgotten those
-# that were cut off while they started.
+# Remove unwanted processes with their data. Terraform has forgotten those that were
+# interrupted while they started.
 for file in "$LAB"/*/*/log; do
   dir=${file%/log}
   [ -e "$file" ] && ! grep -qxF "${dir#"$LAB/"}" "$LAB/processes" || continue
@@ -108,7 +109,7 @@ if [ -n "$healed" ]; then
   "$scripts/wan.sh" $(cat "$LAB/wan")
 fi
 
-# What was made may be a PoP, in whose topology DNS now answers.
+# The result may include a PoP that DNS now returns.
 if [ -n "$healed" ] || grep -q ' complete after ' "$log"; then
   [ ! -e "$LAB/global/dns/ready" ] || await "$LAB/global/dns" || exit 1
 fi

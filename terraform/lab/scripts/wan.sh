@@ -1,7 +1,7 @@
 #!/bin/sh
-# wan.sh REGION=ADDRESS...: joins the Consul datacenters, and waits until each can be
-# read from every other. Servers that failed and are not among them are forgotten.
-# CONSUL is the program.
+# wan.sh REGION=ADDRESS...: joins the Consul datacenters, and waits until each is
+# readable from every other. Failed servers that are not listed are forgotten. CONSUL is
+# the program.
 . "$(dirname "$0")/lib.sh"
 enter
 printf '%s\n' "$*" >"$LAB/wan"

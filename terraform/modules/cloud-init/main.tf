@@ -1,5 +1,5 @@
 locals {
-  # What every instance has: the scripts, and the unit that keeps its secrets fresh.
+  # On every instance: the scripts, and the unit that keeps its secrets fresh.
   common = {
     "/etc/weir/boot.env" = {
       mode = "0644"

@@ -4,6 +4,6 @@ output "text" {
 }
 
 output "user_data" {
-  description = "The same compressed and in base64, as a launch template takes it: user data ends at 16 KiB."
+  description = "The same, compressed and in base64 for a launch template: user data is limited to 16 KiB."
   value       = base64gzip("#cloud-config\n${yamlencode(local.cloud_config)}")
 }

@@ -25,7 +25,8 @@ module "user_data" {
   }
 }
 
-# Who may reach whom: the world the load balancer's port 53, and that the routers.
+# Everyone may reach the load balancer's port 53; only the load balancer may reach the
+# routers.
 
 resource "aws_security_group" "lb" {
   region      = var.aws_region
@@ -82,7 +83,7 @@ resource "aws_vpc_security_group_ingress_rule" "node" {
   tags                         = local.tags
 }
 
-# Consul of every region, S3 and Secrets Manager.
+# Consul in every region, S3 and Secrets Manager.
 resource "aws_vpc_security_group_egress_rule" "node" {
   for_each = { consul = 8501, aws = 443 }
 
@@ -186,7 +187,7 @@ resource "aws_launch_template" "node" {
   }
 
   lifecycle {
-    # A new AMI comes with the next change that is meant, not with whichever apply.
+    # A new AMI arrives with the next intended change, not with just any apply.
     ignore_changes = [image_id]
   }
 }

@@ -9,6 +9,6 @@ output "autoscaling_group" {
 }
 
 output "load_balancer" {
-  description = "The DNS name of the load balancer before the routers."
+  description = "The DNS name of the load balancer in front of the routers."
   value       = aws_lb.dns.dns_name
 }

@@ -1,5 +1,5 @@
 variable "name" {
-  description = "What names of resources begin with."
+  description = "The beginning of resource names."
   type        = string
   default     = "weir"
 
@@ -10,12 +10,12 @@ variable "name" {
 }
 
 variable "region" {
-  description = "What weir calls the region that these routers stand in."
+  description = "The name of the routers' region in weir."
   type        = string
 
   validation {
     condition     = length(var.region) >= 2 && length(var.region) <= 16 && can(regex("^[a-z][a-z0-9]*(-[a-z0-9]+)*$", var.region))
-    error_message = "region must be 2 to 16 lower-case letters, digits and dashes, begin with a letter, and have no dash at the end or beside another."
+    error_message = "region must be 2 to 16 lower-case letters, digits and dashes, begin with a letter, and have no dash at the end and no two in a row."
   }
 }
 
@@ -30,7 +30,7 @@ variable "aws_region" {
 }
 
 variable "zone" {
-  description = "The DNS zone that the routers answer for."
+  description = "The DNS zone for which the routers answer."
   type        = string
 
   validation {
@@ -50,7 +50,7 @@ variable "name_servers" {
 }
 
 variable "ttl" {
-  description = "For how many seconds an answer may be kept."
+  description = "How many seconds resolvers may cache an answer."
   type        = number
   default     = 20
 
@@ -61,7 +61,7 @@ variable "ttl" {
 }
 
 variable "nodes" {
-  description = "How many routers, and of which type."
+  description = "The number and type of routers."
   type = object({
     count         = optional(number, 2)
     instance_type = optional(string, "t3.small")
@@ -75,7 +75,7 @@ variable "nodes" {
 }
 
 variable "network" {
-  description = "The VPC to stand in, as modules/region gives it out: its id, public subnets by zone, and private subnets by zone."
+  description = "The routers' VPC, as modules/region outputs it: its id, public subnets by zone, and private subnets by zone."
   type = object({
     vpc_id             = string
     public_subnet_ids  = map(string)
@@ -84,12 +84,12 @@ variable "network" {
 }
 
 variable "allocation_ids" {
-  description = "The elastic addresses of the load balancer, by zone, as the public subnets are."
+  description = "The elastic addresses of the load balancer, by zone, like the public subnets."
   type        = map(string)
 }
 
 variable "consuls" {
-  description = "The Consul of every region, by what weir calls the region: how it is reached, and the secret that holds the token."
+  description = "The Consul of every region, by the region's name in weir: how to reach it, and the secret that holds the token."
   type = map(object({
     addr        = string
     datacenter  = string
@@ -104,7 +104,7 @@ variable "consuls" {
 }
 
 variable "ca_certificate" {
-  description = "The certificate that the Consul servers are verified with, in PEM."
+  description = "The certificate that verifies the Consul servers, in PEM."
   type        = string
 
   validation {
@@ -139,12 +139,12 @@ variable "ami_id" {
 }
 
 variable "tags" {
-  description = "Tags of everything, beside weir:fleet and weir:region."
+  description = "Tags for every resource, in addition to weir:fleet and weir:region."
   type        = map(string)
   default     = {}
 
   validation {
     condition     = alltrue([for key in keys(var.tags) : !startswith(lower(key), "aws:")])
-    error_message = "tags: AWS keeps keys that begin with aws: for itself."
+    error_message = "tags: AWS reserves keys that begin with aws:."
   }
 }

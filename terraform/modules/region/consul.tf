@@ -1,5 +1,5 @@
 locals {
-  # Who keeps which secret in which file.
+  # Which instances keep which secret in which file.
   instance_secrets = {
     consul = {
       "/etc/consul.d/secret.json" = { arn = aws_secretsmanager_secret.this["consul-server"].arn, group = "consul" }
@@ -88,7 +88,7 @@ resource "aws_launch_template" "consul" {
   }
 
   lifecycle {
-    # A new AMI comes with the next change that is meant, not with whichever apply.
+    # A new AMI arrives with the next intended change, not with just any apply.
     ignore_changes = [image_id]
   }
 }
@@ -101,7 +101,8 @@ resource "aws_autoscaling_group" "consul" {
   desired_capacity    = var.consul.count
   vpc_zone_identifier = [for key in local.zone_keys : aws_subnet.private[key].id]
   target_group_arns   = [aws_lb_target_group.consul.arn]
-  # Not the load balancer's word: a datacenter without a leader must not lose its servers.
+  # Not the load balancer's verdict: a datacenter without a leader must not lose its
+  # servers.
   health_check_type         = "EC2"
   health_check_grace_period = 300
 
@@ -110,8 +111,8 @@ resource "aws_autoscaling_group" "consul" {
     version = aws_launch_template.consul.latest_version
   }
 
-  # One more joins and copies the data before one leaves, so that there is always a
-  # majority that has it.
+  # A new server joins and copies the data before an old one leaves, so that a majority
+  # always has it.
   instance_refresh {
     strategy = "Rolling"
 
@@ -136,7 +137,7 @@ resource "aws_autoscaling_group" "consul" {
   depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_secretsmanager_secret_version.this]
 }
 
-# Consul's HTTPS interface for regionctl, under a name that stays.
+# Consul's HTTPS interface for regionctl, under a stable name.
 
 resource "aws_lb" "consul" {
   region                           = var.aws_region
@@ -155,7 +156,7 @@ resource "aws_lb_target_group" "consul" {
   port     = 8501
   protocol = "TCP"
   vpc_id   = aws_vpc.this.id
-  # A server may ask itself by way of the load balancer, and a peer from its own region.
+  # A server may reach itself through the load balancer, and a peer from its own region.
   preserve_client_ip   = "false"
   deregistration_delay = 30
   tags                 = local.tags

@@ -75,7 +75,7 @@ resource "aws_launch_template" "edge" {
   }
 
   lifecycle {
-    # A new AMI comes with the next change that is meant, not with whichever apply.
+    # A new AMI arrives with the next intended change, not with just any apply.
     ignore_changes = [image_id]
   }
 }
@@ -89,7 +89,7 @@ resource "aws_autoscaling_group" "edge" {
   vpc_zone_identifier = [for key in local.zone_keys : aws_subnet.private[key].id]
   target_group_arns   = [aws_lb_target_group.edge.arn]
   health_check_type   = "ELB"
-  # Long enough to publish the first rules: without any, no edge is ready.
+  # Long enough to publish the first rules: without rules no edge is ready.
   health_check_grace_period = 900
 
   launch_template {
@@ -124,7 +124,7 @@ resource "aws_autoscaling_group" "edge" {
 }
 
 # The PoP's addresses, one in each zone. They outlive the load balancer's nodes, so that
-# the topology may name them.
+# the topology can name them.
 resource "aws_eip" "lb" {
   for_each = local.zone_keys
 
@@ -160,9 +160,9 @@ resource "aws_lb_target_group" "edge" {
   port     = local.edge_port
   protocol = "TCP"
   vpc_id   = aws_vpc.this.id
-  # The edge counts clients by the other end of the connection.
+  # The edge counts clients by their address at the other end of the connection.
   preserve_client_ip = "true"
-  # Longer than an edge takes to drain, and than the load balancer to stop sending.
+  # Longer than an edge takes to drain, and the load balancer to stop sending.
   deregistration_delay   = 120
   connection_termination = true
   tags                   = local.tags

@@ -1,4 +1,4 @@
-# Each role reads the secrets that its instances keep as files, and nothing else.
+# Each role reads only the secrets that its instances keep as files.
 
 data "aws_iam_policy_document" "ec2" {
   statement {
@@ -90,7 +90,7 @@ data "aws_iam_policy_document" "rotate" {
     resources = [aws_secretsmanager_secret.redis.arn]
   }
 
-  # It concerns no secret in particular.
+  # It applies to no particular secret.
   statement {
     sid       = "Random"
     actions   = ["secretsmanager:GetRandomPassword"]

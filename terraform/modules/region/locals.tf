@@ -7,7 +7,7 @@ locals {
   redis_port    = 6379
   listener_port = var.certificate_arn == null ? 80 : 443
 
-  # What Consul finds its servers by, here and in the other regions.
+  # By which Consul finds its servers, here and in the other regions.
   join_tag = "weir:consul"
   retry_join = [
     "provider=aws region=${var.aws_region} tag_key=${local.join_tag} tag_value=${local.name} addr_type=private_v4",

@@ -20,7 +20,7 @@ resource "aws_vpc" "this" {
   tags                 = merge(local.tags, { Name = local.name })
 }
 
-# Left without rules, so that whatever forgets to name a group reaches nothing.
+# Left without rules, so that a resource without a named group reaches nothing.
 resource "aws_default_security_group" "this" {
   region = var.aws_region
   vpc_id = aws_vpc.this.id
@@ -83,7 +83,7 @@ resource "aws_eip" "nat" {
   tags   = merge(local.tags, { Name = "${local.name}-nat-${each.key}" })
 }
 
-# One in each zone: the loss of a zone must not cut the others off from their origins.
+# One in each zone: losing a zone must not cut the others off from their origins.
 resource "aws_nat_gateway" "this" {
   for_each = local.zone_keys
 
@@ -120,7 +120,8 @@ resource "aws_route_table_association" "private" {
   route_table_id = aws_route_table.private[each.key].id
 }
 
-# The release comes from S3, and need not pass a NAT gateway if its bucket is here.
+# The release comes from S3, and does not pass a NAT gateway if its bucket is in this
+# region.
 resource "aws_vpc_endpoint" "s3" {
   region            = var.aws_region
   vpc_id            = aws_vpc.this.id

@@ -24,7 +24,7 @@ output "addresses" {
 }
 
 output "listener" {
-  description = "The load balancer as Route 53 and a client need it: DNS name, zone, port, and whether it speaks TLS."
+  description = "The load balancer for Route 53 and clients: DNS name, zone, port, and whether it uses TLS."
   value = {
     dns_name = aws_lb.edge.dns_name
     zone_id  = aws_lb.edge.zone_id
@@ -68,6 +68,6 @@ output "autoscaling_groups" {
 }
 
 output "ami_id" {
-  description = "The AMI that new instances of other modules should use, too."
+  description = "The AMI for new instances of other modules."
   value       = nonsensitive(data.aws_ssm_parameter.ami.value)
 }

@@ -18,22 +18,23 @@ resource "aws_elasticache_parameter_group" "this" {
     value = "yes"
   }
 
-  # An evicted counter lets its client begin again. Full, Redis refuses to decide, and each
-  # rule's on_store_failure decides instead.
+  # Evicting a counter lets its client start over. With noeviction a full Redis refuses to
+  # decide, and each rule's on_store_failure decides instead.
   parameter {
     name  = "maxmemory-policy"
     value = "noeviction"
   }
 
-  # A sorted set of 100,000 entries that expires is freed aside; otherwise Redis serves nobody meanwhile.
+  # Free an expired sorted set of 100,000 entries in the background; otherwise Redis serves nobody
+  # meanwhile.
   parameter {
     name  = "lazyfree-lazy-expire"
     value = "yes"
   }
 }
 
-# The first AUTH token. Rotation replaces it right after it is set; the state then holds
-# one that is no longer taken after the next rotation.
+# The first AUTH token. Rotation replaces it right after it is set; after the next
+# rotation, the state holds a token that Redis no longer accepts.
 resource "random_password" "redis" {
   length  = 64
   special = false
@@ -65,13 +66,13 @@ resource "aws_elasticache_replication_group" "this" {
   auth_token                 = random_password.redis.result
   auth_token_update_strategy = "ROTATE"
 
-  # Counters live for minutes; a backup would bring back stale ones.
+  # Counters live for minutes; a backup would restore stale ones.
   snapshot_retention_limit   = 0
   auto_minor_version_upgrade = true
   apply_immediately          = true
 
   lifecycle {
-    # The rotation changes it from then on.
+    # From then on the rotation changes it.
     ignore_changes = [auth_token, auth_token_update_strategy]
   }
 }

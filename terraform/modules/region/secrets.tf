@@ -1,5 +1,5 @@
 # Every secret is one file on the instances that need it, so that a role can be allowed
-# exactly those, and nothing on an instance has to take a secret apart.
+# exactly those, and no instance has to split a secret.
 
 resource "random_uuid" "token" {
   for_each = toset(["management", "agent", "edge", "regionctl", "dns"])
@@ -14,15 +14,15 @@ locals {
   tokens = { for name, uuid in random_uuid.token : name => uuid.result }
 
   secrets = {
-    # A part of the configuration of Consul's servers.
+    # A part of the Consul servers' configuration.
     consul-server = jsonencode({
       encrypt = var.gossip_key
       acl     = { tokens = { initial_management = local.tokens.management, agent = local.tokens.agent } }
     })
     consul-server-key = tls_private_key.consul.private_key_pem
-    # What the servers create the tokens of all others from.
+    # From this the servers create everyone else's tokens.
     consul-tokens = join("", [for name, token in local.tokens : "${upper(name)}='${token}'\n"])
-    # A part of the configuration of the Consul agents beside edges.
+    # A part of the configuration of the Consul agents on edges.
     consul-agent = jsonencode({
       encrypt = var.gossip_key
       acl     = { tokens = { agent = local.tokens.agent } }
@@ -41,7 +41,7 @@ resource "aws_secretsmanager_secret" "this" {
   region      = var.aws_region
   name        = "${var.name}/${var.region}/${each.key}"
   description = "weir ${var.region}: ${each.key}"
-  # The name is free at once when the region is removed and comes back.
+  # Frees the name at once, in case the region is removed and comes back.
   recovery_window_in_days = 0
   tags                    = local.tags
 }
@@ -54,7 +54,7 @@ resource "aws_secretsmanager_secret_version" "this" {
   secret_string = local.secrets[each.key]
 }
 
-# Apart from the others: it is replaced by itself.
+# Separate from the others: it is rotated on its own.
 resource "aws_secretsmanager_secret" "redis" {
   region                  = var.aws_region
   name                    = "${var.name}/${var.region}/redis"
@@ -69,13 +69,13 @@ resource "aws_secretsmanager_secret_version" "redis" {
   secret_string = random_password.redis.result
 
   lifecycle {
-    # The rotation changes it from then on.
+    # From then on the rotation changes it.
     ignore_changes = [secret_string, version_stages]
   }
 }
 
 # The certificate of the edges' admin listeners. All share it, as they share its name, and
-# it serves nothing else: Consul takes no server without a name of its own.
+# it has no other use: Consul accepts no server without its own name.
 
 resource "tls_private_key" "edge" {
   algorithm   = "ECDSA"

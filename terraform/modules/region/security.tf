@@ -2,7 +2,7 @@
 
 locals {
   peer_cidrs = toset([for peer in values(var.peers) : peer.vpc_cidr])
-  # Gossip over both protocols; RPC and the WAN's gossip between servers.
+  # Gossip uses both protocols; RPC and the WAN's gossip are between servers.
   gossip = { tcp = "tcp", udp = "udp" }
 }
 
@@ -113,7 +113,7 @@ resource "aws_vpc_security_group_ingress_rule" "edge_gossip" {
   tags                         = local.tags
 }
 
-# Origins, AWS's own interfaces, Redis and Consul. Where origins listen is not known here.
+# Origins, AWS's own APIs, Redis and Consul. Origins' ports are unknown here.
 resource "aws_vpc_security_group_egress_rule" "edge" {
   region            = var.aws_region
   security_group_id = aws_security_group.edge.id
@@ -151,7 +151,7 @@ resource "aws_vpc_security_group_ingress_rule" "consul_rpc" {
   tags                         = local.tags
 }
 
-# Servers of one datacenter are members of the WAN's gossip, too.
+# Servers of one datacenter are also members of the WAN's gossip.
 resource "aws_vpc_security_group_ingress_rule" "consul_wan_self" {
   for_each = local.gossip
 
@@ -165,7 +165,8 @@ resource "aws_vpc_security_group_ingress_rule" "consul_wan_self" {
   tags                         = local.tags
 }
 
-# A group cannot be named across regions; the peers' private addresses can.
+# A security group cannot be referenced across regions; the peers' private addresses
+# can.
 resource "aws_vpc_security_group_ingress_rule" "consul_wan" {
   for_each = { for pair in setproduct(local.peer_cidrs, keys(local.gossip)) : join("-", pair) => { cidr = pair[0], protocol = pair[1] } }
 
@@ -212,7 +213,7 @@ resource "aws_vpc_security_group_egress_rule" "consul" {
   tags              = local.tags
 }
 
-# The internal load balancer: regionctl, from this region, the others, and operators.
+# The internal load balancer: regionctl, from this region and the others, and operators.
 
 resource "aws_vpc_security_group_ingress_rule" "api" {
   for_each = setunion(local.peer_cidrs, toset(var.operator_cidrs), toset([var.vpc_cidr]))
@@ -238,7 +239,7 @@ resource "aws_vpc_security_group_egress_rule" "api" {
   tags                         = local.tags
 }
 
-# Redis: from edges, and nowhere else. It opens no connection of its own.
+# Redis: only from edges. It opens no connections itself.
 
 resource "aws_vpc_security_group_ingress_rule" "redis" {
   region                       = var.aws_region

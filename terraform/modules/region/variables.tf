@@ -1,5 +1,5 @@
 variable "name" {
-  description = "What names of resources begin with; tells several fleets in one account apart."
+  description = "The beginning of resource names; distinguishes fleets in one account."
   type        = string
   default     = "weir"
 
@@ -10,17 +10,17 @@ variable "name" {
 }
 
 variable "region" {
-  description = "What weir calls this region: node.region of its edges, and its Consul datacenter."
+  description = "The name of this region in weir: node.region of its edges, and its Consul datacenter."
   type        = string
 
   validation {
     condition     = length(var.region) >= 2 && length(var.region) <= 16 && can(regex("^[a-z][a-z0-9]*(-[a-z0-9]+)*$", var.region))
-    error_message = "region must be 2 to 16 lower-case letters, digits and dashes, begin with a letter, and have no dash at the end or beside another."
+    error_message = "region must be 2 to 16 lower-case letters, digits and dashes, begin with a letter, and have no dash at the end and no two in a row."
   }
 }
 
 variable "aws_region" {
-  description = "The AWS region that it lives in, such as eu-west-1."
+  description = "Its AWS region, such as eu-west-1."
   type        = string
 
   validation {
@@ -30,7 +30,7 @@ variable "aws_region" {
 }
 
 variable "pop" {
-  description = "What weir calls the PoP behind the load balancer."
+  description = "The name in weir of the PoP behind the load balancer."
   type        = string
 
   validation {
@@ -50,18 +50,18 @@ variable "vpc_cidr" {
 }
 
 variable "zones" {
-  description = "How many availability zones to spread over."
+  description = "The number of availability zones."
   type        = number
   default     = 3
 
   validation {
     condition     = contains([2, 3], var.zones)
-    error_message = "zones must be 2 or 3: with one, its loss is the loss of the region."
+    error_message = "zones must be 2 or 3: with one zone, losing it loses the region."
   }
 }
 
 variable "peers" {
-  description = "The other regions, by what weir calls them. Their Consul servers are joined over the WAN."
+  description = "The other regions, by their name in weir. Their Consul servers are joined over the WAN."
   type = map(object({
     aws_region = string
     vpc_cidr   = string
@@ -81,7 +81,7 @@ variable "operator_cidrs" {
 
   validation {
     condition     = alltrue([for cidr in var.operator_cidrs : can(cidrnetmask(cidr)) && try(tonumber(split("/", cidr)[1]) >= 8, false)])
-    error_message = "operator_cidrs must be IPv4 networks of /8 or smaller, such as 10.200.0.0/24: the admin side is not for the world."
+    error_message = "operator_cidrs must be IPv4 networks of /8 or smaller, such as 10.200.0.0/24: the admin side must not be public."
   }
 }
 
@@ -101,7 +101,7 @@ variable "release" {
 }
 
 variable "architecture" {
-  description = "What the release was built for: x86_64 or arm64. The instance types must match."
+  description = "The architecture of the release: x86_64 or arm64. The instance types must match."
   type        = string
   default     = "x86_64"
 
@@ -112,7 +112,7 @@ variable "architecture" {
 }
 
 variable "edges" {
-  description = "How many edge nodes, of which type, and whether their admin side speaks TLS (README.md says how to change that)."
+  description = "The number and type of edge nodes, and whether their admin side uses TLS (README.md explains how to change that)."
   type = object({
     count         = optional(number, 3)
     instance_type = optional(string, "c7i.large")
@@ -127,7 +127,7 @@ variable "edges" {
 }
 
 variable "consul" {
-  description = "How many Consul servers, and of which type."
+  description = "The number and type of Consul servers."
   type = object({
     count         = optional(number, 3)
     instance_type = optional(string, "m7i.large")
@@ -141,7 +141,7 @@ variable "consul" {
 }
 
 variable "redis" {
-  description = "The Redis Cluster: node type, version, shards, replicas of each, and after how many days the AUTH token is replaced. The one before is taken until the next."
+  description = "The Redis Cluster: node type, version, shards, replicas of each, and after how many days the AUTH token is replaced. The previous token stays valid until the next rotation."
   type = object({
     node_type     = optional(string, "cache.m7g.large")
     version       = optional(string, "7.1")
@@ -153,7 +153,7 @@ variable "redis" {
 
   validation {
     condition     = var.redis.shards >= 1 && var.redis.shards <= 90 && var.redis.replicas >= 1 && var.redis.replicas <= 5
-    error_message = "redis.shards must be 1 to 90 and redis.replicas 1 to 5: without a replica a shard that dies takes its counts along."
+    error_message = "redis.shards must be 1 to 90 and redis.replicas 1 to 5: without a replica, a dying shard takes its counts with it."
   }
 
   validation {
@@ -200,7 +200,7 @@ variable "gossip_key" {
 }
 
 variable "ca" {
-  description = "The authority that Consul's servers are certified by, the same in all regions, in PEM."
+  description = "The authority that certifies Consul's servers, the same in all regions, in PEM."
   type = object({
     certificate = string
     private_key = string
@@ -214,12 +214,12 @@ variable "ca" {
 }
 
 variable "tags" {
-  description = "Tags of everything, beside weir:fleet and weir:region."
+  description = "Tags for every resource, in addition to weir:fleet and weir:region."
   type        = map(string)
   default     = {}
 
   validation {
     condition     = alltrue([for key in keys(var.tags) : !startswith(lower(key), "aws:")])
-    error_message = "tags: AWS keeps keys that begin with aws: for itself."
+    error_message = "tags: AWS reserves keys that begin with aws:."
   }
 }

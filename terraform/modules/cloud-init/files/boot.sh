@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes a fresh instance what its files say it is. Runs once, by cloud-init; running it
-# again does no harm.
+# Sets up a fresh instance according to its files. Runs once, by cloud-init; running it
+# again is harmless.
 set -eu
 root=${WEIR_ROOT:-} # a test's
 . "$root/etc/weir/boot.env"
@@ -28,7 +28,7 @@ for program in edge regionctl consul; do
 done
 
 echo "weir: secrets"
-# A role that was created a moment ago may not be known everywhere yet.
+# A role created a moment ago may not be known everywhere yet.
 tries=0
 until "$root/usr/local/lib/weir/secrets"; do
   tries=$((tries + 1))

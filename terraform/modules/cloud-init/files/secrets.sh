@@ -1,7 +1,7 @@
 #!/bin/sh
-# Brings every file of /etc/weir/secrets.list up to date with its secret. A file is
-# replaced whole, and only if it changes. One secret that cannot be had does not keep
-# the others from being fetched.
+# Updates every file of /etc/weir/secrets.list from its secret. A file is replaced
+# whole, and only if it changes. One unreadable secret does not keep the others from
+# being fetched.
 set -eu
 root=${WEIR_ROOT:-} # a test's
 status=0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Gives every policy of /etc/weir/policies and its token to this datacenter. Every server
-# does so when it starts, and doing it again changes nothing.
+# Creates every policy of /etc/weir/policies and its token in this datacenter. Every
+# server does so when it starts; repeating it changes nothing.
 set -eu
 root=${WEIR_ROOT:-} # a test's
 . "$root/etc/weir/tokens.env"

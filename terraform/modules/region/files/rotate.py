@@ -1,7 +1,7 @@
-"""Replaces the AUTH token of a Redis replication group, step by step as Secrets Manager asks.
+"""Replaces the AUTH token of a Redis replication group, in the steps that Secrets Manager calls.
 
-Redis takes two tokens at a time: ROTATE adds the new one and drops the older of the two. So
-the token that edges still use is taken until the rotation after this one.
+Redis accepts two tokens at a time: ROTATE adds the new one and drops the older of the two. So
+the token that edges still use stays valid until the rotation after this one.
 """
 
 import os
@@ -17,14 +17,14 @@ def handler(event, context):
     secret, version, step = event["SecretId"], event["ClientRequestToken"], event["Step"]
     stages = secrets.describe_secret(SecretId=secret)["VersionIdsToStages"].get(version, [])
     if "AWSCURRENT" in stages:
-        return  # a step that is asked for again
+        return  # a repeated step
     if "AWSPENDING" not in stages:
         raise ValueError(f"version {version} of {secret} is not to be rotated in")
     {"createSecret": create, "setSecret": put, "testSecret": check, "finishSecret": finish}[step](secret, version)
 
 
 def create(secret, version):
-    """Makes the new token, unless an earlier try did."""
+    """Makes the new token, unless an earlier attempt did."""
     try:
         pending(secret, version)
     except secrets.exceptions.ResourceNotFoundException:
@@ -35,7 +35,7 @@ def create(secret, version):
 
 
 def put(secret, version):
-    """Adds the new token to those that Redis takes."""
+    """Adds the new token to those that Redis accepts."""
     group = os.environ["REPLICATION_GROUP"]
     available(group)
     elasticache.modify_replication_group(
@@ -52,7 +52,7 @@ def check(secret, version):
 
 
 def finish(secret, version):
-    """Makes the new token the one that edges fetch."""
+    """Makes edges fetch the new token."""
     stages = secrets.describe_secret(SecretId=secret)["VersionIdsToStages"]
     current = next(v for v, names in stages.items() if "AWSCURRENT" in names)
     secrets.update_secret_version_stage(
@@ -72,4 +72,4 @@ def available(group, tries=80, pause=10):
         if found["Status"] == "available" and not changing:
             return
         time.sleep(pause)
-    raise TimeoutError(f"{group} is {found['Status']} for too long")
+    raise TimeoutError(f"{group} has been {found['Status']} for too long")

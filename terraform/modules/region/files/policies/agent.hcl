@@ -1,3 +1,3 @@
-# The Consul agents themselves, servers among them.
+# The Consul agents themselves, including servers.
 node_prefix "" { policy = "write" }
 service_prefix "" { policy = "read" }
