@@ -125,7 +125,7 @@ func TestLines(t *testing.T) {
 	for _, c := range jsonLines {
 		t.Run("json/"+c.name, func(t *testing.T) {
 			check(t, JSONLines, c.line, c.want)
-			if c.name != "no object" {
+			if c.name != "not an object" {
 				check(t, Auto, c.line, c.want)
 			}
 		})
