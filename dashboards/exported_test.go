@@ -20,9 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exported returns the names of all metrics that the programs export, read from where
-// the source makes them: a series that nothing has counted yet is not in any scrape. true
-// is a histogram.
+// exported returns the names of all metrics that the programs export, read from the
+// source that creates them: a series that nothing has counted yet is in no scrape. true
+// marks a histogram.
 func exported(t testing.TB) map[string]bool {
 	t.Helper()
 	names := exportedUnder(t, "../cmd", "../internal", "../pkg")
@@ -53,8 +53,8 @@ func exportedUnder(t testing.TB, trees ...string) map[string]bool {
 
 var ownName = regexp.MustCompile(`^weir_[a-z0-9_]+$`)
 
-// exportedBy finds Name: "weir_…" in options, NewDesc("weir_…"), and calls of those
-// functions of the package that put "weir_" before their first parameter.
+// exportedBy finds Name: "weir_…" in options, NewDesc("weir_…"), and calls of the
+// package's functions that put "weir_" before their first parameter.
 func exportedBy(t testing.TB, files []string) map[string]bool {
 	t.Helper()
 	names, helpers := map[string]bool{}, map[string]bool{}
@@ -158,7 +158,7 @@ func name(n ast.Expr) string {
 	return ""
 }
 
-// known returns every name that a query may ask for, and that of each part of a histogram.
+// known returns every name that a query may use, including the parts of each histogram.
 func known(t testing.TB) map[string]bool {
 	t.Helper()
 	names := map[string]bool{"up": true, "ALERTS": true} // Prometheus's own
@@ -186,7 +186,7 @@ func known(t testing.TB) map[string]bool {
 	return names
 }
 
-// optional are metrics of other programs and of regionctl dns, which only folded rows may ask for.
+// optional are metrics of other programs and of regionctl dns, which only collapsed rows may use.
 var optional = []string{
 	"weir_dns_queries_total", "weir_dns_pop_up", "weir_dns_pop_drained", "weir_dns_pop_shed_level", "weir_dns_region_known",
 	"weir_dns_ready", "weir_dns_steers", "weir_dns_region_facts_age_seconds", "weir_dns_moves_total", "weir_dns_state_save_failures_total",
@@ -195,7 +195,7 @@ var optional = []string{
 	"consul_autopilot_healthy", "consul_kvs_apply_count", "consul_rpc_query", // developer.hashicorp.com/consul/docs/reference/agent/telemetry
 }
 
-// Dashboards and alerts ask only for what there is.
+// Dashboards and alerts use only existing metrics.
 func TestMetricsExist(t *testing.T) {
 	names := known(t)
 	for file, p := range pages(t) {
@@ -234,7 +234,7 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// Every metric of weir's own is in the reference, and what is there exists.
+// The reference has every metric of weir's own, and no other.
 func TestMetricsAreDocumented(t *testing.T) {
 	rows := regexp.MustCompile("(?m)^\\| `(weir_[a-z0-9_]+)`")
 	documented := func(files ...string) (names []string) {
@@ -256,7 +256,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	require.Equal(t, slices.Sorted(maps.Keys(exported(t))), documented(files...), "the tables of metrics in docs/")
 }
 
-// Nothing that weir exports is left out of sight.
+// A panel shows every metric that weir exports.
 func TestMetricsAreShown(t *testing.T) {
 	shown := map[string]bool{}
 	for _, p := range pages(t) {

@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write the JSON files")
 
-// The files are what the Go describes, and there are no others.
+// The files match the Go description, and there are no others.
 func TestFiles(t *testing.T) {
 	want, err := Files()
 	require.NoError(t, err)

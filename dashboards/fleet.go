@@ -1,6 +1,6 @@
 package dashboards
 
-// Words and colors that more than one dashboard uses.
+// Words and colors that several dashboards use.
 const (
 	green, yellow, orange, red = "green", "yellow", "orange", "red"
 	blue, purple, gray         = "blue", "purple", "gray"
@@ -17,8 +17,8 @@ func noYes(no, yes string) map[int]any {
 	return map[int]any{0: object{"text": "no", "color": no, "index": 0}, 1: object{"text": "yes", "color": yes, "index": 1}}
 }
 
-// What WeirUpstreamErrors goes by, see rules/recording.yaml: an attempt either fails or
-// has a time.
+// The terms of WeirUpstreamErrors, see rules/recording.yaml: an attempt either fails or
+// has a duration.
 const (
 	failures = `rate(weir_upstream_errors_total{@,kind!~"client|too_large|bad_request|unsupported"}[$__rate_interval])`
 	answered = `sum by (region, pop) (rate(weir_upstream_seconds_count{@}[$__rate_interval]))`
@@ -26,8 +26,8 @@ const (
 	attempts = "(" + failed + " + " + answered + ")"
 )
 
-// shareOf is the share that a part has of a total, both counters: 0 while nothing of the
-// part has been counted, and absent while there is nothing to have a share of.
+// shareOf is the share of a part in a total, both counters: 0 while nothing of the part
+// has been counted, and absent while the total is 0.
 func shareOf(by, part, total string) string {
 	sum := func(counter string) string {
 		if by == "" {
@@ -38,36 +38,36 @@ func shareOf(by, part, total string) string {
 	return "(" + sum(part) + " or 0 * " + sum(total) + ") / (" + sum(total) + " > 0)"
 }
 
-// fleet is all regions at a glance: where to look first.
+// fleet shows all regions at a glance: where to look first.
 func fleet() dashboard {
 	return dashboard{
 		uid: "weir-fleet", title: "weir / Fleet",
-		text: "Regions and PoPs at a glance. Begin here: read the table line by line, then follow what stands out to Limits, Shedder, or Redis and Consul.",
+		text: "Regions and PoPs at a glance. Start here: read the table row by row, then follow anything unusual to Limits, Shedder, or Redis and Consul.",
 		rows: []row{
 			{id: 1, title: "At a glance", panels: []panel{
 				{
 					id: 2, kind: stat, title: "Alerts firing", unit: plain, width: 6, height: 4, steps: []step{{1, red}},
-					text:    "Alerts of weir that fire for these regions and PoPs now. Their annotations say what to do and link the panel to look at. 0 also when the rules in dashboards/rules are not loaded.",
+					text:    "weir's alerts now firing for these regions and PoPs. Their annotations say what to do and link the panel to look at. Also 0 when the rules in dashboards/rules are not loaded.",
 					queries: []query{{"firing", `count(ALERTS{alertname=~"Weir.+",alertstate="firing",region=~"$region|",pop=~"$pop|"}) or vector(0)`}},
 				},
 				{
 					id: 3, kind: stat, title: "Nodes up", unit: plain, width: 6, height: 4,
-					text:    "Edge nodes that answer Prometheus. Fewer than yesterday with the same deployment means that nodes died; see Nodes up by PoP for where.",
+					text:    "Edge nodes that answer Prometheus. Fewer than yesterday with the same deployment means that nodes died; Nodes up by PoP shows where.",
 					queries: []query{{"up", `sum(up{@})`}},
 				},
 				{
 					id: 4, kind: stat, title: "Requests", unit: perSecond, width: 6, height: 4,
-					text:    "Requests answered each second by all chosen nodes, whatever the answer was. A sudden fall with all nodes up means that clients no longer get here: look at DNS.",
+					text:    "Requests answered each second by all selected nodes, whatever the answer. A sudden fall with all nodes up means that clients no longer arrive: check DNS.",
 					queries: []query{{"requests", `sum(rate(weir_requests_total{@}[$__rate_interval]))`}},
 				},
 				{
 					id: 5, kind: stat, title: "Answered 5xx", unit: share, width: 6, height: 4, steps: []step{{0.01, yellow}, {0.05, red}},
-					text:    "Share of requests answered 5xx: the origin failed (502, 504), or the shedder refused (503). Compare with Shed share below to tell the two apart.",
+					text:    "Share of requests answered 5xx: the origin failed (502, 504), or the shedder refused (503). Compare with Shed share below to distinguish the two.",
 					queries: []query{{"5xx", shareOf("", `weir_requests_total{@,code_class="5xx"}`, `weir_requests_total{@}`)}},
 				},
 				{
 					id: 6, kind: table, title: "PoPs", unit: plain, width: 24, height: 9,
-					text: "One line for each PoP, as of now. Read across: few nodes up explains a high utilization; a high utilization explains shedding; shedding or a failing origin explains 5xx. A PoP that limits far more than its neighbors has an attacker, or other rules.",
+					text: "One row for each PoP, as of now. Read across: few nodes up explains a high utilization; a high utilization explains shedding; shedding or a failing origin explains 5xx. A PoP that limits far more than its neighbors has an attacker, or other rules.",
 					columns: []column{
 						{"Nodes up", plain}, {"Requests", perSecond}, {"Limited", share}, {"Shed", share}, {"5xx", share},
 						{"p99", seconds}, {"Utilization", share}, {"Shed level", plain}, {"Store up", share},
@@ -88,17 +88,17 @@ func fleet() dashboard {
 			{id: 10, title: "Traffic", panels: []panel{
 				{
 					id: 11, kind: series, title: "Requests by PoP", unit: perSecond, stacked: true,
-					text:    "Who carries how much. When a PoP fails or is drained its area should appear at its neighbors within about the TTL of the DNS answers, and the sum should stay.",
+					text:    "How much each PoP carries. When a PoP fails or is drained, its traffic should appear at its neighbors within about the TTL of the DNS answers, and the sum should not change.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_requests_total{@}[$__rate_interval]))`}},
 				},
 				{
 					id: 12, kind: series, title: "Requests by status", unit: perSecond, stacked: true,
-					text:    "4xx holds the 429 of the rules, 5xx the 503 of the shedder and the failures of the origin. When 4xx or 5xx grows while 2xx stays, the growth is refused and the site is well.",
+					text:    "4xx includes the rules' 429, 5xx the shedder's 503 and the origin's failures. When 4xx or 5xx grows while 2xx stays, the growth is being refused and the site is healthy.",
 					queries: []query{{"{{code_class}}", `sum by (code_class) (rate(weir_requests_total{@}[$__rate_interval]))`}},
 				},
 				{
 					id: 13, kind: series, title: "Time to answer", unit: seconds,
-					text: "From a request's header to the end of its response, origin included. Half of the requests are quicker than p50 and one in a hundred is slower than p99. When p99 leaves p50 behind, requests wait: see Utilization.",
+					text: "From a request's header to the end of its response, origin included. Half of the requests are faster than p50, and one in a hundred is slower than p99. When p99 rises without p50, requests wait: see Utilization.",
 					queries: []query{
 						{"p99 {{region}}", `histogram_quantile(0.99, sum by (region, le) (rate(weir_request_seconds_bucket{@}[$__rate_interval])))`},
 						{"p50 {{region}}", `histogram_quantile(0.5, sum by (region, le) (rate(weir_request_seconds_bucket{@}[$__rate_interval])))`},
@@ -106,17 +106,17 @@ func fleet() dashboard {
 				},
 				{
 					id: 14, kind: series, title: "Limited share", unit: share,
-					text:    "Share of requests that a rule refused with 429. Most sites have a steady share, from bots and broken clients; what counts is a change. Limits shows it against its own past, and by rule.",
+					text:    "Share of requests that a rule refused with 429. Most sites have a steady share, from bots and broken clients; look for a change. Limits shows it against its own past, and by rule.",
 					queries: []query{{"{{region}} {{pop}}", shareOf("region, pop", `weir_requests_limited_total{@}`, `weir_requests_total{@}`)}},
 				},
 				{
 					id: 15, kind: series, title: "Shed share", unit: share,
-					text:    "Share of requests that the load shedder refused with 503. It should be 0 but for overload. If it is not, Shedder tells which signal and which classes.",
+					text:    "Share of requests that the load shedder refused with 503. It should be 0 except in an overload. If it is not, Shedder shows which signal and which classes.",
 					queries: []query{{"{{region}} {{pop}}", shareOf("region, pop", `weir_shed_total{@}`, `weir_requests_total{@}`)}},
 				},
 				{
 					id: 16, kind: series, title: "Utilization", unit: share, atMost: 1,
-					text:  "The busiest signal of the busiest node in each PoP. The dashed lines are where shedding starts (red) and what it then holds (green), the lowest of the settings in force. All nodes of one PoP high: too much traffic for its origin. One node high: that node.",
+					text:  "The busiest signal of the busiest node in each PoP. The dashed lines are where shedding starts (red) and what it then holds (green), the lowest of the active settings. All nodes of one PoP high: too much traffic for its origin. One node high: that node.",
 					lines: []line{{"start", red}, {"target", green}},
 					queries: []query{
 						{"{{region}} {{pop}}", `max by (region, pop) (weir_utilization{@})`},
@@ -128,12 +128,12 @@ func fleet() dashboard {
 			{id: 20, title: "Nodes and origins", panels: []panel{
 				{
 					id: 21, kind: series, title: "Nodes up by PoP", unit: plain,
-					text:    "Nodes that answer Prometheus. A line at 0 is a PoP that is down; one that ends is a PoP whose nodes have left Consul, ten minutes after they died or when they were taken away.",
+					text:    "Nodes that answer Prometheus. A line at 0 is a PoP that is down; a line that ends is a PoP whose nodes have left Consul, ten minutes after they died or when they were removed.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (up{@})`}},
 				},
 				{
 					id: 22, kind: series, title: "Upstream errors", unit: share, steps: []step{{0.05, red}},
-					text: "Share of all attempts that got no answer from an origin: in total, which the alert goes by (dashed: where it begins), and by kind: connect (refused or unreachable), timeout, broken (hung up), bad_response, unavailable (all connections in use). 1 is an origin that is down. What clients broke off is not counted.",
+					text: "Share of all attempts that got no answer from an origin: in total, which the alert uses (dashed: its threshold), and by kind: connect (refused or unreachable), timeout, broken (hung up), bad_response, unavailable (all connections in use). 1 is an origin that is down. Attempts that clients aborted are not counted.",
 					queries: []query{
 						{"{{region}} {{pop}} total", failed + " / (" + attempts + " > 0)"},
 						{"{{region}} {{pop}} {{kind}}", "sum by (region, pop, kind) (" + failures + ") / on (region, pop) group_left () (" + attempts + " > 0)"},
@@ -141,7 +141,7 @@ func fleet() dashboard {
 				},
 				{
 					id: 23, kind: series, title: "Origin's time", unit: seconds,
-					text: "Time until the origin's response headers. The difference to Time to answer is what weir adds, and the sending of the body.",
+					text: "Time until the origin's response headers. Time to answer exceeds it by what weir adds and by sending the body.",
 					queries: []query{
 						{"p99 {{region}}", `histogram_quantile(0.99, sum by (region, le) (rate(weir_upstream_seconds_bucket{@}[$__rate_interval])))`},
 						{"p50 {{region}}", `histogram_quantile(0.5, sum by (region, le) (rate(weir_upstream_seconds_bucket{@}[$__rate_interval])))`},
@@ -149,37 +149,37 @@ func fleet() dashboard {
 				},
 				{
 					id: 24, kind: series, title: "Nodes by version of the rules", unit: plain, stacked: true,
-					text:    "After a change all of a region's nodes pass to the new version within a second or two. Two versions that stay are a canary, or nodes that refused the new one.",
+					text:    "After a change, all of a region's nodes move to the new version within a second or two. Two versions that stay are a canary, or nodes that refused the new one.",
 					queries: []query{{"{{region}} {{version}}", `count by (region, version) (weir_rules_info{@})`}},
 				},
 				{
 					id: 25, kind: series, title: "Nodes by version of the shedder's settings", unit: plain, stacked: true,
-					text:    "As for rules. Source admin is a node that was told by hand, for a time; config and builtin follow their own file because nothing is published.",
+					text:    "As for rules. Source admin is a node with temporary settings made by hand; with config and builtin, nodes follow their own file because nothing is published.",
 					queries: []query{{"{{region}} {{version}} {{source}}", `count by (region, version, source) (weir_shedder_info{@})`}},
 				},
 				{
 					id: 26, kind: series, title: "Certificates, time left", unit: seconds,
-					text:    "Time until a certificate of the public or the admin listener ends, of the node and the file where that is soonest. A new pair of files is taken over within a second, so a line that falls below two weeks means that renewal fails. Empty without TLS.",
+					text:    "Time until a certificate of the public or the admin listener expires, for the node and the file where that is soonest. A new pair of files is loaded within a second, so a line below two weeks means that renewal fails. Empty without TLS.",
 					queries: []query{{"{{region}} {{pop}}", `min by (region, pop) (weir_certificate_expiry_seconds{@}) - time()`}},
 				},
 				{
-					id: 27, kind: series, title: "Bytes nobody asked for", unit: perSecond,
-					text:    "How often an origin sent bytes that answer no request: a body after HEAD or 304, more than its Content-Length, 408 to an idle connection. Each time it loses keep-alive for a minute, so every request connects anew. Should be 0; the log names the address.",
+					id: 27, kind: series, title: "Unrequested bytes", unit: perSecond,
+					text:    "How often an origin sent bytes that answer no request: a body after HEAD or 304, more than its Content-Length, 408 to an idle connection. Each time it loses keep-alive for a minute, so every request makes a new connection. Should be 0; the log names the address.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_upstream_unasked_total{@}[$__rate_interval]))`}},
 				},
 				{
 					id: 28, kind: series, title: "WebSockets open", unit: plain,
-					text:    "Connections that have switched to another protocol. Each holds a permit of the shedder and a connection to an upstream (upstream.max_conns) until it ends. A sudden fall is an origin or a node that stopped; the rise behind it is their clients, who return.",
+					text:    "Connections that have switched to another protocol. Each holds a permit of the shedder and a connection to an upstream (upstream.max_conns) until it ends. A sudden fall is an origin or a node that stopped; the rise after it is clients reconnecting.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (weir_upgrades_active{@})`}},
 				},
 				{
 					id: 29, kind: series, title: "Connections refused", unit: perSecond,
-					text:    "Connections of clients that were closed at once, by the field of server that they exceed: max_connections is a node with no room for anybody, max_connections_per_client is single clients. The log names one client a second.",
+					text:    "Client connections that were closed at once, by the field of server that they exceed: max_connections is a full node, max_connections_per_client is single clients. The log names one client a second.",
 					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (rate(weir_connections_refused_total{@}[$__rate_interval]))`}},
 				},
 				{
 					id: 37, kind: series, title: "Healthy upstreams", unit: share, atMost: 1,
-					text:    "Share of the nodes from which each origin's address gets its requests: it passes its health checks there and does not rest after failures. At 0 the others of its group bear its load; if all of a group are, they get requests all the same. Between 0 and 1, look at the network between those nodes and it.",
+					text:    "Share of the nodes from which each origin's address gets its requests: it passes its health checks there and does not rest after failures. At 0 the others of its group carry its load; if all of a group are at 0, they get requests anyway. Between 0 and 1, check the network between those nodes and it.",
 					queries: []query{{"{{region}} {{pop}} {{upstream}} {{address}}", `avg by (region, pop, upstream, address) (weir_upstream_healthy{@})`}},
 				},
 			}},
@@ -191,84 +191,84 @@ func fleet() dashboard {
 				},
 				{
 					id: 32, kind: series, title: "Memory", unit: bytesUsed,
-					text:    "Memory of each node as the system counts it. It grows with connections and with the counters kept in process, both of which have limits; after those it should be level.",
+					text:    "Resident memory of each node. It grows with connections and with the counters kept in process, both of which have limits; beyond those it should be flat.",
 					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (process_resident_memory_bytes{@})`}},
 				},
 				{
 					id: 33, kind: series, title: "Goroutines", unit: plain,
-					text:    "About one or two for each connection. More that never go are a leak: report it with /debug/pprof/goroutine.",
+					text:    "About one or two for each connection. If more stay, report the leak with /debug/pprof/goroutine.",
 					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (go_goroutines{@})`}},
 				},
 				{
 					id: 34, kind: series, title: "Open files", unit: share, atMost: 1, steps: []step{{0.8, red}},
-					text:    "Share of the file descriptors that the process may have. Each connection takes one on either side; at 1 nobody new can connect. Raise LimitNOFILE of the service.",
+					text:    "Share of the file descriptors that the process may open. Each connection takes one on either side; at 1 no new client can connect. Raise LimitNOFILE of the service.",
 					queries: []query{{"{{region}} {{pop}} {{node}}", `max by (region, pop, node) (process_open_fds{@} / process_max_fds{@})`}},
 				},
 				{
 					id: 35, kind: series, title: "Time since start", unit: seconds,
-					text:    "How long each process has run. A line that falls to 0 is a restart, also one that nobody asked for.",
+					text:    "How long each process has run. A line that falls to 0 is a restart, intended or not.",
 					queries: []query{{"{{region}} {{pop}} {{node}}", `time() - max by (region, pop, node) (process_start_time_seconds{@})`}},
 				},
 				{
 					id: 36, kind: series, title: "Panics", unit: plain, steps: []step{{1, red}},
-					text:    "Requests in five minutes that were answered 500 because of a fault in weir. Any is a fault to report, with the stack in the log line \"handler panicked\".",
+					text:    "Requests in five minutes that were answered 500 because of a fault in weir. Report each one, with the stack in the log line \"handler panicked\".",
 					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (increase(weir_panics_total{@}[5m]))`}},
 				},
 			}},
 			{id: 40, title: "Optional: DNS, by regionctl dns", folded: true, panels: []panel{
 				{
 					id: 41, kind: series, title: "DNS answers (optional)", unit: perSecond, width: 24, stacked: true,
-					text:    "Needs regionctl dns scraped, for whichever region. Queries answered each second, by kind of answer. answer is the usual; spilled went past the nearest PoP because that sheds; fail_open means that no PoP is healthy, and all are given out. refused and nxdomain are for names that are not ours: many are someone who tries.",
+					text:    "Needs regionctl dns scraped, for whichever region. Queries answered each second, by kind of answer. answer is the usual; spilled skipped the nearest PoP because it sheds; fail_open means that no PoP is healthy, and all are returned. refused and nxdomain are for unknown names: many of them are somebody probing.",
 					queries: []query{{"{{answer}}", `sum by (answer) (rate(weir_dns_queries_total{region=~"$region|"}[$__rate_interval]))`}},
 				},
 				{
 					id: 42, kind: states, title: "PoP up in DNS (optional)", unit: plain, width: 12, words: downUp(),
-					text:    "Needs regionctl dns scraped. Down: clients are sent elsewhere, because no node of the PoP passes its check. Prometheus may still see a node up here: one that lives and is not ready.",
+					text:    "Needs regionctl dns scraped. Down: clients are sent elsewhere, because no node of the PoP passes its check. Prometheus may still see such a node as up: it runs but is not ready.",
 					queries: []query{{"{{region}} {{pop}}", `min by (region, pop) (weir_dns_pop_up{region=~"$region"})`}},
 				},
 				{
 					id: 43, kind: states, title: "PoP drained (optional)", unit: plain, width: 12, words: noYes(green, orange),
-					text:    "Needs regionctl dns scraped. Yes: someone took the PoP out of DNS on purpose, and it stays out until it is put back, however healthy it is. regionctl status says who and why.",
+					text:    "Needs regionctl dns scraped. Yes: an operator took the PoP out of DNS on purpose, and it stays out until it is undrained, however healthy it is. regionctl status says who and why.",
 					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_drained{region=~"$region"})`}},
 				},
 				{
 					id: 44, kind: series, title: "Share given to neighbors (optional)", unit: share, width: 12, atMost: 1,
-					text:    "Needs regionctl dns scraped. What share of its clients an overloaded PoP passes on to the next one: what its nodes shed, on average. Two neighbors that rise in turn pass load to each other; both need more nodes.",
+					text:    "Needs regionctl dns scraped. The share of its clients that an overloaded PoP passes to the next one: what its nodes shed, on average. Two neighbors that rise in turn pass load to each other; both need more nodes.",
 					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_shed_level{region=~"$region"})`}},
 				},
 				{
 					id: 45, kind: states, title: "Region known to DNS (optional)", unit: plain, width: 12, words: noYes(red, green),
-					text:    "Needs regionctl dns scraped. No: the region's Consul cannot be asked, nor another for it, and the answers go by what was known last. See to it before its PoPs change.",
+					text:    "Needs regionctl dns scraped. No: neither the region's Consul nor another one can be asked about it, and the answers use the last known state. Repair this before its PoPs change.",
 					queries: []query{{"{{region}}", `min by (region) (weir_dns_region_known{region=~"$region"})`}},
 				},
 				{
 					id: 46, kind: states, title: "Routers that answer (optional)", unit: plain, width: 12, words: noYes(red, green),
-					text:    "Needs regionctl dns scraped. No: the router runs and has no topology yet, or is stopping. A router that is gone has no line: see that each has one.",
+					text:    "Needs regionctl dns scraped. No: the router runs and has no topology yet, or is stopping. A missing router has no line: check that each has one.",
 					queries: []query{{"{{instance}}", `min by (instance) (weir_dns_ready{region=~"$region|"})`}},
 				},
 				{
 					id: 47, kind: states, title: "Routers that steer (optional)", unit: plain, width: 12, words: noYes(red, green),
-					text:    "Needs regionctl dns scraped. No: the topology has several regions, and this router sends everybody to the first. It has no --geoip, or the topology no clients networks.",
+					text:    "Needs regionctl dns scraped. No: the topology has several regions, and this router sends all clients to the first. It has no --geoip, or the topology has no clients networks.",
 					queries: []query{{"{{instance}}", `min by (instance) (weir_dns_steers{region=~"$region|"})`}},
 				},
 				{
-					id: 48, kind: series, title: "Age of what routers know (optional)", unit: seconds, width: 12, steps: []step{{300, red}},
-					text:    "Needs regionctl dns scraped. How old the facts of a region are, at the router that knows least. 0 is usual; a line that rises is a region whose Consul nobody reaches.",
+					id: 48, kind: series, title: "Age of the routers' facts (optional)", unit: seconds, width: 12, steps: []step{{300, red}},
+					text:    "Needs regionctl dns scraped. The age of each region's facts, at the router where they are oldest. 0 is usual; a rising line is a region whose Consul no router can reach.",
 					queries: []query{{"{{region}}", `max by (region) (weir_dns_region_facts_age_seconds{region=~"$region"})`}},
 				},
 				{
 					id: 49, kind: series, title: "Moves a minute (optional)", unit: plain, width: 12,
-					text:    "Needs regionctl dns scraped. Client networks sent to another PoP than the last time, each minute, as resolvers name them. A step with a drain or a loss is right; a level that stays means that clients are sent to and fro.",
+					text:    "Needs regionctl dns scraped. Client networks, as resolvers name them, that were sent to another PoP than the last time, per minute. A step at a drain or a loss is right; a constant level means that clients are sent back and forth.",
 					queries: []query{{"{{instance}}", `60 * sum by (instance) (rate(weir_dns_moves_total{region=~"$region|"}[$__rate_interval]))`}},
 				},
 				{
 					id: 50, kind: series, title: "Sent to TCP, or dropped (optional)", unit: share, width: 12, steps: []step{{0.1, red}},
-					text:    "Needs regionctl dns scraped. Share of queries answered with TC, because the answer is too long or the rate is over its limit, or not answered for that. Near 0 is usual; more is an attack, by way of this server or on it, or a limit that is too low.",
+					text:    "Needs regionctl dns scraped. Share of queries answered with TC, because the answer is too long or the rate exceeds its limit, or not answered for the latter reason. Near 0 is usual; more is an attack on this server or through it, or a limit that is too low.",
 					queries: []query{{"{{instance}}", shareOf("instance", `weir_dns_queries_total{region=~"$region|",answer=~"truncated|slipped|dropped"}`, `weir_dns_queries_total{region=~"$region|"}`)}},
 				},
 				{
-					id: 51, kind: series, title: "Failed writes of what is known (optional)", unit: plain, width: 12,
-					text:    "Needs regionctl dns scraped. How often in five minutes the file of --state could not be written. If not 0, a router that starts without any Consul begins with older facts, or none.",
+					id: 51, kind: series, title: "Failed writes of the state (optional)", unit: plain, width: 12,
+					text:    "Needs regionctl dns scraped. How often in five minutes the --state file could not be written. If not 0, a router that starts without any Consul has older facts, or none.",
 					queries: []query{{"{{instance}}", `sum by (instance) (increase(weir_dns_state_save_failures_total{region=~"$region|"}[5m]))`}},
 				},
 			}},

@@ -1,16 +1,16 @@
 package dashboards
 
-// limits is what the rules do.
+// limits shows what the rules do.
 func limits() dashboard {
 	return dashboard{
 		uid: "weir-limits", title: "weir / Limits",
-		text:      "What the rules allow and refuse, how long that takes, and who decides. A check is one rule asked about one request; a request that a rule refuses gets 429.",
+		text:      "What the rules allow and refuse, how long that takes, and what decides. A check is one rule applied to one request; a request that a rule refuses gets 429.",
 		variables: []object{choice("rule", "Rule", `label_values(weir_decisions_total{job=~"$job",region=~"$region",pop=~"$pop"}, rule)`, ".+")},
 		rows: []row{
 			{id: 1, title: "Outcomes", panels: []panel{
 				{
 					id: 2, kind: series, title: "Requests limited", unit: perSecond,
-					text:    "Requests refused with 429, each counted once by however many rules. This is what clients notice.",
+					text:    "Requests refused with 429, each counted once, however many rules refused it. This is what clients notice.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_requests_limited_total{@}[$__rate_interval]))`}},
 				},
 				{
@@ -20,12 +20,12 @@ func limits() dashboard {
 				},
 				{
 					id: 4, kind: series, title: "Rules in shadow", unit: share,
-					text:    "Share of its checks that each rule would refuse. This is the figure to look at before mode: shadow becomes enforce: it should be about the share of the traffic that you mean to refuse, on a quiet day and on a busy one. At 0 lie rules in shadow that would refuse nobody, and all that are enforced.",
+					text:    "Share of its checks that each rule would refuse. Check this figure before mode: shadow becomes enforce: it should be about the share of the traffic that you mean to refuse, on a quiet day and on a busy one. Rules in shadow that would refuse nobody are at 0, and so are all enforced rules.",
 					queries: []query{{"{{rule}}", shareOf("rule", `weir_decisions_total{@,rule=~"$rule",outcome="shadow_limited"}`, `weir_decisions_total{@,rule=~"$rule"}`)}},
 				},
 				{
 					id: 5, kind: table, title: "Rules", unit: plain, width: 24, height: 9,
-					text: "One line for each rule, as of now. A rule without lines matches nothing; one that limits most of its checks is either under attack or too tight. regionctl limits explain tells which rules a given request meets.",
+					text: "One row for each rule, as of now. A rule without a row matches nothing; one that limits most of its checks is either under attack or too tight. regionctl limits explain shows which rules match a given request.",
 					columns: []column{
 						{"Allowed", perSecond}, {"Limited", perSecond}, {"Limited share", share}, {"Would limit (shadow)", perSecond}, {"Errors", perSecond},
 					},
@@ -39,19 +39,19 @@ func limits() dashboard {
 				},
 				{
 					id: 6, kind: series, title: "Allowed by rule", unit: perSecond, width: 12,
-					text:    "Checks that passed. A line that drops to 0 while there is traffic is a rule whose match no longer fits, or that is gone.",
+					text:    "Checks that passed. A line that drops to 0 while there is traffic is a rule that no longer matches, or is gone.",
 					queries: []query{{"{{rule}}", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="allowed"}[$__rate_interval]))`}},
 				},
 				{
 					id: 7, kind: series, title: "Limited by rule", unit: perSecond, width: 12,
-					text:    "Checks that refused a request. One rule far above the others with the requests of one client behind it is an attacker; many rules at once after a change of the rules (the blue mark) is the change.",
+					text:    "Checks that refused a request. One rule far above the others, because of one client, is an attacker; many rules at once after a change of the rules (the blue mark) is the change.",
 					queries: []query{{"{{rule}}", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="limited"}[$__rate_interval]))`}},
 				},
 			}},
 			{id: 10, title: "Against its own past", panels: []panel{
 				{
 					id: 11, kind: series, title: "Limited share and what is usual", unit: share, width: 12,
-					text: "The share of requests limited in five minutes, and the band of four standard deviations around its mean of a day. Needs the recording rules. Outside of its own band, and five points or more from where it was at this hour yesterday, the alert fires. With several PoPs chosen the band reaches from the lowest to the highest of theirs, and one inside of it may be outside of its own: choose it, or go by Deviation.",
+					text: "The share of requests limited in five minutes, and the band of four standard deviations around its mean of a day. Needs the recording rules. Outside its own band, and five points or more from this hour yesterday, the alert fires. With several PoPs selected, the band spans all of theirs, and a PoP inside it may be outside its own: select that PoP, or use Deviation.",
 					lines: []line{
 						{"usual, upper", gray}, {"usual, lower", gray},
 					},
@@ -63,19 +63,19 @@ func limits() dashboard {
 				},
 				{
 					id: 12, kind: series, title: "Deviation", unit: plain, width: 12, signed: true, below: red, steps: []step{{-4, "transparent"}, {4, red}},
-					text:    "How many standard deviations the limited share is from its mean of a day. Within 2 is ordinary; the dashed lines are where the alert begins, if the share has moved by five points too. Above 4: an attack, a broken client, or rules that are too tight. Below -4: what is usually refused passes, so look whether a rule is gone or matches less, and whether the rules are stale.",
+					text:    "How many standard deviations the limited share is from its mean of a day. Within 2 is ordinary; the dashed lines are the alert's threshold, if the share has also moved by five points. Above 4: an attack, a broken client, or rules that are too tight. Below -4: what is usually refused passes, so check whether a rule is gone or matches less, and whether the rules are stale.",
 					queries: []query{{"{{region}} {{pop}}", `pop:weir_limited:deviation{@}`}},
 				},
 			}},
-			{id: 20, title: "Who decides, and how fast", panels: []panel{
+			{id: 20, title: "What decides, and how fast", panels: []panel{
 				{
 					id: 21, kind: series, title: "Checks by source", unit: perSecond, stacked: true,
-					text:    "redis is exact. denied_memory is a refusal that the node remembered, which is exact too and asks nobody: it grows under attack, and Redis does not. memory is a node without Redis. fallback is a node that counts alone because Redis does not answer in time: limits then hold only approximately.",
+					text:    "redis is exact. denied_memory is a refusal that the node remembered, which is exact too and needs no call: it grows under attack, and Redis's load does not. memory is a node without Redis. fallback is a node that counts alone because Redis does not answer in time: limits then hold only approximately.",
 					queries: []query{{"{{source}}", `sum by (source) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`}},
 				},
 				{
 					id: 22, kind: series, title: "Time to decide", unit: seconds, steps: []step{{0.025, red}},
-					text: "How long requests wait for their decision, by who answered. redis is about one round trip. The dashed line is the default budget, store.timeout: what takes longer is decided by on_store_failure.",
+					text: "How long requests wait for their decision, by source. redis is about one round trip. The dashed line is the default budget, store.timeout: what takes longer is decided by on_store_failure.",
 					queries: []query{
 						{"p99 {{source}}", `histogram_quantile(0.99, sum by (source, le) (rate(weir_decision_seconds_bucket{@}[$__rate_interval])))`},
 						{"p50 {{source}}", `histogram_quantile(0.5, sum by (source, le) (rate(weir_decision_seconds_bucket{@}[$__rate_interval])))`},
@@ -83,17 +83,17 @@ func limits() dashboard {
 				},
 				{
 					id: 23, kind: heat, title: "Time to decide in Redis", unit: seconds,
-					text:    "Each column is a moment, each cell how many decisions took that long. One dark band is healthy. A second band above it is a slow shard or a far one; a smear upwards is a network or a Redis at its limit.",
+					text:    "Each column is a moment, each cell how many decisions took that long. One dark band is healthy. A second band above it is a slow or distant shard; a smear upwards is a network or a Redis at its limit.",
 					queries: []query{{"{{le}}", `sum by (le) (rate(weir_decision_seconds_bucket{@,source="redis"}[$__rate_interval]))`}},
 				},
 				{
 					id: 24, kind: series, title: "Decided without Redis", unit: share, steps: []step{{0.01, red}},
-					text:    "Share of the checks that fell back to a node's own count. 0 is healthy. While it is not, each node allows its part of each limit, so a client that reaches few nodes is refused earlier than it should be. The dashed line is where the alert begins.",
+					text:    "Share of the checks that fell back to a node's own count. 0 is healthy. While it is not 0, each node allows its part of each limit, so a client that reaches few nodes is refused too early. The dashed line is the alert's threshold.",
 					queries: []query{{"{{region}} {{pop}}", shareOf("region, pop", `weir_decisions_total{@,rule=~"$rule",source="fallback"}`, `weir_decisions_total{@,rule=~"$rule"}`)}},
 				},
 				{
 					id: 25, kind: series, title: "Decisions that the store could not make", unit: perSecond,
-					text: "In total, and by kind: timeout (the budget ran out), breaker_open (the shard is being spared after failures), connection, queue_full, unavailable (a cluster without that slot), reply (Redis refused: look at its log).",
+					text: "In total, and by kind: timeout (the budget ran out), breaker_open (calls to the shard are paused after failures), connection, queue_full, unavailable (a cluster without that slot), reply (Redis refused: check its log).",
 					queries: []query{
 						{"{{kind}}", `sum by (kind) (rate(weir_store_errors_total{@}[$__rate_interval]))`},
 						{"total", `sum(rate(weir_store_errors_total{@}[$__rate_interval])) or 0 * sum(weir_store_up{@})`},
@@ -101,7 +101,7 @@ func limits() dashboard {
 				},
 				{
 					id: 26, kind: series, title: "Calls to Redis", unit: plain,
-					text: "Round trips a second, and the decisions that shared each one. Under load the second grows and the first does not: that is the batching at work.",
+					text: "Round trips a second, and the decisions that shared each one. Under load the second grows and the first does not, thanks to batching.",
 					queries: []query{
 						{"round trips a second", `sum(rate(weir_store_batch_size_count{@}[$__rate_interval]))`},
 						{"decisions in each", `sum(rate(weir_store_batch_size_sum{@}[$__rate_interval])) / (sum(rate(weir_store_batch_size_count{@}[$__rate_interval])) > 0)`},

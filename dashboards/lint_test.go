@@ -10,17 +10,17 @@ import (
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
-// The rules that the community's dashboards are held to (grafana/dashboard-linter), and
-// some of our own. Two of its rules are not kept, on purpose: a variable for the
-// instance, because all queries tell of regions, PoPs or nodes; and ".+" for all jobs,
-// because up of other jobs would count.
+// The rules of the community's linter (grafana/dashboard-linter), and some of our own.
+// Two of its rules are left out on purpose: a variable for the instance, because all
+// queries are about regions, PoPs or nodes; and ".+" for all jobs, because up of other
+// jobs would count.
 func TestDashboardsAreTidy(t *testing.T) {
 	uids, titles := map[string]bool{}, map[string]bool{}
 	for name, p := range pages(t) {
 		require.Regexp(t, `^weir-[a-z-]+$`, p.UID, name)
 		require.Equal(t, strings.TrimPrefix(p.UID, "weir-")+".json", name)
 		require.Regexp(t, `^weir / [A-Z]`, p.Title, name)
-		require.False(t, uids[p.UID] || titles[p.Title], "%s: its uid or title is another's", name)
+		require.False(t, uids[p.UID] || titles[p.Title], "%s: its uid or title is taken", name)
 		uids[p.UID], titles[p.Title] = true, true
 		require.Greater(t, len(p.Description), 60, "%s: say what it is for", name)
 		require.False(t, p.Editable, "%s: a change in Grafana would be lost", name)
@@ -58,13 +58,13 @@ func TestVariables(t *testing.T) {
 				continue
 			case "query":
 				require.Equal(t, templated, v.Datasource, "%s: variable %s", name, v.Name)
-				require.Equal(t, 2, v.Refresh, "%s: variable %s: look again when the time changes", name, v.Name)
+				require.Equal(t, 2, v.Refresh, "%s: variable %s: refresh when the time changes", name, v.Name)
 				require.Regexp(t, labelValues, v.Definition, "%s: variable %s", name, v.Name)
 				if len(order) > 2 {
 					require.Contains(t, v.Definition, `job=~"$job"`, "%s: variable %s", name, v.Name)
 				}
 			default:
-				require.Fail(t, "a variable of a kind that QueryAll does not know", "%s: %s: %s", name, v.Name, v.Type)
+				require.Fail(t, "a kind of variable that QueryAll does not support", "%s: %s: %s", name, v.Name, v.Type)
 			}
 			require.Regexp(t, `\$`+v.Name+`\b`, uses, "%s: nothing uses variable %s", name, v.Name)
 		}
@@ -104,7 +104,7 @@ func TestPanels(t *testing.T) {
 				require.Equal(t, panel.Type == "table", target.LegendFormat == "", "%s: query %s: its legend", what, target.RefID)
 				byName[target.LegendFormat] = true
 				if byName["Value #"+target.RefID] = len(panel.Targets) > 1; !byName["Value #"+target.RefID] {
-					byName["Value"] = true // as Grafana calls the only one
+					byName["Value"] = true // Grafana's name for a single query
 				}
 				requireQuery(t, what+": query "+target.RefID, target.Expr, i >= len(needed))
 				if strings.Contains(target.Expr, "weir_shadow_shed_total") {
@@ -140,12 +140,13 @@ func requireQuery(t *testing.T, what, expr string, optional bool) {
 	}
 }
 
-// requireSelectors requires that everything asked for is of the chosen jobs, regions and PoPs.
+// requireSelectors requires that every selector is limited to the chosen jobs, regions and
+// PoPs.
 func requireSelectors(t *testing.T, what, expr string) {
 	t.Helper()
 	require.NotEmpty(t, selectorsOf(expr), what)
 	for _, a := range selectorsOf(expr) {
-		if a.metric == "ALERTS" { // not of a job, and not always of a PoP
+		if a.metric == "ALERTS" { // has no job, and sometimes no PoP
 			require.Contains(t, a.matchers, `region=~"$region|",pop=~"$pop|"`, what)
 			continue
 		}
@@ -153,7 +154,7 @@ func requireSelectors(t *testing.T, what, expr string) {
 	}
 }
 
-// Panels lie beside each other, in the grid, and not over each other.
+// Panels lie next to each other in the grid, without overlap.
 func TestPanelsDoNotOverlap(t *testing.T) {
 	for name, p := range pages(t) {
 		taken := map[[2]int]string{}

@@ -49,8 +49,8 @@ shedder:
   candidates: {stricter: {start: 0.5, target: 0.4}}
 `
 
-// Every panel shows something once a node has been under load, its Redis away for a
-// moment, and its settings changed.
+// Every panel shows something once a node has been under load, has briefly lost its
+// Redis, and has had its settings changed.
 func TestPanelsHaveData(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west"})
@@ -87,7 +87,7 @@ func TestPanelsHaveData(t *testing.T) {
 	until("rules are evaluated", `pop:weir_limited:deviation`)
 	load()
 
-	// The folded rows have their data in the lab: terraform/lab/panels_test.go.
+	// The lab has data for the collapsed rows: terraform/lab/panels_test.go.
 	QueryAll(t, promURL, Span{From: began, To: time.Now(), Window: 4 * time.Second}, Except{Folded: true})
 	requireExported(t, node)
 	requireLabels(t, prometheus{url: promURL})
@@ -99,7 +99,7 @@ var (
 )
 
 // requireLabels requires that panels and rules select and group only by labels that real
-// series have: a label that does not exist goes unnoticed in != and in by.
+// series have: a missing label goes unnoticed in != and in by.
 func requireLabels(t *testing.T, p prometheus) {
 	t.Helper()
 	var series []map[string]string
@@ -148,7 +148,8 @@ func requireLabels(t *testing.T, p prometheus) {
 	}
 }
 
-// requireExported requires that the list read from the source holds what a node exports.
+// requireExported requires that the list read from the source matches what a node
+// exports.
 func requireExported(t *testing.T, node *liveNode) {
 	t.Helper()
 	resp, err := node.client.Get("https://" + node.admin + "/metrics")
@@ -170,14 +171,15 @@ func requireExported(t *testing.T, node *liveNode) {
 	require.Empty(t, names, "found in the source and not exported under load")
 }
 
-// startLoad asks from 40 clients at once, until what it returns is called.
+// startLoad sends requests from 40 clients at once, until the returned function is
+// called.
 func startLoad(t *testing.T, node *liveNode) (stop func()) {
 	paths, classes := []string{"/", "/open", "/", "/broken"}, []string{"critical", "read", "read", "test"}
 	return Load(t, &http.Transport{TLSClientConfig: node.files.ClientConfig(t)}, 40, func(ctx context.Context, client, n int) (*http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+node.public+paths[n%len(paths)], nil)
 		if err == nil {
-			// Ten ask as one, which is over its limit. The others are more than the
-			// origin is to have at once, so the level rises and stays.
+			// Ten send as one client, which exceeds its limit. The others exceed what
+			// the origin should have at once, so the level rises and stays.
 			req.Header.Set("X-Forwarded-For", fmt.Sprintf("198.51.100.%d", max(client, 10)))
 			req.Header.Set("X-Weir-Class", classes[client%len(classes)])
 		}
@@ -185,7 +187,7 @@ func startLoad(t *testing.T, node *liveNode) (stop func()) {
 	})
 }
 
-// setShedder puts settings in force on that node alone.
+// setShedder applies settings on that node alone.
 func setShedder(t *testing.T, node *liveNode, document string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPut, "https://"+node.admin+"/v1/shedder?for=10m", strings.NewReader(document))
@@ -237,7 +239,7 @@ func startPrometheus(t *testing.T, consul *testenv.Consul, ca string) string {
 	return "http://" + addr
 }
 
-// liveNode is a node whose clients speak TLS.
+// liveNode is a node whose clients use TLS.
 type liveNode struct {
 	public, admin string // host:port
 	files         testenv.TLSFiles
@@ -268,7 +270,8 @@ func startProgram(t *testing.T, name string, args ...string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error, 1), make(chan struct{})
 	go func() {
-		// The signal comes when this thread ends, so it must last as long as the child.
+		// The signal is sent when this thread ends, so it must last as long as the
+		// child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -300,7 +303,7 @@ func waitReady(t *testing.T, c *http.Client, url string) {
 	}, testenv.Patience, 50*time.Millisecond, "%s is not ready", url)
 }
 
-// discovered is what discovery in Consul would find, as a file of targets.
+// discovered returns what Consul discovery would find, as a file of targets.
 func discovered(t *testing.T, consul *testenv.Consul) []byte {
 	t.Helper()
 	type group struct {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Load asks from so many clients at once, until what it returns is called. request makes
-// the n-th request of a client.
+// Load sends requests from this many clients at once, until the returned function is
+// called. request creates the n-th request of a client.
 func Load(t testing.TB, transport *http.Transport, clients int, request func(ctx context.Context, client, n int) (*http.Request, error)) (stop func()) {
 	t.Helper()
 	transport.MaxIdleConnsPerHost = clients

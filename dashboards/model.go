@@ -10,15 +10,15 @@ import (
 // dashboard is one page of Grafana.
 type dashboard struct {
 	uid, title, text string
-	variables        []object // after those that all dashboards have
+	variables        []object // after those of all dashboards
 	rows             []row
 }
 
-// row is a headline and the panels below it, left to right.
+// row is a heading and the panels below it, left to right.
 type row struct {
 	id     int // alerts and links name rows and panels by id: give a new one a new number
 	title  string
-	folded bool // for what not everyone has
+	folded bool // for what not every site has
 	panels []panel
 }
 
@@ -43,10 +43,10 @@ type panel struct {
 	signed        bool        // may be below 0
 	atMost        float64     // upper end of the axis; 0 = by the data
 	below         string      // color below the first step; "" = green
-	steps         []step      // levels at which the color changes; drawn as lines in a series. One below a transparent step has the color under it
+	steps         []step      // levels at which the color changes; drawn as lines in a series. A step under a transparent one colors what is below
 	lines         []line      // series drawn as dashed lines
-	columns       []column    // of a table, one for each query
-	words         map[int]any // what a value is called, of states and stats
+	columns       []column    // for a table, one per query
+	words         map[int]any // names of values, for states and stats
 	queries       []query
 }
 
@@ -62,13 +62,13 @@ type line struct{ name, color string }
 
 type column struct{ name, unit string }
 
-// object is a JSON object; its keys are written in order of the alphabet.
+// object is a JSON object; its keys are written in alphabetical order.
 type object = map[string]any
 
 const (
 	selector = `{job=~"$job",region=~"$region",pop=~"$pop"`
 	rowWidth = 24
-	// grafanaSchema is of Grafana 11; later ones migrate it when they load it.
+	// grafanaSchema is that of Grafana 11; later versions migrate it on loading.
 	grafanaSchema = 39
 )
 
@@ -126,8 +126,8 @@ func (d dashboard) json() object {
 	}
 }
 
-// choice is a variable with the values that a query finds. all is what stands for all of
-// them, and for targets without such a label; "" is the values that were found.
+// choice is a variable with the values that a query finds. all replaces all of them, and
+// matches targets without such a label; "" means the values found.
 func choice(name, label, values, all string) object {
 	o := object{
 		"name": name, "label": label, "type": "query", "datasource": source,
@@ -141,8 +141,8 @@ func choice(name, label, values, all string) object {
 }
 
 // annotations mark when nodes began to run other rules or shedder settings: a version
-// that was not there a step before. How long a step is depends on the time shown; a fixed
-// offset would miss what changed between two of them.
+// that was not there a step before. The length of a step depends on the time shown; a
+// fixed offset would miss changes between two steps.
 func annotations() []object {
 	change := func(name, color, metric, labels, title, text string) object {
 		of := func(offset string) string {
@@ -151,8 +151,8 @@ func annotations() []object {
 		expr := of("") + " unless " + of(" offset $__interval")
 		return object{
 			"name": name, "datasource": source, "enable": true, "iconColor": color,
-			"expr": expr, "step": "60s", // as Grafana 10 and 11 read it
-			"target":      object{"expr": expr, "refId": "Anno", "interval": "60s"}, // and later ones
+			"expr": expr, "step": "60s", // for Grafana 10 and 11
+			"target":      object{"expr": expr, "refId": "Anno", "interval": "60s"}, // for later ones
 			"titleFormat": title, "textFormat": text, "tagKeys": "region",
 		}
 	}
@@ -162,7 +162,7 @@ func annotations() []object {
 	}
 }
 
-// panels lays rows and panels out from left to right and from top to bottom.
+// panels lays out rows and panels from left to right and from top to bottom.
 func (d dashboard) panels() []object {
 	var list []object
 	y := 0

@@ -6,8 +6,8 @@ import (
 	"regexp"
 )
 
-// page is a dashboard as Grafana reads it: what tests and QueryAll go by, so that they
-// see what an operator sees.
+// page is a dashboard as Grafana reads it: tests and QueryAll use it, so that they see
+// what an operator sees.
 type page struct {
 	UID, Title, Description, Refresh string
 	Editable                         bool
@@ -65,8 +65,8 @@ func parsePage(text []byte) (*page, error) {
 	return &p, nil
 }
 
-// graphs returns the panels that show data. Those of a folded row are optional: what
-// they ask for not everyone has.
+// graphs returns the panels that show data. Those in a collapsed row are optional: not
+// every site has their metrics.
 func (p *page) graphs() (needed, optional []pagePanel) {
 	for _, panel := range p.Panels {
 		if panel.Type == "row" {
@@ -80,8 +80,7 @@ func (p *page) graphs() (needed, optional []pagePanel) {
 
 var variableName = regexp.MustCompile(`\$(\w+)`)
 
-// fill puts values in the place of variables, as Grafana does. One without a value is an
-// error.
+// fill substitutes variables, as Grafana does. One without a value is an error.
 func fill(expr string, values map[string]string) (string, error) {
 	var unknown error
 	filled := variableName.ReplaceAllStringFunc(expr, func(name string) string {

@@ -52,8 +52,8 @@ func (p panel) defaults() object {
 		steps = append(steps, object{"color": s.color, "value": s.from})
 	}
 	d := object{
-		// Of states too, whose colors are those of their words: colored by
-		// thresholds, Grafana shows the thresholds in the place of the words.
+		// Also for states, whose colors come from their words: if colored by
+		// thresholds, Grafana shows the thresholds instead of the words.
 		"unit": p.unit, "color": object{"mode": "palette-classic"},
 		"thresholds": object{"mode": "absolute", "steps": steps},
 	}
@@ -78,7 +78,7 @@ func (p panel) defaults() object {
 		}
 		if len(p.steps) > 0 {
 			custom["thresholdsStyle"] = object{"mode": "dashed"}
-			custom["axisSoftMax"] = p.steps[len(p.steps)-1].from // or a line beyond the data is not seen
+			custom["axisSoftMax"] = p.steps[len(p.steps)-1].from // or a line beyond the data would be invisible
 			if p.steps[0].from < 0 {
 				custom["axisSoftMin"] = p.steps[0].from
 			}
@@ -109,7 +109,7 @@ func (p panel) overrides() []object {
 	}
 	for i, c := range p.columns {
 		value := "Value #" + refID(i)
-		if len(p.queries) == 1 { // as Grafana calls it then
+		if len(p.queries) == 1 { // Grafana's name in this case
 			value = "Value"
 		}
 		list = append(list, object{
@@ -148,7 +148,7 @@ func (p panel) options() object {
 	}
 }
 
-// transformations make one line of the answers for the same labels.
+// transformations merge the answers for the same labels into one row.
 func (p panel) transformations() []object {
 	hidden := object{"Time": true, "__name__": true, "job": true}
 	return []object{

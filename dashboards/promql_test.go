@@ -11,7 +11,7 @@ import (
 // asked is one selector of a query.
 type asked struct {
 	metric, matchers, window string // matchers with their braces, window with its brackets
-	function                 string // what is called with nothing but it
+	function                 string // the function called with nothing but the selector
 }
 
 var (
@@ -23,8 +23,8 @@ var (
 	keywords  = regexp.MustCompile(`^(and|or|unless|by|without|on|ignoring|group_left|group_right|bool|offset|sum|min|max|avg|count)$`)
 )
 
-// selectorsOf returns what a query asks for. promtool, not this, decides whether it is
-// PromQL at all.
+// selectorsOf returns a query's selectors. promtool, not this, decides whether it is
+// valid PromQL.
 func selectorsOf(expr string) []asked {
 	var list []asked
 	for _, m := range selectors.FindAllStringSubmatch(expr, -1) {

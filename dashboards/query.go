@@ -20,21 +20,22 @@ import (
 // Span is the time that a dashboard shows.
 type Span struct {
 	From, To time.Time
-	Window   time.Duration // takes the place of $__rate_interval: four scrapes or more
+	Window   time.Duration // replaces $__rate_interval: four scrapes or more
 }
 
-// Except says what need not answer.
+// Except lists what may be empty.
 type Except struct {
-	Folded bool              // folded rows: not everyone has what they ask for
-	Panels map[string]string // such as "weir-fleet/26", and why
+	Folded bool              // collapsed rows: not every site has their metrics
+	Panels map[string]string // such as "weir-fleet/26", and the reason
 }
 
-// QueryAll asks a Prometheus every query of every panel, variable and annotation, as
-// Grafana would, and fails t for each that answers nothing, or nothing but NaN and Inf.
-// Where there are several regions it asks for all at once, and then for each by itself.
+// QueryAll runs every query of every panel, variable and annotation against a
+// Prometheus, as Grafana would, and fails t for each that returns nothing, or nothing
+// but NaN and Inf. If there are several regions, it queries all at once, and then each
+// separately.
 //
-// What a panel shows as of now is asked for at the end of the span, which is what Grafana
-// does; rates look back by Window from there, so load must have lasted until then.
+// Queries of panels that show the current state run at the end of the span, as in
+// Grafana; rates look back by Window from there, so load must have lasted until then.
 func QueryAll(t testing.TB, promURL string, over Span, except Except) {
 	t.Helper()
 	files, err := Files()
@@ -87,24 +88,25 @@ func QueryAll(t testing.TB, promURL string, over Span, except Except) {
 	}
 	for id := range except.Panels {
 		if !known[id] {
-			t.Errorf("%s may be empty, and is no panel", id)
+			t.Errorf("%s may be empty, but is not a panel", id)
 		}
 	}
 }
 
-// Panels show 0 for what nothing has counted yet. QueryAll wants it counted, or a query
-// for what does not exist would pass.
+// Panels show 0 for what nothing has counted yet. QueryAll requires a count, or a query
+// for a missing metric would pass.
 const orZero, andZero = " or 0 * ", " and 0 * "
 
-// Far more than a busy machine needs: only what fails ever waits so long.
+// Far more than a busy machine needs: only failures ever wait this long.
 const awaitLimit = time.Minute
 
-// settle is more than two scrapes of any test: what an instant shows is no older.
+// settle is more than two scrapes of any test: an instant shows nothing older.
 const settle = 5 * time.Second
 
 var window = regexp.MustCompile(`\[(\d+s)\]`)
 
-// reach is how far back a query looks: its answer that much later tells of nothing before.
+// reach returns how far back a query looks: an answer that much later depends on nothing
+// earlier.
 func reach(query string) time.Duration {
 	longest := settle
 	for _, m := range window.FindAllStringSubmatch(query, -1) {
@@ -115,8 +117,8 @@ func reach(query string) time.Duration {
 	return longest
 }
 
-// Await waits until a query, which names no variable, has had an answer at some moment
-// since then that rests on nothing from before. Its windows are in seconds, such as [8s].
+// Await waits until a query without variables has had an answer, at some moment after
+// since, that depends on nothing earlier. Its windows are in seconds, such as [8s].
 func Await(t testing.TB, promURL string, since time.Time, what, query string) {
 	t.Helper()
 	p := prometheus{url: strings.TrimSuffix(promURL, "/"), span: Span{From: since.Add(reach(query))}}
@@ -135,7 +137,7 @@ func Await(t testing.TB, promURL string, since time.Time, what, query string) {
 	}
 }
 
-// prometheus is a server that is asked.
+// prometheus is a server to query.
 type prometheus struct {
 	url  string
 	span Span
@@ -143,8 +145,8 @@ type prometheus struct {
 
 var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
 
-// choices are the values of a page's variables with all regions chosen, and with each
-// where there are several.
+// choices returns the values of a page's variables with all regions selected, and with
+// each if there are several.
 func (p prometheus) choices(ctx context.Context, page *page) ([]map[string]string, error) {
 	every, regions, err := p.values(ctx, page, "")
 	if err != nil {
@@ -164,8 +166,8 @@ func (p prometheus) choices(ctx context.Context, page *page) ([]map[string]strin
 	return list, nil
 }
 
-// values resolves a page's variables in their order, each by those before it, for one
-// region or, by "", for all. It returns the regions too.
+// values resolves a page's variables in order, each using those before it, for one
+// region or, with "", for all. It also returns the regions.
 func (p prometheus) values(ctx context.Context, page *page, region string) (values map[string]string, regions []string, err error) {
 	values = map[string]string{
 		"__rate_interval": p.span.Window.String(),
@@ -222,7 +224,7 @@ func (p prometheus) samples(ctx context.Context, expr string, instant bool, valu
 	}
 	var answer struct {
 		Result []struct {
-			Value  [2]any // of an instant
+			Value  [2]any // for an instant
 			Values [][2]any
 		}
 	}

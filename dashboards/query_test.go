@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is not a number is no data, over a time and at its end.
+// NaN and Inf are no data, over a time and at its end.
 func TestSamplesAreNumbers(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		result := `{"values": [[1, "NaN"], [2, "+Inf"], [3, "-Inf"], [4, "0"], [5, "1e-3"]]}, {"values": [[4, "7"]]}`

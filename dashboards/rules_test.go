@@ -62,9 +62,9 @@ func TestRulesAreGood(t *testing.T) {
 	promtool(t, "check", "config", "--syntax-only", "--lint=all", "--lint-fatal", file)
 }
 
-// exampleConfig is prometheus.yaml with the targets in a file in place of those in Consul:
-// the Prometheus of Debian, which tests start, is built without that discovery. All that
-// comes after it, the labels of the targets above all, is as it is.
+// exampleConfig is prometheus.yaml with file targets instead of Consul's: Debian's
+// Prometheus, which tests start, is built without that discovery. Everything after it,
+// above all the targets' labels, is unchanged.
 func exampleConfig(t testing.TB, targets string) string {
 	t.Helper()
 	text, err := os.ReadFile("prometheus.yaml")
@@ -94,7 +94,7 @@ func TestRules(t *testing.T) {
 
 var link = regexp.MustCompile(`^\{\{ \$externalLabels\.grafana_url \}\}/d/([a-z-]+)\?viewPanel=(\d+)((?:&var-[a-z]+=\{\{ \$labels\.[a-z]+ \}\})*)$`)
 
-// Each alert tells what to do, in words, on a page, and by a panel; both exist.
+// Each alert says what to do, and links a page and a panel that exist.
 func TestAlertsLeadSomewhere(t *testing.T) {
 	panels := map[string]bool{}
 	for _, p := range pages(t) {
@@ -111,7 +111,7 @@ func TestAlertsLeadSomewhere(t *testing.T) {
 		require.Regexp(t, `^Weir[A-Z]\w+$`, rule.Alert)
 		require.False(t, seen[rule.Alert], "%s is there twice", rule.Alert)
 		seen[rule.Alert] = true
-		require.Len(t, rule.Labels, 1, "%s: severity is all; whom to tell is for the operator", rule.Alert)
+		require.Len(t, rule.Labels, 1, "%s: only severity; the operator decides whom to notify", rule.Alert)
 		require.Contains(t, []string{"critical", "warning"}, rule.Labels["severity"], rule.Alert)
 		require.Len(t, rule.Annotations, 4, rule.Alert)
 		require.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
@@ -140,7 +140,7 @@ func requireHeading(t *testing.T, rule rule) {
 	require.Contains(t, anchors, anchor, "%s: %s has no such heading", rule.Alert, page)
 }
 
-// What promtool accepts as the expressions of rules is PromQL.
+// promtool checks that the expressions are PromQL by accepting them as rules.
 func TestQueriesAreGood(t *testing.T) {
 	type recorded struct {
 		Record string `yaml:"record"`
