@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// candidate is what other settings would do, on the same requests and samples. It runs
-// in an open loop: the utilization that it sees is what the live settings make of it, so
-// it counts more than it would shed in force while they shed less than it would, and
-// less while they shed more.
+// candidate computes what other settings would do with the same requests and samples. It
+// runs open-loop: it sees the utilization that the live settings produce. So it
+// overstates its shedding while they shed less than it would, and understates it while
+// they shed more.
 type candidate struct {
 	name     string
 	settings Settings

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// quotaHolds is for how long a quota is taken to be what it was.
+// quotaHolds is how long a quota that was read is reused.
 const quotaHolds = 10 * time.Second
 
-// allowance is how many CPUs' time the process may use.
+// allowance caches how much CPU time the process may use, in CPUs.
 type allowance struct {
 	at   time.Time
 	cpus float64
@@ -24,7 +24,7 @@ func (a *allowance) measure(now time.Time) float64 {
 	return a.cpus
 }
 
-// allowedCPUs asks: GOMAXPROCS knows the cgroup's quota, but rounds it up to whole CPUs.
+// GOMAXPROCS knows the cgroup's quota too, but rounds it up to whole CPUs.
 func allowedCPUs() float64 {
 	allowed := float64(runtime.GOMAXPROCS(0))
 	if quota := cgroupQuota("/proc/self/cgroup", "/sys/fs/cgroup"); quota > 0 {
@@ -33,8 +33,8 @@ func allowedCPUs() float64 {
 	return allowed
 }
 
-// cgroupQuota is the least quota of this process' cgroup (version 2) and those above
-// it, in CPUs; 0 if there is none.
+// cgroupQuota returns the lowest quota of this process's cgroup (version 2) and its
+// ancestors, in CPUs; 0 if none is set.
 func cgroupQuota(self, root string) (least float64) {
 	text, err := os.ReadFile(self)
 	if err != nil {
@@ -59,7 +59,7 @@ func cgroupQuota(self, root string) (least float64) {
 	return least
 }
 
-// readQuota reads "200000 100000": microseconds of CPU time in each so many.
+// readQuota parses "200000 100000": microseconds of CPU time per period in microseconds.
 func readQuota(file string) float64 {
 	text, err := os.ReadFile(file)
 	if err != nil {

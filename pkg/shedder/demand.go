@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// rate estimates requests a second from counts. A long memory is calm and a short one
-// quick: it is calm until the two differ by more than chance explains, and then begins
-// anew from the quick one.
+// rate estimates requests per second from counts. It follows the calm (long) memory until
+// the quick (short) one deviates by more than chance explains, then restarts from the
+// quick one.
 type rate struct {
 	quick, calm float64
 	primed      bool
@@ -17,11 +17,11 @@ const (
 	quickMemory = 0.3 // seconds
 	calmMemory  = 8.0 // seconds
 	// byChance is how many standard deviations of a Poisson process the quick estimate
-	// may be off.
+	// may deviate.
 	byChance = 6
 )
 
-// add takes count events of dt. Each stands for weight requests.
+// add records count events during dt. Each stands for weight requests.
 func (r *rate) add(count, weight float64, dt time.Duration) {
 	seconds := dt.Seconds()
 	now := count * weight / seconds
@@ -38,20 +38,19 @@ func (r *rate) add(count, weight float64, dt time.Duration) {
 	}
 }
 
-// seenRarely is the share of a class beyond which those let in are too few to tell how
-// many there are.
+// seenRarely is the shed share of a class above which too few requests pass to
+// extrapolate from.
 const seenRarely = 0.9
 
-// demand estimates what users want. Users who are shed ask again, some several times,
-// and those who are let in do not: so what a class wants is what came from users who
-// were let in, scaled up. Of a class that is shed almost whole only those refused are
-// left to count.
+// demand estimates what users want. Shed users retry, some several times; admitted users
+// do not. So the demand of a class is the requests of its admitted users, scaled up.
+// Where a class is shed almost completely, only its refusals are left to count.
 type demand struct {
 	classes [MaxClasses]rate
 	served  rate
 }
 
-// tally is what was counted of a class in one interval.
+// tally counts one class during one interval.
 type tally struct{ offered, passed uint64 } // passed: not shed by the level
 
 func (d *demand) add(tallies *[MaxClasses]tally, served uint64, level float64, classes int, dt time.Duration) {

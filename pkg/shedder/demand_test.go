@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// poisson draws how many events an interval has.
+// poisson draws the number of events in an interval.
 func poisson(rng *rand.Rand, mean float64) (n uint64) {
 	for left := mean - rng.ExpFloat64(); left > 0; left -= rng.ExpFloat64() {
 		n++
@@ -35,8 +35,7 @@ func TestRateIsCalmAndQuick(t *testing.T) {
 	require.Less(t, r.calm, 700.0)
 }
 
-// Of users who want 800 requests a second half are shed, and each of those asks four
-// times.
+// Users want 800 requests per second. Half are shed, and each of those asks four times.
 func TestDemandIsWhatUsersWantAndNotWhatTheyRepeat(t *testing.T) {
 	var d demand
 	for range 100 {
@@ -47,7 +46,7 @@ func TestDemandIsWhatUsersWantAndNotWhatTheyRepeat(t *testing.T) {
 	require.InDelta(t, 800, r.Demand[3], 1)
 	require.InDelta(t, 400, r.Served, 1)
 	require.Equal(t, 0.5, r.Utilization)
-	// Of a class that is shed whole, only those refused are there to count.
+	// When a class is shed completely, only its refusals can be counted.
 	d = demand{}
 	for range 100 {
 		tallies := [MaxClasses]tally{3: {offered: 80}}

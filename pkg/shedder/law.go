@@ -2,30 +2,30 @@ package shedder
 
 import "time"
 
-// A law turns what was seen of one interval into the next state. Laws are pure: the
-// same state and reading give the same answer, so that a law can be tried in virtual
-// time, and beside another one.
+// A law turns the reading of one interval into the next state. Laws are pure: the same
+// state and reading give the same result, so that they can run in virtual time and
+// alongside each other.
 
-// Reading is what a law sees of one interval.
+// Reading is the input of a law for one interval.
 type Reading struct {
-	Utilization float64             // 0 to 1, of the signal that is highest
-	Demand      [MaxClasses]float64 // requests a second that users want, by class
-	Served      float64             // requests a second that came to an end
+	Utilization float64             // 0 to 1, of the highest signal
+	Demand      [MaxClasses]float64 // requests per second that users want, by class
+	Served      float64             // requests per second that completed
 }
 
-// State is what a law remembers. The zero value is the state of rest.
+// State is the memory of a law. The zero value is at rest.
 type State struct {
-	// Level is what to shed: 0 nothing, 1 the last class, 2 the last two, and of the
-	// class between, a share. At most the number of classes less one.
+	// Level is what to shed: 0 nothing, 1 the last class, 2 the last two; a fraction
+	// sheds that share of the next class. It is at most the number of classes less one.
 	Level float64
-	// Integral is how far the patience is used up. For LawPI 1 is all of it. For the
-	// integrators it is counted in all that can be shed, and what is beyond the patience
-	// is shed.
+	// Integral is how much of the patience is used up. For LawPI, 1 is all of it. The
+	// integrators count in units of everything that can be shed, and shed what exceeds
+	// the patience.
 	Integral float64
-	// Rate is how many requests a second LawPI takes the site to be good for; 0 while
-	// it lets in whatever comes.
+	// Rate is LawPI's estimate of how many requests per second the site can serve; 0
+	// while it admits everything.
 	Rate float64
-	// Mean is the utilization of the last second or so, while LawPI regulates.
+	// Mean is the utilization over the last second or so, while LawPI regulates.
 	Mean float64
 }
 
@@ -34,7 +34,7 @@ type Law func(s State, dt time.Duration, r *Reading, settings *Settings) State
 
 var laws = map[string]Law{LawPI: pi, LawIntegrator: integrator, LawCap: none}
 
-// law returns the law that the settings ask for.
+// law returns the law that the settings name.
 func (s *Settings) law() Law {
 	if s.Custom != nil {
 		return s.Custom
@@ -43,35 +43,35 @@ func (s *Settings) law() Law {
 }
 
 const (
-	// haste: with demand twice what is served, patience ends in about a third of a
+	// haste: when demand is twice what is served, patience runs out in about a third of a
 	// second instead of 28 s.
 	haste = 100
-	// hesitation is the least that patience takes, in seconds: a process that was held up
-	// for a moment has a queue and no answers, too, and is over it before.
+	// hesitation is the minimum patience in seconds: a process that stalls briefly also
+	// has a queue and no answers, and recovers sooner than this.
 	hesitation = 0.3
-	// tolerance is how far demand, or a rate, may be from what is served by chance.
+	// tolerance is how far demand, or a rate, may differ from what is served by chance.
 	tolerance = 1.1
-	// gain is how much of the rate gives way to a utilization that is off by 1.
+	// gain is the share of the rate given up per 1 of utilization error.
 	gain = 0.04
-	// correction is how much of the rate's own estimate is given up in a second for a
-	// utilization that is off by 1, by the cube of what it is off: what chance moves is
-	// left alone, and what is far off comes back soon (error-squared control of a level
-	// goes the same way: Shinskey, Process Control Systems).
+	// correction is the share of the estimated rate given up per second for a utilization
+	// error of 1. It scales with the cube of the error, so that noise changes little and
+	// large errors are corrected fast (compare error-squared level control: Shinskey,
+	// Process Control Systems).
 	correction = 0.3
-	// regrowth is how much a rate grows in a second that leaves the site idle, as one
-	// does that was learned while the site hung.
+	// regrowth is how fast a rate grows per second while it leaves the site idle, as does
+	// one learned while the site hung.
 	regrowth = 3
 )
 
-// pi lets in what is served, and a little less or more to hold utilization at Target.
+// pi admits what is being served, adjusted slightly to hold utilization at Target.
 //
-// Utilization ends at 1, and so cannot tell twice too much from ten times; demand
-// against what is served can. It shortens the patience before shedding begins, and
-// says how much to shed at once. From then on the rate that is let in is held by
-// proportional-integral control (Åström and Murray, Feedback Systems, ch. 11): steering
-// the rate, not the share that is shed, keeps the gain of the loop the same at any
-// demand. When all of the demand fits in the rate nothing is shed, whatever the
-// utilization: there is no dead band to get stuck in.
+// Utilization saturates at 1, so it cannot distinguish twice too much from ten times;
+// demand compared with what is served can. That excess shortens the patience before
+// shedding begins, and sets how much to shed at once. From then on, proportional-integral
+// control (Åström and Murray, Feedback Systems, ch. 11) sets the admitted rate.
+// Controlling the rate instead of the shed share keeps the loop gain independent of
+// demand. When all demand fits in the rate, nothing is shed, whatever the utilization:
+// there is no dead band to get stuck in.
 func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	u, demand := r.Utilization, r.total()
 	if s.Rate == 0 {
@@ -92,9 +92,9 @@ func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 		s.Rate *= 1 + regrowth*idle*dt.Seconds()
 	}
 	if u >= 1 {
-		s.Rate = min(s.Rate, r.Served*tolerance) // it is good for no more than it does
+		s.Rate = min(s.Rate, r.Served*tolerance) // it can serve no more than it does
 	} else if off < 0 {
-		s.Rate = max(s.Rate, r.Served/tolerance) // nor for less
+		s.Rate = max(s.Rate, r.Served/tolerance) // nor less
 	}
 	s.Rate = max(s.Rate, 1)
 	s.Level = r.levelFor(s.Rate*(1-gain*off), len(settings.Classes))
@@ -104,9 +104,9 @@ func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	return s
 }
 
-// The published law: utilization below 0.7 is good, above 0.8 bad, and the integral of
-// the error, less 28 s of patience, over the 120 s that it takes to shed everything, is
-// what is shed.
+// The published law: utilization below 0.7 is good, above 0.8 bad. It sheds the integral
+// of the error, less 28 s of patience, divided by the 120 s that it takes to shed
+// everything.
 const (
 	goodEnd   = 0.7
 	badStart  = 0.8
@@ -123,11 +123,11 @@ func deadBand(u float64) float64 {
 	return 0
 }
 
-// integrator is the published law without its faults (docs/SHEDDING.md lists them). Demand
-// beyond what is served is the depth that utilization does not show, and is added to the
-// error. What is shed is restored faster than patience is. And the dead band holds nothing
-// that would fit: the utilization to be expected there with nothing shed counts, if it is
-// less than Start.
+// integrator is the published law with its faults corrected (docs/SHEDDING.md lists
+// them). Utilization does not show how deep the overload is, so demand in excess of what
+// is served is added to the error. Shedding is undone faster than patience recovers. The
+// dead band does not hold back requests that would fit: it gives way if the utilization
+// expected without shedding is below Start.
 func integrator(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	e, excess := deadBand(r.Utilization), max(0, r.total()/max(r.Served, 1)-1)
 	switch {
@@ -145,7 +145,7 @@ func integrator(s State, dt time.Duration, r *Reading, settings *Settings) State
 }
 
 const (
-	hurry   = 30 // at most so much is added to the error: 4 s to shed everything
+	hurry   = 30 // at most this is added to the error: 4 s to shed everything
 	restore = 12 // 10 s to restore everything
 )
 
@@ -159,7 +159,7 @@ func (r *Reading) total() (sum float64) {
 	return sum
 }
 
-// levelFor is the level that lets in so many requests a second of the demand.
+// levelFor returns the level that admits rate requests per second of the demand.
 func (r *Reading) levelFor(rate float64, classes int) (level float64) {
 	excess := r.total() - rate
 	for i := classes - 1; i > 0 && excess > 0; i-- {
@@ -172,7 +172,7 @@ func (r *Reading) levelFor(rate float64, classes int) (level float64) {
 	return level
 }
 
-// share is how much of a class a level sheds.
+// share returns how much of a class a level sheds.
 func share(level float64, class, classes int) float64 {
 	return min(1, max(0, level-float64(classes-1-class)))
 }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// held runs a law with one reading for a while.
+// held runs a law on a constant reading.
 func held(law string, s State, seconds float64, r Reading) State {
 	settings := Defaults()
 	for range int(math.Round(seconds / Interval.Seconds())) {
@@ -18,7 +18,7 @@ func held(law string, s State, seconds float64, r Reading) State {
 	return s
 }
 
-// demanding is a reading of four classes alike.
+// demanding returns a reading with equal demand in four classes.
 func demanding(utilization, demand, served float64) Reading {
 	r := Reading{Utilization: utilization, Served: served}
 	for i := range 4 {
@@ -33,7 +33,7 @@ func TestIntegratorTimeline(t *testing.T) {
 	require.Zero(t, held(LawIntegrator, rest, 27.9, even).Level, "28 s of patience")
 	require.InDelta(t, 0.05, held(LawIntegrator, rest, 30, even).Level, 0.01)
 	deep := held(LawIntegrator, rest, 2, demanding(1, 2000, 1000))
-	require.Greater(t, deep.Level, 0.1, "depth: 28 s and 120 s are for no excess")
+	require.Greater(t, deep.Level, 0.1, "excess demand sheds sooner than 28 s and 120 s")
 	require.Zero(t, held(LawIntegrator, deep, 60, demanding(0.75, 750, 750)).Level, "no latch")
 	require.Zero(t, held(LawIntegrator, State{Integral: 1 + 28.0/120, Level: 3}, 10.1, demanding(0, 100, 100)).Level, "restored in 10 s")
 }
@@ -43,24 +43,24 @@ func TestPITimeline(t *testing.T) {
 	require.Zero(t, held(LawPI, rest, 600, demanding(0.79, 5000, 1000)).Level, "below start nothing is shed")
 	require.Zero(t, held(LawPI, rest, 27.9, demanding(0.9, 1000, 1000)).Level, "28 s of patience")
 	slow := held(LawPI, rest, 40, demanding(0.9, 1000, 1000))
-	require.Greater(t, slow.Level, 0.0, "and then little by little")
+	require.Greater(t, slow.Level, 0.0, "then gradually")
 	require.Less(t, slow.Level, 0.5)
 
 	quick := held(LawPI, rest, 0.5, demanding(0.95, 2000, 1000))
-	require.InDelta(t, 2.0, quick.Level, 0.1, "half a second after a step to twice as much, half is shed")
+	require.InDelta(t, 2.0, quick.Level, 0.1, "half a second after demand doubles, half is shed")
 	require.InDelta(t, 3.0, held(LawPI, rest, 0.3, demanding(1, 10_000, 1000)).Level, 1e-9)
 
 	require.Equal(t, State{}, held(LawPI, quick, 0.1, demanding(0.2, 500, 500)), "all of it fits")
 	require.Zero(t, held(LawPI, quick, 0.1, demanding(0.75, 750, 750)).Level, "no dead band to get stuck in")
-	require.Equal(t, State{}, held(LawPI, held(LawPI, rest, 20, demanding(0.9, 1000, 1000)), 0.4, demanding(0.5, 1000, 1000)), "patience is restored as soon")
+	require.Equal(t, State{}, held(LawPI, held(LawPI, rest, 20, demanding(0.9, 1000, 1000)), 0.4, demanding(0.5, 1000, 1000)), "patience recovers as fast")
 }
 
 func TestPIHungUpstream(t *testing.T) {
 	s := held(LawPI, State{}, 60, demanding(1, 1000, 0))
 	require.Equal(t, 3.0, s.Level)
-	require.Equal(t, 1.0, s.Rate, "a rate of 0 would mean that it does not regulate")
+	require.Equal(t, 1.0, s.Rate, "a rate of 0 would mean not regulating")
 	s = held(LawPI, s, 5, demanding(0.1, 1000, 900))
-	require.Less(t, s.Level, 0.6, "what is served again is let in again")
+	require.Less(t, s.Level, 0.6, "restored capacity is admitted again")
 }
 
 func TestLawsStayInBounds(t *testing.T) {

@@ -16,8 +16,8 @@ func (p *process) measure(now time.Time) []Measure {
 	return []Measure{p.cpu.measure(now, cpuTime(), p.allowed.measure(now)), p.sched.measure(now)}
 }
 
-// cpu is the share of the CPU time that the process may use which it does use, over
-// about a second: a collection of garbage is no overload.
+// cpu measures the share of the allowed CPU time that the process used, over about a
+// second, so that a garbage collection does not count as overload.
 type cpu struct {
 	at   time.Time
 	used time.Duration
@@ -40,7 +40,7 @@ func (c *cpu) measure(now time.Time, used time.Duration, allowed float64) Measur
 
 const schedMetric = "/sched/latencies:seconds"
 
-// sched is the 99th percentile of how long goroutines were ready before they ran, over
+// sched measures the 99th percentile of how long runnable goroutines waited to run, over
 // about a second. The runtime samples about one in eight.
 type sched struct {
 	sample [1]metrics.Sample
@@ -50,7 +50,7 @@ type sched struct {
 
 const (
 	schedRing = 11 // a second of differences
-	// fewSamples are too few for a 99th percentile that one goroutine does not make.
+	// fewSamples are too few: a single goroutine would decide the 99th percentile.
 	fewSamples = 200
 )
 
@@ -78,7 +78,7 @@ func (s *sched) measure(now time.Time) Measure {
 	return m
 }
 
-// percentile99 is the upper bound of the bucket with the 99th percentile.
+// percentile99 returns the upper bound of the bucket that holds the 99th percentile.
 func percentile99(counts []uint64, buckets []float64) (float64, bool) {
 	var total, sum uint64
 	for _, c := range counts {
@@ -95,5 +95,5 @@ func percentile99(counts []uint64, buckets []float64) (float64, bool) {
 	return 0, false
 }
 
-// maxSchedLatency stands in for the last bucket's infinity.
+// maxSchedLatency replaces the infinite bound of the last bucket.
 const maxSchedLatency = 10.0

@@ -4,5 +4,5 @@ package shedder
 
 import "time"
 
-// cpuTime is unknown here, and SignalCPU is therefore missing.
+// cpuTime is unknown here, so SignalCPU is missing.
 func cpuTime() time.Duration { return 0 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is what the process has used so far, 0 if that is unknown.
+// cpuTime returns the CPU time that the process has used, 0 if unknown.
 func cpuTime() time.Duration {
 	var used unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {

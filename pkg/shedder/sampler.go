@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// Sampler has the signals of the process and of the application, and makes Shedders
-// sample.
+// Sampler measures the signals of the process and the application, and ticks Shedders.
 type Sampler struct {
 	process process
 	added   []*added
 }
 
-// added is an application's signal with what it said last.
+// added is an application's signal and its last measure.
 type added struct {
 	name   string
 	signal Signal
@@ -21,8 +20,8 @@ type added struct {
 	said   Measure
 }
 
-// NewSampler returns a Sampler with SignalCPU, SignalSchedLatency and the signals of
-// the application, by name. A name of one of those two replaces it.
+// NewSampler returns a Sampler with SignalCPU, SignalSchedLatency and the application's
+// signals, by name. A signal with one of those two names replaces it.
 func NewSampler(signals map[string]Signal) *Sampler {
 	s := &Sampler{}
 	for name, signal := range signals {
@@ -31,15 +30,15 @@ func NewSampler(signals map[string]Signal) *Sampler {
 	return s
 }
 
-// Run has the shedders sample every Interval until ctx ends. Each added signal is
-// asked by a goroutine of its own, so that one which blocks becomes stale and holds up
-// nothing else; Run does not wait for it.
+// Run ticks the shedders every Interval until ctx ends. Each added signal is measured in
+// a goroutine of its own, so that one that blocks becomes stale and delays nothing else;
+// Run does not wait for it.
 func (s *Sampler) Run(ctx context.Context, shedders ...*Shedder) {
 	for _, a := range s.added {
 		go a.run(ctx)
 	}
-	// Not a ticker: after a late sample the next would come too soon after it, and tell
-	// of too little.
+	// Not a ticker: after a late sample, the next would follow too soon and measure too
+	// little.
 	timer := time.NewTimer(Interval)
 	defer timer.Stop()
 	for {
@@ -57,7 +56,7 @@ func (s *Sampler) Run(ctx context.Context, shedders ...*Shedder) {
 	}
 }
 
-// Measures returns what the process and the added signals say.
+// Measures returns the measures of the process and of the added signals.
 func (s *Sampler) Measures(now time.Time) []Measure {
 	measures := s.process.measure(now)
 	for _, a := range s.added {

@@ -10,71 +10,71 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// MaxClasses is how many classes there may be.
+// MaxClasses is the most classes that settings may have.
 const MaxClasses = 8
 
-// The signals that every Shedder has. The first two are its own; the others are of
-// the process and come from a Sampler.
+// The signals that every Shedder has. It measures the first two itself; a Sampler
+// measures the others, which describe the process.
 const (
-	SignalInFlight     = "inflight"      // requests sent and not answered
-	SignalUpstreamWait = "upstream_wait" // seconds that a request waits for its answer, those still waiting included
+	SignalInFlight     = "inflight"      // requests sent and not yet answered
+	SignalUpstreamWait = "upstream_wait" // seconds that a request waits for its answer, including those still waiting
 	SignalCPU          = "cpu"           // CPU time used, as a share of what the process may use
 	SignalSchedLatency = "sched_latency" // seconds that goroutines wait to run, 99th percentile
 )
 
 // The laws.
 const (
-	LawPI         = "pi"         // excess demand shortens its patience, then it regulates what is let in
+	LawPI         = "pi"         // excess demand shortens its patience; then it regulates the admitted rate
 	LawIntegrator = "integrator" // the published law, corrected
 	LawCap        = "cap"        // only the caps: the level stays 0
 )
 
 // Settings decide when to shed and whom.
 type Settings struct {
-	// Version is shown with every refusal.
+	// Version identifies the settings in every refusal.
 	Version string
-	// Enabled is the kill switch: false sheds nothing, and goes on measuring.
+	// Enabled is the kill switch: false sheds nothing but keeps measuring.
 	Enabled bool
 	Law     string
-	// Custom, if set, decides in place of Law. Only a program can set it, to compare laws.
+	// Custom, if set, replaces Law. Only a program can set it, to compare laws.
 	Custom Law
-	// Start is the utilization at which overload begins, Target what is aimed at
+	// Start is the utilization at which overload begins, Target what the law aims at
 	// while shedding; 0 < Target <= Start < 1.
 	Start, Target float64
-	// Patience is how long utilization may stay at Start with no more demand than is
-	// served. LawPI loses it sooner the more demand exceeds what is served.
+	// Patience is how long utilization may stay at Start while demand does not exceed
+	// what is served. LawPI loses it sooner the more demand exceeds that.
 	Patience time.Duration
-	// Rotate is for how long the same users are shed before others are.
+	// Rotate is how long the same users are shed before others take their turn.
 	Rotate time.Duration
-	// Signals that count, and what they mean.
+	// Signals are those that count, with their meaning.
 	Signals map[string]Knees
-	// Classes of requests, first kept to first shed.
+	// Classes of requests, from the last to be shed to the first.
 	Classes []Class
 	// Candidates run in shadow.
 	Candidates []Candidate
 }
 
-// Knees turn a signal into a utilization: 0 up to Low, 1 from High on, and a straight
-// line between. They are in the signal's own unit; times are in seconds.
+// Knees map a signal to a utilization: 0 up to Low, 1 from High, linear between. They are
+// in the signal's own unit; times are in seconds.
 type Knees struct{ Low, High float64 }
 
 // Class is a priority.
 type Class struct {
 	Name string
-	// MaxInFlight is how many requests, of all classes, may be in flight before one
-	// of this class is refused, whatever the level.
+	// MaxInFlight is how many requests, of all classes, may be in flight before requests
+	// of this class are refused, whatever the level.
 	MaxInFlight int64
 }
 
-// Candidate is what would be in force beside the live settings. Its own Enabled and
+// Candidate is settings that run in shadow alongside the live ones. Its own Enabled and
 // Candidates are ignored.
 type Candidate struct {
 	Name     string
 	Settings Settings
 }
 
-// Defaults suit a node in front of an origin that nobody has measured: they leave
-// room for about a thousand requests in flight.
+// Defaults suit a node in front of an origin that nobody has measured: they leave room
+// for about a thousand requests in flight.
 func Defaults() Settings {
 	return Settings{
 		Version: "built-in", Enabled: true, Law: LawPI,
@@ -161,7 +161,7 @@ func (s *Settings) validateClasses(fault func(path, format string, args ...any))
 	}
 }
 
-// clone returns settings that share nothing with s.
+// clone returns a deep copy.
 func (s *Settings) clone() Settings {
 	c := *s
 	c.Signals = maps.Clone(s.Signals)
@@ -173,10 +173,10 @@ func (s *Settings) clone() Settings {
 	return c
 }
 
-// utilization is what a value means.
+// utilization converts a signal's value.
 func (k Knees) utilization(v float64) float64 {
 	return min(1, max(0, (v-k.Low)/(k.High-k.Low)))
 }
 
-// at is the value that means a utilization.
+// at returns the value that corresponds to a utilization.
 func (k Knees) at(utilization float64) float64 { return k.Low + utilization*(k.High-k.Low) }

@@ -1,15 +1,14 @@
-// Package shedder decides which requests to refuse when a site is overloaded, so
-// that what it can do is done for those that matter most.
+// Package shedder decides which requests to refuse when a site is overloaded, so that its
+// capacity goes to those that matter most.
 //
 // Signals say how busy the site is, each as a utilization of 0 to 1 (signal.go). Ten
-// times a second the highest of them and the demand go through a control law (law.go),
-// which moves one number, the level: 0 sheds nothing, and each whole step sheds one
-// class more, the last one first. Between samples Admit only reads what the last one
-// decided. What a level cannot do in the first moments, hard caps on the requests in
-// flight do.
+// times a second, the highest of them and the demand go through a control law (law.go),
+// which moves one number, the level: 0 sheds nothing, and each whole step sheds one more
+// class, starting with the last. Between samples, Admit only reads the last decision.
+// Until the level reacts, hard caps on the requests in flight protect the site.
 //
-// The package knows no HTTP. There is one Shedder for each thing that can be
-// overloaded by itself, such as an upstream.
+// The package knows no HTTP. Each thing that can be overloaded separately, such as an
+// upstream group, has its own Shedder.
 package shedder
 
 import (
@@ -19,34 +18,34 @@ import (
 	"time"
 )
 
-// Interval is how often Tick is to be called.
+// Interval is how often to call Tick.
 const Interval = 100 * time.Millisecond
 
 // Shedder decides for one upstream. Its methods are safe for concurrent use.
 type Shedder struct {
 	name     string
 	verdicts atomic.Pointer[verdicts]
-	_        [40]byte // what every request writes is apart from what it reads
+	_        [40]byte // keeps what every request writes off the cache line of what it reads
 
 	held    atomic.Int64 // permits
-	waiting atomic.Int64 // of them, those sent and not answered
+	waiting atomic.Int64 // permits sent and not yet answered
 	served  atomic.Uint64
 	_       [40]byte
 
 	classes [MaxClasses]counters
 
-	mu     sync.Mutex // what Tick and Configure share
+	mu     sync.Mutex // guards what Tick and Configure share
 	ticker ticker
 }
 
-// counters of one class, since the start. They take a cache line.
+// counters count one class since the start. They fill a cache line.
 type counters struct {
 	admitted, sent, byLevel, byCap atomic.Uint64
 	held                           atomic.Int64
 	_                              [24]byte
 }
 
-// verdicts are what a sample decided. They are immutable.
+// verdicts are the decisions of one sample. They are immutable.
 type verdicts struct {
 	enabled    bool
 	classes    int
@@ -54,32 +53,31 @@ type verdicts struct {
 	caps       [MaxClasses]int64
 	byLevel    [MaxClasses]*Reason
 	byCap      [MaxClasses]*Reason
-	nanos      int64 // when
+	nanos      int64 // time of the sample
 	rotate     int64
 	candidates []*candidate
 }
 
-// Reason is why a request was refused. It is shared and must not be changed.
+// Reason explains a refusal. It is shared and must not be changed.
 type Reason struct {
 	Upstream, Class string
 	Kind            string // KindLevel or KindCap
-	// Signal is the one that speaks for the refusal. Value and Threshold are in its
-	// unit; Threshold is the value that Settings.Start stands for, or of a cap,
-	// MaxInFlight.
+	// Signal is the one that caused the refusal. Value and Threshold are in its unit;
+	// Threshold corresponds to Settings.Start, or for a cap to MaxInFlight.
 	Signal             string
 	Value, Threshold   float64
 	Utilization, Level float64
 	Version            string // of the settings
 }
 
-// The kinds of a Reason.
+// The kinds of Reason.
 const (
 	KindLevel = "level"
 	KindCap   = "cap"
 )
 
-// New returns a Shedder that sheds nothing before its first Tick, but for the caps.
-// name says what it stands in front of. The error is that of Settings.Validate.
+// New returns a Shedder that enforces only the caps until its first Tick. name identifies
+// what it protects. The error is that of Settings.Validate.
 func New(name string, settings Settings) (*Shedder, error) {
 	s := &Shedder{name: name}
 	if err := s.Configure(settings); err != nil {
@@ -88,9 +86,8 @@ func New(name string, settings Settings) (*Shedder, error) {
 	return s, nil
 }
 
-// Configure changes the settings, at once. The error is that of Settings.Validate, and
-// then nothing has changed. What the law has learned stays as long as it is the same
-// law.
+// Configure replaces the settings immediately. On an error, which is that of
+// Settings.Validate, nothing changes. If the law is the same, it keeps its state.
 func (s *Shedder) Configure(settings Settings) error {
 	if err := settings.Validate(); err != nil {
 		return err
@@ -102,14 +99,14 @@ func (s *Shedder) Configure(settings Settings) error {
 	return nil
 }
 
-// Permit is what an admitted request holds until Done. A refused one holds nothing but
-// its Reason. It is for one goroutine at a time, and not to be copied while it is held.
+// Permit represents an admitted request until Done. A refused one holds only its Reason.
+// Use it from one goroutine at a time, and do not copy it while it is held.
 type Permit struct {
 	shedder *Shedder
 	class   *counters
 	stage   stage
 	reason  *Reason
-	held    int64 // by others, when a cap refused
+	held    int64 // by other requests, when a cap refused
 }
 
 type stage uint8
@@ -121,9 +118,9 @@ const (
 	answered
 )
 
-// Admit decides about one request. class is its index in Settings.Classes; one that is
-// out of range counts as the last. user is a hash of who asks: which users are shed
-// depends on it, and rotates. Admit never blocks and allocates nothing.
+// Admit decides about one request. class is its index in Settings.Classes; an index out
+// of range counts as the last class. user is a hash that identifies the user: it selects
+// which users are shed, and that selection rotates. Admit never blocks or allocates.
 func (s *Shedder) Admit(class int, user uint64) (Permit, bool) {
 	v := s.verdicts.Load()
 	if class < 0 || class >= v.classes {
@@ -145,7 +142,7 @@ func (s *Shedder) Admit(class int, user uint64) (Permit, bool) {
 		c.byLevel.Add(1)
 		return Permit{reason: v.byLevel[class]}, false
 	}
-	held := s.held.Load() // so that a flood of refusals does not even seem to hold permits
+	held := s.held.Load() // refusals must not hold permits, not even for an instant
 	if held < limit {
 		if held = s.held.Add(1) - 1; held >= limit {
 			s.held.Add(-1)
@@ -160,8 +157,8 @@ func (s *Shedder) Admit(class int, user uint64) (Permit, bool) {
 	return Permit{shedder: s, class: c, stage: admitted}, true
 }
 
-// Sent says that the request now goes to what the Shedder stands in front of. What is
-// never sent counts neither as demand nor for the signals.
+// Sent records that the request goes to the upstream. One that is never sent counts
+// neither as demand nor for the signals.
 func (p *Permit) Sent() {
 	if p.stage == admitted {
 		p.stage = sent
@@ -170,7 +167,7 @@ func (p *Permit) Sent() {
 	}
 }
 
-// Withdraw takes Sent back: something was wrong with the request, and it never got there.
+// Withdraw undoes Sent: the request was refused after all and never got there.
 func (p *Permit) Withdraw() {
 	if p.stage == sent {
 		p.stage = admitted
@@ -179,9 +176,9 @@ func (p *Permit) Withdraw() {
 	}
 }
 
-// Answered says that the answer has begun. How long a client takes to read it, or how
-// long a stream lasts, says nothing of how busy its origin is. The cap counts the
-// request until Done.
+// Answered records that the response has begun. How long a client reads it, or how long a
+// stream lasts, does not show how busy the origin is. The caps count the request until
+// Done.
 func (p *Permit) Answered() {
 	if p.stage == sent {
 		p.stage = answered
@@ -190,7 +187,7 @@ func (p *Permit) Answered() {
 	}
 }
 
-// Done says that the request is over. More calls do nothing.
+// Done ends the request. Further calls do nothing.
 func (p *Permit) Done() {
 	if p.stage == over {
 		return
@@ -203,7 +200,7 @@ func (p *Permit) Done() {
 	p.shedder.held.Add(-1)
 }
 
-// Reason is why a request was refused; the zero Reason if it was not.
+// Reason returns why a request was refused; the zero Reason if it was not.
 func (p *Permit) Reason() Reason {
 	if p.reason == nil {
 		return Reason{}
@@ -215,9 +212,9 @@ func (p *Permit) Reason() Reason {
 	return r
 }
 
-// place is where a user stands among 1<<32: those below a class's share are shed. It
-// is another one every rotation, for each user at a moment of its own, so that who is
-// shed changes little by little.
+// place returns a user's position among 1<<32; users below a class's share are shed. It
+// changes once per rotation, for each user at a different moment, so that the set of shed
+// users changes gradually.
 func (v *verdicts) place(user uint64) uint64 {
 	turn := uint64(v.nanos+int64(user%uint64(v.rotate))) / uint64(v.rotate)
 	h := user ^ turn*0x9e3779b97f4a7c15

@@ -12,7 +12,7 @@ import (
 
 var start = time.Unix(1_000_000_000, 0)
 
-// small are settings with room for 10 requests of the first class and 7 of the last.
+// small returns settings with room for 10 requests of the first class and 7 of the last.
 func small() Settings {
 	s := Defaults()
 	s.Signals = map[string]Knees{SignalInFlight: {0, 10}}
@@ -32,7 +32,7 @@ func newShedder(t testing.TB, settings Settings) *Shedder {
 // hash spreads small numbers over all places.
 func hash(user int) uint64 { return uint64(user+1) * 0xd6e8feb86659fd93 }
 
-// shedding makes a Shedder have a level, as if its law had chosen it.
+// shedding sets a Shedder's level, as if its law had chosen it.
 func shedding(s *Shedder, level float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func TestCapsKeepRoomForHigherClasses(t *testing.T) {
 		}
 		p.Answered()
 		p.Done()
-		p.Done() // once is enough
+		p.Done() // the second call changes nothing
 		p.Answered()
 	}
 	require.Zero(t, s.held.Load())
@@ -115,7 +115,7 @@ func TestCapsHoldUnderARace(t *testing.T) {
 	}
 	require.Zero(t, s.waiting.Load())
 	require.Positive(t, s.served.Load())
-	require.Less(t, s.served.Load(), sent, "some were sent and not answered")
+	require.Less(t, s.served.Load(), sent, "some were sent but not answered")
 }
 
 func TestClassOutOfRangeIsTheLast(t *testing.T) {
@@ -179,7 +179,7 @@ func TestUsersAreShedInTurn(t *testing.T) {
 	first := whoIsShed(start)
 	require.Equal(t, first, whoIsShed(start), "the same users, however often they ask")
 	require.InDelta(t, 0.3, float64(len(first))/1000, 0.05)
-	require.Greater(t, both(first, whoIsShed(start.Add(time.Second))), 0.9, "not all at once")
+	require.Greater(t, both(first, whoIsShed(start.Add(time.Second))), 0.9, "they change gradually")
 	half := both(first, whoIsShed(start.Add(30*time.Second)))
 	require.InDelta(t, 0.65, half, 0.1, "half of them had their turn: 0.5 + 0.5*0.3")
 	require.InDelta(t, 0.3, both(first, whoIsShed(start.Add(time.Minute))), 0.1, "no more than chance")
@@ -198,7 +198,7 @@ func TestKillSwitch(t *testing.T) {
 	s.Tick(start, nil)
 	s.Tick(start.Add(Interval), nil)
 	st := s.Status()
-	require.Equal(t, 1.0, st.Utilization, "it goes on measuring")
+	require.Equal(t, 1.0, st.Utilization, "it keeps measuring")
 	require.Zero(t, st.Level)
 	require.EqualValues(t, 43, st.Candidates[0].Shed[3])
 }
@@ -210,9 +210,9 @@ func TestConfigure(t *testing.T) {
 	next.Target = 0.6
 	next.Version = "next"
 	require.NoError(t, s.Configure(next))
-	next.Signals[SignalInFlight] = Knees{0, 1} // is the caller's
+	next.Signals[SignalInFlight] = Knees{0, 1} // belongs to the caller
 	st := s.Status()
-	require.Equal(t, 1.5, st.Level, "the law stays, and with it what it knows")
+	require.Equal(t, 1.5, st.Level, "the same law keeps its state")
 	require.Equal(t, "next", st.Settings.Version)
 	require.Equal(t, Knees{0, 10}, st.Settings.Signals[SignalInFlight])
 	p, ok := s.Admit(3, 1)
@@ -288,7 +288,7 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// A stream is held until its end, and waited for only until it begins.
+// A stream is held until its end, but awaited only until it begins.
 func TestStreams(t *testing.T) {
 	settings := small()
 	settings.Signals[SignalUpstreamWait] = Knees{0.1, 1}
@@ -351,7 +351,7 @@ func TestOtherClassesBeginAnew(t *testing.T) {
 	require.Zero(t, s.Status().Candidates[0].Shed[3])
 }
 
-// A process that was stopped for 20 s counts what came meanwhile over those 20 s.
+// After a pause of 20 s, the process spreads what arrived meanwhile over those 20 s.
 func TestLateSample(t *testing.T) {
 	s := newShedder(t, small())
 	pass := func(n int) {

@@ -8,33 +8,32 @@ import (
 
 // Signal measures how busy something is, in a unit of its own. The right utilization
 // depends on what is behind the edge, and an application may know best: its queue, its
-// pool of connections, its budget. Measure may be slow; it is never called on the
-// path of a request.
+// connection pool, its budget. Measure may be slow; it is never called on the request
+// path.
 type Signal interface {
-	// Measure returns the value and when it was measured; the zero time if it is
-	// unknown.
+	// Measure returns the value and when it was measured; the zero time if it is unknown.
 	Measure(now time.Time) (value float64, at time.Time)
 }
 
-// Measure is what a Signal said.
+// Measure is what a Signal reported.
 type Measure struct {
 	Name    string
 	Value   float64
 	At      time.Time // zero: unknown
-	Problem string    // why it is unknown, if that is not simply ProblemMissing
+	Problem string    // why it is unknown, if not simply ProblemMissing
 }
 
-// The problems of a signal, which is then left out, and never guessed.
+// The problems that exclude a signal. Its value is never guessed.
 const (
 	ProblemMissing = "missing"
 	ProblemStale   = "stale"
 	ProblemFew     = "too few samples"
 )
 
-// staleAfter is how old a measure may be.
+// staleAfter is the age above which a measure is ignored.
 const staleAfter = time.Second
 
-// SignalStatus is what a signal says, and what that means.
+// SignalStatus is a signal's value and its meaning.
 type SignalStatus struct {
 	Name        string
 	Value       float64
@@ -43,8 +42,8 @@ type SignalStatus struct {
 	Problem     string // "" if it counts
 }
 
-// read turns the measures of those signals that the settings name into utilizations,
-// in the order of their names.
+// read converts the measures of the signals that the settings name to utilizations,
+// ordered by name.
 func read(settings *Settings, measures []Measure, now time.Time) []SignalStatus {
 	out := make([]SignalStatus, 0, len(settings.Signals))
 	for _, name := range slices.Sorted(maps.Keys(settings.Signals)) {
@@ -59,7 +58,7 @@ func read(settings *Settings, measures []Measure, now time.Time) []SignalStatus 
 			case m.At.IsZero() && m.Problem != "":
 				st.Problem = m.Problem
 			case m.At.IsZero() || m.Value != m.Value:
-			case now.Sub(m.At).Abs() > staleAfter: // or from a future that is none
+			case now.Sub(m.At).Abs() > staleAfter: // also rejects a time in the future
 				st.Problem = ProblemStale
 			default:
 				st.Problem, st.Utilization = "", st.Knees.utilization(m.Value)

@@ -60,19 +60,19 @@ func TestWaitIsLittlesLaw(t *testing.T) {
 		require.Equal(t, problem, m.Problem)
 		require.Equal(t, problem == "", !m.At.IsZero())
 	}
-	f(20, 50, 10, 0.5, "")        // 100 a second
-	f(30, 50, 0, 50, "")          // nothing is answered: as if the next one were now
-	f(600, 50, 0, 63, "")         // and when it has gone on for longer than that
-	f(20, 0, 0, 0, ProblemFew)    // nobody asks
-	f(600, 1, 0, 1, ProblemFew)   // a request that takes long, in peace
-	f(20, 1, 10, 0.01, "")        // few wait because it is quick
-	f(20, fewWaiting, 1, 0.5, "") // 10 a second
+	f(20, 50, 10, 0.5, "")        // 100 per second
+	f(30, 50, 0, 50, "")          // no answers: as if the next one came now
+	f(600, 50, 0, 63, "")         // and once that has lasted longer
+	f(20, 0, 0, 0, ProblemFew)    // no requests
+	f(600, 1, 0, 1, ProblemFew)   // one slow request and no load
+	f(20, 1, 10, 0.01, "")        // few wait because answers are quick
+	f(20, fewWaiting, 1, 0.5, "") // 10 per second
 	f(20, fewWaiting, 0, 5, "")   // it may hang
 }
 
 func TestCPU(t *testing.T) {
 	var c cpu
-	require.True(t, c.measure(start, time.Second, 2).At.IsZero(), "one look tells nothing")
+	require.True(t, c.measure(start, time.Second, 2).At.IsZero(), "one sample is not enough")
 	var m Measure
 	for i := range 50 {
 		m = c.measure(start.Add(time.Duration(i+1)*Interval), time.Second+time.Duration(i+1)*150*time.Millisecond, 2)
@@ -99,7 +99,7 @@ func TestCgroupQuota(t *testing.T) {
 	write("pod/container/cpu.max", "150000 100000\n")
 	require.Equal(t, 1.5, cgroupQuota(self, root))
 	write("pod/cpu.max", "50000 100000\n")
-	require.Equal(t, 0.5, cgroupQuota(self, root), "the least of all above")
+	require.Equal(t, 0.5, cgroupQuota(self, root), "the lowest of its ancestors")
 	write("cpu.max", "nonsense")
 	require.Equal(t, 0.5, cgroupQuota(self, root))
 	require.Positive(t, allowedCPUs())
@@ -134,7 +134,7 @@ func TestSchedLatency(t *testing.T) {
 	require.Equal(t, ProblemFew, m.Problem)
 }
 
-// queue is an application's signal.
+// queue is a signal of an application.
 type queue struct {
 	length float64
 	block  chan struct{}
@@ -158,13 +158,13 @@ func TestSampler(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); sampler.Run(ctx, a, b) }()
 		for a.Status().Winner == "" || b.Status().Winner == "" {
-			<-time.After(Interval) // of the bubble's clock
+			<-time.After(Interval) // on the bubble's clock
 		}
 		for _, s := range []*Shedder{a, b} {
 			st := s.Status()
 			require.Equal(t, "queue", st.Winner)
 			require.Equal(t, 0.9, st.Utilization)
-			require.Equal(t, ProblemMissing, st.Signals[0].Problem, "a signal that blocks holds nothing up")
+			require.Equal(t, ProblemMissing, st.Signals[0].Problem, "a signal that blocks delays nothing")
 		}
 		cancel()
 		<-done

@@ -2,7 +2,7 @@ package shedder
 
 import "time"
 
-// Status is what a Shedder sees and does.
+// Status is what a Shedder measures and does.
 type Status struct {
 	Name        string
 	Settings    Settings
@@ -10,28 +10,28 @@ type Status struct {
 	Level       float64
 	Utilization float64
 	Winner      string  // the signal with the highest utilization; "" if none counts
-	Regulating  bool    // the law holds utilization at Target
-	Demand      float64 // requests a second that users want
-	Served      float64 // requests a second that came to an end
+	Regulating  bool    // the law is holding utilization at Target
+	Demand      float64 // requests per second that users want
+	Served      float64 // requests per second that completed
 	Signals     []SignalStatus
 	Classes     []ClassStatus
 	Candidates  []CandidateStatus
 }
 
-// ClassStatus is how things stand for a class. Counts are since the start, and of
-// whatever class had its place.
+// ClassStatus describes a class. Counts are since the start; they include those of any
+// class that had the same index before.
 type ClassStatus struct {
 	Name        string
-	InFlight    int64 // admitted and not over
+	InFlight    int64 // admitted and not done
 	MaxInFlight int64
 	Probability float64 // of being shed by the level
-	Demand      float64 // requests a second that users want
+	Demand      float64 // requests per second that users want
 	Admitted    uint64
 	ShedByLevel uint64
 	ShedByCap   uint64
 }
 
-// CandidateStatus is what other settings would do.
+// CandidateStatus describes what other settings would do.
 type CandidateStatus struct {
 	Name        string
 	Level       float64
@@ -40,7 +40,7 @@ type CandidateStatus struct {
 	Shed        []uint64 // requests since the start that it would have shed, by class
 }
 
-// Status returns what the last sample found.
+// Status returns the result of the last sample.
 func (s *Shedder) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

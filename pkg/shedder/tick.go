@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ticker is what becomes of the counters and signals, sample by sample.
+// ticker turns counters and signals into decisions, sample by sample.
 type ticker struct {
 	settings   Settings
 	state      State
@@ -20,8 +20,8 @@ type ticker struct {
 	winner  *SignalStatus // nil if no signal counts
 }
 
-// configure takes settings over. A law that stays keeps its state, and a candidate that
-// stays what it counted, unless the classes are others now.
+// configure adopts settings. An unchanged law keeps its state, and an unchanged candidate
+// its counts, unless the classes changed.
 func (t *ticker) configure(settings Settings) {
 	same := slices.EqualFunc(settings.Classes, t.settings.Classes, func(a, b Class) bool { return a.Name == b.Name })
 	if !same {
@@ -47,8 +47,8 @@ func (t *ticker) configure(settings Settings) {
 	}
 }
 
-// Tick takes a sample, and decides what Admit does until the next. It is to be called
-// every Interval, with the signals that the Shedder does not measure by itself.
+// Tick takes a sample and decides what Admit does until the next one. Call it every
+// Interval, with the signals that the Shedder does not measure itself.
 func (s *Shedder) Tick(now time.Time, shared []Measure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,11 +79,11 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 	s.verdicts.Store(t.verdicts(s.name))
 }
 
-// longestStep is the most that a law takes for one step: a process that was stopped
-// must not shed, or restore, for all of the pause what it sees after it.
+// longestStep bounds one step of a law: after a pause, a process must not shed or restore
+// as if what it now sees had lasted the whole pause.
 const longestStep = 10 * Interval
 
-// next is the state after dt. Without a signal that counts nothing is known, and so
+// next returns the state after dt. Without a signal that counts, nothing is known, so
 // nothing is shed.
 func next(s State, dt time.Duration, winner *SignalStatus, d *demand, settings *Settings) State {
 	if winner == nil {
@@ -92,7 +92,7 @@ func next(s State, dt time.Duration, winner *SignalStatus, d *demand, settings *
 	return settings.law()(s, dt, d.reading(winner.Utilization), settings)
 }
 
-// count returns what was counted since the last sample.
+// count returns the counts since the last sample.
 func (s *Shedder) count(t *ticker) (tallies [MaxClasses]tally, served uint64) {
 	for i := range s.classes {
 		c := &s.classes[i]
@@ -107,7 +107,7 @@ func (s *Shedder) count(t *ticker) (tallies [MaxClasses]tally, served uint64) {
 	return tallies, served
 }
 
-// since is 0 where more was withdrawn than came.
+// since returns 0 if more was withdrawn than arrived.
 func since(now, before uint64) uint64 {
 	if now < before {
 		return 0
@@ -115,7 +115,7 @@ func since(now, before uint64) uint64 {
 	return now - before
 }
 
-// verdicts are what the present state means for Admit.
+// verdicts compiles the present state for Admit.
 func (t *ticker) verdicts(name string) *verdicts {
 	classes := len(t.settings.Classes)
 	v := &verdicts{
@@ -140,14 +140,14 @@ func (t *ticker) verdicts(name string) *verdicts {
 	return v
 }
 
-// asPlaces is a share of the places that users have.
+// asPlaces converts a share to a number of places.
 func asPlaces(share float64) uint64 { return uint64(share * (1 << 32)) }
 
-// wait is how long a request waits for the upstream's answer, by Little's law: those
-// that wait over those answered in a second. Unlike the time that answered requests
-// took, it grows while nothing is answered at all.
+// wait estimates how long a request waits for the upstream's answer, by Little's law:
+// requests waiting divided by answers per second. Unlike the latency of answered
+// requests, it grows while nothing is answered.
 type wait struct {
-	waiting [waitSamples]float64 // times seconds
+	waiting [waitSamples]float64 // multiplied by seconds
 	served  [waitSamples]float64
 	seconds [waitSamples]float64
 	next    int
@@ -155,8 +155,9 @@ type wait struct {
 }
 
 const (
-	waitSamples = 10 // a second of them
-	// fewWaiting are too few, on average, to tell a slow upstream from a slow request.
+	waitSamples = 10 // one second's worth
+	// fewWaiting are too few, on average, to distinguish a slow upstream from a slow
+	// request.
 	fewWaiting = 5
 )
 
@@ -177,7 +178,7 @@ func (w *wait) measure(now time.Time, waiting int64, served uint64, dt time.Dura
 	}
 	m := Measure{Name: SignalUpstreamWait, Value: max(w.stuck, area/max(done, 1)), At: now}
 	if area < fewWaiting*span {
-		// Few wait: either it is quick, or there is little to tell it by.
+		// Few wait: either answers are quick, or there is too little to judge by.
 		if m.Value = area / max(done, 1); done < fewWaiting {
 			m.At, m.Problem = time.Time{}, ProblemFew
 		}
