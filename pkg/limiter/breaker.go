@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Breaker stops calls to a shard that does not answer, so that clients do not pay the
-// time budget at each request, and probes the shard until it is back. One Breaker
-// guards one shard.
+// Breaker stops calls to a shard that does not answer, so that not every request pays the
+// time budget, and probes the shard until it recovers. One Breaker guards one shard.
 type Breaker struct {
 	next    TakeReturner
 	spacing time.Duration
@@ -17,7 +16,7 @@ type Breaker struct {
 	onState func(err error)
 
 	failures atomic.Int32
-	counted  atomic.Int64 // when the last failure was, in nanoseconds since born
+	counted  atomic.Int64 // time of the last failure, in nanoseconds since born
 	born     time.Time
 	open     atomic.Bool
 	stop     context.CancelFunc
@@ -25,13 +24,12 @@ type Breaker struct {
 }
 
 const (
-	// Failing round trips in a row that open the breaker: more than one, so that a
-	// single slow reply does not open it, but few, since each costs its clients the
-	// whole time budget.
+	// Failing round trips in a row that open the breaker: more than one, so that a single
+	// slow reply does not open it, but few, since each costs its clients the whole time
+	// budget.
 	breakerThreshold = 3
-	// Failures closer together than the budget count as one. This caps that distance,
-	// so that with a long budget a server that refuses connections still opens the
-	// breaker.
+	// Failures closer together than the budget count as one. This caps that distance, so
+	// that even with a long budget, a server that refuses connections opens the breaker.
 	maxSpacing = 50 * time.Millisecond
 	// Pause between probes: short against a failover, long against a round trip.
 	breakerProbeEvery = 50 * time.Millisecond
@@ -40,9 +38,9 @@ const (
 var _ TakeReturner = (*Breaker)(nil)
 
 // NewBreaker guards next, whose calls take at most budget: failures closer together
-// are those of one round trip, and count as one. probe asks the shard whether it
-// answers, within a bound of its own; onState, which may be nil, receives the error that
-// opened the breaker, and nil when it closes.
+// belong to one round trip and count as one. probe checks whether the shard answers, with
+// a time bound of its own. onState, if not nil, receives the error that opened the
+// breaker, and nil when it closes.
 func NewBreaker(next TakeReturner, budget time.Duration, probe func(context.Context) error, onState func(err error)) *Breaker {
 	if onState == nil {
 		onState = func(error) {}
@@ -51,7 +49,7 @@ func NewBreaker(next TakeReturner, budget time.Duration, probe func(context.Cont
 	return &Breaker{next: next, spacing: min(budget, maxSpacing), probe: probe, onState: onState, born: time.Now(), ctx: ctx, stop: cancel}
 }
 
-// Take calls next, or returns ErrBroken at once while the shard is failing.
+// Take calls next, or returns ErrBroken immediately while the shard is failing.
 func (b *Breaker) Take(ctx context.Context, checks []Check, d *Decision) error {
 	if b.open.Load() {
 		return ErrBroken
@@ -61,7 +59,7 @@ func (b *Breaker) Take(ctx context.Context, checks []Check, d *Decision) error {
 	return err
 }
 
-// Return calls next, or fails at once while the shard is failing.
+// Return calls next, or fails immediately while the shard is failing.
 func (b *Breaker) Return(ctx context.Context, checks []Check, d *Decision) error {
 	if b.open.Load() {
 		return ErrBroken
@@ -118,7 +116,7 @@ func (b *Breaker) untilBack() {
 		case <-tick.C:
 			if b.probe(b.ctx) == nil {
 				b.failures.Store(0)
-				b.onState(nil) // before it can fail again, so that news come in order
+				b.onState(nil) // before it can fail again, so that reports arrive in order
 				b.open.Store(false)
 				return
 			}

@@ -37,7 +37,7 @@ func newBroken(t *testing.T) *broken {
 	return b
 }
 
-// try takes, and expects an error, or none.
+// try calls Take and expects want.
 func (b *broken) try(t *testing.T, want error) {
 	t.Helper()
 	var d limiter.Decision
@@ -49,7 +49,7 @@ func (b *broken) try(t *testing.T, want error) {
 	require.ErrorIs(t, err, want)
 }
 
-// pass lets d go by and everything settle.
+// pass advances the clock by d and lets everything settle.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -69,12 +69,12 @@ func TestBreaker(t *testing.T) {
 		}
 		ctx := context.Background()
 		require.ErrorIs(t, b.Return(ctx, nil, &limiter.Decision{}), limiter.ErrBroken)
-		require.Equal(t, calls, b.next.takes.Load(), "an open breaker asks nothing")
+		require.Equal(t, calls, b.next.takes.Load(), "an open breaker makes no calls")
 		require.Zero(t, b.next.returns.Load())
-		require.ErrorIs(t, b.Reset(ctx, []limiter.Check{{}}), b.next.err, "an operator is told the error")
+		require.ErrorIs(t, b.Reset(ctx, []limiter.Check{{}}), b.next.err, "an operator sees the error")
 
 		pass(time.Second)
-		require.EqualValues(t, 20, b.probes.Load(), "one each 50ms")
+		require.EqualValues(t, 20, b.probes.Load(), "one every 50ms")
 		b.try(t, limiter.ErrBroken)
 
 		b.next.err = nil
@@ -83,9 +83,9 @@ func TestBreaker(t *testing.T) {
 		b.try(t, nil)
 		require.Equal(t, []bool{false, true}, b.states)
 		pass(time.Second)
-		require.EqualValues(t, 21, b.probes.Load(), "it asks no more once it is closed")
+		require.EqualValues(t, 21, b.probes.Load(), "a closed breaker does not probe")
 
-		// And again: the count begins anew.
+		// The count starts again.
 		b.next.err = limiter.ErrTimeout
 		b.back.Store(false)
 		for range 3 {
@@ -99,8 +99,7 @@ func TestBreaker(t *testing.T) {
 func TestBreakerCountsFailuresInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroken(t)
-		// The shard works, though it did not like the call; nor does a client that has
-		// left say anything about it.
+		// Neither an error reply nor a client that left means that the shard is failing.
 		for _, harmless := range []error{nil, fmt.Errorf("%w: WRONGTYPE", limiter.ErrReply), fmt.Errorf("%w", context.Canceled)} {
 			for range 5 {
 				b.next.err = limiter.ErrTimeout
@@ -126,7 +125,7 @@ func TestBreakerOpensOnce(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []bool{false}, b.states)
 		pass(time.Second)
-		require.EqualValues(t, 20, b.probes.Load(), "one goroutine probes")
+		require.EqualValues(t, 20, b.probes.Load(), "a single goroutine probes")
 	})
 }
 
@@ -143,7 +142,7 @@ func TestBreakerCloseEndsTheProbing(t *testing.T) {
 	}) // the bubble shows that no goroutine is left
 }
 
-// The callers of one round trip fail together, and are one failure.
+// The callers of one round trip fail together, which counts as one failure.
 func TestBreakerCountsRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const budget = 25 * time.Millisecond

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Call is one question to a shard, as Combine hands it to a Batcher: a list of
-// checks for Times identical requests, or the return of what one was charged.
+// Call is one question to a shard, as Combine passes it to a Batcher: the checks of Times
+// identical requests, or a return of what one request was charged.
 type Call struct {
 	Checks []Check
 	// Times is how many identical requests this call stands for; 0 peeks.
 	Times int
-	// Return marks a return. TakenAt is then when each check was charged.
+	// Return marks a return. TakenAt then holds when each check was charged.
 	Return  bool
 	TakenAt []int64
 
@@ -25,7 +25,7 @@ type Call struct {
 	keys     []byte // backs the keys of Checks
 	decision Decision
 	state    atomic.Int32
-	done     chan struct{} // receives one value when the answer is there
+	done     chan struct{} // receives one value when the answer arrives
 	timer    *time.Timer
 	twin     *Call // the next request with the same checks in this batch
 }
@@ -51,7 +51,7 @@ func newCall() any {
 	return &Call{done: make(chan struct{}, 1), timer: t}
 }
 
-// set copies the question, because the caller may leave before the answer comes.
+// set copies the question, because the caller may leave before the answer arrives.
 func (c *Call) set(checks []Check) {
 	c.Err, c.Now, c.twin, c.Return = nil, 0, nil, false
 	c.Answers, c.TakenAt = c.Answers[:0], c.TakenAt[:0]
@@ -72,8 +72,8 @@ func (c *Call) set(checks []Check) {
 	}
 }
 
-// mergeable reports whether requests with the same checks can share one call. Each
-// request has a concurrency slot of its own.
+// mergeable reports whether requests with the same checks can share one call. Concurrency
+// slots cannot: each request needs its own.
 func (c *Call) mergeable() bool {
 	if c.Return || c.Times == 0 {
 		return false
@@ -86,8 +86,8 @@ func (c *Call) mergeable() bool {
 	return true
 }
 
-// room reports whether one more identical request still lets every check store what it
-// may in one call.
+// room reports whether the call can hold one more identical request within what each
+// check may store.
 func (c *Call) room() bool {
 	for i := range c.Checks {
 		l := c.Checks[i].Limit
@@ -98,7 +98,7 @@ func (c *Call) room() bool {
 	return true
 }
 
-// Weight is what the call costs a Redis server, as Limit.Weight counts.
+// Weight is what the call costs a Redis server, in units of Limit.Weight.
 func (c *Call) Weight() (sum int64) {
 	for i := range c.Checks {
 		sum += c.Checks[i].Limit.Weight(c.Checks[i].Cost * int64(max(c.Times, 1)))
@@ -129,7 +129,7 @@ func (c *Call) same(o *Call) bool {
 	return true
 }
 
-// decide turns the answers to lead into the decision of its i-th request.
+// decide turns the answers to lead into the decision for its i-th request.
 func (c *Call) decide(lead *Call, i int64) {
 	c.Err = lead.Err
 	if c.Err != nil || c.Return {

@@ -5,15 +5,15 @@ import "time"
 // ClockStep is the smallest step that a ClockWatch reports.
 const ClockStep = time.Second
 
-// ClockWatch notices when a clock is set, by comparing it with the time that passes here.
-// The zero value is ready; it is not safe for concurrent use.
+// ClockWatch notices when a clock is set, by comparing it with the local monotonic clock.
+// The zero value is ready to use; it is not safe for concurrent use.
 type ClockWatch struct {
 	known       bool
-	least, most time.Duration // how far the clock was ahead of the time here
+	least, most time.Duration // how far the clock was ahead of the local one
 }
 
-// See takes a reading of the clock, in Unix microseconds, that was made between two moments
-// of a monotonic one here. It returns by how much the clock was set since the last reading.
+// See takes a reading of the clock, in Unix microseconds, made between two local
+// monotonic times. It returns by how much the clock was set since the last reading.
 func (w *ClockWatch) See(clock int64, from, to time.Duration) (by time.Duration) {
 	at := time.Duration(clock) * time.Microsecond
 	least, most := at-to, at-from

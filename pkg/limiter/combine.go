@@ -15,7 +15,7 @@ type Batcher interface {
 
 // Combine batches naturally: while one round trip to its shard is in progress, arriving
 // checks queue, and the next round trip takes them all. There is no timer, so a lone
-// request never waits. Identical checks of a batch travel as one.
+// request never waits. Identical checks of a batch are sent as one.
 //
 // It also enforces the time budget: whatever the shard does, Take returns within it.
 type Combine struct {
@@ -41,8 +41,8 @@ const (
 
 var _ TakeReturner = (*Combine)(nil)
 
-// NewCombine batches the calls to shard. onBatch, which may be nil, receives the size
-// of each batch. Close ends it.
+// NewCombine batches the calls to shard. onBatch, if not nil, receives the size of each
+// batch. Close stops it.
 func NewCombine(shard Batcher, budget time.Duration, onBatch func(calls int)) *Combine {
 	if onBatch == nil {
 		onBatch = func(int) {}
@@ -136,7 +136,7 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 	if call.state.CompareAndSwap(callWaiting, callAbandoned) {
 		return err
 	}
-	<-call.done // it came at the same instant
+	<-call.done // it arrived at the same instant
 	return nil
 }
 
@@ -163,7 +163,7 @@ func (c *Combine) run() {
 	}
 }
 
-// next waits for calls and takes up to maxBatch of them; nil when closed.
+// next waits for calls and takes up to maxBatch of them; it returns nil once closed.
 func (c *Combine) next(batch []*Call) []*Call {
 	for {
 		c.mu.Lock()
@@ -226,7 +226,7 @@ func (c *Combine) answer(lead *Call) {
 	c.finish(lead)
 }
 
-// finish delivers the answer and reports whether the caller still waited for it.
+// finish delivers the answer and reports whether the caller was still waiting for it.
 func (c *Combine) finish(call *Call) bool {
 	if call.state.CompareAndSwap(callWaiting, callAnswered) {
 		call.done <- struct{}{}
@@ -238,7 +238,7 @@ func (c *Combine) finish(call *Call) bool {
 	return false
 }
 
-// giveBackSlot queues the return of a concurrency slot whose request has left.
+// giveBackSlot queues the return of the concurrency slot of a request that has left.
 func (c *Combine) giveBackSlot(call *Call) bool {
 	if call.Return || call.Err != nil {
 		return false
@@ -261,7 +261,7 @@ func (c *Combine) giveBackSlot(call *Call) bool {
 	return true
 }
 
-// Reset is not a decision: it goes to the shard directly.
+// Reset is not a decision, so it goes to the shard directly.
 func (c *Combine) Reset(ctx context.Context, checks []Check) error {
 	if r, ok := c.shard.(Resetter); ok {
 		return r.Reset(ctx, checks)
@@ -269,7 +269,7 @@ func (c *Combine) Reset(ctx context.Context, checks []Check) error {
 	return nil
 }
 
-// Close refuses new calls, answers those that wait, and ends.
+// Close refuses new calls, answers the waiting ones, and stops.
 func (c *Combine) Close() {
 	c.mu.Lock()
 	already := c.closed

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// combined is a Combine over a shard that hangs, with one call under way to it.
+// combined returns a Combine over a shard that hangs, with one call in progress.
 func combined(t *testing.T) (*limiter.Combine, *shard) {
 	s := newShard()
 	c := limiter.NewCombine(s, budget, nil)
@@ -117,7 +117,7 @@ func TestCombineTwinsOfASortedSet(t *testing.T) {
 	})
 }
 
-// Twins that another rule refuses are not refused by a rule that has room left.
+// A rule with room left does not refuse twins that another rule refuses.
 func TestCombineTwinsOfSeveralRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := combined(t)
@@ -144,7 +144,7 @@ func TestCombineTwinsOfSeveralRules(t *testing.T) {
 	})
 }
 
-// What differs in anything is a question of its own.
+// Calls that differ in any way are sent separately.
 func TestCombineMergesOnlyTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := combined(t)
@@ -157,7 +157,7 @@ func TestCombineMergesOnlyTheSame(t *testing.T) {
 			{check(again, "a", 1)},                       // another rule document
 			{check(l, "a", 1), check(l, "b", 1)},         // more checks
 			{peek(check(l, "a", 1))},                     // a peek
-			{check(slot, "a", 1)}, {check(slot, "a", 1)}, // a slot is each one's own
+			{check(slot, "a", 1)}, {check(slot, "a", 1)}, // each needs its own slot
 		} {
 			go ask(t, c, checks...)
 			synctest.Wait() // in this order
@@ -192,7 +192,7 @@ func TestCombineKeepsItsBudget(t *testing.T) {
 		s.resume()
 		synctest.Wait()
 		require.Len(t, s.batches, 2)
-		require.Equal(t, []string{"return weir:{a}:r:fw 0"}, s.batches[1], "who has left asks nothing; a return is still due")
+		require.Equal(t, []string{"return weir:{a}:r:fw 0"}, s.batches[1], "a canceled call is not sent; a return still is")
 		c.Close()
 	})
 }
@@ -212,11 +212,11 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 				go c.Close()
 				synctest.Wait()
 			}
-			s.resume() // and now it takes the slot for nobody
+			s.resume() // which takes the slot for nobody
 			synctest.Wait()
 			require.Equal(t, [][]string{{"1 × weir:{a}:c:cc"}, {"return weir:{a}:c:cc 7"}}, s.batches)
 			require.EqualValues(t, 1, ask(t, s, peek(mine)).Results[0].Remaining)
-			require.EqualValues(t, 8, ask(t, s, peek(check(counted, "a", 1))).Results[0].Remaining, "a charge may have been believed")
+			require.EqualValues(t, 8, ask(t, s, peek(check(counted, "a", 1))).Results[0].Remaining, "a caller may have relied on the charge")
 			c.Close()
 		})
 	}
@@ -270,7 +270,7 @@ func TestCombineOverload(t *testing.T) {
 		s.resume()
 		synctest.Wait()
 		require.EqualValues(t, limiter.MaxQueue, passed.Load())
-		require.True(t, ask(t, c, check(l, "a", 1)).Allowed, "there is room again")
+		require.True(t, ask(t, c, check(l, "a", 1)).Allowed, "the queue has room again")
 		c.Close()
 	})
 }
@@ -313,14 +313,14 @@ func TestCombineReturnsOnlyWhatWasCharged(t *testing.T) {
 		require.NoError(t, c.Return(t.Context(), checks, d))
 		require.NoError(t, c.Return(t.Context(), checks, &limiter.Decision{Results: make([]limiter.Result, 2)}))
 		require.Equal(t, "return weir:{a}:r:fw 0", s.batches[2][0])
-		require.Len(t, s.batches, 3, "nothing charged, nothing to ask")
+		require.Len(t, s.batches, 3, "nothing charged, nothing to return")
 		require.EqualValues(t, 4, ask(t, c, peek(checks[1])).Results[0].Remaining)
 		require.Zero(t, ask(t, c, peek(checks[0])).Results[0].Remaining)
 		c.Close()
 	})
 }
 
-// Many goroutines on few keys, in true concurrency: exactly the limit passes.
+// With many goroutines on few keys, exactly the limit passes.
 func TestCombineExact(t *testing.T) {
 	c := limiter.NewCombine(newShard(), time.Minute, nil)
 	defer c.Close()

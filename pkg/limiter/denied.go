@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Denied remembers refusals until they can end. For every algorithm but
-// concurrency nothing frees capacity before a refusal's RetryAfter, so answering
-// from here is exact, and a flood on one refused key costs the store about one
-// call per RetryAfter. Only an operator's Reset and other rules end it sooner:
-// Reset forgets the key, and Keep what was refused under limits that are gone.
+// Denied remembers refusals until they can end. For every algorithm but concurrency,
+// nothing frees capacity before a refusal's RetryAfter, so answering from memory is
+// exact, and a flood on one refused key costs the store about one call per RetryAfter.
+// Only an operator's Reset and a new rule document end it sooner: Reset forgets the key,
+// and Keep the refusals under limits that are gone.
 //
 // On top of Spread, one more thing frees capacity: a charge in one slot is returned if
-// another slot refuses the request. There a first refusal is remembered only a little
+// another slot refuses the request. There, a first refusal is remembered only slightly
 // longer than such a return takes, and a confirmed one in full.
 type Denied struct {
 	next     Store
-	confirm  time.Duration // 0: the first refusal holds
+	confirm  time.Duration // 0: a first refusal is remembered in full
 	perShard int
 	seed     maphash.Seed
 	shards   [deniedShards]deniedShard
 	resets   atomic.Uint64
-	holds    atomic.Pointer[func(*Limit) bool] // whether a limit is still one of the rules'; see Keep
+	holds    atomic.Pointer[func(*Limit) bool] // whether a limit belongs to the active rules; see Keep
 	now      func() time.Time
 }
 
@@ -52,7 +52,7 @@ var _ TakeReturner = (*Denied)(nil)
 const confirmWithin = 10 * time.Second
 
 // NewDenied returns a memory of at most size refusals in front of next. confirm is how
-// long a first refusal is remembered where charges may be returned, and 0 elsewhere.
+// long to remember a first refusal if charges may be returned, and 0 if they never are.
 func NewDenied(next Store, size int, confirm time.Duration) *Denied {
 	d := &Denied{next: next, confirm: confirm, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), now: time.Now}
 	for i := range d.shards {
@@ -74,15 +74,15 @@ func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
 	return m.TakeAfter(ctx, checks, d, look)
 }
 
-// Look is what Denied knows of a request.
+// Look is the result of looking up a request.
 type Look struct {
-	Refused bool // it is refused
-	others  bool // other requests are, with one of its keys: of another cost, or under another limit
+	Refused bool // the request is refused
+	others  bool // so are other requests with one of its keys, at another cost or under another limit
 	at      time.Time
 }
 
-// Look answers from memory alone: if one of the enforced checks is known to be refused,
-// it fills d as Take would. Otherwise d is as it was, and TakeAfter decides. It is not for
+// Look answers from memory alone: if an enforced check is known to be refused, it fills d
+// as Take would. Otherwise it leaves d alone, and TakeAfter decides. Do not use it for
 // checks that only peek.
 func (m *Denied) Look(checks []Check, d *Decision) Look {
 	look := Look{at: m.now()} // before any call, so that memory never outlives a refusal
@@ -90,7 +90,7 @@ func (m *Denied) Look(checks []Check, d *Decision) Look {
 	return look
 }
 
-// TakeAfter asks next about a request that Look did not refuse.
+// TakeAfter calls next for a request that Look did not refuse.
 func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, look Look) error {
 	resets := m.resets.Load()
 	if err := m.next.Take(ctx, checks, d); err != nil {
@@ -105,8 +105,8 @@ func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, loo
 	return nil
 }
 
-// peek asks next about every check and then marks those that memory refuses: an
-// operator who peeks wants to see them all.
+// peek calls next for every check and then marks those that memory refuses, because an
+// operator who peeks wants to see all of them.
 func (m *Denied) peek(ctx context.Context, checks []Check, d *Decision, now time.Time) error {
 	var known Decision
 	refused, _ := m.known(checks, &known, now)
@@ -126,8 +126,8 @@ func (m *Denied) shard(key []byte) *deniedShard {
 	return &m.shards[maphash.Bytes(m.seed, key)%deniedShards]
 }
 
-// known reports whether checks are known to be refused, and whether other requests are
-// with the same key: of another cost, or under another limit.
+// known reports whether checks are known to be refused, and whether other requests with
+// the same key are: at another cost, or under another limit.
 func (m *Denied) known(checks []Check, d *Decision, now time.Time) (refused, others bool) {
 	for i := range checks {
 		if checks[i].Limit.CountDenied { // the store must see every attempt
@@ -208,7 +208,7 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 	}
 }
 
-// makeRoom drops a few expired refusals, or any one if that does not make room:
+// makeRoom drops a few expired refusals, or an arbitrary one if none has expired:
 // forgetting costs one call to the store, never a wrong answer.
 func (sh *deniedShard) makeRoom(limit int, now time.Time) {
 	const samples = 8
@@ -234,12 +234,12 @@ func (m *Denied) Return(ctx context.Context, checks []Check, d *Decision) error 
 	return nil
 }
 
-// Keep forgets the refusals under limits that do not hold any longer, and remembers none
-// under them from now on, as of requests that still run by the rules before. Should such a
-// limit return, others have counted and reset in the meantime. holds may be called later, by
-// several goroutines.
+// Keep forgets the refusals under limits that no longer hold, and stops remembering new
+// ones, which requests still running under the old rules may produce. If such a limit
+// returned, its key would meanwhile have been counted and reset elsewhere. holds may be
+// called later, by several goroutines.
 func (m *Denied) Keep(holds func(*Limit) bool) {
-	m.holds.Store(&holds) // before the refusals are gone through: one comes before that, or asks it
+	m.holds.Store(&holds) // stored before the sweep: each refusal is then either swept or checked
 	known := map[*Limit]bool{}
 	for i := range m.shards {
 		sh := &m.shards[i]

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// remembering is a Denied over a counted memory store, on a clock set by hand.
+// remembering returns a Denied over a counted memory store, on a clock set by hand.
 func remembering(size int) (*limiter.Denied, *counted, *storetest.Clock) {
 	clock := &storetest.Clock{}
 	clock.Set(0)
@@ -25,8 +25,8 @@ func remembering(size int) (*limiter.Denied, *counted, *storetest.Clock) {
 	return m, next, clock
 }
 
-// A client that never stops asking is told the same with the memory as without, and
-// costs the store one call for each request that passes and one for each wait.
+// A client that never stops asking gets the same answers with the memory as without, and
+// costs the store one call per request that passes and one per wait.
 func TestDeniedIsExact(t *testing.T) {
 	for name, l := range every(t) {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestDeniedKnowsWhatItRefused(t *testing.T) {
 	f(check(rule(t, "r fixed_window limit=9 window=10s"), "a", 4), true, false)
 }
 
-// A dearer request waits longer than a cheaper one, and is told so.
+// A request with a higher cost waits longer, and its answer says so.
 func TestDeniedIsExactForEveryCost(t *testing.T) {
 	for name, l := range every(t) {
 		m, _, clock := remembering(1000)
@@ -89,8 +89,8 @@ func TestDeniedIsExactForEveryCost(t *testing.T) {
 	}
 }
 
-// A bucket that tiers share drains at each one's rate, so that a refusal may end sooner
-// than it said.
+// A bucket that tiers share drains at each tier's rate, so a refusal may end sooner than
+// it said.
 func TestDeniedIsExactForTiersOfABucket(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "leaky_bucket"} {
 		set, err := rules.Load([]byte("rules: [{id: r, key: [], algorithm: " + algorithm + ", limit: 1, window: 10s, burst: 3, tiers: {pro: 1000}}]"))
@@ -111,8 +111,8 @@ func TestDeniedIsExactForTiersOfABucket(t *testing.T) {
 	}
 }
 
-// A new document leaves the refusals of unchanged rules in place: a flood does not return
-// to the store at each push.
+// A new document keeps the refusals of unchanged rules, so a flood does not reach the
+// store at each push.
 func TestDeniedKeepsUnchangedRules(t *testing.T) {
 	const document = "rules: [{id: r, key: [], limit: 1, window: 10s}, {id: s, key: [], limit: %d, window: 10s}]"
 	m, next, _ := remembering(1000)
@@ -148,7 +148,7 @@ func TestDeniedResult(t *testing.T) {
 		Source: limiter.SourceDenied, Limit: 5, Remaining: 1, TakenAt: storetest.Epoch,
 		RetryAfter: first.Results[0].RetryAfter - time.Second, ResetAfter: 19 * time.Second,
 	}, d.Results[1])
-	require.EqualValues(t, 5, ask(t, next, peek(check(other, "a", 1))).Results[0].Remaining, "and not charged")
+	require.EqualValues(t, 5, ask(t, next, peek(check(other, "a", 1))).Results[0].Remaining, "nor charged")
 }
 
 func peek(c limiter.Check) limiter.Check {
@@ -156,7 +156,7 @@ func peek(c limiter.Check) limiter.Check {
 	return c
 }
 
-// Who looks wants to see every rule.
+// A peek shows every rule.
 func TestDeniedPeekSeesAll(t *testing.T) {
 	m, next, _ := remembering(1000)
 	l, other := rule(t, "r fixed_window limit=1 window=10s"), rule(t, "o fixed_window limit=5 window=10s")
@@ -168,7 +168,7 @@ func TestDeniedPeekSeesAll(t *testing.T) {
 	require.Equal(t, limiter.SourceMemory, d.Results[1].Source)
 	require.EqualValues(t, 5, d.Results[1].Remaining)
 
-	// And is not remembered.
+	// A peek's refusal is not remembered.
 	m, next, _ = remembering(1000)
 	ask(t, next, check(l, "a", 1))
 	require.False(t, ask(t, m, peek(check(l, "a", 1))).Allowed)
@@ -185,8 +185,7 @@ func TestDeniedReset(t *testing.T) {
 	require.True(t, ask(t, m, checks...).Allowed)
 }
 
-// during runs f while a Take is under way: the store has decided, and its answer is
-// still to come.
+// during runs f during a Take: after the store has decided, before its answer returns.
 type during struct {
 	limiter.TakeReturner
 	f func()
@@ -213,7 +212,7 @@ func TestDeniedResetWhileARefusalIsUnderWay(t *testing.T) {
 
 func TestDeniedNeverRemembers(t *testing.T) {
 	for _, line := range []string{
-		"r concurrency limit=1 window=10s",               // a slot comes free at any time
+		"r concurrency limit=1 window=10s",               // a slot may become free at any time
 		"r fixed_window limit=1 window=10s count_denied", // must reach the store to be counted
 		"r token_bucket limit=1 window=10s burst=1 count_denied",
 		"r fixed_window limit=1 window=10s shadow", // refuses nothing
@@ -227,7 +226,7 @@ func TestDeniedNeverRemembers(t *testing.T) {
 		require.Zero(t, m.Len(), line)
 	}
 
-	// This node's own share is spent, which ends when the store is back.
+	// This node's own share is used up; that ends when the store recovers.
 	fallback := limiter.NewFallback(&counted{err: limiter.ErrTimeout}, memory.New(memory.Config{}), func() int { return 1 }, nil)
 	for line, l := range map[string]*limiter.Limit{"spent": rule(t, "r fixed_window limit=1 window=1h"), "closed": {OnFailure: limiter.Closed}} {
 		m := limiter.NewDenied(fallback, 1000, 0)
@@ -237,7 +236,7 @@ func TestDeniedNeverRemembers(t *testing.T) {
 	}
 }
 
-// What the memory learned under some limits is void once others took effect.
+// Refusals under old limits are void once new ones are active.
 func TestDeniedForgets(t *testing.T) {
 	m, next, _ := remembering(1000)
 	l := rule(t, "r fixed_window limit=1 window=10s")
@@ -251,7 +250,7 @@ func TestDeniedForgets(t *testing.T) {
 	m.Keep(func(other *limiter.Limit) bool { return other != l })
 	ask(t, m, check(l, "a", 1))
 	require.EqualValues(t, 3, next.takes.Load())
-	ask(t, m, check(l, "a", 1)) // a request that still runs by the rules before
+	ask(t, m, check(l, "a", 1)) // a request still running under the old rules
 	require.EqualValues(t, 4, next.takes.Load(), "nothing is remembered under a limit that is gone")
 }
 
@@ -266,12 +265,12 @@ func TestDeniedIsBounded(t *testing.T) {
 			ask(t, m, check(l, subject, 1))
 			d := ask(t, m, check(l, subject, 1))
 			require.False(t, d.Allowed)
-			require.False(t, ask(t, m, check(l, subject, 1)).Allowed, "a refusal that was pushed out is asked for again")
+			require.False(t, ask(t, m, check(l, subject, 1)).Allowed, "an evicted refusal goes to the store again")
 			require.LessOrEqual(t, m.Len(), bound)
 		}
 		require.Greater(t, m.Len(), bound/2)
 	}
-	f(1, 64) // one for each shard
+	f(1, 64) // one per shard
 	f(640, 640)
 	f(64_000, 64_000/10)
 }
@@ -288,8 +287,8 @@ func TestDeniedPassesErrorsOn(t *testing.T) {
 	require.Zero(t, m.Len())
 }
 
-// Where another slot's refusal may return a charge, one refusal is not believed for
-// long; a second one is.
+// Where another slot's refusal may return a charge, a first refusal is remembered only
+// briefly, a second one in full.
 func TestDeniedConfirms(t *testing.T) {
 	clock := &storetest.Clock{}
 	clock.Set(0)
@@ -305,7 +304,7 @@ func TestDeniedConfirms(t *testing.T) {
 	require.False(t, refused.Allowed)
 	require.NoError(t, store.Return(context.Background(), []limiter.Check{check(l, "a", 1)}, passing))
 	clock.Set(100 * time.Millisecond)
-	require.True(t, ask(t, m, check(l, "a", 1)).Allowed, "what was returned is not refused for an hour")
+	require.True(t, ask(t, m, check(l, "a", 1)).Allowed, "a returned charge does not refuse for an hour")
 
 	require.False(t, ask(t, m, check(l, "a", 1)).Allowed)
 	clock.Set(200 * time.Millisecond)
@@ -315,12 +314,12 @@ func TestDeniedConfirms(t *testing.T) {
 		clock.Set(at)
 		d := ask(t, m, check(l, "a", 1))
 		require.Equal(t, limiter.SourceDenied, d.Results[0].Source)
-		require.Equal(t, time.Hour-at, d.Results[0].RetryAfter, "it says how long it is, not how long it is believed")
+		require.Equal(t, time.Hour-at, d.Results[0].RetryAfter, "the full wait, not how long it is remembered")
 	}
 	require.Equal(t, calls, next.takes.Load())
 }
 
-// A request with a rule that counts denied attempts always reaches the store.
+// A request with a count_denied rule always reaches the store.
 func TestDeniedLetsAttemptsBeCounted(t *testing.T) {
 	m, next, _ := remembering(1000)
 	plain, counting := rule(t, "p fixed_window limit=1 window=1h"), rule(t, "c fixed_window limit=9 window=1h count_denied")
@@ -331,7 +330,8 @@ func TestDeniedLetsAttemptsBeCounted(t *testing.T) {
 	require.EqualValues(t, 5, next.takes.Load())
 }
 
-// Look says what Take would from memory, asks nobody, and leaves the rest to TakeAfter.
+// Look answers from memory as Take would, calls nothing, and leaves the rest to
+// TakeAfter.
 func TestDeniedLook(t *testing.T) {
 	m, next, clock := remembering(1000)
 	l := rule(t, "r fixed_window limit=1 window=10s")
@@ -354,7 +354,7 @@ func TestDeniedLook(t *testing.T) {
 	require.Equal(t, limiter.SourceDenied, d.Results[0].Source)
 	require.Equal(t, 10*time.Second, d.Results[0].RetryAfter)
 	require.False(t, known(check(l, "b", 1)))
-	require.True(t, known(check(l, "b", 1), check(l, "a", 1)), "one is enough")
+	require.True(t, known(check(l, "b", 1), check(l, "a", 1)), "one refused check is enough")
 	clock.Set(10 * time.Second)
 	require.False(t, known(check(l, "a", 1)))
 }

@@ -7,7 +7,7 @@ import (
 
 // Fallback answers as each rule says when the shared store cannot: local counts in this
 // process against this node's share of the limit, open admits, closed refuses. This
-// favors availability over consistency, with a stated bound: while the store is
+// favors availability over consistency, with a known bound: while the store is
 // unreachable, each node passes at most ceil(limit / nodes).
 type Fallback struct {
 	shared TakeReturner
@@ -19,9 +19,8 @@ type Fallback struct {
 
 var _ TakeReturner = (*Fallback)(nil)
 
-// NewFallback returns shared with local behind it. nodes returns how many edge nodes
-// currently share a limit; onErr, which may be nil, receives every error of shared.
-// Close ends it.
+// NewFallback puts local behind shared. nodes returns how many edge nodes currently share
+// a limit; onErr, if not nil, receives every error of shared. Close stops it.
 func NewFallback(shared, local TakeReturner, nodes func() int, onErr func(error)) *Fallback {
 	if onErr == nil {
 		onErr = func(error) {}
@@ -29,7 +28,7 @@ func NewFallback(shared, local TakeReturner, nodes func() int, onErr func(error)
 	return &Fallback{shared: shared, local: local, nodes: nodes, onErr: onErr, slots: newOrphans(shared)}
 }
 
-// Take calls the shared store and decides by the rules' policies if that fails. It
+// Take calls the shared store and, if that fails, decides by the rules' policies. It
 // never returns an error.
 func (f *Fallback) Take(ctx context.Context, checks []Check, d *Decision) error {
 	err := f.shared.Take(ctx, checks, d)
@@ -37,7 +36,7 @@ func (f *Fallback) Take(ctx context.Context, checks []Check, d *Decision) error 
 		return nil
 	}
 	f.onErr(err)
-	if !errors.Is(err, ErrBroken) { // it may have been charged, and only the answer lost
+	if !errors.Is(err, ErrBroken) { // it may have been charged, and only the answer was lost
 		f.slots.adopt(checks, nil)
 	}
 	return f.takeLocal(ctx, checks, d)
@@ -58,7 +57,7 @@ func (f *Fallback) takeLocal(ctx context.Context, checks []Check, d *Decision) e
 	if len(local) == 0 {
 		return nil
 	}
-	if !d.Allowed { // already refused: peek, charge nothing
+	if !d.Allowed { // refused already: peek, charge nothing
 		for i := range local {
 			local[i].Peek = true
 		}
@@ -72,14 +71,14 @@ func (f *Fallback) takeLocal(ctx context.Context, checks []Check, d *Decision) e
 		d.Results[place].Source = SourceFallback
 	}
 	if !ld.Allowed {
-		// A spent limit is a better reason than an unreachable store.
+		// An exhausted limit is a better reason than an unreachable store.
 		d.Allowed, d.Unavailable = false, false
 	}
 	return nil
 }
 
-// localChecks returns the checks that this node counts itself, limited to its share,
-// and their indexes.
+// localChecks returns the checks that this node counts itself, limited to its share, and
+// their indexes.
 func (f *Fallback) localChecks(checks []Check) (local []Check, at []int) {
 	n := f.nodes()
 	for i := range checks {
@@ -88,14 +87,14 @@ func (f *Fallback) localChecks(checks []Check) (local []Check, at []int) {
 		}
 		c := checks[i]
 		c.Limit = c.Limit.Share(n)
-		c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise a small share could never pass it
+		c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise it could never pass a small share
 		local, at = append(local, c), append(at, i)
 	}
 	return local, at
 }
 
-// Return gives back to the store that charged. If the shared store cannot take a
-// concurrency slot back now, it is returned later.
+// Return gives back to the store that charged. A concurrency slot that the shared store
+// cannot take back now is returned later.
 func (f *Fallback) Return(ctx context.Context, checks []Check, d *Decision) error {
 	for i := range d.Results {
 		if d.Results[i].Source == SourceFallback {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
-// falling is a Fallback whose shared store is away until its err is cleared.
+// falling is a Fallback whose shared store is unreachable until its err is cleared.
 type falling struct {
 	*limiter.Fallback
 	shared *counted
@@ -50,7 +50,8 @@ func TestFallbackCountsThisNodesShare(t *testing.T) {
 	require.Len(t, f.heard, 6)
 	require.ErrorIs(t, f.heard[0], limiter.ErrTimeout)
 
-	// Fewer nodes share more, and the shared store is asked again as soon as it is back.
+	// With fewer nodes, each share is larger; the shared store is used again as soon as
+	// it recovers.
 	f.nodes = 2
 	require.EqualValues(t, 5, ask(t, f, check(l, "a", 1)).Results[0].Limit)
 	f.shared.err = nil
@@ -69,7 +70,7 @@ func TestShare(t *testing.T) {
 			require.Equal(t, capacity, s.Capacity())
 		}
 		require.Empty(t, s.Validate())
-		require.Same(t, s, l.Share(nodes), "or the denied memory would not know it")
+		require.Same(t, s, l.Share(nodes), "or Denied would not recognize it")
 		require.Equal(t, l.Shadow, s.Shadow)
 		require.Equal(t, l.Tag(), s.Tag())
 	}
@@ -105,24 +106,24 @@ func TestFallbackPolicies(t *testing.T) {
 		}
 		return d
 	}
-	for range 3 { // nobody counts
+	for range 3 { // not counted
 		require.True(t, try(true, false, open).Results[0].Failed)
 	}
 	require.True(t, try(false, true, closed).Results[0].Failed)
-	require.False(t, try(true, false, shadow).Results[0].Allowed, "a shadow reports and never refuses")
+	require.False(t, try(true, false, shadow).Results[0].Allowed, "a shadow rule reports but never refuses")
 	try(false, true, open, closed, shadow)
 
-	// Refused already, so the local rule is looked at and not charged.
+	// The request is refused already, so the local rule is peeked, not charged.
 	d := try(false, true, local, closed)
 	require.False(t, d.Results[0].Charged)
 	require.True(t, d.Results[0].Allowed)
 	require.True(t, try(true, false, local, open, shadow).Results[0].Charged)
-	// A limit that is spent is the better reason.
+	// An exhausted limit is the better reason.
 	try(false, false, local, closed)
 	try(false, false, open, local)
 }
 
-// A share can be smaller than one request costs. It then costs the share.
+// A share can be smaller than the cost of one request, which then costs the share.
 func TestFallbackCostAboveTheShare(t *testing.T) {
 	f := newFalling(10)
 	l := rule(t, "r fixed_window limit=20 window=1h")
@@ -140,7 +141,7 @@ func TestFallbackReturnsToWhoCharged(t *testing.T) {
 	d := ask(t, f, checks...)
 	require.True(t, d.Allowed)
 	require.False(t, ask(t, f, checks...).Allowed)
-	f.shared.err = nil // what was taken here is returned here, even so
+	f.shared.err = nil // a local charge is returned locally even so
 	require.NoError(t, f.Return(ctx, checks, d))
 	require.Zero(t, f.shared.returns.Load())
 	require.EqualValues(t, 1, f.local.returns.Load())
@@ -160,7 +161,7 @@ func TestFallbackReset(t *testing.T) {
 	f := newFalling(1)
 	checks := []limiter.Check{check(rule(t, "r fixed_window limit=1 window=1h"), "a", 1)}
 	ask(t, f, checks...)
-	require.ErrorIs(t, f.Reset(context.Background(), checks), limiter.ErrTimeout, "an operator wants to know")
+	require.ErrorIs(t, f.Reset(context.Background(), checks), limiter.ErrTimeout, "an operator sees the error")
 	require.True(t, ask(t, f, checks...).Allowed, "the local count is forgotten")
 	f.shared.err = nil
 	require.NoError(t, f.Reset(context.Background(), checks))

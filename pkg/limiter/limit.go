@@ -58,8 +58,8 @@ func (a Algorithm) String() string {
 // Storage is how rolling_window keeps its log.
 type Storage uint8
 
-// The storages. Ring is the default: 4 bytes a request, exact to the
-// millisecond. SortedSet is exact to the microsecond and takes any size.
+// The storages. Ring is the default: 4 bytes per request, exact to the millisecond.
+// SortedSet is exact to the microsecond and allows larger limits and windows.
 const (
 	Ring Storage = iota
 	SortedSet
@@ -73,7 +73,7 @@ func (s Storage) String() string {
 	return "ring"
 }
 
-// OnFailure decides a check whose store cannot answer.
+// OnFailure decides a check when the store cannot.
 type OnFailure uint8
 
 // The failure policies.
@@ -95,14 +95,14 @@ const (
 	MaxRingWindow   = 7 * 24 * time.Hour
 	MaxRingLimit    = 10_000
 	MaxLogLimit     = 100_000 // rolling_window in a sorted set, and concurrency
-	MaxEntries      = 200     // that one check stores in a sorted set
+	MaxEntries      = 200     // per check in a sorted set
 	MaxCount        = 1_000_000_000
 	maxExactInteger = 1 << 53
 )
 
-// MaxClockBack is how far behind a key's state a clock may be to stand still for that key
-// until it has caught up; no further than the limit's window either. A clock that is further
-// behind was set back: its time counts, and the state is taken as one of now.
+// MaxClockBack is how far a clock may be behind a key's state while the key's time stands
+// still until the clock catches up; it is never more than the limit's window. A clock
+// further behind was set back: its time applies, and the state is treated as current.
 const MaxClockBack = 10 * time.Second
 
 // Limit is the arithmetic of one rule for one tier. It is immutable once in use and
@@ -111,24 +111,25 @@ type Limit struct {
 	Rule      string
 	Algorithm Algorithm
 	Storage   Storage // rolling_window only
-	// Limit is the cost that passes in one Window; for concurrency, at the same time.
+	// Limit is the cost that passes in one Window; for concurrency, at a time.
 	Limit int64
 	// Window is a whole number of milliseconds.
 	Window time.Duration
-	// Burst is the capacity of token_bucket; for leaky_bucket, how many requests may
-	// run ahead of the steady flow.
+	// Burst is the capacity of token_bucket; for leaky_bucket, how many requests may run
+	// ahead of the steady flow.
 	Burst int64
-	// MinInterval between two requests of one key; rolling_window only.
+	// MinInterval is the shortest time between two requests of one key; rolling_window
+	// only.
 	MinInterval time.Duration
 	// CountDenied charges refused attempts too.
 	CountDenied bool
-	// Shadow decides and reports, but never refuses.
+	// Shadow decides and reports but never refuses.
 	Shadow    bool
 	OnFailure OnFailure
 	// Shared is set if other tiers fill and drain the same counter at their own limits.
 	Shared bool
-	// Slowest is the smallest Limit of those tiers, 0 if there are none: a bucket must live
-	// until it has drained for that one too.
+	// Slowest is the smallest Limit of those tiers, 0 if there are none: a bucket must
+	// live until it has drained for that one too.
 	Slowest int64
 
 	share   atomic.Pointer[Limit]  // see Share
@@ -225,8 +226,8 @@ func (l *Limit) MaxCost() int64 {
 	return l.Limit
 }
 
-// Weight is what a check of that cost costs a Redis server: 1 is one that takes about
-// 5 µs there, as most do. A ring is copied as a whole, a sorted set gets an entry for each unit.
+// Weight is the load that a check of that cost puts on a Redis server: 1 is about 5 µs,
+// which most take. A ring is copied as a whole; a sorted set gets one entry per unit.
 func (l *Limit) Weight(cost int64) int64 {
 	switch {
 	case l.Algorithm != RollingWindow:
@@ -237,8 +238,8 @@ func (l *Limit) Weight(cost int64) int64 {
 	return 1 + l.Limit/500
 }
 
-// Capacity returns how many requests a bucket holds. GCRA counts its tolerance beyond
-// the request that is due, hence the one more.
+// Capacity returns how many requests a bucket holds. GCRA's tolerance does not include
+// the request that is due, hence the extra one.
 func (l *Limit) Capacity() int64 {
 	if l.Algorithm == LeakyBucket {
 		return l.Burst + 1
@@ -246,9 +247,9 @@ func (l *Limit) Capacity() int64 {
 	return l.Burst
 }
 
-// Rate returns the flow of a bucket as a fraction in lowest terms: a bucket
-// drains `drain` units a microsecond, and one request fills `unit` of them. Whole
-// numbers keep the buckets exact at any rate.
+// Rate returns the flow of a bucket as a fraction in lowest terms: a bucket drains
+// `drain` units per microsecond, and one request fills `unit` of them. Whole numbers keep
+// buckets exact at any rate.
 func (l *Limit) Rate() (drain, unit int64) {
 	window := l.Window.Microseconds()
 	g := gcd(l.Limit, window)
@@ -288,7 +289,7 @@ func (l *Limit) Tag() string {
 }
 
 // Encoded returns the limit as the Redis scripts read it (rule_of in prelude.lua). It
-// always returns the same pointer, so that passing it on allocates nothing.
+// always returns the same pointer, so that passing it allocates nothing.
 func (l *Limit) Encoded() *string {
 	if s := l.encoded.Load(); s != nil {
 		return s
@@ -313,8 +314,8 @@ func (l *Limit) slowest() int64 {
 	return l.Slowest
 }
 
-// Lifetime returns how long the state of a key matters, in microseconds, of which all would
-// be free again after reset by this limit.
+// Lifetime returns how long a key's state matters, in microseconds, if all of it is free
+// again after reset under this limit.
 func (l *Limit) Lifetime(reset int64) int64 {
 	if l.Slowest == 0 || l.Algorithm != TokenBucket && l.Algorithm != LeakyBucket {
 		return reset

@@ -1,10 +1,9 @@
 // Package limiter decides whether a request may pass.
 //
-// A request carries zero or more checks, and a Store decides them in one atomic step:
-// the request passes only if every check passes, and if one refuses, no other is
-// charged. Everything between the request path and the counters (the memory of
-// refusals, batching, fallback) is a Store around a Store, so the layers compose and
-// each can be read alone:
+// A request carries zero or more checks, and a Store decides them in one atomic step: the
+// request passes only if every check passes, and if one refuses, no other is charged.
+// Everything between the request path and the counters (the memory of refusals, batching,
+// fallback) is a Store around a Store, so the layers compose and each can be read alone:
 //
 //	Denied → Spread → Fallback → (per shard) Breaker → Combine → redisstore
 package limiter
@@ -23,8 +22,8 @@ type Check struct {
 	Key []byte
 	// Cost is charged as a unit; 0 only peeks.
 	Cost int64
-	// Slot identifies this request among those in flight. Only concurrency
-	// reads it; it must be unique in the region.
+	// Slot identifies this request among those in flight. Only concurrency uses it; it
+	// must be unique in the region.
 	Slot uint64
 	// Peek decides as if charged, but charges nothing. All checks of a request
 	// peek, or none does.
@@ -34,8 +33,8 @@ type Check struct {
 // Source is the layer that gave an answer.
 type Source uint8
 
-// The sources, in the words of the metrics. SourceNone marks a check that was
-// not evaluated, because another one had already refused.
+// The sources, as the metrics name them. SourceNone marks a check that was not evaluated
+// because another one had already refused.
 const (
 	SourceNone Source = iota
 	SourceRedis
@@ -73,13 +72,13 @@ type Result struct {
 	// the rule's failure policy.
 	Failed bool
 	Source Source
-	// Limit is the quantity that was enforced: the rule's, or this node's share
-	// of it in fallback.
+	// Limit is the limit that was enforced: the rule's, or this node's share of it in
+	// fallback.
 	Limit int64
-	// Remaining is how much cost would still pass now; never negative.
+	// Remaining is the cost that would still pass now; never negative.
 	Remaining int64
-	// RetryAfter is the earliest moment at which the same request can pass;
-	// 0 when allowed, and for concurrency, where a slot may come free any time.
+	// RetryAfter is how long until the same request can pass at the earliest; 0 when
+	// allowed, and for concurrency, where a slot may become free at any time.
 	RetryAfter time.Duration
 	// ResetAfter is the time until the whole limit is available again.
 	ResetAfter time.Duration
@@ -87,12 +86,12 @@ type Result struct {
 	TakenAt int64
 }
 
-// Decision is the answer to a request. Its owner may reuse it: Take overwrites.
+// Decision is the answer to a request. Its owner may reuse it; Take overwrites it.
 type Decision struct {
 	// Allowed is the verdict: every enforced check passed.
 	Allowed bool
-	// Unavailable is set when the request is refused only because a store could
-	// not answer and a rule says closed.
+	// Unavailable is set if the request is refused only because a store could not answer
+	// and a rule fails closed.
 	Unavailable bool
 	// Results holds one answer per check, in the order of the checks.
 	Results []Result
@@ -120,32 +119,31 @@ func (d *Decision) RetryAfter(checks []Check) time.Duration {
 	return longest
 }
 
-// Refuses reports whether the answer stops the request: a refusal of a check
-// that is enforced.
+// Refuses reports whether the answer stops the request: an enforced check refused.
 func (r *Result) Refuses(c *Check) bool {
 	return !r.Allowed && r.Source != SourceNone && !c.Limit.Shadow
 }
 
-// Store decides. Take fills d with one result per check, or returns an error, in which
-// case d is undefined. It must be safe for concurrent use and must return within the
-// store's time budget even if ctx has no deadline.
+// Store decides. Take fills d with one result per check, or returns an error and leaves d
+// undefined. It must be safe for concurrent use and return within the store's time budget
+// even if ctx has no deadline.
 type Store interface {
 	Take(ctx context.Context, checks []Check, d *Decision) error
 }
 
 // Returner gives back what a decision took: d must be what Take answered for these
-// checks. Only results with Charged set are returned. It may make another request wait
-// briefly, but never admits one that should be refused.
+// checks. Only results with Charged set are returned. A return may make another request
+// wait briefly, but never admits one that should be refused.
 type Returner interface {
 	Return(ctx context.Context, checks []Check, d *Decision) error
 }
 
-// Resetter clears counters on an operator's request.
+// Resetter clears counters at an operator's request.
 type Resetter interface {
 	Reset(ctx context.Context, checks []Check) error
 }
 
-// TakeReturner is a Store that can give back, as every layer below the first can.
+// TakeReturner is a Store that can also give back and reset.
 type TakeReturner interface {
 	Store
 	Returner
@@ -154,15 +152,15 @@ type TakeReturner interface {
 
 // Errors that a caller may branch on.
 var (
-	// ErrTimeout: the store did not answer within its budget. The charge may or
-	// may not have happened.
+	// ErrTimeout: the store did not answer within its budget. The charge may or may not
+	// have happened.
 	ErrTimeout = errors.New("store did not answer within its time budget")
-	// ErrOverloaded: too many requests wait for the store already.
+	// ErrOverloaded: too many requests are already waiting for the store.
 	ErrOverloaded = errors.New("store queue is full")
-	// ErrBroken: the breaker of this shard is open; no call was made.
+	// ErrBroken: this shard's breaker is open; no call was made.
 	ErrBroken = errors.New("store shard is failing, breaker open")
-	// ErrReply: the store answered, but with an error: out of memory, read only,
-	// loading, or one about this call.
+	// ErrReply: the store replied with an error: out of memory, read only, loading, or
+	// one about this call.
 	ErrReply = errors.New("store refused the call")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rule reads a limit as the timelines write it.
+// rule parses a limit as the timelines write it.
 func rule(t testing.TB, line string) *limiter.Limit {
 	t.Helper()
 	l, err := storetest.ParseLimit(strings.Fields(line))
@@ -24,12 +24,12 @@ func rule(t testing.TB, line string) *limiter.Limit {
 	return l
 }
 
-// check is one request of that client under l.
+// check returns a check of one client's request under l.
 func check(l *limiter.Limit, subject string, cost int64) limiter.Check {
 	return limiter.Check{Limit: l, Key: storetest.Key(subject, l), Cost: cost}
 }
 
-// ask takes and returns the decision.
+// ask calls Take and returns the decision.
 func ask(t testing.TB, s limiter.Store, checks ...limiter.Check) *limiter.Decision {
 	t.Helper()
 	var d limiter.Decision
@@ -38,12 +38,12 @@ func ask(t testing.TB, s limiter.Store, checks ...limiter.Check) *limiter.Decisi
 	return &d
 }
 
-// counted is a store that counts the calls to next, and fails them when told to.
+// counted counts the calls to next, and fails them if err is set.
 type counted struct {
 	next                  limiter.TakeReturner
 	takes, returns, reset atomic.Int64
 	err                   error
-	errFor                string // only calls with this in a key; "" is all
+	errFor                string // only calls with this in a key; "" means all
 }
 
 func (c *counted) failing(checks []limiter.Check) error {
@@ -79,7 +79,7 @@ func (c *counted) Reset(ctx context.Context, checks []limiter.Check) error {
 	return c.next.Reset(ctx, checks)
 }
 
-// every is one limit per algorithm: three a second, where it has a rate.
+// every returns one limit per algorithm: three per second, where it has a rate.
 func every(t testing.TB) map[string]*limiter.Limit {
 	limits := map[string]*limiter.Limit{}
 	for _, line := range []string{

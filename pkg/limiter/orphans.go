@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// orphans are concurrency slots whose requests have finished, or never learned that
-// they held one, and that the store could not take back. Without them, a Redis that
-// hangs for a second would count finished requests until their window ends. Each is
-// returned as soon as the store answers, and dropped once it has expired.
+// orphans are concurrency slots that the store could not take back, of requests that have
+// finished or never learned that they held one. Without orphans, a Redis that hangs for a
+// second would count finished requests until their window ends. Each is returned as soon
+// as the store answers, and dropped once it has expired.
 type orphans struct {
 	store Returner
 
@@ -36,8 +36,8 @@ func newOrphans(store Returner) *orphans {
 	return &orphans{store: store, stop: make(chan struct{})}
 }
 
-// adopt takes the slots among these checks, those in d that are charged or, if d is
-// nil, all of them. It reports whether there were any.
+// adopt takes over the slots among these checks: those charged in d or, if d is nil, all
+// of them. It reports whether there were any.
 func (o *orphans) adopt(checks []Check, d *Decision) bool {
 	var found orphan
 	var longest time.Duration
@@ -98,8 +98,8 @@ func (o *orphans) run() {
 	}
 }
 
-// tryAll returns the slots that it can and reports those that are left. It pauses after
-// a few slow failures.
+// tryAll returns the slots that it can to the store, and the rest to the caller. It
+// pauses after a few slow failures.
 func (o *orphans) tryAll(list []orphan) (left []orphan) {
 	const patience = 3
 	slow := 0
@@ -122,7 +122,7 @@ func (o *orphans) tryAll(list []orphan) (left []orphan) {
 	return left
 }
 
-// close stops the attempts.
+// close stops further attempts.
 func (o *orphans) close() {
 	o.mu.Lock()
 	close(o.stop)

@@ -11,13 +11,13 @@ import (
 
 const budget = 25 * time.Millisecond
 
-// shard is a Batcher that answers from a memory store. Between hang and resume it
-// does not come back.
+// shard is a Batcher that answers from a memory store. Between hang and resume, its calls
+// block.
 type shard struct {
 	limiter.TakeReturner
-	turn    chan struct{}    // not a mutex: synctest sees who waits at a channel
+	turn    chan struct{}    // not a mutex: synctest only recognizes waiting on a channel
 	batches [][]string       // the questions, as text
-	answers []limiter.Answer // said to as many checks, instead of asking the store
+	answers []limiter.Answer // given to this many checks instead of asking the store
 }
 
 func newShard() *shard {
@@ -47,7 +47,7 @@ func (s *shard) Do(ctx context.Context, calls []*limiter.Call) {
 			continue
 		}
 		c.Answers = make([]limiter.Answer, len(c.Checks))
-		for n := range max(1, c.Times) { // one after another: what a batch must be equal to
+		for n := range max(1, c.Times) { // one after another: a batch must give the same
 			var d limiter.Decision
 			c.Err = s.Take(ctx, c.Checks, &d)
 			for i, r := range d.Results {
@@ -69,8 +69,8 @@ func question(c *limiter.Call) string {
 	return fmt.Sprintf("%d × %s", c.Times, c.Checks[0].Key)
 }
 
-// gate is a shard that decides once it is open, and keeps its second answer for a
-// millisecond, for a caller to leave meanwhile.
+// gate is a shard that decides once it is open, and holds back its second answer for a
+// millisecond, so that a caller can leave meanwhile.
 type gate struct {
 	*shard
 	open     chan struct{}

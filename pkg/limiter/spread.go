@@ -12,7 +12,7 @@ import (
 // one slot; for a request that spans several, Spread runs them concurrently and, if any
 // refuses, returns what the others charged.
 //
-// Between the charge and the return, another request may be refused that would have
+// Between the charge and the return, a request may be refused that would otherwise have
 // passed; none passes that should not.
 type Spread struct {
 	next   TakeReturner
@@ -21,14 +21,14 @@ type Spread struct {
 
 var _ TakeReturner = (*Spread)(nil)
 
-// NewSpread returns a Spread over a store that can decide the checks of one slot at
-// once. A store without slots does not need it. budget bounds a whole Take, including
-// the return: a slower return continues in the background.
+// NewSpread returns a Spread over a store that decides only the checks of one slot at
+// once. budget bounds a whole Take, including the return: a slower return continues in
+// the background.
 func NewSpread(next TakeReturner, budget time.Duration) *Spread {
 	return &Spread{next: next, budget: budget}
 }
 
-// Take decides the checks slot by slot, all at the same time.
+// Take decides the checks of all slots concurrently.
 func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	if oneSlot(checks) {
 		return s.next.Take(ctx, checks, d)
@@ -54,7 +54,7 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 		unavailable = unavailable || p.decision.Unavailable
 		spent = spent || !p.decision.Allowed && !p.decision.Unavailable
 	}
-	d.Unavailable = unavailable && !spent // a spent limit is the better reason
+	d.Unavailable = unavailable && !spent // an exhausted limit is the better reason
 	if len(errs) > 0 {
 		d.Allowed = false
 	}
@@ -64,8 +64,8 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	return errors.Join(errs...)
 }
 
-// undo returns the charges of the parts that passed, and records that in d. Whatever is
-// not returned by the deadline stays marked as charged.
+// undo returns the charges of the parts that passed and records that in d. Charges not
+// returned by the deadline stay marked as charged.
 func (s *Spread) undo(ctx context.Context, all parts, d *Decision, deadline time.Time) {
 	var passed parts
 	for i := range all {
@@ -149,7 +149,7 @@ func (p *part) owned() part {
 
 type parts []part
 
-// each runs f for all parts at once and waits; f must be bounded.
+// each runs f for all parts concurrently and waits; f must be bounded.
 func (ps parts) each(f func(*part)) {
 	var wg sync.WaitGroup
 	for i := 1; i < len(ps); i++ {

@@ -17,7 +17,7 @@ func TestSpreadAsksEachSlotOnce(t *testing.T) {
 	s := limiter.NewSpread(next, time.Minute)
 	l, o := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "o fixed_window limit=9 window=1h")
 	require.True(t, ask(t, s, check(l, "a", 1), check(o, "a", 1)).Allowed)
-	require.EqualValues(t, 1, next.takes.Load(), "one slot is one call")
+	require.EqualValues(t, 1, next.takes.Load(), "one slot takes one call")
 
 	d := ask(t, s, check(l, "a", 1), check(o, "b", 2), check(o, "a", 3))
 	require.True(t, d.Allowed)
@@ -45,7 +45,7 @@ func TestSpreadReturnsWhatAnotherSlotRefused(t *testing.T) {
 			d := ask(t, s, check(l, "a", 1), check(one, "b", 1))
 			require.False(t, d.Allowed)
 			require.True(t, d.Results[0].Allowed)
-			require.False(t, d.Results[0].Charged, "given back")
+			require.False(t, d.Results[0].Charged, "returned")
 			require.False(t, d.Results[1].Allowed)
 			after := ask(t, next, peek(check(l, "a", 1))).Results[0].Remaining
 			require.GreaterOrEqual(t, after, before, "time may have freed more")
@@ -63,12 +63,12 @@ func TestSpreadErrorInOnePart(t *testing.T) {
 	ctx := context.Background()
 	require.ErrorIs(t, s.Take(ctx, checks, &d), limiter.ErrTimeout)
 	require.False(t, d.Allowed)
-	require.EqualValues(t, 2, next.returns.Load(), "the parts that passed are given back")
+	require.EqualValues(t, 2, next.returns.Load(), "the parts that passed are returned")
 	require.EqualValues(t, 5, ask(t, next, peek(checks[0])).Results[0].Remaining)
 	require.EqualValues(t, 5, ask(t, next, peek(checks[2])).Results[0].Remaining)
 
 	require.ErrorIs(t, s.Reset(ctx, checks), limiter.ErrTimeout)
-	require.EqualValues(t, 3, next.reset.Load(), "the others are reset all the same")
+	require.EqualValues(t, 3, next.reset.Load(), "the others are reset anyway")
 }
 
 func TestSpreadReturn(t *testing.T) {
@@ -83,7 +83,7 @@ func TestSpreadReturn(t *testing.T) {
 	}
 }
 
-// failsToReturn is a store that takes, and then is gone.
+// failsToReturn is a store that takes but cannot return.
 type failsToReturn struct{ limiter.TakeReturner }
 
 func (failsToReturn) Return(context.Context, []limiter.Check, *limiter.Decision) error {
@@ -100,7 +100,7 @@ func TestSpreadSaysWhatStayedCharged(t *testing.T) {
 	require.EqualValues(t, 4, d.Results[0].Remaining)
 }
 
-// A refusal is Unavailable only if no spent limit explains it.
+// A refusal is Unavailable only if no exhausted limit explains it.
 func TestSpreadUnavailable(t *testing.T) {
 	local := memory.New(memory.Config{})
 	away := limiter.NewFallback(&counted{err: limiter.ErrTimeout}, local, func() int { return 1 }, nil)
@@ -114,7 +114,7 @@ func TestSpreadUnavailable(t *testing.T) {
 		require.Equal(t, unavailable, d.Unavailable)
 	}
 	f(false, true, check(closed, "a", 1), check(one, "b", 1))
-	f(true, false, check(one, "b", 1), check(one, "c", 1)) // the first was given back
+	f(true, false, check(one, "b", 1), check(one, "c", 1)) // the first was returned
 	f(false, false, check(closed, "a", 1), check(one, "b", 1))
 	f(false, false, check(one, "b", 1), check(closed, "a", 1))
 	f(false, true, check(closed, "a", 1), check(closed, "b", 1))
@@ -125,7 +125,7 @@ func TestSubject(t *testing.T) {
 		"weir:{203.0.113.7}:r:fw":     "203.0.113.7",
 		"weir:{2001:db8::/64}:r:fw:x": "2001:db8::/64",
 		"weir:{*}:r:fw":               "*",
-		"weir:{}:r:fw":                "weir:{}:r:fw", // as Redis has it
+		"weir:{}:r:fw":                "weir:{}:r:fw", // as in Redis
 		"weir:r":                      "weir:r",
 		"weir:{r":                     "weir:{r",
 	} {
