@@ -1,13 +1,13 @@
--- What token_bucket and leaky_bucket share: a level that requests fill and time drains.
+-- token_bucket and leaky_bucket share this: a level that requests fill and time drains.
 -- One request is `unit` units, a microsecond drains `drain` of them, and drain/unit is
--- limit/window in lowest terms. Whole numbers only, so nothing is lost to rounding.
--- They differ in what `capacity` means: see token_bucket.lua and leaky_bucket.lua.
+-- limit/window in lowest terms. Whole numbers only, so nothing is lost to rounding. They
+-- differ in what `capacity` means: see token_bucket.lua and leaky_bucket.lua.
 -- State: "time level unit"; unit lets a changed rule convert the level.
 --
--- A key may be over-full by the rule at hand: the rule shrank, or a client of a larger
--- tier filled it. It is then judged as just full when it was last charged, so nobody
--- waits longer than for an empty bucket; but the true level is kept, or a request under
--- the small limit would wipe out what was spent under the large one.
+-- A key may hold more than the present rule allows: the rule shrank, or a client of a
+-- larger tier filled it. It is then judged as just full when it was last charged, so no
+-- client waits longer than for an empty bucket; but it keeps its true level, or a request
+-- under the small limit would wipe out what was charged under the large one.
 local function bucket()
   local M = {}
 
@@ -36,7 +36,7 @@ local function bucket()
     local added = min(units, rule.capacity) * rule.unit
     if s.judged + added <= full then
       s.level = s.level + added
-    else -- a denied attempt that counts fills the bucket, no more
+    else -- counting a denied attempt at most fills the bucket
       s.level = max(s.level, min(s.level + added, full))
     end
     s.judged = min(s.judged + added, full)
@@ -49,13 +49,13 @@ local function bucket()
   end
 
   function M.save(key, s, rule)
-    -- It matters until it has drained for the slowest of the tiers that share it.
+    -- The state matters until it has drained for the slowest of the tiers that share it.
     local lives = min(ceil(s.level / rule.drain) * rule.limit / rule.slowest, 4503599627370496)
     call('SET', key, format('%.0f %.0f %.0f', s.now, s.level, rule.unit), 'PX', ttl(lives))
   end
 
-  -- Without the charge the bucket may have run empty sooner, so what drained since
-  -- is not given back: a refund must never let too many pass.
+  -- Without the charge the bucket might have run empty sooner, so what drained since is
+  -- not returned: a refund must never let too many pass.
   function M.refund(key, rule, units, at, now)
     local s = M.load(key, rule, now)
     local back = units * rule.unit - (s.now - at) * rule.drain

@@ -1,5 +1,5 @@
--- concurrency: requests in flight, a sorted set of slots scored with the time at
--- which each expires, should the edge node that holds it die.
+-- concurrency: requests in flight, as a sorted set of slots. Each is scored with the time
+-- at which it expires if the edge node that holds it dies.
 algorithms.cc = function()
   local M = {}
   local chunk = 200 -- expired slots that one call removes
@@ -10,7 +10,7 @@ algorithms.cc = function()
 
   function M.fits(s, rule, cost, n)
     if cost == 0 then return n end
-    if cost > 1 then return 0 end -- a request has one slot
+    if cost > 1 then return 0 end -- a request needs one slot
     return max(0, min(n, rule.limit - s.count))
   end
 
@@ -20,7 +20,7 @@ algorithms.cc = function()
     s.count = s.count + call('ZADD', s.key, format('%.0f', s.now + rule.window), slot)
   end
 
-  -- A slot may come free at any moment, so there is no time to retry after.
+  -- A slot may become free at any moment, so there is no retry time.
   function M.answer(s, rule, cost)
     local last = call('ZRANGE', s.key, -1, -1, 'WITHSCORES')[2]
     return max(0, rule.limit - s.count), 0, last and max(0, last - s.now) or 0

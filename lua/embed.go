@@ -1,5 +1,5 @@
-// Package lua holds the scripts that decide inside Redis. Each algorithm is one
-// file; Take and Return join them with the script that drives them.
+// Package lua holds the scripts that decide inside Redis. Each algorithm is one file;
+// Take and Return join them with the script that drives them.
 package lua
 
 import (

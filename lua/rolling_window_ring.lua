@@ -1,13 +1,13 @@
--- rolling_window, storage ring: the times of the accepted requests, oldest first,
--- 4 bytes each, in one string. A time is in milliseconds modulo 2^32, rounded up, so
--- an entry never leaves the window early; windows are at most 7 days, so an age is
--- never ambiguous. (By that, a clock that is set back by more than 12 days empties the log.)
+-- rolling_window, storage ring: the times of the accepted requests, oldest first, 4 bytes
+-- each, in one string. A time is in milliseconds modulo 2^32, rounded up, so an entry
+-- never leaves the window early; windows are at most 7 days, so an age is never
+-- ambiguous. (A clock that is set back by more than 12 days therefore empties the log.)
 algorithms.rr = function()
   local M = {}
   local wrap, future = 4294967296, 3221225472
 
-  -- age returns how old entry i (0 is the oldest) is, in milliseconds; negative
-  -- when it was stamped later than now (rounding, or a clock that ran back).
+  -- age returns the age of entry i (0 is the oldest) in milliseconds; negative if it was
+  -- stamped later than now (rounding, or a clock that ran backwards).
   local function age(s, i)
     local a = (s.now_ms - unpack_int('>I4', s.log, i * 4 + 1)) % wrap
     if a > future then a = a - wrap end
@@ -36,7 +36,7 @@ algorithms.rr = function()
     if newest > s.now_ms then
       local _
       _, s.stepped = clock(now, newest * 1000, rule.window)
-      if s.stepped then -- what is later than now is of now
+      if s.stepped then -- later entries become current
         local stamp = ceil(now / 1000)
         local kept = before(s, s.now_ms - stamp)
         s.log = sub(s.log, 1, kept * 4) .. rep(pack('>I4', stamp % wrap), s.size - kept)
@@ -60,8 +60,8 @@ algorithms.rr = function()
     units = min(units, rule.limit)
     local stamp = ceil(s.now / 1000)
     if s.size > 0 then stamp = max(stamp, s.now_ms - age(s, s.size - 1)) end
-    -- A denied attempt that counts pushes out the oldest entries, but a log that another
-    -- tier filled further is not cut down to this one's limit.
+    -- A denied attempt that counts pushes out the oldest entries, but a log that a larger
+    -- tier filled is not cut down to this tier's limit.
     local live = s.size - s.first
     local keep = s.first + max(0, live + units - max(live, rule.limit))
     s.log = sub(s.log, keep * 4 + 1, s.size * 4) .. rep(pack('>I4', stamp % wrap), units)
@@ -74,7 +74,7 @@ algorithms.rr = function()
     local part, retry, reset = s.now % 1000, 0, 0
     local newest = age(s, s.size - 1)
     if count > 0 then reset = rule.window - newest * 1000 - part end
-    local over = count + min(cost, rule.limit) - rule.limit -- more never passes
+    local over = count + min(cost, rule.limit) - rule.limit -- a higher cost never passes
     if over > 0 and cost > 0 then retry = rule.window - age(s, s.first + over - 1) * 1000 - part end
     retry = max(retry, rule.interval - newest * 1000 - part)
     return max(0, rule.limit - count), retry, reset
@@ -86,7 +86,7 @@ algorithms.rr = function()
 
   function M.refund(key, rule, units, at, now)
     local s = read(key, now)
-    local charged = s.now_ms - ceil(at / 1000) -- its age; entries of one age are neighbors
+    local charged = s.now_ms - ceil(at / 1000) -- its age; entries of the same age are adjacent
     local last = s.size - 1
     while last >= 0 and age(s, last) < charged do last = last - 1 end
     local rest = last

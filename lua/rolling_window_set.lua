@@ -1,8 +1,8 @@
--- rolling_window, storage sorted_set: a member per accepted request, scored with its
+-- rolling_window, storage sorted_set: one member per accepted request, scored with its
 -- time in microseconds.
 algorithms.rs = function()
   local M = {}
-  local most = 200 -- members that one call adds (limiter.MaxEntries), and again that it removes because they are old
+  local most = 200 -- members that one call adds (limiter.MaxEntries), and old ones that it removes
 
   local function edge(s, rule) return format('%.0f', s.now - rule.window) end
 
@@ -18,7 +18,7 @@ algorithms.rs = function()
     s.count = call('ZCOUNT', key, '(' .. edge(s, rule), '+inf')
     local _
     _, s.stepped = clock(now, s.newest, rule.window)
-    if s.stepped then s.newest = now end -- what is later than now is of now
+    if s.stepped then s.newest = now end -- later members become current
     return s
   end
 
@@ -32,8 +32,9 @@ algorithms.rs = function()
     return max(0, min(n, floor((rule.limit - s.count) / cost)))
   end
 
-  -- Requests of one microsecond differ in their suffix. A suffix may be taken by a member
-  -- of an earlier release, or of a clock that ran back: NX adds the rest.
+  -- Requests in the same microsecond differ in their suffix. A suffix may be taken by a
+  -- member of an earlier release, or by one from a clock that ran backwards: NX adds the
+  -- rest.
   local function add(s, units)
     local stamp = format('%.0f', s.newest)
     local suffix = call('ZCOUNT', s.key, stamp, stamp)
@@ -53,8 +54,8 @@ algorithms.rs = function()
     local old = trim(s.key, s.count, units + most)
     s.newest = max(s.now, s.newest or 0)
     add(s, units)
-    -- A denied attempt that counts pushes out the oldest members, but a log that another
-    -- tier filled further is not cut down to this one's limit.
+    -- A denied attempt that counts pushes out the oldest members, but a log that a larger
+    -- tier filled is not cut down to this tier's limit.
     local full = max(s.count, rule.limit)
     s.count = s.count + units
     if s.count > full then
@@ -66,9 +67,9 @@ algorithms.rs = function()
   function M.answer(s, rule, cost)
     local retry, reset = 0, 0
     if s.count > 0 then reset = s.newest + rule.window - s.now end
-    local over = s.count + min(cost, rule.limit) - rule.limit -- more never passes
+    local over = s.count + min(cost, rule.limit) - rule.limit -- a higher cost never passes
     if over > 0 and cost > 0 then
-      -- Ranks from the end: the log may still hold entries that left the window.
+      -- Ranks count from the end: the log may still hold entries that left the window.
       local oldest = score(s, over - 1 - s.count)
       if s.stepped then oldest = min(oldest, s.now) end
       retry = oldest + rule.window - s.now
@@ -77,7 +78,7 @@ algorithms.rs = function()
     return max(0, rule.limit - s.count), retry, reset
   end
 
-  -- Members that are later than now become ones of now, some at each call.
+  -- Members later than now become current, some at each call.
   local function settle(s)
     local members, stamp = {}, format('%.0f', s.now)
     for i, member in ipairs(call('ZRANGEBYSCORE', s.key, '(' .. stamp, '+inf', 'LIMIT', 0, most)) do
@@ -91,7 +92,7 @@ algorithms.rs = function()
     call('PEXPIRE', key, ttl(s.newest + rule.window - s.now))
   end
 
-  -- The last of a microsecond go, so that the suffixes of the others have no gap.
+  -- The last ones of a microsecond go, so that the other suffixes have no gap.
   function M.refund(key, rule, units, at, now)
     local stamp = format('%.0f', at)
     local charged = call('ZCOUNT', key, stamp, stamp)

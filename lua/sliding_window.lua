@@ -32,7 +32,7 @@ algorithms.sw = function()
     return max(0, min(n, floor((rule.limit * width - used(s, width)) / (cost * width))))
   end
 
-  -- The cap is no less than any valid limit, and keeps used within 2^53.
+  -- The cap is no less than any valid limit and keeps used within 2^53.
   function M.charge(s, rule, units)
     s.current = min(s.current + units, floor(4503599627370496 / (rule.window / 1000)))
   end
@@ -41,12 +41,12 @@ algorithms.sw = function()
     local width = rule.window / 1000
     local free = rule.limit * width - used(s, width)
     local retry, reset = 0, 0
-    cost = min(cost, rule.limit) -- more never passes
+    cost = min(cost, rule.limit) -- a higher cost never passes
     if free < cost * width then
       local room = rule.limit - cost
-      if s.current <= room then -- the previous window has to fade a little more
+      if s.current <= room then -- the previous window has to fade further
         retry = s.start + ceil((s.previous - (room - s.current)) * width / s.previous) * 1000 - s.now
-      else -- the current one has to become the previous, and fade
+      else -- the current one has to become the previous one and fade
         retry = s.start + rule.window + ceil((s.current - room) * width / s.current) * 1000 - s.now
       end
     end

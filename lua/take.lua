@@ -1,6 +1,6 @@
--- take decides requests: first it peeks at every check of a request, then, if all
--- that are enforced pass, it charges every one. A refused request charges nothing,
--- but for rules that count denied attempts.
+-- take decides requests: first it peeks at every check of a request; then, if all
+-- enforced ones pass, it charges every one. A refused request charges nothing, except for
+-- rules that count denied attempts.
 --
 -- KEYS  one per check, in order
 -- ARGV  test clock ('' in production), number of rules, the rules, then per request:
@@ -10,7 +10,7 @@
 -- Reply: the time of the decision, then four numbers per check:
 --   how many of the requests this check would pass, remaining, retry, reset
 -- or -1 and three zeros for every check of a request with a key that does not hold what
--- these scripts write: it charges nothing, and harms no other request of the call.
+-- these scripts write: it charges nothing and affects no other request of the call.
 local now = now_at(ARGV[1])
 local rules, position = {}, 3 + ARGV[2]
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
@@ -60,7 +60,7 @@ while position <= #ARGV do
     local algorithm = rule.algorithm
     if not peek then
       local units = min(granted, fits) * cost
-      -- Requests that another check refused were not denied by this one.
+      -- This check did not deny the requests that another check refused.
       if rule.count_denied and fits <= granted then units = units + (asked - fits) * cost end
       if units > 0 then algorithm.charge(s, rule, units, slot_at[i]) end
       if units > 0 or s.stepped then algorithm.save(KEYS[key + i], s, rule) end

@@ -6,18 +6,19 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// bucket is token_bucket and leaky_bucket: a level that requests fill and time
-// drains, in the units of Limit.Rate. The level is what is missing from a full
-// bucket of tokens; in GCRA's words it is TAT - now. (ITU-T I.371, virtual
-// scheduling.) Whole numbers only, so nothing is lost to rounding.
+// bucket implements token_bucket and leaky_bucket: a level that requests fill and time
+// drains, in the units of Limit.Rate. The level is what is missing from a full bucket of
+// tokens; in GCRA terms, TAT - now (ITU-T I.371, virtual scheduling). Whole numbers only,
+// so nothing is lost to rounding.
 //
-// A key may be over-full by the limit at hand: the rule shrank, or a client of a
-// larger tier filled it. It is then judged as just full when it was last charged,
+// A key may hold more than the present limit allows: the rule shrank, or a client of a
+// larger tier filled it. It is then judged as just full when it was last charged, but
+// keeps its true level (see bucket.lua).
 // but the true level is kept (see bucket.lua).
 type bucket struct {
-	kept, seen struct{ now, level, unit int64 } // as last charged, and as it is at now
+	kept, seen struct{ now, level, unit int64 } // as last charged, and as of now
 	judged     int64
-	rate       *limiter.Limit // whose Rate drain and unit are: computing them is slow
+	rate       *limiter.Limit // whose Rate drain and unit are; it is slow to compute
 	drain      int64
 	unit       int64
 	stepped    bool
@@ -45,7 +46,7 @@ func (s *bucket) settle() {
 }
 
 func (s *bucket) drained(level, elapsed int64) int64 {
-	if elapsed > level/s.drain { // and the product below could overflow
+	if elapsed > level/s.drain { // otherwise the product below could overflow
 		return 0
 	}
 	return level - elapsed*s.drain
@@ -59,7 +60,7 @@ func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64) {
 	full, added := l.Capacity()*s.unit, min(units, l.Capacity())*s.unit
 	if s.judged+added <= full {
 		s.seen.level += added
-	} else { // a denied attempt that counts fills the bucket, no more
+	} else { // counting a denied attempt at most fills the bucket
 		s.seen.level = max(s.seen.level, min(s.seen.level+added, full))
 	}
 	s.judged = min(s.judged+added, full)
@@ -74,7 +75,7 @@ func (s *bucket) answer(l *limiter.Limit, cost int64) (remaining, retry, reset i
 	return free / s.unit, retry, ceilDiv(s.seen.level, s.drain)
 }
 
-// refund keeps what has drained since the charge: without the charge the bucket might
+// refund keeps what has drained since the charge: without the charge, the bucket might
 // have run empty sooner, and a refund must never let too many pass.
 func (s *bucket) refund(_ *limiter.Limit, units, takenAt int64, _ uint64) {
 	charged, since := units*s.unit, s.seen.now-takenAt

@@ -6,8 +6,8 @@ import "github.com/weir-edge/weir/pkg/limiter"
 // expires unless released.
 type concurrency struct {
 	now   int64
-	slots []slot // in the order of expiry
-	first int    // the first that has not expired
+	slots []slot // ordered by expiry
+	first int    // the first unexpired one
 }
 
 type slot struct {
@@ -28,7 +28,7 @@ func (s *concurrency) inFlight() int64 { return int64(len(s.slots) - s.first) }
 
 func (s *concurrency) fits(l *limiter.Limit, cost, n int64) int64 {
 	if cost > 1 {
-		return 0 // a request has one slot
+		return 0 // a request needs one slot
 	}
 	return howMany(l.Limit-s.inFlight(), cost, n)
 }
@@ -44,13 +44,13 @@ func (s *concurrency) charge(l *limiter.Limit, units int64, id uint64) {
 	added := slot{id, s.now + l.Window.Microseconds()}
 	i := len(s.slots)
 	s.slots = append(s.slots, added)
-	for ; i > 0 && s.slots[i-1].expires > added.expires; i-- { // after a shorter window
+	for ; i > 0 && s.slots[i-1].expires > added.expires; i-- { // inserted after a shorter window
 		s.slots[i] = s.slots[i-1]
 	}
 	s.slots[i] = added
 }
 
-// answer gives no time to retry after: a slot may come free at any moment.
+// answer returns no retry time: a slot may become free at any moment.
 func (s *concurrency) answer(l *limiter.Limit, _ int64) (remaining, retry, reset int64) {
 	if s.inFlight() > 0 {
 		reset = s.slots[len(s.slots)-1].expires - s.now

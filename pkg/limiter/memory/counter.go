@@ -2,9 +2,9 @@ package memory
 
 import "github.com/weir-edge/weir/pkg/limiter"
 
-// counter is the state of one key. Its methods mirror the tables of the Lua
-// scripts one to one, so that both stores give the same answers; they do no
-// locking and no I/O. Times are Unix microseconds.
+// counter is the state of one key. Its methods mirror the Lua scripts' tables one to one,
+// so that both stores give the same answers; they do no locking and no I/O. Times are
+// Unix microseconds.
 type counter interface {
 	// at computes the state at now, which every other method refers to. It changes
 	// nothing permanently, so a peek leaves no trace.
@@ -13,10 +13,10 @@ type counter interface {
 	fits(l *limiter.Limit, cost, n int64) int64
 	// charge adds units, up to what the limit can hold.
 	charge(l *limiter.Limit, units int64, slot uint64)
-	// settle makes the state one of now if the clock was set back since the last charge.
+	// settle makes the state current if the clock was set back since the last charge.
 	settle()
-	// answer returns what remains, and the microseconds until cost passes and
-	// until all is free.
+	// answer returns what remains, and the microseconds until cost passes and until
+	// everything is free.
 	answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64)
 	// refund takes back what was charged at takenAt.
 	refund(l *limiter.Limit, units, takenAt int64, slot uint64)
@@ -44,7 +44,7 @@ func howMany(free, cost, n int64) int64 {
 	switch {
 	case cost == 0:
 		return n
-	case n == 1: // the usual question, without a division
+	case n == 1: // the usual case, without a division
 		if cost <= free {
 			return 1
 		}
@@ -53,8 +53,8 @@ func howMany(free, cost, n int64) int64 {
 	return max(0, min(n, free/cost))
 }
 
-// clock returns the time that counts for a key whose state is of `at`, and whether the clock
-// was set back (see limiter.MaxClockBack).
+// clock returns the time that applies to a key last written at `at`, and whether the
+// clock was set back (see limiter.MaxClockBack).
 func clock(l *limiter.Limit, now, at int64) (t int64, stepped bool) {
 	switch {
 	case now >= at:

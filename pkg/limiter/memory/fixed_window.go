@@ -4,7 +4,7 @@ import "github.com/weir-edge/weir/pkg/limiter"
 
 // fixedWindow counts per window; windows are aligned to the Unix epoch.
 type fixedWindow struct {
-	kept, seen struct{ start, count int64 } // as last charged, and as it is at now
+	kept, seen struct{ start, count int64 } // as last charged, and as of now
 	now        int64
 	stepped    bool
 }

@@ -15,14 +15,14 @@ type rollingWindow struct {
 	now    int64
 	times  []int64
 	first  int     // the oldest entry that still counts
-	latest int64   // entries later than this are of this time: the clock was set back
-	buffer []int64 // empty; times moves through it
+	latest int64   // the clock was set back: later entries count as of this time
+	buffer []int64 // empty backing array that times moves through
 }
 
-// floor is the clock as entries are aged by it.
+// floor is now, rounded for computing ages.
 func (s *rollingWindow) floor() int64 { return s.now - s.now%s.grain }
 
-// ceil is the clock as entries are stamped by it.
+// ceil is now, rounded for stamping entries.
 func (s *rollingWindow) ceil() int64 { return (s.now + s.grain - 1) / s.grain * s.grain }
 
 // time returns when entry i was charged.
@@ -69,13 +69,13 @@ func (s *rollingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
 	if k := len(s.times); k > 0 {
 		stamp = max(stamp, s.time(k-1))
 	}
-	// A denied attempt that counts pushes out the oldest entries, but a log that
-	// another tier filled further is not cut down to this one's limit.
+	// A denied attempt that counts pushes out the oldest entries, but a log that a larger
+	// tier filled is not cut down to this tier's limit.
 	live := len(s.times) - s.first
 	keep := s.first + max(0, live+int(units)-max(live, int(l.Limit)))
 	s.times, s.first = s.times[keep:], 0
 	if need := len(s.times) + int(units); need > cap(s.times) {
-		// At the end of the buffer, go back to its front. Twice the room makes that
+		// At the end of the buffer, return to its front. Doubling its capacity makes that
 		// rare enough to cost nothing, however long the log.
 		if 2*need > cap(s.buffer) {
 			s.buffer = make([]int64, 0, 2*need)
@@ -97,7 +97,7 @@ func (s *rollingWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, 
 	if count > 0 {
 		reset = newest + window - s.now
 	}
-	if over := count + min(cost, l.Limit) - l.Limit; over > 0 && cost > 0 { // more never passes
+	if over := count + min(cost, l.Limit) - l.Limit; over > 0 && cost > 0 { // a higher cost never passes
 		retry = s.time(s.first+int(over)-1) + window - s.now
 	}
 	retry = max(retry, newest+l.MinInterval.Microseconds()-s.now)

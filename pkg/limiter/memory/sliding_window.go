@@ -2,11 +2,11 @@ package memory
 
 import "github.com/weir-edge/weir/pkg/limiter"
 
-// slidingWindow weighs the previous window's count by how much of it the sliding
-// window still covers, and adds the current one's. Weights are whole
-// milliseconds, so all sums are exact.
+// slidingWindow adds the current window's count to the previous one's, weighted by how
+// much of it the sliding window still covers. Weights are whole milliseconds, so all sums
+// are exact.
 type slidingWindow struct {
-	kept, seen struct{ start, previous, current int64 } // as last charged, and as it is at now
+	kept, seen struct{ start, previous, current int64 } // as last charged, and as of now
 	now        int64
 	stepped    bool
 }
@@ -42,8 +42,8 @@ func (s *slidingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 	return howMany(s.free(l), cost*l.Window.Milliseconds(), n)
 }
 
-// charge counts up to a cap that is no less than any valid limit and keeps the weighted
-// sums exact in the scripts.
+// charge counts up to a cap that is no less than any valid limit and keeps the scripts'
+// weighted sums exact.
 func (s *slidingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
 	s.seen.current = min(s.seen.current+units, (1<<52)/l.Window.Milliseconds())
 	s.kept = s.seen
@@ -53,12 +53,12 @@ func (s *slidingWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, 
 	window, width := l.Window.Microseconds(), l.Window.Milliseconds()
 	start, previous, current := s.seen.start, s.seen.previous, s.seen.current
 	free := s.free(l)
-	cost = min(cost, l.Limit) // more never passes
+	cost = min(cost, l.Limit) // a higher cost never passes
 	if free < cost*width {
 		room := l.Limit - cost
-		if current <= room { // the previous window has to fade a little more
+		if current <= room { // the previous window has to fade further
 			retry = start + ceilDiv((previous-(room-current))*width, previous)*1000 - s.now
-		} else { // the current one has to become the previous, and fade
+		} else { // the current one has to become the previous one and fade
 			retry = start + window + ceilDiv((current-room)*width, current)*1000 - s.now
 		}
 	}

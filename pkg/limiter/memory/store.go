@@ -1,5 +1,5 @@
-// Package memory keeps counters in this process: the store of a single node, and of any
-// node while its Redis is unreachable.
+// Package memory keeps counters in this process, for a single node and for any node while
+// its Redis is unreachable.
 package memory
 
 import (
@@ -24,7 +24,7 @@ type Config struct {
 	// MaxKeys bounds the memory: beyond it, a new key evicts one that expires soon. 0
 	// means DefaultMaxKeys.
 	MaxKeys int
-	// Source is the source that results name; 0 means SourceMemory.
+	// Source is the source that results report; 0 means SourceMemory.
 	Source limiter.Source
 	// Clock returns Unix microseconds; tests set it. nil means the system clock.
 	Clock func() int64
@@ -50,7 +50,7 @@ type shard struct {
 
 type entry struct {
 	counter counter
-	expires int64 // Unix microseconds; the state is empty from then on
+	expires int64 // Unix microseconds, after which the state is empty
 }
 
 // inUse marks the entries of the request being decided: making room for one of its keys
@@ -77,8 +77,8 @@ func New(c Config) *Store {
 
 func (s *Store) shardOf(key []byte) uint64 { return maphash.Bytes(s.seed, key) % shardCount }
 
-// lock locks the shards of all checks, in one order so that two requests never
-// wait for each other.
+// lock locks the shards of all checks, in a fixed order so that two requests never
+// deadlock.
 func (s *Store) lock(checks []limiter.Check) (mask uint64) {
 	for i := range checks {
 		mask |= 1 << s.shardOf(checks[i].Key)
@@ -171,10 +171,9 @@ func commit(c *limiter.Check, r *limiter.Result, e *entry, allowed bool, now int
 	}
 }
 
-// makeRoom looks at a few keys of the map's own random order, drops those that
-// have expired and, if the shard is full, the one that expires first. Live
-// counters are lost only beyond MaxKeys, where a flood of keys would otherwise
-// take all memory.
+// makeRoom samples a few keys in the map's random order, drops the expired ones and, if
+// the shard is full, the one that expires first. Live counters are lost only beyond
+// MaxKeys, where a flood of keys would otherwise take all memory.
 func (sh *shard) makeRoom(limit int, now int64) {
 	const samples = 4
 	var soonest string
@@ -203,7 +202,7 @@ func (s *Store) Return(_ context.Context, checks []limiter.Check, d *limiter.Dec
 	for i := range checks {
 		c, r := &checks[i], &d.Results[i]
 		if !r.Charged || r.TakenAt > now && c.Limit.Algorithm != limiter.Concurrency {
-			continue // of a clock that was set back since, nobody knows what has drained
+			continue // the clock was set back since, so what has drained is unknown
 		}
 		if e := s.shards[s.shardOf(c.Key)].entries[string(c.Key)]; e != nil {
 			e.counter.at(c.Limit, now)
@@ -224,7 +223,7 @@ func (s *Store) Reset(_ context.Context, checks []limiter.Check) error {
 }
 
 // Sweep drops expired keys from one part of the store, the next part at each call.
-// makeRoom alone would leave keys that nobody asks for.
+// makeRoom alone would keep keys of idle shards.
 func (s *Store) Sweep() {
 	sh := &s.shards[s.swept.Add(1)%shardCount]
 	now := s.clock()

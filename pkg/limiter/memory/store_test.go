@@ -34,13 +34,13 @@ func ask(t testing.TB, s *Store, checks ...limiter.Check) *limiter.Decision {
 	return &d
 }
 
-// Making room for one key of a request must not push out another of it, or its
-// charge would be lost.
+// Making room for one key of a request must not evict another, which would lose its
+// charge.
 func TestNewKeysOfOneRequestKeepTheirCharge(t *testing.T) {
 	for _, maxKeys := range []int{1, DefaultMaxKeys} {
 		s := New(Config{MaxKeys: maxKeys, Clock: func() int64 { return storetest.Epoch }})
 		var checks []limiter.Check
-		for i := range 4 * shardCount { // several in each shard, and past the inline room
+		for i := range 4 * shardCount { // several in each shard, and past inline
 			checks = append(checks, check(t, fmt.Sprintf("r%d fixed_window limit=2 window=1s", i), "a"))
 		}
 		ask(t, s, checks...)
@@ -64,7 +64,7 @@ func TestMaxKeys(t *testing.T) {
 	require.Greater(t, s.Len(), 500)
 }
 
-// Keys that have expired make room before there is none.
+// Expired keys are dropped before the store is full.
 func TestExpiredKeysGo(t *testing.T) {
 	var clock storetest.Clock
 	s := New(Config{Clock: clock.Now})
@@ -74,7 +74,7 @@ func TestExpiredKeysGo(t *testing.T) {
 		c.Key = fmt.Appendf(nil, "client%d", i)
 		ask(t, s, c)
 	}
-	require.Less(t, s.Len(), 20_000, "a thousand are live at a time")
+	require.Less(t, s.Len(), 20_000, "a thousand are live at once")
 }
 
 func TestPeekAndRefusalKeepNoKey(t *testing.T) {
@@ -85,7 +85,7 @@ func TestPeekAndRefusalKeepNoKey(t *testing.T) {
 	require.Zero(t, s.Len())
 }
 
-// Whoever asks for more than can ever pass is refused, and breaks nothing.
+// A request that costs more than can ever pass is refused and breaks nothing.
 func TestCostAboveTheLimit(t *testing.T) {
 	for _, line := range lines {
 		s := New(Config{})
@@ -145,14 +145,14 @@ func TestTakeAllocatesNothing(t *testing.T) {
 				}
 			}
 		}
-		for range 200 { // until logs have the room they need
+		for range 200 { // until the logs have grown
 			f()
 		}
 		require.Zero(t, testing.AllocsPerRun(1000, f), line)
 	}
 }
 
-// One key, by algorithm, of which most requests pass.
+// One key per algorithm; most requests pass.
 func BenchmarkTake(b *testing.B) {
 	for _, line := range lines {
 		name, _, _ := strings.Cut(line, " ")

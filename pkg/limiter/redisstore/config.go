@@ -25,7 +25,7 @@ type Config struct {
 	Mode Mode
 	// Addrs are host:port of the server, of the sentinels, or of some cluster nodes.
 	Addrs []string
-	// MasterName is what the sentinels call the master; Sentinel only.
+	// MasterName is the sentinels' name for the master; Sentinel only.
 	MasterName string
 	Username   string
 	// Password is called for each new connection, so the password may change.
@@ -46,18 +46,18 @@ type Config struct {
 // DefaultTimeout is the time budget of a decision unless Config says otherwise.
 const DefaultTimeout = 25 * time.Millisecond
 
-// Hooks let a program observe the store. Any may be nil; several goroutines call them,
-// and they must not block.
+// Hooks let a program observe the store. Any may be nil; several goroutines call them, so
+// they must not block.
 type Hooks struct {
 	// Batch receives how many calls went to a shard in one round trip.
 	Batch func(calls int)
 	// Shard receives why a shard, or the cluster's topology, stopped answering, and nil
-	// when it is back.
+	// when it recovers.
 	Shard func(addr string, err error)
 	// Clock receives by how much a master's clock was set.
 	Clock func(addr string, by time.Duration)
 	// Eviction receives, each minute, what a master does when its memory is full, and nil
-	// when it is no longer a master.
+	// once it is no longer a master.
 	Eviction func(addr string, e *Eviction)
 }
 
@@ -103,7 +103,7 @@ const (
 func (c *Config) dialTimeout() time.Duration { return max(minDialTime, c.Timeout) }
 
 func noMaintNotifications() *maintnotifications.Config {
-	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // Redis 7.0 refuses them
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // Redis 7.0 rejects them
 }
 
 func (c *Config) single() *redis.Client {

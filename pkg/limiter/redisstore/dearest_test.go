@@ -16,7 +16,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// members puts n requests, a multiple of 10,000, into a sorted set, a µs apart, the last of them at last.
+// members adds n requests, a multiple of 10,000, to a sorted set, 1 µs apart and ending
+// at last.
 func members(t testing.TB, server *testenv.Server, key string, n int, last int64) {
 	t.Helper()
 	const fill = `for from = tonumber(ARGV[1]), tonumber(ARGV[2]), 1000 do
@@ -33,8 +34,8 @@ func members(t testing.TB, server *testenv.Server, key string, n int, last int64
 	}
 }
 
-// A key that was left alone with a million old members is cleared a little at each call, and
-// counts as one without them.
+// A key left alone with a million old members is cleared a little at each call and counts
+// as if they were gone.
 func TestOldMembersGoInChunks(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	now := storetest.Epoch
@@ -63,8 +64,8 @@ func TestOldMembersGoInChunks(t *testing.T) {
 	}
 }
 
-// BenchmarkDearestCall runs the dearest scripts that rules allow, and reports how long Redis
-// itself says that one took (SLOWLOG): the median, and what 90 of 100 stay below.
+// BenchmarkDearestCall runs the most expensive scripts that rules allow, and reports how
+// long one took by Redis's own SLOWLOG: the median and the 90th percentile.
 func BenchmarkDearestCall(b *testing.B) {
 	server := testenv.Redis(b, testenv.Options{Args: []string{"slowlog-log-slower-than 0", "slowlog-max-len 100000", "lazyfree-lazy-expire yes"}})
 	sha, err := server.Client().ScriptLoad(b.Context(), lua.Take()).Result()
@@ -72,7 +73,7 @@ func BenchmarkDearestCall(b *testing.B) {
 	for _, c := range []struct {
 		name, rule string
 		requests   int // in one script
-		cost, old  int // units of each; members of the key that have expired
+		cost, old  int // units per request; expired members of the key
 		full       bool
 	}{
 		{"64 requests of fixed_window", "r fixed_window limit=1000000 window=1h", 64, 1, 0, false},

@@ -8,17 +8,17 @@ import (
 )
 
 // Eviction is what a master does with counters when its memory is full. An evicted
-// counter lets its client begin again.
+// counter lets its client start over.
 type Eviction struct {
 	Policy  string // maxmemory-policy
-	May     bool   // memory is bounded, and the policy is not noeviction
-	Evicted int64  // keys, since the server started
+	May     bool   // memory is bounded and the policy is not noeviction
+	Evicted int64  // keys since the server started
 }
 
-// inspectEvery is how often a master is asked what it evicts.
+// inspectEvery is how often to ask a master what it evicts.
 const inspectEvery = time.Minute
 
-// inspect asks a master what it evicts. INFO tells it where a provider refuses CONFIG; a
+// inspect asks a master what it evicts. If a provider refuses CONFIG, INFO answers; a
 // server that refuses INFO too stays unknown.
 func (sh *shard) inspect(ctx context.Context, tell func(addr string, e *Eviction)) {
 	if tell == nil {
@@ -38,7 +38,7 @@ func (sh *shard) inspect(ctx context.Context, tell func(addr string, e *Eviction
 	tell(sh.client.Options().Addr, e)
 }
 
-// infoField returns the value of a "name:value" line of INFO, empty without one.
+// infoField returns the value of a "name:value" line of INFO, or "".
 func infoField(info, name string) string {
 	for line := range strings.Lines(info) {
 		if n, value, _ := strings.Cut(strings.TrimSpace(line), ":"); n == name {

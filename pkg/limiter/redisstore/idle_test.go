@@ -15,19 +15,19 @@ type shardNews struct {
 	err  error
 }
 
-// awaitNews returns the next thing that the store says about a shard.
+// awaitNews returns the next shard event that the store reports.
 func awaitNews(t *testing.T, heard <-chan shardNews) shardNews {
 	t.Helper()
 	select {
 	case n := <-heard:
 		return n
 	case <-time.After(time.Minute):
-		t.Fatal("no news of the store")
+		t.Fatal("no event from the store")
 		return shardNews{}
 	}
 }
 
-// Every master is watched from the start: no request is needed to notice its loss.
+// Every master is watched from the start: noticing its loss needs no request.
 func TestIdleClusterNoticesItsLoss(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	heard := make(chan shardNews, 100)
@@ -43,12 +43,12 @@ func TestIdleClusterNoticesItsLoss(t *testing.T) {
 	for len(down) < len(masters) {
 		n := awaitNews(t, heard)
 		require.Error(t, n.err, n.addr)
-		require.Contains(t, masters, n.addr, "the masters show it before the topology does")
+		require.Contains(t, masters, n.addr, "the masters report it before the topology does")
 		down[n.addr] = true
 	}
 }
 
-// What the store says when it is down tells an operator what to repair.
+// The reported cause tells an operator what to repair.
 func TestCauseOfAStoreThatIsDown(t *testing.T) {
 	plain := testenv.Redis(t, testenv.Options{})
 	secret := testenv.Redis(t, testenv.Options{Password: "horse"})
@@ -66,11 +66,11 @@ func TestCauseOfAStoreThatIsDown(t *testing.T) {
 	f("no password", "NOAUTH", redisstore.Config{Mode: redisstore.Single, Addrs: []string{secret.Addr}})
 	f("wrong password", "WRONGPASS", redisstore.Config{Mode: redisstore.Single, Addrs: []string{secret.Addr}, Password: func() string { return "cow" }})
 	f("no cluster", "cluster support disabled", redisstore.Config{Mode: redisstore.Cluster, Addrs: []string{plain.Addr}})
-	f("no TLS", "EOF|connection reset", // by what the server had read
+	f("no TLS", "EOF|connection reset", // depends on what the server had read
 		redisstore.Config{Mode: redisstore.Single, Addrs: []string{overTLS.Addr}})
 }
 
-// A master that begins to answer only errors is down, although it answers.
+// A master that starts to answer only with errors is down.
 func TestPasswordChangedUnderANode(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{Password: "horse"})
 	heard := make(chan shardNews, 100)

@@ -41,8 +41,8 @@ func ask(t testing.TB, s limiter.Store, checks ...limiter.Check) *limiter.Decisi
 	return &d
 }
 
-// every is one limit of 500 for each way of counting; nothing of it comes free again
-// while a test runs on a clock that stands still.
+// every returns one limit of 500 per way of counting; nothing becomes free again while a
+// test's clock stands still.
 func every(t testing.TB) map[string]*limiter.Limit {
 	limits := map[string]*limiter.Limit{}
 	for _, line := range []string{
@@ -61,7 +61,7 @@ func every(t testing.TB) map[string]*limiter.Limit {
 
 func stopped() int64 { return storetest.Epoch + 1 }
 
-// flood asks from 64 goroutines, 20 times each, and returns how many passed.
+// flood takes 20 times from each of 64 goroutines, and returns how many passed.
 func flood(t *testing.T, s limiter.Store, l *limiter.Limit) int64 {
 	var passed, slot atomic.Int64
 	var wg sync.WaitGroup
@@ -94,7 +94,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 	}
 }
 
-// Whoever flushes the scripts, as an upgrade does, loses no request and no count.
+// A flush of the scripts, as during an upgrade, loses no request and no count.
 func TestScriptFlushUnderLoad(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience, Clock: stopped})
@@ -116,7 +116,7 @@ func TestScriptFlushUnderLoad(t *testing.T) {
 	require.Positive(t, <-flushed)
 }
 
-// news is what the store says about its shards.
+// news receives what the store reports about its shards.
 type news chan bool
 
 func (n news) hooks() redisstore.Hooks {
@@ -129,7 +129,7 @@ func (n news) await(t *testing.T, up bool) {
 	case got := <-n:
 		require.Equal(t, up, got)
 	case <-time.After(time.Minute):
-		t.Fatal("no news of the shard")
+		t.Fatal("no event from the shard")
 	}
 }
 
@@ -151,7 +151,7 @@ func TestRestartUnderLoad(t *testing.T) {
 				begin := time.Now()
 				err := s.Take(ctx, []limiter.Check{check(l, "a", 1)}, &d)
 				slowest.Store(max(slowest.Load(), int64(time.Since(begin))))
-				if err != nil { // it fails at once while the server is away, and would take all of the machine
+				if err != nil { // it fails immediately while the server is down, and would use all CPU
 					<-pause.C
 				}
 			}
@@ -163,14 +163,14 @@ func TestRestartUnderLoad(t *testing.T) {
 		require.ErrorIs(t, s.Take(ctx, []limiter.Check{check(l, "a", 1)}, &limiter.Decision{}), limiter.ErrBroken)
 		server.Start()
 		heard.await(t, true)
-		require.Eventually(t, func() bool { // the news come just before the breaker closes
+		require.Eventually(t, func() bool { // the event comes just before the breaker closes
 			var d limiter.Decision
 			return s.Take(ctx, []limiter.Check{check(l, "b", 1)}, &d) == nil && d.Allowed
 		}, time.Second, time.Millisecond)
 	}
 	cancel()
 	wg.Wait()
-	require.Less(t, time.Duration(slowest.Load()), 20*budget, "a busy machine is slow, but nothing waits for the server")
+	require.Less(t, time.Duration(slowest.Load()), 20*budget, "even on a busy machine, nothing waits for the server")
 	require.Empty(t, heard)
 }
 
@@ -194,7 +194,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	f("cluster", redisstore.Config{Mode: redisstore.Cluster, Addrs: testenv.Cluster(t, testenv.Options{}).Addrs()})
 }
 
-// awaitTopology waits until a cluster store knows its masters; the others need none.
+// awaitTopology waits until a cluster store knows its masters; the others need no wait.
 func awaitTopology(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	c := peek(check(rule(t, "probe fixed_window limit=1 window=1h"), "probe", 1))

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// What one client costs Redis, key and overhead included, when its limit is spent.
+// What one client costs Redis, key and overhead included, when its limit is exhausted.
 // make tables prints it.
 func TestMemoryTable(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
@@ -25,7 +25,7 @@ func TestMemoryTable(t *testing.T) {
 		name, published string
 		algorithm       limiter.Algorithm
 		storage         limiter.Storage
-		bound           int64 // bytes a request; 0 is none
+		bound           int64 // bytes per request; 0 means none
 	}{
 		{"fixed_window", "16 B", limiter.FixedWindow, limiter.Ring, 0},
 		{"sliding_window", "16 B", limiter.SlidingWindow, limiter.Ring, 0},

@@ -15,9 +15,9 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// maxWeight bounds the calls that share one script (limiter.Call.Weight), and with it how
-// long a script blocks the server: about 1 ms. Without a cluster any calls may share one,
-// which saves Redis most of the cost of starting scripts.
+// maxWeight bounds the calls that share one script (limiter.Call.Weight), and thus how
+// long a script blocks the server: about 1 ms. Without a cluster any calls may share a
+// script, which saves Redis most of the cost of starting scripts.
 const maxWeight = 200
 
 // node runs batches on one master. It serves one batch at a time.
@@ -30,7 +30,7 @@ type node struct {
 	packs                    []*pack // reused from batch to batch
 	born                     time.Time
 	watch                    limiter.ClockWatch
-	clockSet                 func(by time.Duration) // nil if nobody wants to know
+	clockSet                 func(by time.Duration) // nil if not needed
 }
 
 func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() int64) *node {
@@ -45,8 +45,7 @@ func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() in
 }
 
 // Do runs the calls in one round trip. Calls that Redis refused before running them (no
-// such script, moved) are sent again; others never are, since they may have been
-// charged.
+// such script, moved) are sent again; others never are, since they may have been charged.
 func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 	packs := n.pack(calls)
 	from := time.Since(n.born)
@@ -85,7 +84,7 @@ func (n *node) exec(ctx context.Context, packs []*pack, pipe redis.Pipeliner) {
 	_, _ = pipe.Exec(ctx) // each command holds its own error
 }
 
-// watchClock compares the server's clock, by its first answer, with the time here.
+// watchClock compares the server's clock, from its first answer, with the local clock.
 func (n *node) watchClock(p *pack, from time.Duration) {
 	if n.clockSet == nil || p.cmd.Err() != nil {
 		return
@@ -102,12 +101,12 @@ type once struct{ *redis.IntSliceCmd }
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// maxLoads bounds how often a batch is sent again because Redis lost its scripts
-// meanwhile.
+// maxLoads bounds how often a batch is sent again because Redis lost its scripts in the
+// meantime.
 const maxLoads = 3
 
-// teach makes the first pack of each script carry its source. Redis keeps it, and
-// the rest of the pipeline finds it there.
+// teach makes the first pack of each script carry its source. Redis caches it for the
+// rest of the pipeline.
 func teach(packs []*pack) {
 	var taught *script
 	for _, p := range packs {
@@ -175,11 +174,11 @@ func isFailure(err error) bool {
 	return false
 }
 
-// ErrorKind names the kind of a store error for a metric: a small fixed set.
+// ErrorKind maps a store error to one of a small fixed set of kinds, for a metric.
 func ErrorKind(err error) string {
 	switch {
 	case errors.Is(err, limiter.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
-		return "timeout" // the connection's deadline is the budget too, and may be seen first
+		return "timeout" // the connection's deadline is the budget too, and may expire first
 	case errors.Is(err, limiter.ErrBroken):
 		return "breaker_open"
 	case errors.Is(err, limiter.ErrOverloaded):
@@ -194,8 +193,8 @@ func ErrorKind(err error) string {
 	return "connection"
 }
 
-// ReplyCode returns the first word of an error that Redis sent, such as OOM; empty for
-// another error.
+// ReplyCode returns the first word of an error that Redis sent, such as OOM; "" for any
+// other error.
 func ReplyCode(err error) string {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -205,8 +204,7 @@ func ReplyCode(err error) string {
 	return code
 }
 
-// clean returns a call's error: what a caller needs, with the sentinel it may
-// branch on.
+// clean reduces an error to what a caller needs, with the sentinel to branch on.
 func clean(err error) error {
 	var reply redis.Error
 	if errors.As(err, &reply) {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// pack is the calls that share one script, and its arguments. See take.lua and
+// pack is a group of calls that share one script, and its arguments. See take.lua and
 // return.lua for their order.
 type pack struct {
 	script *script
@@ -17,13 +17,13 @@ type pack struct {
 	cmd    *redis.IntSliceCmd
 	args   []any
 	rules  []*limiter.Limit
-	checks int // numbers in the reply
+	checks int // answered in the reply
 	weight int64
 }
 
 type script struct{ sha, src string }
 
-// errForeign answers a call if another program has written one of its keys.
+// errForeign fails a call if another program wrote one of its keys.
 var errForeign = clean(replyError("WRONGTYPE a key holds what no rule has written; delete it"))
 
 // replyError is a fault that a script reports in its reply.
@@ -40,7 +40,7 @@ func newScript(src string) *script {
 	return &script{sha: redis.NewScript(src).Hash(), src: src}
 }
 
-// pack distributes the calls over scripts, reusing the last batch's memory.
+// pack groups the calls into scripts, reusing the last batch's memory.
 func (n *node) pack(calls []*limiter.Call) []*pack {
 	used := 0
 	open := func(sc *script) *pack {
@@ -92,8 +92,7 @@ func (p *pack) rule(l *limiter.Limit) int {
 	return 0
 }
 
-// encode writes the arguments. Pointers and small numbers go in without an
-// allocation each.
+// encode writes the arguments, without allocating for pointers and small numbers.
 func (p *pack) encode(clock string) {
 	clear(p.args)
 	a := append(p.args[:0], "evalsha", p.script.sha, p.checks)
@@ -132,7 +131,7 @@ func slotText(slot uint64) string { return strconv.FormatUint(slot, 36) }
 func (p *pack) answer() {
 	reply, err := p.cmd.Result()
 	if err == nil && !p.calls[0].Return && len(reply) != 1+4*p.checks {
-		err = fmt.Errorf("the script answered %d numbers instead of %d", len(reply), 1+4*p.checks)
+		err = fmt.Errorf("the script returned %d numbers instead of %d", len(reply), 1+4*p.checks)
 	}
 	if err = clean(err); err != nil || p.calls[0].Return {
 		for _, c := range p.calls {

@@ -22,8 +22,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// Every key has a time to live, which ends within a second of when its state means
-// nothing any more: after charges, refusals, returns and changes of the rule.
+// Every key has a time to live, which ends within a second of when its state stops
+// mattering: after charges, refusals, returns and rule changes.
 func TestTimeToLive(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})
@@ -47,12 +47,12 @@ func TestTimeToLive(t *testing.T) {
 			t.Helper()
 			left, err := server.Client().PTTL(ctx, string(c.Key)).Result()
 			require.NoError(t, err)
-			if left == -2 { // gone already
+			if left == -2 { // already gone
 				return
 			}
 			require.NotEqualValues(t, -1, left, "%s: no time to live", line)
 			reset := ask(t, s, peek(c)).Results[0].ResetAfter
-			// The key was looked at before the count, so it may have had that much more.
+			// The TTL was read before the count, so it may be that much longer.
 			require.LessOrEqual(t, left, reset+time.Second, line)
 		}
 		for _, window := range []string{"1ms", "20ms", "1.5s", "1m", "24h"} {
@@ -95,8 +95,8 @@ func TestSharedBucketLivesForItsSlowestTier(t *testing.T) {
 	require.LessOrEqual(t, left, time.Hour)
 }
 
-// A decision's time has sixteen digits, and none of them is lost on the way into
-// Redis or back.
+// A decision's time has sixteen digits, none of which is lost on the way into Redis or
+// back.
 func TestSixteenDigits(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})
@@ -155,12 +155,12 @@ func TestTwinsInTheScript(t *testing.T) {
 	f([]int64{5, 4, 0, 10*second - 1}, 5, "r fixed_window limit=9 window=10s")
 	f([]int64{1, 0, 10*second - 1, 10*second - 1, 3, 2, 0, 10 * second}, 5,
 		"tight fixed_window limit=1 window=10s", "roomy token_bucket limit=1 window=10s burst=3")
-	// A rule that counts denied attempts has denied none of those that the other did.
+	// A count_denied rule has not denied the requests that the other rule refused.
 	f([]int64{1, 0, 10*second - 1, 10*second - 1, 3, 2, 0, 10 * second}, 5,
 		"tight fixed_window limit=1 window=10s", "roomy token_bucket limit=1 window=10s burst=3 count_denied")
 	f([]int64{3, 0, 10 * second, 30 * second, 9, 6, 0, 30 * second}, 9,
 		"tight token_bucket limit=1 window=10s burst=3 count_denied", "roomy token_bucket limit=1 window=10s burst=9")
-	// A shadow is charged for what passes, and limits nobody.
+	// A shadow rule is charged for what passes and refuses nothing.
 	f([]int64{1, 0, 10*second - 1, 10*second - 1, 5, 4, 0, 10*second - 1}, 5,
 		"shadow fixed_window limit=1 window=10s shadow", "r fixed_window limit=9 window=10s")
 }
@@ -181,13 +181,13 @@ func TestReplyErrorIsTheCallsOwn(t *testing.T) {
 		}
 		require.True(t, ask(t, s, check(l, "b", 1)).Allowed, "the shard works")
 		require.NoError(t, s.Reset(ctx, []limiter.Check{c}))
-		require.True(t, ask(t, s, c).Allowed, "and an operator can mend it")
+		require.True(t, ask(t, s, c).Allowed, "and an operator can repair it")
 	}
 	require.Empty(t, heard, "the breaker stayed closed")
 }
 
-// A key of another program fails the request that needs it, and none of those that travel
-// in the same script.
+// A key of another program fails only the request that needs it, not the others in the
+// same script.
 func TestAForeignKeyHarmsItsOwnRequestOnly(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	ctx := context.Background()
@@ -289,7 +289,7 @@ func TestClusterAllOrNothing(t *testing.T) {
 	require.EqualValues(t, 1, ask(t, s, peek(passed)).Results[0].Remaining)
 }
 
-// BenchmarkTake is a decision that passes, alone and among many callers.
+// BenchmarkTake measures a decision that passes, alone and among many callers.
 func BenchmarkTake(b *testing.B) {
 	server := testenv.Redis(b, testenv.Options{})
 	for name, s := range map[string]limiter.Store{
@@ -327,7 +327,8 @@ func argsOf(key []byte) redis.ZRangeArgs {
 	return redis.ZRangeArgs{Key: string(key), Start: 0, Stop: -1}
 }
 
-// A connection whose deadline passed missed the budget, as a caller that stopped waiting did.
+// A connection whose deadline passed missed the budget, just like a caller that stopped
+// waiting.
 func TestPassedDeadlineIsATimeout(t *testing.T) {
 	read := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
 	require.Equal(t, "timeout", redisstore.ErrorKind(read))

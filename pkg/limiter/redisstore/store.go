@@ -1,6 +1,6 @@
 // Package redisstore decides in Redis: a single server, one managed by Sentinel, or a
-// Cluster. A shard is one master; each has a stack of layers of its own, so that a
-// failing master holds up no key of another.
+// Cluster. A shard is one master with its own stack of layers, so that a failing master
+// delays no key of another.
 package redisstore
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// stateReloadEvery is how often the cluster's topology is read again. An unannounced
+// stateReloadEvery is how often the cluster's topology is reloaded. An unannounced
 // failover is noticed within this time.
 const stateReloadEvery = time.Second
 
-// How long a shard that is no longer a master keeps its layers: another node's stale
-// view may still send requests there, but not if it does not answer.
+// How long a shard that is no longer a master keeps its layers: another node's stale view
+// may still send requests there, but not if it does not answer.
 const (
 	forgetAfter     = time.Minute
 	forgetDownAfter = 4 * stateReloadEvery
 )
 
-// errNoTopology: the cluster's topology is not known yet.
+// errNoTopology: the cluster's topology is not yet known.
 var errNoTopology = errors.New("no cluster node answered yet")
 
 // Store routes the checks of one slot to the shard that owns it.
@@ -53,14 +53,14 @@ type shard struct {
 	combine *limiter.Combine
 	breaker *limiter.Breaker
 	seen    time.Time   // when it was last a master
-	refuses atomic.Bool // it answers, but takes no writes
+	refuses atomic.Bool // it answers but accepts no writes
 	unwatch context.CancelFunc
 }
 
 var _ limiter.TakeReturner = (*Store)(nil)
 
-// Open prepares a Store. It does not wait for Redis: while Redis is unreachable, Take
-// returns an error at once, and the store recovers automatically.
+// Open prepares a Store without waiting for Redis: while Redis is unreachable, Take
+// returns an error immediately, and the store recovers automatically.
 func Open(c Config) (*Store, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ func Open(c Config) (*Store, error) {
 	return s, nil
 }
 
-// Slots reports whether checks of different subjects may live in different slots,
-// so that no single script can decide them together.
+// Slots reports whether checks of different subjects may live in different slots, so that
+// no single script can decide them together.
 func (s *Store) Slots() bool { return s.cluster != nil }
 
 // Take decides the checks, which must all live in one slot.
@@ -148,7 +148,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.single.Ping(ctx).Err()
 }
 
-// Close ends all shards after answering the calls in progress.
+// Close answers the calls in progress, then stops all shards.
 func (s *Store) Close() error {
 	s.stop()
 	<-s.ended
@@ -218,14 +218,14 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 	return sh, nil
 }
 
-// tell reports why a shard, or the topology, is down; nil when it is back.
+// tell reports why a shard, or the topology, is down; nil when it recovers.
 func (s *Store) tell(addr string, err error) {
 	if s.config.Hooks.Shard != nil {
 		s.config.Hooks.Shard(addr, err)
 	}
 }
 
-// follow keeps the topology fresh, watches every master, whether or not a request needs
+// follow keeps the topology current, watches every master, whether or not a request needs
 // it, and forgets shards that are no longer masters.
 func (s *Store) follow(ctx context.Context) {
 	defer close(s.ended)
@@ -235,7 +235,7 @@ func (s *Store) follow(ctx context.Context) {
 	for {
 		var mu sync.Mutex
 		masters := map[*redis.Client]bool{}
-		// This reads the topology, again once it is older than the interval.
+		// This reads the topology, and reloads it once it is older than the interval.
 		err := s.cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -267,7 +267,7 @@ func (s *Store) follow(ctx context.Context) {
 func (s *Store) forget(masters map[*redis.Client]bool, now time.Time) {
 	for _, sh := range s.drop(masters, now) {
 		if sh.breaker.Open() || sh.refuses.Load() {
-			s.tell(sh.client.Options().Addr, nil) // no shard any more, so none that is down
+			s.tell(sh.client.Options().Addr, nil) // no longer a shard, so not a failing one
 		}
 		if s.config.Hooks.Eviction != nil {
 			s.config.Hooks.Eviction(sh.client.Options().Addr, nil)
@@ -276,7 +276,7 @@ func (s *Store) forget(masters map[*redis.Client]bool, now time.Time) {
 	}
 }
 
-// drop removes the shards that have not been masters for long.
+// drop removes the shards that have stopped being masters.
 func (s *Store) drop(masters map[*redis.Client]bool, now time.Time) []*shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,16 +298,16 @@ func (s *Store) drop(masters map[*redis.Client]bool, now time.Time) []*shard {
 	return gone
 }
 
-// lookEvery is the pause between looks at a shard; after looksUntilDown that fail in a
-// row, it is down.
+// lookEvery is the pause between health checks of a shard; it is down after
+// looksUntilDown consecutive failures.
 const (
 	lookEvery      = time.Second
 	looksUntilDown = 3
 )
 
-// watch shows the loss of a master that no request asks: immediately if it is
-// unreachable from the start, and after a few looks later. A master that answers only
-// errors, such as one that rejects the password, is down too.
+// watch detects the loss of a master even without requests: immediately if it is
+// unreachable from the start, otherwise after a few checks. A master that answers only
+// with errors, for example because it rejects the password, is down too.
 func (sh *shard) watch(ctx context.Context, n *node, s *Store) {
 	evicts := s.config.Hooks.Eviction
 	var inspected time.Time
@@ -329,11 +329,11 @@ func (sh *shard) watch(ctx context.Context, n *node, s *Store) {
 		if sh.breaker.Open() {
 			failed = 0
 			sh.refuses.Store(false)
-			continue // it probes on its own, and tells when it is back
+			continue // it probes separately, and reports its recovery
 		}
 		err := sh.client.Ping(ctx).Err()
 		switch {
-		case ctx.Err() != nil || errors.Is(err, redis.ErrClosed): // its node left the cluster
+		case ctx.Err() != nil || errors.Is(err, redis.ErrClosed): // the node left the cluster
 			return
 		case err == nil:
 			failed = 0
@@ -355,8 +355,8 @@ func (sh *shard) watch(ctx context.Context, n *node, s *Store) {
 	}
 }
 
-// write returns the error of a master that answers but takes no writes, as a full or a
-// read-only one. Another error is for the next look to find.
+// write returns the error of a master that answers but accepts no writes, such as a full
+// or read-only one. The next health check finds any other error.
 func (s *Store) write(ctx context.Context, master *redis.Client) error {
 	const tries = 1000
 	for i := range tries {

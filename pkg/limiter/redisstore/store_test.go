@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// patience is a time budget that no healthy call uses up, however slow the machine.
+// patience is a budget that no healthy call exhausts, however slow the machine.
 const patience = 5 * time.Second
 
 func open(t testing.TB, c redisstore.Config) *redisstore.Store {
@@ -25,12 +25,12 @@ func open(t testing.TB, c redisstore.Config) *redisstore.Store {
 	return s
 }
 
-// onTestClock returns an opener of empty stores. They are one store in turn, since
-// opening a new one for each timeline would take longer than the timelines.
+// onTestClock returns an opener of empty stores. It reuses one store, since opening a new
+// one for each timeline would take longer than the timelines.
 func onTestClock(t *testing.T) storetest.Open {
 	server := testenv.Redis(t, testenv.Options{})
 	var now func() int64
-	var mu sync.Mutex // the store reads the clock in a goroutine of its own
+	var mu sync.Mutex // the store reads the clock in its own goroutine
 	s := open(t, redisstore.Config{
 		Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience,
 		Clock: func() int64 { mu.Lock(); defer mu.Unlock(); return now() },

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// bounds checks what each algorithm promises about true time, on nothing but what
-// the store let pass. The clock must not have run back.
+// bounds checks what each algorithm promises about true time, using only what the store
+// let pass. The clock must not have run backwards.
 func (s *sequence) bounds() {
 	for key := range s.models {
 		var l *limiter.Limit
@@ -40,8 +40,8 @@ func (s *sequence) bounds() {
 
 type event struct{ at, cost, returned int64 }
 
-// within reports whether e is in the stretch that begins at start and over which
-// the algorithm's bound speaks.
+// within reports whether e is in the stretch that begins at start and that the
+// algorithm's bound covers.
 func within(l *limiter.Limit, start int64, e event) bool {
 	window := l.Window.Microseconds()
 	switch l.Algorithm {
@@ -53,7 +53,7 @@ func within(l *limiter.Limit, start int64, e event) bool {
 	return true
 }
 
-// bound is how much may pass in such a stretch, of which t has gone by.
+// bound is how much may pass in such a stretch after t.
 func bound(l *limiter.Limit, t int64) *big.Rat {
 	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
 		flow := new(big.Rat).Mul(rat(t), big.NewRat(l.Limit, l.Window.Microseconds()))

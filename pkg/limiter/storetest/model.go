@@ -7,25 +7,25 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// model is an algorithm in the slowest and plainest form: it can say how much is
-// free at any moment, and everything else is found by asking that again and again.
-// It shares nothing with the stores.
+// model is an algorithm in its slowest and simplest form: it computes how much is free at
+// any moment, and everything else is derived by asking that repeatedly. It shares no code
+// with the stores.
 type model interface {
-	// view returns the model as it is when the clock says now: another one if that was set
-	// back too far to stand still.
+	// view returns the model as of the clock's reading now: a different one if the clock
+	// was set back too far to stand still.
 	view(now int64) model
-	// clock returns the moment that counts then.
+	// clock returns the time that applies then.
 	clock(now int64) int64
 	// free returns the cost that would pass at t; negative when overdrawn.
 	free(t int64) *big.Rat
 	// ready reports whether enough time has passed since the last request.
 	ready(t int64) bool
 	charge(t, units int64, slot uint64)
-	// refund reports whether there was anything to give back.
+	// refund reports whether there was anything to return.
 	refund(t, takenAt, units int64, slot uint64) bool
 }
 
-// setBack reports whether the clock was set back, rather than being a little behind.
+// setBack reports whether the clock was set back, rather than being slightly behind.
 func setBack(l *limiter.Limit, now, last int64) bool {
 	return last-now > l.Window.Microseconds() || last-now > 10*1e6
 }
@@ -51,7 +51,7 @@ func passes(m model, t, cost int64) bool {
 	return m.ready(t) && (cost == 0 || m.free(t).Cmp(rat(cost)) >= 0)
 }
 
-// answer returns what a store has to answer at t, in microseconds.
+// answer returns what a store must answer at t, in microseconds.
 func answer(m model, l *limiter.Limit, t, cost int64) (remaining, retry, reset int64) {
 	free := m.free(t)
 	if free.Sign() > 0 {
@@ -67,8 +67,8 @@ func answer(m model, l *limiter.Limit, t, cost int64) (remaining, retry, reset i
 	return remaining, retry, earliest(t, func(t int64) bool { return m.free(t).Cmp(full) == 0 }) - t
 }
 
-// earliest returns the first moment from t on at which f holds. Time only frees,
-// so once f holds it goes on to.
+// earliest returns the first moment at or after t at which f holds. Time only frees
+// capacity, so once f holds it continues to.
 func earliest(t int64, f func(int64) bool) int64 {
 	if f(t) {
 		return t
@@ -107,11 +107,11 @@ func maxRat(a, b *big.Rat) *big.Rat {
 	return b
 }
 
-// windows is fixed_window and sliding_window: a count for every window there was.
+// windows implements fixed_window and sliding_window: a count for every window so far.
 type windows struct {
 	l      *limiter.Limit
 	counts map[int64]int64 // by the start of the window
-	last   int64           // start of the last that was written
+	last   int64           // start of the last one written
 }
 
 func (m *windows) view(now int64) model {
@@ -161,11 +161,11 @@ func (m *windows) refund(t, takenAt, units int64, _ uint64) bool {
 	return false
 }
 
-// tank is token_bucket and leaky_bucket: a level in requests, as a fraction.
+// tank implements token_bucket and leaky_bucket: a level in requests, as a fraction.
 type tank struct {
 	l     *limiter.Limit
 	level *big.Rat
-	last  int64 // when the level was that
+	last  int64 // time of that level
 }
 
 func (m *tank) view(now int64) model {
@@ -207,7 +207,7 @@ func (m *tank) refund(t, takenAt, units int64, _ uint64) bool {
 	return false
 }
 
-// diary is rolling_window: the time of every request that passed.
+// diary implements rolling_window: the time of every request that passed.
 type diary struct {
 	l     *limiter.Limit
 	step  int64
@@ -245,7 +245,8 @@ func (m *diary) ready(t int64) bool {
 		m.floor(t)-m.times[len(m.times)-1] >= m.l.MinInterval.Microseconds()
 }
 
-// charge forgets what has left the window: if the clock runs back, it stays left.
+// charge forgets what has left the window, for good: a clock that runs backwards does not
+// restore it.
 func (m *diary) charge(t, units int64, _ uint64) {
 	stamp := m.ceil(t)
 	if k := len(m.times); k > 0 {
@@ -267,7 +268,7 @@ func (m *diary) refund(_, takenAt, units int64, _ uint64) bool {
 	return true
 }
 
-// inFlight is concurrency: who is in, and until when at most.
+// inFlight implements concurrency: which requests are in flight, and until when at most.
 type inFlight struct {
 	l       *limiter.Limit
 	expires map[uint64]int64

@@ -15,15 +15,15 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// RunProperties compares the store with the model on that many random sequences
-// per algorithm. They are the same in each run, unless WEIR_SOAK=1 asks for other
-// ones and many more.
+// RunProperties compares the store with the model on that many random sequences per
+// algorithm. They are the same in each run, unless WEIR_SOAK=1 asks for different and
+// many more ones.
 func RunProperties(t *testing.T, sequences int, open Open) {
 	seed := "1"
 	if os.Getenv("WEIR_SOAK") == "1" {
 		seed, sequences = "0", sequences*100 // 0 is any
 	}
-	// rapid has no other way to say this.
+	// rapid offers no other way to set this.
 	for name, value := range map[string]string{"checks": strconv.Itoa(sequences), "seed": seed, "nofailfile": "true"} {
 		f := flag.Lookup("rapid." + name)
 		was := f.Value.String()
@@ -59,7 +59,7 @@ func RunProperties(t *testing.T, sequences int, open Open) {
 	})
 }
 
-// drawLimit draws a valid limit: mostly a small one, where edges are close together.
+// drawLimit draws a valid limit: usually a small one, where edges are close together.
 func drawLimit(rt *rapid.T, rule string, a limiter.Algorithm, st limiter.Storage) *limiter.Limit {
 	largest := int64(limiter.MaxCount)
 	if a == limiter.RollingWindow || a == limiter.Concurrency {
@@ -96,7 +96,7 @@ type sequence struct {
 	models map[string]model // by key
 
 	now     int64
-	back    bool // the clock has run back
+	back    bool // the clock has run backwards
 	retry   int64
 	slot    uint64
 	taken   []*request
@@ -106,14 +106,14 @@ type sequence struct {
 type request struct {
 	taken
 	at       int64
-	returned int64 // when, or 0
+	returned int64 // when it was returned, or 0
 }
 
 func (s *sequence) run() {
 	s.set(Epoch)
 	forward := rapid.Bool().Draw(s.T, "forward")
-	// A store may forget an expired key when it makes room for a new one, which a
-	// clock that runs back would notice; so all keys are there from the start.
+	// A store may forget an expired key when it makes room for a new one, which a clock
+	// that runs backwards would reveal; so all keys exist from the start.
 	for _, l := range s.limits {
 		for _, subject := range []string{"a", "b"} {
 			s.models[string(Key(subject, l))] = newModel(l)
@@ -140,7 +140,7 @@ func (s *sequence) run() {
 	}
 }
 
-// move sets the clock: by chance, to where something happens, or back.
+// move sets the clock: to a random time, to where something happens, or back.
 func (s *sequence) move(forward bool) {
 	window := s.limits[0].Window.Microseconds()
 	var by int64
@@ -152,11 +152,11 @@ func (s *sequence) move(forward bool) {
 		by = rapid.Int64Range(0, window/min(s.limits[0].Limit, window)*2).Draw(s.T, "µs")
 	case 5:
 		by = rapid.Int64Range(0, 2*window).Draw(s.T, "µs")
-	case 6: // a boundary, or just before
+	case 6: // a boundary, or just before it
 		by = window - s.now%window - rapid.Int64Range(0, 1).Draw(s.T, "before")
 	case 7: // when the last refusal may end, or just before
 		by = max(0, s.retry-rapid.Int64Range(0, 1).Draw(s.T, "before"))
-	case 8: // less than the 37 days in all that a ring can tell apart
+	case 8: // less in total than the 37 days that a ring can distinguish
 		by = rapid.Int64Range(0, 20*3600*1e6).Draw(s.T, "µs")
 	case 9:
 		if !forward {
@@ -175,7 +175,7 @@ func (s *sequence) set(now int64) {
 	s.clock.Set(time.Duration(now-Epoch) * time.Microsecond)
 }
 
-// take asks the store and the models and compares.
+// take asks the store and the models, and compares their answers.
 func (s *sequence) take(subject string, limits []*limiter.Limit, costs []int64, peek bool) {
 	s.slot++
 	r := &request{at: s.now}
@@ -189,7 +189,7 @@ func (s *sequence) take(subject string, limits []*limiter.Limit, costs []int64, 
 	}
 	require.Equal(s, want, r.decision, "at %d: %s", s.now-Epoch, describe(r.checks))
 	s.retry = r.decision.RetryAfter(r.checks).Microseconds()
-	if !r.decision.Allowed && !(peek && s.back) { // a look does not settle a clock that was set back
+	if !r.decision.Allowed && !(peek && s.back) { // a peek does not settle a clock that was set back
 		s.exact(r)
 	}
 	if r.decision.Allowed && !peek {
@@ -197,7 +197,7 @@ func (s *sequence) take(subject string, limits []*limiter.Limit, costs []int64, 
 	}
 }
 
-// decide is what the store has to answer.
+// decide returns what the store must answer.
 func (s *sequence) decide(checks []limiter.Check) limiter.Decision {
 	d := limiter.Decision{Allowed: true, Results: make([]limiter.Result, len(checks))}
 	for i, c := range checks {
@@ -225,8 +225,8 @@ func (s *sequence) decide(checks []limiter.Check) limiter.Decision {
 	return d
 }
 
-// exact shows that what a check refused passes when its RetryAfter is over, and not
-// a microsecond earlier.
+// exact verifies that a refused check passes when its RetryAfter is over, and not a
+// microsecond earlier.
 func (s *sequence) exact(r *request) {
 	now := s.now
 	for i, c := range r.checks {
@@ -258,7 +258,7 @@ func (s *sequence) giveBack() {
 			continue
 		}
 		m := s.models[string(c.Key)]
-		if c.Limit.Algorithm != limiter.RollingWindow { // a log knows what was charged when
+		if c.Limit.Algorithm != limiter.RollingWindow { // a log knows when each unit was charged
 			m = m.view(s.now)
 		}
 		if m.refund(m.clock(s.now), res.TakenAt, c.Cost, c.Slot) {

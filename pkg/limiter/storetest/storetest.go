@@ -11,11 +11,11 @@
 //	   20ms   peek r            -> pass     4 0s 314ms
 //	   20ms   reset r
 //
-// A check is RULE, RULE/KEY (another client) and RULE*COST in any combination. A check
-// that disagrees with the verdict says so: + would pass alone, - (a shadow) would refuse.
-// Times count from a moment that is aligned to every window that divides a week. A rule
-// line may come again with other values: that is a rule change. Options of a rule:
-// limit window burst min_interval storage count_denied shadow.
+// A check is RULE, RULE/KEY (another client) and RULE*COST in any combination. A sign
+// marks a check that disagrees with the verdict: + would pass alone, - (a shadow) would
+// refuse. Times count from a moment that is aligned to every window that divides a week.
+// Repeating a rule line with other values changes the rule. Options of a rule: limit
+// window burst min_interval storage count_denied shadow.
 package storetest
 
 import (
@@ -50,10 +50,10 @@ func (c *Clock) Now() int64 { return c.now.Load() }
 // Set moves the clock to Epoch + d.
 func (c *Clock) Set(d time.Duration) { c.now.Store(Epoch + d.Microseconds()) }
 
-// Open returns an empty store that reads that clock.
+// Open returns an empty store that uses that clock.
 type Open func(t *testing.T, clock func() int64) limiter.TakeReturner
 
-// Run runs every timeline against the store, a subtest each.
+// Run runs every timeline against the store, each as a subtest.
 func Run(t *testing.T, open Open) {
 	files, err := fs.Glob(timelines, "testdata/*.txt")
 	require.NoError(t, err)
@@ -203,7 +203,7 @@ func (r *runner) compare(d *limiter.Decision, want []string) {
 	}
 }
 
-// ParseLimit reads a rule line's words: name, algorithm, options.
+// ParseLimit parses the words of a rule line: name, algorithm, options.
 func ParseLimit(words []string) (*limiter.Limit, error) {
 	if len(words) < 2 {
 		return nil, fmt.Errorf("a rule needs a name and an algorithm")
