@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// three returns n rules, each for a resource of its own, of which three apply to
-// the request that is returned too: two that apply to all, and one in the middle.
+// three returns n rules, each for its own resource, and a request to which three apply:
+// two general ones and one in the middle.
 func three(kind string, n int) (string, *fake) {
 	r := &fake{client: netip.MustParseAddr("192.0.2.1"), host: "api.example.com", path: "/v1/users", method: "GET"}
 	var b bytes.Buffer
@@ -60,7 +60,7 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// realistic is a document of as many rules as there may be, of 200 bytes each.
+// realistic returns a document with as many rules as allowed, of 200 bytes each.
 func realistic() []byte {
 	var b bytes.Buffer
 	b.WriteString("rules:\n")

@@ -17,20 +17,20 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Mode says what a rule does.
+// Mode is what a rule does.
 type Mode uint8
 
 // The modes.
 const (
 	Enforce Mode = iota
-	Shadow       // decides and reports, never refuses
-	Off          // is checked for faults, but never applied
+	Shadow       // decides and reports but never refuses
+	Off          // is checked for faults but never applied
 )
 
 // String returns the name used in rules.
 func (m Mode) String() string { return [...]string{"enforce", "shadow", "off"}[m] }
 
-// Compiled is one rule ready for use. It is immutable.
+// Compiled is one rule, ready for use. It is immutable.
 type Compiled struct {
 	ID          string
 	Description string
@@ -41,21 +41,21 @@ type Compiled struct {
 	Window    time.Duration
 	// Key holds what the rule counts by; empty counts all requests together.
 	Key []KeyPart
-	// CountMissing counts requests without a key part, all under one value,
-	// instead of passing them by.
+	// CountMissing counts requests that lack a key part, all under one value, instead of
+	// ignoring them.
 	CountMissing bool
 	// Limit applies to requests of a tier that is not in Tiers.
 	Limit *limiter.Limit
-	// Tiers holds the limits of tiers; nil is unlimited.
+	// Tiers holds the limits of tiers; nil means unlimited.
 	Tiers map[string]*limiter.Limit
-	// Cost of a request, unless a trusted proxy says otherwise in CostHeader.
+	// Cost of a request, unless a trusted proxy states another in CostHeader.
 	Cost       int64
 	CostHeader string
 
 	match   conditions
-	infix   string // what stands between the subject and the rest of a key
+	infix   string // between the subject and the rest of a key
 	residue residue
-	not     *residue // the requests that are exempt; nil: none
+	not     *residue // the exempt requests; nil: none
 	// notPaths are the paths of match.not.
 	notPaths []string
 }
@@ -77,10 +77,10 @@ type conditions struct {
 	headers []header
 }
 
-// Hosts returns what the rule matches hosts against; none matches all.
+// Hosts returns the rule's host patterns; none means all hosts.
 func (c *Compiled) Hosts() []string { return c.match.hosts }
 
-// Methods returns the methods that the rule matches; none matches all.
+// Methods returns the methods that the rule matches; none means all methods.
 func (c *Compiled) Methods() []string { return c.match.methods }
 
 type header struct{ name, value string }
@@ -91,20 +91,20 @@ type Set struct {
 	rules   []*Compiled
 	byID    map[string]*Compiled
 	index   index
-	headers map[string]bool // that any rule reads, in lower case
+	headers map[string]bool // headers that any rule reads, in lower case
 }
 
-// Rules returns all rules, those that are off included, in document order. The
-// slice belongs to the set.
+// Rules returns all rules, including those that are off, in document order. The slice
+// belongs to the set.
 func (s *Set) Rules() []*Compiled { return s.rules }
 
-// Rule returns the rule of that id.
+// Rule returns the rule with that id.
 func (s *Set) Rule(id string) (*Compiled, bool) {
 	c, ok := s.byID[id]
 	return c, ok
 }
 
-// Holds reports whether a limit decides as one of these rules does.
+// Holds reports whether one of these rules decides as the limit does.
 func (s *Set) Holds(l *limiter.Limit) bool {
 	c, ok := s.Rule(l.Rule)
 	if !ok {
@@ -122,9 +122,9 @@ func (s *Set) Holds(l *limiter.Limit) bool {
 // bytes given to Load, or of the JSON form of the document given to Compile.
 func (s *Set) Version() string { return s.version }
 
-// Load reads and compiles a YAML or JSON document of at most MaxBytes. It is strict:
-// unknown and duplicate fields, wrong types, several documents and an empty one are
-// refused. The error is field.Errors and holds every problem.
+// Load reads and compiles a YAML or JSON document of at most MaxBytes. It is strict: it
+// refuses unknown and duplicate fields, wrong types, multiple documents and empty ones.
+// The error is field.Errors and holds every problem.
 func Load(data []byte) (*Set, error) {
 	set, _, err := LoadDocument(data)
 	return set, err
@@ -148,8 +148,8 @@ func LoadDocument(data []byte) (*Set, *Document, error) {
 	return set, doc, nil
 }
 
-// Compile validates a document and makes it ready for use. The error is field.Errors
-// and holds every problem.
+// Compile validates a document and prepares it for use. The error is field.Errors and
+// holds every problem.
 func Compile(doc *Document) (*Set, error) {
 	data, err := json.Marshal(doc)
 	if err != nil {
@@ -218,7 +218,7 @@ func compileRule(i int, r *Rule, p *problems) *Compiled {
 	}
 	c.Limit = v.limit(r, c.Mode)
 	if c.Limit == nil {
-		return c // cost and tiers are measured against the limit
+		return c // cost and tiers are checked against the limit
 	}
 	c.Algorithm, c.Window = c.Limit.Algorithm, c.Limit.Window
 	c.infix = "}:" + c.ID + ":" + c.Limit.Tag()
@@ -275,8 +275,8 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 	if r.Storage == limiter.Ring.String() && l.Algorithm != limiter.RollingWindow {
 		v.bad("storage", "only rolling_window has a storage; remove it")
 	}
-	// A word or duration that could not be read would only be complained about
-	// again, in terms that the author never wrote.
+	// Validating a word or duration that could not be read would only repeat the problem,
+	// in terms that the author never wrote.
 	if len(v.p.list) > before {
 		if l.Limit < 1 {
 			v.bad("limit", "must be between 1 and %d (got %d)", limiter.MaxCount, l.Limit)
@@ -292,7 +292,7 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 	return l
 }
 
-// A sorted set takes an entry for each unit of cost, and Redis serves nobody meanwhile.
+// A sorted set stores one entry per unit of cost, and blocks Redis while it does.
 const (
 	sortedSetCost = "must be at most %d with storage sorted_set"
 	otherStorage  = "use storage ring, sliding_window or token_bucket"
@@ -338,8 +338,8 @@ func (v *reader) number(name, text, word string) (int64, bool) {
 	return n, true
 }
 
-// sorted ranges over a map in the order of its names, so that problems and
-// conditions come in the same order each time.
+// sorted iterates over a map in the order of its names, so that problems and conditions
+// always come in the same order.
 func sorted(m map[string]string) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for _, name := range slices.Sorted(maps.Keys(m)) {

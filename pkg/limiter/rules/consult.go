@@ -14,14 +14,14 @@ func (k KeyPart) Header() string {
 	}
 }
 
-// Consults reports whether any rule reads that header, whose name is in lower case. The
-// address of a client and its tier do not count: where they come from is the caller's.
+// Consults reports whether any rule reads that header, given in lower case. A client's
+// address and tier do not count: the caller decides where they come from.
 func (s *Set) Consults(header string) bool { return s.headers[header] }
 
-// Consults reports whether any condition reads that header, whose name is in lower case.
+// Consults reports whether any condition reads that header, given in lower case.
 func (x *Matcher) Consults(header string) bool { return x.set.Consults(header) }
 
-// consult notes the headers that a rule reads.
+// consult records the headers that a rule reads.
 func (s *Set) consult(c *Compiled) {
 	note := func(name string) {
 		if name != "" {

@@ -1,21 +1,20 @@
 // Package rules turns a rule document into the checks of a request.
 //
-// A document is parsed strictly, validated as a whole and compiled into an
-// immutable Set. Set.Match then finds the rules that apply to one request, and
-// writes the key that each counts by. Matching walks an index (client, host,
-// path, method, header), so that it costs the same beside ten rules that do not
-// apply and beside ten thousand.
+// A document is parsed strictly, validated as a whole and compiled into an immutable Set.
+// Set.Match then finds the rules that apply to a request and writes the key that each
+// counts by. Matching walks an index (client, host, path, method, header), so it costs
+// the same with ten rules that do not apply as with ten thousand.
 package rules
 
-// Bounds of a document. They keep compiling short and the index small, whatever
-// is written in it.
+// Bounds of a document. They keep compiling short and the index small, whatever the
+// document contains.
 const (
 	MaxBytes = 2 << 20 // 10,000 rules of 200 bytes
 	MaxRules = 10_000
 
 	maxMethods     = 32
 	maxHeaders     = 8
-	maxHeaderNames = 32 // each is looked up in a request, so they are bounded in the whole document
+	maxHeaderNames = 32 // in the whole document, since each is looked up for every request
 	maxKeyParts    = 8
 	maxTiers       = 64
 	maxPath        = 512
@@ -30,8 +29,8 @@ type Document struct {
 	Rules []Rule `yaml:"rules" json:"rules" required:"write rules: [] for no rules"`
 }
 
-// Rule is one rule as written: absent fields are zero, and words and durations
-// are still text. Compile says what is wrong with it.
+// Rule is one rule as written: absent fields are zero, and words and durations are still
+// text. Compile reports its faults.
 type Rule struct {
 	ID          string `yaml:"id" json:"id"`
 	Description string `yaml:"description,omitempty" json:"description,omitempty"`
@@ -54,15 +53,15 @@ type Rule struct {
 	OnStoreFailure string            `yaml:"on_store_failure,omitempty" json:"on_store_failure,omitempty"`
 }
 
-// Scope says which requests a rule applies to: those that meet the conditions, except
-// those that meet all of Not, which has one part at least.
+// Scope selects the requests that a rule applies to: those that meet the conditions,
+// except those that meet all of Not, which has at least one part.
 type Scope struct {
 	Conditions `yaml:",inline"`
 	Not        *Conditions `yaml:"not,omitempty" json:"not,omitempty"`
 }
 
-// Conditions say which requests a rule applies to: all given parts must match,
-// and within a list any value. A nil part matches every request.
+// Conditions select requests: every given part must match, and within a list any value. A
+// nil part matches every request.
 type Conditions struct {
 	Hosts   []string          `yaml:"hosts,omitempty" json:"hosts,omitempty"`
 	Paths   []string          `yaml:"paths,omitempty" json:"paths,omitempty"`
@@ -71,7 +70,7 @@ type Conditions struct {
 	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty"`
 }
 
-// Empty reports whether c has no part, and so holds for every request.
+// Empty reports whether c has no part and thus holds for every request.
 func (c *Conditions) Empty() bool {
 	return c.Hosts == nil && c.Paths == nil && c.Methods == nil && c.Clients == nil && c.Headers == nil
 }

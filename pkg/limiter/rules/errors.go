@@ -10,9 +10,9 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// DuplicateError says that a request carries a header, cookie or query
-// parameter more than once that a rule looks at. Which of the values counts
-// would be the client's choice, so such a request is to be refused with 400.
+// DuplicateError reports a request that repeats a header, cookie or query parameter that
+// a rule reads. Otherwise the client could choose which value counts, so refuse such a
+// request with 400.
 type DuplicateError struct {
 	Kind string // header, cookie or query
 	Name string
@@ -26,18 +26,18 @@ func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("%s %q occurs more than once; send it once", what, e.Name)
 }
 
-// problems collects what is wrong.
+// problems collects the faults of a document.
 type problems struct{ list field.Errors }
 
 func (p *problems) add(path, format string, args ...any) { p.list.Add(path, format, args...) }
 
-// inOrder returns problems in the order of the rules.
+// inOrder sorts problems by rule.
 func inOrder(list field.Errors) field.Errors {
 	slices.SortStableFunc(list, func(a, b *field.Error) int { return cmp.Compare(place(a.Path), place(b.Path)) })
 	return list.Bounded()
 }
 
-// place is the index of the rule that a path leads into, or -1.
+// place returns the index of the rule that a path leads into, or -1.
 func place(path string) int {
 	_, rest, _ := strings.Cut(path, "[")
 	digits, _, _ := strings.Cut(rest, "]")

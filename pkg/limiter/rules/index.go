@@ -5,19 +5,20 @@ import (
 	"slices"
 )
 
-// index finds the rules that may apply to a request: a table per kind of
-// condition, each leading to the next, with an "any" branch for the rules that
-// do not state it. Rules that do not apply are never touched.
+// index finds the rules that may apply to a request: a table per kind of condition, each
+// leading to the next, with an "any" branch for rules without that condition. It never
+// touches rules that do not apply.
 type index struct {
 	clientTable[hostTable[pathTable[methodTable[leaf]]]]
 }
 
-// maxProduct bounds how many combinations of its conditions one rule takes in
-// the index. Beyond it, its shorter lists are verified on the candidate instead:
-// a small document must not grow into a huge index.
+// maxProduct bounds how many combinations of its conditions one rule occupies in the
+// index. Beyond it, the rule's shorter lists are verified on the candidate instead: a
+// small document must not grow into a huge index.
 const maxProduct = 128
 
-// residue is what the index leaves to be verified; nil tables hold for any.
+// residue is what remains to be verified after the index; a nil table holds for any
+// request.
 type residue struct {
 	clients *clientTable[struct{}]
 	hosts   *hostTable[struct{}]
@@ -42,7 +43,7 @@ func (x *index) build(rules []*Compiled) {
 
 func (x *index) add(c *Compiled, frequency map[header]int) {
 	indexed := c.split()
-	// The rarest header is the one to look for; the others are verified.
+	// The rarest header is indexed; the others are verified.
 	headers := slices.Clone(c.match.headers)
 	slices.SortStableFunc(headers, func(a, b header) int { return cmp.Compare(frequency[a], frequency[b]) })
 	if len(headers) > 0 {
@@ -62,7 +63,7 @@ func (x *index) add(c *Compiled, frequency map[header]int) {
 	}
 }
 
-// orAny returns the values, or the one zero value that stands for any.
+// orAny returns the values, or a single zero value that means any.
 func orAny[V any](values []V) []V {
 	if len(values) == 0 {
 		return make([]V, 1)
@@ -70,8 +71,8 @@ func orAny[V any](values []V) []V {
 	return values
 }
 
-// split returns the conditions to index, and leaves the others in the residue.
-// The longest list is always indexed.
+// split returns the conditions to index, and leaves the others in the residue. It always
+// indexes the longest list.
 func (c *Compiled) split() conditions {
 	m := c.match
 	lists := []struct {
@@ -105,23 +106,24 @@ func (c *Compiled) split() conditions {
 
 // leaf holds the rules whose client, host, path and method match.
 type leaf struct {
-	always  []int32 // without a condition on headers; indexes into Set.rules
+	always  []int32 // no condition on headers; indexes into Set.rules
 	headers []headerBranch
 }
 
-// headerBranch holds what a leaf's rules ask of one header.
+// headerBranch holds a leaf's conditions on one header.
 type headerBranch struct {
 	name string
-	// candidates by the value of the header, for the rules indexed by it.
+	// candidates holds the rules indexed by the header, by its value.
 	candidates map[string][]int32
-	// consulting holds the enforced rules that look at the header at all: one
-	// that applies makes it an error that the header occurs twice.
+	// consulting holds the enforced rules that read the header at all: if one applies, a
+	// repeated header is an error.
 	consulting []int32
-	// strict is set if one of them has no residue and no exemption, and so applies for certain.
+	// strict is set if one of them has neither residue nor exemption, so it certainly
+	// applies.
 	strict bool
 }
 
-// add enters a rule, headers being its conditions with the one to index first.
+// add enters a rule. headers are its conditions, the one to index first.
 func (l *leaf) add(c *Compiled, headers []header) {
 	if len(headers) == 0 {
 		l.always = append(l.always, int32(c.Index))
@@ -165,7 +167,7 @@ func (r *residue) meets(q *request) bool {
 	return r.holds(q)
 }
 
-// holds reports whether the request meets all of the residue but the headers.
+// holds reports whether the request meets all of the residue except the headers.
 func (r *residue) holds(q *request) bool {
 	return (r.clients == nil || r.clients.has(q.client)) &&
 		(r.hosts == nil || r.hosts.has(q.host)) &&

@@ -47,13 +47,12 @@ func (k KeyPart) String() string {
 // OfClient reports whether the part is the client's address or a network that holds it.
 func (k KeyPart) OfClient() bool { return k.Kind == ByClient || k.Kind == ByNet }
 
-// secret tells the kinds whose values may be credentials, which must reach
-// neither a store nor a log; they are the kinds that have a name.
+// secret reports whether the kind's values may be credentials, which must reach neither a
+// store nor a log; these are the kinds that have a name.
 func (k KeyPart) secret() bool { return k.Kind >= ByHeader && k.Kind <= ByQuery }
 
-// optional tells the kinds that a request may lack. The others count under
-// noValue when they are empty: a client must not leave a rule by leaving out
-// its Host.
+// optional reports whether a request may lack the kind. An empty value of another kind
+// counts under noValue: a client must not escape a rule by omitting its Host.
 func (k KeyPart) optional() bool { return k.secret() || k.Kind == ByTier }
 
 func (v *reader) key(list []string) []KeyPart {
@@ -126,14 +125,14 @@ func (v *reader) keyPart(at, text string) (KeyPart, bool) {
 }
 
 const (
-	noValue     = "~missing" // no value begins with ~ after escaping, except a hash
+	noValue     = "~missing" // after escaping, only a hash begins with ~
 	noSubject   = "*"
 	longestText = 64
 	hashedBytes = 16
 )
 
-// appendKey appends the key that c counts a request by. It returns false if the
-// request lacks a part and is not to be counted.
+// appendKey appends the key that c counts a request by. It returns false if the request
+// lacks a part and is not to be counted.
 func (c *Compiled) appendKey(dst []byte, q *request) (key []byte, counted bool, dup *DuplicateError) {
 	dst = append(dst, "weir:{"...)
 	if len(c.Key) == 0 {
@@ -195,16 +194,16 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 	return appendValue(dst, value, subject), nil
 }
 
-// appendCanonical writes a value that is not in the request alone. Credentials begin with
-// a scheme in any letter case and any number of spaces (RFC 9110, 11.4): Basic and bAsIc
-// are one.
+// appendCanonical writes a value in canonical form. Credentials begin with a scheme in
+// any letter case, followed by any number of spaces (RFC 9110, 11.4): Basic and bAsIc are
+// the same.
 func (k *KeyPart) appendCanonical(dst, value []byte) []byte {
 	if k.Kind != ByHeader || k.Name != "Authorization" && k.Name != "Proxy-Authorization" {
 		return append(dst, value...)
 	}
 	value = bytes.Trim(value, " \t")
 	end := bytes.IndexAny(value, " \t")
-	if end < 0 { // no scheme: the letter case may be the secret's
+	if end < 0 { // no scheme, so letter case may be part of the secret
 		return append(dst, value...)
 	}
 	for i, c := range value[:end] {
@@ -241,9 +240,9 @@ func appendHash(dst, value []byte) []byte {
 	return hex.AppendEncode(append(dst, '~'), sum[:hashedBytes])
 }
 
-// appendEscaped keeps what cannot be taken for the key's own punctuation: a
-// brace would move the key to another cluster slot, a colon in the rest would
-// let two keys be written alike.
+// appendEscaped escapes what could be mistaken for the key's own punctuation: a brace
+// would move the key to another cluster slot, and a colon in the rest could make two keys
+// equal.
 func appendEscaped(dst, value []byte, subject bool) []byte {
 	const digits = "0123456789ABCDEF"
 	for _, c := range value {

@@ -13,9 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// linear matches in the plainest way: rule by rule, as the reference reads. It
-// returns the ids that apply, and the headers that a rule looks at and the
-// request carries twice.
+// linear matches in the simplest way: rule by rule, as the reference specifies. It
+// returns the ids that apply, and the headers that a rule reads and the request repeats.
 func linear(doc *Document, r *fake) (ids, twice []string) {
 	host, _, _ := strings.Cut(strings.ToLower(r.host), ":")
 	host = strings.TrimSuffix(host, ".")
@@ -50,7 +49,7 @@ func linear(doc *Document, r *fake) (ids, twice []string) {
 	return ids, twice
 }
 
-// meets reports whether a request meets all conditions but those on headers.
+// meets reports whether a request meets all conditions except those on headers.
 func (c *Conditions) meets(host string, r *fake) bool {
 	return anyOf(c.Hosts, func(p string) bool {
 		if domain, ok := strings.CutPrefix(p, "*"); ok {
@@ -123,7 +122,7 @@ func drawRequest(t *rapid.T) *fake {
 		headers: make(map[string][]string),
 	}
 	for _, name := range someNames {
-		// mostly once, sometimes absent, seldom twice
+		// usually once, sometimes absent, rarely twice
 		n := rapid.SampledFrom([]int{1, 1, 1, 1, 1, 0, 0, 2}).Draw(t, "occurrences")
 		for range n {
 			name := textproto.CanonicalMIMEHeaderKey(name)

@@ -8,29 +8,29 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Request is what matching needs to know of a request. The slices need only
-// stay valid until Match returns, and that of Query until the next Query.
+// Request is what matching reads from a request. The slices need only stay valid until
+// Match returns, and that of Query until the next Query.
 type Request interface {
 	Client() netip.Addr
 	Host() []byte   // as sent: any case, perhaps with a port
 	Path() []byte   // one of its readings (pkg/paths)
 	Method() []byte // as sent
-	// Header, Cookie and Query return the first value, and how many times the
-	// name occurs. The name of a header is in canonical form.
+	// Header, Cookie and Query return the first value and how often the name occurs.
+	// Header names are in canonical form.
 	Header(name string) (value []byte, n int)
 	Cookie(name string) (value []byte, n int)
 	Query(name string) (value []byte, n int)
 	Tier() []byte
-	// Trusted reports whether the request came through a trusted proxy, which
-	// may state its cost.
+	// Trusted reports whether the request came through a trusted proxy, which may state
+	// its cost.
 	Trusted() bool
 }
 
-// Match holds the checks of one request. It is meant to be reused: its buffers
-// grow to what the requests need, and then matching allocates nothing.
+// Match holds the checks of one request. Reuse it: its buffers grow to what requests
+// need, and then matching allocates nothing.
 type Match struct {
-	// Checks in the order of the document. Their keys stay valid until the next
-	// Reset or Set.Match.
+	// Checks are in document order. Their keys stay valid until the next Reset or
+	// Set.Match.
 	Checks []limiter.Check
 	// Rules holds the rule of each check.
 	Rules []*Compiled
@@ -45,17 +45,16 @@ type Match struct {
 	dup     *DuplicateError
 }
 
-// request is a Request whose parts are read once and in the form that rules are
-// compared with.
+// request caches the parts of a Request in the form that rules are compared with.
 type request struct {
 	Request
 	client             netip.Addr
 	host, path, method []byte
-	pathKey            *[]byte // room for what a key has of the path
+	pathKey            *[]byte // buffer for the path part of a key
 	tier               []byte
 }
 
-// Reset empties m and lets go of the request, but keeps the buffers.
+// Reset empties m and releases the request, but keeps the buffers.
 func (m *Match) Reset() {
 	clear(m.Checks)
 	clear(m.Rules)
@@ -64,9 +63,8 @@ func (m *Match) Reset() {
 	m.request, m.dup = request{}, nil
 }
 
-// Match fills m with the checks that r must pass, in the order of the document.
-// The slot is handed on to each. The error is a *DuplicateError, and m is then
-// empty.
+// Match fills m with the checks that r must pass, in document order. Each gets the slot.
+// The error is a *DuplicateError, which leaves m empty.
 func (s *Set) Match(r Request, slot uint64, m *Match) error {
 	m.Reset()
 	m.read(r)
@@ -82,19 +80,19 @@ func (s *Set) Match(r Request, slot uint64, m *Match) error {
 	return nil
 }
 
-// Same reports whether two matches made of one document hold the same checks.
+// Same reports whether two matches from one document hold the same checks.
 func (m *Match) Same(o *Match) bool {
 	return slices.EqualFunc(m.Checks, o.Checks, func(a, b limiter.Check) bool {
 		return a.Limit == b.Limit && a.Cost == b.Cost && bytes.Equal(a.Key, b.Key)
 	})
 }
 
-// read takes over what may be compared many times.
+// read copies what may be compared repeatedly.
 func (m *Match) read(r Request) {
 	m.host = appendHost(m.host[:0], r.Host())
 	m.method = append(m.method[:0], r.Method()...)
 	for i, c := range m.method {
-		// Upstreams differ in whether get is GET; a rule on GET counts both.
+		// Upstreams differ on whether get is GET; a rule on GET counts both.
 		if c >= 'a' && c <= 'z' {
 			m.method[i] = c - 'a' + 'A'
 		}
@@ -124,7 +122,7 @@ func appendHost(dst, host []byte) []byte {
 	return dst
 }
 
-// find puts the rules that apply in m.found, in the order of the document.
+// find puts the rules that apply in m.found, in document order.
 func (s *Set) find(m *Match) {
 	q := &m.request
 	s.index.each(q.client, func(hosts *hostTable[pathTable[methodTable[leaf]]]) {
@@ -166,8 +164,8 @@ func (s *Set) anyConsults(b *headerBranch, q *request) bool {
 // applies verifies what the index has not.
 func (c *Compiled) applies(q *request) bool { return c.residue.meets(q) && !c.exempts(q) }
 
-// exempts reports whether match.not excludes the request. A header that occurs twice
-// exempts nobody.
+// exempts reports whether match.not excludes the request. A repeated header exempts
+// nothing.
 func (c *Compiled) exempts(q *request) bool { return c.not != nil && c.not.meets(q) }
 
 // checks turns the rules that apply into checks.
@@ -177,7 +175,7 @@ func (s *Set) checks(slot uint64, m *Match) {
 			return
 		}
 	}
-	// Only now: appending moves the buffer.
+	// Only now, because appending moves the buffer.
 	start := 0
 	for i, end := range m.ends {
 		m.Checks[i].Key = m.keys[start:end:end]
@@ -193,7 +191,7 @@ func (m *Match) add(c *Compiled, slot uint64) *DuplicateError {
 		return nil
 	}
 	keys, counted, dup := c.appendKey(m.keys, q)
-	m.keys = keys[:len(m.keys)] // a larger buffer is kept even if the key is not
+	m.keys = keys[:len(m.keys)] // keep a larger buffer even without the key
 	cost := c.Cost
 	if counted && c.CostHeader != "" && q.Trusted() {
 		cost, dup = c.statedCost(q, limit)
@@ -201,7 +199,7 @@ func (m *Match) add(c *Compiled, slot uint64) *DuplicateError {
 	switch {
 	case dup != nil && c.Mode == Enforce:
 		return dup
-	case dup != nil || !counted: // a shadow rule never refuses: it passes by
+	case dup != nil || !counted: // a shadow rule never refuses: ignore it
 		return nil
 	}
 	m.keys = keys
@@ -211,7 +209,7 @@ func (m *Match) add(c *Compiled, slot uint64) *DuplicateError {
 	return nil
 }
 
-// statedCost reads the cost from a trusted request, within what can pass.
+// statedCost reads the cost from a trusted request, capped at what can pass.
 func (c *Compiled) statedCost(q *request, limit *limiter.Limit) (int64, *DuplicateError) {
 	value, n := q.Header(c.CostHeader)
 	if n > 1 {
@@ -222,7 +220,7 @@ func (c *Compiled) statedCost(q *request, limit *limiter.Limit) (int64, *Duplica
 		if d < '0' || d > '9' {
 			return 1, nil
 		}
-		// The cap is far below where ten times it would overflow.
+		// The cap is far below where multiplying by ten would overflow.
 		cost = min(cost*10+int64(d-'0'), most)
 	}
 	return max(cost, 1), nil

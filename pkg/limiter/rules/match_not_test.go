@@ -29,12 +29,12 @@ rules:
 	f(0, func(r *fake) { r.client = netip.MustParseAddr("2001:db8::5") })
 	f(0, func(r *fake) { r.method = "get" })
 	f(0, func(r *fake) { r.path = "/other" })
-	// All parts must hold.
+	// All parts must match.
 	f(1, func(r *fake) { r.client = netip.MustParseAddr("203.0.114.9") })
 	f(1, func(r *fake) { r.method = "POST" })
 	f(1, func(r *fake) { r.headers["X-Monitor"] = []string{"2"} })
 	f(1, func(r *fake) { r.headers = nil })
-	f(1, func(r *fake) { r.headers["X-Monitor"] = []string{"1", "1"} }) // no 400: it exempts nobody
+	f(1, func(r *fake) { r.headers["X-Monitor"] = []string{"1", "1"} }) // no 400: it exempts nothing
 
-	require.True(t, s.Consults("x-monitor"), "or Connection could take it from the origin")
+	require.True(t, s.Consults("x-monitor"), "or Connection could hide it from the origin")
 }

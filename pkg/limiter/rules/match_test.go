@@ -74,7 +74,7 @@ func hashed(value string) string { return fmt.Sprintf("~%x", sha256.Sum256([]byt
 
 func TestKeys(t *testing.T) {
 	v4 := netip.MustParseAddr("203.0.113.7")
-	// f gives the key of one rule for a request, or "" if it is not counted.
+	// f checks the key of one rule for a request, or "" if it is not counted.
 	f := func(key, more string, r *fake, want string) {
 		t.Helper()
 		s := load(t, "rules: [{id: a, key: ["+key+"], limit: 5, window: 1s"+more+"}]")
@@ -274,7 +274,7 @@ func TestTierChoosesLimit(t *testing.T) {
 	require.Empty(t, m.Checks)
 }
 
-// TestManyValues has lists whose combinations would not fit into any index.
+// TestManyValues uses lists whose combinations fit no index.
 func TestManyValues(t *testing.T) {
 	var b bytes.Buffer
 	list := func(format string, n int) string {

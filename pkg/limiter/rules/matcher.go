@@ -7,15 +7,15 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// Matcher finds which of several conditions hold for a request, by the index that
-// rules are found by. It is immutable and safe for concurrent use.
+// Matcher finds which of several conditions hold for a request, using the same index as
+// rules. It is immutable and safe for concurrent use.
 //
-// It classifies and refuses nothing: a header that occurs twice, of which each program
-// may read another one, meets no condition.
+// It classifies and refuses nothing: a repeated header, which programs may read
+// differently, meets no condition.
 type Matcher struct{ set Set }
 
-// NewMatcher compiles conditions. One without any part holds for every request. The
-// error is field.Errors; each names its field by its place, as in [2].paths[0].
+// NewMatcher compiles conditions. One without any part holds for every request. The error
+// is field.Errors; each names its field by position, as in [2].paths[0].
 func NewMatcher(conditions []Conditions) (*Matcher, error) {
 	p := &problems{}
 	if len(conditions) > MaxRules {
@@ -43,14 +43,14 @@ func NewMatcher(conditions []Conditions) (*Matcher, error) {
 	return m, nil
 }
 
-// Check reports what is wrong with c.
+// Check returns the faults of c.
 func (c *Conditions) Check() field.Errors {
 	v := &reader{p: &problems{}, index: -1}
 	v.conditions("", c)
 	return v.p.list
 }
 
-// conditions reads those at a path within a rule.
+// conditions reads the conditions at a path within a rule.
 func (v *reader) conditions(at string, c *Conditions) conditions {
 	v.under = at
 	defer func() { v.under = "" }()
@@ -60,7 +60,8 @@ func (v *reader) conditions(at string, c *Conditions) conditions {
 	}
 }
 
-// exemption reads match.not. It is not indexed: only rules that apply otherwise ask it.
+// exemption reads match.not, which is not indexed: only rules that otherwise apply use
+// it.
 func (v *reader) exemption(c *Conditions) *residue {
 	if c == nil {
 		return nil
@@ -85,8 +86,8 @@ func (v *reader) exemption(c *Conditions) *residue {
 	return r
 }
 
-// Find returns the places of the conditions that hold for r, in order. It allocates
-// nothing once m has grown; the result is m's, until m is used again.
+// Find returns the indexes of the conditions that hold for r, in order. It allocates
+// nothing once m has grown; the result is valid until m is used again.
 func (x *Matcher) Find(r Request, m *Match) []int32 {
 	m.Reset()
 	if len(x.set.rules) == 0 {
@@ -98,8 +99,8 @@ func (x *Matcher) Find(r Request, m *Match) []int32 {
 	return m.found
 }
 
-// ParseKey reads what something is counted by, as the key of a rule. The error is
-// field.Errors; each names its field by its place, as in [2].
+// ParseKey parses a list of key parts, as in a rule's key. The error is field.Errors;
+// each names its field by position, as in [2].
 func ParseKey(list []string) ([]KeyPart, error) {
 	p := &problems{}
 	v := &reader{p: p, index: -1}
@@ -110,9 +111,9 @@ func ParseKey(list []string) ([]KeyPart, error) {
 	return parts, nil
 }
 
-// Append appends what a request has of this part, unescaped, and a network as
-// an address with a length. It appends nothing if the request lacks it, or has it twice: which of the
-// values counts would be the client's choice.
+// Append appends the request's value for this part, unescaped, and a network as an
+// address with a length. It appends nothing if the value is missing or repeated: the
+// client could choose which one counts.
 func (k KeyPart) Append(dst []byte, r Request) []byte {
 	var value []byte
 	switch k.Kind {

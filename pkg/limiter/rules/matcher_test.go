@@ -30,7 +30,7 @@ func TestMatcher(t *testing.T) {
 	})
 	f([]int32{2, 4}, func(r *fake) { r.headers = map[string][]string{"X-Plan": {"free"}, "X-Other": {"1"}} })
 	f([]int32{4}, func(r *fake) { r.headers = map[string][]string{"X-Plan": {"free"}} })
-	// Twice: whichever counts elsewhere, here it meets nothing.
+	// A repeated header meets no condition, whichever value counts elsewhere.
 	f([]int32{4}, func(r *fake) { r.headers = map[string][]string{"X-Plan": {"free", "free"}, "X-Other": {"1"}} })
 	f([]int32{4}, func(r *fake) { r.headers = map[string][]string{"X-Plan": {"free"}, "X-Other": {"1", "2"}} })
 

@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// network says how much of a client's address counts, as lengths of networks in bits. 0
-// stands for all of an IPv4 address, and for an IPv6 address's /64: one subscriber has at
-// least that many addresses to choose from.
+// network is how much of a client's address counts, as prefix lengths in bits. 0 means
+// all of an IPv4 address, and the /64 of an IPv6 address: one subscriber has at least
+// that many addresses to choose from.
 type network struct{ IPv4, IPv6 uint8 }
 
-// The networks of client_net: what a provider is assigned at the least, and routes.
+// The networks of client_net: the smallest that providers are assigned and the Internet
+// routes.
 const (
 	netIPv4 = 24
 	netIPv6 = 48
@@ -23,7 +24,7 @@ var networkForms = map[KeyKind]string{
 	ByNet:    "must be client_net, or client_net/IPV4/IPV6 with lengths from 8 to 31 and from 16 to 64, as in client_net/24/48",
 }
 
-// parseNetwork reads what follows the name of a key part: "", "/56" or "/24/48".
+// parseNetwork parses what follows the name of a key part: "", "/56" or "/24/48".
 func parseNetwork(kind KeyKind, text string) (n network, ok bool) {
 	if kind == ByNet {
 		n = network{netIPv4, netIPv6}
@@ -52,7 +53,7 @@ func length(text string, least, most int, bits *uint8) bool {
 	return true
 }
 
-// suffix is what parseNetwork read, "" for the default.
+// suffix returns what parseNetwork parsed, "" for the default.
 func (n network) suffix(kind KeyKind) string {
 	switch {
 	case kind == ByClient && n.IPv6 > 0:
@@ -63,7 +64,7 @@ func (n network) suffix(kind KeyKind) string {
 	return ""
 }
 
-// appendClient writes what counts of an address, a network with its length.
+// appendClient writes the part of an address that counts, a network with its length.
 func (n network) appendClient(dst []byte, a netip.Addr) []byte {
 	bits := n.IPv4
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// documents returns the files of a folder by name.
+// documents returns a folder's files by name.
 func documents(t testing.TB, pattern string) map[string][]byte {
 	files, err := filepath.Glob(pattern)
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestBadDocuments(t *testing.T) {
 	}
 }
 
-// parsed returns a document as it is written.
+// parsed returns a document as written.
 func parsed(t testing.TB, data []byte) *Document {
 	doc := &Document{}
 	_, errs := field.Load(data, doc, &field.Form{})
@@ -71,7 +71,7 @@ func TestGoodDocuments(t *testing.T) {
 			require.Len(t, set.Rules(), len(doc.Rules))
 			require.Len(t, set.Version(), 12)
 
-			// What was read can be written as JSON, and says the same again.
+			// What was read can be written as JSON with the same meaning.
 			written, err := json.MarshalIndent(doc, "", "\t")
 			require.NoError(t, err)
 			require.Equal(t, doc, parsed(t, written))
@@ -221,7 +221,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		var m Match
 		if err := set.Match(r, 1, &m); err != nil {
-			t.Fatal(err) // r has nothing twice
+			t.Fatal(err) // r repeats nothing
 		}
 		for i := range m.Checks {
 			require.True(t, strings.HasPrefix(string(m.Checks[i].Key), "weir:{"), fmt.Sprintf("%q", m.Checks[i].Key))

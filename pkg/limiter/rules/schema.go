@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Schema is the newest form of documents that this release reads. It rises with each
-// field or word that the release before refuses; the document itself does not say it.
+// Schema is the newest document schema that this release reads. It rises with each field
+// or word that the previous release refuses; the document itself does not state it.
 //
 //	1  the first
 //	2  match.not; client_ip/N and client_net in keys
 const Schema = 2
 
-// Needs returns the schema that a node must read to take these rules, and what in them
-// needs it, by its path; that is empty for 1. It goes by the text: even client_ip/64, which
-// means client_ip, is a word that schema 1 lacks.
+// Needs returns the schema that a node must support to read these rules, and where and
+// what needs it; "" for 1. It depends on the text: even client_ip/64, which means
+// client_ip, is a word that schema 1 lacks.
 func Needs(list []Rule) (schema int, what string) {
 	for i := range list {
 		at := fmt.Sprintf("rules[%d].", i)

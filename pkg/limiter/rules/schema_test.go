@@ -22,5 +22,5 @@ func TestNeeds(t *testing.T) {
 	f("key: [path, client_net]", 2, "rules[1].key: client_net")
 	f("key: [client_net/20/40]", 2, "rules[1].key: client_net/20/40")
 	f("key: [client_ip/56]", 2, "rules[1].key: client_ip/56")
-	f("key: [client_ip/64]", 2, "rules[1].key: client_ip/64") // means client_ip, but is a word that schema 1 lacks
+	f("key: [client_ip/64]", 2, "rules[1].key: client_ip/64") // means client_ip, but schema 1 lacks the word
 }

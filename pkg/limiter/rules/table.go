@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A table maps patterns of one kind to values. at returns the value of a
-// pattern, made on first use, with the zero pattern for "any"; each calls f with
-// the value of every pattern that matches.
+// A table maps patterns of one kind to values. at returns a pattern's value, made on
+// first use, with the zero pattern for "any"; each calls f with the value of every
+// pattern that matches.
 
 func setOf[K any, T interface{ at(K) *struct{} }](t T, patterns []K) T {
 	for _, p := range patterns {
@@ -18,7 +18,7 @@ func setOf[K any, T interface{ at(K) *struct{} }](t T, patterns []K) T {
 	return t
 }
 
-// made returns m[k], which it makes on first use.
+// made returns m[k], creating it on first use.
 func made[K comparable, V any](m *map[K]*V, k K) *V {
 	if *m == nil {
 		*m = make(map[K]*V)
@@ -38,7 +38,7 @@ func orNew[V any](v **V) *V {
 	return *v
 }
 
-// clientTable holds networks: one lookup for each prefix length in use.
+// clientTable holds networks: one lookup per prefix length in use.
 type clientTable[V any] struct {
 	any      *V
 	networks map[netip.Prefix]*V
@@ -82,12 +82,12 @@ func (t *clientTable[V]) has(a netip.Addr) bool {
 	return found
 }
 
-// hostTable holds host names, and domains of which any subdomain matches.
+// hostTable holds host names, and domains that match any subdomain.
 type hostTable[V any] struct {
 	any     *V
 	names   map[string]*V
 	domains map[string]*V
-	longest int // of the domains: a hostile host must not cost more lookups
+	longest int // domain in bytes: a hostile host must not cost more lookups
 }
 
 func (t *hostTable[V]) at(pattern string) *V {
@@ -150,8 +150,8 @@ func (t *methodTable[V]) has(method []byte) bool {
 	return t.any != nil || t.names[string(method)] != nil
 }
 
-// pathTable holds paths, and prefixes in a radix tree: finding every prefix of a
-// path then takes one walk along it, however many prefixes there are.
+// pathTable holds paths, and prefixes in a radix tree: one walk along a path finds all of
+// its prefixes, however many there are.
 type pathTable[V any] struct {
 	any      *V
 	exact    map[string]*V

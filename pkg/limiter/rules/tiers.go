@@ -37,7 +37,7 @@ func tierName(s string) bool {
 	return isToken(s) && !strings.ContainsAny(s, "!#$%&'*+^`|~")
 }
 
-// tier returns the rule's limit at another size.
+// tier returns the rule's limit scaled to n.
 func (v *reader) tier(at string, n int64, c *Compiled) *limiter.Limit {
 	base := c.Limit
 	l := &limiter.Limit{

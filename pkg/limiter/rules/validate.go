@@ -11,12 +11,12 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// reader checks the fields of one rule and returns what they mean. Every
-// problem is reported; the value returned with one is not used.
+// reader checks the fields of one rule and returns their values. It reports every
+// problem; the value returned with one is not used.
 type reader struct {
 	p     *problems
 	list  string // the path of the list that the rule is in
-	index int    // its place there; -1: there is no list
+	index int    // its position there; -1: no list
 	under string // the path within the rule that field names are relative to
 }
 
@@ -37,7 +37,8 @@ func (v *reader) id(id string) {
 	}
 }
 
-// word looks a value up among the names that a field takes; absent is the first.
+// word returns the index of a value among those that a field accepts; an absent value is
+// the first.
 func (v *reader) word(name, got string, names ...string) int {
 	if got == "" {
 		return 0
@@ -79,8 +80,8 @@ func (v *reader) duration(name, got string) (time.Duration, bool) {
 	return 0, false
 }
 
-// values checks a list: not empty, and no value twice. each returns the
-// canonical form that a value is compared by, and false after a problem.
+// values checks a list: not empty, and no duplicates. each returns the canonical form to
+// compare a value by, or false after a problem.
 func (v *reader) values(name string, list []string, each func(at, value string) (string, bool)) []string {
 	if list != nil && len(list) == 0 {
 		v.bad(name, "is empty and would match nothing; name at least one value, or remove it")
@@ -194,7 +195,8 @@ func printableText(s string) bool {
 	return true
 }
 
-// isToken is the grammar of methods and of header and cookie names (RFC 9110, 5.6.2).
+// isToken implements the grammar of methods and of header and cookie names (RFC 9110,
+// 5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]

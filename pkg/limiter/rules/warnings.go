@@ -8,8 +8,8 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// Warnings tells of rules that are good and cannot work: a path in them has readings that
-// the rule does not treat alike, so every request for it gets 400.
+// Warnings returns the valid rules that cannot work: the rule treats the readings of one
+// of its paths differently, so every request for it gets 400.
 func (s *Set) Warnings() (list []string) {
 	var r paths.Readings
 	for _, c := range s.rules {
@@ -33,7 +33,7 @@ func (s *Set) Warnings() (list []string) {
 }
 
 // otherReading returns a reading of a pattern's own path that the rule counts although it
-// does not count the pattern, or the other way round.
+// does not count the pattern, or vice versa.
 func (c *Compiled) otherReading(r *paths.Readings, pattern string) (string, bool) {
 	path := strings.TrimSuffix(pattern, "*")
 	if err := r.Read([]byte(strings.ReplaceAll(path, "%", "%25"))); err != nil {
