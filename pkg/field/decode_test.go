@@ -150,7 +150,7 @@ func TestExponents(t *testing.T) {
 func TestFaultsAreBounded(t *testing.T) {
 	_, errs := Load([]byte(strings.Repeat("an_unknown_field: 1\n", 10_000)), &sample{}, &Form{})
 	require.Len(t, errs, maxFaults+1)
-	require.EqualError(t, errs[maxFaults], "document: has 9000 problems more; repair these first")
+	require.EqualError(t, errs[maxFaults], "document: has 9000 more problems; fix these first")
 }
 
 func FuzzLoad(f *testing.F) {

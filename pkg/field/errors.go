@@ -144,7 +144,7 @@ func (l Errors) Bounded() Errors {
 		return l
 	}
 	cut := l[:maxFaults:maxFaults]
-	cut.Add("", "has %d problems more; repair these first", len(l)-maxFaults)
+	cut.Add("", "has %d more problems; fix these first", len(l)-maxFaults)
 	return cut
 }
 

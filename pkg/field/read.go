@@ -130,12 +130,12 @@ func plain(data []byte, form *Form) error {
 			case r == '\n', r == ',', r == ':', r == '-', r == '[', r == '{', r == '?':
 				values++
 			case isControl(r):
-				return fault(line, "holds the control character %U in line %d; remove it", r, line)
+				return fault(line, "contains the control character %U in line %d; remove it", r, line)
 			}
 		}
 	}
 	if values > maxValues {
-		return fault(0, "holds more than %d names and values (got %d); %s", maxValues, values, orShorten(form.Shorten))
+		return fault(0, "contains more than %d names and values (got %d); %s", maxValues, values, orShorten(form.Shorten))
 	}
 	return nil
 }

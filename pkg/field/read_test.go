@@ -46,10 +46,10 @@ func TestHostileDocuments(t *testing.T) {
 	f("# nothing\n---\n", "is empty; write {}")
 	f("~", "is empty; write {}")
 	f("\xff", "is not valid UTF-8")
-	f("a: \"\x00\"", "holds the control character U+0000 in line 1")
-	f("a: b\n# \x1b[2J", "holds the control character U+001B in line 2")
+	f("a: \"\x00\"", "contains the control character U+0000 in line 1")
+	f("a: b\n# \x1b[2J", "contains the control character U+001B in line 2")
 	f(strings.Repeat(" ", 4<<20+1), "is larger than 4194304 bytes (got 4194305); shorten it")
-	f("["+strings.Repeat("a,", 600_000)+"]", "holds more than 500000 names and values (got 600001); shorten it")
+	f("["+strings.Repeat("a,", 600_000)+"]", "contains more than 500000 names and values (got 600001); shorten it")
 	f(strings.Repeat("[", 900)+strings.Repeat("]", 900), "is nested more than 16 deep")
 	f(strings.Repeat(`{"a":`, 900)+"1"+strings.Repeat("}", 900), "is nested more than 16 deep")
 	f(strings.Repeat("- ", 100_000), "is nested more than 16 deep")
@@ -87,7 +87,7 @@ func TestAliases(t *testing.T) {
 	for c := 'b'; c < 'l'; c++ {
 		bomb += fmt.Sprintf("%c: &%[1]c [%[2]s*%[3]c]\n", c, strings.Repeat(fmt.Sprintf("*%c, ", c-1), 9), c-1)
 	}
-	refused(bomb, "holds more than 500000 values once aliases are replaced")
+	refused(bomb, "contains more than 500000 values once aliases are replaced")
 	refused("a: &a [*a, *a]", "is nested more than 16 deep")
 	refused("a: &a {<<: *a}", "is nested more than 16 deep")
 	refused("a: *b", `uses "*" by line 1, which names no anchor above; write &NAME before its value`)

@@ -87,7 +87,7 @@ func (x *expansion) node(n *yaml.Node, depth int) (Node, error) {
 		n = n.Alias
 	}
 	if x.values++; x.values > maxValues {
-		return Node{}, fault(line, "holds more than %d values once aliases are replaced, in line %d; write fewer aliases", maxValues, line)
+		return Node{}, fault(line, "contains more than %d values once aliases are replaced, in line %d; write fewer aliases", maxValues, line)
 	}
 	if depth > maxDepth { // an alias inside of its own anchor, for one
 		return Node{}, tooDeep(line)

@@ -171,7 +171,7 @@ func compile(doc *Document, data []byte) (*Set, field.Errors) {
 	for i := range doc.Rules {
 		c := compileRule(i, &doc.Rules[i], p)
 		if first, twice := s.byID[c.ID]; twice && c.ID != "" {
-			p.add(field.Index("rules", i)+".id", "%s is the id of rules[%d] already; every rule needs its own", field.Shown(c.ID), first.Index)
+			p.add(field.Index("rules", i)+".id", "%s is already the id of rules[%d]; give every rule its own", field.Shown(c.ID), first.Index)
 		} else {
 			s.byID[c.ID] = c
 		}
@@ -187,7 +187,7 @@ func compile(doc *Document, data []byte) (*Set, field.Errors) {
 		}
 	}
 	if len(headerNames) > maxHeaderNames {
-		p.add("rules", "match on more than %d different headers (got %d); each must be looked up in a request", maxHeaderNames, len(headerNames))
+		p.add("rules", "match on more than %d different headers (got %d); each is looked up for every request", maxHeaderNames, len(headerNames))
 	}
 	if p.list != nil {
 		return nil, p.list
@@ -306,7 +306,7 @@ func (v *reader) cost(text string, l *limiter.Limit) (cost int64, header string)
 	if name, ok := strings.CutPrefix(text, "header:"); ok {
 		switch {
 		case entries:
-			v.bad("cost", sortedSetCost+"; with a limit of %d a header may say more; %s", limiter.MaxEntries, l.Limit, otherStorage)
+			v.bad("cost", sortedSetCost+"; with a limit of %d a header may state more; %s", limiter.MaxEntries, l.Limit, otherStorage)
 		case !isToken(name):
 			v.bad("cost", "header: must be followed by a header name, as in header:X-Cost (got %s)", field.Shown(text))
 		case l.Algorithm == limiter.Concurrency:

@@ -19,7 +19,7 @@ type Matcher struct{ set Set }
 func NewMatcher(conditions []Conditions) (*Matcher, error) {
 	p := &problems{}
 	if len(conditions) > MaxRules {
-		p.add("", "has more than %d conditions (got %d); join those that lead to the same", MaxRules, len(conditions))
+		p.add("", "has more than %d conditions (got %d); merge those with the same outcome", MaxRules, len(conditions))
 		return nil, p.list
 	}
 	m := &Matcher{Set{headers: map[string]bool{}}}
@@ -34,7 +34,7 @@ func NewMatcher(conditions []Conditions) (*Matcher, error) {
 		m.set.consult(c)
 	}
 	if len(names) > maxHeaderNames {
-		p.add("", "looks at more than %d different headers (got %d); each must be looked up in a request", maxHeaderNames, len(names))
+		p.add("", "uses more than %d different headers (got %d); each is looked up for every request", maxHeaderNames, len(names))
 	}
 	if p.list != nil {
 		return nil, p.list

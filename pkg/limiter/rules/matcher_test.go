@@ -56,7 +56,7 @@ func TestMatcherNamesTheFault(t *testing.T) {
 		many[i].Headers = map[string]string{"X-" + string(rune('A'+i%26)) + string(rune('a'+i/26)): "1"}
 	}
 	_, err = NewMatcher(many)
-	require.EqualError(t, err, "document: looks at more than 32 different headers (got 33); each must be looked up in a request")
+	require.EqualError(t, err, "document: uses more than 32 different headers (got 33); each is looked up for every request")
 	_, err = NewMatcher(make([]Conditions, MaxRules+1))
 	require.ErrorContains(t, err, "has more than 10000 conditions (got 10001)")
 }

@@ -88,14 +88,14 @@ func TestRefusedBeforeReading(t *testing.T) {
 	f("", "document: is empty; write rules: [] for no rules")
 	f("null", "document: is empty; write rules: [] for no rules")
 	f("rules: [\xff]", "document: is not valid UTF-8; save it as UTF-8")
-	f("rules: []\n# \x1b[2J", "document: holds the control character U+001B in line 2; remove it")
-	f("rules: []\n\n# \u009b2J", "document: holds the control character U+009B in line 3; remove it")
+	f("rules: []\n# \x1b[2J", "document: contains the control character U+001B in line 2; remove it")
+	f("rules: []\n\n# \u009b2J", "document: contains the control character U+009B in line 3; remove it")
 	f("rules: []"+strings.Repeat(" ", MaxBytes), "document: is larger than 2097152 bytes (got 2097161); split the rules or shorten them")
 	f(`{"rules": `+strings.Repeat("[", 900)+strings.Repeat("]", 900)+"}", "document: is nested more than 16 deep")
 	f("rules:\n  "+strings.Repeat("- ", 100_000), "document: is nested more than 16 deep")
-	f("rules: ["+strings.Repeat("a,", 600_000)+"]", "document: holds more than 500000 names and values (got 600002); split the rules or shorten them")
+	f("rules: ["+strings.Repeat("a,", 600_000)+"]", "document: contains more than 500000 names and values (got 600002); split the rules or shorten them")
 	f("%YAML 1.2\n---\nrules: []", `document: uses "%" in line 1: tags and directives are not accepted; remove it`)
-	f("# a\u2028rules: []", "document: holds the control character U+2028 in line 1; remove it")
+	f("# a\u2028rules: []", "document: contains the control character U+2028 in line 1; remove it")
 	for _, odd := range []string{"[\n- a, b: c", "], a, b: c", "}}, {a, b}", ", a", ": a", "- ]\n- , b: c"} {
 		_, err := Load([]byte(odd))
 		require.Error(t, err)
@@ -199,7 +199,7 @@ func TestProblemsAreBounded(t *testing.T) {
 	require.ErrorAs(t, err, &all)
 	require.Len(t, all, 1_000+1)
 	require.ErrorContains(t, all[1_000], "document: has ")
-	require.ErrorContains(t, all[1_000], " problems more; repair these first")
+	require.ErrorContains(t, all[1_000], " more problems; fix these first")
 }
 
 func FuzzLoad(f *testing.F) {

@@ -163,9 +163,9 @@ func (v *reader) paths(list []string) []string {
 		case percent(path):
 			v.bad(at, "is matched after decoding; write the characters themselves instead of %%XX (got %s)", field.Shown(path))
 		case strings.Contains(path, "//") || strings.Contains(path+"/", "/./") || strings.Contains(path+"/", "/../"):
-			v.bad(at, "must not hold //, /./ or /../: origins differ in how they read these; write the path that they lead to (got %s)", field.Shown(path))
+			v.bad(at, "must not contain //, /./ or /../: origins differ in how they read these; write the path that they lead to (got %s)", field.Shown(path))
 		case !printableText(path):
-			v.bad(at, "must not hold control characters (got %s)", field.Shown(path))
+			v.bad(at, "must not contain control characters (got %s)", field.Shown(path))
 		default:
 			return path, true
 		}

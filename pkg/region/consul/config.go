@@ -91,7 +91,7 @@ func readToken(file string) (string, error) {
 		return "", fmt.Errorf("token_file: %s is empty; write the token into it", file)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return "", fmt.Errorf("token_file: %s holds more than one word; write the token alone into it", file)
+		return "", fmt.Errorf("token_file: %s contains more than one word; write only the token into it", file)
 	}
 	return token, nil
 }

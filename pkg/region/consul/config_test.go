@@ -100,8 +100,8 @@ func TestReadToken(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 	f(" \n", "token_file: "+file+" is empty; write the token into it")
-	f("one two\n", "token_file: "+file+" holds more than one word; write the token alone into it")
-	f("one\r\nX-Other: 1", "token_file: "+file+" holds more than one word; write the token alone into it")
+	f("one two\n", "token_file: "+file+" contains more than one word; write only the token into it")
+	f("one\r\nX-Other: 1", "token_file: "+file+" contains more than one word; write only the token into it")
 	require.NoError(t, os.Remove(file))
 	_, err = readToken(file)
 	require.EqualError(t, err, "token_file: open "+file+": no such file or directory")
