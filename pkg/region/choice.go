@@ -17,21 +17,21 @@ const (
 	clientBits4, clientBits6 = 24, 56
 )
 
-// Locator returns the location of an address and the network that shares it; the
-// network is valid even if the location is unknown. It is safe for concurrent use.
+// Locator returns the location of an address and the network that shares it; the network
+// is valid even if the location is unknown. It is safe for concurrent use.
 type Locator interface {
 	Locate(netip.Addr) (at Location, network netip.Prefix, known bool)
 }
 
-// Query is what an answer depends on.
+// Query is the input of a choice.
 type Query struct {
 	// Client is the client's subnet, or the address of its resolver.
 	Client netip.Prefix
-	Region string // only PoPs of this one, if not empty
+	Region string // if not empty, choose only among its PoPs
 	// Family is 4 or 6 if the client can use only such addresses: a PoP without one is
 	// considered only if no candidate has one. 0 accepts any.
 	Family int
-	Random uint64 // decides between equals
+	Random uint64 // decides among equals
 	// Explain fills Answer.Reason.
 	Explain bool
 }
@@ -59,7 +59,7 @@ type chooser struct {
 	names    []string
 	clients  *clientMap
 	geo      Locator
-	all      []string // names of pops, to share
+	all      []string // names of pops, shared by answers
 	location bool     // some PoP has one
 }
 
@@ -83,11 +83,11 @@ type candidate struct {
 	rank rank
 	// lot breaks ties: the smallest comes first.
 	lot    float64
-	equals bool // at least one other candidate has this rank
+	equals bool // another candidate has the same rank
 }
 
 // rank orders PoPs: first those whose networks contain the client, the longest network
-// first; then by distance, where known; then in configured order.
+// first; then by distance, where known; then in the configured order.
 type rank struct {
 	last  bool // weight 0
 	group int  // 0: by network, 1: by distance, 2: as configured
@@ -136,7 +136,7 @@ func (c *chooser) choose(states map[string]PoPState, q Query) Answer {
 	return w.answer
 }
 
-// say records a step if the query wants an explanation.
+// say records a step if the query asks for an explanation.
 func (w *choosing) say(format string, args ...any) {
 	if w.Explain {
 		w.answer.Reason = append(w.answer.Reason, Step(fmt.Sprintf(format, args...)))
@@ -166,7 +166,7 @@ func (w *choosing) byDistance() {
 		w.depends(network.Bits())
 	}
 	if !known {
-		w.say("the GeoIP database does not know where %s is: regions in their order", w.client())
+		w.say("the GeoIP database has no location for %s: using the configured order", w.client())
 		return
 	}
 	w.say("client %s is at %.2f, %.2f by the GeoIP database (%s)", w.client(), at.Lat, at.Lon, network)
@@ -176,7 +176,7 @@ func (w *choosing) byDistance() {
 		}
 	}
 	slices.SortStableFunc(w.list, func(a, b candidate) int { return a.rank.compare(b.rank) })
-	var nearest rank // of a group of equals, all of which get its distance
+	var nearest rank // of a group of equals; all of them get its distance
 	for i := range w.list {
 		r := &w.list[i].rank
 		if r.group != 1 {
@@ -193,7 +193,7 @@ func (w *choosing) byDistance() {
 func (w *choosing) byNetwork() {
 	found, scope := w.clients.find(w.Client, nil)
 	w.depends(scope)
-	for _, o := range found { // the longest comes last, and stays
+	for _, o := range found { // the longest comes last, and wins
 		for i := range w.list {
 			if c := &w.list[i]; slices.Contains(o.pops, c.pop) {
 				c.rank.group, c.rank.by = 0, float64(-o.network.Bits())
@@ -203,7 +203,7 @@ func (w *choosing) byNetwork() {
 	}
 }
 
-// client names the client as people do.
+// client formats the client for the explanation.
 func (w *choosing) client() string {
 	if w.Client.IsSingleIP() {
 		return w.Client.Addr().String()
@@ -211,8 +211,8 @@ func (w *choosing) client() string {
 	return w.Client.String()
 }
 
-// shuffleEquals puts equals in an order by lot, each as likely first as its weight
-// says: with u uniform, the smallest of -ln(u)/weight wins so often.
+// shuffleEquals orders equals at random, each first with a probability in proportion to
+// its weight: with u uniform, the smallest -ln(u)/weight wins with that probability.
 func (w *choosing) shuffleEquals() {
 	for from := 0; from < len(w.list); {
 		to := from + 1
@@ -221,8 +221,8 @@ func (w *choosing) shuffleEquals() {
 		}
 		if to-from > 1 {
 			for i := from; i < to; i++ {
-				// By the PoP, not by its position: one that goes leaves the clients of
-				// the others where they are.
+				// By the PoP, not by its position: removing one leaves the clients of the
+				// others where they are.
 				c := &w.list[i]
 				u := uniform(mix(mix(w.Random) + uint64(c.pop)))
 				c.lot = -math.Log(1-u) / float64(max(w.pops[c.pop].weight(), 1))
@@ -262,7 +262,7 @@ func (w *choosing) take() {
 	kept = w.ofFamily(kept)
 	if kept[0].equals {
 		w.depends(stickyNetwork(w.Client).Bits())
-		w.say("%s is drawn by lot from equals, by weight", w.pops[kept[0].pop].Name)
+		w.say("%s is chosen at random among equals, by weight", w.pops[kept[0].pop].Name)
 	}
 	if i := w.spill(kept); i > 0 {
 		w.answer.Spilled = true
@@ -275,7 +275,7 @@ func (w *choosing) take() {
 	w.say("answer: %s", w.answer.PoPs[0])
 }
 
-// ofFamily leaves out PoPs without an address of the family, if any has one.
+// ofFamily drops PoPs without an address of the family, if any has one.
 func (w *choosing) ofFamily(list []candidate) []candidate {
 	has := func(c candidate) bool {
 		return slices.ContainsFunc(w.pops[c.pop].Addresses, func(a netip.Addr) bool { return a.Is4() == (w.Family == 4) })
@@ -304,15 +304,15 @@ func (w *choosing) explainLeftOut(p *PoP) {
 	case s.Healthy:
 		w.say("%s is drained by %s: %s", p.Name, s.Drained.Who, s.Drained.Why)
 	case !s.Known && s.Nodes == 0:
-		w.say("%s is left out: nothing was heard of its region", p.Name)
+		w.say("%s is left out: its region has not reported yet", p.Name)
 	default:
 		w.say("%s is down: %d of %d nodes pass", p.Name, s.Passing, s.Nodes)
 	}
 }
 
-// spill returns which of list gets the client: the first, unless that sheds and
-// this client is in the share that it gives away. It goes to the next that sheds
-// less, which may do the same.
+// spill returns the index in list of the PoP that gets the client: the first, unless that
+// sheds and gives this client away. The client then goes to the next PoP that sheds less,
+// which may do the same.
 func (w *choosing) spill(list []candidate) int {
 	chosen := 0
 	for i := range list {
@@ -337,7 +337,7 @@ func (w *choosing) spill(list []candidate) int {
 	return chosen
 }
 
-// stickyNetwork is the part of a client's address by which it stays put.
+// stickyNetwork returns the part of a client's address that determines its PoP.
 func stickyNetwork(client netip.Prefix) netip.Prefix {
 	bits := clientBits6
 	if client.Addr().Is4() {
@@ -346,21 +346,20 @@ func stickyNetwork(client netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(client.Addr(), min(bits, client.Bits())).Masked()
 }
 
-// ticket is a number that is a client's own at one PoP, and the same at every
-// router.
+// ticket returns a number specific to a client and a PoP, and the same on every router.
 func ticket(client netip.Prefix, pop string) uint64 {
 	n := stickyNetwork(client)
 	bytes := n.Addr().As16()
 	h := fnv.New64a()
-	_, _ = h.Write(bytes[:]) // a hash takes everything
+	_, _ = h.Write(bytes[:]) // a hash never fails
 	_, _ = h.Write([]byte(pop))
 	return mix(h.Sum64() ^ uint64(n.Bits()))
 }
 
-// StickyRandom is a Query.Random by which a client stays with one of equals.
+// StickyRandom returns a Query.Random that keeps a client with one of equals.
 func StickyRandom(client netip.Prefix) uint64 { return ticket(client.Masked(), "") }
 
-// mix spreads a number over all bits (the finalizer of splitmix64).
+// mix spreads a number over all bits (the finalizer of SplitMix64).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -371,7 +370,7 @@ func mix(x uint64) uint64 {
 // uniform turns random bits into a number in [0, 1).
 func uniform(x uint64) float64 { return float64(x>>11) / (1 << 53) }
 
-// distance is the length of the great circle, in km, by the haversine formula.
+// distance returns the great-circle distance in km, by the haversine formula.
 func distance(a, b Location) float64 {
 	rad := func(degrees float64) float64 { return degrees * math.Pi / 180 }
 	square := func(x float64) float64 { return x * x }

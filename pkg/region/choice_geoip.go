@@ -7,14 +7,14 @@ import (
 	"github.com/oschwald/maxminddb-golang/v2"
 )
 
-// GeoIP is a database of the locations of addresses in the MaxMind DB format: GeoLite2
-// City or any other with location.latitude and location.longitude.
+// GeoIP is a database of address locations in the MaxMind DB format: GeoLite2 City or any
+// other with location.latitude and location.longitude.
 type GeoIP struct{ db *maxminddb.Reader }
 
 var _ Locator = (*GeoIP)(nil)
 
-// OpenGeoIP opens a database file. To replace the file, rename a new one over it and
-// open that: writing into the open file would change what lookups read.
+// OpenGeoIP opens a database file. To replace the file, rename a new one over it and open
+// that: writing to the open file would change what lookups read.
 func OpenGeoIP(file string) (*GeoIP, error) {
 	db, err := maxminddb.Open(file)
 	if err != nil {
@@ -26,12 +26,12 @@ func OpenGeoIP(file string) (*GeoIP, error) {
 // Close releases the file. Do not call Locate afterward.
 func (g *GeoIP) Close() error { return g.db.Close() }
 
-// Locate looks an address up. A damaged record counts as missing.
+// Locate looks up an address. A damaged record counts as missing.
 func (g *GeoIP) Locate(a netip.Addr) (at Location, network netip.Prefix, known bool) {
 	r := g.db.Lookup(a)
 	network = r.Prefix()
 	if network.Addr().Is4() != a.Is4() {
-		network = netip.Prefix{} // an IPv4 address in a database that has none
+		network = netip.Prefix{} // an IPv4 address in a database without IPv4
 	}
 	if r.Err() != nil || !r.Found() {
 		return Location{}, network, false

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// geoDatabase makes a database in the form of GeoLite2 City.
+// geoDatabase builds a database in the form of GeoLite2 City.
 func geoDatabase(t testing.TB, version int, records map[string]mmdbtype.Map) string {
 	t.Helper()
 	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "GeoLite2-City", IPVersion: version, IncludeReservedNetworks: true})

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// europe has two equals in Amsterdam, one PoP near them, one for the worst, and
-// one across the ocean whose place is not told.
+// europe has two equals in Amsterdam, one PoP near them, one of last resort, and one
+// across the ocean whose location is not given.
 const europe = `
 zone: edge.example.com
 regions:
@@ -48,7 +48,7 @@ var (
 	frankfurt = Location{50.0, 8.6}
 )
 
-// allUp are healthy PoPs, for a test to change.
+// allUp returns healthy PoPs, for a test to change.
 func allUp(topology *Topology) map[string]PoPState {
 	states := map[string]PoPState{}
 	for _, r := range topology.Regions {
@@ -110,23 +110,23 @@ func TestChoose(t *testing.T) {
 	f("a subnet that is wider", "203.0.113.0/24", nil, nothing, 25, "ams1 ams2 fra1 nyc1 ber1", "client 203.0.113.0/24 matches 203.0.113.0/24 of ams1\nanswer: ams1")
 	f("network of IPv6", "2001:db8:f:1::/56", nil, nothing, 48, "fra1 ams1 ams2 nyc1 ber1", "client 2001:db8:f::/56 matches 2001:db8:f::/48 of fra1\nanswer: fra1")
 	f("equals by network", "10.1.0.0/16", nil, nothing, 16, "ams1 fra1 ams2 nyc1 ber1",
-		"client 10.1.0.0/16 matches 10.0.0.0/8 of ams1\nclient 10.1.0.0/16 matches 10.0.0.0/8 of fra1\nams1 is drawn by lot from equals, by weight\nanswer: ams1")
-	f("as configured", "192.0.2.77/32", nil, nothing, 24, "ams1 ams2 fra1 nyc1 ber1", "ams1 is drawn by lot from equals, by weight\nanswer: ams1")
+		"client 10.1.0.0/16 matches 10.0.0.0/8 of ams1\nclient 10.1.0.0/16 matches 10.0.0.0/8 of fra1\nams1 is chosen at random among equals, by weight\nanswer: ams1")
+	f("as configured", "192.0.2.77/32", nil, nothing, 24, "ams1 ams2 fra1 nyc1 ber1", "ams1 is chosen at random among equals, by weight\nanswer: ams1")
 	f("distance", "198.51.96.9/32", geo, nothing, 22, "fra1 ams1 ams2 nyc1 ber1",
 		"client 198.51.96.9 is at 50.00, 8.60 by the GeoIP database (198.51.96.0/22)\nfra1 is 13 km away\nams2 is 361 km away\nams1 is 369 km away\nber1 is 436 km away\nanswer: fra1")
 	f("unknown place", "100.0.0.1/32", geo, nothing, 24, "ams1 ams2 fra1 nyc1 ber1",
-		"the GeoIP database does not know where 100.0.0.1 is: regions in their order\nams1 is drawn by lot from equals, by weight\nanswer: ams1")
+		"the GeoIP database has no location for 100.0.0.1: using the configured order\nams1 is chosen at random among equals, by weight\nanswer: ams1")
 	f("down and drained", "203.0.113.7/32", nil, both(down("ams2"), drain("ams1")), 25, "fra1 nyc1 ber1",
 		"client 203.0.113.7 matches 203.0.113.0/24 of ams1\nams1 is drained by ann: kernel update\nams2 is down: 0 of 2 nodes pass\nanswer: fra1")
-	f("weight 0 is the last", "203.0.113.7/32", nil, both(down("ams1", "ams2", "nyc1"), drain("fra1")), 25, "ber1",
+	f("weight 0 comes last", "203.0.113.7/32", nil, both(down("ams1", "ams2", "nyc1"), drain("fra1")), 25, "ber1",
 		"client 203.0.113.7 matches 203.0.113.0/24 of ams1\nams1 is down: 0 of 2 nodes pass\nams2 is down: 0 of 2 nodes pass\nfra1 is drained by ann: kernel update\nnyc1 is down: 0 of 2 nodes pass\nanswer: ber1")
 	f("drained before down", "203.0.113.7/32", nil, both(down("ams1", "ams2", "nyc1", "ber1"), drain("fra1", "ams1")), 25, "fra1",
 		"client 203.0.113.7 matches 203.0.113.0/24 of ams1\nall healthy PoPs are drained: answering as if they were not\nams1 is down: 0 of 2 nodes pass\n"+
 			"ams2 is down: 0 of 2 nodes pass\nnyc1 is down: 0 of 2 nodes pass\nber1 is down: 0 of 2 nodes pass\nanswer: fra1")
 	f("fail open", "203.0.113.7/32", nil, down("ams1", "ams2", "fra1", "ber1", "nyc1"), 25, "ams1 ams2 fra1 nyc1 ber1",
 		"client 203.0.113.7 matches 203.0.113.0/24 of ams1\nno PoP is healthy: answering with all")
-	f("never heard of", "192.0.2.77/32", nil, func(s map[string]PoPState) { clear(s); s["nyc1"] = PoPState{Healthy: true} }, 5, "nyc1",
-		"ams1 is left out: nothing was heard of its region\nams2 is left out: nothing was heard of its region\nfra1 is left out: nothing was heard of its region\nber1 is left out: nothing was heard of its region\nanswer: nyc1")
+	f("never reported", "192.0.2.77/32", nil, func(s map[string]PoPState) { clear(s); s["nyc1"] = PoPState{Healthy: true} }, 5, "nyc1",
+		"ams1 is left out: its region has not reported yet\nams2 is left out: its region has not reported yet\nfra1 is left out: its region has not reported yet\nber1 is left out: its region has not reported yet\nanswer: nyc1")
 
 	all := NewView(topology, nil, nil).Choose(Query{})
 	require.True(t, all.FailOpen)
@@ -134,14 +134,14 @@ func TestChoose(t *testing.T) {
 	in := NewView(topology, allUp(topology), nil).Choose(Query{Client: netip.MustParsePrefix("203.0.113.7/32"), Region: "eu-central"})
 	require.Equal(t, []string{"fra1", "ber1"}, in.PoPs)
 	require.Equal(t, topology.Regions[1].PoPs[0].Addresses, in.Addresses)
-	require.Empty(t, in.Reason, "unless asked for")
+	require.Empty(t, in.Reason, "only if asked for")
 	six := Query{Client: netip.MustParsePrefix("203.0.113.7/32"), Family: 6, Explain: true}
 	in = NewView(topology, allUp(topology), nil).Choose(six)
-	require.Equal(t, []string{"fra1"}, in.PoPs, "who needs an address of IPv6 goes where there is one")
+	require.Equal(t, []string{"fra1"}, in.PoPs, "a client that needs IPv6 goes where there is an address")
 	require.Contains(t, steps(in), "ams1 has no IPv6 address")
 	states := allUp(topology)
 	states["fra1"] = PoPState{}
-	require.Equal(t, "ams1", NewView(topology, states, nil).Choose(six).PoPs[0], "there is none")
+	require.Equal(t, "ams1", NewView(topology, states, nil).Choose(six).PoPs[0], "no candidate has one")
 	six.Family = 4
 	require.Len(t, NewView(topology, states, nil).Choose(six).PoPs, 4)
 	require.Empty(t, NewView(topology, nil, nil).Choose(Query{Region: "mars"}).PoPs)
@@ -198,24 +198,24 @@ func TestSpill(t *testing.T) {
 	share, more := shed(map[string]float64{"ams1": 0.5})
 	require.InDelta(t, 0.5, share["ams2"], 0.02)
 	for client, pop := range some {
-		require.False(t, pop == "ams2" && more[client] == "ams1", "%s comes back as the load rises", client)
+		require.False(t, pop == "ams2" && more[client] == "ams1", "%s returns as the load rises", client)
 	}
 	share, _ = shed(map[string]float64{"ams1": 0.5, "ams2": 0.5})
-	require.InDelta(t, 1, share["ams1"], 1e-9, "no PoP gives to one that sheds as much")
+	require.InDelta(t, 1, share["ams1"], 1e-9, "no PoP spills to one that sheds as much")
 	share, _ = shed(map[string]float64{"ams1": 1, "ams2": 0.9})
 	require.InDelta(t, 1, share["ams2"], 1e-9)
 
 	states := allUp(topology)
 	states["fra1"] = PoPState{Healthy: true, ShedLevel: 1}
 	a := NewView(topology, states, nil).Choose(Query{Region: "eu-central", Explain: true})
-	require.Equal(t, []string{"fra1", "ber1"}, a.PoPs, "weight 0 takes nothing over")
+	require.Equal(t, []string{"fra1", "ber1"}, a.PoPs, "weight 0 receives no spilled clients")
 	states = allUp(topology)
 	states["ams1"] = PoPState{Healthy: true, ShedLevel: 1}
 	a = NewView(topology, states, nil).Choose(Query{Client: netip.MustParsePrefix("203.0.113.0/28"), Explain: true})
 	require.Equal(t, "client 203.0.113.0/28 matches 203.0.113.0/24 of ams1\nams1 sheds 100 % and gives this client to ams2\nanswer: ams2", steps(a))
 }
 
-// drawTopology makes a topology, states and a Locator.
+// drawTopology draws a topology, states and a Locator.
 func drawTopology(t *rapid.T) (*Topology, map[string]PoPState, Locator) {
 	topology := &Topology{Zone: "a"}
 	states := map[string]PoPState{}
@@ -252,7 +252,8 @@ func drawTopology(t *rapid.T) (*Topology, map[string]PoPState, Locator) {
 	}
 	var geo Locator
 	if rapid.Bool().Draw(t, "geo") {
-		// One network for all, so that whom it names does not matter to the scope.
+		// One network for all addresses, so that the location of each does not affect the
+		// scope.
 		geo = places{netip.MustParsePrefix("0.0.0.0/0"): utrecht}
 	}
 	return topology, states, geo
@@ -273,7 +274,7 @@ func TestChooseProperties(t *testing.T) {
 		again := v.Choose(q)
 		require.NotEmpty(t, again.Reason)
 		again.Reason = nil
-		require.Equal(t, a, again, "the same question, the same answer, also when it is explained")
+		require.Equal(t, a, again, "the same query gets the same answer, explained or not")
 
 		good := func(name string) bool { return states[name].Healthy && states[name].Drained == nil }
 		up := func(name string) bool { return states[name].Healthy }
@@ -306,7 +307,7 @@ func TestChooseProperties(t *testing.T) {
 	})
 }
 
-// All who share as many bits as the scope says get the same answer.
+// All clients that share as many bits as the scope get the same answer.
 func TestScopeHoldsForAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		topology, states, geo := drawTopology(t)

@@ -16,7 +16,7 @@ import (
 // maxWhy is the longest reason for a drain, in bytes.
 const maxWhy = 500
 
-// Drain says who took a PoP out of DNS on purpose, and why. One region's drain is
+// Drain records who took a PoP out of DNS on purpose, and why. A drain in one region is
 // enough.
 type Drain struct {
 	Who   string    `json:"who"`
@@ -24,7 +24,7 @@ type Drain struct {
 	Since time.Time `json:"since"`
 }
 
-// Equal reports whether both say the same.
+// Equal reports whether both have the same content.
 func (d Drain) Equal(other Drain) bool {
 	return d.Who == other.Who && d.Why == other.Why && d.Since.Equal(other.Since)
 }
@@ -44,12 +44,12 @@ func (d Drain) validate() error {
 	return f.Err()
 }
 
-// parseDrain reads a drain. An unreadable value still drains the PoP: the key's
-// presence is what counts.
+// parseDrain parses a drain. An unreadable value still drains the PoP: the key's
+// existence is what counts.
 func parseDrain(value []byte) (Drain, error) {
 	var d Drain
 	if err := json.Unmarshal(value, &d); err != nil {
-		return Drain{Who: "somebody", Why: "the key holds no reason"}, fmt.Errorf("is not a JSON object with who, why and since: %w", err)
+		return Drain{Who: "somebody", Why: "the key gives no reason"}, fmt.Errorf("is not a JSON object with who, why and since: %w", err)
 	}
 	clean := func(text string) string {
 		return strings.Map(func(r rune) rune {
@@ -63,18 +63,21 @@ func parseDrain(value []byte) (Drain, error) {
 	return d, nil
 }
 
-// Drains is what one region holds, by PoP.
+// Drains is what one region stores, by PoP.
 type Drains struct {
 	Begun map[string]Drain
-	// Ended: a drain that began until then is over, in whichever region it still is. So one
-	// that ended while its region was unreachable does not come back with it.
+	// Ended: a drain that began by this time is over, in whichever region it still
+	// exists, so that one that ended while its region was unreachable does not return
+	// with it.
 	Ended map[string]time.Time
 }
 
-// over reports whether a drain has ended. One without a time ends when its key goes.
+// over reports whether a drain has ended. One without a time ends when its key is
+// deleted.
 func (d Drain) over(ended time.Time) bool { return !d.Since.IsZero() && !d.Since.After(ended) }
 
-// Ended returns until when drains of a PoP have ended by any region's word; zero: no word.
+// Ended returns the time up to which any region has ended a PoP's drains; zero if none
+// has.
 func Ended(pop string, all []Drains) (latest time.Time) {
 	for _, r := range all {
 		if t := r.Ended[pop]; t.After(latest) {
@@ -84,9 +87,9 @@ func Ended(pop string, all []Drains) (latest time.Time) {
 	return latest
 }
 
-// Oldest returns the oldest drain of a PoP that has not ended, so that all name the same
-// one; nil: it is not drained. Regions that do not answer now may have a word in ended,
-// but not in regions.
+// Oldest returns the oldest drain of a PoP that has not ended, so that all routers report
+// the same one; nil if the PoP is not drained. ended may come from more regions than
+// regions holds, including those that do not answer now.
 func Oldest(pop string, regions []Drains, ended time.Time) *Drain {
 	var oldest *Drain
 	for _, r := range regions {
@@ -98,8 +101,8 @@ func Oldest(pop string, regions []Drains, ended time.Time) *Drain {
 	return oldest
 }
 
-// endings is the folder of the ends, among the drains: readers of drains may read it, and
-// older programs pass over what names no PoP.
+// endings is the folder of drain ends, inside that of drains: readers of drains can read
+// it, and older programs ignore names that are no PoP's.
 const endings = "ended"
 
 // ending is the end of a PoP's drains as stored.
@@ -112,7 +115,7 @@ func drainKey(c *consul.Client, parts ...string) string {
 }
 
 // SetDrain takes a PoP out of DNS. Draining it again replaces who and why. Since must be
-// after the last end of a drain.
+// later than the last end of a drain.
 func SetDrain(ctx context.Context, c *consul.Client, pop string, d Drain) error {
 	if err := errors.Join(checkPoP(pop), d.validate()); err != nil {
 		return err
@@ -125,8 +128,8 @@ func SetDrain(ctx context.Context, c *consul.Client, pop string, d Drain) error 
 	return c.Put(ctx, drainKey(c, pop), value)
 }
 
-// EndDrain puts a PoP back, and notes that all its drains that began until then are over.
-// A PoP that is not drained is not an error.
+// EndDrain returns a PoP to DNS and records that all its drains that began by until are
+// over. It is not an error if the PoP is not drained.
 func EndDrain(ctx context.Context, c *consul.Client, pop string, until time.Time) error {
 	if err := checkPoP(pop); err != nil {
 		return err
@@ -143,8 +146,8 @@ func EndDrain(ctx context.Context, c *consul.Client, pop string, until time.Time
 	return c.Remove(ctx, drainKey(c, pop))
 }
 
-// ListDrains returns the drained PoPs. wrong has an error for each unreadable key; if that
-// is a drain, its PoP is drained too. err means that listing failed.
+// ListDrains returns the drained PoPs. wrong has an error for each unreadable key; if
+// that key is a drain, its PoP still counts as drained. err means that listing failed.
 func ListDrains(ctx context.Context, c *consul.Client) (drains Drains, wrong []error, err error) {
 	entries, err := c.List(ctx, drainKey(c, ""))
 	if err != nil {
@@ -154,7 +157,7 @@ func ListDrains(ctx context.Context, c *consul.Client) (drains Drains, wrong []e
 	return drains, wrong, nil
 }
 
-// readDrains leaves out keys that do not name a PoP.
+// readDrains ignores keys that do not name a PoP.
 func readDrains(c *consul.Client, entries []consul.Entry) (drains Drains, wrong []error) {
 	drains = Drains{map[string]Drain{}, map[string]time.Time{}}
 	for _, e := range entries {

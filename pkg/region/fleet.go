@@ -25,13 +25,13 @@ type FleetRegion struct {
 	Consul consul.Config `yaml:"consul" json:"consul"`
 	// AdminTokenFile holds the token of the edges' admin listeners.
 	AdminTokenFile string `yaml:"admin_token_file" json:"admin_token_file,omitempty"`
-	// AdminTLS is for those that speak TLS; nil trusts the system's authorities.
+	// AdminTLS is for admin listeners that use TLS; nil trusts the system's authorities.
 	AdminTLS *certs.Client `yaml:"admin_tls" json:"admin_tls,omitempty"`
 }
 
-// LoadFleet reads and checks a fleet file. Its error names every fault with its path,
-// such as regions[1].consul.addr. Relative paths in it are resolved against the fleet
-// file's directory.
+// LoadFleet reads and validates a fleet file. Its error names every fault with its path,
+// such as regions[1].consul.addr. Relative paths are resolved against the fleet file's
+// directory.
 func LoadFleet(file string) (*Fleet, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *Fleet) validate() (all field.Errors) {
 		if err := consul.CheckName(r.Name); err != nil {
 			all.Add(at+".name", "%v", err)
 		} else if first, twice := names[r.Name]; twice {
-			all.Add(at+".name", "%s is the name of regions[%d] already; give each its own", r.Name, first)
+			all.Add(at+".name", "%s is already the name of regions[%d]; give each its own", r.Name, first)
 		} else {
 			names[r.Name] = i
 		}
@@ -96,8 +96,7 @@ func (f *Fleet) validate() (all field.Errors) {
 	return all
 }
 
-// Select returns the named regions in the order of the file, or all of them if
-// none is named.
+// Select returns the named regions in file order, or all of them if names is empty.
 func (f *Fleet) Select(names []string) ([]FleetRegion, error) {
 	if len(names) == 0 {
 		return slices.Clone(f.Regions), nil

@@ -70,7 +70,7 @@ func TestLoadFleetRefuses(t *testing.T) {
 		},
 		"twice": {
 			"regions: [{name: a, consul: {addr: 'h:1'}}, {name: a, consul: {addr: 'h:2'}}]",
-			"regions[1].name: a is the name of regions[0] already; give each its own",
+			"regions[1].name: a is already the name of regions[0]; give each its own",
 		},
 		"one Consul": {
 			"regions: [{name: a}, {name: b, consul: {addr: 'http://127.0.0.1:8500', prefix: weir}}]",
@@ -91,7 +91,7 @@ func TestLoadFleetRefuses(t *testing.T) {
 			file := write(t, "fleet.yaml", row.text)
 			f, err := LoadFleet(file)
 			where := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(file) + "(:[13])?: ")
-			require.Len(t, where.FindAllString(err.Error(), -1), 1+strings.Count(row.want, "\n"), "each line says where")
+			require.Len(t, where.FindAllString(err.Error(), -1), 1+strings.Count(row.want, "\n"), "each line names the place")
 			require.Equal(t, strings.ReplaceAll(row.want, "FOLDER", filepath.Dir(file)), where.ReplaceAllString(err.Error(), ""))
 			require.Nil(t, f)
 		})

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// A topology as a person writes it, or as Consul holds it, is good once it has been read.
+// A topology from a person or from Consul is valid once it has been read.
 func FuzzTopology(f *testing.F) {
 	for _, seed := range []string{
 		"zone: edge.example.com\nregions: [{name: eu, pops: [{name: ams1, addresses: [192.0.2.1, \"2001:db8::1\"], clients: [198.51.100.0/24], weight: 3, location: {lat: 52.3, lon: 4.8}}]}]",
@@ -31,7 +31,7 @@ func FuzzTopology(f *testing.F) {
 	})
 }
 
-// A drain that cannot be read drains anyway, and what is shown of it fits in one line.
+// An unreadable drain drains anyway, and is shown in one line.
 func FuzzDrain(f *testing.F) {
 	f.Add([]byte(`{"who":"ann","why":"kernel update","since":"2026-01-02T15:04:05Z"}`))
 	f.Add([]byte(`{"who":"\n\u0000","why":7}`))

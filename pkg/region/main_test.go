@@ -30,7 +30,7 @@ func open(t testing.TB, config consul.Config) *consul.Client {
 	return c
 }
 
-// answers starts a server that stands for a Consul which misbehaves.
+// answers starts a server that imitates a misbehaving Consul.
 func answers(t testing.TB, config consul.Config, handle http.HandlerFunc) *consul.Client {
 	t.Helper()
 	s := httptest.NewServer(handle)
@@ -39,7 +39,7 @@ func answers(t testing.TB, config consul.Config, handle http.HandlerFunc) *consu
 	return open(t, config)
 }
 
-// write makes a file in a directory of the test.
+// write creates a file in a directory of the test.
 func write(t testing.TB, name, content string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -58,7 +58,7 @@ func run(t testing.TB, f func(context.Context)) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// edge is what Consul sees of an edge node.
+// edge is an edge node as Consul sees it.
 type edge struct {
 	consul.Registration
 	ready   atomic.Bool

@@ -32,25 +32,25 @@ const (
 	maxRecords = 1000
 	maxValues  = 50
 	maxText    = 1000 // bytes of one value
-	// maxAliases is how many CNAMEs may lead on from one another.
+	// maxAliases is the most CNAMEs that may follow one another.
 	maxAliases = 8
 	// defaultRecordTTL and maxRecordTTL are in seconds.
 	defaultRecordTTL = 300
 	maxRecordTTL     = 86400
 )
 
-// Record is what DNS answers at one name for one type, whoever asks.
+// Record is a static record: DNS answers it to every client.
 type Record struct {
-	// Name is relative to the zone: @ for the zone itself; *.x for what x has no
-	// name of its own for.
+	// Name is relative to the zone: @ is the zone itself; *.x is every name below x that
+	// does not exist.
 	Name string `json:"name" yaml:"name"`
 	Type string `json:"type" yaml:"type"`
 	TTL  *int   `json:"ttl,omitempty" yaml:"ttl"` // in seconds; nil: 300
-	// Values are written as the type wants it. Names in them are full.
+	// Values are written as the type requires. Names in them are full.
 	Values []string `json:"values" yaml:"values"`
 }
 
-// TTLSeconds is for how long a resolver may keep the record.
+// TTLSeconds returns how long a resolver may keep the record.
 func (r *Record) TTLSeconds() uint32 {
 	if r.TTL == nil {
 		return defaultRecordTTL
@@ -58,7 +58,7 @@ func (r *Record) TTLSeconds() uint32 {
 	return uint32(*r.TTL)
 }
 
-// normalize makes names lower case, and relative to the zone.
+// normalize makes names lower case and relative to the zone.
 func (r *Record) normalize(zone string) {
 	r.Type, r.Name = strings.ToUpper(r.Type), strings.ToLower(r.Name)
 	if full := strings.TrimSuffix(r.Name, "."); full == zone {
@@ -87,7 +87,7 @@ func (t *Topology) checkRecords(f *field.Errors) {
 		sound := len(*f)
 		r.check(here, t.Zone, f)
 		if first, twice := seen[[2]string{r.Name, r.Type}]; twice {
-			f.Add(here, "%s of %s stands at %s already; list all values there", r.Type, r.Name, first)
+			f.Add(here, "%s of %s is already at %s; list all values there", r.Type, r.Name, first)
 		} else if len(*f) == sound {
 			at[r.Name] = append(at[r.Name], i)
 		}
@@ -124,7 +124,7 @@ func (r *Record) check(here, zone string, f *field.Errors) {
 		if err := r.checkValue(v); err != nil {
 			f.Add(field.Index(here+".values", i), "%v (got %.80q)", err, v)
 		} else if first := slices.Index(r.Values, v); first < i {
-			f.Add(field.Index(here+".values", i), "stands at values[%d] already; remove one of them", first)
+			f.Add(field.Index(here+".values", i), "is already at values[%d]; remove one of them", first)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (r *Record) checkName(here, zone string, f *field.Errors) {
 	case !validName(plain, maxName) || len(r.Name)+1+len(zone) > maxName:
 		f.Add(here, "must be @, or a name such as www, *.dev or _acme-challenge in front of the zone (got %q)", r.Name)
 	case top == "pop" || top == "region":
-		f.Add(here, "must not be %s or below it: these names are those of PoPs and regions (got %q)", top, r.Name)
+		f.Add(here, "must not be %s or below it: these names belong to PoPs and regions (got %q)", top, r.Name)
 	}
 }
 
@@ -166,8 +166,8 @@ func (r *Record) checkValue(v string) (err error) {
 	return err
 }
 
-// ParseMX reads the value of an MX record, such as 10 mail.example.com. The host "" is
-// that of "0 .": no mail is taken (RFC 7505).
+// ParseMX parses the value of an MX record, such as 10 mail.example.com. The host ""
+// means "0 .": mail is not accepted (RFC 7505).
 func ParseMX(v string) (preference uint16, host string, err error) {
 	number, host, _ := strings.Cut(v, " ")
 	n, err := strconv.ParseUint(number, 10, 16)
@@ -180,7 +180,7 @@ func ParseMX(v string) (preference uint16, host string, err error) {
 	return uint16(n), host, nil
 }
 
-// ParseCAA reads the value of a CAA record, such as 0 issue "letsencrypt.org".
+// ParseCAA parses the value of a CAA record, such as 0 issue "letsencrypt.org".
 func ParseCAA(v string) (flag uint8, tag, text string, err error) {
 	number, rest, _ := strings.Cut(v, " ")
 	tag, text, _ = strings.Cut(rest, " ")
@@ -197,12 +197,12 @@ func ParseCAA(v string) (flag uint8, tag, text string, err error) {
 	return flag, tag, text, nil
 }
 
-// checkAliases refuses CNAMEs that lead back to themselves, or on for too long.
+// checkAliases refuses CNAMEs that loop or form too long a chain.
 func (t *Topology) checkAliases(f *field.Errors) {
-	targets := map[string]string{"pop": "", "region": ""} // of every name that exists; empty: it is no CNAME
+	targets := map[string]string{"pop": "", "region": ""} // of every name that exists; empty: not a CNAME
 	for _, r := range t.Records {
 		for name, more := r.Name, true; more; _, name, more = strings.Cut(name, ".") {
-			targets[name] += "" // a name exists because of those below it
+			targets[name] += "" // a name exists if one below it does
 		}
 		if r.Type == TypeCNAME {
 			targets[r.Name] = r.Values[0]
@@ -216,7 +216,7 @@ func (t *Topology) checkAliases(f *field.Errors) {
 				break
 			}
 			if links == maxAliases {
-				f.Add(field.Index(field.Index("records", i)+".values", 0), "leads back to itself, or on over more than %d CNAMEs", maxAliases)
+				f.Add(field.Index(field.Index("records", i)+".values", 0), "leads back to itself, or through more than %d CNAMEs", maxAliases)
 				break
 			}
 			name = standsFor(targets, target)
@@ -224,7 +224,8 @@ func (t *Topology) checkAliases(f *field.Errors) {
 	}
 }
 
-// standsFor returns the name, or the wildcard that answers for it; "" if there is neither.
+// standsFor returns the name itself, or the wildcard that answers for it; "" if there is
+// neither.
 func standsFor(names map[string]string, name string) string {
 	if _, exists := names[name]; exists {
 		return name

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recordsOf is a topology with these records.
+// recordsOf returns a topology with these records.
 func recordsOf(list string) string {
 	return "{zone: edge.example.com, regions: [{name: r, pops: [{name: p, addresses: [192.0.2.1]}]}], records: [" + list + "]}"
 }
@@ -48,15 +48,15 @@ func TestParseRecordsRefuses(t *testing.T) {
 	for _, name := range []string{"a..b", "a b", "x.*.y", "'*a'", "-a", "'@.a'", "'" + strings.Repeat("a.", 119) + "a'"} {
 		f(of(name, txt), fmt.Sprintf("records[0].name: must be @, or a name such as www, *.dev or _acme-challenge in front of the zone (got %q)", strings.Trim(name, "'")))
 	}
-	f(of("x.pop", txt), `records[0].name: must not be pop or below it: these names are those of PoPs and regions (got "x.pop")`)
-	f(of("'*.region'", txt), `records[0].name: must not be region or below it: these names are those of PoPs and regions (got "*.region")`)
+	f(of("x.pop", txt), `records[0].name: must not be pop or below it: these names belong to PoPs and regions (got "x.pop")`)
+	f(of("'*.region'", txt), `records[0].name: must not be region or below it: these names belong to PoPs and regions (got "*.region")`)
 	f(of("a", "type: NS, values: [x], ttl: 0"), "records[0].ttl: must be 1 to 86400 seconds (got 0)", `records[0].type: must be one of A, AAAA, CAA, CNAME, MX, TXT (got "NS")`)
 	f(of("a", "type: TXT"), "records[0].values: must name 1 to 50 (got 0)")
 	f(of("'@'", "type: CNAME, values: [a.b, c.d]"), "records[0].values: must name one: a CNAME leads to one name (got 2)",
 		"records[0].type: must be CAA, MX or TXT at the zone itself, whose addresses are those of the nearest PoP (got CNAME)")
 	f(of("'@'", "type: A, values: [192.0.2.1]"), "records[0].type: must be CAA, MX or TXT at the zone itself, whose addresses are those of the nearest PoP (got A)")
 	f(of("a", "type: A, values: ['2001:db8::1', x, 192.0.2.1, 192.0.2.1]"),
-		`records[0].values[0]: must be an IPv4 address (got "2001:db8::1")`, `records[0].values[1]: must be an IPv4 address (got "x")`, "records[0].values[3]: stands at values[2] already; remove one of them")
+		`records[0].values[0]: must be an IPv4 address (got "2001:db8::1")`, `records[0].values[1]: must be an IPv4 address (got "x")`, "records[0].values[3]: is already at values[2]; remove one of them")
 	f(of("a", "type: AAAA, values: ['::ffff:192.0.2.1']"), `records[0].values[0]: must be an IPv6 address (got "192.0.2.1")`)
 	f(of("a", `type: TXT, values: ["", "a\nb", `+strings.Repeat("x", 1001)+"]"), `records[0].values[0]: must be 1 to 1000 bytes in one line (got "")`,
 		`records[0].values[1]: must be 1 to 1000 bytes in one line (got "a\nb")`, `records[0].values[2]: must be 1 to 1000 bytes in one line (got "`+strings.Repeat("x", 80)+`")`)
@@ -68,8 +68,8 @@ func TestParseRecordsRefuses(t *testing.T) {
 	cname := func(name, target string) string { return of(name, "type: CNAME, values: ["+target+"]") }
 	f(cname("a", "x y"), `records[0].values[0]: must be a full domain name such as abc.acm-validations.aws (got "x y")`)
 	f(of("a", txt)+","+cname("a", "b.c"), "records[1]: a CNAME must stand alone, but a has other records too; remove it or them")
-	f(of("a", txt)+","+of("a.edge.example.com", txt), "records[1]: TXT of a stands at records[0] already; list all values there")
-	const back = "leads back to itself, or on over more than 8 CNAMEs"
+	f(of("a", txt)+","+of("a.edge.example.com", txt), "records[1]: TXT of a is already at records[0]; list all values there")
+	const back = "leads back to itself, or through more than 8 CNAMEs"
 	f(cname("a", "b.edge.example.com")+","+cname("b", "a.edge.example.com"), "records[0].values[0]: "+back, "records[1].values[0]: "+back)
 	f(cname("'*.a'", "b.a.edge.example.com"), "records[0].values[0]: "+back)
 	mustParse(t, recordsOf(cname("'*'", "p.pop.edge.example.com")+","+cname("x", "edge.example.com")))

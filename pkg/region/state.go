@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// PoPState is what is known of one PoP.
+// PoPState is the state of one PoP as far as it is known.
 type PoPState struct {
 	// Healthy reports whether clients may be sent to it, with hysteresis.
 	Healthy bool
-	// Known reports whether the state of its nodes is known now. If not, the other
-	// fields keep their last known values unless newer evidence contradicts them.
+	// Known reports whether the state of its nodes is known now. If not, the other fields
+	// keep their last known values unless newer evidence contradicts them.
 	Known          bool
 	Nodes, Passing int
 	Drained        *Drain    // nil: not drained
-	ShedLevel      float64   // 0..1, the mean over the nodes that pass
+	ShedLevel      float64   // 0..1, the mean over the passing nodes
 	Since          time.Time // when Healthy last changed
 }
 
-// RegionState says how current the knowledge of a region is.
+// RegionState describes how current the knowledge of a region is.
 type RegionState struct {
-	Known bool      // its nodes are known now
+	Known bool      // the state of its nodes is known now
 	Heard time.Time // when its Consul last answered; zero: never
 	Via   string    // the region whose Consul reports on it while its own does not
 	Err   error     // why its own Consul does not answer
 }
 
-// View is what is known of the fleet at one moment. It never changes.
+// View is the known state of the fleet at one moment. It never changes.
 type View struct {
 	Topology *Topology // nil until one has been read
 	PoPs     map[string]PoPState
@@ -40,8 +40,7 @@ type View struct {
 	text     string // of Topology, for the Follower
 }
 
-// NewView makes a view of a topology, which may be nil, and the states of its PoPs.
-// geo may be nil.
+// NewView makes a view of a topology and the states of its PoPs. t and geo may be nil.
 func NewView(t *Topology, pops map[string]PoPState, geo Locator) *View {
 	v := &View{Topology: t, PoPs: pops}
 	if t != nil {
@@ -79,13 +78,13 @@ func (v *View) HasRegion(name string) bool {
 }
 
 const (
-	// badLooks is how many looks in a row must find too few passing nodes before a PoP
-	// goes down. If none passes, it goes down at once.
+	// badLooks is how many consecutive looks must find too few passing nodes before a PoP
+	// goes down. If none passes, it goes down immediately.
 	badLooks = 2
 	// healthEvery is the minimum time between two bad looks that count.
 	healthEvery = time.Second
-	// riseAfter is how long enough nodes must pass before a PoP comes back. From the
-	// third fall within a minute of the last return, it doubles with each fall, up to
+	// riseAfter is how long enough nodes must pass before a PoP recovers. From the third
+	// fall within a minute of the last recovery, it doubles with each fall, up to
 	// maxRise, so that a flapping PoP stays down.
 	riseAfter = 5 * time.Second
 	maxRise   = 40 * time.Second
@@ -96,25 +95,25 @@ const (
 type health struct {
 	up      bool
 	since   time.Time // when up last changed
-	bad     int       // looks in a row with too few
-	counted time.Time // the last of these
+	bad     int       // consecutive looks with too few
+	counted time.Time // the last one counted
 	good    time.Time // while down: since when enough pass; zero if too few do
-	falls   int       // falls soon after a return
+	falls   int       // falls soon after a recovery
 }
 
-// look is how many nodes of how many pass at one moment.
+// look is how many of a PoP's nodes pass at one moment.
 type look struct {
 	nodes, passing int
 	enough         bool
 }
 
-// newLook judges by the share of nodes that must pass; one must in any case.
+// newLook judges by the share of nodes that must pass; at least one must.
 func newLook(nodes, passing int, share float64) look {
 	need := max(1, int(math.Ceil(min(share, 1)*float64(nodes))))
 	return look{nodes, passing, passing >= need}
 }
 
-// next is h after a look. It is pure.
+// next returns h after a look. It is pure.
 func (h health) next(l look, now time.Time) health {
 	if h.since.IsZero() {
 		return health{up: l.enough, since: now}
@@ -143,7 +142,7 @@ func (h health) next(l look, now time.Time) health {
 	return h
 }
 
-// rise is how long enough nodes must pass before h is up again.
+// rise returns how long enough nodes must pass before h is up again.
 func (h health) rise() time.Duration {
 	return min(riseAfter<<min(max(h.falls-2, 0), 8), maxRise)
 }
@@ -180,8 +179,8 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 				}
 			}
 			s.ShedLevel /= float64(max(s.Passing, 1))
-			// Until a region is first heard of, nothing counts as a look: a wrong one
-			// would take riseAfter to undo.
+			// Until a region first reports, nothing counts as a look: undoing a wrong one
+			// would take riseAfter.
 			if facts.told() {
 				h = h.next(newLook(s.Nodes, s.Passing, f.share), now)
 				healths[p.Name] = h
@@ -193,9 +192,9 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 	return states, healths
 }
 
-// deciding returns the regions whose topology and drains count: those that have
-// reported and whose Consul answers now, or all if there is none. An unreachable
-// region's last report may have been withdrawn in the others.
+// deciding returns the regions whose topology and drains count: those that have reported
+// and whose Consul answers now, or all if there is none. What an unreachable region last
+// reported may have been withdrawn in the others.
 func deciding(regions map[string]regionFacts, told func(regionFacts) bool) map[string]regionFacts {
 	answering := maps.Clone(regions)
 	maps.DeleteFunc(answering, func(_ string, r regionFacts) bool { return !r.failing.IsZero() || !told(r) })

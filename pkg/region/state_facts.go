@@ -12,12 +12,12 @@ import (
 // region.
 const awayAfter = time.Second
 
-// regionFacts is what is known of one region.
+// regionFacts is everything known about one region.
 type regionFacts struct {
 	heard  time.Time         // when its Consul last answered
 	listed bool              // it has listed its nodes at least once
 	nodes  []consul.Instance // the last list; an empty list does not replace a non-empty one
-	// emptied means that it no longer lists any node, which may be a loss of data.
+	// emptied means that it no longer lists any node, which may indicate data loss.
 	emptied bool
 	failing time.Time // since when its Consul has not answered; zero: it answers
 	err     error     // why it does not answer
@@ -26,13 +26,13 @@ type regionFacts struct {
 	topology   *Topology
 	// topologyText is topology as JSON: equal text means equal topology.
 	topologyText string
-	// topologyErr says why the current one cannot be read; topology is the last
-	// readable one.
+	// topologyErr is why the current one cannot be read; topology is the last readable
+	// one.
 	topologyErr error
 	drains      *Drains
 	second      *opinion // nil unless the region is in doubt
-	// reached holds the addresses of nodes that have accepted a connection from here,
-	// and for how many looks in a row each has been silent since.
+	// reached holds the addresses of nodes that have accepted a connection from here, and
+	// how many consecutive probes each has left unanswered since.
 	reached map[string]int
 }
 
@@ -49,11 +49,11 @@ const (
 type opinion struct {
 	via   string            // the region whose Consul could reach it, if any
 	nodes []consul.Instance // the nodes that it listed
-	gone  bool              // every Consul that answered cannot reach it either
+	gone  bool              // no Consul that answered can reach it either
 	reach map[string]reach
 }
 
-// told reports whether anything has been heard about the region's nodes.
+// told reports whether the region's nodes are known at all.
 func (f *regionFacts) told() bool {
 	return f.listed || f.second != nil && f.second.via != ""
 }
@@ -64,11 +64,11 @@ func (f *regionFacts) doubtful(now time.Time) bool {
 }
 
 // effective returns the most likely state of the nodes, and whether it is known. If
-// Consul does not report, each node is probed. A node that accepts a connection serves.
-// A failed probe counts only if this node was reached before, since there may be no
-// route from here: a refusal means that it does not serve; silence means that only if
-// another region's Consul also says that the region is gone, because the network in
-// between may have failed. If the region's own Consul answers, the network works.
+// Consul does not report, each node is probed. A node that accepts a connection serves. A
+// failed probe counts only if this node was reached before, since there may be no route
+// from here. A refusal then means that the node does not serve. Silence means that only
+// if another region's Consul also reports the region gone, because the network in between
+// may have failed; if the region's own Consul answers, the network works.
 func (f *regionFacts) effective(now time.Time) (nodes []consul.Instance, known bool) {
 	if !f.doubtful(now) {
 		return f.nodes, f.failing.IsZero() && f.listed
@@ -114,7 +114,7 @@ func (f *regionFacts) list(nodes []consul.Instance) {
 	f.nodes, f.second = nodes, nil
 }
 
-// carryOver lets nodes that have not been checked yet keep their last state.
+// carryOver keeps the last state of nodes that have not been checked yet.
 func (f *regionFacts) carryOver(nodes []consul.Instance) {
 	passed := map[string]bool{}
 	for _, n := range f.nodes {
@@ -138,8 +138,8 @@ func (f *regionFacts) hear(o *opinion) {
 	}
 }
 
-// learn records the outcome of probing passing nodes while Consul answers. A node that
-// stays silent could not be reached when it matters, either.
+// learn records the results of probing passing nodes while Consul answers. A node that
+// stays silent now would not be reachable when it matters, either.
 func (f *regionFacts) learn(results map[string]reach) {
 	if !f.failing.IsZero() || f.emptied {
 		return

@@ -30,9 +30,9 @@ type FollowedRegion struct {
 	Consul *consul.Client
 }
 
-// Follower keeps a View of the fleet up to date by watching every region's Consul. It
-// keeps working while regions are unreachable: a node is down if its Consul says so, or
-// if neither that Consul nor the node answers.
+// Follower maintains a View of the fleet by watching every region's Consul. It keeps
+// working while regions are unreachable: a node is down if its Consul reports so, or if
+// neither that Consul nor the node answers.
 type Follower struct {
 	config FollowConfig
 	view   atomic.Pointer[View]
@@ -55,8 +55,8 @@ func NewFollower(c FollowConfig) *Follower {
 // View returns the current view. It is never nil.
 func (f *Follower) View() *View { return f.view.Load() }
 
-// Run follows all regions until ctx ends. changed, which may be nil, is called on
-// this goroutine with each new view, about once a second and at once on news.
+// Run follows all regions until ctx ends. It calls changed, if not nil, on this goroutine
+// with each new view: about once a second, and immediately after a change.
 func (f *Follower) Run(ctx context.Context, changed func(*View)) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -114,8 +114,8 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 	return v, healths
 }
 
-// prevailing returns the topology that most deciding regions hold; in a tie, the first
-// in configured order. So all routers agree even while it is being published region by
+// prevailing returns the topology that most deciding regions hold; in a tie, the first in
+// configured order. So all routers agree even while it is being published region by
 // region. If it has not changed, prevailing returns the same pointer as before.
 func (f *Follower) prevailing(regions map[string]regionFacts, before *View) (*Topology, string) {
 	regions = deciding(regions, func(r regionFacts) bool { return r.topology != nil })
@@ -146,8 +146,8 @@ func (f *Follower) change(region string, how func(*regionFacts)) {
 	}
 }
 
-// follow follows one region until ctx ends. When its Consul comes back, the watches
-// start over: the old ones may hang on dead connections.
+// follow follows one region until ctx ends. When its Consul recovers, the watches
+// restart: the old ones may hang on dead connections.
 func (f *Follower) follow(ctx context.Context, r FollowedRegion) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -183,15 +183,14 @@ func (f *Follower) watchNodes(ctx context.Context, r FollowedRegion) {
 			for _, n := range nodes {
 				facts.datacenter = cmp.Or(n.Datacenter, facts.datacenter) // a detour must name it
 			}
-			// The watch compares with what it delivered, which therefore must not
-			// change.
+			// The watch compares with what it delivered, which therefore must not change.
 			facts.list(slices.Clone(nodes))
 		})
 	})
 }
 
-// watchTopology keeps the last readable topology: neither a missing key nor invalid
-// data means that there are no PoPs.
+// watchTopology keeps the last readable topology: neither a missing key nor invalid data
+// means that there are no PoPs.
 func (f *Follower) watchTopology(ctx context.Context, r FollowedRegion) {
 	r.Consul.Watch(ctx, TopologyKey(r.Consul), nil, func(e *consul.Entry) {
 		if e == nil {

@@ -45,7 +45,7 @@ func newNode(t testing.TB, c *consul.Client, id, pop string) *site {
 func (s *site) start(t testing.TB) {
 	t.Helper()
 	if s.addr == "" {
-		// Not a port the kernel hands out: another program would have it before the next start.
+		// Not a port from the kernel: another program could get it before the next start.
 		s.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePorts(t, 1)[0]))
 	}
 	l, err := net.Listen("tcp", s.addr)
@@ -92,7 +92,7 @@ func describe(v *View) string {
 	return fmt.Sprintf("%+v %+v", v.PoPs, v.Regions)
 }
 
-// mark forgets the views so far; never then fails if one since was as ok says.
+// mark discards the views so far; never then fails if a later one satisfies ok.
 func (f *following) mark() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +139,7 @@ func TestFollower(t *testing.T) {
 	require.False(t, f.View().PoPs["ams2"].Healthy)
 	require.True(t, f.View().Regions["us"].Known)
 
-	// A PoP goes and comes back.
+	// A PoP fails and recovers.
 	ams1.kill()
 	f.within(t, 5*time.Second, "out", healthyIs("ams1", false))
 	ams1.start(t)
@@ -148,7 +148,7 @@ func TestFollower(t *testing.T) {
 	ams1.set("shed_level", "0.3")
 	f.within(t, patience, "sheds", func(v *View) bool { return v.PoPs["ams1"].ShedLevel == 0.3 })
 
-	// Any region's word drains.
+	// A drain in any region counts.
 	d := Drain{Who: "ann", Why: "kernel update", Since: epoch}
 	require.NoError(t, SetDrain(t.Context(), us, "ams1", d))
 	f.within(t, patience, "drained", func(v *View) bool { return v.PoPs["ams1"].Drained != nil })
@@ -157,30 +157,30 @@ func TestFollower(t *testing.T) {
 	require.NoError(t, EndDrain(t.Context(), us, "ams1", epoch))
 	f.within(t, patience, "undrained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
 
-	// A topology that is deleted or spoilt is still in force.
+	// A topology that is deleted or corrupted stays active.
 	servers[0].Set(t, "weir/topology", []byte("zone: ["))
 	servers[1].Remove(t, "weir/topology")
-	f.within(t, patience, "spoilt", func(v *View) bool { return v.Regions["eu"].Err != nil })
+	f.within(t, patience, "corrupted", func(v *View) bool { return v.Regions["eu"].Err != nil })
 	require.ErrorContains(t, f.View().Regions["eu"].Err, "weir/topology: document: is not valid YAML by line 1")
 	require.Equal(t, topology, f.View().Topology)
 	require.True(t, f.View().PoPs["ams1"].Healthy)
 
-	// The way from here to a region's Consul is cut: another region's tells.
+	// The route from here to a region's Consul is cut: another region's Consul reports.
 	f.mark()
 	front.To("")
-	f.within(t, 5*time.Second, "by another way", func(v *View) bool { return v.Regions["us"].Via == "eu" })
+	f.within(t, 5*time.Second, "via another region", func(v *View) bool { return v.Regions["us"].Via == "eu" })
 	require.True(t, f.View().Regions["us"].Known)
 	require.Error(t, f.View().Regions["us"].Err)
-	f.always(t, "healthy all the while", healthyIs("nyc1", true))
+	f.always(t, "healthy throughout", healthyIs("nyc1", true))
 	nyc1.kill()
-	f.within(t, 6*time.Second, "out, by another way", healthyIs("nyc1", false))
+	f.within(t, 6*time.Second, "down, via another region", healthyIs("nyc1", false))
 	nyc1.start(t)
-	f.within(t, 11*time.Second, "back, by another way", healthyIs("nyc1", true))
+	f.within(t, 11*time.Second, "up, via another region", healthyIs("nyc1", true))
 	front.To(servers[1].Addr())
-	f.within(t, patience, "its own way again", func(v *View) bool { return v.Regions["us"].Via == "" && v.Regions["us"].Err == nil })
+	f.within(t, patience, "directly again", func(v *View) bool { return v.Regions["us"].Via == "" && v.Regions["us"].Err == nil })
 }
 
-// A region loses its Consul, and then the rest.
+// A region loses its Consul, then everything else.
 func TestFollowerLosesARegion(t *testing.T) {
 	t.Parallel()
 	servers := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu", "us")
@@ -196,23 +196,24 @@ func TestFollowerLosesARegion(t *testing.T) {
 	servers[1].Kill()
 	f.within(t, patience, "unknown", func(v *View) bool { return !v.Regions["us"].Known && !v.PoPs["nyc1"].Known })
 	checked := time.Now()
-	f.within(t, patience, "for a while", func(v *View) bool { return v.At.Sub(checked) > 5*time.Second })
+	f.within(t, patience, "checked for a while", func(v *View) bool { return v.At.Sub(checked) > 5*time.Second })
 	servers[1].Start()
 	f.within(t, patience, "known again", func(v *View) bool { return v.PoPs["nyc1"].Known && v.Regions["us"].Err == nil })
 	checked = time.Now()
 	f.within(t, patience, "checked again", func(v *View) bool { return v.At.Sub(checked) > 5*time.Second })
-	f.always(t, "a loss of Consul alone is none of the PoP, nor is its return", healthyIs("nyc1", true))
+	f.always(t, "neither the loss of Consul alone nor its return affects the PoP", healthyIs("nyc1", true))
 
 	servers[1].Kill()
 	nyc1.kill()
-	f.within(t, 5*time.Second, "the region is out", healthyIs("nyc1", false))
+	f.within(t, 5*time.Second, "the region is down", healthyIs("nyc1", false))
 	require.True(t, f.View().PoPs["ams1"].Healthy)
 	nyc1.start(t)
-	f.within(t, 10*time.Second, "its edges are back, its Consul is not", healthyIs("nyc1", true))
+	f.within(t, 10*time.Second, "its edges are up, its Consul is not", healthyIs("nyc1", true))
 	servers[1].Start()
 	f.within(t, patience, "known again", func(v *View) bool { return v.PoPs["nyc1"].Known })
 
-	// A drain that ends while its region is away does not come back with it; the next does.
+	// A drain that ends while its region is unreachable does not return with it; the next
+	// one does.
 	drained := func(is bool) func(*View) bool {
 		return func(v *View) bool { return v.Regions["us"].Known && (v.PoPs["ams1"].Drained != nil) == is }
 	}
@@ -232,7 +233,7 @@ func TestFollowerLosesARegion(t *testing.T) {
 	f.within(t, patience, "drained again", drained(true))
 	require.NoError(t, EndDrain(t.Context(), us, "ams1", d.Since))
 
-	// It hangs: nothing is refused, nothing answers.
+	// The region hangs: nothing is refused, nothing answers.
 	f.mark()
 	servers[1].Suspend()
 	f.within(t, 10*time.Second, "unknown", func(v *View) bool { return !v.Regions["us"].Known })
@@ -245,7 +246,7 @@ func TestFollowerLosesARegion(t *testing.T) {
 	require.True(t, f.View().PoPs["ams1"].Healthy)
 }
 
-// Consul lost its data: that no node is registered is no proof that there is none.
+// Consul lost its data: an empty list of nodes does not prove that there are none.
 func TestFollowerOutlastsALossOfData(t *testing.T) {
 	t.Parallel()
 	old, fresh := testenv.StartConsul(t, testenv.ConsulOptions{}), testenv.StartConsul(t, testenv.ConsulOptions{})
@@ -260,13 +261,13 @@ func TestFollowerOutlastsALossOfData(t *testing.T) {
 	front.To(fresh.Addr())
 	f.within(t, patience, "emptied", func(v *View) bool { return !v.PoPs["ams1"].Known && v.Regions["eu"].Err == nil })
 	checked := time.Now()
-	f.within(t, patience, "for a while", func(v *View) bool { return v.At.Sub(checked) > 3*time.Second })
+	f.within(t, patience, "checked for a while", func(v *View) bool { return v.At.Sub(checked) > 3*time.Second })
 	f.always(t, "healthy", healthyIs("ams1", true))
 	ams1.kill()
 	f.within(t, 5*time.Second, "out", healthyIs("ams1", false))
 }
 
-// What another region's Consul says of one that is in doubt, and whether that counts.
+// What another region's Consul reports about a region in doubt, and whether it counts.
 func TestDetour(t *testing.T) {
 	t.Parallel()
 	refuses := func(code int, text string) http.HandlerFunc {
@@ -289,13 +290,13 @@ func TestDetour(t *testing.T) {
 		gone   bool
 		via    string
 	}{
-		"it tells":                  {says("[]"), false, "other"},
-		"it has no path":            {refuses(500, "No path to datacenter"), true, ""},
-		"nobody leads there":        {refuses(500, "rpc error making call: No cluster leader"), false, ""},
-		"it may not tell":           {refuses(403, "Permission denied"), false, ""},
-		"it waits, and answers":     {hangs(says(`"127.0.0.1:8300"`)), true, ""},
-		"it waits, and nobody does": {hangs(says(`""`)), false, ""},
-		"it cannot be reached":      {hangs(nil), false, ""},
+		"it reports":                  {says("[]"), false, "other"},
+		"it has no path":              {refuses(500, "No path to datacenter"), true, ""},
+		"no leader there":             {refuses(500, "rpc error making call: No cluster leader"), false, ""},
+		"it is not allowed":           {refuses(403, "Permission denied"), false, ""},
+		"it waits, and answers":       {hangs(says(`"127.0.0.1:8300"`)), true, ""},
+		"it waits, and has no leader": {hangs(says(`""`)), false, ""},
+		"it cannot be reached":        {hangs(nil), false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -308,7 +309,8 @@ func TestDetour(t *testing.T) {
 	}
 }
 
-// An edge that began to pass a moment ago counts as lost with its region: it was reached before that.
+// An edge that started to pass a moment ago counts as lost with its region: it was
+// reached before that.
 func TestFollowerLosesANewEdge(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})

@@ -12,16 +12,16 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Known is what a Follower has learned, for the next one to start from while no Consul
+// Known is what a Follower has learned. The next one starts from it while no Consul
 // answers.
 type Known struct {
 	Topology json.RawMessage        `json:"topology"`
 	Regions  map[string]KnownRegion `json:"regions"`
 }
 
-// KnownRegion is what was last heard of a region.
+// KnownRegion is the last report about a region.
 type KnownRegion struct {
-	Source     string            `json:"source"` // the Consul that it was heard from
+	Source     string            `json:"source"` // the Consul that reported
 	Datacenter string            `json:"datacenter"`
 	Heard      time.Time         `json:"heard"`
 	Nodes      []consul.Instance `json:"nodes"`
@@ -31,7 +31,7 @@ type KnownRegion struct {
 
 func (r FollowedRegion) source() string { return r.Consul.String() + " " + r.Consul.Prefix() }
 
-// Known returns what is known, or nil as long as that is no topology.
+// Known returns what the follower knows, or nil until it has a topology.
 func (f *Follower) Known() *Known {
 	v := f.View()
 	if v.Topology == nil {
@@ -50,9 +50,9 @@ func (f *Follower) Known() *Known {
 
 var errSinceStart = errors.New("has not answered since this router started")
 
-// Restore makes f begin with what another has learned: until a region's Consul answers,
-// its facts are those of before. It must be called before Run. An error means that k is
-// not of this fleet or cannot be read; then nothing has changed.
+// Restore makes f start from what another Follower has learned: until a region's Consul
+// answers, its facts are the restored ones. Call it before Run. An error means that k
+// belongs to another fleet or cannot be read; then nothing has changed.
 func (f *Follower) Restore(k *Known, now time.Time) error {
 	t, err := parseTopology(k.Topology, &field.Form{Lenient: true, Later: true, Aliases: true, Exponents: true})
 	if err != nil {
@@ -66,12 +66,12 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 	for _, r := range f.config.Regions {
 		was, ok := k.Regions[r.Name]
 		if ok && was.Source != r.source() {
-			return fmt.Errorf("is of another fleet: its %s is %s, that of the fleet file is %s", r.Name, was.Source, r.source())
+			return fmt.Errorf("belongs to another fleet: its %s is %s, that of the fleet file is %s", r.Name, was.Source, r.source())
 		}
 		found = found || ok
 	}
 	if !found {
-		return errors.New("is of another fleet: it has none of the regions of the fleet file")
+		return errors.New("belongs to another fleet: it has none of the fleet file's regions")
 	}
 	for _, r := range f.config.Regions {
 		facts := f.facts[r.Name]
@@ -87,22 +87,22 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 	return nil
 }
 
-// stale says what is known of which region only from before.
+// stale describes the regions whose state is restored or unknown.
 func (v *View) stale() (steps []Step) {
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		s := v.Regions[name]
 		switch {
 		case s.Known:
 		case s.Heard.IsZero():
-			steps = append(steps, Step(fmt.Sprintf("nothing was heard of %s yet: %v", name, s.Err)))
+			steps = append(steps, Step(fmt.Sprintf("%s has not reported yet: %v", name, s.Err)))
 		default:
-			steps = append(steps, Step(fmt.Sprintf("what is known of %s is %s old: %v", name, s.Age(v.At).Round(time.Second), s.Err)))
+			steps = append(steps, Step(fmt.Sprintf("the state of %s is %s old: %v", name, s.Age(v.At).Round(time.Second), s.Err)))
 		}
 	}
 	return steps
 }
 
-// Age is how old the knowledge of the region's nodes is: 0 while it is known.
+// Age returns how old the state of the region's nodes is: 0 while it is known.
 func (s RegionState) Age(now time.Time) time.Duration {
 	if s.Known || s.Heard.IsZero() {
 		return 0

@@ -18,9 +18,9 @@ const (
 	// silent for 20 s before it notices that the other end is gone.
 	pulseEvery   = time.Second
 	pulseTimeout = time.Second
-	// reachEvery is how often each node is probed while all is well, so that a later
-	// silence has a meaning; forgetAfter is how many probes in a row may go unanswered
-	// while Consul says that the node passes.
+	// reachEvery is how often each node is probed in normal operation, so that later
+	// silence means something; forgetAfter is how many consecutive probes may go
+	// unanswered while Consul reports the node as passing.
 	reachEvery  = 10 * time.Second
 	forgetAfter = 3
 
@@ -29,12 +29,13 @@ const (
 	// detourTimeout is how long another region's Consul may try to reach the one in
 	// doubt.
 	detourTimeout = 2500 * time.Millisecond
-	// secondTimeout bounds all queries about it. It leaves time for a pulse.
+	// secondTimeout bounds all queries about a region in doubt. It leaves time for a
+	// pulse.
 	secondTimeout = detourTimeout + pulseTimeout
 )
 
-// pulse checks every second that a region's Consul answers, and asks others if it is in
-// doubt. It signals back when Consul has returned.
+// pulse checks every second that a region's Consul answers, and asks others about a
+// region in doubt. It signals on back when Consul has recovered.
 func (f *Follower) pulse(ctx context.Context, r FollowedRegion, back chan<- struct{}) {
 	missed := 0
 	for ctx.Err() == nil {
@@ -71,7 +72,8 @@ func (f *Follower) pulse(ctx context.Context, r FollowedRegion, back chan<- stru
 	}
 }
 
-// learn probes passing nodes while Consul answers: at once when they begin to pass, and from time to time.
+// learn probes passing nodes while Consul answers: as soon as they begin to pass, and
+// every reachEvery.
 func (f *Follower) learn(ctx context.Context, r FollowedRegion) {
 	var last time.Time
 	probed := map[string]bool{} // since last
@@ -99,21 +101,21 @@ func (f *Follower) learn(ctx context.Context, r FollowedRegion) {
 	}
 }
 
-// ask collects what the other regions' Consuls and r's own nodes say about r.
+// ask collects what the other regions' Consuls and r's own nodes report about r.
 func (f *Follower) ask(ctx context.Context, r FollowedRegion, facts regionFacts) *opinion {
 	ctx, cancel := context.WithTimeout(ctx, secondTimeout)
 	defer cancel()
 	o := &opinion{}
 	var both sync.WaitGroup
 	both.Go(func() { o.reach = connect(ctx, facts.nodes) })
-	if !facts.failing.IsZero() { // asking elsewhere does not improve an empty list
+	if !facts.failing.IsZero() { // other Consuls cannot improve an empty list
 		both.Go(func() { f.detour(ctx, r, facts.datacenter, o) })
 	}
 	both.Wait()
 	return o
 }
 
-// detour asks for the nodes of r through the Consuls of other regions.
+// detour asks the Consuls of other regions for the nodes of r.
 func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter string, o *opinion) {
 	var (
 		mu        sync.Mutex
@@ -130,8 +132,8 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 		all.Go(func() {
 			started := time.Now()
 			nodes, err := other.Consul.Instances(ctx, datacenter, detourTimeout)
-			// The route from here may be cut; the other Consul's silence then says
-			// nothing about r.
+			// The route from here may be cut; then the other Consul's silence does not
+			// count against r.
 			late := err != nil && time.Since(started) >= detourTimeout && other.Consul.Pulse(ctx, pulseTimeout) == nil
 			mu.Lock()
 			defer mu.Unlock()
@@ -143,8 +145,8 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 			case err == nil:
 				can++
 			case errors.As(err, &status) && (status.Code < 500 || strings.Contains(status.Text, "No cluster leader")):
-				// It may refuse to say, or r has servers without a leader: r is not
-				// gone.
+				// It may be forbidden to answer, or r has servers without a leader: r is
+				// not gone.
 			case errors.As(err, &status), late:
 				// It answers, but cannot reach r.
 				deny++
@@ -155,7 +157,7 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 	o.gone = can == 0 && deny > 0
 }
 
-// connect tries every node at its public address.
+// connect probes every node at its public address.
 func connect(ctx context.Context, nodes []consul.Instance) map[string]reach {
 	var (
 		mu      sync.Mutex

@@ -16,7 +16,7 @@ import (
 var epoch = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 
 // timeline looks once a second at a PoP of four nodes, of which half must pass, and
-// writes down whether it is healthy: each digit of looks is how many nodes pass.
+// records whether it is healthy: each digit of looks is the number of passing nodes.
 func timeline(h health, looks string) (string, health) {
 	var out strings.Builder
 	for i, c := range looks {
@@ -33,21 +33,21 @@ func TestHysteresis(t *testing.T) {
 		require.Equal(t, want, got, "%s: %s", name, looks)
 	}
 	f("the first look decides", "4", "+")
-	f("also against it", "1", "-")
+	f("even if it is bad", "1", "-")
 	f("one bad look", "414", "+++")
 	f("two", "4114", "++--")
 	f("bad looks with a good one between", "4141414141", "++++++++++")
 	f("none passes", "4044", "+---")
-	f("back after 5 s", "4044444444", "+------+++")
-	f("which begin again", "40444442444144444444", "+------+++++++++++++")
+	f("up after 5 s", "4044444444", "+------+++")
+	f("which restart", "40444442444144444444", "+------+++++++++++++")
 	f("when too few pass", "40444414444444444", "+-----------+++++")
-	f("back from the start", "0444444", "------+")
+	f("up from the start", "0444444", "------+")
 	f("a second fall", "4044444404444444", "+------+------++")
 }
 
 func TestHysteresisWithoutAClock(t *testing.T) {
 	h := health{}.next(newLook(4, 4, 0.5), epoch)
-	for range 100 { // looks that come in a burst are one
+	for range 100 { // a burst of looks counts as one
 		h = h.next(newLook(4, 1, 0.5), epoch.Add(time.Second))
 	}
 	require.True(t, h.up)
@@ -70,8 +70,8 @@ func TestNewLook(t *testing.T) {
 	f(3, 3, 1, true)
 }
 
-// A PoP whose only node comes and goes, at any pace: after the first minute its
-// answer changes rarely.
+// A PoP whose only node fails and recovers at any pace rarely changes after the first
+// minute.
 func TestFlappingIsDamped(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		up, down := rapid.IntRange(1, 20).Draw(t, "up"), rapid.IntRange(1, 20).Draw(t, "down")
@@ -89,7 +89,7 @@ func TestFlappingIsDamped(t *testing.T) {
 		}
 		require.LessOrEqual(t, changes, 14, "in 9 minutes")
 	})
-	// What flapped and then keeps up is back, and forgiven.
+	// A flapping PoP that then stays up is up and forgiven.
 	h := health{}
 	now := epoch
 	step := func(passing, seconds int) {
@@ -108,7 +108,7 @@ func TestFlappingIsDamped(t *testing.T) {
 	step(0, 1)
 	require.False(t, h.up)
 	step(1, 6)
-	require.True(t, h.up, "back as after a first fall")
+	require.True(t, h.up, "up as after a first fall")
 }
 
 func TestHysteresisProperties(t *testing.T) {
@@ -124,11 +124,11 @@ func TestHysteresisProperties(t *testing.T) {
 				require.Equal(t, l.enough, h.up)
 			case h.up && !before.up:
 				require.True(t, l.enough)
-				require.GreaterOrEqual(t, now.Sub(since), riseAfter, "good for that long")
+				require.GreaterOrEqual(t, now.Sub(since), riseAfter, "it was good for that long")
 			case !h.up && before.up:
 				require.False(t, l.enough)
 			}
-			require.False(t, h.up && l.passing == 0, "nothing passes")
+			require.False(t, h.up && l.passing == 0, "down if nothing passes")
 			if !l.enough {
 				since = now
 			}
@@ -159,27 +159,27 @@ func TestEffectiveNodes(t *testing.T) {
 		want  string
 		known bool
 	}{
-		"its Consul answers":          {regionFacts{}, "a b c", true},
-		"a moment ago it did":         {regionFacts{failing: now.Add(-time.Millisecond)}, "a b c", false},
-		"nobody was asked yet":        {regionFacts{failing: epoch}, "a b c", false},
-		"another Consul tells":        {regionFacts{failing: epoch, second: &opinion{via: "x", nodes: nodes[1:2]}}, "b", true},
-		"another knows of none":       {regionFacts{failing: epoch, second: &opinion{via: "x", reach: map[string]reach{"a": accepted, "b": refused}}, reached: abcd}, "a c", false},
-		"nodes answer":                {regionFacts{failing: epoch, second: &opinion{gone: true, reach: map[string]reach{"a": accepted, "b": accepted, "c": accepted, "d": accepted}}}, "a b c d", false},
-		"nodes refuse":                {regionFacts{failing: epoch, second: &opinion{reach: map[string]reach{"a": refused, "b": refused, "c": refused, "d": refused}}, reached: abcd}, "", false},
-		"as they always did":          {regionFacts{failing: epoch, second: &opinion{reach: map[string]reach{"a": refused, "b": refused}}, reached: map[string]int{"a": 1}}, "b c", false},
-		"silent to us alone":          {regionFacts{failing: epoch, second: &opinion{}, reached: abcd}, "a b c", false},
-		"silent, and gone for all":    {regionFacts{failing: now.Add(-2 * time.Second), second: &opinion{gone: true}, reached: map[string]int{"a": 0, "b": 0}}, "c", false},
-		"never reached, for long":     {regionFacts{failing: epoch.Add(-time.Hour), second: &opinion{gone: true}}, "a b c", false},
-		"none listed, they answer":    {regionFacts{emptied: true, second: &opinion{reach: map[string]reach{"a": accepted, "b": accepted, "c": refused}}, reached: abcd}, "a b", false},
-		"none listed, one is silent":  {regionFacts{emptied: true, second: &opinion{reach: map[string]reach{"a": accepted, "c": silent}}, reached: map[string]int{"c": 0}}, "a b", false},
-		"that, and then Consul fails": {regionFacts{emptied: true, failing: epoch, second: &opinion{reach: map[string]reach{"c": silent}}, reached: abcd}, "a b c", false},
-		"none listed, nothing asked":  {regionFacts{emptied: true}, "a b c", false},
+		"its Consul answers":            {regionFacts{}, "a b c", true},
+		"it did just now":               {regionFacts{failing: now.Add(-time.Millisecond)}, "a b c", false},
+		"no one was asked yet":          {regionFacts{failing: epoch}, "a b c", false},
+		"another Consul reports":        {regionFacts{failing: epoch, second: &opinion{via: "x", nodes: nodes[1:2]}}, "b", true},
+		"another reports no nodes":      {regionFacts{failing: epoch, second: &opinion{via: "x", reach: map[string]reach{"a": accepted, "b": refused}}, reached: abcd}, "a c", false},
+		"nodes answer":                  {regionFacts{failing: epoch, second: &opinion{gone: true, reach: map[string]reach{"a": accepted, "b": accepted, "c": accepted, "d": accepted}}}, "a b c d", false},
+		"nodes refuse":                  {regionFacts{failing: epoch, second: &opinion{reach: map[string]reach{"a": refused, "b": refused, "c": refused, "d": refused}}, reached: abcd}, "", false},
+		"as always":                     {regionFacts{failing: epoch, second: &opinion{reach: map[string]reach{"a": refused, "b": refused}}, reached: map[string]int{"a": 1}}, "b c", false},
+		"silent only from here":         {regionFacts{failing: epoch, second: &opinion{}, reached: abcd}, "a b c", false},
+		"silent, and gone for everyone": {regionFacts{failing: now.Add(-2 * time.Second), second: &opinion{gone: true}, reached: map[string]int{"a": 0, "b": 0}}, "c", false},
+		"never reached, for long":       {regionFacts{failing: epoch.Add(-time.Hour), second: &opinion{gone: true}}, "a b c", false},
+		"none listed, they answer":      {regionFacts{emptied: true, second: &opinion{reach: map[string]reach{"a": accepted, "b": accepted, "c": refused}}, reached: abcd}, "a b", false},
+		"none listed, one is silent":    {regionFacts{emptied: true, second: &opinion{reach: map[string]reach{"a": accepted, "c": silent}}, reached: map[string]int{"c": 0}}, "a b", false},
+		"same, and then Consul fails":   {regionFacts{emptied: true, failing: epoch, second: &opinion{reach: map[string]reach{"c": silent}}, reached: abcd}, "a b c", false},
+		"none listed, nothing asked":    {regionFacts{emptied: true}, "a b c", false},
 	} {
 		row.facts.listed, row.facts.nodes = true, nodes
 		got, known := row.facts.effective(now)
 		require.Equal(t, row.want, whoPass(got), name)
 		require.Equal(t, row.known, known, name)
-		require.True(t, nodes[0].Passing, "what was told is kept")
+		require.True(t, nodes[0].Passing, "what was reported is kept")
 	}
 }
 
@@ -188,10 +188,10 @@ func TestListKeepsWhatItKnows(t *testing.T) {
 	require.False(t, f.told())
 	f.list(nil)
 	require.True(t, f.told())
-	require.False(t, f.emptied, "there were none")
+	require.False(t, f.emptied, "there were none before")
 	f.list([]consul.Instance{seen("p", "a", true), seen("p", "b", false)})
 
-	// Consul starts again, and has looked at no node.
+	// Consul restarts and has not checked any node.
 	fresh := []consul.Instance{seen("p", "a", false), seen("p", "b", false), seen("p", "c", false)}
 	for i := range fresh {
 		fresh[i].Unchecked = true
@@ -219,7 +219,7 @@ func TestReachedIsLearntAndForgotten(t *testing.T) {
 	f := &regionFacts{reached: map[string]int{}}
 	f.list([]consul.Instance{seen("p", "a", true), seen("p", "b", true), seen("p", "c", true)})
 	f.learn(map[string]reach{"a": accepted, "b": refused, "c": silent})
-	require.Equal(t, map[string]int{"a": 0}, f.reached, "only by accepting")
+	require.Equal(t, map[string]int{"a": 0}, f.reached, "only an accepted connection counts")
 	f.learn(map[string]reach{"a": silent})
 	f.learn(map[string]reach{"a": refused})
 	f.learn(map[string]reach{"a": silent})
@@ -234,10 +234,10 @@ func TestReachedIsLearntAndForgotten(t *testing.T) {
 	require.Equal(t, map[string]int{"b": 0}, f.reached)
 	f.list([]consul.Instance{seen("p", "a", true)})
 	f.learn(nil)
-	require.Empty(t, f.reached, "it is no node any more")
+	require.Empty(t, f.reached, "it is no longer a node")
 }
 
-// Another region's Consul tells of nodes that were not looked at, too.
+// Another region's Consul may also report nodes that were never checked.
 func TestHearCarriesOver(t *testing.T) {
 	f := &regionFacts{reached: map[string]int{}}
 	f.list([]consul.Instance{seen("p", "a", true), seen("p", "b", false)})
@@ -269,7 +269,7 @@ func TestRegionsThatAnswerDecide(t *testing.T) {
 	f(false, away(says), silent)
 	f(true, says, away(silent))
 	f(true, away(says), away(silent))
-	f(true, away(says), regionFacts{}) // which has said nothing yet
+	f(true, away(says), regionFacts{}) // which has reported nothing yet
 }
 
 func TestStates(t *testing.T) {
@@ -289,13 +289,13 @@ func TestStates(t *testing.T) {
 	ams1.ShedLevel = 0
 	require.Equal(t, PoPState{Healthy: true, Known: true, Nodes: 3, Passing: 2, Since: epoch}, ams1)
 	require.Equal(t, PoPState{Known: true, Since: epoch, Drained: &Drain{Who: "bob"}}, states["ams2"])
-	require.Equal(t, PoPState{}, states["fra1"], "a region tells of its own nodes only")
-	require.Equal(t, PoPState{Drained: &Drain{Who: "bob", Since: epoch.Add(-time.Hour)}}, states["nyc1"], "any region's word, the oldest")
+	require.Equal(t, PoPState{}, states["fra1"], "a region reports only its own nodes")
+	require.Equal(t, PoPState{Drained: &Drain{Who: "bob", Since: epoch.Add(-time.Hour)}}, states["nyc1"], "the oldest drain of any region")
 	require.Len(t, healths, 2)
 
 	facts.regions["us-east"] = regionFacts{listed: true, nodes: []consul.Instance{seen("nyc1", "n", true)}}
 	states, _ = facts.states(healths, epoch.Add(time.Second))
-	require.True(t, states["nyc1"].Healthy, "at once when its region is first heard of")
+	require.True(t, states["nyc1"].Healthy, "immediately when its region first reports")
 }
 
 func TestPrevailingTopology(t *testing.T) {
@@ -331,7 +331,7 @@ func TestPrevailingTopology(t *testing.T) {
 	before := &View{Topology: versions['1'].topology, text: "1"}
 	for _, facts := range []regionFacts{{}, {topology: mustParse(t, twoSites), topologyText: "1"}} {
 		got, text := f.prevailing(map[string]regionFacts{"a": facts}, before)
-		require.Same(t, before.Topology, got, "nothing is no news, nor is the same")
+		require.Same(t, before.Topology, got, "neither nothing nor the same is a change")
 		require.Equal(t, "1", text)
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// The values of Topology.Steering. Without one, clients networks must tell clients apart.
+// The values of Topology.Steering. If it is empty, client networks must tell clients
+// apart.
 const (
 	SteeringGeoIP = "geoip" // by distance, with routers that have a GeoIP database
-	SteeringFirst = "first" // not at all: all to the first region that is healthy
+	SteeringFirst = "first" // not at all: all clients go to the first healthy region
 )
 
 func (t *Topology) checkSteeringName() error {
@@ -20,7 +21,7 @@ func (t *Topology) checkSteeringName() error {
 	return nil
 }
 
-// located is how many regions have a PoP whose location is known.
+// located returns how many regions have a PoP with a known location.
 func (t *Topology) located() (n int) {
 	for _, r := range t.Regions {
 		if slices.ContainsFunc(r.PoPs, func(p PoP) bool { return p.Location != nil }) {
@@ -37,30 +38,31 @@ func (t *Topology) owns() bool {
 	})
 }
 
-// CheckSteering refuses a topology of several regions of which all clients would get
-// the first, unless it says that this is meant. It is for those who write a topology: one
-// that is published already is better than none.
+// CheckSteering refuses a topology of several regions that sends all clients to the
+// first, unless it says that this is intended. It is for writers of a topology: a
+// published one is better than none.
 func (t *Topology) CheckSteering() (faults field.Errors) {
 	switch {
 	case len(t.Regions) < 2 || t.Steering == SteeringFirst:
 	case t.Steering == SteeringGeoIP && t.located() < 2:
 		faults.Add("steering", "geoip needs a location in at least two regions (got %d); add them to the pops", t.located())
 	case t.Steering == "" && !t.owns():
-		faults.Add("regions", "no client can be told from another, so all would go to %s; give pops the clients networks that belong there, "+
-			"or write steering: geoip if every router has a GeoIP database (--geoip), or steering: first if that is meant", t.Regions[0].Name)
+		faults.Add("regions", "nothing tells clients apart, so all would go to %s; list in the pops the client networks that belong there (clients), "+
+			"or write steering: geoip if every router has a GeoIP database (--geoip), or steering: first if that is intended", t.Regions[0].Name)
 	}
 	return faults
 }
 
-// CannotSteer says why a router with or without a GeoIP database sends clients to the first
-// region though the topology has others and does not say so; "" if it does not.
+// CannotSteer returns why a router with or without a GeoIP database sends clients to the
+// first region although the topology has others and does not ask for it; "" if it does
+// not.
 func (t *Topology) CannotSteer(geo bool) string {
 	switch {
 	case len(t.Regions) < 2 || t.Steering == SteeringFirst || geo && t.located() > 1:
 	case t.Steering == SteeringGeoIP:
-		return "the topology steers by geoip, and this router has no --geoip, so clients outside every clients network go to " + t.Regions[0].Name
+		return "the topology steers by geoip, but this router has no --geoip, so clients outside all client networks go to " + t.Regions[0].Name
 	case !t.owns():
-		return "nothing tells clients apart, so all go to " + t.Regions[0].Name + ": give this router --geoip, or the topology clients networks or steering: first"
+		return "nothing tells clients apart, so all go to " + t.Regions[0].Name + ": pass --geoip to this router, or add client networks (clients) or steering: first to the topology"
 	}
 	return ""
 }

@@ -25,14 +25,14 @@ func TestSteering(t *testing.T) {
 			}
 		}
 		if wantFault != "" && withoutGeo != "" {
-			for i := range 10_000 { // and so it is
+			for i := range 10_000 { // and so it does
 				a := NewView(topology, nil, nil).Choose(Query{Client: netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(i), byte(i >> 8), 7, 1}), 24), Family: 4})
 				require.Equal(t, "p", a.PoPs[0])
 			}
 		}
 	}
 	const at, more, all = ", location: {lat: 1, lon: 2}", ", location: {lat: 50, lon: 2}", "so all go to eu"
-	const refused = "regions: no client can be told from another, so all would go to eu; give pops the clients networks"
+	const refused = "regions: nothing tells clients apart, so all would go to eu; list in the pops the client networks"
 	f("", "", "", refused, all, all)
 	f("", at, more, refused, all, "")
 	f("", ", clients: [10.0.0.0/8]", "", "", "", "")

@@ -13,14 +13,15 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// The bounds of a topology. Within them every answer fits into one DNS message over
-// TCP, and choosing takes microseconds.
+// The bounds of a topology. Within them every answer fits into one DNS message over TCP,
+// and choosing takes microseconds.
 const (
 	maxPoPs      = 256
 	maxAddresses = 1000
 	maxClients   = 10_000
 	maxWeight    = 1000
-	// maxLabel is the longest part of a domain name; region and PoP names become one.
+	// maxLabel is the longest part of a domain name; region and PoP names become such
+	// parts.
 	maxLabel = 63
 	// maxZone leaves room for the prefix <name>.region.
 	maxZone = 180
@@ -28,18 +29,18 @@ const (
 	maxName = 253
 )
 
-// Topology is all regions and their PoPs: what a router sends clients to. Every
-// region's datacenter holds the same one.
+// Topology is all regions and their PoPs: where a router can send clients. Every region's
+// datacenter holds the same one.
 type Topology struct {
-	Zone    string           `json:"zone" yaml:"zone"` // that DNS is asked for, in lower case, without the last dot
+	Zone    string           `json:"zone" yaml:"zone"` // in lower case, without the trailing dot
 	Regions []TopologyRegion `json:"regions" yaml:"regions"`
-	Records []Record         `json:"records,omitempty" yaml:"records"` // what else DNS answers
-	// Steering says what tells clients apart if client networks do not; "": they do.
+	Records []Record         `json:"records,omitempty" yaml:"records"` // other records that DNS answers
+	// Steering is how to tell clients apart where client networks do not; "": they do.
 	Steering string `json:"steering,omitempty" yaml:"steering"`
 }
 
-// TopologyRegion is one region. Regions are listed in the order of preference for
-// clients of unknown location.
+// TopologyRegion is one region. Regions are listed in the order of preference for clients
+// of unknown location.
 type TopologyRegion struct {
 	Name string `json:"name" yaml:"name"`
 	PoPs []PoP  `json:"pops" yaml:"pops"`
@@ -51,7 +52,7 @@ type PoP struct {
 	Addresses []netip.Addr   `json:"addresses" yaml:"addresses"`
 	Location  *Location      `json:"location,omitempty" yaml:"location"`
 	Weight    *int           `json:"weight,omitempty" yaml:"weight"`   // among equals; nil: 1; 0: only when nothing else is left
-	Clients   []netip.Prefix `json:"clients,omitempty" yaml:"clients"` // who belongs here first
+	Clients   []netip.Prefix `json:"clients,omitempty" yaml:"clients"` // the networks of its own clients
 }
 
 // Location is a place on the earth, in degrees.
@@ -63,8 +64,8 @@ type Location struct {
 // TopologyKey is the key that holds the topology.
 func TopologyKey(c *consul.Client) string { return c.Key("topology") }
 
-// PublishedTopology returns the topology that is published in this datacenter, or nil,
-// and the index to pass to PublishTopology.
+// PublishedTopology returns the topology published in this datacenter, or nil, and the
+// index to pass to PublishTopology.
 func PublishedTopology(ctx context.Context, c *consul.Client) (*Topology, uint64, error) {
 	entry, err := c.Get(ctx, TopologyKey(c))
 	if err != nil || entry == nil {
@@ -77,9 +78,9 @@ func PublishedTopology(ctx context.Context, c *consul.Client) (*Topology, uint64
 	return t, entry.ModifyIndex, nil
 }
 
-// PublishTopology publishes t in this datacenter, if the key has not changed since
+// PublishTopology publishes t in this datacenter if the key has not changed since
 // PublishedTopology returned index; 0 requires that there is none yet. It returns false
-// if someone else was faster.
+// if the key has changed.
 func PublishTopology(ctx context.Context, c *consul.Client, t *Topology, index uint64) (bool, error) {
 	if err := t.Validate(); err != nil {
 		return false, err
@@ -95,15 +96,15 @@ func PublishTopology(ctx context.Context, c *consul.Client, t *Topology, index u
 	return c.Swap(ctx, TopologyKey(c), stored, index)
 }
 
-// ParseTopology reads a topology that a person wrote in YAML or JSON: an unknown field
-// is an error. Its error is field.Errors, which lists every fault with its path, such
-// as regions[0].pops[1].addresses[0], including those that Validate finds.
+// ParseTopology parses a topology that a person wrote in YAML or JSON: an unknown field
+// is an error. Its error is field.Errors, which lists every fault with its path, such as
+// regions[0].pops[1].addresses[0], including those that Validate finds.
 func ParseTopology(data []byte, further ...func(*Topology) field.Errors) (*Topology, error) {
 	return parseTopology(data, &field.Form{Lenient: true, Exponents: true}, further...)
 }
 
-// readTopology reads a published topology, to which a newer version may have added
-// fields, types of records and ways to steer. They are left out.
+// readTopology parses a published topology, ignoring fields, record types and steering
+// values that a newer version may have added.
 func readTopology(stored []byte) (*Topology, error) {
 	text, err := consul.Decode(stored)
 	if err != nil {
@@ -172,7 +173,7 @@ func (t *Topology) Validate() error {
 	return f.Err()
 }
 
-// checker remembers which names and addresses were seen, and where.
+// checker records where each name and address was first seen.
 type checker struct {
 	*field.Errors
 	pops, regions              map[string]string
@@ -202,7 +203,7 @@ func (t *Topology) check(f *field.Errors) {
 		}
 	}
 	if len(c.pops) > maxPoPs {
-		f.Add("regions", "have %d pops; the maximum is %d; join some", len(c.pops), maxPoPs)
+		f.Add("regions", "have %d pops; the maximum is %d; merge some", len(c.pops), maxPoPs)
 	}
 	if c.countAddresses > maxAddresses {
 		f.Add("regions", "have %d addresses; the maximum is %d; remove some", c.countAddresses, maxAddresses)
@@ -218,7 +219,7 @@ func (c *checker) name(at, name string, seen map[string]string) {
 	} else if len(name) > maxLabel || name[0] == '-' || name[len(name)-1] == '-' {
 		c.Add(at, "must fit into a domain name: at most %d characters, no - at either end (got %q)", maxLabel, name)
 	} else if first, twice := seen[name]; twice {
-		c.Add(at, "%s is the name at %s already; give each its own", name, first)
+		c.Add(at, "%s is already the name at %s; give each its own", name, first)
 	} else {
 		seen[name] = at
 	}
@@ -239,7 +240,7 @@ func (c *checker) pop(at string, p PoP) {
 		case a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast():
 			c.Add(here, "must be one that clients can reach (got %s)", a)
 		case twice:
-			c.Add(here, "%s stands at %s already; remove one of them", a, first)
+			c.Add(here, "%s is already at %s; remove one of them", a, first)
 		default:
 			c.addresses[a] = here
 		}
@@ -262,7 +263,7 @@ func (c *checker) pop(at string, p PoP) {
 	}
 }
 
-// CheckZone reports what is wrong with a zone name, which is in lower case, without the
+// CheckZone returns what is wrong with a zone name, given in lower case without the
 // trailing dot.
 func CheckZone(zone string) error {
 	if !validName(zone, maxZone) {
@@ -271,8 +272,8 @@ func CheckZone(zone string) error {
 	return nil
 }
 
-// validName reports whether a name in lower case can be asked for, without the trailing
-// dot.
+// validName reports whether a name, in lower case without the trailing dot, can be
+// queried.
 func validName(name string, longest int) bool {
 	ok := name != "" && len(name) <= longest
 	for label := range strings.SplitSeq(name, ".") {

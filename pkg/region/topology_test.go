@@ -60,7 +60,7 @@ func TestParseTopology(t *testing.T) {
 			{"name": "ams1", "addresses": ["203.0.113.10", "2001:db8::10"], "location": {"lat": 52.37, "lon": 4.9}, "weight": 2, "clients": ["198.51.100.0/24", "2001:db8:1::/48"]},
 			{"name": "fra1", "addresses": ["203.0.113.20"], "location": {"lat": 50.11, "lon": 8.68}, "weight": 0}]},
 		{"name": "us-east", "pops": [{"name": "nyc1", "addresses": ["203.0.113.30"]}]}]}`, string(text))
-	require.Equal(t, want, mustParse(t, string(text)), "JSON is read, too")
+	require.Equal(t, want, mustParse(t, string(text)), "JSON is accepted too")
 }
 
 func TestParseTopologyRefuses(t *testing.T) {
@@ -103,19 +103,19 @@ func TestParseTopologyRefuses(t *testing.T) {
 		"regions[1].pops[0].addresses[1]: must be one that clients can reach (got 0.0.0.0)",
 		"regions[1].pops[0].addresses[2]: must be one that clients can reach (got 224.0.0.1)",
 		"regions[1].pops[0].addresses[3]: must be one that clients can reach (got fe80::1%eth0)",
-		"regions[1].pops[0].addresses[5]: 192.0.2.1 stands at regions[1].pops[0].addresses[4] already; remove one of them",
-		"regions[1].pops[1].name: a is the name at regions[1].pops[0].name already; give each its own",
+		"regions[1].pops[0].addresses[5]: 192.0.2.1 is already at regions[1].pops[0].addresses[4]; remove one of them",
+		"regions[1].pops[1].name: a is already the name at regions[1].pops[0].name; give each its own",
 		"regions[1].pops[1].addresses: must name at least one that clients can reach",
 		`regions[1].pops[2].name: must fit into a domain name: at most 63 characters, no - at either end (got "-a-")`,
-		"regions[2].name: a is the name at regions[1].name already; give each its own",
-		"regions[2].pops[0].addresses[0]: 192.0.2.2 stands at regions[1].pops[2].addresses[0] already; remove one of them")
+		"regions[2].name: a is already the name at regions[1].name; give each its own",
+		"regions[2].pops[0].addresses[0]: 192.0.2.2 is already at regions[1].pops[2].addresses[0]; remove one of them")
 
 	var many strings.Builder
 	many.WriteString("zone: a\nregions: [{name: r, pops: [")
 	for i := range 257 {
 		fmt.Fprintf(&many, "{name: p%d, addresses: [10.0.%d.%d, 10.1.%d.%d, 10.2.%d.%d, 10.3.%d.%d]},", i, i/256, i%256, i/256, i%256, i/256, i%256, i/256, i%256)
 	}
-	f(many.String()+"]}]", "regions: have 257 pops; the maximum is 256; join some", "regions: have 1028 addresses; the maximum is 1000; remove some")
+	f(many.String()+"]}]", "regions: have 257 pops; the maximum is 256; merge some", "regions: have 1028 addresses; the maximum is 1000; remove some")
 	f(strings.Repeat(" ", consul.MaxDocument+1), "document: is larger than 2097152 bytes (got 2097153); shorten it")
 
 	require.ErrorContains(t, (&Topology{Zone: "a", Regions: []TopologyRegion{{Name: "r", PoPs: []PoP{{Name: "p", Addresses: make([]netip.Addr, 1), Clients: make([]netip.Prefix, 1)}}}}}).Validate(),
@@ -149,7 +149,7 @@ func TestTopologyInConsul(t *testing.T) {
 
 	server.Set(t, TopologyKey(c), []byte(`{"zone": "a", "later": 1, "steering": "later", "records": [{"name": "x", "type": "SRV", "values": ["0 0 1 a.b"]}, {"name": "y", "type": "TXT", "values": ["z"], "later": 1}], "regions": [{"name": "r", "later": 2, "pops": [{"name": "p", "addresses": ["192.0.2.1"], "later": {}}]}]}`))
 	got, _, err = PublishedTopology(ctx, c)
-	require.NoError(t, err, "a later program may add fields")
+	require.NoError(t, err, "a newer version may add fields")
 	require.Equal(t, []Record{{Name: "y", Type: TypeTXT, Values: []string{"z"}}}, got.Records)
 	require.Equal(t, "p", got.Regions[0].PoPs[0].Name)
 	server.Set(t, TopologyKey(c), []byte("zone: ["))
@@ -181,14 +181,14 @@ func TestTopologyInConsul(t *testing.T) {
 		require.EqualError(t, SetDrain(ctx, c, "ams1", Drain{Why: "a\nb"}),
 			"who: must be 1 to 500 bytes in one line (got \"\")\nwhy: must be 1 to 500 bytes in one line (got \"a\\nb\")\nsince: must be the time of the change")
 
-		// That the key is there drains, whatever it holds.
+		// The key's existence drains, whatever its value.
 		server.Set(t, "weir/drain/fra1", []byte("yes"))
 		server.Set(t, "weir/drain/nyc1", []byte(`{"who": "a\u001b[2J", "why": ""}`))
 		server.Set(t, "weir/drain/", nil)
 		server.Set(t, "weir/drain/a/b", nil)
 		drains, wrong, err = ListDrains(ctx, c)
 		require.NoError(t, err)
-		require.Equal(t, map[string]Drain{"ams1": d, "fra1": {Who: "somebody", Why: "the key holds no reason"}, "nyc1": {Who: "a [2J"}}, drains.Begun)
+		require.Equal(t, map[string]Drain{"ams1": d, "fra1": {Who: "somebody", Why: "the key gives no reason"}, "nyc1": {Who: "a [2J"}}, drains.Begun)
 		require.Len(t, wrong, 2)
 		require.ErrorContains(t, wrong[0], "weir/drain/a/b: must be 1 to 64 lower-case letters")
 		require.ErrorContains(t, wrong[1], "weir/drain/fra1: is not a JSON object with who, why and since: ")
