@@ -130,8 +130,8 @@ func TestCheckFindsWhatNewWouldRefuse(t *testing.T) {
 	}, "listen.admin_tls: "+junk)
 	f(func(c *Config) { c.Upstreams[0].URL = "ftp://x" }, `upstreams[0].url "ftp://x": want http:// or https://`)
 	f(func(c *Config) { c.Upstreams[0].URL = "http://x/path" }, "want no path")
-	f(func(c *Config) { c.Upstream.CAFile = junk }, "upstream.ca_file: "+junk+" holds no PEM certificate")
-	f(func(c *Config) { c.Store.Redis.TLS = &certs.Client{CAFile: junk} }, "store.redis.tls.ca_file: "+junk+" holds no PEM certificate")
+	f(func(c *Config) { c.Upstream.CAFile = junk }, "upstream.ca_file: "+junk+" contains no PEM certificate")
+	f(func(c *Config) { c.Store.Redis.TLS = &certs.Client{CAFile: junk} }, "store.redis.tls.ca_file: "+junk+" contains no PEM certificate")
 	f(func(c *Config) { c.Store.Redis.TLS = &certs.Client{CertFile: junk, KeyFile: junk} }, "store.redis.tls.cert_file: ")
 }
 
@@ -169,7 +169,7 @@ func TestCheckWithConsul(t *testing.T) {
 	write(cache, encoded(oneRule)[1:])
 	f(func(*Config) {}, "rules.cache: "+cache+": is damaged: it is not what the node wrote")
 	require.NoError(t, os.Remove(cache))
-	f(func(c *Config) { c.Consul.TLS = &certs.Client{CAFile: junk} }, "consul: tls.ca_file: "+junk+" holds no PEM certificate")
+	f(func(c *Config) { c.Consul.TLS = &certs.Client{CAFile: junk} }, "consul: tls.ca_file: "+junk+" contains no PEM certificate")
 }
 
 func TestWhatIsRegistered(t *testing.T) {

@@ -87,7 +87,7 @@ func Pool(file string) (*x509.CertPool, error) {
 func poolOf(file string, pem []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", file)
+		return nil, fmt.Errorf("%s contains no PEM certificate", file)
 	}
 	return pool, nil
 }

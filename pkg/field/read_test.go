@@ -56,7 +56,7 @@ func TestHostileDocuments(t *testing.T) {
 	f("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", `uses "&" in line 1`)
 	f("a: *b", `uses "*" by line 1`)
 	f("<<: {a: b}", `uses "<<" in line 1`)
-	f("a: b\n--- # more\nc: d", "holds a second YAML document in line 3; remove what follows --- or ...")
+	f("a: b\n--- # more\nc: d", "contains a second YAML document in line 3; remove what follows --- or ...")
 	for _, odd := range []string{"[\n- a, b: c", "], a, b: c", "}}, {a, b}", ", a", ": a", "- ]\n- , b: c"} {
 		_, err := Read([]byte(odd), &Form{})
 		require.Error(t, err)

@@ -68,7 +68,7 @@ func readYAML(source *lines) (n Node, err error) {
 		return (&expansion{form: source.form}).node(bodies[0], 0)
 	}
 	line := bodies[1].Line
-	return Node{}, fault(line, "holds a second YAML document in line %d; remove what follows --- or ...", line)
+	return Node{}, fault(line, "contains a second YAML document in line %d; remove what follows --- or ...", line)
 }
 
 // expansion turns YAML into a tree. An alias is replaced by what its anchor names, so

@@ -85,7 +85,7 @@ func TestLoadFleetRefuses(t *testing.T) {
 				"regions[1].consul.tls: must name both cert_file and key_file, or neither\n" +
 				"regions[1].admin_token_file: stat FOLDER/none: no such file or directory",
 		},
-		"second document": {"regions: [{name: a}]\n---\nregions: []\n", "holds a second YAML document in line 3; remove what follows --- or ..."},
+		"second document": {"regions: [{name: a}]\n---\nregions: []\n", "contains a second YAML document in line 3; remove what follows --- or ..."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := write(t, "fleet.yaml", row.text)

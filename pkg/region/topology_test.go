@@ -78,7 +78,7 @@ func TestParseTopologyRefuses(t *testing.T) {
 	}
 	f("", "document: is empty; name the zone and at least one region")
 	f("{}", `zone: must be a domain name of at most 180 characters such as edge.example.com (got "")`, "regions: must name at least one, with its pops")
-	f("zone: a.b\nregions: [{name: x, pops: []}]\n---\n{}", "document: holds a second YAML document in line 4; remove what follows --- or ...")
+	f("zone: a.b\nregions: [{name: x, pops: []}]\n---\n{}", "document: contains a second YAML document in line 4; remove what follows --- or ...")
 	contains("zone: a\nregion: []", "region: unknown field; did you mean regions?")
 	contains("zone: a\nregions: [{name: x, pops: [{adresses: []}]}]", "regions[0].pops[0].adresses: unknown field; did you mean addresses?")
 	contains("zone: a\nzone: b", "zone: is written twice; keep one")

@@ -148,5 +148,5 @@ func TestAdminOverTLS(t *testing.T) {
 	require.ErrorContains(t, ask(mutual, showing(stranger)), "remote error: tls: ")
 	require.ErrorContains(t, ask(mutual, showing(former)), "cert_file: "+former.CertFile+" expired at ")
 	_, err := NewAdmin(&region.FleetRegion{AdminTLS: &certs.Client{CAFile: token}}, false, 0)
-	require.EqualError(t, err, "admin_tls.ca_file: "+token+" holds no PEM certificate")
+	require.EqualError(t, err, "admin_tls.ca_file: "+token+" contains no PEM certificate")
 }

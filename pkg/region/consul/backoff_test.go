@@ -31,8 +31,8 @@ func TestBackoffIsBounded(t *testing.T) {
 	})
 }
 
-// The schedule of 200 watches that lose Consul at the same instant: how often
-// they try while it is away, and how they come back when it returns.
+// The schedule of 200 watches that lose Consul at the same instant: how often they retry
+// while it is unreachable, and how they reconnect when it returns.
 func TestBackoffSpreadsAFleet(t *testing.T) {
 	const (
 		watches = 200
@@ -54,15 +54,15 @@ func TestBackoffSpreadsAFleet(t *testing.T) {
 			attempts[now/bucket]++
 			total++
 		}
-		require.Less(t, now, away+maxBackoff, "not back in time")
+		require.Less(t, now, away+maxBackoff, "reconnects too late")
 		back[(now-away)/bucket]++
 	}
 
-	t.Logf("%d watches lose Consul for %s; attempts per %s, until they have settled:\n%s", watches, away, bucket, histogram(attempts[:settled/bucket], bucket))
-	t.Logf("and when it is back; reconnections per %s:\n%s", bucket, histogram(back, bucket))
+	t.Logf("%d watches lose Consul for %s; attempts per %s, until they settle:\n%s", watches, away, bucket, histogram(attempts[:settled/bucket], bucket))
+	t.Logf("after its return; reconnections per %s:\n%s", bucket, histogram(back, bucket))
 	require.Less(t, total, watches*25, "a watch tries no more than 25 times in a minute")
-	// The first attempts come early, so that a short interruption stays short:
-	// Consul answers that many, 1,600 a second, or refuses them, which costs less.
+	// The first attempts come early, so that a short interruption stays short: at 1,600
+	// per second, Consul can answer that many, or refuse them, which costs less.
 	for i, n := range attempts {
 		require.LessOrEqual(t, n, 3*watches/2, "bucket %d", i)
 		if time.Duration(i)*bucket >= settled {
@@ -74,7 +74,7 @@ func TestBackoffSpreadsAFleet(t *testing.T) {
 	}
 }
 
-// histogram draws one line a bucket.
+// histogram draws one line per bucket.
 func histogram(counts []int, bucket time.Duration) string {
 	var b strings.Builder
 	for i, n := range counts {

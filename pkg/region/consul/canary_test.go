@@ -44,20 +44,20 @@ func TestCanaries(t *testing.T) {
 	}
 	require.Zero(t, follows("ams1", nil))
 	require.NoError(t, d.EndCanary(ctx, "ams1"))
-	require.True(t, drop(0), "there is none, as wanted")
+	require.True(t, drop(0), "there is none, as required")
 	require.False(t, set1(first, 7), "there is none of index 7")
 	require.True(t, set1(first, 0))
 	require.False(t, set1(second, 0), "there is one")
 	index := follows("ams1", &first)
 	require.True(t, set1(second, index))
-	require.False(t, set1(first, index), "someone else was faster")
-	require.False(t, drop(index), "nor is another's ended")
+	require.False(t, set1(first, index), "it has changed")
+	require.False(t, drop(index), "nor is another's removed")
 	require.False(t, drop(0))
 	require.True(t, drop(follows("ams1", &second)))
 	require.True(t, drop(index), "it is gone")
 	require.Zero(t, follows("ams1", nil))
 
-	// What cannot be read can be replaced, and ended.
+	// Unreadable content can be replaced or removed.
 	for range 2 {
 		server.Set(t, d.CanaryKey("ams1"), []byte("{}"))
 		p, index, err := d.Canary(ctx, "ams1")
@@ -87,7 +87,7 @@ func TestCanaries(t *testing.T) {
 	require.True(t, ok)
 	server.Set(t, d.CanaryKey("ams2"), nil)
 	all, wrong, err = d.Canaries(ctx)
-	require.NoError(t, err, "it could be listed")
+	require.NoError(t, err, "listing works")
 	require.Equal(t, map[string]Pointer{"ams1": first}, all)
 	require.Len(t, wrong, 2)
 	require.ErrorContains(t, wrong[0], "weir/rules/canary/ams2: is empty;")

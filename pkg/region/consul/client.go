@@ -1,8 +1,8 @@
 // Package consul is the client of a region's Consul: it reads and publishes documents,
 // registers and lists edge nodes, and follows both through outages.
 //
-// It reports changes and failures through callbacks: this package decides nothing for
-// its caller, stores nothing on disk and logs nothing.
+// It reports changes and failures through callbacks. It makes no decisions for its
+// caller, stores nothing on disk and logs nothing.
 package consul
 
 import (
@@ -31,10 +31,10 @@ const (
 	// answerTimeout bounds queries that do not block.
 	answerTimeout = 5 * time.Second
 	// blockFor is how long Consul holds a blocking query; Consul adds up to a sixteenth
-	// so that they do not all end together.
+	// so that queries do not all end together.
 	blockFor = 10 * time.Second
-	// leeway is how much longer a watch waits. It exceeds the 7 s for which Consul
-	// holds a request while it elects a leader.
+	// leeway is how much longer a watch waits. It exceeds the 7 s for which Consul holds
+	// a request while it elects a leader.
 	leeway = 10 * time.Second
 
 	// maxAnswer bounds one answer: about 20,000 history entries or 4,000 nodes.
@@ -52,7 +52,7 @@ type Client struct {
 	lookEvery time.Duration // how often to check for a lost registration; tests shorten it
 }
 
-// Open returns a client of the Consul that c names. It reads the certificates but does
+// Open returns a client for the Consul that c names. It reads the certificates but does
 // not connect yet. It ignores environment variables such as CONSUL_HTTP_TOKEN.
 func Open(c Config) (*Client, error) {
 	if err := c.Validate(); err != nil {
@@ -114,10 +114,10 @@ func (c *Client) Pulse(ctx context.Context, bound time.Duration) error {
 	defer cancel()
 	leader, err := c.api.Status().LeaderWithQueryOptions(query{}.options(ctx))
 	if err == nil && leader == "" {
-		err = errors.New("there is none")
+		err = errors.New("none is elected")
 	}
 	if err != nil {
-		return c.failure(ctx, "ask for the leader", err)
+		return c.failure(ctx, "find the leader", err)
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ type Entry struct {
 
 // query holds the options of a read. The zero query does not block.
 type query struct {
-	index      uint64 // block until there is something newer, if above 0
+	index      uint64 // if above 0, block until there is something newer
 	consistent bool   // the leader first verifies with its peers that it still leads
 }
 
@@ -299,9 +299,8 @@ func within(ctx context.Context, bound time.Duration) (context.Context, context.
 }
 
 // within bounds the request for q. A blocking query must be sent only once: net/http
-// would repeat it after a closed connection, and a Consul that comes back without its
-// data counts from a lower index and would hold the query for its full time although it
-// has news.
+// would repeat it after a closed connection, and a Consul that returns without its data
+// counts from a lower index and would hold the query for its full time despite changes.
 func (q query) within(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := within(ctx, bound)
 	if q.index == 0 {

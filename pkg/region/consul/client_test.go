@@ -18,7 +18,7 @@ import (
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
-	// documents are those of one subtest.
+	// documents returns the documents of one subtest.
 	documents := func(t *testing.T, prefix string) *Documents {
 		return open(t, Config{Addr: server.Addr(), Prefix: prefix}).Documents("rules")
 	}
@@ -51,7 +51,7 @@ func TestDocuments(t *testing.T) {
 
 		full := noise(maxValue)
 		_, err = d.Put(ctx, full)
-		require.NoError(t, err, "exactly what Consul takes")
+		require.NoError(t, err, "exactly Consul's maximum")
 		_, err = d.Put(ctx, noise(maxValue+1))
 		require.ErrorContains(t, err, "bytes after compression, over Consul's 524288 for one key; split or shorten it")
 	})
@@ -120,10 +120,10 @@ func TestDocuments(t *testing.T) {
 		require.Nil(t, p)
 		ok, err = d.Point(ctx, second, index)
 		require.NoError(t, err)
-		require.True(t, ok, "what cannot be read can be replaced")
+		require.True(t, ok, "unreadable content can be replaced")
 	})
 
-	t.Run("of many writers one wins", func(t *testing.T) {
+	t.Run("one of many writers wins", func(t *testing.T) {
 		d, ctx := documents(t, "race"), t.Context()
 		for round := range 20 {
 			_, index, err := d.Current(ctx)
@@ -250,7 +250,7 @@ node_prefix "" { policy = "read" }`
 		require.Equal(t, "a", string(w.next(t).Value))
 		_, err := server.Client().ACL().TokenDelete(accessor, nil)
 		require.NoError(t, err)
-		// The query that is under way still answers; the next is refused.
+		// The query in progress still answers; the next is refused.
 		server.Set(t, "weir/rules/current", []byte("b"))
 		require.ErrorContains(t, w.failure(t), "answered 403 (ACL not found")
 		require.NoError(t, os.Remove(file))
@@ -285,7 +285,7 @@ func TestTLS(t *testing.T) {
 	require.ErrorContains(t, get(Config{Addr: server.Addr()}), "HTTPS")
 }
 
-// One agent answers for any datacenter that its own knows.
+// One agent answers for any datacenter that its own can reach.
 func TestOtherDatacenter(t *testing.T) {
 	t.Parallel()
 	all := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu-west", "us-east")
@@ -301,13 +301,13 @@ func TestOtherDatacenter(t *testing.T) {
 	require.True(t, ok)
 	p, _, err := open(t, Config{Addr: all[0].Addr()}).Documents("rules").Current(t.Context())
 	require.NoError(t, err)
-	require.Nil(t, p, "keys are a datacenter's own")
+	require.Nil(t, p, "each datacenter has its own keys")
 	_, _, err = open(t, Config{Addr: all[0].Addr(), Datacenter: "mars"}).Documents("rules").Current(t.Context())
 	require.ErrorContains(t, err, "No path to datacenter")
 }
 
-// A leader dies under the watches of a cluster: those on the servers that stay
-// see the next change.
+// A cluster's leader dies under its watches: those on the remaining servers see the next
+// change.
 func TestElection(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{Servers: 3})

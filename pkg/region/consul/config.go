@@ -21,8 +21,8 @@ type Config struct {
 	// Datacenter holds the keys and nodes; empty means the agent's own datacenter.
 	// Registration always goes to the agent.
 	Datacenter string `yaml:"datacenter" json:"datacenter,omitempty"`
-	// TokenFile holds the ACL token. It is read again for each request, so it may
-	// change while the program runs.
+	// TokenFile holds the ACL token. It is read for each request, so the token may change
+	// while the program runs.
 	TokenFile string        `yaml:"token_file" json:"token_file,omitempty"`
 	TLS       *certs.Client `yaml:"tls" json:"tls,omitempty"`
 	// Prefix is the prefix of all keys; empty means weir.
@@ -127,8 +127,8 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
-	// Any web server can answer 404. Reading that as "the key is missing" would turn a
-	// wrong address into an answer.
+	// Any web server can answer 404. Reading that as a missing key would turn a wrong
+	// address into an answer.
 	if resp.StatusCode == http.StatusNotFound && strings.HasPrefix(r.URL.Path, "/v1/kv/") && resp.Header.Get("X-Consul-Index") == "" {
 		_ = resp.Body.Close() // the body does not matter
 		return nil, errors.New("answered 404 without X-Consul-Index; this is not Consul, correct addr")

@@ -80,7 +80,7 @@ func TestAddress(t *testing.T) {
 func TestOpenConsulReadsCertificates(t *testing.T) {
 	file := write(t, "ca.pem", "not PEM")
 	_, err := Open(Config{TLS: &certs.Client{CAFile: file}})
-	require.EqualError(t, err, "tls.ca_file: "+file+" holds no PEM certificate")
+	require.EqualError(t, err, "tls.ca_file: "+file+" contains no PEM certificate")
 	_, err = Open(Config{TLS: &certs.Client{CertFile: file, KeyFile: file}})
 	require.EqualError(t, err, "tls.cert_file: "+file+", "+file+": tls: failed to find any PEM data in certificate input")
 }

@@ -34,9 +34,8 @@ type Documents struct {
 // name (see CheckName).
 func (c *Client) Documents(kind string) *Documents { return &Documents{consul: c, kind: kind} }
 
-// Temporary returns the same documents, but allows the active one to expire. Use it
-// only for kinds that have a default: without one, a service would eventually run with
-// no document.
+// Temporary returns the same documents but allows the active one to expire. Use it only
+// for kinds that have a default; other services would eventually run with no document.
 func (d *Documents) Temporary() *Documents {
 	return &Documents{consul: d.consul, kind: d.kind, temporary: true}
 }
@@ -92,7 +91,7 @@ func (d *Documents) pointer(ctx context.Context, key string) (*Pointer, uint64, 
 	return &p, entry.ModifyIndex, nil
 }
 
-// Unreadable says which key holds invalid data. Consul accepts any bytes as a key;
+// Unreadable names the key with the invalid data. Consul accepts any bytes as a key;
 // unclean ones are quoted, because a terminal would interpret them.
 func (c *Client) Unreadable(key string, err error) error {
 	if !cleanPath(key) {
@@ -102,7 +101,7 @@ func (c *Client) Unreadable(key string, err error) error {
 }
 
 // Load returns the document that p names, decompressed and checked against its SHA-256.
-// It returns ErrMissing if there is no such version, and ErrCorrupt if other bytes are
+// It returns ErrMissing if that version does not exist, and ErrCorrupt if other bytes are
 // stored under it.
 func (d *Documents) Load(ctx context.Context, p Pointer) ([]byte, error) {
 	if err := errors.Join(d.check(), p.validate()); err != nil {
@@ -111,8 +110,8 @@ func (d *Documents) Load(ctx context.Context, p Pointer) ([]byte, error) {
 	return d.LoadNamed(ctx, Named{p.Version, p.SHA256})
 }
 
-// LoadNamed is Load for a document without a pointer of its own, such as the one that
-// follows a temporary document.
+// LoadNamed is Load for a document without its own pointer, such as the one that follows
+// a temporary document.
 func (d *Documents) LoadNamed(ctx context.Context, p Named) ([]byte, error) {
 	if err := errors.Join(d.check(), p.validate("")); err != nil {
 		return nil, err
@@ -163,7 +162,7 @@ func (d *Documents) Put(ctx context.Context, document []byte) (version string, e
 		if done {
 			return version, nil
 		}
-		// Someone else stored it in the meantime.
+		// Another client stored it in the meantime.
 		if present, _, err = d.consul.get(ctx, key, query{}, answerTimeout); err != nil {
 			return "", err
 		}
@@ -196,9 +195,9 @@ func (d *Documents) Versions(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// Point activates the document that p names, if the pointer has not changed since
-// Current returned index; 0 requires that there is none yet. It returns false if
-// someone else was faster. Only for Temporary documents may p expire.
+// Point activates the document that p names if the pointer has not changed since Current
+// returned index; 0 requires that there is none yet. It returns false if the pointer has
+// changed. Only for Temporary documents may p expire.
 //
 // After a failure it checks whether the pointer was written anyway: the answer may be
 // lost after a successful write.
@@ -225,9 +224,9 @@ func (d *Documents) swap(ctx context.Context, key string, p Pointer, index uint6
 	return false, fmt.Errorf("%w; it may still take effect; check before you try again", err)
 }
 
-// SetCanary makes the edges of one PoP follow p, which must expire, if their pointer
-// has not changed since Canary returned index; 0 requires that there is none yet. It
-// returns false if someone else was faster, and handles failures like Point.
+// SetCanary makes the edges of one PoP follow p, which must expire, if their pointer has
+// not changed since Canary returned index; 0 requires that there is none yet. It returns
+// false if it has changed, and handles failures like Point.
 func (d *Documents) SetCanary(ctx context.Context, pop string, p Pointer, index uint64) (bool, error) {
 	if err := errors.Join(d.check(pop), p.validate()); err != nil {
 		return false, err
@@ -252,8 +251,8 @@ func (d *Documents) Canary(ctx context.Context, pop string) (*Pointer, uint64, e
 }
 
 // DeleteCanary makes the edges of one PoP follow the current pointer again, if their
-// canary has not changed since Canary returned index. It returns false if someone else
-// has replaced the canary, and true if it is already gone.
+// canary has not changed since Canary returned index. It returns false if the canary was
+// replaced, and true if it is already gone.
 func (d *Documents) DeleteCanary(ctx context.Context, pop string, index uint64) (bool, error) {
 	if err := d.check(pop); err != nil {
 		return false, err
@@ -262,7 +261,7 @@ func (d *Documents) DeleteCanary(ctx context.Context, pop string, index uint64) 
 }
 
 // EndCanary makes the edges of one PoP follow the current pointer again, whatever they
-// follow now. A missing canary is not an error.
+// follow now. It is not an error if there is no canary.
 func (d *Documents) EndCanary(ctx context.Context, pop string) error {
 	if err := d.check(pop); err != nil {
 		return err

@@ -17,7 +17,7 @@ const (
 // gzipMagic begins a compressed value. No YAML or JSON document begins with it.
 var gzipMagic = []byte{0x1f, 0x8b}
 
-// Encode returns the value to store for a document: the document itself, compressed if
+// Encode returns the value to store for a document: the document itself, or compressed if
 // it is too long for one key.
 func Encode(document []byte) ([]byte, error) {
 	if len(document) > MaxDocument {

@@ -14,7 +14,7 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// errHidden reports an incomplete answer. Consul says so only in a header: the
+// errHidden reports an incomplete answer. Consul reports that only in a header; the
 // shortened list looks complete.
 var errHidden = errors.New("some entries are hidden from this token; add them to its policies")
 
@@ -23,7 +23,7 @@ var errHidden = errors.New("some entries are hidden from this token; add them to
 func (c *Client) failure(ctx context.Context, what string, err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
-		err = outer.Err // what already says the rest
+		err = outer.Err // the rest is already said
 	}
 	var status api.StatusError
 	var large *http.MaxBytesError
@@ -40,9 +40,9 @@ func (c *Client) failure(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %s: %w", c.name, what, err)
 }
 
-// endedWithoutAnswer reports that the other side closed the connection, or sent something
-// that is not HTTP. net/http has no types for most of it; which one it reports depends on
-// whether the end came before or after the request.
+// endedWithoutAnswer reports whether the server closed the connection or sent something
+// other than HTTP. net/http has no types for most such errors; which one it returns
+// depends on whether the connection ended before or after the request.
 func endedWithoutAnswer(err error) bool {
 	text := err.Error()
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
@@ -74,8 +74,8 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("answered %d (%s)%s", e.Code, e.Text, e.hint)
 }
 
-// shorten keeps HTML pages and terminal control characters out of an error: a refusal
-// may repeat what others sent.
+// shorten keeps HTML pages and terminal control characters out of an error: a refusal may
+// repeat others' data.
 func shorten(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && !unicode.IsSpace(r) {

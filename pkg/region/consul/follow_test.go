@@ -21,8 +21,8 @@ type reply struct {
 
 var errAway = errors.New("away")
 
-// scripted follows a source that gives these replies, the last one for ever, for
-// as long as told. It returns what was asked and when, and what was delivered.
+// scripted follows a source that gives these replies, the last one forever, for told. It
+// returns the queries with their times, and what was delivered.
 type scripted struct {
 	asked     []query
 	at        []time.Duration
@@ -103,9 +103,9 @@ func TestFollowAsksTheLeaderBeforeItGoesBack(t *testing.T) {
 	t.Run("restored from an old snapshot", func(t *testing.T) {
 		s := follows(t, time.Minute,
 			reply{revision: 5, index: 50},
-			reply{revision: 3, index: 30, after: time.Second}, // index and content run backwards
+			reply{revision: 3, index: 30, after: time.Second}, // index and content go backwards
 			reply{revision: 3, index: 30},
-			reply{revision: 4, index: 31, after: time.Second}, // what follows is newer than that
+			reply{revision: 4, index: 31, after: time.Second}, // newer than the restored state
 			reply{after: time.Hour},
 		)
 		require.Equal(t, []int{5, 3, 4}, s.delivered)
@@ -135,7 +135,7 @@ func TestFollowNeverWaitsForIndexZero(t *testing.T) {
 
 func TestFollowStartsOverAfterAFailure(t *testing.T) {
 	s := follows(t, time.Minute, reply{revision: 1, index: 5000}, reply{err: errAway, after: time.Second}, reply{revision: 1, index: 12}, reply{after: time.Hour})
-	require.Equal(t, []int{1}, s.delivered, "the same content is no news")
+	require.Equal(t, []int{1}, s.delivered, "the same content is not a change")
 	require.Equal(t, []query{{}, {index: 5000}, {}, {index: 12}}, s.asked, "waiting for 5001 would be long")
 	require.Equal(t, 1, s.failures)
 }
@@ -152,13 +152,13 @@ func TestFollowIsNeverATightLoop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := follows(t, 5*time.Minute, r)
 			atMostFourASecond(t, s)
-			require.Greater(t, len(s.asked), 500, "but it goes on")
+			require.Greater(t, len(s.asked), 500, "but it continues")
 		})
 	}
 	t.Run("failing at once", func(t *testing.T) {
 		s := follows(t, 5*time.Minute, reply{err: errAway})
 		require.Less(t, len(s.asked), 110)
-		require.Greater(t, len(s.asked), 60, "but it goes on")
+		require.Greater(t, len(s.asked), 60, "but it continues")
 	})
 	t.Run("index to and fro", func(t *testing.T) {
 		replies := []reply{{revision: 1, index: 10}}
@@ -188,8 +188,8 @@ func TestFollowBacksOffAsScheduled(t *testing.T) {
 	require.Equal(t, 1, s.answers)
 }
 
-// A change that comes after a quiet time is delivered at once, and a second one
-// right behind it within half a second.
+// A change after a quiet period is delivered immediately, and a second one right behind
+// it within half a second.
 func TestFollowDeliversWithinASecond(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		quiet := time.Duration(rapid.IntRange(0, 60_000).Draw(rt, "quiet ms")) * time.Millisecond

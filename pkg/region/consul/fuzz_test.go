@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// What stands at a pointer's key, in the history or at a lock is read or refused; what was read is good, and is
-// read the same once written again.
+// Any value of a pointer, history entry or lock is either read or refused; a value that
+// was read is valid and survives being written and read again.
 func FuzzPointer(f *testing.F) {
 	whole, err := json.Marshal(NewPointer([]byte("rules: []"), "ann", time.Unix(1_800_000_000, 0)))
 	require.NoError(f, err)
@@ -33,7 +33,7 @@ func FuzzPointer(f *testing.F) {
 			p.InForce(time.Now())
 			written, err := json.Marshal(p)
 			if err != nil {
-				return // a year that JSON has no form for
+				return // a year that JSON cannot represent
 			}
 			again, err := ParsePointer(written)
 			require.NoError(t, err)
@@ -42,7 +42,8 @@ func FuzzPointer(f *testing.F) {
 	})
 }
 
-// Any service may register under this name, with any meta: a level stays between 0 and 1, and nothing fails.
+// Any service may register under this name, with any meta: a level stays between 0 and 1,
+// and nothing fails.
 func FuzzRegistration(f *testing.F) {
 	f.Add("edge-1", "eu", "ams1", "10.0.0.1:8081", "0.25", "passing", "10.0.0.1", 8080)
 	f.Add("", "", "", "", "NaN", "", "", -1)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// answers starts a server that stands for a Consul which misbehaves.
+// answers starts a server that imitates a misbehaving Consul.
 func answers(t testing.TB, config Config, handle http.HandlerFunc) *Client {
 	t.Helper()
 	s := httptest.NewServer(handle)
@@ -26,7 +26,7 @@ func answers(t testing.TB, config Config, handle http.HandlerFunc) *Client {
 	return open(t, config)
 }
 
-// kv writes the answer of a key, as Consul does.
+// kv answers with a key as Consul does.
 func kv(w http.ResponseWriter, index, modified uint64, value []byte) {
 	w.Header().Set("X-Consul-Index", fmt.Sprint(index))
 	text, _ := json.Marshal([]map[string]any{{"Key": "weir/k", "Value": value, "ModifyIndex": modified}})
@@ -55,7 +55,7 @@ func TestFailuresAreNeverMissing(t *testing.T) {
 			},
 			"answered 502 (<html> <p>sorry sorry",
 		},
-		"what a terminal obeys": {
+		"terminal control codes": {
 			func(w http.ResponseWriter, _ *http.Request) {
 				http.Error(w, "a\x1b[2J\nb\u009b\u0085c\x7f\x00\xffd\re", http.StatusForbidden)
 			},
@@ -152,8 +152,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	require.Equal(t, 20625*time.Millisecond, query{index: 1}.bound())
 }
 
-// An empty list with status 200 is not what Consul says of a missing key. It is
-// believed only if the leader says so too.
+// Consul does not answer a missing key with an empty list and status 200. That counts
+// only if the leader says the same.
 func TestWatchDoubtsAnEmptyList(t *testing.T) {
 	var asked atomic.Int32
 	var consistent atomic.Int32
@@ -198,7 +198,7 @@ func TestWatchAsksAsItShould(t *testing.T) {
 }
 
 func TestWatchOfNoKeyFails(t *testing.T) {
-	c := answers(t, Config{}, func(http.ResponseWriter, *http.Request) { t.Error("was asked") })
+	c := answers(t, Config{}, func(http.ResponseWriter, *http.Request) { t.Error("received a request") })
 	w := watch(t, c, "weir/../secret")
 	require.ErrorContains(t, w.failure(t), "not a key under weir/")
 }
@@ -239,8 +239,8 @@ func TestTokenIsReadForEachRequest(t *testing.T) {
 	require.ErrorContains(t, err, "read weir/k: token_file: open "+file+": no such file or directory")
 	err = c.Put(t.Context(), "weir/k", []byte("x"))
 	require.ErrorContains(t, err, "token_file: open "+file)
-	require.Empty(t, seen, "nothing is asked without the token")
-	require.EqualValues(t, 1, connections.Load(), "connections are used again")
+	require.Empty(t, seen, "no request goes out without the token")
+	require.EqualValues(t, 1, connections.Load(), "connections are reused")
 }
 
 func TestEnvironmentIsIgnored(t *testing.T) {
@@ -266,8 +266,8 @@ func TestEnvironmentIsIgnored(t *testing.T) {
 	require.Zero(t, index)
 }
 
-// A pointer that was written although the answer got lost is not reported as a
-// failure, and one that was not is.
+// A pointer written although the answer was lost is not reported as a failure; one that
+// was not written is.
 func TestPointLooksAfterALostAnswer(t *testing.T) {
 	for name, row := range map[string]struct {
 		status int // of the write
@@ -312,7 +312,7 @@ func TestPointLooksAfterALostAnswer(t *testing.T) {
 }
 
 func TestNamesCannotLeaveThePrefix(t *testing.T) {
-	c := answers(t, Config{}, func(_ http.ResponseWriter, r *http.Request) { t.Error("was asked for", r.URL) })
+	c := answers(t, Config{}, func(_ http.ResponseWriter, r *http.Request) { t.Error("received a request for", r.URL) })
 	ctx := t.Context()
 	p := NewPointer([]byte("x"), "ana", time.Now())
 	later := time.Now().Add(time.Hour)
@@ -375,7 +375,7 @@ func TestAnAddressThatIsNoConsul(t *testing.T) {
 					if err != nil {
 						return
 					}
-					_, _ = c.Write([]byte(says)) // a client that is gone
+					_, _ = c.Write([]byte(says)) // the client may be gone
 					_ = c.Close()
 				}
 			}()

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// longestLock is the longest time for which a lock may be held. A lock that expires
-// later than that was written by a wrong clock.
+// longestLock is the longest time for which a lock may be held. A lock with a later
+// expiry was written by a wrong clock.
 const longestLock = 10 * time.Minute
 
-// Lock says who is changing something region by region, so that others wait.
+// Lock records who is changing something region by region; it makes other changes wait.
 //
-// It is advisory: it keeps two changes from meeting halfway, but it may expire while
-// its holder sleeps, or vanish with a Consul that loses its data. So its holder still
-// writes by compare-and-set and checks the outcome at the end.
+// It is advisory: it prevents two changes from interleaving, but it may expire while its
+// holder sleeps, or vanish if Consul loses its data. So its holder still writes by
+// compare-and-set and checks the outcome at the end.
 type Lock struct {
 	By    string    `json:"by"`
 	Since time.Time `json:"since"`
-	Until time.Time `json:"until"` // then it ends, should its holder have died
+	Until time.Time `json:"until"` // when it expires, in case its holder died
 }
 
-// NewLock returns a lock that is valid from now on, for at most longest.
+// NewLock returns a lock that is valid from now, for at most longest.
 func NewLock(by string, longest time.Duration) Lock {
 	now := time.Now().UTC().Round(0)
 	return Lock{By: by, Since: now, Until: now.Add(min(longest, longestLock))}
@@ -33,7 +33,7 @@ func (l Lock) held(now time.Time) bool {
 	return now.Before(l.Until) && !now.Add(longestLock).Before(l.Until)
 }
 
-// parseLock reads a lock. An unreadable value counts as no lock.
+// parseLock parses a lock. An unreadable value counts as no lock.
 func parseLock(value []byte) Lock {
 	var l Lock
 	if json.Unmarshal(value, &l) != nil {
@@ -44,8 +44,8 @@ func parseLock(value []byte) Lock {
 
 func (c *Client) lockKey(what string) string { return c.Key(what, "lock") }
 
-// Lock takes the lock of what is about to change: a kind of document, or the topology.
-// If someone else holds it, Lock returns their lock.
+// Lock acquires the lock on what is about to change: a kind of document, or the topology.
+// If another operator holds it, Lock returns that lock.
 func (c *Client) Lock(ctx context.Context, what string, l Lock) (other *Lock, err error) {
 	value, err := json.Marshal(l)
 	if err != nil {
@@ -70,11 +70,11 @@ func (c *Client) Lock(ctx context.Context, what string, l Lock) (other *Lock, er
 		if done, err := c.Swap(ctx, key, value, index); done || err != nil {
 			return nil, err
 		}
-		// Someone was faster; find out who.
+		// Another operator was faster; find out which.
 	}
 }
 
-// Unlock releases a lock. It is not an error if someone else holds it by now.
+// Unlock releases a lock. It is not an error if another operator holds it by now.
 func (c *Client) Unlock(ctx context.Context, what string, l Lock) error {
 	value, err := json.Marshal(l)
 	if err != nil {

@@ -18,7 +18,7 @@ func TestLock(t *testing.T) {
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
 	c, ctx := open(t, Config{Addr: server.Addr()}), t.Context()
 	ana, bob := NewLock("ana", time.Minute), NewLock("bob", time.Minute)
-	// takes fails the test unless a lock is had, or another is in the way.
+	// takes requires that a lock is acquired, or that other holds it.
 	takes := func(what string, l Lock, other *Lock) {
 		t.Helper()
 		got, err := c.Lock(ctx, what, l)
@@ -29,15 +29,15 @@ func TestLock(t *testing.T) {
 	takes("rules", ana, nil)
 	takes("rules", bob, &ana)
 	takes("shedder", bob, nil)
-	require.NoError(t, c.Unlock(ctx, "rules", bob), "not his")
+	require.NoError(t, c.Unlock(ctx, "rules", bob), "it is not bob's")
 	takes("rules", bob, &ana)
 	for range 2 {
 		require.NoError(t, c.Unlock(ctx, "rules", ana))
 	}
 	takes("rules", bob, nil)
 
-	// What does not bind anybody: an end that has passed, one that no lock may have, and
-	// what is no lock.
+	// Values that do not lock: an expiry that has passed, one that is too late, and
+	// invalid data.
 	until := func(after time.Duration) []byte {
 		text, err := json.Marshal(Lock{By: "ana", Since: time.Now(), Until: time.Now().Add(after)})
 		require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestLock(t *testing.T) {
 	longest := NewLock("x", time.Hour)
 	require.Equal(t, longestLock, longest.Until.Sub(longest.Since))
 
-	// Of many who want it at the same time one has it.
+	// Of many concurrent attempts, exactly one acquires it.
 	for round := range 10 {
 		server.Remove(t, "weir/rules/lock")
 		var all sync.WaitGroup

@@ -25,7 +25,7 @@ func open(t testing.TB, config Config) *Client {
 	return c
 }
 
-// write makes a file in a directory of the test.
+// write creates a file in a directory of the test.
 func write(t testing.TB, name, content string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -50,7 +50,7 @@ func run(t testing.TB, f func(context.Context)) (stop func()) {
 		select {
 		case <-done:
 		case <-time.After(patience):
-			require.Fail(t, "does not end with its context")
+			require.Fail(t, "did not end with its context")
 		}
 	}
 	t.Cleanup(stop)
@@ -61,10 +61,10 @@ func run(t testing.TB, f func(context.Context)) (stop func()) {
 type event struct {
 	err   error
 	entry *Entry
-	told  bool // by each, not by state
+	told  bool // reported by each, not by state
 }
 
-// watching is a watch whose callbacks a test reads one after another.
+// watching is a watch whose callbacks a test reads one by one.
 type watching chan event
 
 // watch follows key until the test ends.
@@ -107,7 +107,7 @@ func (w watching) until(t testing.TB, what string, ok func(event) bool) event {
 			}
 			last = e.err
 		case <-timeout:
-			require.Fail(t, "no "+what, "last heard: %v", last)
+			require.Fail(t, "no "+what, "last event: %v", last)
 			return event{}
 		}
 	}

@@ -1,7 +1,7 @@
 package consul
 
-// What a node's registration holds in its meta. Nodes of other versions and the DNS
-// routers read these names: they do not change.
+// The keys of a node's registered meta. Nodes of other versions and the DNS routers read
+// them: they do not change.
 const (
 	MetaNode           = "node"
 	MetaRegion         = "region"

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// Service is the name under which edge nodes are registered.
+// Service is the name under which edge nodes register.
 const Service = "weir-edge"
 
 // Node is one registered edge node.
@@ -26,7 +26,7 @@ type Node struct {
 	Address      string `json:"address"` // host:port for clients
 	Admin        string `json:"admin"`   // the admin listener; see AdminURL
 	Prefix       string `json:"prefix"`  // of the keys that it follows
-	Schema       int    `json:"schema"`  // the newest form of documents that it reads; the first release registered none: 1
+	Schema       int    `json:"schema"`  // the newest schema of documents that it reads; the first release registered none: 1
 	RulesVersion string `json:"rules_version"`
 	RulesRefused string `json:"rules_refused,omitempty"`
 	// The same for the shedder's settings; a node without a shedder registers neither.
@@ -38,8 +38,8 @@ type Node struct {
 	Output  string `json:"output,omitempty"`
 }
 
-// AdminURL returns the URL of an admin listener. One that speaks TLS registers as
-// https://host:port, which releases before TLS refuse to send a token to; others as
+// AdminURL returns the URL of an admin listener. One that uses TLS registers as
+// https://host:port, to which releases before TLS refuse to send a token; others as
 // host:port.
 func AdminURL(admin string) (*url.URL, error) {
 	u := &url.URL{Scheme: "http", Host: admin}
@@ -98,10 +98,10 @@ func (c *Client) own(all []Instance) []Instance {
 	return slices.DeleteFunc(all, func(n Instance) bool { return n.Prefix != "" && n.Prefix != c.prefix })
 }
 
-// WatchNodes calls each with the registered edge nodes, as Nodes returns them, at once
-// and whenever one changes, until ctx ends. It polls like Watch. The leader must
-// confirm an empty list that follows a non-empty one. Even so it does not prove that
-// there are no nodes (see Nodes), so never act on it alone.
+// WatchNodes calls each with the registered edge nodes, as Nodes returns them,
+// immediately and whenever one changes, until ctx ends. It polls like Watch. The leader
+// must confirm an empty list that follows a non-empty one. Even then it does not prove
+// that there are no nodes (see Nodes), so never act on it alone.
 func (c *Client) WatchNodes(ctx context.Context, state func(error), each func([]Node)) {
 	watchList(ctx, c.nodes, func(a, b Node) bool { return a == b }, state, each)
 }
@@ -160,7 +160,7 @@ func parseShedLevel(text string) float64 {
 	return min(max(level, 0), 1)
 }
 
-// parseSchema reads a schema, which releases before it did not register.
+// parseSchema parses a schema, which releases before it did not register.
 func parseSchema(text string) int {
 	n, _ := strconv.Atoi(text)
 	return max(n, 1)

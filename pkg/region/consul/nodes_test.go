@@ -34,5 +34,5 @@ func TestPulseNeedsALeader(t *testing.T) {
 	c := answers(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(leader)) })
 	require.NoError(t, c.Pulse(t.Context(), time.Second))
 	leader = `""`
-	require.ErrorContains(t, c.Pulse(t.Context(), time.Second), "ask for the leader: there is none")
+	require.ErrorContains(t, c.Pulse(t.Context(), time.Second), "find the leader: none is elected")
 }

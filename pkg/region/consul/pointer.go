@@ -64,7 +64,7 @@ func NewPointer(document []byte, by string, at time.Time) Pointer {
 	return Pointer{Version: digits[:versionDigits], SHA256: digits, AppliedAt: at.UTC().Round(0), AppliedBy: by}
 }
 
-// ParsePointer reads a pointer. It is strict about known fields and ignores unknown
+// ParsePointer parses a pointer. It is strict about known fields and ignores unknown
 // ones, so that later versions may add fields.
 func ParsePointer(value []byte) (Pointer, error) {
 	var p Pointer
@@ -154,8 +154,8 @@ func isHex(s string, digits int) bool {
 	return true
 }
 
-// CheckName reports what is wrong with the name of a region, PoP or kind of
-// document: these go into keys, so they are [a-z0-9-]{1,64}.
+// CheckName returns what is wrong with the name of a region, PoP or kind of document:
+// these go into keys, so they are [a-z0-9-]{1,64}.
 func CheckName(name string) error {
 	ok := len(name) >= 1 && len(name) <= 64
 	for _, b := range []byte(name) {

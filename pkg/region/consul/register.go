@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// lookEvery is how long a node may stay unregistered after its agent lost it, give
-	// or take a fifth.
+	// lookEvery is how long a node may stay unregistered after its agent lost it, plus or
+	// minus a fifth.
 	lookEvery = 10 * time.Second
 	// registerEvery is the minimum time between two registrations.
 	registerEvery = 500 * time.Millisecond
@@ -35,13 +35,13 @@ const (
 
 // Registration is what an edge node publishes about itself.
 type Registration struct {
-	ID       string // the node's, unique in its datacenter
+	ID       string // unique in its datacenter
 	Address  string // where clients reach it; empty: the agent's address
 	Port     int
-	Admin    string // the admin listener: host:port, or https://host:port if it speaks TLS
+	Admin    string // the admin listener: host:port, or https://host:port if it uses TLS
 	Region   string
 	PoP      string
-	CheckURL string // what Consul asks every 2 s: the admin listener's /readyz
+	CheckURL string // what Consul requests every 2 s: the admin listener's /readyz
 }
 
 // Validate returns every fault as field.Errors, or nil.
@@ -71,7 +71,7 @@ func (r *Registration) Validate() error {
 	return f.Err()
 }
 
-// CheckNodeID reports what is wrong with the id of a node.
+// CheckNodeID returns what is wrong with a node's id.
 func CheckNodeID(id string) error {
 	if !cleanPath(id) || strings.Contains(id, "/") || len(id) > 128 {
 		return fmt.Errorf("must be 1 to 128 letters, digits or . _ : - (got %q)", id)
@@ -81,18 +81,18 @@ func CheckNodeID(id string) error {
 
 func (r *Registration) serviceID() string { return Service + "-" + r.ID }
 
-// Register keeps the node registered as service weir-edge until ctx ends, and then
-// deregisters it, within 2 s in all. meta returns the values that change
-// (MetaRulesVersion and those after it); changed, which may be nil, signals a change.
-// Changes in quick succession become one registration. Consul deregisters a crashed
-// node after 10 minutes.
+// Register keeps the node registered as service weir-edge until ctx ends, then
+// deregisters it, within 2 s in total. meta returns the values that change
+// (MetaRulesVersion and those after it); changed, if not nil, signals a change. Changes
+// in quick succession become one registration. Consul deregisters a crashed node after 10
+// minutes.
 //
-// It retries forever. About every 10 s it checks that the agent still has the service
-// and that the token has not changed: an agent keeps using the token of the
-// registration. A node whose id belongs to another node that passes its check is not
-// registered until that one is gone, and state reports it. An invalid r is never
-// registered. state, which may be nil, receives nil for each answer and an error for
-// each failure. The callbacks run on the caller's goroutine.
+// It retries forever. About every 10 s it checks that the agent still has the service and
+// that the token has not changed: an agent keeps using the token of the registration. If
+// another node that passes its check has the same id, Register reports that to state and
+// waits for that node to go. It never registers an invalid r. state, if not nil, receives
+// nil for each answer and an error for each failure. The callbacks run on the caller's
+// goroutine.
 func (c *Client) Register(ctx context.Context, r Registration, meta func() map[string]string, changed <-chan struct{}, state func(error)) {
 	if state == nil {
 		state = func(error) {}
@@ -141,7 +141,7 @@ type service struct {
 	stepped   time.Time
 	sent      map[string]string // nil: not known to be registered
 	token     string            // of the last registration
-	tokens    int               // how many different tokens there were
+	tokens    int               // how many different tokens so far
 }
 
 // step registers the service if anything differs from what the agent has.
@@ -166,7 +166,7 @@ func (s *service) step(ctx context.Context) error {
 	return s.register(ctx, s.current(), token)
 }
 
-// rest waits, but at most until the next change if it watches for changes.
+// rest waits, but only until the next change if heed is set.
 func (s *service) rest(ctx context.Context, wait time.Duration, heed bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -210,15 +210,16 @@ func (s *service) register(ctx context.Context, meta map[string]string, token st
 	if s.tokens == 0 || token != s.token {
 		s.token, s.tokens = token, s.tokens+1
 	}
-	// The check's status is left out: a new check begins critical, and Consul keeps the
-	// status of an existing one. Its notes differ with each token: an agent whose
-	// update failed with a revoked token believes for a minute or two that the servers
-	// have it, unless the check changes.
+	// The check's status is omitted: a new check begins critical, and Consul keeps the
+	// status of an existing one. The notes differ with each token: after an update failed
+	// with a revoked token, the agent assumes for a minute or two that the servers have
+	// it, unless the check changes.
 	err := s.consul.api.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{
 		ID: s.serviceID(), Name: Service, Address: s.Address, Port: s.Port, Meta: meta,
 		Check: &api.AgentServiceCheck{
 			CheckID: "service:" + s.serviceID(), Name: "readyz", HTTP: s.CheckURL, Interval: "2s", Timeout: "1s",
-			// The agent shows no credentials, and would verify by authorities of its own.
+			// The agent sends no credentials, and would verify against its own
+			// authorities.
 			TLSSkipVerify:                  strings.HasPrefix(s.CheckURL, "https:"),
 			DeregisterCriticalServiceAfter: "10m", Notes: fmt.Sprintf("%s, registered with token %d of this process", s.CheckURL, s.tokens),
 		},
@@ -230,22 +231,22 @@ func (s *service) register(ctx context.Context, meta map[string]string, token st
 	return nil
 }
 
-// taken returns an error if another node that passes its check, or has not been checked
-// yet, is registered under the id. A node with the same admin address, or whose check
-// this node answers, is this one before it was restarted elsewhere.
+// taken returns an error if another node is registered under the id and passes its check
+// or has not been checked yet. A node with the same admin address, or whose check this
+// node answers, is this one before it restarted elsewhere.
 func (s *service) taken(ctx context.Context) error {
 	ctx, cancel := within(ctx, answerTimeout)
 	defer cancel()
 	status, info, err := s.consul.api.Agent().AgentHealthServiceByIDOpts(s.serviceID(), query{}.options(ctx))
-	// Either the agent is failing and will not register anything, or the token may
-	// write but not read.
+	// Either the agent is failing and will not register anything, or the token may write
+	// but not read.
 	if err != nil || info == nil || info.Service == nil || !s.isOther(info.Service) || info.Service.Meta[MetaAdmin] == s.Admin {
 		return nil
 	}
 	unchecked := false
 	for _, check := range info.Checks {
-		// A check that replaced another begins with the status and the output of that.
-		// Nodes of the release before do not note their URL.
+		// A check that replaces another inherits its status and output. Nodes of the
+		// previous release do not note their URL.
 		url, _, noted := strings.Cut(check.Notes, ", ")
 		switch {
 		case noted && !strings.Contains(check.Output, url):
@@ -264,10 +265,11 @@ func (s *service) isOther(there *api.AgentService) bool {
 	return there.Address != s.Address || there.Port != s.Port
 }
 
-// conflict notes that another node has the id: it may be replaced only when its check fails.
+// conflict records that another node has the id: it may be replaced only when its check
+// fails.
 func (s *service) conflict(there *api.AgentService) error {
 	s.foreign, s.sent = true, nil
-	return fmt.Errorf("node id %q: %s in pop %s is registered by it too; give each node an id of its own",
+	return fmt.Errorf("node id %q: %s in pop %s is already registered with it; give each node its own id",
 		s.ID, net.JoinHostPort(there.Address, strconv.Itoa(there.Port)), there.Meta[MetaPoP])
 }
 

@@ -24,12 +24,12 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// edge is what Consul sees of an edge node.
+// edge is an edge node as Consul sees it.
 type edge struct {
 	Registration
 	ready   atomic.Bool
 	changed chan struct{}
-	asked   atomic.Int32 // for its meta
+	asked   atomic.Int32 // calls of meta
 
 	mu     sync.Mutex
 	meta   map[string]string
@@ -80,7 +80,7 @@ func (e *edge) set(name, value string) {
 	}
 }
 
-// failures are the distinct failures that e was told of.
+// failures returns the distinct failures reported to e.
 func (e *edge) failures() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,7 +93,7 @@ func (e *edge) failures() []string {
 	return list
 }
 
-// until waits for the registered nodes to be as ok wants them.
+// until waits until ok accepts the registered nodes.
 func until(t testing.TB, c *Client, what string, ok func([]Node) bool) {
 	t.Helper()
 	var nodes []Node
@@ -130,7 +130,7 @@ func TestRegister(t *testing.T) {
 		ID: "edge-1.example.com", Region: "eu-west", PoP: "ams1", Address: "192.0.2.7:8080", Admin: e.Admin, Prefix: "weir",
 		Schema: 1, RulesVersion: "0123456789ab", RulesRefused: strings.Repeat("ä", 254) + "…", Passing: true,
 	}}, nodes)
-	require.LessOrEqual(t, len(nodes[0].RulesRefused), 512, "Consul takes no more")
+	require.LessOrEqual(t, len(nodes[0].RulesRefused), 512, "Consul accepts no more")
 	services, _, err := server.Client().Catalog().Service("weir-edge", "", nil)
 	require.NoError(t, err)
 	require.Equal(t, "weir-edge-edge-1.example.com", services[0].ServiceID)
@@ -139,7 +139,7 @@ func TestRegister(t *testing.T) {
 	require.Len(t, checks, 1)
 	require.Equal(t, "service:weir-edge-edge-1.example.com", checks[0].CheckID)
 
-	// A change reaches those who watch, and never makes the check fail.
+	// A change reaches the watches, and never makes the check fail.
 	e.set("rules_refused", "")
 	for len(lists) > 0 {
 		<-lists
@@ -175,7 +175,7 @@ func TestRegister(t *testing.T) {
 	require.Empty(t, e.failures())
 }
 
-// The second node with an id in use waits for the first to go.
+// A second node with the same id waits for the first to go.
 func TestRegisterTwice(t *testing.T) {
 	t.Parallel()
 	c := open(t, Config{Addr: testenv.StartConsul(t, testenv.ConsulOptions{}).Addr()})
@@ -190,7 +190,7 @@ func TestRegisterTwice(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			return slices.ContainsFunc(e.failures(), func(text string) bool {
-				return strings.Contains(text, `node id "edge-1": `) && strings.Contains(text, "in pop "+pop+" is registered by it too; give each node an id of its own")
+				return strings.Contains(text, `node id "edge-1": `) && strings.Contains(text, "in pop "+pop+" is already registered with it; give each node its own id")
 			})
 		}, patience, 10*time.Millisecond)
 	}
@@ -201,7 +201,7 @@ func TestRegisterTwice(t *testing.T) {
 	stopFirst()
 	until(t, c, "free", func(nodes []Node) bool { return passing(nodes) && nodes[0].PoP == "fra1" })
 
-	// One whose check fails loses its place, and says so when it is back.
+	// A node whose check fails loses its id, and reports that when it recovers.
 	second.ready.Store(false)
 	until(t, c, "failing", func(nodes []Node) bool { return len(nodes) == 1 && !nodes[0].Passing })
 	third := newEdge(t, "edge-1", "lon1")
@@ -211,21 +211,21 @@ func TestRegisterTwice(t *testing.T) {
 	says(second, "lon1")
 	until(t, c, "passing", passing)
 	third.mu.Lock()
-	third.states = nil // until its check passed, the second could have the place
+	third.states = nil // until its check passed, the second could take the id
 	third.mu.Unlock()
 	second.ready.Store(true)
 	second.set("rules_version", "2")
 	for before := second.asked.Load(); second.asked.Load() < before+3; pause(t.Context(), 10*time.Millisecond) {
 	}
 	until(t, c, "still there", func(nodes []Node) bool { return passing(nodes) && nodes[0].PoP == "lon1" })
-	require.Empty(t, third.failures(), "what changes at the second does not displace the third")
+	require.Empty(t, third.failures(), "changes at the second do not displace the third")
 	stopSecond()
 	until(t, c, "still there", func(nodes []Node) bool { return len(nodes) == 1 && nodes[0].PoP == "lon1" })
 	stopThird()
 	until(t, c, "deregistered", none)
 }
 
-// A node that died is asked for at the new one's address, which is not the new one's rival.
+// A dead node's check reaches the new node at its address; that is not a conflict.
 func TestRegisterBehindItsOwnCheck(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
@@ -239,7 +239,7 @@ func TestRegisterBehindItsOwnCheck(t *testing.T) {
 	until(t, c, "registered", func(nodes []Node) bool { return passing(nodes) && nodes[0].Address == "192.0.2.7:8080" })
 }
 
-// An agent that lost the service, or all it had, gets it again.
+// An agent that lost the service, or all its data, gets it again.
 func TestRegisterAgain(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
@@ -251,7 +251,7 @@ func TestRegisterAgain(t *testing.T) {
 	stop := e.register(t, c)
 	require.Eventually(t, func() bool { return len(e.failures()) > 0 }, patience, time.Millisecond)
 	front.To(server.Addr())
-	until(t, c, "registered when Consul comes", passing)
+	until(t, c, "registered when Consul appears", passing)
 
 	server.Kill()
 	e.set("rules_version", "2")
@@ -275,7 +275,7 @@ func TestRegisterAgain(t *testing.T) {
 
 func TestRegisterStopsInTime(t *testing.T) {
 	t.Parallel()
-	t.Run("Consul away", func(t *testing.T) {
+	t.Run("Consul unreachable", func(t *testing.T) {
 		t.Parallel()
 		front := testenv.Forward(t, "")
 		e := newEdge(t, "edge-1", "ams1")
@@ -346,8 +346,8 @@ func TestRegisterStopsInTime(t *testing.T) {
 	})
 }
 
-// An agent goes on using the token of a registration; once that is revoked, what
-// the node's check says no longer reaches the catalogue.
+// An agent keeps using the token of a registration; once that is revoked, the node's
+// check results no longer reach the catalog.
 func TestRegisterWithANewToken(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true})
@@ -401,7 +401,7 @@ func TestNodesAndTokens(t *testing.T) {
 	_, err = with(nothing).Nodes(t.Context())
 	require.ErrorContains(t, err, "some entries are hidden from this token")
 	nodes, err = open(t, Config{Addr: server.Addr()}).Nodes(t.Context())
-	require.NoError(t, err, "without a token Consul says nothing")
+	require.NoError(t, err, "without a token Consul reports nothing")
 	require.Empty(t, nodes)
 }
 
@@ -418,7 +418,7 @@ func TestRegistrationValidate(t *testing.T) {
 		"check: must be a URL such as http://127.0.0.1:8081/readyz (got \"127.0.0.1:8081/readyz\")"
 	require.EqualError(t, bad.Validate(), want)
 
-	c := answers(t, Config{}, func(http.ResponseWriter, *http.Request) { t.Error("was asked") })
+	c := answers(t, Config{}, func(http.ResponseWriter, *http.Request) { t.Error("received a request") })
 	states := make(chan error, 1)
 	stop := run(t, func(ctx context.Context) {
 		c.Register(ctx, bad, nil, nil, func(err error) { states <- err })

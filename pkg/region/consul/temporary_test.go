@@ -47,7 +47,7 @@ func TestTemporaryDocuments(t *testing.T) {
 	p.Then = nil
 	done, err = d.Point(ctx, p, index)
 	require.NoError(t, err)
-	require.True(t, done, "after it, the configuration decides")
+	require.True(t, done, "afterward, the configuration decides")
 
 	p.Then = &Named{Version: "0"}
 	_, err = d.Point(ctx, p, 0)

@@ -16,10 +16,10 @@ const (
 	spacing = 250 * time.Millisecond
 )
 
-// Backoff returns how long to wait after failure number attempt, counted from 0:
-// between 0 (exclusive) and min(8 s, 250 ms * 2^attempt). random is uniform in [0, 1).
-// The whole delay is random, so that nodes that lost Consul at the same instant come
-// back one by one.
+// Backoff returns how long to wait after failure number attempt, counted from 0: between
+// 0 (exclusive) and min(8 s, 250 ms * 2^attempt). random is uniform in [0, 1). The whole
+// delay is random, so that nodes that lost Consul at the same instant reconnect one by
+// one.
 func Backoff(attempt int, random float64) time.Duration {
 	limit := maxBackoff
 	if attempt = max(attempt, 0); attempt < 5 {
@@ -28,15 +28,15 @@ func Backoff(attempt int, random float64) time.Duration {
 	return max(1, time.Duration((1-random)*float64(limit)))
 }
 
-// Watch calls each with the entry of key (nil when the key is missing) at once, and
-// again whenever its content changes, until ctx ends. It never gives up: it uses
-// blocking queries of 10 s and waits for Backoff after a failure. A hanging Consul
-// counts as a failure after 21 s at most. Content that is older than the last, or
-// missing, is delivered only after the leader has confirmed it, so that a lagging
-// server changes nothing.
+// Watch calls each with the entry of key (nil if the key is missing) immediately, and
+// again whenever its content changes, until ctx ends. It never gives up: it uses blocking
+// queries of 10 s and waits for Backoff after a failure. A hanging Consul counts as a
+// failure after at most 21 s. Content that is older than the last, or missing, is
+// delivered only after the leader has confirmed it, so that a lagging server changes
+// nothing.
 //
-// state, which may be nil, receives nil for each answer and an error for each failure,
-// including a denied token, which never counts as "missing". Both callbacks run on the
+// state, if not nil, receives nil for each answer and an error for each failure,
+// including a denied token, which never counts as missing. Both callbacks run on the
 // caller's goroutine, one at a time.
 func (c *Client) Watch(ctx context.Context, key string, state func(error), each func(*Entry)) {
 	follow(ctx, source[*Entry]{
@@ -52,9 +52,9 @@ func (c *Client) Watch(ctx context.Context, key string, state func(error), each 
 	}, state, each)
 }
 
-// WatchList calls each with all keys under a prefix at once and whenever one changes,
-// until ctx ends. It polls like Watch. The leader must confirm an empty list that
-// follows a non-empty one.
+// WatchList calls each with all keys under a prefix immediately and whenever one changes,
+// until ctx ends. It polls like Watch. The leader must confirm an empty list that follows
+// a non-empty one.
 func (c *Client) WatchList(ctx context.Context, prefix string, state func(error), each func([]Entry)) {
 	watchList(ctx, func(ctx context.Context, q query, bound time.Duration) ([]Entry, uint64, error) {
 		return c.list(ctx, prefix, q, bound)
@@ -73,8 +73,7 @@ func watchList[T any](ctx context.Context, read func(context.Context, query, tim
 type source[T any] struct {
 	read func(context.Context, query) (value T, index uint64, err error)
 	same func(a, b T) bool
-	// older reports whether the value is older than last, which is news only after a
-	// loss of data.
+	// older reports whether the value is older than last, which only data loss explains.
 	older func(last, now T) bool
 }
 
@@ -97,8 +96,8 @@ func follow[T any](ctx context.Context, s source[T], state func(error), each fun
 		}
 		state(err)
 		if err != nil {
-			// After a loss of data Consul may count from 1 again and would hold a query
-			// for the old index although it has news.
+			// After losing its data, Consul may count from 1 again and would hold a query
+			// for the old index despite changes.
 			q = query{consistent: q.consistent}
 			pause(ctx, Backoff(failures, rand.Float64()))
 			failures++

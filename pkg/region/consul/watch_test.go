@@ -16,7 +16,7 @@ func TestWatch(t *testing.T) {
 	c := open(t, Config{Addr: server.Addr()})
 	key := c.Key("rules", "current")
 	w := watch(t, c, key)
-	require.Nil(t, w.next(t), "missing, at once")
+	require.Nil(t, w.next(t), "missing, immediately")
 
 	soon := func(value string) {
 		t.Helper()
@@ -51,7 +51,7 @@ func TestWatch(t *testing.T) {
 	soon("f")
 	require.Less(t, time.Since(start), 10*time.Second)
 
-	// What changes while a watch is away is not lost.
+	// A change while the watch is disconnected is not lost.
 	server.Kill()
 	w.failure(t)
 	server.Start()
@@ -62,7 +62,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Consul hangs with its connections open, and goes on.
+// Consul hangs with its connections open, then continues.
 func TestWatchOutlastsAHang(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
@@ -80,8 +80,8 @@ func TestWatchOutlastsAHang(t *testing.T) {
 	require.Less(t, time.Since(start), 10*time.Second)
 }
 
-// A restored or new Consul counts from a lower index, for which the old one is
-// too high to wait with.
+// A restored or new Consul counts from a lower index, so waiting for the old one would
+// take too long.
 func TestWatchFollowsALossOfData(t *testing.T) {
 	t.Parallel()
 	old := testenv.StartConsul(t, testenv.ConsulOptions{})

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// TestAmplification bounds what a forged query makes of its size over UDP; with -v it
+// TestAmplification bounds how much larger than a forged query its answer over UDP is; -v
 // prints the factors.
 func TestAmplification(t *testing.T) {
 	c := config(view(t, many(25), region.PoPState{}))

@@ -10,10 +10,10 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// The kinds of answers that an Observer hears of.
+// The kinds of answers that an Observer counts.
 const (
 	kindAnswer    = "answer"    // addresses of a healthy PoP, or records of the zone itself
-	kindSpilled   = "spilled"   // addresses of the next, because the first sheds
+	kindSpilled   = "spilled"   // addresses of the next PoP, because the first sheds
 	kindFailOpen  = "fail_open" // all addresses, because no PoP is healthy
 	kindNoData    = "nodata"
 	kindNXDomain  = "nxdomain"
@@ -23,7 +23,7 @@ const (
 	kindNotImp    = "notimp"
 	kindServFail  = "servfail"  // there is no topology yet
 	kindTruncated = "truncated" // too long for UDP
-	kindSlipped   = "slipped"   // over the rate limit: truncated, to be asked by TCP
+	kindSlipped   = "slipped"   // over the rate limit: truncated, so that the client retries over TCP
 	kindDropped   = "dropped"   // over the rate limit: no answer
 )
 
@@ -32,24 +32,24 @@ var Kinds = []string{
 	kindAnswer, kindSpilled, kindFailOpen, kindNoData, kindNXDomain, kindRefused, kindFormErr, kindBadVers, kindNotImp, kindServFail, kindTruncated, kindSlipped, kindDropped,
 }
 
-// reply is an answer under way.
+// reply is an answer in progress.
 type reply struct {
 	*Server
 	q     question
 	view  *region.View
 	zone  *zone
-	node  *node  // what there is at the name; nil: nothing, or it is not asked for
-	owner string // of the next record, in the letters of the question or of the CNAME before
+	node  *node  // what exists at the name; nil: nothing, or not looked up
+	owner string // of the next record, in the letter case of the question or of the previous CNAME
 	msg   wire.Msg
 	scope int
 	kind  string
 	// trims means that the last records are addresses, the nearest first, of which a
-	// part serves as well.
+	// subset is also useful.
 	trims bool
 }
 
-// answer returns what to send for a packet, and what kind of answer that is; nil
-// if it deserves none. It does no I/O, and its work is bounded by the topology.
+// answer returns what to send for a packet, and its kind; nil if the packet deserves no
+// answer. It does no I/O, and its work is bounded by the topology.
 func (s *Server) answer(packet []byte, from netip.Addr, udp bool) ([]byte, string) {
 	r := s.begin(packet)
 	if r == nil {
@@ -58,7 +58,7 @@ func (s *Server) answer(packet []byte, from netip.Addr, udp bool) ([]byte, strin
 	return r.finish(from, udp)
 }
 
-// begin reads a packet and finds what is asked for; nil if it deserves no answer.
+// begin parses a packet and looks up its question; nil if it deserves no answer.
 func (s *Server) begin(packet []byte) *reply {
 	q, rcode, ok := parse(packet)
 	if !ok {
@@ -83,7 +83,7 @@ func (s *Server) begin(packet []byte) *reply {
 	return r
 }
 
-// finish writes the answer.
+// finish builds the answer.
 func (r *reply) finish(from netip.Addr, udp bool) ([]byte, string) {
 	if r.node != nil {
 		r.resolve(from)
@@ -96,7 +96,7 @@ func (r *reply) fail(rcode int, kind string) {
 	r.msg.Rcode, r.kind = rcode, kind
 }
 
-// subject is what the rate limit counts this as.
+// subject returns what the rate limit counts this as.
 func (r *reply) subject() subject {
 	switch {
 	case r.node == nil:
@@ -107,13 +107,13 @@ func (r *reply) subject() subject {
 	return subject{r.node.name, r.q.qtype}
 }
 
-// tailored reports whether the resolver names a client subnet, for which it keeps the
-// answer.
+// tailored reports whether the resolver sends a client subnet and caches the answer for
+// it.
 func (r *reply) tailored() bool {
 	return r.q.edns != nil && r.q.edns.subnet != nil && r.q.edns.subnet.source > 0
 }
 
-// find finds what there is at the name.
+// find looks up the name.
 func (r *reply) find() {
 	if r.zone = r.zoneOf(r.view); r.zone == nil {
 		r.fail(wire.RcodeServerFailure, kindServFail)
@@ -138,7 +138,7 @@ func (r *reply) find() {
 	}
 }
 
-// missing says that there is no such name. Before there is a topology that is unknown.
+// missing answers that the name does not exist. Without a topology, that is unknown.
 func (r *reply) missing() {
 	if r.view.Topology == nil {
 		r.msg.Authoritative = false
@@ -149,10 +149,10 @@ func (r *reply) missing() {
 	r.negative()
 }
 
-// maxAliases is how many CNAMEs are followed within the zone. A topology has no more.
+// maxAliases is how many CNAMEs are followed within the zone. A topology allows no more.
 const maxAliases = 8
 
-// resolve answers with what there is at the node, and follows CNAMEs within the zone.
+// resolve answers with the node's content, and follows CNAMEs within the zone.
 func (r *reply) resolve(from netip.Addr) {
 	for n, links := r.node, 0; ; links++ {
 		alias := n.records[wire.TypeCNAME]
@@ -173,13 +173,14 @@ func (r *reply) resolve(from netip.Addr) {
 	}
 }
 
-// fill answers with what there is at the last name.
+// fill answers with the content of the last name.
 func (r *reply) fill(n *node, from netip.Addr) {
 	r.kind = kindAnswer
 	address := r.q.qtype == wire.TypeA || r.q.qtype == wire.TypeAAAA
 	switch list := n.records[r.q.qtype]; {
 	case r.q.qtype == wire.TypeANY:
-		// Who asks for any type gets one record that says to ask for one (RFC 8482).
+		// A query for any type gets one record that says to ask for a specific one (RFC
+		// 8482).
 		r.add(&wire.HINFO{Hdr: header("", wire.TypeHINFO, infrastructureTTL), Cpu: "RFC8482"})
 	case list != nil:
 		for _, rr := range list {
@@ -194,7 +195,7 @@ func (r *reply) fill(n *node, from netip.Addr) {
 	}
 }
 
-// choose answers with the nearest PoP, of one region if that is not empty.
+// choose answers with the nearest PoP, of region in if not empty.
 func (r *reply) choose(from netip.Addr, in string) {
 	if r.view.Topology == nil {
 		r.missing()
@@ -205,7 +206,7 @@ func (r *reply) choose(from netip.Addr, in string) {
 		q.Family = 4
 	}
 	if r.tailored() {
-		// The resolver keeps an answer for each network, so a client can stay put.
+		// The resolver caches an answer per network, so a client can stay put.
 		q.Client = r.q.edns.subnet.prefix
 		q.Random = region.StickyRandom(q.Client)
 	}
@@ -220,12 +221,12 @@ func (r *reply) choose(from netip.Addr, in string) {
 	if r.tailored() && len(a.PoPs) > 0 && r.config.Observer != nil && r.moves.moved(q.Client, r.node.name, a.PoPs[0]) {
 		r.config.Observer.Moved()
 	}
-	if r.tailored() && r.trims { // an answer that there is nothing holds for all
+	if r.tailored() && r.trims { // an empty answer holds for all clients
 		r.scope = a.Scope
 	}
 }
 
-// addresses adds those of the family that was asked for.
+// addresses adds those of the family in the question.
 func (r *reply) addresses(list []netip.Addr) {
 	for _, a := range list {
 		if a.Is4() == (r.q.qtype == wire.TypeA) {
@@ -238,14 +239,14 @@ func (r *reply) addresses(list []netip.Addr) {
 	}
 }
 
-// add answers with a copy of a record, in the letters of the question.
+// add answers with a copy of a record, in the letter case of the question.
 func (r *reply) add(rr wire.RR) {
 	rr = wire.Copy(rr)
 	rr.Header().Name = r.owner
 	r.msg.Answer = append(r.msg.Answer, rr)
 }
 
-// empty says that the name exists, and has nothing of that type.
+// empty answers that the name exists but has no records of the type.
 func (r *reply) empty() {
 	r.kind = kindNoData
 	r.negative()
@@ -256,7 +257,7 @@ func (r *reply) negative() {
 	r.msg.Ns = append(r.msg.Ns, &soa)
 }
 
-// addOptions answers an OPT with one, and a client subnet with the same and the
+// addOptions answers an OPT with an OPT, and a client subnet with the same subnet and the
 // scope.
 func (r *reply) addOptions() {
 	e := r.q.edns
@@ -275,7 +276,7 @@ func (r *reply) addOptions() {
 	r.msg.Extra = append(r.msg.Extra, opt)
 }
 
-// limit is how long the answer may be.
+// limit returns how long the answer may be.
 func (r *reply) limit(udp bool) int {
 	switch {
 	case !udp:
@@ -286,9 +287,9 @@ func (r *reply) limit(udp bool) int {
 	return min(max(int(r.q.edns.size), plainUDP), r.config.MaxUDP)
 }
 
-// pack writes the answer. Of addresses that are too long for the client, those that fit
-// are sent, the nearest first. Of anything else a part would be taken for the whole, so
-// the client is told to ask by TCP.
+// pack encodes the answer. If addresses are too long for the client, it sends those that
+// fit, the nearest first. Part of anything else would be taken for the whole, so the
+// client must retry over TCP.
 func (r *reply) pack(udp bool) ([]byte, string) {
 	limit := r.limit(udp)
 	packet, err := r.msg.Pack()
@@ -299,14 +300,14 @@ func (r *reply) pack(udp bool) ([]byte, string) {
 		packet, err = r.msg.Pack()
 	}
 	if err != nil {
-		return nil, kindServFail // what was read from a packet can be written into one
+		return nil, kindServFail // what was parsed from a packet can be encoded
 	}
 	return packet, r.kind
 }
 
-// trim leaves out the last addresses, and reports whether some are left.
+// trim drops the last addresses, and reports whether any are left.
 func (r *reply) trim(excess int) bool {
-	size := 2 + 10 + 4 // a pointer to the name, what every record has, the address
+	size := 2 + 10 + 4 // a pointer to the name, the fixed part of a record, the address
 	if r.q.qtype == wire.TypeAAAA {
 		size += 12
 	}
@@ -322,8 +323,8 @@ func (r *reply) truncate() {
 	r.msg.Truncated, r.msg.Answer, r.msg.Ns, r.kind = true, nil, nil, kindTruncated
 }
 
-// slip tells a client to ask by TCP, at next to no cost; nil if its packet cannot be
-// read.
+// slip answers that the client must retry over TCP, at almost no cost; nil if its packet
+// cannot be parsed.
 func (r *reply) slip() []byte {
 	if r.kind == kindFormErr || r.kind == kindBadVers || r.kind == kindNotImp {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// Each row asks by UDP and by TCP, and names what dig must print and must not.
+// Each row queries over UDP and TCP, and lists what dig must and must not print.
 func TestDig(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config(view(t, fleet, healthy)))
@@ -41,14 +41,14 @@ func TestDig(t *testing.T) {
 	f("a longer subnet", "+subnet=203.0.113.7/32 edge.example.com A", []string{"CLIENT-SUBNET: 203.0.113.7/32/24", "192.0.2.3"}, nil)
 	f("a shorter subnet", "+subnet=203.0.112.0/20 edge.example.com A", []string{"CLIENT-SUBNET: 203.0.112.0/20/21"}, nil)
 	f("a subnet of IPv6", "+subnet=2001:db8:a:b::/56 edge.example.com A", []string{"CLIENT-SUBNET: 2001:db8:a::/56/48", "192.0.2.3"}, nil)
-	f("a subnet that belongs nowhere", "+subnet=10.1.2.0/24 edge.example.com A", []string{"CLIENT-SUBNET: 10.1.2.0/24/2", "192.0.2.1"}, nil)
+	f("a subnet of no PoP", "+subnet=10.1.2.0/24 edge.example.com A", []string{"CLIENT-SUBNET: 10.1.2.0/24/2", "192.0.2.1"}, nil)
 	f("no subnet on purpose", "+subnet=0.0.0.0/0 edge.example.com A", []string{"CLIENT-SUBNET: 0.0.0.0/0/0", "192.0.2.1"}, nil)
 	f("no subnet, of family 0", "+ednsopt=8:00000000 edge.example.com A", []string{"status: NOERROR", "CLIENT-SUBNET: 0/0/0", "192.0.2.1"}, nil)
 	f("no subnet in short", "+subnet=0 edge.example.com A", []string{"status: NOERROR", "CLIENT-SUBNET: 0.0.0.0/0/0", "192.0.2.1"}, nil)
-	f("a subnet for no address", "+subnet=203.0.113.0/24 edge.example.com TXT", append([]string{"CLIENT-SUBNET: 203.0.113.0/24/0"}, noData...), nil)
-	f("a subnet of a name that is not", "+subnet=203.0.113.0/24 x.edge.example.com A", []string{"status: NXDOMAIN", "CLIENT-SUBNET: 203.0.113.0/24/0"}, nil)
+	f("a subnet for another type", "+subnet=203.0.113.0/24 edge.example.com TXT", append([]string{"CLIENT-SUBNET: 203.0.113.0/24/0"}, noData...), nil)
+	f("a subnet for a missing name", "+subnet=203.0.113.0/24 x.edge.example.com A", []string{"status: NXDOMAIN", "CLIENT-SUBNET: 203.0.113.0/24/0"}, nil)
 	f("letters", "+subnet=203.0.113.0/24 eDgE.ExAmPlE.CoM A", []string{";eDgE.ExAmPlE.CoM. IN A", "eDgE.ExAmPlE.CoM. 20 IN A 192.0.2.3"}, nil)
-	f("letters of nothing", "x.EDGE.example.com A", []string{"status: NXDOMAIN", ";x.EDGE.example.com. IN A", soa}, nil)
+	f("letter case of a missing name", "x.EDGE.example.com A", []string{"status: NXDOMAIN", ";x.EDGE.example.com. IN A", soa}, nil)
 
 	f("EDNS version 1", "+edns=1 +noednsnegotiation edge.example.com A", []string{"status: BADVERS", "EDNS: version: 0", "ANSWER: 0"}, nil)
 	f("an unknown option", "+ednsopt=65001:abcd edge.example.com A", []string{"status: NOERROR", "192.0.2.1"}, []string{"; OPT=65001"})
@@ -91,8 +91,8 @@ func TestDig(t *testing.T) {
 	f("one PoP without IPv6", "fra1.pop.edge.example.com AAAA", noData, nil)
 	f("one region", "us-east.region.edge.example.com A", []string{"ANSWER: 2", "us-east.region.edge.example.com. 20 IN A 192.0.2.3"}, nil)
 	f("one region for a subnet", "+subnet=198.51.100.0/24 eu-west.region.edge.example.com A", []string{"192.0.2.1", "CLIENT-SUBNET: 198.51.100.0/24/24"}, nil)
-	f("what stands above", "pop.edge.example.com A", noData, nil)
-	f("what stands above regions", "region.edge.example.com A", noData, nil)
+	f("the name above PoPs", "pop.edge.example.com A", noData, nil)
+	f("the name above regions", "region.edge.example.com A", noData, nil)
 	for _, name := range []string{"www", "ams1", "x.pop", "ams1.region", "x.ams1.pop", "us-east.pop", "x.region", "a.b.c", `\.pop`, `ams1\.pop`} {
 		f("no such name "+name, name+".edge.example.com A", []string{"status: NXDOMAIN", "flags: qr aa;", "ANSWER: 0, AUTHORITY: 1", soa}, nil)
 	}
@@ -113,7 +113,7 @@ func TestDigAllTransfers(t *testing.T) {
 	f("IXFR=1", "+notcp", "status: REFUSED")
 }
 
-// many is a fleet of PoPs that all are down, so that all are answered.
+// many returns a fleet whose PoPs are all down, so that all are answered.
 func many(pops int) string {
 	var b strings.Builder
 	b.WriteString("zone: edge.example.com\nregions: [{name: r, pops: [")
@@ -123,7 +123,7 @@ func many(pops int) string {
 	return b.String() + "]}]"
 }
 
-// Over UDP the nearest that fit are answered; nobody has to ask again to get any.
+// Over UDP the nearest addresses that fit are sent; no client must retry to get any.
 func TestDigFailOpenFits(t *testing.T) {
 	t.Parallel()
 	f := func(pops int, ask string, want int) {
@@ -137,7 +137,7 @@ func TestDigFailOpenFits(t *testing.T) {
 		require.Contains(t, out, fmt.Sprintf("ANSWER: %d,", want))
 		require.Equal(t, 1, seen.of("fail_open"))
 		out = dig(t, s, append([]string{"+tcp", "edge.example.com", "A"}, strings.Fields(ask)...)...)
-		require.Contains(t, out, fmt.Sprintf("ANSWER: %d,", pops), "by TCP all")
+		require.Contains(t, out, fmt.Sprintf("ANSWER: %d,", pops), "all over TCP")
 	}
 	f(25, "+noedns", 25)
 	f(31, "+noedns", 29)
@@ -150,7 +150,7 @@ func TestDigFailOpenFits(t *testing.T) {
 func TestFailOpenAnswersTheNearest(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("zone: edge.example.com\nregions: [")
-	for i := range 25 { // the last is where the client belongs
+	for i := range 25 { // the client belongs to the last
 		fmt.Fprintf(&text, `{name: r%d, pops: [{name: p%d, clients: [10.0.%d.0/24], addresses: ["2001:db8::%d", "2001:db8::1:%d"]}]},`, i, i, i, i, i)
 	}
 	s := serve(t, config(view(t, text.String()+"]", region.PoPState{})))
@@ -159,7 +159,7 @@ func TestFailOpenAnswersTheNearest(t *testing.T) {
 	require.Contains(t, out, "edge.example.com. 20 IN AAAA 2001:db8::24 edge.example.com. 20 IN AAAA 2001:db8::1:24 edge.example.com. 20 IN AAAA 2001:db8:: ")
 }
 
-// Static records: at names, below wildcards and behind CNAMEs, by UDP and TCP.
+// Static records: at names, below wildcards and behind CNAMEs, over UDP and TCP.
 func TestDigRecords(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config(view(t, fleet+records, healthy)))
@@ -211,7 +211,7 @@ func TestDigRecords(t *testing.T) {
 	out := dig(t, s, "+noedns", "+ignore", "long.edge.example.com", "TXT")
 	require.Contains(t, out, "flags: qr aa tc;")
 	require.Contains(t, out, "ANSWER: 0")
-	require.Contains(t, dig(t, s, "+noedns", "long.edge.example.com", "TXT"), "ANSWER: 1", "a part of a text would be another")
+	require.Contains(t, dig(t, s, "+noedns", "long.edge.example.com", "TXT"), "ANSWER: 1", "part of a text would be a different one")
 }
 
 func TestDigWhatStateSays(t *testing.T) {
@@ -238,7 +238,7 @@ func TestDigWhatStateSays(t *testing.T) {
 	v.PoPs["ams1"] = region.PoPState{Healthy: true, ShedLevel: 1}
 	f("edge.example.com A", "192.0.2.3", "spilled")
 
-	require.Zero(t, seen.of("moved"), "nobody named a subnet")
+	require.Zero(t, seen.of("moved"), "no query had a subnet")
 	var now atomic.Pointer[region.View]
 	now.Store(v)
 	moving := c
@@ -254,7 +254,7 @@ func TestDigWhatStateSays(t *testing.T) {
 	require.Equal(t, 1, seen.of("moved"), "back to ams1")
 	s.stop()
 
-	// Nothing was read yet: a resolver asks another name server.
+	// Nothing has been read yet: a resolver tries another name server.
 	v = region.NewView(nil, nil, nil)
 	f("edge.example.com A", "status: SERVFAIL", "servfail")
 	c.Zone = "edge.example.com"
@@ -273,7 +273,7 @@ func TestDigWhatStateSays(t *testing.T) {
 func TestDigListensEverywhere(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config(view(t, fleet, healthy)), "0.0.0.0:0")
-	// dig takes an answer only from the address that it asked.
+	// dig accepts an answer only from the address that it queried.
 	for _, at := range []string{"@127.0.0.1", "@127.9.8.7"} {
 		require.Contains(t, dig(t, s, at, "edge.example.com", "A"), "192.0.2.1")
 		require.Contains(t, dig(t, s, at, "+tcp", "edge.example.com", "A"), "192.0.2.1")

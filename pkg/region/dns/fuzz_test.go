@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// FuzzServe gives the server packets, and has the library read the answers.
+// FuzzServe sends packets to the server and parses the answers with the library.
 func FuzzServe(f *testing.F) {
 	for _, name := range []string{"edge.example.com.", "eDgE.example.com.", "x.edge.example.com.", "ams1.pop.edge.example.com.", "us-east.region.edge.example.com.", "ns1.edge.example.com.", "www.edge.example.com.", "far-too.edge.example.com.", "lost.edge.example.com.", "a.b.dev.edge.example.com.", "*.to.edge.example.com.", `\\*.to.edge.example.com.`, "long.edge.example.com.", "down.dev.edge.example.com.", ".", `a\.b\000.edge.example.com.`} {
 		for _, qtype := range []uint16{wire.TypeA, wire.TypeAAAA, wire.TypeANY, wire.TypeAXFR, wire.TypeNS, wire.TypeSOA, wire.TypeTXT, wire.TypeCNAME, wire.TypeMX, wire.TypeCAA, 65280} {
@@ -52,7 +52,7 @@ func FuzzServe(f *testing.F) {
 			start := time.Now()
 			answer, kind := s.answer(packet, from, udp)
 			require.Less(t, time.Since(start), time.Second)
-			require.Equal(t, before, string(packet), "what was read is not written to")
+			require.Equal(t, before, string(packet), "the packet is not modified")
 			require.Equal(t, answer == nil, kind == "")
 			if answer == nil {
 				require.True(t, len(packet) < 12 || packet[2]&0x80 != 0)
@@ -63,7 +63,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// check is what every answer keeps to.
+// check verifies what holds for every answer.
 func check(t *testing.T, packet, answer []byte, udp bool) {
 	t.Helper()
 	m := new(wire.Msg)
@@ -85,13 +85,13 @@ func check(t *testing.T, packet, answer []byte, udp bool) {
 	}
 	require.LessOrEqual(t, len(answer), limit)
 	if len(m.Question) > 0 && readable && len(q.Question) > 0 {
-		require.Equal(t, q.Question[0], m.Question[0], "in the same letters")
+		require.Equal(t, q.Question[0], m.Question[0], "in the same letter case")
 	}
 	owner, last := "", m.Answer == nil
 	if len(m.Question) > 0 {
 		owner = m.Question[0].Name
 	}
-	for _, rr := range m.Answer { // CNAMEs, each of the name that the one before leads to, and what is there
+	for _, rr := range m.Answer { // CNAMEs, each owned by the target of the previous, and the final records
 		require.False(t, last && rr.Header().Rrtype == wire.TypeCNAME)
 		require.Equal(t, owner, rr.Header().Name)
 		require.True(t, m.Authoritative)

@@ -8,33 +8,32 @@ import (
 )
 
 const (
-	// slots is how many rates are kept; the table takes 1 MB, whatever comes.
-	// Answers that fall into one slot share its rate: forged addresses can so cost
-	// others a second question over TCP, which is not limited by rate. Nobody can
-	// aim, for the hash has a secret.
+	// slots is how many rates are kept; the table always takes 1 MB. Answers that share a
+	// slot share its rate, so forged addresses can cost others a second query over TCP,
+	// which is not rate-limited. They cannot be aimed, because the hash has a secret.
 	slots = 1 << 17
-	// slip is how many of those over the limit get no answer for one that is told
-	// to ask by TCP, plus that one.
+	// One in slip answers over the limit is sent, and tells the client to retry over TCP;
+	// the others are dropped.
 	slip = 2
-	// total is how many times the rate of one answer a network gets of all answers
-	// together: no resolver that keeps answers asks for one more often, but a large one
-	// asks for many names, and on behalf of many client subnets.
+	// total is how many times the rate of one answer a network gets for all answers
+	// together: no caching resolver asks for one more often, but a large one asks for
+	// many names, and for many client subnets.
 	total = 10
 )
 
-// limiter bounds how often a second each network gets each answer over UDP, where
-// addresses are easily forged and this server would be turned on their owner. It allows
-// a second's worth at once.
+// limiter bounds how many times per second each network gets each answer over UDP, where
+// forged addresses would direct this server's answers at a victim. It allows a second's
+// worth at once.
 type limiter struct {
-	interval time.Duration // between two of one answer
+	interval time.Duration // between two copies of one answer
 	seed     maphash.Seed
-	until    []atomic.Int64 // by slot, the time to which its rate is used up, in ns
+	until    []atomic.Int64 // by slot, the time up to which its rate is used up, in ns
 	over     atomic.Uint32
 }
 
-// subject is what counts as one answer: one name and type, or one kind of refusal for
-// all names, so that names made up at random are one. The zero subject is counted only
-// among all answers: what is tailored to client subnets is not one answer.
+// subject is what counts as one answer: one name and type, or one kind of refusal for all
+// names, so that random names count as one. The zero subject counts only among all
+// answers, because those tailored to client subnets differ.
 type subject struct {
 	name  string
 	qtype uint16
@@ -56,7 +55,7 @@ func newLimiter(perSecond int) *limiter {
 	return &limiter{interval: time.Second / time.Duration(perSecond), seed: maphash.MakeSeed(), until: make([]atomic.Int64, slots)}
 }
 
-// check counts an answer to a client. now runs on from any start.
+// check counts an answer to a client. now is a monotonic time.
 func (l *limiter) check(client netip.Addr, of subject, now time.Duration) verdict {
 	if l == nil {
 		return send
@@ -75,7 +74,7 @@ func (l *limiter) check(client netip.Addr, of subject, now time.Duration) verdic
 	return dropped
 }
 
-// count reports whether one more fits into the rate.
+// count reports whether one more answer fits into the rate.
 func (l *limiter) count(network netip.Prefix, of subject, interval, now time.Duration) bool {
 	slot := &l.until[maphash.Comparable(l.seed, key{network, of})%slots]
 	for {

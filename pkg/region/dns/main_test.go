@@ -32,7 +32,7 @@ regions:
     pops: [{name: nyc1, addresses: [192.0.2.3, 192.0.2.33, "2001:db8::3"], clients: ["2001:db8:a::/48", 203.0.113.0/24]}]
 `
 
-// records are static ones of every type.
+// records are static records of every type.
 const records = `
 records:
   - {name: www, type: CNAME, values: [edge.example.com]}
@@ -61,7 +61,7 @@ func parsed(t testing.TB, text string) *region.Topology {
 	return topology
 }
 
-// view is of a topology whose PoPs are all as state says.
+// view returns a view of a topology whose PoPs all have that state.
 func view(t testing.TB, text string, state region.PoPState) *region.View {
 	t.Helper()
 	topology := parsed(t, text)
@@ -106,7 +106,7 @@ func (c *counts) of(kind string) int {
 	return c.kinds[kind]
 }
 
-// server is one that serves until the end of the test.
+// server is a server that runs until the end of the test.
 type server struct {
 	*Server
 	port string
@@ -133,14 +133,14 @@ func serve(t testing.TB, c Config, addrs ...string) *server {
 		case err := <-done:
 			require.NoError(t, err)
 		case <-time.After(patience):
-			require.Fail(t, "does not end")
+			require.Fail(t, "did not end")
 		}
 	})
 	t.Cleanup(stop)
 	return &server{s, port, stop}
 }
 
-// dig asks with the dig that the machine has, and returns what it prints.
+// dig runs the machine's dig and returns its output.
 func dig(t testing.TB, s *server, args ...string) string {
 	t.Helper()
 	out, _ := digs(t, s, args...)

@@ -7,10 +7,10 @@ import (
 )
 
 // remembered is how many client networks are compared with their last answer; the table
-// takes 512 KB. Networks that fall into one place take turns, and are not compared.
+// takes 512 KB. Networks that share an entry replace each other and are not compared.
 const remembered = 1 << 16
 
-// moves notices client networks that are sent to another PoP than the last time.
+// moves detects client networks that are sent to a different PoP than the last time.
 type moves struct {
 	seed maphash.Seed
 	last []atomic.Uint64 // by place: 32 bits of whom, 32 of where
@@ -20,7 +20,7 @@ func newMoves() *moves {
 	return &moves{seed: maphash.MakeSeed(), last: make([]atomic.Uint64, remembered)}
 }
 
-// moved records where a network is sent, and reports whether it was sent elsewhere before.
+// moved records where a network is sent, and reports whether it was last sent elsewhere.
 func (m *moves) moved(network netip.Prefix, question, pop string) bool {
 	who := maphash.Comparable(m.seed, struct {
 		network  netip.Prefix

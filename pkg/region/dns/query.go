@@ -9,14 +9,14 @@ import (
 
 const (
 	headerLen = 12
-	// maxQuery is the longest query that is read. A question and its options need
-	// a tenth of it.
+	// maxQuery is the longest query that is accepted. A question and its options need a
+	// tenth of it.
 	maxQuery = 4096
-	// plainUDP is what a client takes that does not say more.
+	// plainUDP is the limit of a client that does not state one.
 	plainUDP = 512
 )
 
-// question is what a packet asks.
+// question is the question of a packet.
 type question struct {
 	id               uint16
 	opcode           int
@@ -32,10 +32,10 @@ type edns struct {
 	version uint8
 	do      bool
 	subnet  *subnet
-	faulty  bool // its options are; what stands in front of them is good
+	faulty  bool // its options are malformed; everything before them is valid
 }
 
-// subnet is the client subnet of a query (RFC 7871), as it stood there.
+// subnet is the client subnet of a query (RFC 7871), as sent.
 type subnet struct {
 	family uint16
 	source uint8
@@ -43,17 +43,17 @@ type subnet struct {
 	prefix netip.Prefix // not valid for family 0
 }
 
-// parse reads a query. ok is false for what deserves no answer: too short, or an
-// answer itself. Everything else gets one, with rcode if that is no success; then
-// the question holds what could be read before the fault. It is stricter than the
-// library, which does not show how a client subnet was written.
+// parse parses a query. ok is false if it deserves no answer: it is too short, or an
+// answer itself. Everything else gets one, with rcode if there is a fault; then q holds
+// what could be parsed before the fault. It is stricter than the library, which does not
+// show how a client subnet was written.
 func parse(packet []byte) (q question, rcode int, ok bool) {
 	if len(packet) < headerLen {
 		return q, 0, false
 	}
 	bits := binary.BigEndian.Uint16(packet[2:])
 	if bits&(1<<15) != 0 {
-		return q, 0, false // answering an answer could go on for ever
+		return q, 0, false // answering an answer could continue forever
 	}
 	q.id = binary.BigEndian.Uint16(packet)
 	q.opcode = int(bits >> 11 & 15)
@@ -62,7 +62,7 @@ func parse(packet []byte) (q question, rcode int, ok bool) {
 		return q, wire.RcodeNotImplemented, true
 	}
 	count := func(i int) int { return int(binary.BigEndian.Uint16(packet[4+2*i:])) }
-	// IXFR brings a SOA along, and keys and signatures stand behind the options.
+	// IXFR comes with an SOA; keys and signatures follow the options.
 	if count(0) != 1 || count(1) != 0 || count(2) > 1 || count(3) > 4 {
 		return q, wire.RcodeFormatError, true
 	}
@@ -94,8 +94,8 @@ func parse(packet []byte) (q question, rcode int, ok bool) {
 	return q, wire.RcodeSuccess, true
 }
 
-// compressed reports whether a name holds a pointer: in a question it could only
-// lead into the header.
+// compressed reports whether a name contains a pointer: in a question it could only lead
+// into the header.
 func compressed(name []byte) bool {
 	for i := 0; i < len(name) && name[i] != 0; i += 1 + int(name[i]) {
 		if name[i]&0xc0 != 0 {
@@ -105,7 +105,7 @@ func compressed(name []byte) bool {
 	return false
 }
 
-// record skips a record, or takes it if it is the OPT.
+// record skips a record, or reads it if it is the OPT.
 func (q *question) record(packet []byte, off int, additional bool) (next int, ok bool) {
 	start := off
 	_, off, err := wire.UnpackDomainName(packet, off)
@@ -121,7 +121,7 @@ func (q *question) record(packet []byte, off int, additional bool) (next int, ok
 	if binary.BigEndian.Uint16(fixed) != wire.TypeOPT {
 		return next, true
 	}
-	// There is one, of the root, among the additional records.
+	// There is one, owned by the root, among the additional records.
 	if q.edns != nil || packet[start] != 0 || !additional {
 		return 0, false
 	}
@@ -144,7 +144,7 @@ func (e *edns) options(data []byte) bool {
 				return false
 			}
 			if data[3] != 0 {
-				return false // the scope is for answers to set
+				return false // only answers set the scope
 			}
 			e.subnet = &subnet{family: binary.BigEndian.Uint16(data), source: data[2], addr: data[4:length]}
 		}
@@ -153,9 +153,9 @@ func (e *edns) options(data []byte) bool {
 	return true
 }
 
-// parse reports whether the subnet is as RFC 7871, section 6 has it: exactly the
-// octets that its length needs, and no bit beyond that. Family 0 stands for "no
-// address", which dig sends for +subnet=0.
+// parse reports whether the subnet conforms to RFC 7871, section 6: exactly the octets
+// that its length requires, and no bits beyond it. Family 0 means "no address", which dig
+// sends for +subnet=0.
 func (s *subnet) parse() bool {
 	if len(s.addr) != (int(s.source)+7)/8 {
 		return false

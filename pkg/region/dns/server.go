@@ -1,7 +1,7 @@
 // Package dns answers for one zone with the nearest healthy PoP.
 //
-// It is authoritative and nothing else: it asks nobody, keeps no cache and gives
-// no zone away. Its memory and its goroutines are bounded, whatever is sent to it.
+// It is authoritative only: it queries no other server, keeps no cache and delegates no
+// zone. Its memory and goroutines are bounded, whatever it receives.
 package dns
 
 import (
@@ -23,26 +23,27 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// Config is how a Server answers.
+// Config configures a Server.
 type Config struct {
-	// View returns what is known of the fleet. It is called for each query.
+	// View returns the known state of the fleet. It is called for each query.
 	View func() *region.View
-	// Zone is the zone to answer for; empty: that of the topology.
+	// Zone is the zone to answer for; empty: the topology's.
 	Zone string
-	// NS are the zone's name servers, this one among them.
+	// NS are the zone's name servers, including this one.
 	NS []NameServer
 	// Hostmaster is the mail address in the SOA; empty: hostmaster@ the zone.
 	Hostmaster string
-	// TTL is for how long an answer may be kept; 0: 20 s.
+	// TTL is how long an answer may be cached; 0: 20 s.
 	TTL time.Duration
 	// MaxUDP is the longest answer over UDP, in bytes; 0: 1232, which no network
-	// splits.
+	// fragments.
 	MaxUDP int
-	// RateLimit is how often a second the clients of one /24 or /56 get one answer over
-	// UDP; all answers together, and those for a client subnet, ten times as often. Of
-	// those beyond, every second is told to ask by TCP. 0: no limit.
+	// RateLimit is how many times per second the clients of one /24 or /56 get one answer
+	// over UDP; for all answers together, and those for client subnets, it is ten times
+	// that. Every second answer over the limit tells the client to retry over TCP. 0: no
+	// limit.
 	RateLimit int
-	Observer  Observer // nil: nobody
+	Observer  Observer // may be nil
 }
 
 // NameServer is a name server of the zone.
@@ -51,17 +52,17 @@ type NameServer struct {
 	Addrs []netip.Addr // if Host is in the zone
 }
 
-// Observer counts. It is called by many goroutines, and must not wait.
+// Observer counts. Many goroutines call it, so it must not block.
 type Observer interface {
-	// Query hears of each query by the kind of its answer, one of a dozen words.
+	// Query reports each query by the kind of its answer, one of a dozen words.
 	Query(answer string)
-	// Moved hears that a client network is sent to another PoP than the last time.
+	// Moved reports that a client network is sent to a different PoP than the last time.
 	Moved()
 }
 
 func (c *Config) ttl() uint32 { return uint32(c.TTL / time.Second) }
 
-// mailbox is the hostmaster as a name.
+// mailbox returns the hostmaster as a domain name.
 func (c *Config) mailbox(zone string) string {
 	user, host, _ := strings.Cut(cmp.Or(c.Hostmaster, "hostmaster@"+zone), "@")
 	return strings.ReplaceAll(user, ".", `\.`) + "." + host + "."
@@ -79,7 +80,7 @@ type Server struct {
 	tcp []*net.TCPListener
 }
 
-// New returns a server that listens nowhere yet. Its error names every fault.
+// New returns a server that is not listening yet. Its error names every fault.
 func New(c Config) (*Server, error) {
 	var faults field.Errors
 	add := faults.Add
@@ -110,8 +111,8 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Listen binds addr, a host:port, for UDP and TCP. Port 0 takes one that is free
-// for both. Several addresses may be bound before Serve.
+// Listen binds addr, a host:port, for UDP and TCP. Port 0 picks one that is free for
+// both. Several addresses may be bound before Serve.
 func (s *Server) Listen(addr string) error {
 	var err error
 	for range 10 { // a port that is free for one may be taken for the other
@@ -161,8 +162,8 @@ func (s *Server) Addrs() []netip.AddrPort {
 	return addrs
 }
 
-// Serve answers until ctx ends, then closes what Listen bound, lets the answers
-// under way go out, and returns nil. It returns early only if a socket fails.
+// Serve answers until ctx ends, then closes what Listen bound, sends the answers in
+// progress, and returns nil. It returns early only if a socket fails.
 func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -176,8 +177,8 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	conns := newConnections()
 	for i := range s.udp {
-		// Each answers where it reads: a flood waits in the socket's buffer and not
-		// in goroutines.
+		// Each goroutine answers where it reads: a flood waits in the socket's buffer,
+		// not in goroutines.
 		for range max(2, runtime.GOMAXPROCS(0)) {
 			run(func() error { return s.serveUDP(ctx, s.udp[i]) })
 		}

@@ -88,11 +88,11 @@ func TestGarbageGetsNoAnswerOrAFault(t *testing.T) {
 	f("header", good[:12], "formerr")
 	f("cut in the name", good[:20], "formerr")
 	f("cut in the type", good[:len(good)-3], "formerr")
-	f("more behind", append(changed(0), 0), "formerr")
+	f("trailing bytes", append(changed(0), 0), "formerr")
 	f("two questions", append(changed(4, 0, 2), good[12:]...), "formerr")
 	f("no question", changed(4, 0, 0), "formerr")
 	f("an answer section", changed(6, 0, 1), "formerr")
-	f("a record that is not there", changed(10, 0, 1), "formerr")
+	f("a missing record", changed(10, 0, 1), "formerr")
 	f("a pointer to itself", changed(12, 0xc0, 12), "formerr")
 	f("a pointer to the header", changed(12, 0xc0, 0), "formerr")
 	f("a label of 64", changed(12, 64), "formerr")
@@ -110,7 +110,7 @@ func TestGarbageGetsNoAnswerOrAFault(t *testing.T) {
 	f("two OPT", two, "formerr")
 }
 
-// A query whose OPT can be read gets one, whatever its options are.
+// A query whose OPT can be parsed gets one, whatever its options are.
 func TestFaultyOptionsAreAnsweredWithAnOPT(t *testing.T) {
 	s, err := New(config(view(t, fleet, healthy)))
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestFaultyOptionsAreAnsweredWithAnOPT(t *testing.T) {
 	}
 }
 
-// Nobody is told that there is no address of a kind while a healthy PoP has one.
+// No client learns that a family has no address while a healthy PoP has one.
 func TestAnswersOfAFamily(t *testing.T) {
 	v := view(t, fleet, healthy)
 	s, err := New(config(v))
@@ -203,10 +203,10 @@ func TestRateLimit(t *testing.T) {
 	f("203.0.113.7", apex, 40, 10, 15, "every second of those over the limit")
 	f("203.0.113.200", apex, 10, 0, 5, "a neighbor")
 	f("203.0.113.200", other, 10, 10, 0, "another answer")
-	f("203.0.114.7", apex, 10, 10, 0, "somebody else")
+	f("203.0.114.7", apex, 10, 10, 0, "another network")
 	f("203.0.113.7", subject{}, 40, 40, 0, "for client subnets")
 	f("203.0.113.7", subject{}, 10, 0, 5, "100 of all together")
-	f("203.0.113.7", subject{"x", 1}, 10, 0, 5, "names made up at random are no way around that")
+	f("203.0.113.7", subject{"x", 1}, 10, 0, 5, "random names do not evade that")
 	now += 500 * time.Millisecond
 	f("203.0.113.7", apex, 25, 5, 10, "half a second's")
 	f("2001:db8::1", apex, 10, 10, 0, "of IPv6")
@@ -216,7 +216,7 @@ func TestRateLimit(t *testing.T) {
 	require.Nil(t, newLimiter(0))
 }
 
-// What a network is counted for, by the query that it sends.
+// What a query counts as for its network.
 func TestSubjects(t *testing.T) {
 	s, err := New(config(view(t, fleet+records, healthy)))
 	require.NoError(t, err)
@@ -233,11 +233,11 @@ func TestSubjects(t *testing.T) {
 	}
 	require.Equal(t, subject{"edge.example.com.", wire.TypeA}, of("Edge.example.com.", wire.TypeA))
 	require.Equal(t, of("a.edge.example.com.", wire.TypeA), of("b.c.edge.example.com.", wire.TypeTXT), "no such name")
-	require.Equal(t, of("a.example.org.", wire.TypeA), of("example.com.", wire.TypeA), "not ours")
+	require.Equal(t, of("a.example.org.", wire.TypeA), of("example.com.", wire.TypeA), "not in the zone")
 	require.Equal(t, subject{"*.dev.edge.example.com.", wire.TypeTXT}, of("a.dev.edge.example.com.", wire.TypeTXT))
 	require.Equal(t, of("a.dev.edge.example.com.", wire.TypeTXT), of("b.dev.edge.example.com.", wire.TypeTXT))
 	require.Zero(t, of("edge.example.com.", wire.TypeA, 0, 1, 24, 0, 203, 0, 113), "tailored")
-	require.NotZero(t, of("www.edge.example.com.", wire.TypeTXT, 0, 1, 24, 0, 203, 0, 113), "the same for all")
+	require.NotZero(t, of("www.edge.example.com.", wire.TypeTXT, 0, 1, 24, 0, 203, 0, 113), "the same for all clients")
 	require.NotZero(t, of("edge.example.com.", wire.TypeA, 0, 1, 0, 0), "no subnet")
 }
 
@@ -252,7 +252,7 @@ func TestDigOverTheRate(t *testing.T) {
 	require.Positive(t, seen.of("dropped"))
 	require.Positive(t, seen.of("slipped"))
 	for range 5 {
-		require.Contains(t, dig(t, s, "+tcp", "edge.example.com", "A"), "192.0.2.1", "TCP is not limited by rate")
+		require.Contains(t, dig(t, s, "+tcp", "edge.example.com", "A"), "192.0.2.1", "TCP is not rate-limited")
 	}
 	slip := func(packet []byte) []byte { return s.begin(packet).slip() }
 	m := new(wire.Msg)
@@ -261,7 +261,7 @@ func TestDigOverTheRate(t *testing.T) {
 	require.Equal(t, "EDGE.example.com.", m.Question[0].Name)
 	require.Nil(t, m.IsEdns0())
 	require.NoError(t, m.Unpack(slip(ask(t, "x.edge.example.com.", wire.TypeA))))
-	require.True(t, m.Truncated && m.Rcode == wire.RcodeSuccess && len(m.Ns) == 0, "what there is not is told by TCP, too")
+	require.True(t, m.Truncated && m.Rcode == wire.RcodeSuccess && len(m.Ns) == 0, "a missing name is also answered over TCP")
 	require.Nil(t, slip([]byte("garbage garbage")))
 
 	m = new(wire.Msg)
@@ -332,14 +332,14 @@ func TestTCPConnections(t *testing.T) {
 			require.Len(t, m.Answer, 1)
 		}
 	}
-	// What could not be a query ends the connection.
+	// Bytes that cannot be a query end the connection.
 	for _, bytes := range [][]byte{{0, 0}, {0, 5, 1, 2, 3, 4, 5}, {0xff, 0xff}, append([]byte{0, 12}, []byte("\x00\x01\x80\x00\x00\x01\x00\x00\x00\x00\x00\x00")...)} {
 		conn := s.dial(t)
 		_, err := conn.Write(bytes)
 		require.NoError(t, err)
 		closed(conn)
 	}
-	// So does silence in the middle of a query, and without one.
+	// So does silence in the middle of a query, and between queries.
 	slow, idle := s.dial(t), s.dial(t)
 	start := time.Now()
 	_, err := slow.Write([]byte{0, 40, 1})
@@ -349,15 +349,15 @@ func TestTCPConnections(t *testing.T) {
 	closed(idle)
 	require.GreaterOrEqual(t, time.Since(start), idleTimeout-time.Second)
 
-	// One connection does not last for ever.
+	// A connection has a limited number of queries.
 	conn = s.dial(t)
 	for range maxPerConnection {
 		exchange(t, conn, good)
 	}
 	closed(conn)
 
-	// One network does not get all connections. Those from before count until the server
-	// has noted their end.
+	// One network cannot take all connections. Earlier ones count until the server has
+	// noticed their end.
 	var open []net.Conn
 	another := func() bool {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
@@ -382,7 +382,7 @@ func TestTCPConnections(t *testing.T) {
 
 	start = time.Now()
 	s.stop()
-	require.Less(t, time.Since(start), time.Second, "idle connections hold nothing up")
+	require.Less(t, time.Since(start), time.Second, "idle connections delay nothing")
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
@@ -403,7 +403,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	require.False(t, c.enter(conns[0], netip.MustParseAddr("10.0.0.1")))
 }
 
-// A query that came before the end is answered.
+// A query received before the end is answered.
 func TestStopAnswersWhatCame(t *testing.T) {
 	t.Parallel()
 	came, release := make(chan struct{}, 8), make(chan struct{})
@@ -434,7 +434,7 @@ func TestStopAnswersWhatCame(t *testing.T) {
 			_ = conn.Close()
 		}
 		return err != nil
-	}, patience, time.Millisecond, "listens no more")
+	}, patience, time.Millisecond, "no longer listening")
 	close(release)
 	m, err := receive(tcp)
 	require.NoError(t, err)
@@ -465,7 +465,7 @@ func TestAnswerAllocates(t *testing.T) {
 	require.NoError(t, err)
 	from := netip.MustParseAddr("127.0.0.1")
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { s.answer(packet, from, true) }), 45.0)
-	// What is over the rate costs next to nothing.
+	// Queries over the rate cost almost nothing.
 	s.limiter = newLimiter(1)
 	for range total {
 		_ = s.answerUDP(packet, from, 0)

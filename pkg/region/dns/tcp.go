@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// maxConnections are open at once; maxFromOne of these from one network.
+	// At most maxConnections are open at once; at most maxFromOne of them from one
+	// network.
 	maxConnections = 1000
 	maxFromOne     = 50
-	// maxPerConnection is how many queries one connection may bring.
+	// maxPerConnection is how many queries one connection may carry.
 	maxPerConnection = 200
-	// idleTimeout is how long a connection may bring no query, and ioTimeout how
-	// long one may take to come, or its answer to go.
+	// idleTimeout is how long a connection may carry no query, and ioTimeout how long a
+	// query may take to arrive, or its answer to be sent.
 	idleTimeout = 5 * time.Second
 	ioTimeout   = 2 * time.Second
 )
 
-// connections are those that are open.
+// connections tracks the open ones.
 type connections struct {
 	mu      sync.Mutex
 	open    map[*net.TCPConn]netip.Prefix
@@ -63,17 +64,17 @@ func (c *connections) leave(conn *net.TCPConn) {
 	}
 }
 
-// stop has nobody read any more. Answers under way go out.
+// stop makes all connections stop reading. Answers in progress are still sent.
 func (c *connections) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = true
 	for conn := range c.open {
-		_ = conn.SetReadDeadline(time.Now()) // a connection that fails will end, too
+		_ = conn.SetReadDeadline(time.Now()) // a connection that fails will end anyway
 	}
 }
 
-// isStopped tells those who would read on.
+// isStopped reports whether stop was called.
 func (c *connections) isStopped() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +110,7 @@ func (s *Server) serveTCP(ctx context.Context, l *net.TCPListener, conns *connec
 	}
 }
 
-// converse answers the queries of one connection in their order.
+// converse answers the queries of one connection in order.
 func (s *Server) converse(conn *net.TCPConn, client netip.Addr, conns *connections) {
 	var length [2]byte
 	buffer := make([]byte, 512)
@@ -142,7 +143,7 @@ func (s *Server) converse(conn *net.TCPConn, client netip.Addr, conns *connectio
 	}
 }
 
-// await fills buffer within limit, and reports whether it could.
+// await fills buffer within limit, and reports whether it succeeded.
 func (s *Server) await(conn *net.TCPConn, buffer []byte, limit time.Duration, conns *connections) bool {
 	if conn.SetReadDeadline(time.Now().Add(limit)) != nil || conns.isStopped() {
 		return false

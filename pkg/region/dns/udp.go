@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// serveUDP answers packets, one after another, until ctx ends.
+// serveUDP answers packets one by one until ctx ends.
 func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 	packet, oob := make([]byte, maxQuery+1), make([]byte, 128)
 	failures := 0
@@ -21,8 +21,8 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
-			// An error that an earlier answer met, for one. A socket that only fails
-			// is of no use.
+			// An earlier answer's error, for example. A socket that only fails is
+			// useless.
 			if failures++; failures > 1000 {
 				return err
 			}
@@ -34,14 +34,14 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 			continue
 		}
 		if answer := s.answerUDP(packet[:n], client, time.Since(s.started)); answer != nil {
-			// A client that is gone is no fault of ours.
+			// A client that is gone is not an error here.
 			_, _, _ = conn.WriteMsgUDPAddrPort(answer, source(oob[:oobLen]), from)
 		}
 	}
 	return nil
 }
 
-// answerUDP is answer within the rate limit. What is over it costs no choice.
+// answerUDP is answer within the rate limit. Queries over it cost no choice.
 func (s *Server) answerUDP(packet []byte, client netip.Addr, now time.Duration) []byte {
 	r := s.begin(packet)
 	if r == nil {
@@ -60,8 +60,8 @@ func (s *Server) answerUDP(packet []byte, client netip.Addr, now time.Duration) 
 	return answer
 }
 
-// askForDestination has each packet say to which of this machine's addresses it
-// was sent, where the socket is bound to all: an answer must come from there.
+// askForDestination makes each packet report which of this machine's addresses it was
+// sent to, if the socket is bound to all: the answer must come from there.
 func askForDestination(conn *net.UDPConn, ip net.IP) error {
 	if ip != nil && !ip.IsUnspecified() {
 		return nil
@@ -74,8 +74,7 @@ func askForDestination(conn *net.UDPConn, ip net.IP) error {
 	return nil
 }
 
-// source turns what a packet said of its destination into where its answer comes
-// from.
+// source converts a packet's destination to the source of its answer.
 func source(oob []byte) []byte {
 	if len(oob) == 0 {
 		return nil

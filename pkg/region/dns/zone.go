@@ -13,23 +13,24 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// infrastructureTTL is for what changes only with the configuration, in seconds.
+// infrastructureTTL is the TTL in seconds of records that change only with the
+// configuration.
 const infrastructureTTL = 3600
 
-// zone is what there is at each name of the zone, for one topology.
+// zone is the content of every name in the zone, for one topology.
 type zone struct {
-	name     string           // with the last dot, in lower case
-	topology *region.Topology // that it was made of
+	name     string           // with the trailing dot, in lower case
+	topology *region.Topology // that it was made from
 	soa      wire.SOA
 	nodes    map[string]*node // by full name in lower case
 }
 
-// node is what there is at one name. An empty one exists because of the names below it.
+// node is the content of one name. An empty one exists because of the names below it.
 type node struct {
 	name    string
 	records map[uint16][]wire.RR // by type
-	pop     *region.PoP          // whose addresses these are
-	choose  bool                 // the addresses are those of the nearest PoP,
+	pop     *region.PoP          // the PoP with these addresses
+	choose  bool                 // answer with the nearest PoP,
 	region  string               // of this region, if not empty
 }
 
@@ -52,7 +53,8 @@ func newZone(name string, c *Config, t *region.Topology) (*zone, error) {
 		host := n.fullName()
 		apex.add(&wire.NS{Hdr: header(z.name, wire.TypeNS, infrastructureTTL), Ns: host})
 		if n.Addrs != nil {
-			// This server was told where its name leads, so the topology is not asked.
+			// The configuration says where this server's name leads, so the topology does
+			// not.
 			z.at(host).forget(wire.TypeA, wire.TypeAAAA, wire.TypeCNAME)
 		}
 		for _, a := range n.Addrs {
@@ -61,9 +63,8 @@ func newZone(name string, c *Config, t *region.Topology) (*zone, error) {
 	}
 	ttl := c.ttl()
 	text, _ := json.Marshal(t) // plain data
-	// The serial numbers a topology by its content, so that all routers say the same.
-	// Higher later numbers matter only to those who copy zones, which this server does
-	// not allow.
+	// The serial is a hash of the topology's content, so that all routers agree.
+	// Increasing serials matter only for zone transfers, which this server refuses.
 	z.soa = wire.SOA{
 		Hdr: header(z.name, wire.TypeSOA, ttl), Ns: c.NS[0].fullName(), Mbox: c.mailbox(name), Serial: crc32.ChecksumIEEE(text),
 		Refresh: 3600, Retry: 600, Expire: 604800, Minttl: ttl,
@@ -94,7 +95,7 @@ func (z *zone) addTopology(t *region.Topology) {
 	}
 }
 
-// at returns the node of a name in the zone, and makes it and those above it.
+// at returns the node of a name in the zone, creating it and those above it.
 func (z *zone) at(name string) *node {
 	n := z.nodes[name]
 	if n == nil {
@@ -120,21 +121,21 @@ func (n *node) forget(types ...uint16) {
 	}
 }
 
-// find returns the node of a name in lower case, or the wildcard that stands for it
-// (RFC 4592); nil if there is neither.
+// find returns the node of a name in lower case, or the wildcard that stands for it (RFC
+// 4592); nil if there is neither.
 func (z *zone) find(name string) *node {
 	if n := z.nodes[name]; n != nil {
 		return n
 	}
 	for off, end := wire.NextLabel(name, 0); !end; off, end = wire.NextLabel(name, off) {
-		if z.nodes[name[off:]] != nil { // the closest name that exists decides
+		if z.nodes[name[off:]] != nil { // the closest existing name decides
 			return z.nodes["*."+name[off:]]
 		}
 	}
 	return nil
 }
 
-// static is a record of the topology as this server sends it.
+// static converts a record of the topology to what this server sends.
 func static(name string, r *region.Record) (list []wire.RR) {
 	add := func(rrtype uint16, make func(wire.RR_Header, string) wire.RR) {
 		for _, v := range r.Values {
@@ -144,7 +145,7 @@ func static(name string, r *region.Record) (list []wire.RR) {
 	switch r.Type {
 	case region.TypeA, region.TypeAAAA:
 		for _, v := range r.Values {
-			list = append(list, record(name, netip.MustParseAddr(v), r.TTLSeconds())) // checked when it was read
+			list = append(list, record(name, netip.MustParseAddr(v), r.TTLSeconds())) // validated when it was read
 		}
 	case region.TypeCAA:
 		add(wire.TypeCAA, func(h wire.RR_Header, v string) wire.RR {
@@ -164,7 +165,7 @@ func static(name string, r *region.Record) (list []wire.RR) {
 	return list
 }
 
-// chunks splits a text into the strings of at most 255 bytes that a TXT record consists of.
+// chunks splits a text into the strings of at most 255 bytes that make up a TXT record.
 func chunks(text string) (list []string) {
 	for len(text) > 255 {
 		list, text = append(list, escape(text[:255])), text[255:]
@@ -172,14 +173,14 @@ func chunks(text string) (list []string) {
 	return append(list, escape(text))
 }
 
-// escape has the library take a text as it is.
+// escape makes the library take a text literally.
 func escape(text string) string { return strings.ReplaceAll(text, `\`, `\\`) }
 
-// fullName is the host in lower case, with the last dot.
+// fullName returns the host in lower case with the trailing dot.
 func (n *NameServer) fullName() string { return strings.TrimSuffix(strings.ToLower(n.Host), ".") + "." }
 
-// checkZone reports what is wrong with a zone's name and its name servers. Without a
-// name, as long as there is no topology, whether they are in the zone is unknown.
+// checkZone returns what is wrong with a zone's name and its name servers. Without a
+// name, while there is no topology, it cannot check whether they are in the zone.
 func (c *Config) checkZone(name string) (faults field.Errors) {
 	z := &zone{name: name + "."}
 	if name != "" {
@@ -213,10 +214,10 @@ func (c *Config) checkZone(name string) (faults field.Errors) {
 	return faults
 }
 
-// within reports whether a name in lower case is in the zone, and what stands in
-// front of that.
+// within reports whether a name in lower case is in the zone, and the label in front of
+// it.
 func (z *zone) within(name string) (inside bool, label string) {
-	if name == z.name || !wire.IsSubDomain(z.name, name) { // by labels: one may hold a dot
+	if name == z.name || !wire.IsSubDomain(z.name, name) { // by labels: one may contain a dot
 		return name == z.name, ""
 	}
 	return true, strings.TrimSuffix(name, "."+z.name)
@@ -226,7 +227,7 @@ func header(owner string, rrtype uint16, ttl uint32) wire.RR_Header {
 	return wire.RR_Header{Name: owner, Rrtype: rrtype, Class: wire.ClassINET, Ttl: ttl}
 }
 
-// record is the A or AAAA record of an address.
+// record returns the A or AAAA record of an address.
 func record(owner string, a netip.Addr, ttl uint32) wire.RR {
 	if a.Is4() {
 		return &wire.A{Hdr: header(owner, wire.TypeA, ttl), A: a.AsSlice()}
