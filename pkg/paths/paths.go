@@ -1,9 +1,9 @@
-// Package paths reads the path of a request in every way that an origin may read it.
+// Package paths reads the path of a request in every way that an origin might.
 //
-// Programs differ in whether an encoded slash separates segments, whether repeated
+// Programs differ on whether an encoded slash separates segments, whether repeated
 // slashes are one, whether a backslash is a slash, whether a segment's ;parameters belong
-// to its name, and in when they remove dot segments, if at all. A limit that holds for one
-// of these readings can be walked around at an origin that has another. Readings lists
+// to its name, and when, if ever, they remove dot segments. A limit that considers only
+// one of these readings can be bypassed at an origin that uses another. Readings lists
 // them all, so that a decision can hold for each.
 package paths
 
@@ -12,26 +12,26 @@ import (
 	"errors"
 )
 
-// Max is how many readings a path may have. Honest paths have up to four.
+// Max is how many readings a path may have. Legitimate paths have up to four.
 const Max = 8
 
-// Plainly ends the message about a path that has several readings.
+// Plainly ends the message about a path with several readings.
 const Plainly = "; send it without encoded slashes, repeated slashes, dot segments, backslashes and parameters"
 
-// The faults of a path that no request may have.
+// The faults for which a path is refused.
 var (
 	ErrControl = errors.New("the path has a control character, plain or encoded, or a space; leave control characters out and write spaces as %20")
-	ErrRoot    = errors.New("the path leaves its root by dot segments; send the path that is meant")
-	ErrTooMany = errors.New("the path can be read in too many ways, for its length or altogether" + Plainly)
+	ErrRoot    = errors.New("the path leaves its root by dot segments; send the intended path")
+	ErrTooMany = errors.New("the path can be read in too many ways, in total or for its length" + Plainly)
 	ErrForm    = errors.New("the path does not begin with /")
 )
 
-// keptSlash stands in a reading for an encoded slash that its origin takes for a part of
+// keptSlash represents, in a reading, an encoded slash that its origin treats as part of
 // the segment. No rule can name it.
 const keptSlash = 0
 
-// What a percent-encoded byte that could be punctuation is while the path is read. These
-// control characters cannot occur: no path may have one.
+// How the tokens of a path represent percent-encoded bytes that could be punctuation.
+// Paths with these control characters are refused, so they are free.
 const (
 	encodedSlash     = keptSlash
 	encodedDot       = 1
@@ -39,8 +39,8 @@ const (
 	encodedBackslash = 3
 )
 
-// Readings holds the readings of one path. It is meant to be reused: its buffers grow to
-// what the paths need, at most ten times the longest, and then reading allocates nothing.
+// Readings holds the readings of one path. Reuse it: its buffers grow to what the paths
+// need, at most ten times the longest, and then reading allocates nothing.
 type Readings struct {
 	plain []byte // the only reading, if it is not in buf
 	buf   []byte
@@ -58,7 +58,7 @@ func (r *Readings) Len() int {
 }
 
 // At returns reading i, decoded, with a zero byte for a slash within a segment. It is
-// valid until the next Read, and as long as the path that was read.
+// valid until the next Read, and only while the path that was read is.
 func (r *Readings) At(i int) []byte {
 	switch {
 	case r.plain != nil:
@@ -69,7 +69,7 @@ func (r *Readings) At(i int) []byte {
 	return r.buf[r.ends[i-1]:r.ends[i]]
 }
 
-// Reset lets go of the path, and of buffers beyond what most paths need.
+// Reset releases the path, and buffers larger than most paths need.
 func (r *Readings) Reset() {
 	const most = 64 << 10
 	r.plain, r.buf, r.ends = nil, r.buf[:0], r.ends[:0]
@@ -87,7 +87,7 @@ var special = func() (t [256]bool) {
 	return t
 }()
 
-// Read reads the path of a request target as it was sent, without its query.
+// Read reads the path of a request target as sent, without its query.
 func (r *Readings) Read(raw []byte) error {
 	r.plain, r.buf, r.ends = nil, r.buf[:0], r.ends[:0]
 	if len(raw) == 0 || raw[0] != '/' {
@@ -105,7 +105,7 @@ func (r *Readings) Read(raw []byte) error {
 	if err := r.readAs(raw); err != nil {
 		return err
 	}
-	// A second program behind the origin, or the origin itself, may decode once more.
+	// The origin, or a second program behind it, may decode again.
 	r.twice = append(r.twice[:0], r.buf[:r.ends[0]]...)
 	if !hasEscape(r.twice) {
 		return nil
@@ -141,7 +141,7 @@ func (r *Readings) readAs(raw []byte) error {
 	if len(raw) < 2 || !slash(raw[1], true) {
 		return nil
 	}
-	// URL parsers that are given the target take what follows two slashes for a host.
+	// URL parsers that get the whole target take what follows two slashes for a host.
 	rest := bytes.TrimLeft(r.tokens, `/\`)
 	i := bytes.IndexAny(rest, `/\`)
 	if i < 0 {
@@ -152,9 +152,9 @@ func (r *Readings) readAs(raw []byte) error {
 	return r.all(rest)
 }
 
-// tokenize appends a path decoded, but keeps apart what was encoded and could be
-// punctuation. What is not a valid encoding stands for itself. It reports whether a
-// control character was encoded.
+// tokenize appends a decoded path, but keeps encoded bytes that could be punctuation
+// distinct. Invalid encodings are kept as they are. It reports whether a control
+// character was encoded.
 func tokenize(dst, raw []byte) (tokens []byte, control bool) {
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]
@@ -180,7 +180,7 @@ func tokenize(dst, raw []byte) (tokens []byte, control bool) {
 	return dst, control
 }
 
-// settle makes plain characters of encoded ones, but for the slash within a segment.
+// settle replaces encoded characters by plain ones, except for a slash within a segment.
 func settle(tokens []byte) {
 	for i, c := range tokens {
 		switch c {
@@ -217,7 +217,7 @@ func hasEscape(b []byte) bool {
 	}
 }
 
-// add adds a reading in tokens, unless it is there already.
+// add adds the reading in tokens, unless it is a duplicate.
 func (r *Readings) add(tokens []byte) error {
 	start := len(r.buf)
 	r.buf = append(r.buf, tokens...)
@@ -236,10 +236,10 @@ func (r *Readings) add(tokens []byte) error {
 	return nil
 }
 
-// AppendKey appends the form of a reading that is the same for all readings of a path
-// unless they name different resources: decoded once more, every slash alike and single,
-// without parameters and dot segments. To count by it is to share a counter among a few
-// more paths, and never to give one path two.
+// AppendKey appends a form that all readings of a path share unless they name different
+// resources: decoded again, with only single plain slashes, without parameters and dot
+// segments. Counting by it makes a few more paths share a counter, but never gives one
+// path two.
 func AppendKey(dst, reading []byte) []byte {
 	if len(reading) == 0 || reading[0] != '/' || isPlain(reading) {
 		return append(dst, reading...)
@@ -247,7 +247,7 @@ func AppendKey(dst, reading []byte) []byte {
 	start := len(dst)
 	dst, _ = tokenize(dst, reading)
 	w := walk{late: true, backslash: true, strip: true, stripLate: true, merge: true, dots: allDots}
-	dst, _ = w.over(dst[:start], dst[start:]) // in place: what goes out never passes what comes in
+	dst, _ = w.over(dst[:start], dst[start:]) // in place: the output never overtakes the input
 	settle(dst[start:])
 	return dst
 }
@@ -274,7 +274,7 @@ func AppendNormal(dst, raw []byte) ([]byte, error) {
 		return dst, ErrForm
 	}
 	w := walk{dots: rawDots}
-	return w.over(dst[:start], dst[start:]) // in place: what goes out never passes what comes in
+	return w.over(dst[:start], dst[start:]) // in place: the output never overtakes the input
 }
 
 func unreserved(c byte) bool {

@@ -27,7 +27,7 @@ func TestReadings(t *testing.T) {
 		t.Helper()
 		require.ElementsMatch(t, want, readings(t, raw), raw)
 	}
-	// One way only.
+	// A single reading.
 	f("/", "/")
 	f("/a/b.c/d", "/a/b.c/d")
 	f("/.well-known/x", "/.well-known/x")
@@ -40,7 +40,7 @@ func TestReadings(t *testing.T) {
 	f("/%4/%zz", "/%4/%zz")
 	f("/a=b&c,d:e@f(g)*!$'", "/a=b&c,d:e@f(g)*!$'")
 
-	// One thing in which programs differ.
+	// One ambiguity.
 	f("/@scope%2fpkg", "/@scope¦pkg", "/@scope/pkg")
 	f("/fetch/https://example.com/x", "/fetch/https://example.com/x", "/fetch/https:/example.com/x")
 	f("/cars;color=red;n=1/list", "/cars;color=red;n=1/list", "/cars/list")
@@ -57,7 +57,7 @@ func TestReadings(t *testing.T) {
 	f("/fetch/https%253A%252F%252Fexample.com", "/fetch/https%3A%2F%2Fexample.com",
 		"/fetch/https:¦¦example.com", "/fetch/https://example.com", "/fetch/https:/example.com")
 
-	// Two and more.
+	// Two or more.
 	f("/api/v/..%2f..%2fq", "/api/v/..¦..¦q", "/api/v/../../q", "/q")
 	f("/api/v//../x", "/api/v//../x", "/api/v/../x", "/api/v/x", "/api/x")
 	f("/x/..;/api/y", "/x/..;/api/y", "/x/../api/y", "/api/y")
@@ -125,7 +125,8 @@ func TestAppendNormal(t *testing.T) {
 	require.ErrorIs(t, err, ErrForm)
 }
 
-// origins are ways in which real programs read a path: decoded, or "" if they refuse it.
+// origins are ways in which real programs read a path: the decoded path, or "" if
+// refused.
 var origins = map[string]func(raw string) string{
 	"WSGI: decoded, nothing else":     decoded,
 	"net/http: decoded, then cleaned": func(raw string) string { return clean(decoded(raw)) },
@@ -145,7 +146,7 @@ var origins = map[string]func(raw string) string{
 	},
 }
 
-// clean keeps a slash at the end, as programs do that know one path from the other.
+// clean keeps a trailing slash, as do programs that distinguish the two paths.
 func clean(p string) string {
 	if c := path.Clean(p); c == "/" || !strings.HasSuffix(p, "/") {
 		return c
@@ -164,7 +165,7 @@ func decoded(raw string) string {
 	return string(b)
 }
 
-// checkReadingsOf requires what holds of every path.
+// checkReadingsOf checks what holds for every path.
 func checkReadingsOf(t require.TestingT, raw string) {
 	var r Readings
 	if r.Read([]byte(raw)) != nil {
@@ -186,7 +187,7 @@ func checkReadingsOf(t require.TestingT, raw string) {
 	}
 }
 
-// pieces are what hostile paths are made of.
+// pieces are the parts of hostile paths.
 var pieces = []string{
 	"/", "//", "a", "api", "v", ".", "..", "%2f", "%2F", "%2e", "%2E", ";", ";x=1", "%3b", `\`, "%5c", "%", "%zz", "%25", "%252f", "%252e", "%61", "\xff", " ", "%20", "%00",
 }

@@ -3,8 +3,8 @@ package paths
 import "bytes"
 
 // AppendQuery appends the first value of a parameter in the query of a request target,
-// decoded, and returns how many times the parameter occurs. A parameter that has neither
-// name nor value does not exist.
+// decoded, and returns how many times the parameter occurs. A parameter with neither name
+// nor value does not exist.
 func AppendQuery(dst, query []byte, name string) (decoded []byte, n int) {
 	var value []byte
 	for len(query) > 0 {
@@ -25,8 +25,7 @@ func AppendQuery(dst, query []byte, name string) (decoded []byte, n int) {
 	return AppendDecoded(dst, value), n
 }
 
-// AppendDecoded decodes %XX, and + as a space. What is not a valid
-// encoding stands for itself.
+// AppendDecoded decodes %XX, and + as a space. Invalid encodings are kept as they are.
 func AppendDecoded(dst, src []byte) []byte {
 	for i := 0; i < len(src); i++ {
 		c := src[i]

@@ -2,11 +2,11 @@ package paths
 
 import "bytes"
 
-// When repeated slashes are merged and parameters cut.
+// When repeated slashes are merged and parameters removed.
 const (
 	never    = iota
-	last     // after the dot segments were removed
-	first    // before
+	last     // after removing the dot segments
+	first    // before removing them
 	earliest // before decoding; only parameters
 	orders
 )
@@ -14,8 +14,8 @@ const (
 // Which dot segments are removed.
 const (
 	noDots  = iota
-	rawDots // those that are written as dots, between slashes that are written as slashes
-	allDots // those that decoding brings about as well
+	rawDots // those written as dots, between slashes written as slashes
+	allDots // also those that decoding produces
 	dotKinds
 )
 
@@ -25,9 +25,9 @@ type walk struct {
 	backslash bool // a backslash is a slash
 	strip     bool // a segment ends at its parameters
 	stripLate bool // also at an encoded semicolon
-	merge     bool // empty segments are left out, except the last
+	merge     bool // empty segments are dropped, except the last
 	dots      int
-	bare      bool // a dot segment at the end leaves no slash behind
+	bare      bool // a dot segment at the end leaves no trailing slash
 }
 
 func slash(c byte, backslash bool) bool { return c == '/' || backslash && c == '\\' }
@@ -36,7 +36,7 @@ func (w *walk) separates(c byte) bool {
 	return slash(c, w.backslash) || w.late && (c == encodedSlash || w.backslash && c == encodedBackslash)
 }
 
-// segment returns the segment behind the separator at src[i], and where it ends.
+// segment returns the segment after the separator at src[i], and where it ends.
 func (w *walk) segment(src []byte, i int) (name []byte, end int) {
 	end = i + 1
 	cut := -1
@@ -52,7 +52,7 @@ func (w *walk) segment(src []byte, i int) (name []byte, end int) {
 	return src[i+1 : cut], end
 }
 
-// ups returns how many levels a segment leads up: 0 for ".", 1 for "..", -1 for others.
+// ups returns how many levels up a segment leads: 0 for ".", 1 for "..", -1 for others.
 func (w *walk) ups(name []byte) int {
 	if w.dots == noDots || len(name) == 0 || len(name) > 2 {
 		return -1
@@ -65,7 +65,7 @@ func (w *walk) ups(name []byte) int {
 	return len(name) - 1
 }
 
-// over appends to dst what is left of src, which begins with a slash.
+// over appends what remains of src, which begins with a slash, to dst.
 func (w *walk) over(dst, src []byte) ([]byte, error) {
 	root := len(dst)
 	for i := 0; i < len(src); {
@@ -93,10 +93,10 @@ func (w *walk) over(dst, src []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// features are what a path has that programs treat differently.
+// features are the parts of a path that programs treat differently.
 type features struct{ encodedSlash, backslash, semicolon, encodedSemicolon, double, dot bool }
 
-// survey looks at a path as the program does that finds most in it.
+// survey looks for every feature that any program might find.
 func survey(src []byte) (f features) {
 	for _, c := range src {
 		switch c {
@@ -122,12 +122,11 @@ func survey(src []byte) (f features) {
 	return f
 }
 
-// maxWork bounds how many bytes the readings of one path may have together, before those
-// that are the same are left out. A path of the usual size may have anything that programs
-// treat differently, one of 16 KiB one such thing.
+// maxWork bounds the total bytes of all readings of a path, duplicates included. A path
+// of usual size may have every feature, one of 16 KiB a single one.
 const maxWork = 32 << 10
 
-// program is what reads a path.
+// program is one way to read a path.
 type program struct {
 	late, backslash, bare bool
 	strip, merge, dots    int
@@ -142,7 +141,7 @@ func (r *Readings) all(src []byte) error {
 			for backslash := range upTo(f.backslash, 2) {
 				for strip := range upTo(f.semicolon, orders) {
 					if strip == first && dots == noDots || strip == earliest && !f.encodedSlash && !f.encodedSemicolon {
-						continue // the same as another
+						continue // same as another
 					}
 					for merge := range upTo(f.double, earliest) {
 						if merge == first && dots == noDots {
@@ -189,6 +188,6 @@ func (r *Readings) one(src []byte, p program) error {
 		}
 		src = r.step
 	}
-	r.reading, _ = after.over(r.reading[:0], src) // fails only at dot segments
+	r.reading, _ = after.over(r.reading[:0], src) // only dot segments can fail
 	return r.add(r.reading)
 }
