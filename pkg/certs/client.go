@@ -1,5 +1,5 @@
-// Package certs reads certificates from PEM files: those that a client shows and verifies
-// servers by, and those of a listener, which it reads again when they change.
+// Package certs reads certificates from PEM files: those that a client presents and
+// verifies servers by, and those of a listener, which it reloads when they change.
 package certs
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// Client configures TLS to a server. Without a CAFile, the system's authorities are
-// trusted. The client certificate is read again for each connection.
+// Client configures TLS to a server. Without a CAFile, it trusts the system's
+// authorities. The client certificate is read again for each connection.
 type Client struct {
 	CAFile     string `yaml:"ca_file" json:"ca_file,omitempty"`
 	CertFile   string `yaml:"cert_file" json:"cert_file,omitempty"`
@@ -72,7 +72,8 @@ func (c *Client) pair() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// Pool reads a file of authorities; nil, the system's, if none is named.
+// Pool reads a file of authorities; it returns nil, which means the system's, if none is
+// named.
 func Pool(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil

@@ -30,27 +30,27 @@ func (p *Pair) Validate() error {
 	return f.Err()
 }
 
-// Server is what a listener shows its clients. All methods but Reload, which one goroutine
-// may call at a time, are safe for concurrent use.
+// Server holds the certificates of a listener. All methods are safe for concurrent use,
+// except that only one goroutine at a time may call Reload.
 type Server struct {
 	pairs   []*loaded
 	caFile  string
-	ca      []byte // what clients was made of
+	ca      []byte // what clients was made from
 	clients *x509.CertPool
 	current atomic.Pointer[tls.Config]
 }
 
-// loaded is a pair with what was last read of it.
+// loaded is a pair and its last valid content.
 type loaded struct {
 	Pair
 	cert, key   []byte
 	certificate tls.Certificate
 }
 
-// NewServer reads the certificates of a listener. A client gets the first one that is for
-// the name it asks for, or else the first of all. A certificate that a client shows must
-// be by an authority in clientCA, if a file is named; whether it must show one is for the
-// caller to say.
+// NewServer reads the certificates of a listener. A client gets the first one for the
+// name that it requests, or else the first of all. If clientCA names a file, one of its
+// authorities must have signed any certificate that a client presents; the caller decides
+// whether a client must present one.
 func NewServer(pairs []Pair, clientCA string) (*Server, error) {
 	s := &Server{caFile: clientCA}
 	for _, p := range pairs {
@@ -59,7 +59,7 @@ func NewServer(pairs []Pair, clientCA string) (*Server, error) {
 	return s, s.Reload()
 }
 
-// Config returns what to listen with; it follows Reload.
+// Config returns the configuration to listen with; it follows Reload.
 func (s *Server) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -67,8 +67,8 @@ func (s *Server) Config() *tls.Config {
 	}
 }
 
-// Reload reads the files. One that is missing, does not fit or has expired leaves in place
-// what was read before; the error names each such file.
+// Reload reads the files. If one is missing, invalid or expired, its previous content
+// stays active; the error names each such file.
 func (s *Server) Reload() error {
 	changed := false
 	var faults []error
@@ -129,14 +129,14 @@ func (l *loaded) reload() (changed bool, err error) {
 		return false, fmt.Errorf("%s, %s: %w", l.CertFile, l.KeyFile, err)
 	}
 	if l.cert != nil && expired(&next) && !expired(&l.certificate) {
-		return false, fmt.Errorf("%s expired at %s; the one before stays", l.CertFile, until(&next))
+		return false, fmt.Errorf("%s expired at %s; keeping the previous one", l.CertFile, until(&next))
 	}
 	l.cert, l.key, l.certificate = cert, key, next
 	return true, nil
 }
 
-// Expiries calls each with the file of every certificate and when clients will refuse it.
-// The leaf alone counts: a chain is renewed with it.
+// Expiries calls each with the file of every certificate and the time from which clients
+// will refuse it. Only the leaf counts: its chain is renewed with it.
 func (s *Server) Expiries(each func(file string, at time.Time)) {
 	for i, c := range s.current.Load().Certificates {
 		each(s.pairs[i].CertFile, c.Leaf.NotAfter)

@@ -14,13 +14,12 @@ import (
 const maxFaults = 1_000
 
 // Load reads a document into the struct that v points to, which holds the defaults. It
-// reports all faults of the form, each with its line. The tree finds the lines of
-// faults that are found later.
+// reports all faults of form, each with its line. The tree locates the lines of faults
+// found later.
 //
-// Fields are named by their yaml tags; "inline" makes the fields of a struct those of
-// the map around it. A tag required:"remedy" is for a field that must be there. A tag
-// as:"duration" is for a string that holds one, as:"number" for one that may be a
-// number too.
+// Fields are named by their yaml tags; "inline" adds the fields of a struct to the map
+// around it. The tag required:"remedy" marks a required field, as:"duration" a string
+// that holds a duration, and as:"number" a string that may also be a number.
 func Load(data []byte, v any, form *Form) (*Node, Errors) {
 	root, err := Read(data, form)
 	if err != nil {
@@ -39,28 +38,28 @@ func (n *Node) Decode(v any, form *Form) Errors {
 	return d.faults
 }
 
-// Unmarshaler is implemented by types that are not written as Go declares them.
+// Unmarshaler is implemented by types with a form of their own in documents.
 type Unmarshaler interface {
-	// UnmarshalField reads n, and reports what does not fit to d.
+	// UnmarshalField reads n and reports faults to d.
 	UnmarshalField(d *Decoder, n *Node)
 }
 
-// Decoder reads values and collects what does not fit.
+// Decoder reads values and collects their faults.
 type Decoder struct {
 	form   *Form
 	faults Errors
 	more   int    // faults beyond maxFaults
-	path   []step // of the value that is being read
+	path   []step // to the value being read
 	shapes map[reflect.Type]*shape
 }
 
-// step leads to a member of a map, or if it has no name to an item of a list.
+// step leads to a member of a map, or without a name to an item of a list.
 type step struct {
 	name  string
 	index int
 }
 
-// Fault reports what is wrong with the value that is being read.
+// Fault reports what is wrong with the value being read.
 func (d *Decoder) Fault(format string, args ...any) {
 	if len(d.faults) == maxFaults {
 		d.more++
@@ -77,13 +76,13 @@ func (d *Decoder) Fault(format string, args ...any) {
 	d.faults.Add(path, format, args...)
 }
 
-// Decode reads n into what v points to.
+// Decode reads n into the value that v points to.
 func (d *Decoder) Decode(n *Node, v any) {
 	to := reflect.ValueOf(v).Elem()
 	d.value(n, to, d.shapeOf(to.Type()), "")
 }
 
-// Each reads the members of a map, in order. A name that stands twice is read once.
+// Each reads the members of a map, in order. It reads only the first of a duplicate name.
 func (d *Decoder) Each(n *Node, read func(name string, member *Node)) {
 	if n.Kind != Map {
 		d.Fault("must be a map (got %s)", n)
@@ -110,14 +109,14 @@ func (d *Decoder) within(s step, read func()) {
 
 func (d *Decoder) twice() { d.Fault("is written twice; keep one") }
 
-// Unknown reports that the member of a map that is being read is none of those known.
+// Unknown reports that the map member being read is not one of the known ones.
 func (d *Decoder) Unknown(name string, known ...string) {
 	d.Fault("unknown field%s", SuggestOr(name, known...))
 }
 
-// shape is how values of a type are read.
+// shape is how to read values of a type.
 type shape struct {
-	custom bool // by an Unmarshaler
+	custom bool // it implements Unmarshaler
 	fields []member
 	elem   *shape
 }
@@ -156,7 +155,7 @@ func (d *Decoder) members(t reflect.Type, index []int) (list []member) {
 		switch {
 		case option == "inline":
 			inner := f.Type
-			if inner.Kind() == reflect.Pointer { // that the caller has set
+			if inner.Kind() == reflect.Pointer { // set by the caller
 				inner = inner.Elem()
 			}
 			list = append(list, d.members(inner, at)...)
@@ -214,7 +213,7 @@ func (d *Decoder) value(n *Node, v reflect.Value, s *shape, as string) {
 	}
 }
 
-// fields reads a map whose names are known.
+// fields reads a map with known names.
 func (d *Decoder) fields(n *Node, v reflect.Value, s *shape) {
 	if n.Kind != Map {
 		d.Fault("must be a map of fields (got %s)", n)
@@ -253,13 +252,13 @@ func (s *shape) find(name string) int {
 	return -1
 }
 
-// unknown reports a field. Where it may be all there is of a document, the one that was
-// meant counts as seen: the remedy for its absence could be to write an empty one.
+// unknown reports an unknown field. If the document may have no other field, the one that
+// was meant counts as seen: the remedy for its absence could be to write an empty one.
 func (d *Decoder) unknown(name string, s *shape, seen []bool) {
 	if d.form.Later {
 		return
 	}
-	if len(d.faults) == maxFaults { // to look for the nearest takes time
+	if len(d.faults) == maxFaults { // finding the nearest name takes time
 		d.more++
 		return
 	}
@@ -295,7 +294,7 @@ func (d *Decoder) list(n *Node, v reflect.Value, s *shape, as string) {
 	}
 }
 
-// table reads a map whose names are free.
+// table reads a map with arbitrary names.
 func (d *Decoder) table(n *Node, v reflect.Value, s *shape, as string) {
 	if n.Kind == Map {
 		v.Set(reflect.MakeMapWithSize(v.Type(), len(n.Items)))
@@ -342,13 +341,13 @@ func (d *Decoder) duration(n *Node) time.Duration {
 	return v
 }
 
-// integer reads a whole number. 0100 is 64 to some readers of YAML and 100 to others,
-// so it is refused.
+// integer reads a whole number. Some YAML readers take 0100 for 64 and others for 100, so
+// it is refused.
 func (d *Decoder) integer(n *Node) (v int64) {
 	digits := strings.TrimPrefix(n.Text, "-")
 	decimal := digits != "" && strings.Trim(digits, "0123456789") == ""
 	switch {
-	case decimal && len(digits) > 18: // YAML takes such a number for a string
+	case decimal && len(digits) > 18: // YAML treats such a number as a string
 		d.Fault("is too large (got %s)", n.Text)
 	case n.Kind == Text && decimal && !d.form.Lenient:
 		d.Fault("must be a whole number (got %s); remove the quotes", n)
@@ -366,7 +365,7 @@ func (d *Decoder) integer(n *Node) (v int64) {
 	return v
 }
 
-// float reads a number in the notation of JSON.
+// float reads a number in JSON notation.
 func (d *Decoder) float(n *Node) float64 {
 	v, err := strconv.ParseFloat(n.Text, 64)
 	if n.Kind != Number || err != nil || !jsonNumber(n.Text) {

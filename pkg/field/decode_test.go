@@ -37,7 +37,7 @@ type part struct {
 	Inner upper `yaml:"inner"`
 }
 
-// upper is a word that is read in upper case.
+// upper is a word converted to upper case.
 type upper string
 
 func (u *upper) UnmarshalField(d *Decoder, n *Node) {
@@ -79,7 +79,7 @@ inner: word
 	got = sample{Count: 8, List: []string{"default"}}
 	_, errs = Load([]byte("{}"), &got, &Form{})
 	require.NoError(t, errs.Err())
-	require.Equal(t, sample{Count: 8, List: []string{"default"}}, got, "what is left out stays")
+	require.Equal(t, sample{Count: 8, List: []string{"default"}}, got, "absent fields keep their values")
 }
 
 func TestFaults(t *testing.T) {
@@ -157,7 +157,7 @@ func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{"{}", "text: a", "[", "a: &a [*a]", "\x00", `{"text": "a", "list": [1, {}]}`, "items: [{name: a}]\n---\n", "table: {? a}", "\"\r0"} {
 		f.Add([]byte(seed))
 	}
-	breaks := regexp.MustCompile("[\n\r\u0085\u2028\u2029]") // as YAML has them
+	breaks := regexp.MustCompile("[\n\r\u0085\u2028\u2029]") // as YAML defines them
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, form := range []*Form{{MaxBytes: 1 << 16}, {MaxBytes: 1 << 16, Lenient: true, Aliases: true, Exponents: true}} {
 			_, errs := Load(data, &sample{}, form)

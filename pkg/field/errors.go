@@ -1,9 +1,9 @@
-// Package field reads documents that people write, in YAML or JSON, and says what is
-// wrong with them: each fault by the path of its field, with its line and the remedy.
+// Package field reads documents that people write in YAML or JSON, and reports what is
+// wrong with them: each fault with the path of its field, its line and the remedy.
 //
-// Read is strict about the form, and bounds what a hostile document can cost. Decode
-// fills tagged structs. What the values mean is for their owners to check, who report
-// faults as Errors too; Locate then finds the lines.
+// Read is strict about the form and bounds what a hostile document can cost. Decode fills
+// tagged structs. The owners of the values check their meaning and report faults as
+// Errors too; Locate then finds the lines.
 package field
 
 import (
@@ -21,7 +21,7 @@ type Error struct {
 	File string // "" unless In named it
 }
 
-// Error returns "path: msg", and before it where that is, if the file is known.
+// Error returns "path: msg", preceded by the place if the file is known.
 func (e *Error) Error() string {
 	where := e.Name() + ": "
 	if e.File != "" {
@@ -48,7 +48,7 @@ func (e *Error) Name() string {
 // Errors holds the faults of a document. As an error it is never empty: see Err.
 type Errors []*Error
 
-// Error returns the faults, one a line.
+// Error returns the faults, one per line.
 func (l Errors) Error() string {
 	lines := make([]string, len(l))
 	for i, e := range l {
@@ -79,7 +79,7 @@ func (l *Errors) Add(path, format string, args ...any) {
 	*l = append(*l, &Error{Path: path, Msg: fmt.Sprintf(format, args...)})
 }
 
-// File reports a named file that is not there. An empty name is none.
+// File reports a named file that does not exist. An empty name is ignored.
 func (l *Errors) File(path, name string) {
 	if name == "" {
 		return
@@ -91,11 +91,11 @@ func (l *Errors) File(path, name string) {
 	}
 }
 
-// Take appends the faults of err, which may be nil, as those of the field at prefix.
+// Take appends the faults of err, which may be nil, under the field at prefix.
 func (l *Errors) Take(prefix string, err error) { *l = append(*l, All(err).Under(prefix)...) }
 
-// With returns l and those of later that l does not explain: not of a field, nor of
-// what is part of it, that l has a fault of.
+// With returns l and those of later that l does not explain: whose field, or one that
+// contains it, has no fault in l.
 func (l Errors) With(later Errors) Errors {
 	unread := make(map[string]bool, len(l))
 	for _, e := range l {
@@ -117,13 +117,13 @@ func (l Errors) With(later Errors) Errors {
 	return l
 }
 
-// Under returns the faults as those of a value that stands at prefix in a larger
-// document.
+// Under returns the faults of a value as faults of the larger document that holds it at
+// prefix.
 func (l Errors) Under(prefix string) Errors {
 	return l.each(func(e *Error) { e.Path = Join(prefix, e.Path) })
 }
 
-// In returns the faults as those of a file.
+// In returns the faults with their file set.
 func (l Errors) In(file string) Errors {
 	return l.each(func(e *Error) { e.File = file })
 }
@@ -138,7 +138,7 @@ func (l Errors) each(change func(*Error)) Errors {
 	return out
 }
 
-// Bounded returns the first thousand, and says how many more there are.
+// Bounded returns the first thousand, and the number of the others.
 func (l Errors) Bounded() Errors {
 	if len(l) <= maxFaults {
 		return l
@@ -148,8 +148,8 @@ func (l Errors) Bounded() Errors {
 	return cut
 }
 
-// All returns every fault in err, which may wrap or join several. An error that knows
-// no field is one of the whole document. It returns nil for nil.
+// All returns every fault in err, which may wrap or join several. An error without a
+// field becomes a fault of the whole document. It returns nil for nil.
 func All(err error) Errors {
 	switch e := err.(type) {
 	case nil:
@@ -159,7 +159,7 @@ func All(err error) Errors {
 	case *Error:
 		return Errors{e}
 	case interface{ Unwrap() []error }:
-		// Only errors.Join adds nothing of its own to what it holds.
+		// Only errors.Join adds no text of its own.
 		if list := e.Unwrap(); errors.Join(list...).Error() == err.Error() {
 			var all Errors
 			for _, err := range list {

@@ -19,7 +19,7 @@ func TestErrors(t *testing.T) {
 	require.EqualError(t, Errors{{Path: "[2].b", Msg: "m"}}.Under("list"), "list[2].b: m")
 	list[0].Line = 3
 	require.EqualError(t, list.In("f"), "f:3: a[0]: must be 5\nf: is empty")
-	require.Empty(t, list[0].File, "the original stays as it is")
+	require.Empty(t, list[0].File, "the original is unchanged")
 	var one *Error
 	require.ErrorAs(t, fmt.Errorf("wrapped: %w", list), &one)
 	require.Equal(t, "a[0]", one.Path)

@@ -20,7 +20,7 @@ func readJSON(source *lines) (Node, error) {
 	return r.node(0)
 }
 
-// here returns the line of the token that was read last.
+// here returns the line of the last token.
 func (r *jsonReader) here() int32 {
 	to := r.InputOffset()
 	r.line += int32(bytes.Count(r.data[r.at:to], []byte("\n")))
@@ -72,6 +72,6 @@ func (r *jsonReader) node(depth int) (Node, error) {
 	return n, nil
 }
 
-// jsonNumber reports whether YAML's number is one in JSON too: 010 or 1_000 would be
-// another number to another reader.
+// jsonNumber reports whether a YAML number is also one in JSON: other readers may take
+// 010 or 1_000 for a different number.
 func jsonNumber(text string) bool { return json.Valid([]byte(text)) }

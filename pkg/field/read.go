@@ -9,19 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// Form is what documents of one kind may look like.
+// Form is the permitted form of one kind of document.
 type Form struct {
-	MaxBytes int    // 0: no bound but that of the values
-	Shorten  string // how to come below MaxBytes: "split the rules or shorten them"
-	Empty    string // what to write instead of nothing: "write rules: [] for no rules"
-	// Lenient is for files of one machine, which always were read so: a field without
-	// a value is as if left out, and where a text is wanted a number is one.
+	MaxBytes int    // 0: bounded only by the number of values
+	Shorten  string // how to get below MaxBytes: "split the rules or shorten them"
+	Empty    string // what to write in an empty document: "write rules: [] for no rules"
+	// Lenient is for local files, which have always been read this way: a field without a
+	// value counts as absent, and a number is accepted as a text.
 	Lenient bool
 	// Aliases accepts anchors, aliases and merge keys, within maxValues.
 	Aliases bool
 	// Exponents accepts a whole number written as 1e3 or 5.0.
 	Exponents bool
-	// Later passes over unknown fields: a later program may have written them.
+	// Later ignores unknown fields: a later program may have written them.
 	Later bool
 }
 
@@ -29,11 +29,11 @@ const (
 	// maxDepth is far beyond what any schema needs, and keeps a hostile document from
 	// exhausting the stack.
 	maxDepth = 16
-	// maxValues bounds names and values: what the YAML parser's memory goes by.
+	// maxValues bounds names and values, which determine the YAML parser's memory.
 	maxValues = 500_000
 )
 
-// Node is a value of a document before it has a meaning.
+// Node is a value of a document before interpretation.
 type Node struct {
 	Kind  Kind
 	line  int32
@@ -106,8 +106,8 @@ func orShorten(remedy string) string {
 	return remedy
 }
 
-// fault is one of the document as a whole. What cannot be read further has no path, so
-// its message says the line.
+// fault is a fault of the whole document. What cannot be parsed has no path, so the
+// message names the line.
 func fault(line int, format string, args ...any) *Error {
 	var list Errors
 	list.Add("", format, args...)
@@ -115,9 +115,9 @@ func fault(line int, format string, args ...any) *Error {
 	return list[0]
 }
 
-// plain refuses what can be told from the characters alone. A node of YAML takes a
-// hundred times the memory of its text, so they are counted before there are any, by
-// the punctuation that each needs.
+// plain refuses what the characters alone reveal. A YAML node takes a hundred times the
+// memory of its text, so nodes are counted before parsing, by the punctuation that each
+// needs.
 func plain(data []byte, form *Form) error {
 	line, values := 0, 0
 	for text := range bytes.Lines(data) {
@@ -140,14 +140,14 @@ func plain(data []byte, form *Form) error {
 	return nil
 }
 
-// isControl finds what could steer the terminal of a person who looks at a document,
-// and what YAML, unlike an editor, takes for the end of a line.
+// isControl reports characters that could control the terminal of a person who views a
+// document, and those that YAML, unlike an editor, treats as line breaks.
 func isControl(r rune) bool {
 	return (unicode.IsControl(r) || r == '\u2028' || r == '\u2029') && r != '\n' && r != '\r' && r != '\t'
 }
 
-// Locate sets the lines of faults whose paths lead into the document. A field that is
-// absent is looked for where it belongs.
+// Locate sets the lines of faults whose paths lead into the document. An absent field
+// gets the line where it belongs.
 func (n *Node) Locate(list Errors) Errors {
 	for _, e := range list {
 		if e.Line == 0 {
@@ -169,8 +169,8 @@ func (n *Node) lineOf(path string) (line int) {
 	return line
 }
 
-// step returns the item that path begins with, and what follows it. A name may hold
-// dots, so the longest that fits is meant.
+// step returns the item that path begins with, and the rest of the path. A name may
+// contain dots, so the longest match wins.
 func (n *Node) step(path string) (next *Node, rest string) {
 	if index, after, ok := strings.Cut(path, "]"); ok && index[0] == '[' && n.Kind == List {
 		if i, err := strconv.Atoi(index[1:]); err == nil && i >= 0 && i < len(n.Items) {

@@ -24,7 +24,7 @@ func TestSyntaxErrors(t *testing.T) {
 	f("rules:\n  - {id: a\n    limit: 3}\n", 3, "by line 3: did not find expected ',' or '}'; close the { above, and separate its fields by commas")
 	f("key: [a b: c\n", 1, "by line 1: did not find expected ',' or ']'; close the [ above, and separate its items by commas")
 	f(rule+"    limit 1\n    window: 1s\n", 4, "in line 4: could not find expected ':'; write name: value, with a space after the colon")
-	f(rule+"    limit: 1: 2\n", 4, "in line 4: mapping values are not allowed in this context; put a value that holds a colon in quotes, or correct the indentation")
+	f(rule+"    limit: 1: 2\n", 4, "in line 4: mapping values are not allowed in this context; quote a value that contains a colon, or correct the indentation")
 	f(rule+"    window: \"1s\n", 4, "in line 4: found unexpected end of stream; close the quote")
 	f("a: - b\n", 1, "by line 1: block sequence entries are not allowed in this context; begin a list in the line after its name")
 	f("path: \"C:\\d\"\n", 1, `by line 1: found unknown escape character; write \\ for a backslash, or use single quotes`)
@@ -96,7 +96,7 @@ func TestAliases(t *testing.T) {
 	refused("a: <<", `uses "<<" in line 1`)
 }
 
-// unlined is a tree without its lines.
+// unlined returns a tree without its lines.
 func unlined(n Node) Node {
 	n.line = 0
 	for i := range n.Items {
@@ -105,7 +105,7 @@ func unlined(n Node) Node {
 	return n
 }
 
-// TestPlainYAML has what readers of YAML differ about.
+// TestPlainYAML tests what readers of YAML disagree about.
 func TestPlainYAML(t *testing.T) {
 	f := func(value, want string) {
 		t.Helper()

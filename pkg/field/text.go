@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// longestShown bounds what a message repeats of a document.
+// longestShown bounds what a message repeats from a document.
 const longestShown = 64
 
 // Shown quotes a value for a message, shortened.
@@ -17,7 +17,7 @@ func Shown(s string) string {
 	return strconv.Quote(s)
 }
 
-// Join returns the path of what stands at path below prefix: a.b, or a[0].
+// Join returns the path of a value at path below prefix: a.b, or a[0].
 func Join(prefix, path string) string {
 	if prefix == "" || path == "" || path[0] == '[' {
 		return prefix + path
@@ -28,8 +28,8 @@ func Join(prefix, path string) string {
 // Index returns the path of an item of a list.
 func Index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// Name returns a free name as it stands in a path: in quotes if it could be taken for
-// part of one.
+// Name returns an arbitrary name as it appears in a path: in quotes if it could be taken
+// for part of one.
 func Name(name string) string {
 	for i := range len(name) {
 		if c := name[i]; !(c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '_') {
@@ -51,8 +51,8 @@ func OneOf(names ...string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// Suggest returns "; did you mean x?" for the known name nearest to a mistyped one,
-// or "".
+// Suggest returns "; did you mean x?" for the known name nearest to a mistyped one, or
+// "".
 func Suggest(got string, known ...string) string {
 	best, distance := "", 3
 	if len(got) <= 3 {
@@ -81,7 +81,7 @@ func SuggestOr(got string, known ...string) string {
 	return "; use " + OneOf(known...)
 }
 
-// edits is the Levenshtein distance of two short words.
+// edits returns the Levenshtein distance of two short words.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3" // the quickest: rules are large, and are read alongside requests
+	"go.yaml.in/yaml/v3" // the fastest: rules are large, and are read alongside requests
 )
 
-// lines hands out a document line by line, so that there are rests between, and that
-// a parser which stops has not read far beyond what stopped it.
+// lines delivers a document line by line, so that reading can pause in between, and so
+// that a parser that stops has not read far beyond the fault.
 type lines struct {
 	data []byte
 	at   int
@@ -32,7 +32,7 @@ func (l *lines) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// reached returns the line of the last character handed out.
+// reached returns the line of the last character delivered.
 func (l *lines) reached() int {
 	return 1 + bytes.Count(l.data[:max(l.at-1, 0)], []byte("\n"))
 }
@@ -71,8 +71,8 @@ func readYAML(source *lines) (n Node, err error) {
 	return Node{}, fault(line, "contains a second YAML document in line %d; remove what follows --- or ...", line)
 }
 
-// expansion turns YAML into a tree. An alias is replaced by what its anchor names, so
-// the values are counted: a few lines of aliases can stand for billions of them.
+// expansion turns YAML into a tree. It replaces aliases by their values and counts these:
+// a few lines of aliases can expand to billions of values.
 type expansion struct {
 	form   *Form
 	values int
@@ -89,7 +89,7 @@ func (x *expansion) node(n *yaml.Node, depth int) (Node, error) {
 	if x.values++; x.values > maxValues {
 		return Node{}, fault(line, "contains more than %d values once aliases are replaced, in line %d; write fewer aliases", maxValues, line)
 	}
-	if depth > maxDepth { // an alias inside of its own anchor, for one
+	if depth > maxDepth { // an alias within its own anchor, for example
 		return Node{}, tooDeep(line)
 	}
 	if n.Kind == yaml.ScalarNode {
@@ -107,7 +107,7 @@ func (x *expansion) node(n *yaml.Node, depth int) (Node, error) {
 		line, merge := n.Content[i].Line, false
 		if step == 2 {
 			name := n.Content[i-1]
-			// A block map begins at its first name, unless that comes after a "?".
+			// A block map begins at its first name, unless that follows a "?".
 			if name.Kind != yaml.ScalarNode || n.Style&yaml.FlowStyle == 0 && name.Column != n.Column {
 				return Node{}, fault(name.Line, "uses %q in line %d: only plain names can be keys", "?", name.Line)
 			}
@@ -117,7 +117,7 @@ func (x *expansion) node(n *yaml.Node, depth int) (Node, error) {
 				}
 				out.Names = append(out.Names, name.Value)
 			}
-			line = name.Line // a map below it begins in the next line
+			line = name.Line // a map below it begins on the next line
 		}
 		item, err := x.node(n.Content[i], depth+1)
 		if err != nil {
@@ -173,8 +173,8 @@ func (n *Node) unmerged() error {
 	return fault(int(n.line), "merges %s in line %d; write <<: *NAME, where &NAME marks a map", n, n.line)
 }
 
-// surprising refuses what readers of YAML understand differently, or not at all, and
-// what can multiply a small document into a huge one.
+// surprising refuses what YAML readers interpret differently or do not support, and what
+// can expand a small document into a huge one.
 func (f *Form) surprising(n *yaml.Node) error {
 	switch {
 	case n.Anchor != "" && !f.Aliases && n.Kind != yaml.AliasNode:
@@ -205,7 +205,7 @@ func scalarKind(tag string) Kind {
 	return Text // dates too
 }
 
-// remedies are for what the YAML library says is wrong.
+// remedies are for the faults that the YAML library reports.
 var remedies = []struct{ what, remedy string }{
 	{"did not find expected '-' indicator", "begin all items of a list in the same column"},
 	{"did not find expected key", "begin all fields of a map in the same column, and close every quote and bracket above"},
@@ -213,7 +213,7 @@ var remedies = []struct{ what, remedy string }{
 	{"did not find expected ',' or '}'", "close the { above, and separate its fields by commas"},
 	{"did not find expected ',' or ']'", "close the [ above, and separate its items by commas"},
 	{"could not find expected ':'", "write name: value, with a space after the colon"},
-	{"mapping values are not allowed in this context", "put a value that holds a colon in quotes, or correct the indentation"},
+	{"mapping values are not allowed in this context", "quote a value that contains a colon, or correct the indentation"},
 	{"block sequence entries are not allowed in this context", "begin a list in the line after its name"},
 	{"found unexpected end of stream", "close the quote"},
 	{"found unknown escape character", `write \\ for a backslash, or use single quotes`},
@@ -221,9 +221,9 @@ var remedies = []struct{ what, remedy string }{
 	{"tab character", "indent with spaces instead of tabs"},
 }
 
-// syntax says what is wrong with a document, and where. The library gives the line of
-// a character, unless it is the first; of a structure it gives where that began, which
-// may be the list of all rules, so that the line reached says more.
+// syntax describes a syntax fault and where it is. The library gives the line of a
+// character, unless it is the first; for a structure it gives its first line, which may
+// be that of the list of all rules, so the line reached is more useful.
 func (f *Form) syntax(err error, reached int) error {
 	where, line := "by", reached
 	what := strings.TrimPrefix(err.Error(), "yaml: ")

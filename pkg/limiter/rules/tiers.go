@@ -19,7 +19,7 @@ func (v *reader) tiers(written map[string]string, c *Compiled) map[string]*limit
 	for name, text := range sorted(written) {
 		at := "tiers." + field.Name(name)
 		if name == "" || len(name) > maxName || !tierName(name) {
-			v.bad(at, "must be named by 1 to %d characters of letters, digits, -, _ and .", maxName)
+			v.bad(at, "must have a name of 1 to %d letters, digits, -, _ and .", maxName)
 			continue
 		}
 		if text == "unlimited" {

@@ -265,7 +265,7 @@ func (v *reader) headers(want map[string]string) []header {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch other := written[canonical]; {
 		case !isToken(name):
-			v.bad(at, "must be named by a header name of at most %d characters", maxName)
+			v.bad(at, "must have a header name of at most %d characters", maxName)
 		case other != "":
 			v.bad(at, "is the same header as %s; keep one", other)
 		case value == "":
