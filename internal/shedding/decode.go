@@ -10,12 +10,12 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// form is what a document may look like.
+// form is the permitted form of a document.
 var form = field.Form{MaxBytes: MaxBytes, Empty: "write {} for the defaults", Exponents: true}
 
-// Parse reads a YAML or JSON document of at most MaxBytes. What it leaves out is as in
-// Defaults. The error is field.Errors: every fault, with the path of its field and what
-// to do.
+// Parse reads a YAML or JSON document of at most MaxBytes. Absent fields are as in
+// Defaults. The error is field.Errors: every fault, with the path of its field and a
+// remedy.
 func Parse(data []byte) (*Document, error) {
 	root, err := field.Read(data, &form)
 	if err != nil {
@@ -32,7 +32,7 @@ func Parse(data []byte) (*Document, error) {
 func decode(root *field.Node) (*Document, field.Errors) {
 	d := Defaults()
 	faults := root.Decode(d, &form)
-	if faults == nil { // values that could not be read would be complained about twice
+	if faults == nil { // unreadable values would be reported twice
 		faults = d.Check()
 	}
 	if faults != nil {
@@ -49,14 +49,14 @@ func word(name string) bool {
 // UnmarshalField implements field.Unmarshaler.
 func (t *Duration) UnmarshalField(d *field.Decoder, n *field.Node) { d.Decode(n, (*time.Duration)(t)) }
 
-// UnmarshalField reads knees, and leaves those that are not named as they are.
+// UnmarshalField reads knees, and keeps those that are not named.
 func (s *Signals) UnmarshalField(d *field.Decoder, n *field.Node) {
 	if *s == nil {
 		*s = Signals{}
 	}
 	d.Each(n, func(name string, value *field.Node) {
 		if !word(name) || strings.Contains(name, "-") {
-			d.Fault("must be named by 1 to 64 characters of a-z, 0-9 and _")
+			d.Fault("must have a name of 1 to 64 characters of a-z, 0-9 and _")
 			return
 		}
 		k := (*s)[name]
@@ -87,7 +87,7 @@ func (k *Knees) read(d *field.Decoder, n *field.Node, signal string) {
 }
 
 // readKnee reads a duration for a signal that is a time, else a number; for a signal
-// that somebody else measures, either.
+// measured elsewhere, either.
 func readKnee(d *field.Decoder, n *field.Node, signal string) *Knee {
 	_, measured := shedder.Defaults().Signals[signal]
 	if timed[signal] || !measured && n.Kind == field.Text {
@@ -100,13 +100,13 @@ func readKnee(d *field.Decoder, n *field.Node, signal string) *Knee {
 	return k
 }
 
-// UnmarshalField implements field.Unmarshaler. What is empty is as if it were not
-// there, which is how it is written again.
+// UnmarshalField implements field.Unmarshaler. An empty value counts as absent, which is
+// how it is written again.
 func (o *Overrides) UnmarshalField(d *field.Decoder, n *field.Node) {
 	all := Overrides{}
 	d.Each(n, func(name string, value *field.Node) {
 		if !word(name) || strings.Contains(name, "_") {
-			d.Fault("must be named by 1 to 64 characters of a-z, 0-9 and -")
+			d.Fault("must have a name of 1 to 64 characters of a-z, 0-9 and -")
 			return
 		}
 		var own Override
@@ -124,7 +124,7 @@ func (o *Overrides) UnmarshalField(d *field.Decoder, n *field.Node) {
 	}
 }
 
-// Alternatives are conditions of which any suffices.
+// Alternatives are conditions of which any one suffices.
 type Alternatives []rules.Conditions
 
 // UnmarshalField implements field.Unmarshaler.

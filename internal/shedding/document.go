@@ -1,6 +1,6 @@
-// Package shedding is the document that operators tune the load shedder with: how it
-// is written, what is wrong with it, and what it means for one upstream group.
-// pkg/shedder decides; this package only says by which settings.
+// Package shedding is the document with the load shedder's settings: its format, its
+// faults, and its meaning for one upstream group. pkg/shedder decides; this package only
+// selects the settings.
 package shedding
 
 import (
@@ -12,29 +12,29 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// Bounds of a document. Each signal, class, group and candidate is a series of metrics
-// or more, and candidates are asked about each request.
+// Bounds of a document. Each signal, class, group and candidate adds at least one metric
+// series, and candidates are evaluated for every request.
 const (
 	MaxBytes      = 64 << 10
 	maxSignals    = 32
 	maxUpstreams  = 64
 	maxCandidates = 16
-	maxConditions = 64 // of a class
+	maxConditions = 64 // per class
 	maxUser       = 4
 	longestRetry  = time.Hour
 )
 
-// The versions of settings that nobody published.
+// The versions of settings that were never published.
 const (
 	VersionBuiltIn = "built-in"
 	VersionConfig  = "config"
 )
 
-// Document is the settings of all upstream groups. One that Parse, Set or Defaults
-// returned is good and not to be changed.
+// Document is the settings of all upstream groups. One from Parse, Set or Defaults is
+// valid and must not be changed.
 type Document struct {
-	// Version is not part of the document: the first 12 hex digits of the SHA-256 of
-	// what was parsed, until someone knows better.
+	// Version is not part of the document: the first 12 hex digits of the SHA-256 of what
+	// was parsed, unless a caller sets it.
 	Version string `json:"-" yaml:"-"`
 
 	Enabled  bool     `json:"enabled" yaml:"enabled"`
@@ -43,13 +43,14 @@ type Document struct {
 	Target   float64  `json:"target" yaml:"target"`
 	Patience Duration `json:"patience" yaml:"patience"`
 	Rotate   Duration `json:"rotate" yaml:"rotate"`
-	// User is by what a user is known to the shedder: the first that a request has.
+	// User lists what identifies a user to the shedder: the first one that a request has
+	// applies.
 	User         []string `json:"user" yaml:"user"`
 	RetryAfter   Span     `json:"retry_after" yaml:"retry_after"`
 	ReasonHeader bool     `json:"reason_header" yaml:"reason_header"`
-	// Signals that count by name; those that do not are there too, and Off.
+	// Signals are the signals that count, by name, and those that are Off.
 	Signals Signals `json:"signals" yaml:"signals"`
-	// Classes from first kept to first shed.
+	// Classes are ordered from the last to be shed to the first.
 	Classes      []Class   `json:"classes" yaml:"classes"`
 	DefaultClass string    `json:"default_class" yaml:"default_class"`
 	Upstreams    Overrides `json:"upstreams,omitempty" yaml:"upstreams,omitempty"`
@@ -62,15 +63,15 @@ type Span struct {
 	Max Duration `json:"max" yaml:"max"`
 }
 
-// Class is a priority, and which requests have it.
+// Class is a priority and the requests that have it.
 type Class struct {
 	Name        string       `json:"name" yaml:"name"`
 	MaxInFlight int64        `json:"max_in_flight" yaml:"max_in_flight"`
 	Match       Alternatives `json:"match,omitempty" yaml:"match,omitempty"`
 }
 
-// Override is what differs for an upstream group, or in a candidate. nil is as it is
-// without it.
+// Override is what differs for an upstream group or a candidate. nil keeps the underlying
+// value.
 type Override struct {
 	Law         *string          `json:"law,omitempty" yaml:"law,omitempty"`
 	Start       *float64         `json:"start,omitempty" yaml:"start,omitempty"`
@@ -80,13 +81,13 @@ type Override struct {
 	MaxInFlight map[string]int64 `json:"max_in_flight,omitempty" yaml:"max_in_flight,omitempty"`
 }
 
-// Signals are what counts as load, by name.
+// Signals are the load signals, by name.
 type Signals map[string]Knees
 
-// Overrides are what differs, by the name of the upstream group or candidate.
+// Overrides are the overrides by name of the upstream group or candidate.
 type Overrides map[string]Override
 
-// Knees are those of a signal; nil is as it is without them.
+// Knees are those of a signal; nil keeps the underlying value.
 type Knees struct {
 	Off       bool
 	Low, High *Knee
@@ -101,7 +102,7 @@ type Knee struct {
 // timed are the signals that are times.
 var timed = map[string]bool{shedder.SignalUpstreamWait: true, shedder.SignalSchedLatency: true}
 
-// Defaults returns the settings of a node that nobody configured.
+// Defaults returns the settings of a node without configuration.
 func Defaults() *Document {
 	s := shedder.Defaults()
 	d := &Document{
@@ -128,7 +129,7 @@ func Defaults() *Document {
 // Needs is rules.Needs for the settings.
 func (d *Document) Needs() (schema int, what string) { return rules.KeyNeeds("user", d.User) }
 
-// Settings returns what holds for one upstream group, with the candidates on top of it.
+// Settings returns what applies to one upstream group, with the candidates based on it.
 func (d *Document) Settings(group string) (shedder.Settings, error) {
 	s := d.live(group)
 	for _, name := range slices.Sorted(maps.Keys(d.Candidates)) {
@@ -139,10 +140,10 @@ func (d *Document) Settings(group string) (shedder.Settings, error) {
 	return s.Settings, s.Validate()
 }
 
-// settings are those of pkg/shedder on their way there.
+// settings are those of pkg/shedder under construction.
 type settings struct{ shedder.Settings }
 
-// live returns what is enforced for a group.
+// live returns the settings enforced for a group.
 func (d *Document) live(group string) *settings {
 	s := &settings{shedder.Settings{
 		Version: d.Version, Enabled: d.Enabled, Law: d.Law, Start: d.Start, Target: d.Target,

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// Each file of testdata/bad begins with the error it must give, as comments.
+// Each file of testdata/bad begins with the expected error, as comments.
 func TestBadDocuments(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	require.NoError(t, err)
@@ -103,13 +103,13 @@ func TestOverrides(t *testing.T) {
 	require.Equal(t, map[string]shedder.Knees{"inflight": {High: 50}, "upstream_wait": {Low: 0.5, High: 5}, "app_wait": {Low: 0.01, High: 90}, "cpu": {Low: 0.5, High: 0.9}}, got.Signals)
 	require.EqualValues(t, 1, got.Classes[2].MaxInFlight)
 	onTop := got.Candidates[0].Settings
-	require.Equal(t, shedder.Knees{Low: 5, High: 50}, onTop.Signals["inflight"], "a candidate is on top of the group's")
+	require.Equal(t, shedder.Knees{Low: 5, High: 50}, onTop.Signals["inflight"], "a candidate builds on the group's settings")
 	require.EqualValues(t, 15, onTop.Classes[0].MaxInFlight)
 	require.EqualValues(t, 1, onTop.Classes[2].MaxInFlight)
-	require.EqualValues(t, 20, d.Classes[0].MaxInFlight, "the document is as it was")
+	require.EqualValues(t, 20, d.Classes[0].MaxInFlight, "the document is unchanged")
 }
 
-// What is written is what is read.
+// A rendered document parses to the same document.
 func TestRendering(t *testing.T) {
 	for _, text := range []string{"{}", full} {
 		d, err := Parse([]byte(text))
@@ -140,7 +140,7 @@ func TestSlashesAndTabsOfJSON(t *testing.T) {
 	require.Equal(t, `"\/:,`, d.Classes[0].Match[0].Headers["X"])
 }
 
-// request is what classes look at.
+// request is what classes match on.
 type request struct {
 	method  string
 	headers map[string][]string
@@ -177,14 +177,14 @@ func TestClasses(t *testing.T) {
 	f("read", "GET", false)
 	f("write", "POST", false)
 	f("write", "delete", false)
-	f("read", "GET", false, "critical") // a client cannot raise itself
+	f("read", "GET", false, "critical") // a client cannot raise its class
 	f("critical", "GET", true, "critical")
 	f("critical", "POST", true, "critical")
-	f("test", "GET", false, "test") // but may lower itself
+	f("test", "GET", false, "test") // but may lower it
 	f("test", "POST", false, "test")
 	f("test", "GET", true, "critical", "test") // nor undo what a proxy added
 	f("test", "GET", true, "test", "critical")
-	f("test", "POST", true, "critical", "critical") // nobody knows which one counts
+	f("test", "POST", true, "critical", "critical") // unknown which value counts
 	f("read", "GET", true, "Critical")
 	f("read", "GET", true, "write")
 }

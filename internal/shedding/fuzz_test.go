@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever is sent, a document is refused with words or means the same when it is
-// written again, for every group.
+// Any input is either refused with a message, or means the same for every group when
+// written again.
 func FuzzDocument(f *testing.F) {
 	for _, seed := range []string{
 		"{}", "", full, "enabled: false", "signals: {cpu: off}", "classes: []", "user: [a, b]", "[[[[", "a: &a [*a]", "<<: {}", "\x00", "- - - -",

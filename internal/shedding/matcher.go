@@ -6,10 +6,10 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// Matcher tells the class of a request. It is immutable.
+// Matcher determines the class of a request. It is immutable.
 type Matcher struct {
 	conditions *rules.Matcher
-	leads      []lead // by condition, in the order in which they are asked
+	leads      []lead // by condition, in evaluation order
 	lowering   []lowering
 	otherwise  int
 }
@@ -20,7 +20,7 @@ type lowering struct {
 	class  int
 }
 
-// lead is what a condition that holds means.
+// lead is the consequence of a condition that holds.
 type lead struct {
 	class   int
 	trusted bool // it holds only for a request that came through a trusted proxy
@@ -28,10 +28,10 @@ type lead struct {
 
 // Matcher compiles the conditions of the classes.
 //
-// A request is first asked whether it belongs below the default class, and then
-// whether above: whoever lowers itself is believed. What a header says may raise a
-// request only if a trusted proxy passed it on, for any client can write one. Nor can
-// one raise itself by writing a header a second time that a proxy has lowered it by.
+// Classes below the default one are tried first, then those above: a request that lowers
+// itself is believed. A header raises a request only if a trusted proxy passed it on,
+// because any client can write one. Nor can a client raise itself by repeating a header
+// with which a proxy lowered it.
 func (d *Document) Matcher() (*Matcher, error) {
 	m := &Matcher{otherwise: d.class(d.DefaultClass)}
 	var list []rules.Conditions
@@ -57,11 +57,11 @@ func (d *Document) Matcher() (*Matcher, error) {
 	return m, err
 }
 
-// Consults reports whether a class depends on that header, whose name is in lower case.
+// Consults reports whether a class depends on that header, given in lower case.
 func (m *Matcher) Consults(header string) bool { return m.conditions.Consults(header) }
 
-// Class returns the index of a request's class. It allocates nothing once scratch has
-// grown, which is any Match that is not in use.
+// Class returns the index of a request's class. scratch is any Match that is not in use;
+// once it has grown, Class allocates nothing.
 func (m *Matcher) Class(r rules.Request, scratch *rules.Match) int {
 	for _, l := range m.lowering {
 		if _, n := r.Header(l.header); n > 1 {

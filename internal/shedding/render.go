@@ -13,7 +13,7 @@ import (
 // Duration is written with units, as in 1m30s.
 type Duration time.Duration
 
-// String leaves out the units that are zero: 1m, not 1m0s.
+// String omits the units that are zero: 1m, not 1m0s.
 func (d Duration) String() string {
 	text := time.Duration(d).String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -30,7 +30,7 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()
 // MarshalYAML implements the marshalers of YAML.
 func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
 
-// written is how a knee stands in a document: as a duration or a number.
+// written returns a knee as in a document: a duration or a number.
 func (k Knee) written() any {
 	switch {
 	case k.IsTime:
@@ -47,7 +47,7 @@ func (k Knee) MarshalJSON() ([]byte, error) { return json.Marshal(k.written()) }
 // MarshalYAML implements the marshalers of YAML.
 func (k Knee) MarshalYAML() (any, error) { return k.written(), nil }
 
-// off stands for a signal that does not count.
+// off marks a signal that does not count.
 const off = "off"
 
 type writtenKnees struct {

@@ -10,10 +10,10 @@ import (
 )
 
 // Set returns a document that differs from d in one field, named by its path as in
-// signals.inflight.high; d stays as it is. A class is named by its name or its place,
-// as in classes.read.max_in_flight. The value is written as in the document, also a
-// list or a map; an empty one removes a field that need not be there. The error is
-// that of Parse for the whole document.
+// signals.inflight.high; d is unchanged. A class is named by its name or its index, as in
+// classes.read.max_in_flight. The value is written as in the document, even a list or a
+// map; an empty one removes an optional field. The error is that of Parse for the whole
+// document.
 func Set(d *Document, path, value string) (*Document, error) {
 	fault := func(format string, args ...any) error {
 		return &field.Error{Path: path, Msg: fmt.Sprintf(format, args...)}
@@ -29,7 +29,7 @@ func Set(d *Document, path, value string) (*Document, error) {
 	steps := strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(path), ".")
 	for _, step := range steps {
 		if step == "" {
-			return nil, fault("is no path; write it as signals.inflight.high")
+			return nil, fault("is not a path; write it as signals.inflight.high")
 		}
 	}
 	given, err := readValue(value)
@@ -59,7 +59,7 @@ func Set(d *Document, path, value string) (*Document, error) {
 		case last:
 			*next = *given
 		default:
-			// signals.cpu.high turns on what is off.
+			// signals.cpu.high turns on a signal that is off.
 			if next.Kind == field.Null || next.Kind == field.Text && next.Text == off {
 				*next = field.Node{Kind: field.Map}
 			}
@@ -74,7 +74,7 @@ func Set(d *Document, path, value string) (*Document, error) {
 	return next, nil
 }
 
-// readValue returns what to set a field to; nil removes it.
+// readValue returns the new value of a field; nil removes it.
 func readValue(text string) (*field.Node, error) {
 	switch strings.TrimSpace(text) {
 	case "":
@@ -85,7 +85,8 @@ func readValue(text string) (*field.Node, error) {
 	return field.Read([]byte(text), &form)
 }
 
-// find returns where a step leads among n's items, or -1 if nothing is there yet.
+// find returns the index in n's items that a step leads to, or -1 if it does not exist
+// yet.
 func find(n *field.Node, step string) (int, error) {
 	switch n.Kind {
 	case field.Map:

@@ -16,7 +16,7 @@ func TestSet(t *testing.T) {
 		require.Equal(t, want, look(after))
 		again, err := Parse([]byte(full))
 		require.NoError(t, err)
-		require.Equal(t, again, before, "what was given is as it was")
+		require.Equal(t, again, before, "the original is unchanged")
 		requireSame(t, after)
 	}
 	f("enabled", "true", func(d *Document) any { return d.Enabled }, true)
@@ -62,8 +62,8 @@ func TestSetRefuses(t *testing.T) {
 	f("law", "pid", "law: must be pi, integrator or cap (got \"pid\")")
 	f("start", "null", "start: has no value; give one, or remove the field")
 	f("start", "0.5", "target: must be greater than 0 and at most start, 0.5 (got 0.7)")
-	f("", "1", "document: is no path; write it as signals.inflight.high")
-	f("signals..high", "1", "signals..high: is no path; write it as signals.inflight.high")
+	f("", "1", "document: is not a path; write it as signals.inflight.high")
+	f("signals..high", "1", "signals..high: is not a path; write it as signals.inflight.high")
 	f("candidates.x.start", "", "candidates.x.start: is not set; there is nothing to remove")
 	f("start", "*a", "start: uses \"*\" by line 1: anchors, aliases and merges are not accepted; write the values out, or put quotes around them")
 	f("start", "!!float 1", "start: uses \"!!float\" in line 1: tags and directives are not accepted; remove it")
@@ -73,5 +73,5 @@ func TestOverrideOfWhatIsOff(t *testing.T) {
 	d, err := Set(Defaults(), "signals.cpu", "off")
 	require.NoError(t, err)
 	_, err = Set(d, "upstreams.x.signals.cpu.high", "0.7")
-	require.EqualError(t, err, "upstreams.x.signals.cpu.low: is required: signals.cpu is off, so there is nothing to differ from")
+	require.EqualError(t, err, "upstreams.x.signals.cpu.low: is required: signals.cpu is off, so there is nothing to override")
 }

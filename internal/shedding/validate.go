@@ -11,12 +11,12 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// faults collects what is wrong with what the fields of a document mean.
+// faults collects what is wrong with the meaning of a document.
 type faults struct{ list field.Errors }
 
 func (f *faults) add(path, format string, args ...any) { f.list.Add(path, format, args...) }
 
-// Check reports what is wrong with what the fields mean.
+// Check returns what is wrong with the meaning of the fields.
 func (d *Document) Check() field.Errors {
 	var f faults
 	f.document(d)
@@ -40,10 +40,10 @@ func (f *faults) document(d *Document) {
 		f.add("upstreams", "has more than %d groups (got %d)", maxUpstreams, n)
 	}
 	if n := len(d.Candidates); n > maxCandidates {
-		f.add("candidates", "has more than %d (got %d); each is asked about each request", maxCandidates, n)
+		f.add("candidates", "has more than %d (got %d); each is evaluated for every request", maxCandidates, n)
 	}
 	if len(f.list) > 0 {
-		return // groups and candidates would repeat it
+		return // groups and candidates would repeat the fault
 	}
 	f.complete("signals", d.Signals)
 	for _, at := range []struct {
@@ -86,7 +86,7 @@ func (f *faults) classNames(d *Document) {
 		f.add("default_class", "must be one of the classes%s (got %s)", field.Suggest(d.DefaultClass, d.names()...), field.Shown(d.DefaultClass))
 	}
 	if i := d.class(d.DefaultClass); i >= 0 && d.Classes[i].Match != nil {
-		f.add(fmt.Sprintf("classes[%d].match", i), "is not for %s, which has all that match no other; remove it", d.DefaultClass)
+		f.add(fmt.Sprintf("classes[%d].match", i), "is not allowed for %s, which gets every request that matches no other class; remove it", d.DefaultClass)
 	}
 	if _, err := d.Matcher(); err != nil && len(f.list) == 0 {
 		f.add("classes", "%v", err)
@@ -100,7 +100,7 @@ func (f *faults) conditions(path string, list Alternatives) {
 	}
 	for i, c := range list {
 		if c.Empty() {
-			f.add(field.Index(path, i), "is empty and would match every request; default_class is for those")
+			f.add(field.Index(path, i), "is empty and would match every request; use default_class for those")
 		}
 	}
 	_, err := rules.NewMatcher(list)
@@ -120,7 +120,7 @@ func (d *Document) class(name string) int {
 	return slices.IndexFunc(d.Classes, func(c Class) bool { return c.Name == name })
 }
 
-// complete asks for both knees of a signal that nothing below it has.
+// complete requires both knees of a signal that nothing below it has.
 func (f *faults) complete(path string, given Signals, below ...Signals) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		k := given[name]
@@ -137,7 +137,7 @@ func (f *faults) complete(path string, given Signals, below ...Signals) {
 			missing = "high"
 		}
 		if len(below) > 0 && below[0][name].Off {
-			f.add(field.Join(path, name)+"."+missing, "is required: signals.%s is off, so there is nothing to differ from", name)
+			f.add(field.Join(path, name)+"."+missing, "is required: signals.%s is off, so there is nothing to override", name)
 			continue
 		}
 		known := slices.Sorted(maps.Keys(shedder.Defaults().Signals))
@@ -156,13 +156,13 @@ func (f *faults) differs(path string, o Override, d *Document) {
 	f.complete(path+".signals", o.Signals, d.Signals)
 	for _, name := range slices.Sorted(maps.Keys(o.MaxInFlight)) {
 		if d.class(name) < 0 {
-			f.add(path+".max_in_flight."+field.Name(name), "is none of the classes%s", field.Suggest(name, d.names()...))
+			f.add(path+".max_in_flight."+field.Name(name), "is not one of the classes%s", field.Suggest(name, d.names()...))
 		}
 	}
 }
 
-// values lets pkg/shedder judge what the document means for each group. A fault of the
-// document itself is not repeated for each of them.
+// values lets pkg/shedder judge the settings of each group. It does not repeat a fault of
+// the document itself for each of them.
 func (f *faults) values(d *Document) {
 	told := map[string]bool{}
 	judge := func(path string, s *settings) {
@@ -188,13 +188,13 @@ func (f *faults) values(d *Document) {
 			before := len(f.list)
 			judge("candidates."+name, s)
 			if len(f.list) > before {
-				break // for one group is enough
+				break // one group is enough
 			}
 		}
 	}
 }
 
-// overridden is what a field of settings is called in an override.
+// overridden returns the name of a settings field in an override.
 func (d *Document) overridden(path string) string {
 	for i, c := range d.Classes {
 		if path == fmt.Sprintf("classes[%d].max_in_flight", i) {

@@ -7,10 +7,10 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// ShadowBias is to stand wherever it is shown what candidates would have shed.
+// ShadowBias must accompany every display of what candidates would have shed.
 const ShadowBias = "A candidate runs in shadow: the utilization that it sees follows from the live settings. Its count is too high while they shed less than it would, and too low while they shed more. It is exact where neither sheds; compare candidates with each other."
 
-// UpstreamStatus is how things stand for an upstream group, as GET /v1/shedder tells.
+// UpstreamStatus describes an upstream group, as GET /v1/shedder reports it.
 type UpstreamStatus struct {
 	Name        string            `json:"name"`
 	At          time.Time         `json:"at,omitzero"` // of the last sample
@@ -18,14 +18,14 @@ type UpstreamStatus struct {
 	Utilization float64           `json:"utilization"`
 	Winner      string            `json:"winner"` // the signal with the highest utilization; "" if none counts
 	Regulating  bool              `json:"regulating"`
-	Demand      float64           `json:"demand"` // requests a second
-	Served      float64           `json:"served"` // requests a second
+	Demand      float64           `json:"demand"` // requests per second
+	Served      float64           `json:"served"` // requests per second
 	Signals     []SignalStatus    `json:"signals"`
 	Classes     []ClassStatus     `json:"classes"`
 	Candidates  []CandidateStatus `json:"candidates"`
 }
 
-// SignalStatus is what a signal says, in its unit; times are in seconds.
+// SignalStatus is a signal's value in its unit; times are in seconds.
 type SignalStatus struct {
 	Name        string  `json:"name"`
 	Value       float64 `json:"value"`
@@ -35,19 +35,19 @@ type SignalStatus struct {
 	Problem     string  `json:"problem,omitempty"` // why it does not count
 }
 
-// ClassStatus is how things stand for a class. Counts are since the node's start.
+// ClassStatus describes a class. Counts are since the node's start.
 type ClassStatus struct {
 	Name        string  `json:"name"`
 	InFlight    int64   `json:"in_flight"`
 	MaxInFlight int64   `json:"max_in_flight"`
 	Probability float64 `json:"probability"` // of being shed by the level
-	Demand      float64 `json:"demand"`      // requests a second
+	Demand      float64 `json:"demand"`      // requests per second
 	Admitted    uint64  `json:"admitted"`
 	ShedByLevel uint64  `json:"shed_by_level"`
 	ShedByCap   uint64  `json:"shed_by_cap"`
 }
 
-// CandidateStatus is what other settings would do; see ShadowBias.
+// CandidateStatus describes what other settings would do; see ShadowBias.
 type CandidateStatus struct {
 	Name        string            `json:"name"`
 	Level       float64           `json:"level"`
@@ -56,7 +56,7 @@ type CandidateStatus struct {
 	Shed        map[string]uint64 `json:"shed"` // by class, since the start
 }
 
-// NewUpstreamStatus is s as operators see it.
+// NewUpstreamStatus converts s for operators.
 func NewUpstreamStatus(s shedder.Status) UpstreamStatus {
 	u := UpstreamStatus{
 		Name: s.Name, At: s.At.UTC(), Level: finite(s.Level), Utilization: finite(s.Utilization), Winner: s.Winner, Regulating: s.Regulating,
@@ -86,7 +86,8 @@ func NewUpstreamStatus(s shedder.Status) UpstreamStatus {
 	return u
 }
 
-// finite keeps what an application's signal may say out of JSON, which cannot hold it.
+// finite keeps values that JSON cannot represent out of it; an application's signal may
+// have such.
 func finite(v float64) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0
