@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// TLSFiles are PEM files: an authority, and a certificate it signed with its key.
+// TLSFiles are PEM files: an authority, a certificate that it signed, and that
+// certificate's key.
 type TLSFiles struct{ CAFile, CertFile, KeyFile string }
 
 // Authority signs certificates that are valid for a test.
@@ -36,7 +37,7 @@ func Certificates(t testing.TB) TLSFiles {
 	return NewAuthority(t).Issue(24 * time.Hour)
 }
 
-// NewAuthority makes a throw-away authority.
+// NewAuthority creates a throwaway authority.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir(), key: newKey(t)}
@@ -55,9 +56,10 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Issue writes a certificate for 127.0.0.1, ::1 and names, which are localhost if none is
-// given. It ends after a while, or has ended if that is negative. It serves both ends of a connection: on the
-// Redis Cluster bus every node is also a client, and always has to show one.
+// Issue writes a certificate for 127.0.0.1, ::1 and names; without names, for localhost.
+// It expires after lasts, or has already expired if that is negative. It serves both ends
+// of a connection: on the Redis Cluster bus every node is also a client, and must always
+// present one.
 func (a *Authority) Issue(lasts time.Duration, names ...string) TLSFiles {
 	a.t.Helper()
 	a.issued++
@@ -109,14 +111,14 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// Replace puts the certificate and key of next in the place of those of f.
+// Replace replaces the certificate and key of f by those of next.
 func (f TLSFiles) Replace(t testing.TB, next TLSFiles) {
 	t.Helper()
 	Replace(t, f.CertFile, next.CertFile)
 	Replace(t, f.KeyFile, next.KeyFile)
 }
 
-// Replace puts a copy of next in the place of file, by a rename.
+// Replace replaces file by a copy of next, by a rename.
 func Replace(t testing.TB, file, next string) {
 	t.Helper()
 	b, err := os.ReadFile(next)
@@ -131,8 +133,8 @@ func Replace(t testing.TB, file, next string) {
 	}
 }
 
-// ClientConfig is what a client of a server with this certificate needs. It
-// shows no certificate of its own.
+// ClientConfig returns what a client of a server with this certificate needs. It presents
+// no certificate of its own.
 func (f TLSFiles) ClientConfig(t testing.TB) *tls.Config {
 	t.Helper()
 	ca, err := os.ReadFile(f.CAFile)

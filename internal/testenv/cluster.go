@@ -28,8 +28,8 @@ type RedisCluster struct {
 	t testing.TB
 }
 
-// Cluster starts a cluster and waits until it is healthy. That takes at least
-// two seconds, for which a new Redis master refuses writes whatever is done.
+// Cluster starts a cluster and waits until it is healthy. That takes at least two
+// seconds, during which a new Redis master always refuses writes.
 func Cluster(t testing.TB, o Options) *RedisCluster {
 	t.Helper()
 	c := &RedisCluster{NodeTimeout: clusterNodeTimeout, t: t}
@@ -68,8 +68,8 @@ func Cluster(t testing.TB, o Options) *RedisCluster {
 	return c
 }
 
-// form does what redis-cli --cluster create does, without its pauses. Every
-// node meets every other, which spares the rounds of gossip.
+// form does what redis-cli --cluster create does, without its pauses. Every node meets
+// every other, which saves rounds of gossip.
 func (c *RedisCluster) form(ports, busPorts []int) {
 	c.t.Helper()
 	ctx := context.Background()
@@ -81,7 +81,7 @@ func (c *RedisCluster) form(ports, busPorts []int) {
 	}
 	ids := make([]string, clusterMasters)
 	for i, s := range c.Nodes {
-		// Equal epochs would be settled one by one, by gossip.
+		// Equal epochs would be resolved one by one, by gossip.
 		do(s, "cluster", "set-config-epoch", i+1)
 		if i < clusterMasters {
 			do(s, "cluster", "addslotsrange", i*clusterSlots/clusterMasters, (i+1)*clusterSlots/clusterMasters-1)
@@ -102,7 +102,7 @@ func (c *RedisCluster) form(ports, busPorts []int) {
 	}
 }
 
-// Addrs returns the addresses of all nodes, killed ones too.
+// Addrs returns the addresses of all nodes, including killed ones.
 func (c *RedisCluster) Addrs() []string { return addrs(c.Nodes) }
 
 func addrs(servers []*Server) []string {
@@ -113,8 +113,8 @@ func addrs(servers []*Server) []string {
 	return list
 }
 
-// MasterOf returns the master that owns the key now, by the newest claim that a
-// live node knows of: the killed master, until its replica is promoted.
+// MasterOf returns the master that owns the key now, by the newest claim that a live node
+// knows: the killed master, until its replica is promoted.
 func (c *RedisCluster) MasterOf(key string) *Server {
 	c.t.Helper()
 	var owner *Server
@@ -150,10 +150,10 @@ func find(servers []*Server, addr string) *Server {
 	return nil
 }
 
-// WaitHealthy waits until every live node answers cluster_state:ok and suspects
-// no live node, all agree that live masters own all slots, and the other live
-// nodes are synced replicas. Killed and suspended nodes are left out, so after
-// a Kill it returns once the cluster has healed, not before it has noticed.
+// WaitHealthy waits until every live node answers cluster_state:ok and suspects no live
+// node, all agree that live masters own all slots, and the other live nodes are synced
+// replicas. It ignores killed and suspended nodes, so after a Kill it returns once the
+// cluster has healed, not before it has noticed.
 func (c *RedisCluster) WaitHealthy() {
 	c.t.Helper()
 	if err := poll(startLimit, c.health); err != nil {
@@ -196,8 +196,8 @@ func (c *RedisCluster) health() error {
 	})
 }
 
-// owners returns which master has which slots in one node's view, or why that
-// view is not of a healthy cluster.
+// owners returns which master owns which slots in one node's view, or why that view is
+// not of a healthy cluster.
 func (c *RedisCluster) owners(view []clusterNode) (map[string]string, error) {
 	owners, slots, live := map[string]string{}, 0, 0
 	for _, n := range view {
@@ -246,7 +246,7 @@ func (n clusterNode) owns(slot int) bool {
 	return false
 }
 
-// clusterView reads the lines
+// clusterView parses the lines
 //
 //	id ip:port@cport[,hostname] flags master ping pong epoch link slot-slot ...
 //
@@ -268,7 +268,7 @@ func clusterView(s *Server) ([]clusterNode, error) {
 		n.epoch, bad = strconv.ParseInt(f[6], 10, 64)
 		for _, slots := range f[8:] {
 			if strings.HasPrefix(slots, "[") {
-				continue // a slot on its way to another node
+				continue // a slot moving to another node
 			}
 			first, last, isRange := strings.Cut(slots, "-")
 			if !isRange {

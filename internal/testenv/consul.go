@@ -15,16 +15,16 @@ import (
 // ConsulOptions are the same for every server of a datacenter.
 type ConsulOptions struct {
 	Datacenter string // "" = dc1
-	// ACL refuses what no token allows. Each datacenter decides by tokens of its
-	// own, as regions do that must outlive each other; only the management token
-	// is the same in all that StartConsuls starts.
+	// ACL refuses what no token allows. Each datacenter has its own tokens, as do regions
+	// that must outlive each other; only the management token is the same in all that
+	// StartConsuls starts.
 	ACL     bool
 	Servers int  // 0 = 1; three survive the loss of one
-	TLS     bool // leaves no plain HTTP port open; clients need no certificate
+	TLS     bool // closes the plain HTTP port; clients need no certificate
 }
 
-// Consul is the servers of one datacenter. What it keeps is on disk, so Start
-// after Kill brings all of it back.
+// Consul is the servers of one datacenter. Its data is on disk, so Start after Kill
+// restores all of it.
 type Consul struct {
 	Datacenter string
 
@@ -34,9 +34,8 @@ type Consul struct {
 	servers []*consulServer
 }
 
-// StartConsul starts one datacenter and waits until it can be written to. That
-// takes one to two seconds, for which a Consul server waits for a leader before
-// it becomes one.
+// StartConsul starts one datacenter and waits until it accepts writes. That takes one to
+// two seconds, for which a Consul server waits for a leader before it becomes one.
 func StartConsul(t testing.TB, o ConsulOptions) *Consul {
 	t.Helper()
 	if o.Datacenter == "" {
@@ -45,8 +44,8 @@ func StartConsul(t testing.TB, o ConsulOptions) *Consul {
 	return StartConsuls(t, o, o.Datacenter)[0]
 }
 
-// StartConsuls starts several datacenters, joined over the WAN, and waits until
-// each can be written to and read from all others (?dc=). The names replace
+// StartConsuls starts several datacenters, joined over the WAN, and waits until each
+// accepts writes and can be read from all others (?dc=). The names replace
 // ConsulOptions.Datacenter.
 func StartConsuls(t testing.TB, o ConsulOptions, datacenters ...string) []*Consul {
 	t.Helper()
@@ -95,8 +94,8 @@ func (c *Consul) configure(wan []string) {
 	}
 }
 
-// without returns the other addresses: a server that is told to join itself is
-// content with that.
+// without returns the other addresses: a server that is told to join itself does not look
+// further.
 func without(addrs []string, own string) []string {
 	return slices.DeleteFunc(slices.Clone(addrs), func(a string) bool { return a == own })
 }
@@ -122,11 +121,10 @@ func (c *Consul) waitFederated(all []*Consul) {
 	}
 }
 
-// Addr returns the HTTP address, host:port, of the first server; with TLS it
-// speaks HTTPS.
+// Addr returns the HTTP address, host:port, of the first server; with TLS it uses HTTPS.
 func (c *Consul) Addr() string { return c.servers[0].Addr }
 
-// Addrs returns the HTTP addresses of all servers, killed ones too.
+// Addrs returns the HTTP addresses of all servers, including killed ones.
 func (c *Consul) Addrs() []string {
 	var list []string
 	for _, s := range c.servers {
@@ -138,12 +136,10 @@ func (c *Consul) Addrs() []string {
 // Token returns the management token, "" without ACLs.
 func (c *Consul) Token() string { return c.token }
 
-// CAFile returns the authority that signed the servers' certificates, "" without
-// TLS.
+// CAFile returns the authority that signed the servers' certificates, "" without TLS.
 func (c *Consul) CAFile() string { return c.files.CAFile }
 
-// Client returns a client with the management token, of the first server that
-// runs.
+// Client returns a client with the management token for the first running server.
 func (c *Consul) Client() *api.Client {
 	for _, s := range c.servers {
 		if s.alive() {
@@ -153,9 +149,9 @@ func (c *Consul) Client() *api.Client {
 	return c.servers[0].api
 }
 
-// NewToken makes a token that may do what one policy says, and waits until every
-// running server knows it. The accessor names it, to delete it for instance; the
-// secret is what clients send.
+// NewToken creates a token with the given policy, and waits until every running server
+// knows it. The accessor identifies it, for example to delete it; clients send the
+// secret.
 func (c *Consul) NewToken(t testing.TB, policyHCL string) (accessorID, secret string) {
 	t.Helper()
 	client := c.Client()
@@ -176,15 +172,15 @@ func (c *Consul) NewToken(t testing.TB, policyHCL string) (accessorID, secret st
 	return token.AccessorID, token.SecretID
 }
 
-// Kill ends all servers as kill -9 does and returns when they are gone.
+// Kill ends all servers like kill -9 and returns when they are gone.
 func (c *Consul) Kill() {
 	for _, s := range c.servers {
 		s.Kill()
 	}
 }
 
-// Start starts those servers again that do not run, on their ports and with what
-// they had stored, and waits until the datacenter can be written to.
+// Start restarts the servers that are not running, on their ports and with their data,
+// and waits until the datacenter accepts writes.
 func (c *Consul) Start() {
 	c.t.Helper()
 	c.launch()
@@ -200,7 +196,7 @@ func (c *Consul) Suspend() {
 	}
 }
 
-// Resume continues suspended servers. It does not wait: WaitHealthy does.
+// Resume continues suspended servers without waiting; use WaitHealthy to wait.
 func (c *Consul) Resume() {
 	c.t.Helper()
 	for _, s := range c.servers {
@@ -210,8 +206,8 @@ func (c *Consul) Resume() {
 	}
 }
 
-// KillLeader kills the leader and returns its address. It does not wait for the
-// others to elect a new one: WaitHealthy does.
+// KillLeader kills the leader and returns its address. It does not wait for a new
+// election; use WaitHealthy to wait.
 func (c *Consul) KillLeader() string {
 	c.t.Helper()
 	var leader *consulServer
@@ -225,8 +221,8 @@ func (c *Consul) KillLeader() string {
 	return leader.Addr
 }
 
-// WaitHealthy waits until all running servers follow one of them and take
-// writes. Killed and suspended ones are left out.
+// WaitHealthy waits until all running servers follow one of them and accept writes. It
+// ignores killed and suspended ones.
 func (c *Consul) WaitHealthy() {
 	c.t.Helper()
 	if err := poll(startLimit, c.health); err != nil {
@@ -242,8 +238,8 @@ func (c *Consul) launch() {
 	}
 }
 
-// consulBinary finds what make tools built, from the package directory in which a
-// test runs.
+// consulBinary finds what make tools built, starting from the package directory in which
+// a test runs.
 func consulBinary(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -281,7 +277,7 @@ func (c *Consul) running() []*consulServer {
 	return list
 }
 
-// leader returns which running server all running servers follow.
+// leader returns the running server that all running servers follow.
 func (c *Consul) leader() (*consulServer, error) {
 	running := c.running()
 	if len(running) == 0 {
@@ -308,8 +304,8 @@ func (c *Consul) leader() (*consulServer, error) {
 }
 
 func (c *Consul) health() error {
-	// Asking for the leader first: a write without one is held up for longer
-	// than an election takes.
+	// Check for a leader first: a write without one blocks for longer than an election
+	// takes.
 	if _, err := c.leader(); err != nil {
 		return err
 	}
@@ -321,7 +317,7 @@ func (c *Consul) health() error {
 	return nil
 }
 
-// logs returns the end of each server's log, for the message of a failure.
+// logs returns the end of each server's log, for a failure message.
 func (c *Consul) logs(lines int) string {
 	text := ""
 	for _, s := range c.servers {
@@ -338,21 +334,21 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// Set writes a key past the package under test.
+// Set writes a key without the package under test.
 func (c *Consul) Set(t testing.TB, key string, value []byte) {
 	t.Helper()
 	_, err := c.Client().KV().Put(&api.KVPair{Key: key, Value: value}, nil)
 	require.NoError(t, err)
 }
 
-// Remove deletes one.
+// Remove deletes a key.
 func (c *Consul) Remove(t testing.TB, key string) {
 	t.Helper()
 	_, err := c.Client().KV().Delete(key, nil)
 	require.NoError(t, err)
 }
 
-// Stored reads one, which must be there.
+// Stored reads a key, which must exist.
 func (c *Consul) Stored(t testing.TB, key string) []byte {
 	t.Helper()
 	pair, _, err := c.Client().KV().Get(key, nil)

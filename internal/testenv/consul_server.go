@@ -23,10 +23,10 @@ type consulServer struct {
 	http, rpc, serf, serfWAN int         // ports
 }
 
-// settings is a part of a Consul configuration, as JSON has it.
+// settings is a part of a Consul configuration, as in JSON.
 type settings = map[string]any
 
-// newConsulServer takes the ports and the directory that the server keeps.
+// newConsulServer reserves the ports and the directory of a server.
 func newConsulServer(c *Consul) *consulServer {
 	c.t.Helper()
 	ports := FreePorts(c.t, 4)
@@ -54,12 +54,12 @@ func newConsulServer(c *Consul) *consulServer {
 	return s
 }
 
-// configure writes the configuration of a server that joins others, those of its
-// datacenter at their serf addresses and all at those for the WAN.
+// configure writes the configuration of a server that joins others: those of its
+// datacenter at their serf addresses, and all at their WAN addresses.
 func (s *consulServer) configure(c *Consul, name string, lan, wan []string) {
 	s.t.Helper()
-	// The gossip that notices a failure within two to three seconds, and yet
-	// leaves a server that waits for a processor alone.
+	// This gossip notices a failure within two to three seconds, yet tolerates a server
+	// that waits for CPU time.
 	gossip := settings{"gossip_interval": "50ms", "probe_interval": "500ms", "probe_timeout": "300ms", "suspicion_mult": 3}
 	ports := settings{
 		"http": s.http, "https": -1, "grpc": -1, "grpc_tls": -1, "dns": -1,
@@ -71,9 +71,9 @@ func (s *consulServer) configure(c *Consul, name string, lan, wan []string) {
 		"retry_join": lan, "retry_interval": "200ms", "retry_join_wan": wan, "retry_interval_wan": "200ms",
 		"gossip_lan": gossip, "gossip_wan": gossip,
 		"performance": settings{"raft_multiplier": 1},
-		// A killed server is to come back, so it stays a member meanwhile.
+		// A killed server will return, so it remains a member.
 		"autopilot": settings{"cleanup_dead_servers": false}, "leave_on_terminate": false,
-		// All clients of a test have one address.
+		// All clients of a test share one address.
 		"limits": settings{"http_max_conns_per_client": 10000},
 		// Preallocated, and 64 MB otherwise.
 		"raft_logstore": settings{"wal": settings{"segment_size_mb": 8}},
@@ -102,7 +102,7 @@ func (s *consulServer) configure(c *Consul, name string, lan, wan []string) {
 	}
 }
 
-// launch starts the server if it does not run. It does not wait.
+// launch starts the server if it is not running. It does not wait.
 func (s *consulServer) launch(binary string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -118,7 +118,7 @@ func (s *consulServer) launch(binary string) {
 	s.suspended = false
 }
 
-// waitReady waits until the server answers, though it may have no leader yet.
+// waitReady waits until the server answers, even without a leader.
 func (s *consulServer) waitReady() {
 	s.t.Helper()
 	s.wait("answer", func() error {
@@ -130,8 +130,8 @@ func (s *consulServer) waitReady() {
 	})
 }
 
-// Suspend returns when every thread has stopped: on a busy machine one may run on
-// for a moment after the signal was sent.
+// Suspend returns when every thread has stopped: on a busy machine one may keep running
+// briefly after the signal.
 func (s *consulServer) Suspend() {
 	s.t.Helper()
 	s.Server.Suspend()
@@ -156,15 +156,14 @@ func (s *consulServer) Suspend() {
 	})
 }
 
-// stopped tells whether the server is suspended and not dead.
+// stopped reports whether the server is suspended but not dead.
 func (s *consulServer) stopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc != nil && !s.proc.gone() && s.suspended
 }
 
-// brief bounds one question of a poll: a stopped server must not hold it up for
-// long.
+// brief bounds one request of a poll: a stopped server must not delay it for long.
 func brief() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 2*time.Second)
 }
@@ -176,7 +175,7 @@ func (s *consulServer) leader() (string, error) {
 	return s.api.Status().LeaderWithQueryOptions((&api.QueryOptions{}).WithContext(ctx))
 }
 
-// write shows that the server takes writes, and leaves nothing behind.
+// write verifies that the server accepts writes, and leaves nothing behind.
 func (s *consulServer) write() error {
 	ctx, cancel := brief()
 	defer cancel()
@@ -188,7 +187,7 @@ func (s *consulServer) write() error {
 	return err
 }
 
-// reads returns why the server cannot read what another datacenter keeps.
+// reads returns why the server cannot read another datacenter's data.
 func (s *consulServer) reads(datacenter string) error {
 	ctx, cancel := brief()
 	defer cancel()
@@ -196,9 +195,9 @@ func (s *consulServer) reads(datacenter string) error {
 	return err
 }
 
-const memberAlive = 1 // of api.AgentMember.Status, which names none of its values
+const memberAlive = 1 // of api.AgentMember.Status, which has no constants
 
-// sees returns why the server does not see so many servers alive over the WAN.
+// sees returns why the server does not see that many servers alive over the WAN.
 func (s *consulServer) sees(servers int) error {
 	members, err := s.api.Agent().Members(true)
 	if err != nil {

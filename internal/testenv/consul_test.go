@@ -37,7 +37,7 @@ func TestConsul(t *testing.T) {
 			require.Equal(t, o.TLS, c.CAFile() != "")
 			keys, _, err := c.Client().KV().Keys("", "", nil)
 			require.NoError(t, err)
-			require.Empty(t, keys, "nothing is left of the start")
+			require.Empty(t, keys, "the start leaves nothing behind")
 			put(t, c.Client(), "weir/key", "value")
 			requireValue(t, c.Client(), "", "weir/key", "value")
 
@@ -45,7 +45,7 @@ func TestConsul(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.Datacenter, self["Config"]["Datacenter"])
 
-			// As a program is told of it, by address and files.
+			// As a program is configured: address and files.
 			conf := &api.Config{Address: c.Addr(), Token: c.Token()}
 			if o.TLS {
 				conf.Address, conf.TLSConfig.CAFile = "https://"+c.Addr(), c.CAFile()
@@ -77,7 +77,7 @@ func TestConsulKeepsWhatItStored(t *testing.T) {
 	since := time.Now()
 	c.Start()
 	t.Logf("came back in %v", time.Since(since))
-	c.Start() // it runs already
+	c.Start() // already running
 	require.Equal(t, addr, c.Addr())
 	again, _, err := c.Client().KV().Get("weir/key", &api.QueryOptions{Token: secret})
 	require.NoError(t, err)
@@ -98,12 +98,12 @@ func TestConsulSuspendAndResume(t *testing.T) {
 	var timeout net.Error
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorAs(t, err, &timeout)
-	require.True(t, timeout.Timeout(), "a suspended server accepts and does not answer")
+	require.True(t, timeout.Timeout(), "a suspended server accepts but does not answer")
 	c.Resume()
-	c.Resume() // it runs already
+	c.Resume() // already running
 	c.WaitHealthy()
 	requireValue(t, c.Client(), "", "weir/key", "value")
-	c.Suspend() // a suspended server must die at cleanup all the same
+	c.Suspend() // a suspended server must still die at cleanup
 }
 
 func TestConsulDatacenters(t *testing.T) {
@@ -129,7 +129,7 @@ func TestConsulDatacenters(t *testing.T) {
 				}
 			}
 
-			// A datacenter that is lost is missed, and found again.
+			// The others notice the loss and return of a datacenter.
 			all[1].Kill()
 			since = time.Now()
 			all[0].servers[0].wait("miss a datacenter", func() error { return all[0].servers[0].sees(2) })

@@ -20,8 +20,8 @@ type EdgeNode struct {
 	island   *Island
 }
 
-// Edge starts an edge node in a process of its own and waits until it is ready.
-// config is its configuration without listen and rules, rules its rule document.
+// Edge starts an edge node as a process and waits until it is ready. config is its
+// configuration without listen and rules; rules is its rule document.
 func Edge(t testing.TB, config, rules string) *EdgeNode {
 	t.Helper()
 	return edgeOn(nil, t, config, rules)
@@ -74,7 +74,7 @@ func startEdge(i *Island, t testing.TB, program, config string) *EdgeNode {
 	return n
 }
 
-// Start runs the node, again after Kill or Terminate.
+// Start starts the node, again after Kill or Terminate.
 func (n *EdgeNode) Start() {
 	n.t.Helper()
 	var err error
@@ -83,7 +83,7 @@ func (n *EdgeNode) Start() {
 	}
 }
 
-// WaitReady waits until /readyz says that the node may be sent traffic.
+// WaitReady waits until /readyz reports that the node may receive traffic.
 func (n *EdgeNode) WaitReady() {
 	n.t.Helper()
 	err := poll(startLimit, func() error {
@@ -105,13 +105,13 @@ func (n *EdgeNode) WaitReady() {
 	}
 }
 
-// Kill ends the node as kill -9 does.
+// Kill ends the node like kill -9.
 func (n *EdgeNode) Kill() { n.proc.kill() }
 
 // Signal sends the node a signal, such as SIGSTOP.
 func (n *EdgeNode) Signal(sig syscall.Signal) error { return n.proc.signal(sig) }
 
-// Pid is the number of the node's process.
+// Pid returns the node's process id.
 func (n *EdgeNode) Pid() int { return n.proc.pid }
 
 // Terminate asks the node to stop, as an orchestrator does, and waits until it has.

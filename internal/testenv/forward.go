@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Front is an address behind which one server can take the place of another, and lose what is sent.
+// Front is an address behind which one server can replace another, and which can lose
+// what is sent.
 type Front struct {
 	Addr string
 
@@ -22,14 +23,14 @@ type Front struct {
 	mu      sync.Mutex
 	target  string
 	open    map[net.Conn]bool
-	percent int // of the segments that arrive here are lost
+	percent int // of the segments that arrive here are dropped
 }
 
-// Forward passes connections on until the test ends.
+// Forward forwards connections to target until the test ends.
 func Forward(t testing.TB, target string) *Front {
 	t.Helper()
 	var plain net.ListenConfig
-	plain.SetMultipathTCP(false) // whose sockets take no filter
+	plain.SetMultipathTCP(false) // multipath sockets accept no filter
 	l, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f := &Front{Addr: l.Addr().String(), listener: l.(*net.TCPListener), target: target, open: map[net.Conn]bool{}}
@@ -51,7 +52,7 @@ func Forward(t testing.TB, target string) *Front {
 	return f
 }
 
-// To cuts all connections; the next go to target, or nowhere.
+// To cuts all connections; new ones go to target, or nowhere if it is "".
 func (f *Front) To(target string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,8 +63,9 @@ func (f *Front) To(target string) {
 	}
 }
 
-// Lose makes the kernel drop so many in a hundred of the segments that arrive here from either side, at random and
-// those of handshakes too, as a link with loss does: their senders repeat them. 0 ends that.
+// Lose makes the kernel drop percent of the segments that arrive here from either side,
+// at random and including handshakes, like a lossy link: their senders repeat them. 0
+// ends that.
 func (f *Front) Lose(percent int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,14 +77,15 @@ func (f *Front) Lose(percent int) error {
 	return err
 }
 
-// lose has the kernel ask a program of four instructions about each segment that a socket receives.
+// lose attaches a filter of four instructions to a socket, which the kernel runs for each
+// segment that the socket receives.
 func lose(socket syscall.Conn, percent int) error {
 	const random = 0xfffff000 + 56 // SKF_AD_OFF + SKF_AD_RANDOM
 	program := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: random},
 		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: uint32(percent * (math.MaxUint32 / 100)), Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32}, // all of it
-		{Code: unix.BPF_RET | unix.BPF_K, K: 0},              // nothing of it
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32}, // keep all of it
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},              // keep none of it
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -114,7 +117,7 @@ func (f *Front) pass(in net.Conn) {
 		return
 	}
 	f.open[in], f.open[out] = true, true
-	if f.percent > 0 && lose(out.(syscall.Conn), f.percent) != nil { // in has what the listener had
+	if f.percent > 0 && lose(out.(syscall.Conn), f.percent) != nil { // in inherits from the listener
 		f.mu.Unlock()
 		return
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a lossy link drops arrives once it is good again: TCP repeats it.
+// What a lossy link drops arrives once it recovers: TCP repeats it.
 func TestFrontLoses(t *testing.T) {
 	f := Forward(t, Redis(t, Options{}).Addr)
 	conn, err := net.Dial("tcp", f.Addr)

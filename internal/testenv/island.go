@@ -12,21 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Island is a network of its own on this machine, with the loopback addresses that the test has too. What serves at an
-// address on one side is at the same address on the other if a cable leads there. Only root may have one.
+// Island is a separate network on this machine, with the same loopback addresses as the
+// test's. A server at an address on one side is reachable at the same address on the
+// other if a cable leads there. Creating one requires root.
 type Island struct {
 	t    testing.TB
 	ns   *os.File
-	sea  sync.RWMutex // held for writing while the cables are cut
+	sea  sync.RWMutex // locked for writing while the cables are cut
 	away bool
 }
 
-// NewIsland makes an island that lasts until the test ends.
+// NewIsland creates an island that lasts until the test ends.
 func NewIsland(t testing.TB) *Island {
 	t.Helper()
 	i := &Island{t: t}
 	made := make(chan error)
-	go func() { // its thread belongs to the island, and ends with it
+	go func() { // its thread belongs to the island and ends with it
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
@@ -37,7 +38,7 @@ func NewIsland(t testing.TB) *Island {
 		}
 		made <- err
 	}()
-	require.NoError(t, <-made, "a network of its own: only root may have one")
+	require.NoError(t, <-made, "a separate network requires root")
 	t.Cleanup(func() { _ = i.ns.Close() })
 	return i
 }
@@ -56,7 +57,8 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, lo)
 }
 
-// enter takes the calling goroutine, and what it starts, to the island. It must end in leave.
+// enter moves the calling goroutine, and what it starts, to the island. Pair it with
+// leave.
 func (i *Island) enter() error {
 	runtime.LockOSThread()
 	if i == nil {
@@ -65,14 +67,14 @@ func (i *Island) enter() error {
 	return unix.Setns(int(i.ns.Fd()), unix.CLONE_NEWNET)
 }
 
-// leave gives the thread back, unless it was on an island: then it ends with its goroutine.
+// leave releases the thread, unless it was on an island: then it ends with its goroutine.
 func (i *Island) leave() {
 	if i == nil {
 		runtime.UnlockOSThread()
 	}
 }
 
-// there calls open on the island, on nil here.
+// there calls open on the island, or here if i is nil.
 func there[T any](i *Island, open func() (T, error)) (T, error) {
 	type result struct {
 		opened T
@@ -91,28 +93,28 @@ func there[T any](i *Island, open func() (T, error)) (T, error) {
 	return r.opened, r.err
 }
 
-// dial connects on the island, past all cables.
+// dial connects on the island, bypassing all cables.
 func (i *Island) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return there(i, func() (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, addr) })
 }
 
-// Edge is the function of that name on the island. It is always within the test's reach, and so is the origin, at
-// host:port, within its.
+// Edge is the function Edge, on the island. The test can always reach the node, and the
+// node the origin at host:port.
 func (i *Island) Edge(t testing.TB, config, rules, origin string) *EdgeNode {
 	t.Helper()
 	i.cable(nil, origin, false)
 	return edgeOn(i, t, config, rules)
 }
 
-// Cut stops all that passes between the island and the rest: connections stay open, and new ones open, but nothing
-// arrives until Mend.
+// Cut blocks all traffic between the island and the rest: connections stay open, and new
+// ones open, but nothing arrives until Mend.
 func (i *Island) Cut() { i.sea.Lock(); i.away = true }
 
-// Mend ends Cut: what was under way arrives late.
+// Mend ends Cut: what was in transit arrives late.
 func (i *Island) Mend() { i.away = false; i.sea.Unlock() }
 
-// cable makes what serves at addr on one side (nil: the test's) reachable on the other. One that cannot be cut is for
-// the test's own use.
+// cable makes a server at addr on one side (nil: the test's) reachable on the other. One
+// that cannot be cut is for the test itself.
 func (i *Island) cable(side *Island, addr string, cut bool) {
 	i.t.Helper()
 	other := i
@@ -173,6 +175,6 @@ func (i *Island) pass(ctx context.Context, in net.Conn, side *Island, addr strin
 func (i *Island) crosses(cut bool) {
 	if cut {
 		i.sea.RLock()
-		i.sea.RUnlock() //nolint:staticcheck // the wait is all
+		i.sea.RUnlock() //nolint:staticcheck // only to wait
 	}
 }

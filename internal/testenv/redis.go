@@ -22,28 +22,27 @@ import (
 
 // Options are the same for every server of an environment.
 type Options struct {
-	// TLS leaves no plain port open, between the servers either.
+	// TLS leaves no plain port open, not even between the servers.
 	TLS bool
-	// User and Password are an ACL user that may do everything; the default
-	// user is then off. A Password alone becomes requirepass. Sentinels take
-	// neither: they use them to reach the servers. No spaces or quotes.
+	// User and Password are an ACL user that may do everything; the default user is then
+	// off. A Password alone becomes requirepass. Sentinels do not require them; they use
+	// them to reach the servers. No spaces or quotes.
 	User, Password string
-	// Args are further lines of redis.conf, such as "maxmemory 10mb". They
-	// come last and so win; sentinels do not get them.
+	// Args are more lines of redis.conf, such as "maxmemory 10mb". They come last and so
+	// take precedence; sentinels do not get them.
 	Args []string
-	// Island is where the first master of a cluster runs; all others run where the test does. The test reaches it
-	// whether the cables are cut or not.
+	// Island is where the first master of a cluster runs; all others run where the test
+	// does. The test always reaches it, even while the cables are cut.
 	Island *Island
 }
 
-// Server is one Redis server or sentinel. Nothing is kept on disk, so Start
-// after Kill gives an empty server (of a cluster: an empty node that knows its
-// place).
+// Server is one Redis server or sentinel. Nothing is stored on disk, so Start after Kill
+// gives an empty server (in a cluster: an empty node that knows its place).
 type Server struct {
 	Addr string // 127.0.0.1:port
 
 	t         testing.TB
-	role      string // "redis" or "sentinel": names the files, and says how to run
+	role      string // "redis" or "sentinel": names the files, and determines how to run
 	dir       string
 	opts      Options
 	tls       TLSFiles
@@ -55,8 +54,8 @@ type Server struct {
 	suspended bool
 }
 
-// startLimit bounds every wait for a condition. It is far above what a loaded
-// machine needs, since only a failing test ever waits that long.
+// startLimit bounds every wait for a condition. It is far above what a loaded machine
+// needs, since only a failing test ever waits that long.
 const startLimit = 60 * time.Second
 
 // Redis starts one server and waits until it answers.
@@ -75,8 +74,8 @@ func certificatesFor(t testing.TB, o Options) TLSFiles {
 	return Certificates(t)
 }
 
-// newServer writes the configuration, once: sentinels and CONFIG REWRITE change
-// the file, and a restart has to find their changes.
+// newServer writes the configuration once: sentinels and CONFIG REWRITE change the file,
+// and a restart must find their changes.
 func newServer(t testing.TB, role string, port int, o Options, files TLSFiles, conf []string) *Server {
 	t.Helper()
 	s := &Server{Addr: address(port), t: t, role: role, dir: t.TempDir(), opts: o, tls: files}
@@ -102,9 +101,9 @@ func newServer(t testing.TB, role string, port int, o Options, files TLSFiles, c
 
 	s.client = redis.NewClient(&redis.Options{
 		Addr: s.Addr, Dialer: dialer(o), Username: o.User, Password: o.Password, TLSConfig: s.tlsConfig,
-		// A stopped server must not hold up a poll for long.
+		// A stopped server must not delay a poll for long.
 		DialTimeout: time.Second, ReadTimeout: 2 * time.Second, DialerRetries: 1, MaxRetries: 1,
-		// What Redis 7.0 does not know, and sentinels refuse.
+		// Redis 7.0 does not support these, and sentinels refuse them.
 		Protocol: 2, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
@@ -138,15 +137,15 @@ func (o Options) credentials() []string {
 
 func (s *Server) file(ext string) string { return filepath.Join(s.dir, s.role+"."+ext) }
 
-// Start starts the server again on its port and in its directory, and waits
-// until it answers. It does nothing if the server runs.
+// Start restarts the server on its port and in its directory, and waits until it answers.
+// It does nothing if the server is running.
 func (s *Server) Start() {
 	s.t.Helper()
 	s.launch()
 	s.waitReady()
 }
 
-// launch does not wait, so that an environment's servers start side by side.
+// launch does not wait, so that an environment's servers start in parallel.
 func (s *Server) launch() {
 	s.t.Helper()
 	binary, err := exec.LookPath("redis-server")
@@ -175,8 +174,8 @@ func (s *Server) waitReady() {
 		if !s.alive() {
 			return errGone
 		}
-		// The client logs every refused dial, and after some of them tries
-		// only once a second.
+		// The client logs every refused dial, and after a few of them retries only once a
+		// second.
 		conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 		if err != nil {
 			return err
@@ -189,7 +188,7 @@ func (s *Server) waitReady() {
 	})
 }
 
-// wait fails the test if ready does not come true, and shows the server's log.
+// wait fails the test with the server's log if ready does not succeed.
 func (s *Server) wait(what string, ready func() error) {
 	s.t.Helper()
 	if err := poll(startLimit, ready); err != nil {
@@ -197,8 +196,8 @@ func (s *Server) wait(what string, ready func() error) {
 	}
 }
 
-// Kill ends the server as kill -9 does and returns when the process is gone. It
-// does nothing if there is none.
+// Kill ends the server like kill -9 and returns when the process is gone. It does nothing
+// if the server is not running.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,26 +227,26 @@ func (s *Server) stopOrContinue(sig syscall.Signal) {
 	s.suspended = sig == syscall.SIGSTOP
 }
 
-// alive tells whether the server can be expected to answer.
+// alive reports whether the server can be expected to answer.
 func (s *Server) alive() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc != nil && !s.proc.gone() && !s.suspended
 }
 
-// Client returns the administrator's connection to this one server, the same at
-// every call. It retries once, so use a client of your own to count failures.
+// Client returns the administrator's connection to this server, the same one at every
+// call. It retries once, so use your own client to count failures.
 func (s *Server) Client() *redis.Client { return s.client }
 
-// TLS returns the files the server was given, empty without Options.TLS.
+// TLS returns the server's files, empty without Options.TLS.
 func (s *Server) TLS() TLSFiles { return s.tls }
 
 // TLSConfig returns a copy of what a client needs, nil without Options.TLS.
 func (s *Server) TLSConfig() *tls.Config { return s.tlsConfig.Clone() }
 
-// CommandCalls sums how often these commands ran since the server started, by
-// INFO commandstats: lower-case names, sub-commands as "script|load". Commands
-// that a script calls count too, and failed calls, but not rejected ones.
+// CommandCalls sums how often these commands ran since the server started, by INFO
+// commandstats: lower-case names, subcommands as "script|load". It includes commands that
+// scripts call and failed calls, but not rejected ones.
 func (s *Server) CommandCalls(names ...string) int64 {
 	s.t.Helper()
 	info, err := s.info("commandstats")
@@ -277,7 +276,7 @@ func (s *Server) info(section string) (map[string]string, error) {
 	return fields(text), nil
 }
 
-// fields reads the "name:value" lines of INFO and CLUSTER INFO.
+// fields parses the "name:value" lines of INFO and CLUSTER INFO.
 func fields(text string) map[string]string {
 	m := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -288,7 +287,7 @@ func fields(text string) map[string]string {
 	return m
 }
 
-// replicaSynced returns why a server does not yet serve as a replica.
+// replicaSynced returns why a server does not serve as a replica yet.
 func replicaSynced(s *Server) error {
 	info, err := s.info("replication")
 	if err != nil {

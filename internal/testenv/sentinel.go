@@ -19,17 +19,17 @@ const (
 	quorum           = 2
 )
 
-// sentinelPeriods, in milliseconds, speed up what sentinels only do from time to
-// time: asking servers for their replicas (10 s), telling each other about
-// themselves (2 s; a returning master is left alone for four times as long) and
-// repeating a tied vote (10 s). What decides that a master is down is untouched.
-// Only this command sets them, so each start does.
+// sentinelPeriods, in milliseconds, speed up what sentinels do only periodically: asking
+// servers for their replicas (10 s), telling each other about themselves (2 s; a
+// returning master is left alone for four times as long) and repeating a tied vote (10
+// s). They do not affect the decision that a master is down. Only this command sets them,
+// so each start runs it.
 var sentinelPeriods = []any{"sentinel", "debug",
 	"info-period", 1000, "publish-period", 500, "election-timeout", 1000}
 
-// RedisSentinel is a master, Nodes[0] at first, two replicas and three
-// sentinels of which two must agree. Its failover takes DownAfter plus two to
-// four seconds; a tied vote adds four.
+// RedisSentinel is a master, Nodes[0] at first, two replicas, and three sentinels of
+// which two must agree. Its failover takes DownAfter plus two to four seconds; a tied
+// vote adds four.
 type RedisSentinel struct {
 	MasterName    string
 	Nodes         []*Server
@@ -40,7 +40,7 @@ type RedisSentinel struct {
 	t testing.TB
 }
 
-// Sentinel starts them and waits until they are healthy.
+// Sentinel starts the servers and sentinels, and waits until they are healthy.
 func Sentinel(t testing.TB, o Options) *RedisSentinel {
 	t.Helper()
 	r := &RedisSentinel{MasterName: sentinelMaster, DownAfter: sentinelDown, t: t}
@@ -59,8 +59,8 @@ func Sentinel(t testing.TB, o Options) *RedisSentinel {
 	for _, s := range r.Nodes {
 		s.waitReady()
 	}
-	// Sentinels ask a master for its replicas at first sight and then only
-	// every ten seconds, so the replicas have to be there before them.
+	// Sentinels ask a master for its replicas at first sight and then only every ten
+	// seconds, so the replicas must be there first.
 	for _, s := range r.Nodes[1:] {
 		s.wait("follow the master", func() error { return replicaSynced(s) })
 	}
@@ -90,8 +90,8 @@ func Sentinel(t testing.TB, o Options) *RedisSentinel {
 	return r
 }
 
-// Master returns the master by the newest configuration that a live sentinel
-// knows of: the killed master, until a replica is promoted.
+// Master returns the master by the newest configuration that a live sentinel knows: the
+// killed master, until a replica is promoted.
 func (r *RedisSentinel) Master() *Server {
 	r.t.Helper()
 	var master *Server
@@ -108,14 +108,15 @@ func (r *RedisSentinel) Master() *Server {
 		return err
 	})
 	if err != nil || master == nil {
-		r.t.Fatalf("testenv: the sentinels know no master: %v", err)
+		r.t.Fatalf("testenv: the sentinels have no master: %v", err)
 	}
 	return master
 }
 
-// Failover makes sentinels promote a replica of a live master, and returns when one of them names it.
-// A sentinel that does not see the promotion within failover-timeout aborts, as on a machine so busy that
-// a replica is late, and it never repeats what a command began: so this asks again.
+// Failover makes sentinels promote a replica of a live master, and returns when one of
+// them names it. A sentinel that does not see the promotion within failover-timeout
+// aborts, as on a very busy machine where a replica is late, and never retries a failover
+// that a command started: so this asks again.
 func (r *RedisSentinel) Failover() {
 	r.t.Helper()
 	old, first := r.Master(), r.Sentinels[0]
@@ -139,10 +140,9 @@ func (r *RedisSentinel) Failover() {
 	}
 }
 
-// WaitHealthy waits until all live sentinels agree on a live master that all
-// other live nodes follow, and know two replicas (the live ones in reach) and
-// two other sentinels. A killed master that comes back is made a replica after
-// two to three seconds.
+// WaitHealthy waits until all live sentinels agree on a live master that all other live
+// nodes follow, and know two replicas (the live ones in reach) and two other sentinels. A
+// killed master that returns becomes a replica after two to three seconds.
 func (r *RedisSentinel) WaitHealthy() {
 	r.t.Helper()
 	if err := poll(startLimit, r.health); err != nil {
@@ -204,7 +204,7 @@ func (r *RedisSentinel) replicasReachable(s *Server) error {
 	return nil
 }
 
-// monitored returns what a sentinel knows of the master.
+// monitored returns what a sentinel knows about the master.
 func (r *RedisSentinel) monitored(s *Server) (map[string]string, error) {
 	reply, err := s.client.Do(context.Background(), "sentinel", "master", r.MasterName).Slice()
 	if err != nil {
@@ -213,7 +213,7 @@ func (r *RedisSentinel) monitored(s *Server) (map[string]string, error) {
 	return pairs(reply), nil
 }
 
-// pairs reads a reply of alternating names and values.
+// pairs parses a reply of alternating names and values.
 func pairs(reply any) map[string]string {
 	m := map[string]string{}
 	list, _ := reply.([]any)

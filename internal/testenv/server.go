@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Serve runs a program of this machine in a folder of its own until t ends, and waits
-// until it accepts connections on every one of these ports.
+// Serve runs an installed program in its own folder until t ends, and waits until it
+// accepts connections on all of these ports.
 func Serve(t testing.TB, ports []int, name string, args ...string) {
 	t.Helper()
 	binary, err := exec.LookPath(name)

@@ -29,10 +29,10 @@ var variants = []struct {
 	{"password", Options{Password: "s3cret"}},
 }
 
-// setGet shows that a client sees a working store.
+// setGet verifies that a client sees a working store.
 func setGet(t *testing.T, c redis.Cmdable) {
 	t.Helper()
-	for i := range 20 { // enough keys to touch every master of a cluster
+	for i := range 20 { // enough keys to reach every master of a cluster
 		key, value := fmt.Sprint("key", i), fmt.Sprint("value", i)
 		require.NoError(t, c.Set(t.Context(), key, value, 0).Err())
 		got, err := c.Get(t.Context(), key).Result()
@@ -90,7 +90,7 @@ func TestRedisRefusesStrangers(t *testing.T) {
 	f(Options{User: "weir", Password: "s3cret"}, false, "NOAUTH")
 	f(Options{Password: "s3cret"}, false, "NOAUTH")
 	f(Options{TLS: true, User: "weir", Password: "s3cret"}, true, "NOAUTH")
-	f(Options{TLS: true}, false, "") // cut off in whatever way TCP has it
+	f(Options{TLS: true}, false, "") // TCP may close the connection in several ways
 }
 
 func TestKillAndStart(t *testing.T) {
@@ -103,9 +103,9 @@ func TestKillAndStart(t *testing.T) {
 
 	addr := s.Addr
 	s.Start()
-	s.Start() // it runs already
+	s.Start() // already running
 	require.Equal(t, addr, s.Addr)
-	require.ErrorIs(t, s.Client().Get(t.Context(), "key1").Err(), redis.Nil, "nothing is kept on disk")
+	require.ErrorIs(t, s.Client().Get(t.Context(), "key1").Err(), redis.Nil, "nothing is stored on disk")
 	setGet(t, s.Client())
 }
 
@@ -117,10 +117,10 @@ func TestSuspendAndResume(t *testing.T) {
 	defer c.Close()
 	var timeout net.Error
 	require.ErrorAs(t, c.Ping(t.Context()).Err(), &timeout)
-	require.True(t, timeout.Timeout(), "a suspended server accepts and does not answer")
+	require.True(t, timeout.Timeout(), "a suspended server accepts but does not answer")
 	s.Resume()
 	setGet(t, s.Client())
-	s.Suspend() // a suspended server must die at cleanup all the same
+	s.Suspend() // a suspended server must still die at cleanup
 }
 
 func TestCommandCalls(t *testing.T) {
@@ -232,7 +232,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 		servers = append(servers, &StartConsul(t, ConsulOptions{}).servers[0].Server)
 		servers[0].Suspend()
 		ports = FreePorts(t, 3)
-		require.False(t, reserve(t, ports[0]), "a port is handed out once")
+		require.False(t, reserve(t, ports[0]), "a port is assigned once")
 	}))
 	require.Len(t, servers, 1+clusterNodes+dataNodes+sentinels+1)
 	for _, s := range servers {
@@ -268,7 +268,7 @@ func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 	setGet(t, s.Client())
 }
 
-// child re-runs TestChild, in a test binary of its own.
+// child runs TestChild in a separate test binary.
 func child(t *testing.T, what string, env ...string) *exec.Cmd {
 	t.Helper()
 	binary, err := os.Executable()
@@ -307,16 +307,17 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	require.NoError(t, syscall.Kill(pid, 0), "the server runs")
+	require.NoError(t, syscall.Kill(pid, 0), "the server is running")
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
 	require.NoError(t, poll(10*time.Second, func() error {
-		// An orphan stays a zombie where process 1 does not reap, as in some containers.
+		// An orphan remains a zombie where process 1 does not reap, as in some
+		// containers.
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if errors.Is(err, os.ErrNotExist) || strings.Contains(string(stat), ") Z ") {
 			return nil
 		}
-		return fmt.Errorf("the server lives on: %s", stat)
+		return fmt.Errorf("the server is still alive: %s", stat)
 	}))
 }
 
@@ -389,7 +390,7 @@ func TestFreePorts(t *testing.T) {
 	require.Len(t, seen, 100)
 }
 
-// BenchmarkRedis shows that benchmarks have the same servers.
+// BenchmarkRedis verifies that benchmarks get the same servers.
 func BenchmarkRedis(b *testing.B) {
 	c := Redis(b, Options{}).Client()
 	for b.Loop() {
