@@ -82,7 +82,7 @@ func TestDNS(t *testing.T) {
 	f.good(t, "drain", "ams1", "--reason", "to see", "--by", "ann", "--yes", "--force", "--wait", "0")
 	logged(`"msg":"pop is drained","region":"eu-west","pop":"ams1","who":"ann","why":"to see"`)
 	f.good(t, "undrain", "ams1", "--yes")
-	logged("pop is not drained any more")
+	logged("pop is no longer drained")
 	status, text := fetch(t, "http://"+admin+"/metrics")
 	require.Equal(t, http.StatusOK, status)
 	for _, line := range []string{`weir_dns_pop_up{pop="ams1",region="eu-west"} 1`, `weir_dns_pop_up{pop="iad1",region="us-east"} 0`, `weir_dns_region_known{region="us-east"} 1`, `weir_dns_queries_total{answer="answer"} 4`} {
@@ -98,7 +98,7 @@ func TestDNS(t *testing.T) {
 	r := f.run(t, "dns", "explain", "--client", "198.51.100.7", "--timeout", "2s")
 	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.out, "203.0.113.1")
-	logged(`"msg":"region is not known`)
+	logged(`"msg":"region is unknown`)
 
 	stop()
 	require.NoError(t, <-ended)

@@ -1,5 +1,5 @@
-// Package disk replaces files so that there is a whole one at any instant, and reads them
-// back.
+// Package disk replaces files atomically, so that a complete one exists at any instant,
+// and reads them back.
 package disk
 
 import (
@@ -9,15 +9,15 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file that only its owner can read, and its folder if that is missing.
-// Also after a loss of power the file is the one before or the new one.
+// Replace writes a file that only its owner can read, and creates its folder if needed.
+// Even after a power loss, the file is either the previous or the new one.
 func Replace(file string, data []byte) error {
 	folder := filepath.Dir(file)
 	if err := os.MkdirAll(folder, 0o750); err != nil {
 		return err
 	}
 	next := file + ".next"
-	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) { // of a process that died
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) { // left by a process that died
 		return err
 	}
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -32,7 +32,7 @@ func Replace(file string, data []byte) error {
 		err = os.Rename(next, file)
 	}
 	if err != nil {
-		_ = os.Remove(next) // the fault is the one before
+		_ = os.Remove(next) // the earlier error matters
 		return err
 	}
 	d, err := os.Open(folder)

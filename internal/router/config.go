@@ -15,29 +15,29 @@ import (
 type Config struct {
 	Regions []region.FollowedRegion
 	Listen  []netip.AddrPort // UDP and TCP
-	// Zone is the zone to answer for; empty: that of the topology.
+	// Zone is the zone to answer for; empty: the topology's.
 	Zone string
-	// NS are the zone's name servers. A host without a dot is in the zone. None: this
-	// router is ns1 of the zone, at the addresses of Listen.
+	// NS are the zone's name servers. A host without a dot is in the zone. If there are
+	// none, this router is ns1 of the zone, at the addresses of Listen.
 	NS           []dns.NameServer
 	Hostmaster   string // in the SOA; empty: hostmaster@ the zone
 	TTL          time.Duration
-	RateLimit    int     // how often a second one answer goes over UDP to one network; 0: no limit
-	PassingShare float64 // how much of a PoP's edges must pass for it to be healthy
+	RateLimit    int     // answers of one kind per second to one network over UDP; 0: no limit
+	PassingShare float64 // the share of a PoP's edges that must pass for it to be healthy
 	Geo          *GeoFile
 	Metrics      string // the address of the metrics listener; empty: none
-	// State is a file that keeps what is known for the next start; empty: none.
+	// State is the file that keeps the fleet's state for the next start; empty: none.
 	State string
 	Log   *slog.Logger
 }
 
-// ConfigError is what can only be found wrong with a Config once the topology is known.
+// ConfigError is a fault of a Config that only the topology reveals.
 type ConfigError struct{ Err error }
 
 func (e *ConfigError) Error() string { return e.Err.Error() }
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// Check reports all that is wrong with c before the zone is known.
+// Check returns all faults of c that do not depend on the zone.
 func (c *Config) Check() error {
 	_, err := dns.New(c.server(canonical(c.Zone), func() *region.View { return nil }, nil))
 	return err
@@ -53,7 +53,7 @@ func (c *Config) follow() region.FollowConfig {
 	return f
 }
 
-// server is the configuration of the server, for a zone.
+// server returns the configuration of the DNS server for a zone.
 func (c *Config) server(zone string, view func() *region.View, observer dns.Observer) dns.Config {
 	s := dns.Config{View: view, Zone: zone, Hostmaster: c.Hostmaster, TTL: c.TTL, RateLimit: c.RateLimit, Observer: observer}
 	for _, n := range c.NS {
@@ -68,7 +68,8 @@ func (c *Config) server(zone string, view func() *region.View, observer dns.Obse
 	return s
 }
 
-// ownAddresses are those at which resolvers find this server, as far as it can tell.
+// ownAddresses returns the addresses at which resolvers reach this server, as far as it
+// can tell.
 func (c *Config) ownAddresses() []netip.Addr {
 	var list, loopback []netip.Addr
 	add := func(a netip.Addr) {
@@ -87,7 +88,7 @@ func (c *Config) ownAddresses() []netip.Addr {
 		}
 		found, err := net.InterfaceAddrs()
 		if err != nil {
-			continue // what is left is the loopback
+			continue // only the loopback remains
 		}
 		for _, f := range found {
 			if prefix, err := netip.ParsePrefix(f.String()); err == nil && prefix.Addr().IsGlobalUnicast() {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// geoEvery is how often a GeoIP file is looked at. A database that was replaced is
-// closed that much later, when nobody can still be reading it.
+// geoEvery is how often the GeoIP file is checked. A replaced database is closed that
+// much later, when no lookup can still be reading it.
 const geoEvery = time.Minute
 
 // GeoFile is a GeoIP database that follows its file.
@@ -20,7 +20,7 @@ type GeoFile struct {
 	name    string
 	current atomic.Pointer[region.GeoIP]
 	info    os.FileInfo   // of current
-	retired *region.GeoIP // was current until the last look
+	retired *region.GeoIP // was current until the last check
 }
 
 var _ region.Locator = (*GeoFile)(nil)
@@ -46,7 +46,7 @@ func (g *GeoFile) Locate(a netip.Addr) (region.Location, netip.Prefix, bool) {
 	return g.current.Load().Locate(a)
 }
 
-// follow reads the file again when another is in its place, until ctx ends.
+// follow reopens the file when it has been replaced, until ctx ends.
 func (g *GeoFile) follow(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(geoEvery)
 	defer ticker.Stop()
@@ -60,7 +60,7 @@ func (g *GeoFile) follow(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// look keeps the database that there is if the new one cannot be read.
+// look keeps the present database if the new one cannot be read.
 func (g *GeoFile) look(log *slog.Logger) {
 	if g.retired != nil {
 		_ = g.retired.Close() // only read
@@ -68,19 +68,19 @@ func (g *GeoFile) look(log *slog.Logger) {
 	}
 	info, err := os.Stat(g.name)
 	if err != nil || os.SameFile(info, g.info) && info.ModTime().Equal(g.info.ModTime()) {
-		return // one that is away for a moment is about to be replaced
+		return // a missing file is about to be replaced
 	}
 	g.info = info
 	db, err := region.OpenGeoIP(g.name)
 	if err != nil {
-		log.Error("the new GeoIP database cannot be read, the one before stays", "file", g.name, "error", err.Error())
+		log.Error("cannot read the new GeoIP database; keeping the previous one", "file", g.name, "error", err.Error())
 		return
 	}
 	g.retired = g.current.Swap(db)
 	log.Info("read the new GeoIP database", "file", g.name)
 }
 
-// Close must not be called before everybody has stopped asking.
+// Close must not be called while lookups are possible.
 func (g *GeoFile) Close() {
 	if g.retired != nil {
 		_ = g.retired.Close() // only read

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// Look looks at the fleet once, as a router does, until every region has told of its
-// nodes, or the limit is over.
+// Look looks at the fleet once, as a router does, until every region has reported its
+// nodes or the limit has passed.
 func Look(ctx context.Context, c *Config, limit time.Duration) (*region.View, error) {
 	follower := region.NewFollower(c.follow())
 	if err := c.restore(follower); err != nil {
@@ -19,8 +19,8 @@ func Look(ctx context.Context, c *Config, limit time.Duration) (*region.View, er
 	defer cancel()
 	var complete *region.View
 	follower.Run(inner, func(v *region.View) {
-		// Topology and drains come by watches of their own, at about the same time:
-		// the look after the one that is complete has them all.
+		// Topology and drains come by separate watches at about the same time: the look
+		// after the first complete one has them all.
 		switch {
 		case complete != nil && v.At.Sub(complete.At) >= settled:
 			cancel()
@@ -33,10 +33,10 @@ func Look(ctx context.Context, c *Config, limit time.Duration) (*region.View, er
 	}
 	v := follower.View()
 	if v.Topology == nil {
-		return nil, fmt.Errorf("there is no topology to choose by: %s; regionctl topology apply FILE publishes one", Unknown(v))
+		return nil, fmt.Errorf("there is no topology to choose from: %s; publish one with regionctl topology apply FILE", Unknown(v))
 	}
 	return v, nil
 }
 
-// settled is how much later than the nodes the drains of a region may come.
+// settled is how much later than the nodes a region's drains may arrive.
 const settled = 300 * time.Millisecond

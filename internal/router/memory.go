@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// saveEvery is how often a change is looked for, and heardEvery how often the time at
-	// which a region was last heard counts as one.
+	// saveEvery is how often to check for changes, and heardEvery how often a new time of
+	// a region's last report counts as one.
 	saveEvery  = 5 * time.Second
 	heardEvery = time.Minute
-	// maxState is more than a fleet of the largest topology, with 20,000 nodes, takes.
+	// maxState is more than a fleet with the largest topology and 20,000 nodes needs.
 	maxState = 64 << 20
 )
 
-// restore has the follower begin with what the file holds. A file that is not one, or
-// of another fleet, is ignored: the next good facts overwrite it.
+// restore makes the follower start from the file's content. A damaged file, or one of
+// another fleet, is ignored: the next good facts overwrite it.
 func (c *Config) restore(f *region.Follower) error {
 	if c.State == "" {
 		return nil
@@ -39,7 +39,7 @@ func (c *Config) restore(f *region.Follower) error {
 	return fmt.Errorf("%s: %w", c.State, err)
 }
 
-// A state file is a line with its format and the SHA-256 of what follows, which is JSON.
+// A state file is a line with its format and the SHA-256 of the JSON that follows.
 const stateFormat = "weir-dns 1 %x\n"
 
 func encodeState(k *region.Known) ([]byte, error) {
@@ -54,13 +54,13 @@ func readState(file string) (*region.Known, error) {
 	}
 	_, text, _ := bytes.Cut(data, []byte("\n"))
 	if !bytes.HasPrefix(data, fmt.Appendf(nil, stateFormat, sha256.Sum256(text))) {
-		return nil, errors.New("is not what a router of this release wrote, or damaged")
+		return nil, errors.New("was not written by a router of this release, or is damaged")
 	}
 	k := &region.Known{}
 	return k, json.Unmarshal(text, k)
 }
 
-// keep writes what changes to the file, until ctx ends and once more then.
+// keep writes changes to the file until ctx ends, and once more then.
 func (r *router) keep(ctx context.Context) {
 	ticker := time.NewTicker(saveEvery)
 	defer ticker.Stop()
@@ -78,15 +78,15 @@ func (r *router) keep(ctx context.Context) {
 		}
 		if text := errorText(err); text != failed {
 			if failed = text; err != nil {
-				r.Log.Error("what is known cannot be saved: a restart without any Consul would begin with older facts", "file", r.State, "error", text)
+				r.Log.Error("the state cannot be saved: a restart without any Consul would use an older one", "file", r.State, "error", text)
 			} else {
-				r.Log.Info("what is known can be saved again", "file", r.State)
+				r.Log.Info("the state can be saved again", "file", r.State)
 			}
 		}
 	}
 }
 
-// save writes what is known if that is news, and returns what stands in the file.
+// save writes the state if it has changed, and returns the file's content.
 func (r *router) save(written []byte) ([]byte, error) {
 	k := r.follower.Known()
 	if k == nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// lines is a log that is read while it is written.
+// lines is a log that can be read while it is written.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -95,7 +95,7 @@ func (r *running) get(path string) string {
 	return strconv.Itoa(resp.StatusCode) + " " + string(text)
 }
 
-// register stands for an edge of a PoP.
+// register registers an edge of a PoP.
 func register(t *testing.T, c *consul.Client, in, pop string) {
 	t.Helper()
 	edge := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -110,7 +110,8 @@ func register(t *testing.T, c *consul.Client, in, pop string) {
 	t.Cleanup(func() { cancel(); registered.Wait(); edge.Close() })
 }
 
-// A router that starts while every Consul is gone answers by what the one before knew.
+// A router that starts while every Consul is unreachable answers from its predecessor's
+// state.
 func TestStartsFromWhatItKnew(t *testing.T) {
 	consuls := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu-west", "us-east")
 	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, steering: first, regions: [
@@ -158,7 +159,7 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 	second.stop()
 	consuls[0].Kill()
 
-	// What is not a file of this fleet is refused, and ignored.
+	// A file that is not of this fleet is refused and ignored.
 	good, err := os.ReadFile(state)
 	require.NoError(t, err)
 	refused := func(regions []region.FollowedRegion, data []byte, want string) {
@@ -170,13 +171,13 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 		r.stop()
 		kept, err := os.ReadFile(state)
 		require.NoError(t, err)
-		require.Equal(t, string(data), string(kept), "nothing is known that could replace it")
+		require.Equal(t, string(data), string(kept), "there is no state to replace it")
 	}
 	damaged := []byte(strings.Replace(string(good), "203.0.113.2", "203.0.113.3", 1))
-	refused(regions, damaged, "or damaged")
-	refused(regions, good[:len(good)/2], "or damaged")
-	refused(regions, nil, "or damaged")
-	refused(regions, []byte(strings.Replace(string(good), "weir-dns 1", "weir-dns 2", 1)), "or damaged")
+	refused(regions, damaged, "or is damaged")
+	refused(regions, good[:len(good)/2], "or is damaged")
+	refused(regions, nil, "or is damaged")
+	refused(regions, []byte(strings.Replace(string(good), "weir-dns 1", "weir-dns 2", 1)), "or is damaged")
 	refused([]region.FollowedRegion{{Name: "eu-west", Consul: regions[1].Consul}}, good, "belongs to another fleet: its eu-west is consul ")
 	refused([]region.FollowedRegion{{Name: "sa-east", Consul: regions[1].Consul}}, good, "belongs to another fleet: it has none of the fleet file's regions")
 	damaged, err = encodeState(&region.Known{Topology: []byte("{}"), Regions: map[string]region.KnownRegion{}})
@@ -184,7 +185,7 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 	refused(regions, damaged, "topology: zone: must be a domain name")
 }
 
-// A disk that cannot be written to costs no answer, and is told once.
+// A disk that cannot be written to costs no answer, and is reported once.
 func TestStateThatCannotBeSaved(t *testing.T) {
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
 	c, err := consul.Open(consul.Config{Addr: server.Addr()})
@@ -197,7 +198,7 @@ func TestStateThatCannotBeSaved(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(folder, nil, 0o600))
 	r := launch(t, filepath.Join(folder, "state"), []region.FollowedRegion{{Name: "r", Consul: c}})
-	r.logs("what is known cannot be saved")
+	r.logs("the state cannot be saved")
 	require.Equal(t, "203.0.113.1", r.dig("edge.example.com"))
 	require.Contains(t, r.get("/metrics"), "weir_dns_state_save_failures_total ")
 	require.Equal(t, 1, strings.Count(r.log.String(), "cannot be saved"))

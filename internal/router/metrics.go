@@ -29,15 +29,15 @@ func newMetrics(view func() *region.View, geo bool, ready func() bool) *metrics 
 		Name: "weir_dns_queries_total", Help: "DNS queries, by kind of answer: answer, spilled (the nearest PoP sheds), fail_open (no PoP is healthy), nodata, nxdomain, refused, …",
 	}, []string{"answer"})
 	m.unsaved = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "weir_dns_state_save_failures_total", Help: "How often what is known could not be written to the file of --state.",
+		Name: "weir_dns_state_save_failures_total", Help: "How often the state could not be written to the file of --state.",
 	})
 	m.moves = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "weir_dns_moves_total", Help: "Client networks, as resolvers name them, that were sent to another PoP than the last time.",
+		Name: "weir_dns_moves_total", Help: "Client networks, as resolvers name them, that were sent to a different PoP than the last time.",
 	})
 	answering := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_dns_ready", Help: "1 while the router answers.",
 	}, func() float64 { return oneIf(ready()) })
-	for _, kind := range dns.Kinds { // so that a rate begins with the first
+	for _, kind := range dns.Kinds { // so that rates start at the first one
 		m.queries.WithLabelValues(kind)
 	}
 	m.registry.MustRegister(
@@ -57,25 +57,25 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// stateCollector reads the state when metrics are collected, so that series of PoPs
-// that are gone are gone.
+// stateCollector reads the state when metrics are collected, so that the series of
+// removed PoPs disappear.
 type stateCollector struct {
 	view func() *region.View
 	geo  bool // the router has a GeoIP database
 }
 
 var (
-	popUpDesc = prometheus.NewDesc("weir_dns_pop_up", "1 while clients are sent to a PoP as far as its health goes, 0 while it is down.",
+	popUpDesc = prometheus.NewDesc("weir_dns_pop_up", "1 while a PoP is healthy enough to receive clients, 0 while it is down.",
 		[]string{"region", "pop"}, nil)
 	popDrainedDesc = prometheus.NewDesc("weir_dns_pop_drained", "1 while a PoP is taken out of DNS on purpose.",
 		[]string{"region", "pop"}, nil)
-	popShedDesc = prometheus.NewDesc("weir_dns_pop_shed_level", "What a PoP sheds, 0 to 1, as the mean of its edges: the share of its clients that goes to the next.",
+	popShedDesc = prometheus.NewDesc("weir_dns_pop_shed_level", "How much a PoP sheds, 0 to 1, the mean of its edges: the share of its clients that goes to the next.",
 		[]string{"region", "pop"}, nil)
-	regionKnownDesc = prometheus.NewDesc("weir_dns_region_known", "1 while the edges of a region are known, from its own Consul or through another, 0 while its state is that of before.",
+	regionKnownDesc = prometheus.NewDesc("weir_dns_region_known", "1 while the state of a region's edges is known, from its own Consul or through another, 0 while it is the last known one.",
 		[]string{"region"}, nil)
-	regionAgeDesc = prometheus.NewDesc("weir_dns_region_facts_age_seconds", "How old what is known of a region is: 0 while it is known, +Inf if nothing was ever heard.",
+	regionAgeDesc = prometheus.NewDesc("weir_dns_region_facts_age_seconds", "How old the state of a region is: 0 while it is known, +Inf if it was never reported.",
 		[]string{"region"}, nil)
-	steersDesc = prometheus.NewDesc("weir_dns_steers", "0 while this router sends clients to the first region though the topology has others and does not say so.", nil, nil)
+	steersDesc = prometheus.NewDesc("weir_dns_steers", "0 while this router sends clients to the first region although the topology has others and does not ask for it.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

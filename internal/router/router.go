@@ -23,16 +23,16 @@ import (
 )
 
 const (
-	// settling is how long a start waits for regions that do not tell of their nodes:
-	// before that it would answer with what it does not know to be down.
+	// settling is how long a start waits for regions that have not reported their nodes:
+	// earlier answers could include PoPs that are down.
 	settling = 3 * time.Second
-	// remindEvery is how often a process that cannot begin says why.
+	// remindEvery is how often a process that cannot start says why.
 	remindEvery = time.Minute
 	// closing is how long scrapes may take to end.
 	closing = time.Second
 )
 
-// router is a DNS server with what it knows and tells.
+// router is a DNS server with its state and metrics.
 type router struct {
 	*Config
 	follower *region.Follower
@@ -40,17 +40,17 @@ type router struct {
 	ready    atomic.Bool
 }
 
-// Run runs until ctx ends, or something that it needs fails for good.
+// Run runs until ctx ends or something essential fails for good.
 func Run(ctx context.Context, c *Config) (err error) {
 	r := &router{Config: c}
-	// What can be wrong with this host is said before anything is waited for.
+	// Faults of this host are reported before waiting for anything.
 	if c.Geo != nil {
 		defer start(ctx, func(ctx context.Context) { c.Geo.follow(ctx, r.Log) })()
 	}
 	r.follower = region.NewFollower(c.follow())
 	r.metrics = newMetrics(r.follower.View, c.Geo != nil, r.ready.Load)
 	if err := c.restore(r.follower); err != nil {
-		r.Log.Error("what was saved is ignored; begins with what the Consuls tell", "error", err.Error())
+		r.Log.Error("ignoring the saved state; starting from the Consuls", "error", err.Error())
 	}
 	if err := r.probe(); err != nil {
 		return err
@@ -75,7 +75,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 
 	zone, err := r.await(ctx)
 	if err != nil {
-		return nil // told to stop, which is no failure
+		return nil // a requested stop is not a failure
 	}
 	watch.zone.Store(&zone)
 	server, err := dns.New(c.server(zone, r.follower.View, r.metrics))
@@ -102,7 +102,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 	return nil
 }
 
-// start runs f until the function that it returns is called, which waits for its end.
+// start runs f until the returned function is called, which waits for f to end.
 func start(ctx context.Context, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -113,7 +113,7 @@ func start(ctx context.Context, f func(context.Context)) (stop func()) {
 	}
 }
 
-// probe binds what shall be bound later, and lets it go.
+// probe binds what will be bound later, and releases it.
 func (r *router) probe() error {
 	for _, a := range r.Listen {
 		if a.Port() == 0 {
@@ -129,32 +129,32 @@ func (r *router) probe() error {
 		if err != nil {
 			return bindError(addr, err)
 		}
-		_ = tcp.Close() // nobody was accepted
+		_ = tcp.Close() // nothing was accepted
 	}
 	return nil
 }
 
-// bindError says what to do about an address that cannot be had.
+// bindError adds the remedy for an address that cannot be bound.
 func bindError(addr string, err error) error {
 	_, port, _ := net.SplitHostPort(addr)
 	switch {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return fmt.Errorf("listen on %s: port %s needs a privilege: give the program cap_net_bind_service (deploy/systemd/weir-dns.service does; or setcap cap_net_bind_service=+ep on it), or use a port above 1023, as --listen 127.0.0.1:5300", addr, port)
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listen on %s: something listens there already, over UDP or TCP (ss -lnup, ss -lntp show what; port 53 is often systemd-resolved): stop that, or name one address of this host with --listen", addr)
+		return fmt.Errorf("listen on %s: something is already listening there, over UDP or TCP (ss -lnup, ss -lntp show what; port 53 is often systemd-resolved): stop it, or name one address of this host with --listen", addr)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("listen on %s: this host does not have that address (ip address shows which it has); correct --listen", addr)
 	}
 	return fmt.Errorf("listen on %s: %w", addr, err)
 }
 
-// await waits for a topology, and shortly for every region to tell of its nodes. It
-// returns the zone to answer for; its error is that ctx ended.
+// await waits for a topology, then briefly for every region to report its nodes. It
+// returns the zone to answer for; its only error is that ctx ended.
 func (r *router) await(ctx context.Context) (string, error) {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	began := time.Now()
-	reminded := began.Add(time.Second - remindEvery) // the first follows after a second
+	reminded := began.Add(time.Second - remindEvery) // the first reminder comes after a second
 	for {
 		select {
 		case <-ctx.Done():
@@ -167,12 +167,12 @@ func (r *router) await(ctx context.Context) (string, error) {
 		}
 		if v.Topology == nil && now.Sub(reminded) >= remindEvery {
 			reminded = now
-			r.Log.Warn("waiting for a topology, and answering nobody until there is one; regionctl topology apply FILE publishes it", "regions", Unknown(v))
+			r.Log.Warn("waiting for a topology; no query is answered until then; publish one with regionctl topology apply FILE", "regions", Unknown(v))
 		}
 	}
 }
 
-// allKnown reports whether every region tells of its nodes.
+// allKnown reports whether every region reports its nodes.
 func allKnown(v *region.View) bool {
 	for _, s := range v.Regions {
 		if !s.Known {
@@ -182,7 +182,7 @@ func allKnown(v *region.View) bool {
 	return len(v.Regions) > 0
 }
 
-// Unknown says how each region stands, for one who waits.
+// Unknown describes each region, for the reader of a message about a missing topology.
 func Unknown(v *region.View) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
@@ -190,7 +190,7 @@ func Unknown(v *region.View) string {
 		case s.Err != nil:
 			list = append(list, fmt.Sprintf("%s: %v", name, s.Err))
 		case !s.Heard.IsZero():
-			list = append(list, name+" holds none")
+			list = append(list, name+" has none")
 		default:
 			list = append(list, name+" has not answered yet")
 		}
@@ -198,7 +198,7 @@ func Unknown(v *region.View) string {
 	return strings.Join(list, "; ")
 }
 
-// remarks are the lines of /readyz: ok, and what an operator should know nevertheless.
+// remarks returns the lines of /readyz: ok, and what an operator should know even so.
 func (r *router) remarks(v *region.View) []string {
 	lines := []string{"ok"}
 	if why := v.Topology.CannotSteer(r.Geo != nil); why != "" {
@@ -206,7 +206,7 @@ func (r *router) remarks(v *region.View) []string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		if s := v.Regions[name]; !s.Known {
-			age := "nothing was heard yet"
+			age := "not reported yet"
 			if !s.Heard.IsZero() {
 				age = s.Age(time.Now()).Round(time.Second).String() + " old"
 			}
@@ -220,7 +220,7 @@ func (r *router) remarks(v *region.View) []string {
 func (r *router) serveMetrics() (stop func(), err error) {
 	l, err := net.Listen("tcp", r.Metrics)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("--metrics %s: something listens there already; name another address:port, or none with --metrics ''", r.Metrics)
+		return nil, fmt.Errorf("--metrics %s: something is already listening there; name another address:port, or none with --metrics ''", r.Metrics)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
@@ -242,14 +242,14 @@ func (r *router) serveMetrics() (stop func(), err error) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			r.Log.Error("the metrics listener failed; answers go on", "error", err.Error())
+			r.Log.Error("the metrics listener failed; DNS answers continue", "error", err.Error())
 		}
 	})
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closing)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // whoever still reads has had a second
+			_ = server.Close() // slow readers have had a second
 		}
 		running.Wait()
 	}, nil
@@ -258,5 +258,5 @@ func (r *router) serveMetrics() (stop func(), err error) {
 func tell(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = fmt.Fprintln(w, text) // a caller that is gone
+	_, _ = fmt.Fprintln(w, text) // the caller may be gone
 }

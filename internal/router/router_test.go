@@ -24,7 +24,7 @@ func TestBindErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Each change is one line, and what stays the same is none.
+// Each change is one line; no change is none.
 func TestStateLog(t *testing.T) {
 	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}`))
 	require.NoError(t, err)

@@ -11,22 +11,22 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// stateLog writes a line for each thing that changes in the state of the fleet.
+// stateLog logs each change in the state of the fleet.
 type stateLog struct {
 	log   *slog.Logger
 	fleet []string               // the regions of the fleet file
 	geo   bool                   // the router has a GeoIP database
-	zone  atomic.Pointer[string] // that is answered for, once it is known
+	zone  atomic.Pointer[string] // being answered for, once known
 
 	before *region.View
-	said   string // the zone of a topology that is another one
+	said   string // the different zone of a topology
 }
 
 func newStateLog(log *slog.Logger, fleet []string, geo bool) *stateLog {
 	return &stateLog{log: log, fleet: fleet, geo: geo, before: region.NewView(nil, nil, nil)}
 }
 
-// changed compares a view with the one before.
+// changed compares a view with the previous one.
 func (s *stateLog) changed(v *region.View) {
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		s.region(name, s.before.Regions[name], v.Regions[name], v.At)
@@ -43,7 +43,7 @@ func (s *stateLog) changed(v *region.View) {
 		}
 		if z := s.zone.Load(); z != nil && v.Topology.Zone != *z && v.Topology.Zone != s.said {
 			s.said = v.Topology.Zone
-			s.log.Warn("the topology names another zone than the one that is answered for; restart to answer for that, or name one with --zone", "zone", *z, "topology_zone", v.Topology.Zone)
+			s.log.Warn("the topology names a different zone from the one being answered for; restart to answer for it, or pass --zone", "zone", *z, "topology_zone", v.Topology.Zone)
 		}
 	}
 	s.before = v
@@ -54,7 +54,7 @@ func (s *stateLog) topology(t *region.Topology) {
 	for _, r := range t.Regions {
 		pops += len(r.PoPs)
 		if !slices.Contains(s.fleet, r.Name) {
-			s.log.Warn("the topology has a region that the fleet file has not: nothing is known of its PoPs; add it to the fleet file", "region", r.Name)
+			s.log.Warn("the topology has a region that is not in the fleet file, so the state of its PoPs is unknown; add it to the fleet file", "region", r.Name)
 		}
 	}
 	if why := t.CannotSteer(s.geo); why != "" {
@@ -68,13 +68,13 @@ func (s *stateLog) region(name string, before, now region.RegionState, at time.T
 	case now.Known && !before.Known:
 		s.log.Info("region is known", "region", name, "via", now.Via)
 	case !now.Known && before.Known:
-		s.log.Warn("region is not known, its PoPs are taken to be as they were unless their edges refuse", "region", name, "silent_for", at.Sub(now.Heard).Round(time.Second).String(), "error", told)
+		s.log.Warn("region is unknown; its PoPs keep their last state unless their edges refuse", "region", name, "silent_for", at.Sub(now.Heard).Round(time.Second).String(), "error", told)
 	case now.Via != before.Via && now.Via != "":
 		s.log.Warn("region is known through another", "region", name, "via", now.Via, "error", told)
 	case told != "" && errorText(before.Err) == "":
 		s.log.Warn("region has a fault", "region", name, "error", told)
 	case told == "" && errorText(before.Err) != "":
-		s.log.Info("region has no fault any more", "region", name)
+		s.log.Info("region no longer has a fault", "region", name)
 	}
 }
 
@@ -82,7 +82,7 @@ func (s *stateLog) pop(in, name string, before, now region.PoPState, known bool,
 	at := []any{"region", in, "pop", name}
 	switch {
 	case now.Since.IsZero():
-		// Nothing was heard of it yet.
+		// It has not reported yet.
 	case !now.Healthy && (before.Healthy || before.Since.IsZero()):
 		s.log.Warn("pop is down", append(at, "why", downBecause(now, of))...)
 	case now.Healthy && !before.Healthy:
@@ -92,18 +92,18 @@ func (s *stateLog) pop(in, name string, before, now region.PoPState, known bool,
 	case now.Drained != nil && (before.Drained == nil || !now.Drained.Equal(*before.Drained)):
 		s.log.Warn("pop is drained", append(at, "who", now.Drained.Who, "why", now.Drained.Why, "since", now.Drained.Since.UTC().Format("2006-01-02 15:04:05Z"))...)
 	case now.Drained == nil && before.Drained != nil && known:
-		s.log.Info("pop is not drained any more", at...)
+		s.log.Info("pop is no longer drained", at...)
 	}
 	if spills := now.ShedLevel > 0; spills != (before.ShedLevel > 0) {
 		if spills {
-			s.log.Warn("pop sheds, some of its clients go to the next", append(at, "shed_level", now.ShedLevel)...)
+			s.log.Warn("pop sheds; some of its clients go to the next", append(at, "shed_level", now.ShedLevel)...)
 		} else {
-			s.log.Info("pop does not shed any more", at...)
+			s.log.Info("pop no longer sheds", at...)
 		}
 	}
 }
 
-// downBecause says why a PoP counts as down.
+// downBecause returns why a PoP counts as down.
 func downBecause(s region.PoPState, of region.RegionState) string {
 	switch {
 	case s.Nodes == 0:
@@ -111,7 +111,7 @@ func downBecause(s region.PoPState, of region.RegionState) string {
 	case !s.Known && of.Err != nil:
 		return fmt.Sprintf("%d of %d edges answer, and the region's Consul does not: %v", s.Passing, s.Nodes, of.Err)
 	case of.Via != "":
-		return fmt.Sprintf("%d of %d edges pass, by word of %s", s.Passing, s.Nodes, of.Via)
+		return fmt.Sprintf("%d of %d edges pass, according to %s", s.Passing, s.Nodes, of.Via)
 	}
 	return fmt.Sprintf("%d of %d edges pass", s.Passing, s.Nodes)
 }
