@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3" // the fastest: rules are large, and are read alongside requests
 )
 
-// lines delivers a document line by line, so that reading can pause in between, and so
-// that a parser that stops has not read far beyond the fault.
+// lines delivers a document line by line, so that a parser that stops has not read far
+// beyond the fault.
 type lines struct {
 	data []byte
 	at   int

@@ -130,7 +130,7 @@ func Load(data []byte) (*Set, error) {
 	return set, err
 }
 
-// LoadDocument is Load, and returns the document as it is written too.
+// LoadDocument is Load that also returns the document as written.
 func LoadDocument(data []byte) (*Set, *Document, error) {
 	doc := &Document{}
 	form := &field.Form{
