@@ -55,6 +55,7 @@ func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target
 		return nil, term.Misused("--region: %w", err)
 	}
 	for _, r := range chosen {
+		r.Consul.Dial = p.dial
 		c, err := consul.Open(r.Consul)
 		if err != nil {
 			return nil, term.Misused("%s: region %s: %w", p.fleetFile, r.Name, err)

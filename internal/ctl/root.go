@@ -18,6 +18,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/version"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const rootHelp = `regionctl changes the rules of a fleet of weir edge nodes, and the settings of their
@@ -92,6 +93,8 @@ type program struct {
 	// one look at the figures of all may take, lockWait how long to wait for others who
 	// change the same.
 	registering, look, lockWait time.Duration
+	// dial, if not nil, replaces the network.
+	dial consul.Dialer
 
 	fleetFile     string
 	timeout       time.Duration

@@ -15,30 +15,23 @@ type sites struct {
 	nodes    []consul.Node // of this region
 }
 
-// answered are those of the regions that answered.
-func answered(answers []fleet.Answer[*sites]) (list []*sites) {
-	for _, a := range answers {
-		if a.Err == nil {
-			list = append(list, a.Value)
-		}
-	}
-	return list
-}
-
 func siteOf(ctx context.Context, t *fleet.Target) (*sites, error) {
-	h, err := hold(ctx, t.Consul)
-	if err != nil {
-		return nil, err
-	}
-	s := &sites{topology: h.topology}
-	var wrong []error
-	if s.drains, wrong, err = region.ListDrains(ctx, t.Consul); err != nil {
-		return nil, err
-	}
-	for _, e := range wrong {
-		t.Warn("%s: %v", t.Name, e)
-	}
-	s.nodes, err = t.Nodes(ctx)
+	s := &sites{}
+	err := fleet.Together(func() error {
+		h, err := hold(ctx, t.Consul)
+		s.topology = h.topology
+		return err
+	}, func() (err error) {
+		var wrong []error
+		s.drains, wrong, err = region.ListDrains(ctx, t.Consul)
+		for _, e := range wrong {
+			t.Warn("%s: %v", t.Name, e)
+		}
+		return err
+	}, func() (err error) {
+		s.nodes, err = t.Nodes(ctx)
+		return err
+	})
 	return s, err
 }
 

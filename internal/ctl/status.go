@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const statusHelp = `Shows the whole fleet on one screen: each region with its PoPs, and each PoP with its
@@ -108,10 +110,16 @@ type statusTotals struct {
 
 // statusLook looks at the fleet again and again.
 type statusLook struct {
-	p       *program
 	targets []*fleet.Target
-	limit   time.Duration             // for one node
-	before  map[string]*fleet.Figures // by region and node
+	limit   time.Duration // for the edges of one region
+	before  map[*fleet.Target]map[string]*fleet.Figures
+}
+
+// measured is what one look found in a region: the edges are those of nodes, in order.
+type measured struct {
+	*sites
+	edges   []nodeStatus
+	figures []*fleet.Figures // nil: it did not answer
 }
 
 func (p *program) status(ctx context.Context, names []string, every time.Duration) error {
@@ -122,55 +130,94 @@ func (p *program) status(ctx context.Context, names []string, every time.Duratio
 	if err != nil {
 		return err
 	}
-	l := &statusLook{p: p, targets: targets, limit: p.timeout, before: map[string]*fleet.Figures{}}
+	l := &statusLook{targets: targets, limit: p.timeout}
 	if every > 0 {
 		l.limit = min(p.timeout, max(every, 500*time.Millisecond))
 		return p.watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
-			v, _ := l.look(ctx)
+			v := newFleetStatus(l.look(ctx))
 			return v, v.write
 		})
 	}
-	_, _ = l.look(ctx)
+	answers := l.look(ctx)
 	select { // a rate is the difference of two looks
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(apart):
 	}
-	v, answers := l.look(ctx)
+	l.again(ctx, answers)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	v := newFleetStatus(answers)
 	if err := p.Show(v, v.write); err != nil {
 		return err
 	}
 	return unanswered(answers)
 }
 
-// look asks all Consuls, and then all edges, at once.
-func (l *statusLook) look(ctx context.Context) (*fleetStatus, []fleet.Answer[*sites]) {
-	v := &fleetStatus{At: time.Now().UTC()}
-	answers := fleet.Ask(ctx, l.targets, siteOf)
-	var nodes []nodeAt
+// look asks each region's Consul and then its edges, whatever other regions do.
+func (l *statusLook) look(ctx context.Context) []fleet.Answer[*measured] {
+	answers := fleet.AskUnbounded(ctx, l.targets, func(ctx context.Context, t *fleet.Target) (*measured, error) {
+		brief, cancel := t.Bounded(ctx)
+		defer cancel()
+		s, err := siteOf(brief, t)
+		if err != nil {
+			return nil, err
+		}
+		m := &measured{s, make([]nodeStatus, len(s.nodes)), make([]*fleet.Figures, len(s.nodes))}
+		l.measure(ctx, t, m)
+		return m, nil
+	})
+	l.before = map[*fleet.Target]map[string]*fleet.Figures{}
 	for _, a := range answers {
 		if a.Err == nil {
-			for _, n := range a.Value.nodes {
-				nodes = append(nodes, nodeAt{a.Target, n})
-			}
+			l.before[a.Target] = a.Value.byNode()
 		}
 	}
-	found := make([]nodeStatus, len(nodes))
-	read := make([]*fleet.Figures, len(nodes))
-	bounded, cancel := context.WithTimeout(ctx, l.limit)
+	return answers
+}
+
+// again asks the edges that have answered.
+func (l *statusLook) again(ctx context.Context, answers []fleet.Answer[*measured]) {
+	var all sync.WaitGroup
+	for _, a := range answers {
+		if a.Err == nil {
+			all.Go(func() { l.measure(ctx, a.Target, a.Value) })
+		}
+	}
+	all.Wait()
+}
+
+func (l *statusLook) measure(ctx context.Context, t *fleet.Target, m *measured) {
+	ctx, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
-	fleet.Each(nodes, func(i int, n nodeAt) { found[i], read[i] = l.node(bounded, n) })
-	next := map[string]*fleet.Figures{}
-	for i, n := range nodes {
-		if read[i] != nil {
-			next[n.target.Name+" "+n.node.ID] = read[i]
+	fleet.Each(m.nodes, func(i int, n consul.Node) {
+		if m.edges[i].Error == "" {
+			m.edges[i], m.figures[i] = measure(ctx, t, n, l.before[t][n.ID])
+		}
+	})
+}
+
+func (m *measured) byNode() map[string]*fleet.Figures {
+	read := map[string]*fleet.Figures{}
+	for i, f := range m.figures {
+		if f != nil {
+			read[m.nodes[i].ID] = f
 		}
 	}
-	l.before = next
-	drains, topology := overall(answered(answers))
+	return read
+}
+
+// newFleetStatus puts together what the regions say.
+func newFleetStatus(answers []fleet.Answer[*measured]) *fleetStatus {
+	v := &fleetStatus{At: time.Now().UTC()}
+	var list []*sites
+	for _, a := range answers {
+		if a.Err == nil {
+			list = append(list, a.Value.sites)
+		}
+	}
+	drains, topology := overall(list)
 	v.Topology = topology != nil
 	for _, a := range answers {
 		place := regionStatus{Region: a.Target.Name, PoPs: []popStatus{}}
@@ -194,14 +241,13 @@ func (l *statusLook) look(ctx context.Context) (*fleetStatus, []fleet.Answer[*si
 				}
 			}
 		}
-		for i, n := range nodes {
-			if n.target != a.Target {
-				continue
-			}
-			p := add(n.node.PoP, false)
-			p.Nodes = append(p.Nodes, found[i])
-			if n.node.Passing {
-				p.Passing++
+		if a.Err == nil {
+			for i, n := range a.Value.nodes {
+				p := add(n.PoP, false)
+				p.Nodes = append(p.Nodes, a.Value.edges[i])
+				if n.Passing {
+					p.Passing++
+				}
 			}
 		}
 		for _, name := range order {
@@ -212,7 +258,7 @@ func (l *statusLook) look(ctx context.Context) (*fleetStatus, []fleet.Answer[*si
 		v.Regions = append(v.Regions, place)
 	}
 	v.total()
-	return v, answers
+	return v
 }
 
 // overall is what counts for the fleet: a drain by any region's word, the oldest, and
@@ -231,19 +277,19 @@ func overall(list []*sites) (map[string]*region.Drain, *region.Topology) {
 	return drains, topology
 }
 
-// node asks one edge, and takes what Consul knows where it does not answer.
-func (l *statusLook) node(ctx context.Context, n nodeAt) (nodeStatus, *fleet.Figures) {
-	v := nodeStatus{ID: n.node.ID, Passing: n.node.Passing, Rules: n.node.RulesVersion, Shedder: n.node.ShedderVersion}
+// measure asks one edge, and takes what Consul knows where it does not answer.
+func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.Figures) (nodeStatus, *fleet.Figures) {
+	v := nodeStatus{ID: n.ID, Passing: n.Passing, Rules: n.RulesVersion, Shedder: n.ShedderVersion}
 	if !v.Passing {
-		v.Output = strings.Join(strings.Fields(n.node.Output), " ")
+		v.Output = strings.Join(strings.Fields(n.Output), " ")
 	}
-	f, err := n.target.Admin.Figures(ctx, n.node)
+	f, err := t.Admin.Figures(ctx, n)
 	if err != nil {
 		v.Error = err.Error()
 		return v, nil
 	}
 	v.Rules, v.Shedder, v.Utilization, v.ShedLevel, v.StoreUp = f.Rules, f.Shedder, &f.Utilization, &f.Level, f.StoreUp
-	if before := l.before[n.target.Name+" "+n.node.ID]; before != nil {
+	if before != nil {
 		v.interval = f.Since(before)
 		v.Rate = &v.interval.Rate
 		share := fleet.Ratio(v.interval.Limited, v.interval.Requests)

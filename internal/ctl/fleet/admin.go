@@ -45,6 +45,9 @@ func NewAdmin(r *region.FleetRegion, insecure bool, timeout time.Duration) (*Adm
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: timeout}).DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, TLSClientConfig: secure,
 	}
+	if r.Consul.Dial != nil {
+		transport.DialContext = r.Consul.Dial
+	}
 	return &Admin{
 		client: &http.Client{
 			Transport: transport, Timeout: timeout,

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,18 @@ func AskUnbounded[T any](ctx context.Context, targets []*Target, question func(c
 	}
 	all.Wait()
 	return answers
+}
+
+// Together asks several questions at once, so that they take one round trip. It returns the
+// first error, in the order of the questions.
+func Together(questions ...func() error) error {
+	errs := make([]error, len(questions))
+	var all sync.WaitGroup
+	for i, ask := range questions {
+		all.Go(func() { errs[i] = ask() })
+	}
+	all.Wait()
+	return cmp.Or(errs...)
 }
 
 // Failures are the regions that gave an error, and those errors joined.

@@ -101,32 +101,36 @@ func (t *Target) View(ctx context.Context, wanted func(consul.Node) bool, versio
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
 	v := &RegionView{Region: t.Name, Canaries: map[string]consul.Pointer{}, Nodes: []NodeView{}}
-	s, err := LookAtPointer(brief, t)
-	if err != nil {
+	var s Current
+	var canaries map[string]consul.Pointer
+	var wrong []error
+	var nodes []consul.Node
+	if err := Together(func() (err error) {
+		s, err = LookAtPointer(brief, t)
+		return err
+	}, func() (err error) {
+		if t.Kind.Canaries {
+			canaries, wrong, err = t.Docs.Canaries(brief)
+		}
+		return err
+	}, func() (err error) {
+		nodes, err = t.Nodes(brief)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	v.Pointer = s.Pointer
 	if s.Damage != nil {
 		v.Error = s.Damage.Error()
 	}
-	if t.Kind.Canaries {
-		canaries, wrong, err := t.Docs.Canaries(brief)
-		if err != nil {
-			return nil, err
-		}
-		for _, err := range wrong {
-			v.Notes = append(v.Notes, err.Error())
-		}
-		now := time.Now()
-		for pop, c := range canaries {
-			if !c.Expired(now) {
-				v.Canaries[pop] = c
-			}
-		}
+	for _, err := range wrong {
+		v.Notes = append(v.Notes, err.Error())
 	}
-	nodes, err := t.Nodes(brief)
-	if err != nil {
-		return nil, err
+	now := time.Now()
+	for pop, c := range canaries {
+		if !c.Expired(now) {
+			v.Canaries[pop] = c
+		}
 	}
 	if wanted != nil {
 		nodes = Filter(nodes, wanted)

@@ -80,6 +80,9 @@ func Open(c Config) (*Client, error) {
 		MaxIdleConnsPerHost: 8,
 		IdleConnTimeout:     90 * time.Second,
 	}
+	if c.Dial != nil {
+		transport.DialContext = c.Dial
+	}
 	client, err := api.NewClient(&api.Config{
 		Address: addr, Scheme: scheme, Datacenter: c.Datacenter,
 		// Without one, the library looks for a token in the environment.

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -27,7 +28,12 @@ type Config struct {
 	TLS       *certs.Client `yaml:"tls" json:"tls,omitempty"`
 	// Prefix is the prefix of all keys; empty means weir.
 	Prefix string `yaml:"prefix" json:"prefix,omitempty"`
+	// Dial, if not nil, replaces the network.
+	Dial Dialer `yaml:"-" json:"-"`
 }
+
+// Dialer opens a connection, as net.Dialer.DialContext does.
+type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // Validate returns every fault as field.Errors, or nil. Named files must exist.
 func (c *Config) Validate() error {

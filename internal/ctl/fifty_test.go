@@ -1,0 +1,245 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// roundTrip is how long each region takes to answer, and to accept a connection.
+const roundTrip = 100 * time.Millisecond
+
+// farFleet is regions that are far away, each with one edge. Its clock is that of a synctest
+// bubble: it stands still while anybody computes or a real Consul answers, so what a command
+// takes is the number of round trips that wait for each other.
+type farFleet struct {
+	*testFleet
+	near   *api.Client // of the real Consul
+	doors  map[string]chan net.Conn
+	faults map[string]fault // by host
+}
+
+// fault answers in place of a host, and reports whether it has.
+type fault func(w http.ResponseWriter, r *http.Request) bool
+
+// faults are ways not to answer.
+var faults = []fault{
+	func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true },
+	func(http.ResponseWriter, *http.Request) bool { time.Sleep(defaultTimeout); return false },
+	func(w http.ResponseWriter, _ *http.Request) bool {
+		http.Error(w, "no", http.StatusInternalServerError)
+		return true
+	},
+	func(w http.ResponseWriter, _ *http.Request) bool { _, _ = io.WriteString(w, "<html>"); return true },
+	func(w http.ResponseWriter, r *http.Request) bool { // a byte a second
+		for w.Header().Set("X-Consul-Index", "1"); r.Context().Err() == nil; time.Sleep(time.Second) {
+			_, _ = io.WriteString(w, " ")
+			_ = http.NewResponseController(w).Flush()
+		}
+		return true
+	},
+	func(w http.ResponseWriter, r *http.Request) bool { // without end
+		for all := strings.Repeat(" ", 1<<20); r.Context().Err() == nil; {
+			_, _ = io.WriteString(w, all)
+		}
+		return true
+	},
+}
+
+// inFiftyRegions runs a test in a bubble. The regions share a real Consul, each with keys of
+// its own.
+func inFiftyRegions(t *testing.T, test func(*testing.T, *farFleet)) {
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	text := "regions:\n"
+	var names []string
+	for i := range 50 {
+		name := fmt.Sprintf("region-%02d", i)
+		names = append(names, name)
+		text += fmt.Sprintf("  - {name: %s, consul: {addr: \"consul.%s:8500\", prefix: %s}}\n", name, name, name)
+		require.NoError(t, server.Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
+			ID: "edge." + name, Name: consul.Service, Meta: map[string]string{
+				consul.MetaRegion: name, consul.MetaPoP: "pop", consul.MetaNode: "edge." + name, consul.MetaAdmin: "edge." + name + ":8081",
+				consul.MetaPrefix: name, consul.MetaSchema: fmt.Sprint(rules.Schema),
+			},
+		}))
+	}
+	file := write(t, "fleet.yaml", text)
+	require.Eventually(t, func() bool {
+		list, _, err := server.Client().Health().Service(consul.Service, "", true, nil)
+		return err == nil && len(list) == len(names)
+	}, patience, tick)
+	synctest.Test(t, func(t *testing.T) {
+		near, err := api.NewClient(&api.Config{Address: server.Addr(), HttpClient: &http.Client{Transport: nearby}})
+		require.NoError(t, err)
+		f := &farFleet{testFleet: &testFleet{file: file, names: names}, near: near, doors: map[string]chan net.Conn{}}
+		for _, name := range names {
+			f.serve(t, "consul."+name, func(w http.ResponseWriter, r *http.Request) { forward(w, r, server.Addr()) })
+			f.serve(t, "edge."+name, func(w http.ResponseWriter, r *http.Request) {
+				version := ""
+				if current, _, err := f.near.KV().Get(name+"/rules/current", nil); err == nil && current != nil {
+					p, _ := consul.ParsePointer(current.Value)
+					version = p.Version
+				}
+				w.Header().Set(adminapi.HeaderNode, "edge."+name)
+				if r.URL.Path == adminapi.PathMetrics {
+					_, _ = fmt.Fprintf(w, "weir_requests_total{code_class=\"2xx\"} 1\nweir_rules_info{version=%q} 1\n", version)
+					return
+				}
+				reply(w, adminapi.Rules{Version: version, Source: adminapi.SourceConsul})
+			})
+		}
+		test(t, f)
+	})
+}
+
+// nearby takes no time. A connection that it kept would stop the clock.
+var nearby = &http.Transport{DisableKeepAlives: true}
+
+// forward asks the real Consul.
+func forward(w http.ResponseWriter, r *http.Request, addr string) {
+	out := r.Clone(r.Context())
+	out.URL.Scheme, out.URL.Host, out.RequestURI = "http", addr, ""
+	answer, err := nearby.RoundTrip(out)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer answer.Body.Close()
+	for name, values := range answer.Header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(answer.StatusCode)
+	_, _ = io.Copy(w, answer.Body)
+}
+
+// open lets a host answer.
+func (f *farFleet) serve(t *testing.T, host string, next http.HandlerFunc) {
+	door := make(chan net.Conn)
+	f.doors[host] = door
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(roundTrip)
+		if fault := f.faults[host]; fault == nil || !fault(w, r) {
+			next(w, r)
+		}
+	})}
+	l := &pipes{door, make(chan struct{})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Shutdown(context.Background()) })
+}
+
+// pipes is a listener for connections in memory.
+type pipes struct {
+	door   chan net.Conn
+	closed chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.door:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (f *farFleet) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(roundTrip)
+	here, there := net.Pipe()
+	select {
+	case f.doors[host] <- there:
+		return here, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// run returns how long a command takes, on the clock of the bubble.
+func (f *farFleet) run(t *testing.T, args ...string) (result, time.Duration) {
+	t.Helper()
+	var out, errOut buffer
+	p := f.program(strings.NewReader(""), &out, &errOut)
+	p.dial = f.dial
+	began := time.Now()
+	err := p.run(t.Context(), append(args, "--fleet", f.file))
+	return result{term.ExitStatus(err), out.String(), errOut.String()}, time.Since(began)
+}
+
+func TestFiftyRegions(t *testing.T) {
+	t.Parallel()
+	inFiftyRegions(t, func(t *testing.T, f *farFleet) {
+		for _, c := range []struct {
+			args string
+			most int // round trips that wait for each other
+		}{
+			{"rules apply " + write(t, "one.yaml", rulesOf(1)) + " --yes", 170},
+			{"rules apply " + write(t, "two.yaml", rulesOf(2)) + " --yes", 170},
+			{"rules status", 4},
+			{"status", 5 + int(apart/roundTrip)},
+			{"rules rollback --yes", 170},
+		} {
+			r, took := f.run(t, strings.Fields(c.args)...)
+			require.Zero(t, r.status, r.errOut)
+			require.LessOrEqual(t, took, time.Duration(c.most)*roundTrip, c.args)
+			t.Logf("%v: regionctl %s", took, regexp.MustCompile(`/\S+/`).ReplaceAllString(c.args, ""))
+		}
+	})
+}
+
+// What answers badly, or not, is waited for as long as one may, and keeps nobody from the others.
+func TestFiftyRegionsWithFaults(t *testing.T) {
+	t.Parallel()
+	inFiftyRegions(t, func(t *testing.T, f *farFleet) {
+		r, _ := f.run(t, "rules", "apply", write(t, "one.yaml", rulesOf(1)), "--yes")
+		require.Zero(t, r.status, r.errOut)
+		for _, kind := range []string{"consul.", "edge."} {
+			f.faults = map[string]fault{}
+			for i, fault := range faults {
+				f.faults[kind+f.names[5*i]] = fault
+			}
+			r, took := f.run(t, "status", "-o", "json")
+			require.LessOrEqual(t, took, apart+defaultTimeout+6*roundTrip)
+			measured := 0
+			for _, r := range parse[fleetStatus](t, r.out).Regions {
+				for _, p := range r.PoPs {
+					for _, n := range p.Nodes {
+						if n.Rate != nil {
+							measured++
+						}
+					}
+				}
+			}
+			require.Equal(t, len(f.names)-len(faults), measured)
+			r, took = f.run(t, "rules", "status", "-o", "json")
+			require.LessOrEqual(t, took, defaultTimeout+4*roundTrip)
+			seen := 0
+			for _, v := range parse[convergence](t, r.out).Regions {
+				if v.Converged && v.Nodes[0].Seen == "admin" {
+					seen++
+				}
+			}
+			require.Equal(t, len(f.names)-len(faults), seen)
+		}
+	})
+}
