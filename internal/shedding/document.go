@@ -50,7 +50,7 @@ type Document struct {
 	ReasonHeader bool     `json:"reason_header" yaml:"reason_header"`
 	// Signals are the signals that count, by name, and those that are Off.
 	Signals Signals `json:"signals" yaml:"signals"`
-	// Classes are ordered from the last to be shed to the first.
+	// Classes are ordered by importance: the last one is shed first.
 	Classes      []Class   `json:"classes" yaml:"classes"`
 	DefaultClass string    `json:"default_class" yaml:"default_class"`
 	Upstreams    Overrides `json:"upstreams,omitempty" yaml:"upstreams,omitempty"`

@@ -48,7 +48,7 @@ type Settings struct {
 	Rotate time.Duration
 	// Signals are those that count, with their meaning.
 	Signals map[string]Knees
-	// Classes of requests, from the last to be shed to the first.
+	// Classes are ordered by importance: the last one is shed first.
 	Classes []Class
 	// Candidates run in shadow.
 	Candidates []Candidate

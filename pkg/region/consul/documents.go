@@ -35,7 +35,7 @@ type Documents struct {
 func (c *Client) Documents(kind string) *Documents { return &Documents{consul: c, kind: kind} }
 
 // Temporary returns the same documents but allows the active one to expire. Use it only
-// for kinds that have a default; other services would eventually run with no document.
+// for kinds that have a default: without one, nodes would eventually have no document.
 func (d *Documents) Temporary() *Documents {
 	return &Documents{consul: d.consul, kind: d.kind, temporary: true}
 }

@@ -52,7 +52,7 @@ type NameServer struct {
 	Addrs []netip.Addr // if Host is in the zone
 }
 
-// Observer counts. Many goroutines call it, so it must not block.
+// Observer counts queries and moves. Many goroutines call it, so it must not block.
 type Observer interface {
 	// Query reports each query by the kind of its answer, one of a dozen words.
 	Query(answer string)
