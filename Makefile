@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test check lint compat bench overload overload-fast profile soak fuzz drills tables k6 loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test check lint compat bench overload overload-fast profile soak fuzz drills tables k6 release release-test loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -35,8 +35,18 @@ test: ## install what the tests need, then run them all, most with the race dete
 	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing"
 	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow -out bin/loadtest-test"
 
-check: lint test build ## run exactly what CI runs
+check: lint test build ## lint, test and build; CI runs this and make release-test
 	bin/edge -version
+
+RELEASE ?= -out "$(CURDIR)/dist"
+
+release: ## build what users download into dist/: programs, .deb, checksums, bill of materials
+	@tools/install.sh dpkg-deb
+	cd tools && $(GO) run ./release -root .. $(RELEASE)
+
+release-test: ## as root, build a release twice, install its .deb into directories, upgrade under load, remove
+	@tools/install.sh dpkg-deb
+	cd tools && $(GO) test -count 1 -timeout 20m ./release
 
 lint: ## check formatting, and vet
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }

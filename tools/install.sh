@@ -9,6 +9,7 @@ for name in "$@"; do
     *) PATH="$PATH:/usr/sbin" command -v "$name" >/dev/null 2>&1 || missing="$missing $name" ;;
   esac
   case "$missing" in
+    *\ dpkg-deb) missing="${missing% dpkg-deb} dpkg" ;;
     *\ gcc) missing="$missing libc6-dev" ;;
     *\ dig) missing="${missing% dig} dnsutils" ;; # the package has another name than its program
     *\ node) missing="${missing% node} nodejs" ;;

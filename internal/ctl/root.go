@@ -110,6 +110,11 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return newProgram(term.Open(stdin, stdout, stderr)).run(ctx, args)
 }
 
+// Commands returns all commands, to document them.
+func Commands() *cobra.Command {
+	return newProgram(term.Open(strings.NewReader(""), io.Discard, io.Discard)).rootCommand()
+}
+
 func newProgram(t *term.Terminal) *program {
 	return &program{Terminal: t, registering: registering, look: defaultTimeout, lockWait: lockWait}
 }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl"
+)
+
+// makePages makes the man pages and the completions from the commands themselves.
+func (r *release) makePages(ctx context.Context) error {
+	usage, err := r.usage(ctx)
+	if err != nil {
+		return err
+	}
+	r.pages = []file{{"man/edge.1", 0o644, r.page("edge", "limit HTTP requests and forward those that pass", usage)}}
+	root := ctl.Commands()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	walk(root, func(c *cobra.Command) {
+		var help bytes.Buffer
+		c.SetOut(&help)
+		_ = c.Help() // writes to memory
+		name := strings.ReplaceAll(c.CommandPath(), " ", "-")
+		r.pages = append(r.pages, file{"man/" + name + ".1", 0o644, r.page(name, c.Short, help.String())})
+	})
+	for _, shell := range []struct {
+		name  string
+		write func(*bytes.Buffer) error
+	}{
+		{"completions/regionctl.bash", func(b *bytes.Buffer) error { return root.GenBashCompletionV2(b, true) }},
+		{"completions/_regionctl", func(b *bytes.Buffer) error { return root.GenZshCompletion(b) }},
+		{"completions/regionctl.fish", func(b *bytes.Buffer) error { return root.GenFishCompletion(b, true) }},
+	} {
+		var text bytes.Buffer
+		if err := shell.write(&text); err != nil {
+			return err
+		}
+		r.pages = append(r.pages, file{shell.name, 0o644, text.Bytes()})
+	}
+	return nil
+}
+
+// usage is what edge -help prints.
+func (r *release) usage(ctx context.Context) (string, error) {
+	path := filepath.Join(r.work, "edge")
+	if _, err := r.run(ctx, nil, "go", "build", "-o", path, "./cmd/edge"); err != nil {
+		return "", err
+	}
+	text, err := exec.CommandContext(ctx, path, "-help").CombinedOutput()
+	return string(text), err
+}
+
+// walk visits the commands that a user is to find.
+func walk(c *cobra.Command, visit func(*cobra.Command)) {
+	visit(c)
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() && sub.Name() != "completion" {
+			walk(sub, visit)
+		}
+	}
+}
+
+// page is a man page of a help text, which keeps its lines: it is written for terminals.
+func (r *release) page(name, short, help string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, ".TH %s 1 %s %q %q\n", strings.ToUpper(roff(name)), r.date.Format(time.DateOnly), "weir "+r.version, "weir")
+	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n.SH DESCRIPTION\n.nf\n", roff(name), roff(short))
+	for line := range strings.Lines(help) {
+		b.WriteString(roff(line))
+	}
+	b.WriteString(".fi\n")
+	return b.Bytes()
+}
+
+// roff escapes what troff would take for a command or a hyphen.
+func roff(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
+	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
+		text = `\&` + text
+	}
+	return text
+}
