@@ -82,7 +82,7 @@ bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate; abo
 	bin/bench
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/limiter/rules
 
-overload: deps-overload build ## compare the load shedder with none, caps and the published law; about 35 minutes
+overload: deps-overload build ## compare the load shedder with none, caps and the published law; about 45 minutes
 	cd tools && $(GO) build -o ../bin/overload ./overload
 	bin/overload -svg docs/overload.svg -doc docs/SHEDDING.md
 

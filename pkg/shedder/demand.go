@@ -48,13 +48,16 @@ const seenRarely = 0.9
 type demand struct {
 	classes [MaxClasses]rate
 	served  rate
+	capped  rate
 }
 
 // tally counts one class during one interval.
-type tally struct{ offered, passed uint64 } // passed: not shed by the level
+type tally struct{ offered, passed, capped uint64 } // passed: not shed by the level; capped, of them: refused by a cap
 
 func (d *demand) add(tallies *[MaxClasses]tally, served uint64, level float64, classes int, dt time.Duration) {
+	capped := uint64(0)
 	for i := range classes {
+		capped += tallies[i].capped
 		if p := share(level, i, classes); p < seenRarely {
 			d.classes[i].add(float64(tallies[i].passed), 1/(1-p), dt)
 		} else {
@@ -62,10 +65,11 @@ func (d *demand) add(tallies *[MaxClasses]tally, served uint64, level float64, c
 		}
 	}
 	d.served.add(float64(served), 1, dt)
+	d.capped.add(float64(capped), 1, dt)
 }
 
 func (d *demand) reading(utilization float64) *Reading {
-	r := &Reading{Utilization: utilization, Served: d.served.calm}
+	r := &Reading{Utilization: utilization, Served: d.served.calm, Capped: d.capped.calm}
 	for i := range d.classes {
 		r.Demand[i] = d.classes[i].calm
 	}

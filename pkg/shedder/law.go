@@ -11,6 +11,7 @@ type Reading struct {
 	Utilization float64             // 0 to 1, of the highest signal
 	Demand      [MaxClasses]float64 // requests per second that users want, by class
 	Served      float64             // requests per second that completed
+	Capped      float64             // of the demand, requests per second that caps refused
 }
 
 // State is the memory of a law. The zero value is at rest.
@@ -25,7 +26,8 @@ type State struct {
 	// Rate is LawPI's estimate of how many requests per second the site can serve; 0
 	// while it admits everything.
 	Rate float64
-	// Mean is the utilization over the last second or so, while LawPI regulates.
+	// Mean is the utilization over the last second or so while LawPI regulates, and over the
+	// last ten while it does not and caps refuse.
 	Mean float64
 }
 
@@ -51,6 +53,11 @@ const (
 	hesitation = 0.3
 	// tolerance is how far demand, or a rate, may differ from what is served by chance.
 	tolerance = 1.1
+	// rarely is the share of demand up to which refusals by caps do not distort utilization.
+	rarely = 0.001
+	// meanMemory, in seconds, is long compared with the time in which a queue fills up to a
+	// cap and empties again.
+	meanMemory = 10.0
 	// gain is the share of the rate given up per 1 of utilization error.
 	gain = 0.04
 	// correction is the share of the estimated rate given up per second for a utilization
@@ -58,6 +65,10 @@ const (
 	// large errors are corrected fast (compare error-squared level control: Shinskey,
 	// Process Control Systems).
 	correction = 0.3
+	// relief is how much of the share that caps refuse the rate gives up per second, so that
+	// the level takes over from them. A share above mild is that of a flood, which the other
+	// terms answer.
+	relief, mild = 0.15, 0.02
 	// regrowth is how fast a rate grows per second while it leaves the site idle, as does
 	// one learned while the site hung.
 	regrowth = 3
@@ -71,22 +82,24 @@ const (
 // control (Åström and Murray, Feedback Systems, ch. 11) sets the admitted rate.
 // Controlling the rate instead of the shed share keeps the loop gain independent of
 // demand. When all demand fits in the rate, nothing is shed, whatever the utilization:
-// there is no dead band to get stuck in.
+// there is no dead band to get stuck in. Regulation ends when chance no longer explains
+// the room that is left.
 func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	u, demand := r.Utilization, r.total()
 	if s.Rate == 0 {
 		pace := dt.Seconds() / settings.Patience.Seconds()
-		if u < settings.Start {
-			return State{Integral: max(0, s.Integral-pace*haste)}
+		if !s.busy(dt, r, settings) {
+			s.Integral = max(0, s.Integral-pace*haste)
+			return s
 		}
 		s.Integral += min(dt.Seconds()/hesitation, pace*(1+haste*max(0, demand/max(r.Served, 1)-tolerance)))
 		if s.Integral < 1 {
-			return State{Integral: s.Integral}
+			return s
 		}
 		s = State{Integral: 1, Rate: r.Served, Mean: u}
 	}
 	off := u - settings.Target
-	s.Rate *= 1 - correction*off*off*off*dt.Seconds()
+	s.Rate *= 1 - (correction*off*off*off+relief*min(mild, r.Capped/max(demand, 1)))*dt.Seconds()
 	s.Mean += (u - s.Mean) * min(1, dt.Seconds())
 	if idle := 1 - 2*s.Mean/settings.Target; idle > 0 {
 		s.Rate *= 1 + regrowth*idle*dt.Seconds()
@@ -98,10 +111,25 @@ func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	}
 	s.Rate = max(s.Rate, 1)
 	s.Level = r.levelFor(s.Rate*(1-gain*off), len(settings.Classes))
-	if s.Level == 0 && off < 0 {
+	if s.Level == 0 && off < 0 && s.Rate > demand*tolerance {
 		return State{}
 	}
 	return s
+}
+
+// busy reports whether patience runs out: while utilization is at least Start. Utilization
+// does not show what caps refuse: just above capacity it swings about Target and falls below
+// Start again and again. So while caps refuse, its mean decides.
+func (s *State) busy(dt time.Duration, r *Reading, settings *Settings) bool {
+	if r.Capped <= rarely*r.total() {
+		s.Mean = 0
+		return r.Utilization >= settings.Start
+	}
+	if s.Mean == 0 {
+		s.Mean = settings.Target
+	}
+	s.Mean += (r.Utilization - s.Mean) * min(1, dt.Seconds()/meanMemory)
+	return s.Mean >= settings.Target
 }
 
 // The published law: utilization below 0.7 is good, above 0.8 bad. It sheds the integral

@@ -55,6 +55,38 @@ func TestPITimeline(t *testing.T) {
 	require.Equal(t, State{}, held(LawPI, held(LawPI, rest, 20, demanding(0.9, 1000, 1000)), 0.4, demanding(0.5, 1000, 1000)), "patience recovers as fast")
 }
 
+// What caps hold down is judged by its mean.
+func TestPIWhileCapsRefuse(t *testing.T) {
+	swinging := func(s State, seconds, low, high, capped float64) State {
+		r := [2]Reading{demanding(low, 1020, 1000), demanding(high, 1020, 1000)}
+		for i := range int(seconds) {
+			r[i%2].Capped = capped
+			s = held(LawPI, s, 1, r[i%2])
+		}
+		return s
+	}
+	require.Zero(t, swinging(State{}, 600, 0.6, 1, 0).Level, "patience begins again whenever utilization is below start")
+	require.Zero(t, swinging(State{}, 26, 0.6, 1, 20).Level, "patience is as long")
+	require.Positive(t, swinging(State{}, 36, 0.6, 1, 20).Rate, "and is used up by a mean of 0.8")
+	require.Zero(t, swinging(State{}, 600, 0.2, 1, 20).Rate, "not by a mean of 0.6")
+	require.Zero(t, swinging(State{}, 600, 0.6, 1, 1).Rate, "one in a thousand is rare")
+	quiet := demanding(0.3, 1000, 1000)
+	require.Equal(t, State{}, held(LawPI, swinging(State{}, 20, 0.6, 1, 20), 0.3, quiet), "without refusals patience is restored as soon as ever")
+	quiet.Capped = 20
+	require.Zero(t, held(LawPI, swinging(State{}, 20, 0.6, 1, 20), 10, quiet).Integral, "and with them when the mean has fallen")
+}
+
+// What fits but for chance is no reason to begin again: a load at capacity would be left to
+// the caps for another patience each time.
+func TestPIKeepsRegulatingAtCapacity(t *testing.T) {
+	engaged := held(LawPI, State{}, 40, demanding(0.9, 1000, 1000))
+	engaged.Rate = 1000
+	fits := held(LawPI, engaged, 0.1, demanding(0.6, 950, 950))
+	require.Zero(t, fits.Level)
+	require.Positive(t, fits.Rate)
+	require.Equal(t, State{}, held(LawPI, engaged, 0.1, demanding(0.6, 900, 900)), "a tenth less fits for good")
+}
+
 func TestPIHungUpstream(t *testing.T) {
 	s := held(LawPI, State{}, 60, demanding(1, 1000, 0))
 	require.Equal(t, 3.0, s.Level)

@@ -96,9 +96,11 @@ func next(s State, dt time.Duration, winner *SignalStatus, d *demand, settings *
 func (s *Shedder) count(t *ticker) (tallies [MaxClasses]tally, served uint64) {
 	for i := range s.classes {
 		c := &s.classes[i]
-		passed := c.sent.Load() + c.byCap.Load()
-		total := tally{offered: passed + c.byLevel.Load(), passed: passed}
-		tallies[i] = tally{since(total.offered, t.counted[i].offered), since(total.passed, t.counted[i].passed)}
+		capped := c.byCap.Load()
+		passed := c.sent.Load() + capped
+		total := tally{offered: passed + c.byLevel.Load(), passed: passed, capped: capped}
+		before := &t.counted[i]
+		tallies[i] = tally{since(total.offered, before.offered), since(total.passed, before.passed), since(total.capped, before.capped)}
 		t.counted[i] = total
 	}
 	all := s.served.Load()

@@ -170,9 +170,9 @@ func TestOnlyChooses(t *testing.T) {
 		require.Len(t, s, scenarios)
 		require.Equal(t, refusals, r)
 	}
-	f("", 5, 7, true)
-	f("weir", 1, 7, true)
-	f("one cap,none", 2, 7, false)
+	f("", 5, 10, true)
+	f("weir", 1, 10, true)
+	f("one cap,none", 2, 10, false)
 	f("2x", 5, 1, false)
 	f("weir,2x,10x", 1, 2, false)
 	f("refusal", 5, 0, true)

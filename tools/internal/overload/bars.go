@@ -3,6 +3,8 @@ package overload
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,7 +24,7 @@ func bars() []bar {
 		all = append(all, latencyBar(load))
 	}
 	every := "2x, 5x, 10x"
-	return append(all,
+	all = append(all,
 		bar{every, "critical requests answered ≥ 99.9 %", worstBar(
 			func(r *Result) float64 { return 1 - r.Critical },
 			func(lost float64) Cell { return judged(percent(1-lost), lost <= 0.001) })},
@@ -53,6 +55,25 @@ func bars() []bar {
 		bar{"0.7x after 2x, three retries each", "requests answered, retries included ≥ 99 %", one(Storm, func(r *Result) Cell {
 			return judged(percent(r.Recovered), r.Recovered >= 0.99)
 		})},
+	)
+	for _, load := range slight {
+		s := Slight(load)
+		all = append(all,
+			bar{s.Name, "by the level, of what is shed ≥ 40 %", one(s.Name, func(r *Result) Cell {
+				if r.Sheds == 0 {
+					return unjudged
+				}
+				return judged(fmt.Sprintf("%.0f %%", 100*r.LevelShare), r.LevelShare >= 0.4)
+			})},
+			bar{s.Name, "shed of critical, write, read, test, in this order; critical answered ≥ 99.9 %", one(s.Name, func(r *Result) Cell {
+				var texts []string
+				for _, s := range r.Shed {
+					texts = append(texts, fmt.Sprintf("%.1f", 100*s))
+				}
+				return judged(strings.Join(texts, ", ")+" %", slices.IsSorted(r.Shed[:]) && r.Critical >= 0.999)
+			})})
+	}
+	return append(all,
 		bar{"a refusal", "CPU time ≤ 1.1 × a bare 503", refusalBar(func(r *Refusal) Cell {
 			return judged(fmt.Sprintf("%.2f", r.CPU), r.CPU <= 1.1)
 		})},

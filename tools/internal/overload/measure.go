@@ -108,6 +108,23 @@ func Sheds(run Run, span Span) int {
 // LevelSheds is how many of them were refused by the level and not by a cap.
 func LevelSheds(run Run, span Span) int { return count(run, span, byLevel) }
 
+// LevelShare is the share of a span's refusals that were by the level, which chooses by class
+// and by user, and not by a cap, which chooses by class and chance; 1 if there were none.
+func LevelShare(run Run, span Span) float64 {
+	return share(run, span, func(a *Attempt) bool { return a.Outcome == Shed }, byLevel)
+}
+
+// ShedShares are the shares of a span's attempts that were shed, by class.
+func ShedShares(run Run, span Span) (shares [Classes]float64) {
+	for class := range shares {
+		of := func(a *Attempt) bool { return a.Class == class }
+		if count(run, span, of) > 0 {
+			shares[class] = share(run, span, of, func(a *Attempt) bool { return a.Outcome == Shed })
+		}
+	}
+	return shares
+}
+
 func byLevel(a *Attempt) bool { return a.Outcome == Shed && !a.Capped }
 
 // sent is when an attempt was sent.

@@ -70,6 +70,9 @@ const (
 // overloads are the loads of the table, in Capacity.
 var overloads = []float64{2, 5, 10}
 
+// slight are the table's loads that caps alone could bear.
+var slight = []float64{1.02, 1.05, 1.1}
+
 // Scenarios returns the table's scenarios, in their short form if short.
 func Scenarios(short bool) []Scenario {
 	all := []Scenario{{Name: Reference, Load: 0.7, Plan: Plan{{30 * time.Second, Mix(0.7), 0}}}}
@@ -88,6 +91,11 @@ func Scenarios(short bool) []Scenario {
 			{20 * time.Second, Mix(2), 3},
 			{30 * time.Second, Mix(0.7), 3},
 		}})
+	for _, load := range slight {
+		if !short { // patience alone takes longer
+			all = append(all, Slight(load))
+		}
+	}
 	for i := range all {
 		all[i].Plan = all[i].Plan.Scale(short)
 	}
@@ -100,6 +108,16 @@ func Overload(load float64) Scenario {
 		{10 * time.Second, Mix(0.5), 0},
 		{60 * time.Second, Mix(load), 0},
 		{15 * time.Second, Mix(0.5), 0},
+	}}
+}
+
+// Slight is a step to a load slightly above capacity that lasts. It is measured from a
+// minute on, when patience has run out.
+func Slight(load float64) Scenario {
+	return Scenario{Name: fmt.Sprintf("%gx", load), Load: load, Step: 2, Plan: Plan{
+		{10 * time.Second, Mix(0.5), 0},
+		{60 * time.Second, Mix(load), 0},
+		{120 * time.Second, Mix(load), 0},
 	}}
 }
 

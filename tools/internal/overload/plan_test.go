@@ -38,7 +38,11 @@ func TestScenariosAreThoseOfTheTable(t *testing.T) {
 	}
 	for _, short := range []bool{false, true} {
 		all := Scenarios(short)
-		require.Equal(t, []string{Reference, "2x", "5x", "10x", Calm, Latch, Storm}, names(all))
+		want := []string{Reference, "2x", "5x", "10x", Calm, Latch, Storm}
+		if !short {
+			want = append(want, "1.02x", "1.05x", "1.1x")
+		}
+		require.Equal(t, want, names(all))
 		for _, s := range all {
 			step := s.Plan.Span(s.Step)
 			if s.Name != Calm {

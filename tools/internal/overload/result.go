@@ -21,7 +21,9 @@ type Result struct {
 	Recovery                  time.Duration // from the end of the step
 	LevelZero                 time.Duration
 	Recovered                 float64 // in the last 10 s of the step
-	MaxInFlight               int64   // sampled
+	LevelShare                float64 // of what is shed in the step
+	Shed                      [Classes]float64
+	MaxInFlight               int64 // sampled
 }
 
 // Measure takes all measures of a run of s.
@@ -35,8 +37,9 @@ func Measure(s Scenario, run Run) Result {
 		Sheds:    Sheds(run, whole), LevelSheds: LevelSheds(run, whole), Faults: Inversions(run, whole),
 		Swing: Swing(run, step.after(Settled)), Variation: Variation(run, step.after(Settled)),
 		Onset: Onset(run, step), Recovery: Recovery(run, Span{step.To, whole.To}),
-		LevelZero: LevelZero(run, step),
-		Recovered: Recovered(run, step.last(final)),
+		LevelZero:  LevelZero(run, step),
+		Recovered:  Recovered(run, step.last(final)),
+		LevelShare: LevelShare(run, step), Shed: ShedShares(run, step),
 	}
 	for _, sample := range run.Samples {
 		r.MaxInFlight = max(r.MaxInFlight, sample.InFlight)

@@ -1,6 +1,8 @@
 package overload
 
 import (
+	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +22,73 @@ func TestSimulateCountsEveryRequest(t *testing.T) {
 	plan := Plan{{10 * time.Second, Mix(3), 0}}
 	for _, c := range Contenders() {
 		require.Len(t, Simulate(plan, c, 1).Attempts, len(Schedule(plan, 1)))
+	}
+}
+
+// Two percent too much, for as long as it lasts: caps alone would refuse whoever comes at the
+// wrong moment, and tell of a level of 0.
+func TestSlightOverloadEngagesTheLevel(t *testing.T) {
+	for _, load := range slight {
+		for seed := uint64(1); seed <= 2; seed++ {
+			plan := Plan{{300 * time.Second, Mix(load), 0}}
+			run := Simulate(plan, Contender{"pi", Settings(shedder.LawPI)}, seed)
+			first := slices.IndexFunc(run.Samples, func(s Sample) bool { return s.Level > 0 })
+			require.Positive(t, first)
+			require.Less(t, run.Samples[first].At, time.Minute, "%vx, seed %d", load, seed)
+			settled := Span{60 * time.Second, 300 * time.Second}
+			require.Greater(t, LevelShare(run, settled), 0.4, "%vx, seed %d", load, seed)
+			require.GreaterOrEqual(t, Goodput(run, settled), 0.98)
+			shares := ShedShares(run, settled)
+			require.Zero(t, shares[Critical])
+			require.Zero(t, shares[Write])
+			require.Less(t, shares[Read], 0.02)
+			require.Greater(t, shares[Test], 0.08)
+		}
+	}
+}
+
+// A site that is not too busy in the mean leaves bursts to the caps, also those that caps
+// cut again and again.
+func TestBurstsDoNotEngageTheLevel(t *testing.T) {
+	for _, bursts := range []Plan{
+		{{5 * time.Second, Mix(1.05), 0}, {5 * time.Second, Mix(0.5), 0}},
+		{{2 * time.Second, Mix(1.1), 0}, {2 * time.Second, Mix(0.7), 0}},
+		{{time.Second, Mix(1.3), 0}, {4 * time.Second, Mix(0.6), 0}},
+	} {
+		plan := Plan{{10 * time.Second, Mix(0.5), 0}}
+		for plan.Length() < 300*time.Second {
+			plan = append(plan, bursts...)
+		}
+		for seed := uint64(1); seed <= 2; seed++ {
+			run := Simulate(plan, Contender{"pi", Settings(shedder.LawPI)}, seed)
+			require.Positive(t, Sheds(run, Span{0, plan.Length()}), "caps refuse")
+			require.Zero(t, LevelSheds(run, Span{0, plan.Length()}), "%v, seed %d", bursts, seed)
+		}
+	}
+}
+
+// At no load does the level run up and down: whatever moves it is chance.
+func TestTheLevelIsStable(t *testing.T) {
+	for _, load := range []float64{0.5, 0.8, 0.9, 1.02, 1.05, 1.1, 1.3, 2, 3, 5} {
+		plan := Plan{{20 * time.Second, Mix(0.5), 0}, {160 * time.Second, Mix(load), 0}, {20 * time.Second, Mix(0.5), 0}}
+		run := Simulate(plan, Contender{"pi", Settings(shedder.LawPI)}, 1)
+		settled := Span{80 * time.Second, 180 * time.Second}
+		require.Less(t, Variation(run, settled), 0.05, "%vx", load)
+		require.GreaterOrEqual(t, Goodput(run, settled), 0.98*min(load, 1), "%vx", load)
+		// In requests, as the level is in classes of very different size.
+		lowest, highest := math.Inf(1), 0.0
+		for _, s := range run.Samples {
+			if !settled.has(s.At) {
+				continue
+			}
+			shed := 0.0
+			for class, p := range s.Probability {
+				shed += p * Mix(load)[class]
+			}
+			lowest, highest = min(lowest, shed), max(highest, shed)
+		}
+		require.LessOrEqual(t, max(0, highest-lowest), 0.05*max(load, 3), "%vx: of capacity", load)
+		require.LessOrEqual(t, Recovery(run, plan.Span(2)), 3*time.Second, "%vx", load)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 func perfect() Column {
 	c := Column{Name: "perfect", Refusal: &Refusal{CPU: 1.1, Rate: 1.05, Allocs: 0.01}}
 	for _, s := range Scenarios(false) {
-		r := Result{Scenario: s.Name, Goodput: 0.95, P99: 150 * ms, Critical: 0.9995, Sheds: 9, LevelSheds: 9,
+		r := Result{Scenario: s.Name, LevelShare: 0.5, Shed: [Classes]float64{0, 0, 0.004, 0.2}, Goodput: 0.95, P99: 150 * ms, Critical: 0.9995, Sheds: 9, LevelSheds: 9,
 			Swing: 0.1, Variation: 0.04, Onset: 100 * ms, Recovery: 9 * time.Second, LevelZero: 20 * time.Second, Recovered: 0.995}
 		switch s.Name {
 		case Reference:
@@ -62,6 +62,8 @@ func TestEachBarCanBeMissed(t *testing.T) {
 	f("requests shed", "1", func(c *Column) { c.result(Calm).Sheds = 1 })
 	f("returns to 0", "never", func(c *Column) { c.result(Latch).LevelZero = Never })
 	f("retries", "98.00 %", func(c *Column) { c.result(Storm).Recovered = 0.98 })
+	f("1.02x: by the level", "39 %", func(c *Column) { c.result("1.02x").LevelShare = 0.39 })
+	f("1.1x: shed of critical", "0.0, 0.5, 0.4, 20.0 %", func(c *Column) { c.result("1.1x").Shed[Write] = 0.005 })
 	f("CPU time", "1.11", func(c *Column) { c.Refusal.CPU = 1.11 })
 	f("throughput", "1.20", func(c *Column) { c.Refusal.Rate = 1.2 })
 	f("allocations", "1.00", func(c *Column) { c.Refusal.Allocs = 1 })
