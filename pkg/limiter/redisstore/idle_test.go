@@ -65,7 +65,7 @@ func TestCauseOfAStoreThatIsDown(t *testing.T) {
 	}
 	f("no password", "NOAUTH", redisstore.Config{Mode: redisstore.Single, Addrs: []string{secret.Addr}})
 	f("wrong password", "WRONGPASS", redisstore.Config{Mode: redisstore.Single, Addrs: []string{secret.Addr}, Password: func() string { return "cow" }})
-	f("no cluster", "cluster support disabled", redisstore.Config{Mode: redisstore.Cluster, Addrs: []string{plain.Addr}})
+	f("no cluster", "cluster support disabled; for a single server set store.redis.mode to single$", redisstore.Config{Mode: redisstore.Cluster, Addrs: []string{plain.Addr}})
 	f("no TLS", "EOF|connection reset", // depends on what the server had read
 		redisstore.Config{Mode: redisstore.Single, Addrs: []string{overTLS.Addr}})
 }

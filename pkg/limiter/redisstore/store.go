@@ -139,11 +139,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.dialTimeout())
 	defer cancel()
 	if s.cluster != nil {
-		err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Ping(ctx).Err() })
-		if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
-			err = fmt.Errorf("%w; for a single server set store.redis.mode to single", err)
-		}
-		return err
+		return s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Ping(ctx).Err() })
 	}
 	return s.single.Ping(ctx).Err()
 }
@@ -221,6 +217,9 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 // tell reports why a shard, or the topology, is down; nil when it recovers.
 func (s *Store) tell(addr string, err error) {
 	if s.config.Hooks.Shard != nil {
+		if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
+			err = fmt.Errorf("%w; for a single server set store.redis.mode to single", err)
+		}
 		s.config.Hooks.Shard(addr, err)
 	}
 }
