@@ -3,11 +3,28 @@ package testenv
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 )
+
+// Readiness serves the check by which Consul knows an edge node, at http://addr/readyz. It
+// passes until ready is false.
+func Readiness(t testing.TB) (addr string, ready *atomic.Bool) {
+	t.Helper()
+	ready = &atomic.Bool{}
+	ready.Store(true)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !ready.Load() {
+			http.Error(w, `{"status":"no rules"}`, http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String(), ready
+}
 
 // EdgeNode is one process of cmd/edge.
 type EdgeNode struct {

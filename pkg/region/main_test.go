@@ -2,14 +2,11 @@ package region
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,53 +53,4 @@ func run(t testing.TB, f func(context.Context)) {
 	var running sync.WaitGroup
 	running.Go(func() { f(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-}
-
-// edge is an edge node as Consul sees it.
-type edge struct {
-	consul.Registration
-	ready   atomic.Bool
-	changed chan struct{}
-
-	mu   sync.Mutex
-	meta map[string]string
-}
-
-func newEdge(t testing.TB, id, pop string) *edge {
-	t.Helper()
-	e := &edge{changed: make(chan struct{}, 1), meta: map[string]string{}}
-	e.ready.Store(true)
-	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !e.ready.Load() {
-			http.Error(w, `{"status":"no rules"}`, http.StatusServiceUnavailable)
-		}
-	}))
-	t.Cleanup(ready.Close)
-	e.Registration = consul.Registration{
-		ID: id, Address: "192.0.2.7", Port: 8080, Admin: strings.TrimPrefix(ready.URL, "http://"), Region: "eu-west", PoP: pop, CheckURL: ready.URL + "/readyz",
-	}
-	return e
-}
-
-// register keeps e registered until the end of the test.
-func (e *edge) register(t testing.TB, c *consul.Client) {
-	t.Helper()
-	run(t, func(ctx context.Context) {
-		c.Register(ctx, e.Registration, func() map[string]string {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return maps.Clone(e.meta)
-		}, e.changed, nil)
-	})
-}
-
-// set changes the meta.
-func (e *edge) set(name, value string) {
-	e.mu.Lock()
-	e.meta[name] = value
-	e.mu.Unlock()
-	select {
-	case e.changed <- struct{}{}:
-	default:
-	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,11 +19,16 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// site is a PoP of one edge node that can be killed and started.
+// site is a PoP of one edge node, as Consul sees it, that can be killed and started.
 type site struct {
-	*edge
+	consul.Registration
+	ready    *atomic.Bool
+	changed  chan struct{}
 	addr     string
 	listener net.Listener
+
+	mu   sync.Mutex
+	meta map[string]string
 }
 
 func newSite(t testing.TB, c *consul.Client, pop string) *site {
@@ -31,15 +38,35 @@ func newSite(t testing.TB, c *consul.Client, pop string) *site {
 
 func newNode(t testing.TB, c *consul.Client, id, pop string) *site {
 	t.Helper()
-	s := &site{edge: newEdge(t, id, pop)}
+	admin, ready := testenv.Readiness(t)
+	s := &site{ready: ready, changed: make(chan struct{}, 1), meta: map[string]string{}}
 	s.start(t)
 	host, port, err := net.SplitHostPort(s.addr)
 	require.NoError(t, err)
-	s.Address = host
-	s.Port, err = strconv.Atoi(port)
+	number, err := strconv.Atoi(port)
 	require.NoError(t, err)
-	s.register(t, c)
+	s.Registration = consul.Registration{
+		ID: id, Address: host, Port: number, Admin: admin, Region: "eu-west", PoP: pop, CheckURL: "http://" + admin + "/readyz",
+	}
+	run(t, func(ctx context.Context) {
+		c.Register(ctx, s.Registration, func() map[string]string {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return maps.Clone(s.meta)
+		}, s.changed, nil)
+	})
 	return s
+}
+
+// set changes the meta.
+func (s *site) set(name, value string) {
+	s.mu.Lock()
+	s.meta[name] = value
+	s.mu.Unlock()
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
 }
 
 func (s *site) start(t testing.TB) {

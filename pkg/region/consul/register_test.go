@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ import (
 // edge is an edge node as Consul sees it.
 type edge struct {
 	Registration
-	ready   atomic.Bool
+	ready   *atomic.Bool
 	changed chan struct{}
 	asked   atomic.Int32 // calls of meta
 
@@ -38,18 +37,10 @@ type edge struct {
 
 func newEdge(t testing.TB, id, pop string) *edge {
 	t.Helper()
-	e := &edge{changed: make(chan struct{}, 1), meta: map[string]string{}}
-	e.ready.Store(true)
-	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !e.ready.Load() {
-			http.Error(w, `{"status":"no rules"}`, http.StatusServiceUnavailable)
-		}
-	}))
-	t.Cleanup(ready.Close)
-	e.Registration = Registration{
-		ID: id, Address: "192.0.2.7", Port: 8080, Admin: strings.TrimPrefix(ready.URL, "http://"), Region: "eu-west", PoP: pop, CheckURL: ready.URL + "/readyz",
-	}
-	return e
+	admin, ready := testenv.Readiness(t)
+	return &edge{ready: ready, changed: make(chan struct{}, 1), meta: map[string]string{}, Registration: Registration{
+		ID: id, Address: "192.0.2.7", Port: 8080, Admin: admin, Region: "eu-west", PoP: pop, CheckURL: "http://" + admin + "/readyz",
+	}}
 }
 
 // register keeps e registered until stop or the end of the test.
