@@ -161,7 +161,7 @@ func (p *program) rootCommand() *cobra.Command {
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.topologyCommand(), p.dnsCommand(),
-		p.drainCommand(), p.undrainCommand(), p.statusCommand(), p.versionCommand())
+		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.versionCommand())
 	return root
 }
 

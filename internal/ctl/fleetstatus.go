@@ -17,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const statusHelp = `Shows the whole fleet on one screen: each region with its PoPs, and each PoP with its
+const fleetStatusHelp = `Shows the whole fleet on one screen: each region with its PoPs, and each PoP with its
 edges: whether it passes its check in Consul, the versions of rules and shedder settings
 that it runs, how busy it is (the highest signal of its shedder, 0 to 1), how far it sheds
 (0: nothing, each whole step is one class more), requests a second and the share of them
@@ -37,14 +37,14 @@ Exits with 0, or with 3 if a region did not answer.`
 // apart is how far the two looks are apart that a rate is made of.
 const apart = time.Second
 
-func (p *program) statusCommand() *cobra.Command {
+func (p *program) fleetStatusCommand() *cobra.Command {
 	var names []string
 	var every time.Duration
-	c := command("status", "show the whole fleet on one screen", statusHelp,
+	c := command("status", "show the whole fleet on one screen", fleetStatusHelp,
 		`  regionctl status
   regionctl status --watch
   regionctl status -o json | jq '.regions[].pops[] | select(.serving | not) | .pop'`,
-		func(ctx context.Context, _ []string) error { return p.status(ctx, names, every) })
+		func(ctx context.Context, _ []string) error { return p.fleetStatus(ctx, names, every) })
 	p.regionFlag(c, &names)
 	watchFlag(c, &every, "1s")
 	return c
@@ -108,8 +108,8 @@ type statusTotals struct {
 	Limited   float64 `json:"limited_share"`
 }
 
-// statusLook looks at the fleet again and again.
-type statusLook struct {
+// fleetLook looks at the fleet again and again.
+type fleetLook struct {
 	targets []*fleet.Target
 	limit   time.Duration // for the edges of one region
 	before  map[*fleet.Target]map[string]*fleet.Figures
@@ -122,7 +122,7 @@ type measured struct {
 	figures []*fleet.Figures // nil: it did not answer
 }
 
-func (p *program) status(ctx context.Context, names []string, every time.Duration) error {
+func (p *program) fleetStatus(ctx context.Context, names []string, every time.Duration) error {
 	if err := checkWatch(every); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (p *program) status(ctx context.Context, names []string, every time.Duratio
 	if err != nil {
 		return err
 	}
-	l := &statusLook{targets: targets, limit: p.timeout}
+	l := &fleetLook{targets: targets, limit: p.timeout}
 	if every > 0 {
 		l.limit = min(p.timeout, max(every, 500*time.Millisecond))
 		return p.watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
@@ -156,7 +156,7 @@ func (p *program) status(ctx context.Context, names []string, every time.Duratio
 }
 
 // look asks each region's Consul and then its edges, whatever other regions do.
-func (l *statusLook) look(ctx context.Context) []fleet.Answer[*measured] {
+func (l *fleetLook) look(ctx context.Context) []fleet.Answer[*measured] {
 	answers := fleet.AskUnbounded(ctx, l.targets, func(ctx context.Context, t *fleet.Target) (*measured, error) {
 		brief, cancel := t.Bounded(ctx)
 		defer cancel()
@@ -178,7 +178,7 @@ func (l *statusLook) look(ctx context.Context) []fleet.Answer[*measured] {
 }
 
 // again asks the edges that have answered.
-func (l *statusLook) again(ctx context.Context, answers []fleet.Answer[*measured]) {
+func (l *fleetLook) again(ctx context.Context, answers []fleet.Answer[*measured]) {
 	var all sync.WaitGroup
 	for _, a := range answers {
 		if a.Err == nil {
@@ -188,7 +188,7 @@ func (l *statusLook) again(ctx context.Context, answers []fleet.Answer[*measured
 	all.Wait()
 }
 
-func (l *statusLook) measure(ctx context.Context, t *fleet.Target, m *measured) {
+func (l *fleetLook) measure(ctx context.Context, t *fleet.Target, m *measured) {
 	ctx, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
 	fleet.Each(m.nodes, func(i int, n consul.Node) {
