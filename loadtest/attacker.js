@@ -32,4 +32,4 @@ export default function () {
   refused.add(res.status === 200 ? 0 : 1);
 }
 export const teardown = finish;
-export const handleSummary = summary('a client that does not wait, ten times its limit, beside 5,000 others');
+export const handleSummary = summary('a client that never waits, at ten times its limit, among 5,000 others');

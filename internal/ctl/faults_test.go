@@ -75,7 +75,7 @@ func testOrphan(t *testing.T, f *testFleet) {
 	require.Contains(t, r.out, "eu-west  already there  "+s.old.Version+"  2 of 2")
 	s.unchanged(t)
 
-	// The same document is taken over, whoever tried it.
+	// The same document is taken over, even if somebody else tried it.
 	f.orphan(t, "eu-west", "ams1", rulesOf(2), "bob")
 	s.good(t, s.args("--bake", "500ms", "--yes")...)
 	s.gone(t)

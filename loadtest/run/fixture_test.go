@@ -77,7 +77,7 @@ func realistic() *report {
 			return second{Passed: wave(passed-4*len(region), i), Limited: wave(limited+3*len(region), i+2)}
 		}
 	}
-	why := "While the master is away each of the region's 4 edges counts its keys by itself against ceil(limit / nodes) = ceil(20 / 4) = 5: at most 4 × 5 = 20 in a window, beside the 20 that Redis had admitted just before or admits just after. So one window holds at most 40. A client that uses one edge alone is refused at 5: wrongly by the region's count, rightly by the edge's."
+	why := "While the master is unreachable, each of the region's 4 edges counts its keys on its own against ceil(limit / nodes) = ceil(20 / 4) = 5: at most 4 × 5 = 20 in a window, in addition to the 20 that Redis had admitted just before or admits just after. So one window holds at most 40. A client that uses one edge alone is refused at 5: wrongly by the region's count, rightly by the edge's."
 
 	step := played("shedder-step", "four times the traffic from one second to the next, knees of 0 and 5 in flight", 25.6, []at{{0.3, "before"}, {5.3, "step"}, {19.3, "after"}}, []string{"api"},
 		func(_ string, i int) second {
@@ -129,7 +129,7 @@ func realistic() *report {
 			}
 			return second{Passed: 40}
 		}),
-		played("attacker", "a client that does not wait, ten times its limit, beside 5,000 others", 12, nil, []string{"api"}, func(_ string, i int) second {
+		played("attacker", "a client that never waits, at ten times its limit, among 5,000 others", 12, nil, []string{"api"}, func(_ string, i int) second {
 			return second{Passed: 40 + 20*(i%2), Limited: 100 - 20*(i%2)}
 		}),
 		played("zipf-tail", "20,000 clients a region by Zipf (1.1)", 12, nil, []string{"api"}, calm(165, 2)),

@@ -78,7 +78,7 @@ func newClient(m *Module, v sobek.Value) (*Client, error) {
 	}
 	if o.DNS == "" {
 		if o.Subnet != "" {
-			return nil, errors.New("client: subnet: is told to the DNS server; give dns too")
+			return nil, errors.New("client: subnet: is sent to the DNS server; give dns too")
 		}
 		return c, nil
 	}
