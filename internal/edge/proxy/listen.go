@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -63,7 +64,7 @@ type clientConn struct {
 	fault error           // of lines
 	raw   syscall.RawConn // see socket
 
-	tunnel *tunnel // set once the connection has switched protocols
+	tunnel atomic.Pointer[tunnel] // set once the connection has switched protocols
 }
 
 // Read remembers the end, and stops before a fault in the lines of a request.
@@ -97,8 +98,8 @@ func (c *clientConn) early(n uint64) bool { return c.fault != nil || c.lines.bey
 // Close closes the connection and a tunnel through it that has not begun.
 func (c *clientConn) Close() error {
 	err := c.Conn.Close()
-	if c.tunnel != nil {
-		c.tunnel.abandon()
+	if t := c.tunnel.Load(); t != nil {
+		t.abandon()
 	}
 	return err
 }

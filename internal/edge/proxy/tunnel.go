@@ -120,6 +120,7 @@ func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *Via) *Error {
 	}
 	p.tunnels.open[t] = struct{}{}
 	p.tunnels.running.Add(1)
+	t.client.tunnel.Store(t) // its Close ends the tunnel if fasthttp never runs it
 	p.tunnels.mu.Unlock()
 
 	stripResponse(h)
@@ -128,7 +129,6 @@ func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *Via) *Error {
 	h.SetCanonical(nameConnection, valueUpgrade)
 	h.SetCanonical(nameUpgrade, via.upgrade)
 	ctx.Response.SkipBody = true
-	t.client.tunnel = t // its Close ends the tunnel if fasthttp never runs it
 	ctx.Hijack(func(net.Conn) { t.run() })
 	return nil
 }

@@ -7,11 +7,13 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 )
 
 // webSockets is an origin that sends every message back.
@@ -142,6 +144,43 @@ func TestTunnelEnds(t *testing.T) {
 		require.Zero(t, e.pool.Tunnels())
 		closed(t, e, nil, br)
 	})
+}
+
+// duplex is a connection in virtual time whose halves end separately.
+type duplex struct {
+	net.Conn // reads
+	out      net.Conn
+}
+
+func newDuplex() (one, other duplex) {
+	r1, w2 := net.Pipe()
+	r2, w1 := net.Pipe()
+	return duplex{r1, w1}, duplex{r2, w2}
+}
+
+func (d duplex) Write(b []byte) (int, error) { return d.out.Write(b) }
+func (d duplex) CloseWrite() error           { return d.out.Close() }
+func (d duplex) Close() error                { d.out.Close(); return d.Conn.Close() }
+
+// A tunnel that begins while others are drained ends, or does not begin; the race detector
+// looks on.
+func TestTunnelBeginsDuringADrain(t *testing.T) {
+	for range 2000 {
+		p := &Pool{epoch: time.Now()}
+		_, near := newDuplex()
+		_, far := newDuplex()
+		client := &clientConn{Conn: near}
+		var ctx fasthttp.RequestCtx
+		ctx.Init2(client, nil, false)
+		ctx.Response.Header.Set("Upgrade", "websocket")
+		var both sync.WaitGroup
+		both.Go(func() { p.DrainTunnels(0) })
+		if p.startTunnel(&ctx, &conn{Conn: far, up: &upstream{}}, &Via{upgrade: []byte("websocket")}) == nil {
+			require.NoError(t, client.Close()) // as fasthttp does that cannot answer
+		}
+		both.Wait()
+		require.Zero(t, p.Tunnels())
+	}
 }
 
 // Bytes from one side are enough to keep a tunnel open.
