@@ -70,7 +70,7 @@ func (r *request) forward() {
 	r.hide()
 	via := proxy.Via{Peer: r.Peer, Trusted: r.Trusted, TLS: r.ctx.IsTLS(), Form: r.form, Done: r}
 	if r.form.Upgrades() {
-		via.Life = r.slotLife()
+		via.Until = r.slotsEnd()
 	}
 	r.Permit.Sent()
 	err := r.edge.groups[r.Upstream].pool.Forward(r.ctx, via)
@@ -157,16 +157,18 @@ func (r *request) slots() (checks []limiter.Check, results []limiter.Result) {
 	return checks, results
 }
 
-// slotLife returns how long the concurrency slots of this request are counted at least; 0
-// without any. A connection that lasted longer would no longer be.
-func (r *request) slotLife() (life time.Duration) {
+// slotsEnd returns until when the concurrency slots of this request are counted at least;
+// zero without any. A connection that lasted longer would no longer be.
+func (r *request) slotsEnd() (end time.Time) {
 	for i := range r.Decision.Results {
 		l := r.Match.Checks[i].Limit
-		if r.Decision.Results[i].Charged && l.Algorithm == limiter.Concurrency && !l.Shadow && (life == 0 || l.Window < life) {
-			life = l.Window
+		if r.Decision.Results[i].Charged && l.Algorithm == limiter.Concurrency && !l.Shadow {
+			if at := r.Began.Add(l.Window); end.IsZero() || at.Before(end) {
+				end = at
+			}
 		}
 	}
-	return life
+	return end
 }
 
 var _ proxy.Finisher = (*request)(nil)

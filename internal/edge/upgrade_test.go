@@ -127,6 +127,31 @@ func TestWebSocketEndsWithItsSlot(t *testing.T) {
 	n.gone()
 }
 
+// The window began when the slot was taken, not when the origin switched at last.
+func TestWebSocketLateForItsSlot(t *testing.T) {
+	asked, release := make(chan struct{}), make(chan struct{})
+	n := start(t, setup{rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 2, window: 300ms}]", origin: func(w http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-release
+		echo(w, r)
+	}})
+	dialed := make(chan *websocket.Conn, 1)
+	go func() {
+		ws, _, _ := websocket.DefaultDialer.Dial("ws://"+n.public+"/ws", nil)
+		dialed <- ws
+	}()
+	<-asked
+	n.slotsComeBack()
+	close(release)
+	ws := <-dialed
+	require.NotNil(t, ws)
+	defer ws.Close()
+	_ = ws.WriteMessage(websocket.TextMessage, []byte("hello"))
+	_, _, err := ws.ReadMessage()
+	require.Error(t, err, "another may run in its place")
+	n.gone()
+}
+
 func TestUpgradeTurnedOff(t *testing.T) {
 	n := start(t, setup{rules: slotRules, origin: echo, config: func(c *Config) { c.Upstream.Upgrade = nil }})
 	_, resp, err := websocket.DefaultDialer.Dial("ws://"+n.public+"/ws", nil)

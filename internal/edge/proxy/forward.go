@@ -37,9 +37,9 @@ type Via struct {
 	Form    Form       // from CheckFraming; without it Forward checks
 	Done    Finisher   // may be nil
 
-	// Life bounds how long a connection may last after the request switches protocols;
-	// 0 is no bound.
-	Life time.Duration
+	// Until is when a connection closes at the latest after the request switches protocols;
+	// zero is no bound.
+	Until time.Time
 
 	oldClient bool   // HTTP/1.0
 	upgrade   []byte // the protocol to switch to; nil: none

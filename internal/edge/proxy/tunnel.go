@@ -107,8 +107,8 @@ func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *Via) *Error {
 		return &Error{Kind: KindBadResponse, Err: errOtherSwitch}
 	}
 	t := &tunnel{p: p, c: c, client: ctx.Conn().(ender).self(), done: via.Done}
-	if via.Life > 0 {
-		t.until = time.Since(p.epoch) + via.Life
+	if !via.Until.IsZero() {
+		t.until = via.Until.Sub(p.epoch)
 	}
 	p.tunnels.mu.Lock()
 	if p.tunnels.draining {
@@ -140,7 +140,7 @@ func (t *tunnel) run() {
 	}
 	t.touch()
 	t.clock = time.AfterFunc(time.Hour, t.watch)
-	t.clock.Reset(0) // not before clock is set
+	t.watch() // once clock is set
 	first, _ := t.c.br.Peek(t.c.br.Buffered())
 	t.c.br, t.c.bw = nil, nil // only first is needed, briefly
 	_ = t.c.SetDeadline(time.Time{})
@@ -177,7 +177,7 @@ func (t *tunnel) pass(to, from net.Conn, first []byte) {
 	}
 	t.half.Store(true)
 	t.touch()
-	t.clock.Reset(halfClosed)
+	t.clock.Reset(0) // it may end sooner now
 }
 
 func (t *tunnel) touch() { t.active.Store(int64(time.Since(t.p.epoch))) }

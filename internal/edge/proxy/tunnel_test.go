@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -132,7 +133,7 @@ func TestTunnelEnds(t *testing.T) {
 		_ = c.(*net.TCPConn).SetLinger(0)
 	}, closed)
 	f("silence", Config{TunnelTimeout: 50 * time.Millisecond}, Via{}, echo, closed)
-	f("its time is over", Config{}, Via{Life: 50 * time.Millisecond}, func(c net.Conn, _ *bufio.Reader) {
+	f("its time is over", Config{}, Via{Until: time.Now().Add(50 * time.Millisecond)}, func(c net.Conn, _ *bufio.Reader) {
 		for {
 			if _, err := c.Write([]byte("still here\n")); err != nil {
 				return
@@ -161,6 +162,53 @@ func newDuplex() (one, other duplex) {
 func (d duplex) Write(b []byte) (int, error) { return d.out.Write(b) }
 func (d duplex) CloseWrite() error           { return d.out.Close() }
 func (d duplex) Close() error                { d.out.Close(); return d.Conn.Close() }
+
+// How long a tunnel lasts, to the instant.
+func TestTunnelLasts(t *testing.T) {
+	silent := func(duplex) {}
+	chatty := func(origin duplex) {
+		for range time.Tick(time.Second) {
+			if _, err := origin.Write([]byte{'.'}); err != nil {
+				return
+			}
+		}
+	}
+	f := func(name string, timeout, until time.Duration, half bool, talk func(origin duplex), want time.Duration) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &Pool{cfg: Config{TunnelTimeout: timeout}, epoch: time.Now()}
+				client, near := newDuplex()
+				origin, far := newDuplex()
+				up := &upstream{cfg: &p.cfg, open: 1}
+				up.busy.Store(1)
+				tun := &tunnel{p: p, client: &clientConn{Conn: near}, c: &conn{Conn: far, up: up, br: bufio.NewReader(far)}}
+				p.tunnels.running.Add(1)
+				var sides sync.WaitGroup
+				defer sides.Wait()
+				sides.Go(func() { _, _ = io.Copy(io.Discard, client) })
+				sides.Go(func() { talk(origin) })
+				if half {
+					require.NoError(t, client.CloseWrite())
+				}
+				time.Sleep(time.Second) // of the pool's life
+				began := time.Now()
+				if until != 0 {
+					tun.until = began.Add(until).Sub(p.epoch)
+				}
+				tun.run()
+				require.Equal(t, want, time.Since(began))
+				require.Zero(t, up.busy.Load()+int32(up.open))
+			})
+		})
+	}
+	f("in silence", time.Minute, 0, false, silent, time.Minute)
+	f("while its time lasts", time.Minute, 90*time.Second, false, chatty, 90*time.Second)
+	f("when its time is over", time.Minute, -time.Millisecond, false, chatty, 0)
+	f("half closed, in silence", time.Minute, 0, true, silent, halfClosed)
+	f("half closed, as silent as others may be", 2*time.Second, 0, true, silent, 2*time.Second)
+	f("half closed, while its time lasts", time.Minute, 5*time.Second, true, chatty, 5*time.Second)
+	f("half closed, long after", time.Minute, 45*time.Second, true, chatty, 45*time.Second)
+}
 
 // A tunnel that begins while others are drained ends, or does not begin; the race detector
 // looks on.
