@@ -65,7 +65,9 @@ func (l *limiter) check(client netip.Addr, of subject, now time.Duration) verdic
 		bits = 24
 	}
 	network, _ := client.Prefix(bits) // of that family
-	if l.count(network, subject{}, l.interval/total, now) && (of == subject{} || l.count(network, of, l.interval, now)) {
+	// What is not sent for its own rate is none of all answers: a flood of one would keep
+	// the others from a resolver whose address it forges.
+	if (of == subject{} || l.count(network, of, l.interval, now)) && l.count(network, subject{}, l.interval/total, now) {
 		return send
 	}
 	if l.over.Add(1)%slip == 0 {

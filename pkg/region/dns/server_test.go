@@ -204,7 +204,7 @@ func TestRateLimit(t *testing.T) {
 	f("203.0.113.200", apex, 10, 0, 5, "a neighbor")
 	f("203.0.113.200", other, 10, 10, 0, "another answer")
 	f("203.0.114.7", apex, 10, 10, 0, "another network")
-	f("203.0.113.7", subject{}, 40, 40, 0, "for client subnets")
+	f("203.0.113.7", subject{}, 80, 80, 0, "for client subnets; refused answers above do not count")
 	f("203.0.113.7", subject{}, 10, 0, 5, "100 of all together")
 	f("203.0.113.7", subject{"x", 1}, 10, 0, 5, "random names do not evade that")
 	now += 500 * time.Millisecond
