@@ -101,11 +101,15 @@ func (r *reply) subject() subject {
 	switch {
 	case r.node == nil:
 		return subject{name: r.kind}
-	case r.tailored() && r.node.choose:
-		return subject{}
+	case r.tailored() && r.asksAddress():
+		if n := r.zone.end(r.node); n != nil && n.choose {
+			return subject{}
+		}
 	}
 	return subject{r.node.name, r.q.qtype}
 }
+
+func (r *reply) asksAddress() bool { return r.q.qtype == wire.TypeA || r.q.qtype == wire.TypeAAAA }
 
 // tailored reports whether the resolver sends a client subnet and caches the answer for
 // it.
@@ -176,7 +180,6 @@ func (r *reply) resolve(from netip.Addr) {
 // fill answers with the content of the last name.
 func (r *reply) fill(n *node, from netip.Addr) {
 	r.kind = kindAnswer
-	address := r.q.qtype == wire.TypeA || r.q.qtype == wire.TypeAAAA
 	switch list := n.records[r.q.qtype]; {
 	case r.q.qtype == wire.TypeANY:
 		// A query for any type gets one record that says to ask for a specific one (RFC
@@ -186,9 +189,9 @@ func (r *reply) fill(n *node, from netip.Addr) {
 		for _, rr := range list {
 			r.add(rr)
 		}
-	case n.choose && address:
+	case n.choose && r.asksAddress():
 		r.choose(from, n.region)
-	case n.pop != nil && address:
+	case n.pop != nil && r.asksAddress():
 		r.addresses(n.pop.Addresses)
 	default:
 		r.empty()

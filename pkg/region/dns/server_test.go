@@ -237,7 +237,14 @@ func TestSubjects(t *testing.T) {
 	require.Equal(t, subject{"*.dev.edge.example.com.", wire.TypeTXT}, of("a.dev.edge.example.com.", wire.TypeTXT))
 	require.Equal(t, of("a.dev.edge.example.com.", wire.TypeTXT), of("b.dev.edge.example.com.", wire.TypeTXT))
 	require.Zero(t, of("edge.example.com.", wire.TypeA, 0, 1, 24, 0, 203, 0, 113), "tailored")
+	require.Zero(t, of("www.edge.example.com.", wire.TypeAAAA, 0, 1, 24, 0, 203, 0, 113), "tailored behind a CNAME")
+	require.Zero(t, of("x.to.edge.example.com.", wire.TypeA, 0, 1, 24, 0, 203, 0, 113), "behind two, of which one is a wildcard's")
+	require.Zero(t, of("eu-west.region.edge.example.com.", wire.TypeA, 0, 1, 24, 0, 203, 0, 113), "of one region")
+	for _, name := range []string{"far-too", "lost", "direct", "status"} {
+		require.NotZero(t, of(name+".edge.example.com.", wire.TypeA, 0, 1, 24, 0, 203, 0, 113), name)
+	}
 	require.NotZero(t, of("www.edge.example.com.", wire.TypeTXT, 0, 1, 24, 0, 203, 0, 113), "the same for all clients")
+	require.NotZero(t, of("edge.example.com.", wire.TypeMX, 0, 1, 24, 0, 203, 0, 113), "the same for all clients")
 	require.NotZero(t, of("edge.example.com.", wire.TypeA, 0, 1, 0, 0), "no subnet")
 }
 

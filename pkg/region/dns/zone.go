@@ -135,6 +135,18 @@ func (z *zone) find(name string) *node {
 	return nil
 }
 
+// end follows CNAMEs from a node to the last one; nil if that is not in the zone.
+func (z *zone) end(n *node) *node {
+	for links := 0; n != nil && n.records[wire.TypeCNAME] != nil && links < maxAliases; links++ {
+		target := n.records[wire.TypeCNAME][0].(*wire.CNAME).Target
+		if inside, _ := z.within(target); !inside {
+			return nil
+		}
+		n = z.find(target)
+	}
+	return n
+}
+
 // static converts a record of the topology to what this server sends.
 func static(name string, r *region.Record) (list []wire.RR) {
 	add := func(rrtype uint16, make func(wire.RR_Header, string) wire.RR) {
