@@ -181,6 +181,8 @@ func (r *reply) resolve(from netip.Addr) {
 func (r *reply) fill(n *node, from netip.Addr) {
 	r.kind = kindAnswer
 	switch list := n.records[r.q.qtype]; {
+	case r.q.qtype == wire.TypeANY && n.records[wire.TypeCNAME] != nil:
+		r.add(n.records[wire.TypeCNAME][0]) // which stands alone
 	case r.q.qtype == wire.TypeANY:
 		// A query for any type gets one record that says to ask for a specific one (RFC
 		// 8482).
