@@ -3,6 +3,7 @@ package dns
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	wire "github.com/miekg/dns"
@@ -14,7 +15,7 @@ import (
 // TestAmplification bounds how much larger than a forged query its answer over UDP is; -v
 // prints the factors.
 func TestAmplification(t *testing.T) {
-	c := config(view(t, many(25), region.PoPState{}))
+	c := config(view(t, many(25)+"\nrecords: [{name: txt, type: TXT, values: ["+strings.Repeat("x", 1000)+"]}]", region.PoPState{}))
 	c.NS = nil
 	for i := range 15 {
 		n := NameServer{Host: fmt.Sprintf("ns%d.edge.example.com", i)}
@@ -34,6 +35,7 @@ func TestAmplification(t *testing.T) {
 		{"edge.example.com.", wire.TypeNS, true, 7.5}, {"edge.example.com.", wire.TypeNS, false, 9.5},
 		{"edge.example.com.", wire.TypeA, true, 10}, {"edge.example.com.", wire.TypeA, false, 13}, // no PoP is healthy
 		{"edge.example.com.", wire.TypeANY, true, 2}, {"edge.example.com.", wire.TypeSOA, true, 2.5},
+		{"txt.edge.example.com.", wire.TypeTXT, true, 22}, {"txt.edge.example.com.", wire.TypeTXT, false, 1.5},
 		{"x.edge.example.com.", wire.TypeA, true, 2.5}, {"ns1.edge.example.com.", wire.TypeAAAA, true, 2.5},
 	} {
 		m := new(wire.Msg)
