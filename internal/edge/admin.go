@@ -98,10 +98,10 @@ func (e *Edge) unauthorized(w http.ResponseWriter, r *http.Request) {
 	adminError(w, http.StatusUnauthorized, errors.New("send the token of listen.admin_token_file as Authorization: Bearer TOKEN"))
 }
 
-// certified reports whether a request came with the certificate that it needs. TLS has
-// verified it; probes come without, so TLS does not demand one.
+// certified reports whether a request came with the certificate that it needs. Probes come
+// without, so TLS does not demand one.
 func (e *Edge) certified(r *http.Request) bool {
-	return !e.config.Listen.mutual() || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+	return !e.config.Listen.mutual() || r.TLS != nil && e.files.admin.Vouches(r.TLS)
 }
 
 // authorized reports whether a request may see everything.

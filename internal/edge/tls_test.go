@@ -186,9 +186,15 @@ func TestAdminTLS(t *testing.T) {
 				_, err := n.client.Get("https://" + n.admin + "/healthz")
 				require.ErrorContains(t, err, "remote error: tls: ", what)
 			}
-			// The clients' authority is reloaded too.
+			// The clients' authority is reloaded too, and open connections do not outlive it.
+			kept := &http.Transport{TLSClientConfig: showing(t, files.ClientConfig(t), operator)}
+			t.Cleanup(kept.CloseIdleConnections)
+			n.client.Transport = kept
+			asks(c.both, "/v1/rules", "Authorization: Bearer horse")
 			testenv.Replace(t, operator.CAFile, files.CAFile)
 			n.reloads()
+			asks(403, "/v1/rules", "Authorization: Bearer horse")
+			asks(200, "/healthz")
 			n.speak(showing(t, files.ClientConfig(t), files))
 			asks(c.both, "/v1/rules", "Authorization: Bearer horse")
 			n.speak(showing(t, files.ClientConfig(t), operator))

@@ -3,8 +3,10 @@
 package certs
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"os"
 	"time"
@@ -78,19 +80,35 @@ func Pool(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	pem, err := os.ReadFile(file)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	return poolOf(file, pem)
+	return poolOf(file, text)
 }
 
-func poolOf(file string, pem []byte) (*x509.CertPool, error) {
+func poolOf(file string, text []byte) (*x509.CertPool, error) {
+	if err := whole(file, text); err != nil {
+		return nil, err
+	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
+	if !pool.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("%s contains no PEM certificate", file)
 	}
 	return pool, nil
+}
+
+// whole returns an error for a file of which crypto/tls and crypto/x509 would pass over a
+// part: one that is being written, or damaged.
+func whole(file string, text []byte) error {
+	begun := bytes.Count(text, []byte("-----BEGIN "))
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		begun--
+	}
+	if begun != 0 {
+		return fmt.Errorf("%s is cut short or damaged: it begins more than it ends; write it again", file)
+	}
+	return nil
 }
 
 func expired(c *tls.Certificate) bool { return time.Now().After(c.Leaf.NotAfter) }

@@ -135,6 +135,23 @@ func (l *loaded) reload() (changed bool, err error) {
 	return true, nil
 }
 
+// Vouches reports whether the certificate that a client presented when it connected is
+// still valid and issued by a current authority. A connection may outlive both.
+func (s *Server) Vouches(c *tls.ConnectionState) bool {
+	authorities := s.current.Load().ClientCAs
+	if authorities == nil || len(c.PeerCertificates) == 0 {
+		return false
+	}
+	between := x509.NewCertPool()
+	for _, cert := range c.PeerCertificates[1:] {
+		between.AddCert(cert)
+	}
+	_, err := c.PeerCertificates[0].Verify(x509.VerifyOptions{
+		Roots: authorities, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return err == nil
+}
+
 // Expiries calls each with the file of every certificate and the time from which clients
 // will refuse it. Only the leaf counts: its chain is renewed with it.
 func (s *Server) Expiries(each func(file string, at time.Time)) {
