@@ -125,6 +125,47 @@ func TestCertificatesByName(t *testing.T) {
 	require.InDelta(t, (20 * time.Hour).Seconds(), left(shop).Seconds(), 60)
 }
 
+// Files that were cut short leave the old in place, although what is whole in them could
+// be used: clients would miss an intermediate, or an authority its clients.
+func TestCertificateCutShort(t *testing.T) {
+	ca, others := testenv.NewAuthority(t), testenv.NewAuthority(t)
+	served, next, operator, other := ca.Issue(time.Hour), ca.Issue(2*time.Hour), ca.Issue(time.Hour), others.Issue(time.Hour)
+	n := start(t, setup{config: func(c *Config) {
+		c.Listen.AdminTLS = &AdminTLSConfig{Pair: pairOf(served), ClientCAFile: other.CAFile}
+	}})
+	shows := func(f testenv.TLSFiles) error {
+		n.speak(showing(t, served.ClientConfig(t), f))
+		resp, err := n.client.Get("https://" + n.admin + "/healthz")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	contents := func(file string) []byte {
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return b
+	}
+	// The whole first and half of a second.
+	short := func(file string, first, second []byte) {
+		require.NoError(t, os.WriteFile(file, append(first, second[:len(second)/2]...), 0o600))
+	}
+	require.NoError(t, shows(other))
+	authority := contents(ca.Issue(time.Hour).CAFile)
+	short(next.CertFile, contents(next.CertFile), authority)
+	served.Replace(t, next)
+	short(other.CAFile, contents(operator.CAFile), contents(other.CAFile))
+	n.reloads()
+	require.NoError(t, shows(other))
+	require.EqualValues(t, 2, n.served(n.admin, ""))
+	fault := n.logs.lines(t, "reload certificate")[0]["error"].(string)
+	require.Contains(t, fault, served.CertFile+" is cut short or damaged")
+	require.Contains(t, fault, other.CAFile+" is cut short or damaged")
+
+	_, err := certs.Pool(other.CAFile)
+	require.ErrorContains(t, err, other.CAFile+" is cut short or damaged")
+}
+
 // Without a signal, a changed pair is loaded within moments.
 func TestCertificateIsLoadedWithoutASignal(t *testing.T) {
 	ca := testenv.NewAuthority(t)

@@ -124,6 +124,9 @@ func (l *loaded) reload() (changed bool, err error) {
 	if err != nil || bytes.Equal(cert, l.cert) && bytes.Equal(key, l.key) {
 		return false, err
 	}
+	if err := whole(l.CertFile, cert); err != nil {
+		return false, err
+	}
 	next, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return false, fmt.Errorf("%s, %s: %w", l.CertFile, l.KeyFile, err)
