@@ -29,7 +29,7 @@ test: ## install what the tests need, then run them all, most with the race dete
 	$(GO) test -timeout 15m $(PLAIN)
 	@echo "allocation bounds, which the race detector distorts"
 	$(GO) test -count 1 -run Alloc $(addprefix ./,$(ALLOC))
-	cd tools && $(GO) vet ./... && $(GO) test ./internal/... && $(GO) test -race ./overload ./tables ./unit
+	cd tools && $(GO) vet ./... && $(GO) test ./internal/... ./manifests && $(GO) test -race ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(GO) test ./...
 	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing"
