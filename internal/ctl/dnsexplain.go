@@ -3,8 +3,10 @@ package ctl
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -88,6 +90,9 @@ func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Pr
 	}
 	defer closeGeo()
 	v, err := router.Look(ctx, &o.Config, p.timeout)
+	if errors.Is(err, os.ErrNotExist) {
+		return term.Misused("--state %s: there is no such file; name the one that the router writes, or leave --state out", o.State)
+	}
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/weir-edge/weir/internal/disk"
@@ -23,8 +22,8 @@ const (
 	maxState = 64 << 20
 )
 
-// restore makes the follower start from the file's content. A damaged file, or one of
-// another fleet, is ignored: the next good facts overwrite it.
+// restore makes the follower start from the file's content. A router ignores a file that is
+// missing, damaged, or of another fleet: the next good facts overwrite it.
 func (c *Config) restore(f *region.Follower) error {
 	if c.State == "" {
 		return nil
@@ -33,10 +32,10 @@ func (c *Config) restore(f *region.Follower) error {
 	if err == nil {
 		err = f.Restore(k, time.Now())
 	}
-	if err == nil || errors.Is(err, os.ErrNotExist) {
-		return nil
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.State, err)
 	}
-	return fmt.Errorf("%s: %w", c.State, err)
+	return nil
 }
 
 // A state file is a line with its format and the SHA-256 of the JSON that follows.

@@ -139,6 +139,7 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 	require.Equal(t, "200 ok\n", first.get("/readyz"))
 	require.Contains(t, first.get("/metrics"), `weir_dns_region_facts_age_seconds{region="eu-west"} 0`)
 	first.stop()
+	require.NotContains(t, first.log.String(), "ignoring the saved state", "there was nothing yet")
 	for _, c := range consuls {
 		c.Kill()
 	}

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -49,7 +50,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 	}
 	r.follower = region.NewFollower(c.follow())
 	r.metrics = newMetrics(r.follower.View, c.Geo != nil, r.ready.Load)
-	if err := c.restore(r.follower); err != nil {
+	if err := c.restore(r.follower); err != nil && !errors.Is(err, os.ErrNotExist) {
 		r.Log.Error("ignoring the saved state; starting from the Consuls", "error", err.Error())
 	}
 	if err := r.probe(); err != nil {
