@@ -50,6 +50,7 @@ type Client struct {
 	api       *api.Client
 	transport *http.Transport
 	lookEvery time.Duration // how often to check for a lost registration; tests shorten it
+	holdFor   time.Duration // how long another node's check must fail; likewise
 }
 
 // Open returns a client for the Consul that c names. It reads the certificates but does
@@ -104,7 +105,7 @@ func Open(c Config) (*Client, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	return &Client{config: c, name: name, prefix: prefix, api: client, transport: transport, lookEvery: lookEvery}, nil
+	return &Client{config: c, name: name, prefix: prefix, api: client, transport: transport, lookEvery: lookEvery, holdFor: holdFor}, nil
 }
 
 // Close closes idle connections. Requests in progress and watches end with their

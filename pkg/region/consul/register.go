@@ -23,6 +23,9 @@ const (
 	// lookEvery is how long a node may stay unregistered after its agent lost it, plus or
 	// minus a fifth.
 	lookEvery = 10 * time.Second
+	// holdFor is how long a node's check must fail before another node may take its id. A
+	// paused process or a busy agent costs no node its id.
+	holdFor = 10 * time.Second
 	// registerEvery is the minimum time between two registrations.
 	registerEvery = 500 * time.Millisecond
 	// A registration in progress when the node stops has lastCall to finish, so that it
@@ -89,10 +92,10 @@ func (r *Registration) serviceID() string { return Service + "-" + r.ID }
 //
 // It retries forever. About every 10 s it checks that the agent still has the service and
 // that the token has not changed: an agent keeps using the token of the registration. If
-// another node that passes its check has the same id, Register reports that to state and
-// waits for that node to go. It never registers an invalid r. state, if not nil, receives
-// nil for each answer and an error for each failure. The callbacks run on the caller's
-// goroutine.
+// another node has the same id, Register reports that to state and waits until that node
+// is gone or has failed its check for 10 s. It never registers an invalid r. state, if not
+// nil, receives nil for each answer and an error for each failure. The callbacks run on
+// the caller's goroutine.
 func (c *Client) Register(ctx context.Context, r Registration, meta func() map[string]string, changed <-chan struct{}, state func(error)) {
 	if state == nil {
 		state = func(error) {}
@@ -137,7 +140,8 @@ type service struct {
 	changed <-chan struct{}
 
 	attempted bool
-	foreign   bool // another node has registered under the same id
+	foreign   bool      // another node has registered under the same id
+	failing   time.Time // since when that node has failed its check; zero if it passes
 	stepped   time.Time
 	sent      map[string]string // nil: not known to be registered
 	token     string            // of the last registration
@@ -227,12 +231,12 @@ func (s *service) register(ctx context.Context, meta map[string]string, token st
 	if err != nil {
 		return s.consul.failure(ctx, "register the node", err)
 	}
-	s.sent, s.foreign = meta, false
+	s.sent, s.foreign, s.failing = meta, false, time.Time{}
 	return nil
 }
 
-// taken returns an error if another node is registered under the id and passes its check
-// or has not been checked yet. A node with the same admin address, or whose check this
+// taken returns an error if another node is registered under the id, unless that node has
+// failed its check for holdFor. A node with the same admin address, or whose check this
 // node answers, is this one before it restarted elsewhere.
 func (s *service) taken(ctx context.Context) error {
 	ctx, cancel := within(ctx, answerTimeout)
@@ -255,18 +259,24 @@ func (s *service) taken(ctx context.Context) error {
 			return nil
 		}
 	}
-	if status != api.HealthPassing && !unchecked {
+	if status == api.HealthPassing || unchecked {
+		s.failing = time.Time{}
+		return s.conflict(info.Service)
+	}
+	if s.failing.IsZero() {
+		s.failing = time.Now()
+	}
+	if time.Since(s.failing) >= s.consul.holdFor {
 		return nil
 	}
-	return s.conflict(info.Service)
+	return fmt.Errorf("%w; it fails its check, and this node takes the id once it has failed for %s", s.conflict(info.Service), s.consul.holdFor)
 }
 
 func (s *service) isOther(there *api.AgentService) bool {
 	return there.Address != s.Address || there.Port != s.Port
 }
 
-// conflict records that another node has the id: it may be replaced only when its check
-// fails.
+// conflict records that another node has the id.
 func (s *service) conflict(there *api.AgentService) error {
 	s.foreign, s.sent = true, nil
 	return fmt.Errorf("node id %q: %s in pop %s is already registered with it; give each node its own id",

@@ -169,37 +169,42 @@ func TestRegister(t *testing.T) {
 // A second node with the same id waits for the first to go.
 func TestRegisterTwice(t *testing.T) {
 	t.Parallel()
-	c := open(t, Config{Addr: testenv.StartConsul(t, testenv.ConsulOptions{}).Addr()})
-	c.lookEvery = time.Second
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c, patient := open(t, Config{Addr: server.Addr()}), open(t, Config{Addr: server.Addr()})
+	c.lookEvery, c.holdFor, patient.holdFor = time.Second, time.Second, time.Hour
 	first := newEdge(t, "edge-1", "ams1")
 	stopFirst := first.register(t, c)
 	until(t, c, "registered", passing)
 	second := newEdge(t, "edge-1", "fra1")
 	second.Port++
 	stopSecond := second.register(t, c)
-	says := func(e *edge, pop string) {
+	says := func(e *edge, pop, more string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			return slices.ContainsFunc(e.failures(), func(text string) bool {
-				return strings.Contains(text, `node id "edge-1": `) && strings.Contains(text, "in pop "+pop+" is already registered with it; give each node its own id")
+				return strings.Contains(text, `node id "edge-1": `) && strings.HasSuffix(text, "in pop "+pop+" is already registered with it; give each node its own id"+more)
 			})
 		}, patience, 10*time.Millisecond)
 	}
-	says(second, "ams1")
+	says(second, "ams1", "")
 	until(t, c, "still there", func(nodes []Node) bool { return passing(nodes) && nodes[0].PoP == "ams1" })
 	require.Empty(t, first.failures())
 
 	stopFirst()
 	until(t, c, "free", func(nodes []Node) bool { return passing(nodes) && nodes[0].PoP == "fra1" })
 
-	// A node whose check fails loses its id, and reports that when it recovers.
+	// A node whose check fails keeps its id for a while. Then it loses the id, and reports that when it recovers.
 	second.ready.Store(false)
 	until(t, c, "failing", func(nodes []Node) bool { return len(nodes) == 1 && !nodes[0].Passing })
 	third := newEdge(t, "edge-1", "lon1")
 	third.Port += 2
-	stopThird := third.register(t, c)
+	stopThird := third.register(t, patient)
+	says(third, "fra1", "; it fails its check, and this node takes the id once it has failed for 1h0m0s")
+	until(t, c, "still there", func(nodes []Node) bool { return len(nodes) == 1 && nodes[0].PoP == "fra1" })
+	stopThird()
+	stopThird = third.register(t, c)
 	until(t, c, "replaced", func(nodes []Node) bool { return len(nodes) == 1 && nodes[0].PoP == "lon1" })
-	says(second, "lon1")
+	says(second, "lon1", "")
 	until(t, c, "passing", passing)
 	third.mu.Lock()
 	third.states = nil // until its check passed, the second could take the id
