@@ -26,8 +26,8 @@ func (p *program) readDocument(k *fleet.Kind, name string) (*fleet.Document, err
 
 // warnOf tells what is good and cannot work.
 func (p *program) warnOf(d *fleet.Document) {
-	if b, ok := d.Body.(*ruleBook); ok {
-		for _, w := range b.set.Warnings() {
+	if says, ok := d.Body.(interface{ Warnings() []string }); ok {
+		for _, w := range says.Warnings() {
 			p.Warn("%s", w)
 		}
 	}

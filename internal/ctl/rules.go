@@ -45,6 +45,9 @@ type ruleBook struct {
 	rules []rules.Rule // as written, by the index of set
 }
 
+// Warnings are those of the rules.
+func (b *ruleBook) Warnings() []string { return b.set.Warnings() }
+
 // book is what a document of rules says.
 func bookOf(d *fleet.Document) *ruleBook { return d.Body.(*ruleBook) }
 

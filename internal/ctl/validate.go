@@ -52,7 +52,7 @@ func (p *program) validate(name string) error {
 	d, err := fleet.ParseDocument(rulesKind, name, data)
 	if err == nil {
 		p.warnOf(d)
-		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(bookOf(d).rules), bookOf(d).set.Warnings()
+		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(bookOf(d).rules), bookOf(d).Warnings()
 	} else {
 		v.Errors = problems(err)
 	}

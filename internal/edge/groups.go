@@ -103,6 +103,20 @@ func (c *Config) routeMatcher() (*rules.Matcher, error) {
 	return rules.NewMatcher(list)
 }
 
+// routeWarnings tells of paths in routes that no request can have without getting 400.
+func (c *Config) routeWarnings() []string {
+	m, err := c.routeMatcher()
+	if err != nil {
+		return nil
+	}
+	names := c.groups()
+	groups := make([]int, len(c.Routes))
+	for i, r := range c.Routes {
+		groups[i] = slices.Index(names, r.Group)
+	}
+	return m.Warnings(groups, slices.Index(names, defaultGroup), func(i int) string { return fmt.Sprintf("routes[%d].match", i) })
+}
+
 // pools returns the connection pool of each group, in the order of groups. It does not
 // connect yet.
 func (c *Config) pools(observer proxy.Observer, loop proxy.Loop) (pools []*proxy.Pool, err error) {

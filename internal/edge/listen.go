@@ -165,6 +165,10 @@ func (c *Config) warnings() (list []string) {
 			}
 		})
 	}
+	for _, w := range c.Shedder.settings().Warnings() {
+		list = append(list, "shedder."+w)
+	}
+	list = append(list, c.routeWarnings()...)
 	var files syscall.Rlimit
 	needs := 2*uint64(c.Server.MaxConnections) + reservedFiles
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur < needs {

@@ -11,8 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/certs"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 func pairOf(f testenv.TLSFiles) certs.Pair {
@@ -273,6 +275,17 @@ func TestWarnings(t *testing.T) {
 	})
 	f(func(l *ListenConfig) { l.AdminTLS = &AdminTLSConfig{Pair: pairOf(late)} }, "listen.admin_tls: "+late.CertFile+" expired at ")
 	f(func(l *ListenConfig) { l.TLS = &TLSConfig{pairOf(good), []certs.Pair{pairOf(late)}} }, "listen.tls: "+late.CertFile+" expired at ")
+
+	c = Defaults()
+	c.Server.MaxConnections = 1
+	c.Upstreams = []UpstreamConfig{{URL: "http://127.0.0.1:1"}, {URL: "http://127.0.0.1:2", Group: "a"}}
+	c.Routes = []RouteConfig{{Match: rules.Conditions{Paths: []string{"/a;b"}}, Group: "a"}}
+	c.Shedder.Document = shedding.Defaults()
+	c.Shedder.Document.Classes[0].Match[0].Paths = []string{"/x", `/a\b`}
+	require.Equal(t, []string{
+		`shedder.classes[0].match[0].paths[1]: "/a\\b" is "/a/b" to other origins, which leads elsewhere, so every request for it gets 400; add "/a/b"`,
+		`routes[0].match.paths[0]: "/a;b" is "/a" to other origins, which leads elsewhere, so every request for it gets 400; add "/a"`,
+	}, c.warnings())
 
 	n := start(t, setup{config: func(c *Config) { c.Listen.TLS = &TLSConfig{Pair: pairOf(late)} }})
 	require.Equal(t, 200, n.operate("GET", "/readyz").status)

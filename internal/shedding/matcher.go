@@ -1,6 +1,7 @@
 package shedding
 
 import (
+	"fmt"
 	"net/textproto"
 
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -24,6 +25,7 @@ type lowering struct {
 type lead struct {
 	class   int
 	trusted bool // it holds only for a request that came through a trusted proxy
+	at      string
 }
 
 // Matcher compiles the conditions of the classes.
@@ -36,9 +38,9 @@ func (d *Document) Matcher() (*Matcher, error) {
 	m := &Matcher{otherwise: d.class(d.DefaultClass)}
 	var list []rules.Conditions
 	take := func(class int, above bool) {
-		for _, c := range d.Classes[class].Match {
+		for i, c := range d.Classes[class].Match {
 			list = append(list, c)
-			m.leads = append(m.leads, lead{class, above && len(c.Headers) > 0})
+			m.leads = append(m.leads, lead{class, above && len(c.Headers) > 0, fmt.Sprintf("classes[%d].match[%d]", class, i)})
 		}
 	}
 	for i := len(d.Classes) - 1; i > m.otherwise; i-- {
@@ -55,6 +57,19 @@ func (d *Document) Matcher() (*Matcher, error) {
 	var err error
 	m.conditions, err = rules.NewMatcher(list)
 	return m, err
+}
+
+// Warnings lists the paths in the classes for which every request gets 400.
+func (d *Document) Warnings() []string {
+	m, err := d.Matcher()
+	if err != nil {
+		return nil
+	}
+	classes := make([]int, len(m.leads))
+	for i, l := range m.leads {
+		classes[i] = l.class
+	}
+	return m.conditions.Warnings(classes, m.otherwise, func(i int) string { return m.leads[i].at })
 }
 
 // Consults reports whether a class depends on that header, given in lower case.
