@@ -45,6 +45,7 @@ type Readings struct {
 	plain []byte // the only reading, if it is not in buf
 	buf   []byte
 	ends  []int // of each reading in buf
+	work  int   // so far, up to maxWork
 
 	tokens, cut, step, reading, twice []byte
 }
@@ -89,7 +90,7 @@ var special = func() (t [256]bool) {
 
 // Read reads the path of a request target as sent, without its query.
 func (r *Readings) Read(raw []byte) error {
-	r.plain, r.buf, r.ends = nil, r.buf[:0], r.ends[:0]
+	r.plain, r.buf, r.ends, r.work = nil, r.buf[:0], r.ends[:0], 0
 	if len(raw) == 0 || raw[0] != '/' {
 		return ErrForm
 	}

@@ -32,22 +32,57 @@ type walk struct {
 
 func slash(c byte, backslash bool) bool { return c == '/' || backslash && c == '\\' }
 
-func (w *walk) separates(c byte) bool {
-	return slash(c, w.backslash) || w.late && (c == encodedSlash || w.backslash && c == encodedBackslash)
+// What a byte is to a walk.
+const (
+	inName = iota
+	cuts   // the parameters of the segment begin
+	separates
+)
+
+type kinds [256]uint8
+
+// byWalk are the kinds of all bytes, for each of the 16 ways to split a path into segments.
+var byWalk = func() (all [16]kinds) {
+	for i := range all {
+		w := walk{late: i&1 > 0, backslash: i&2 > 0, strip: i&4 > 0, stripLate: i&8 > 0}
+		for c := range byte(0x80) {
+			switch {
+			case slash(c, w.backslash) || w.late && (c == encodedSlash || w.backslash && c == encodedBackslash):
+				all[i][c] = separates
+			case w.strip && (c == ';' || w.stripLate && c == encodedSemicolon):
+				all[i][c] = cuts
+			}
+		}
+	}
+	return all
+}()
+
+func (w *walk) kinds() *kinds {
+	i := 0
+	if w.late {
+		i |= 1
+	}
+	if w.backslash {
+		i |= 2
+	}
+	if w.strip {
+		i |= 4
+	}
+	if w.stripLate {
+		i |= 8
+	}
+	return &byWalk[i]
 }
 
 // segment returns the segment after the separator at src[i], and where it ends.
-func (w *walk) segment(src []byte, i int) (name []byte, end int) {
-	end = i + 1
-	cut := -1
-	for end < len(src) && !w.separates(src[end]) {
-		if c := src[end]; cut < 0 && w.strip && (c == ';' || w.stripLate && c == encodedSemicolon) {
-			cut = end
-		}
-		end++
+func (k *kinds) segment(src []byte, i int) (name []byte, end int) {
+	cut := i + 1
+	for cut < len(src) && k[src[cut]] == inName {
+		cut++
 	}
-	if cut < 0 {
-		cut = end
+	end = cut
+	for end < len(src) && k[src[end]] != separates {
+		end++
 	}
 	return src[i+1 : cut], end
 }
@@ -67,9 +102,9 @@ func (w *walk) ups(name []byte) int {
 
 // over appends what remains of src, which begins with a slash, to dst.
 func (w *walk) over(dst, src []byte) ([]byte, error) {
-	root := len(dst)
+	root, k := len(dst), w.kinds()
 	for i := 0; i < len(src); {
-		name, end := w.segment(src, i)
+		name, end := k.segment(src, i)
 		i = end
 		switch up := w.ups(name); {
 		case up >= 0:
@@ -94,7 +129,11 @@ func (w *walk) over(dst, src []byte) ([]byte, error) {
 }
 
 // features are the parts of a path that programs treat differently.
-type features struct{ encodedSlash, backslash, semicolon, encodedSemicolon, double, dot bool }
+type features struct {
+	encodedSlash, backslash, semicolon, encodedSemicolon, encodedDot bool
+
+	double, dot, lastDot bool // an empty segment, a dot segment, possibly one at the end
+}
 
 // survey looks for every feature that any program might find.
 func survey(src []byte) (f features) {
@@ -102,6 +141,8 @@ func survey(src []byte) (f features) {
 		switch c {
 		case encodedSlash:
 			f.encodedSlash = true
+		case encodedDot:
+			f.encodedDot = true
 		case encodedSemicolon:
 			f.semicolon, f.encodedSemicolon = true, true
 		case encodedBackslash:
@@ -113,18 +154,20 @@ func survey(src []byte) (f features) {
 		}
 	}
 	w := walk{late: true, backslash: true, strip: true, stripLate: true, dots: allDots}
+	k := w.kinds()
 	for i := 0; i < len(src); {
-		name, end := w.segment(src, i)
+		name, end := k.segment(src, i)
 		i = end
 		f.double = f.double || len(name) == 0 && end < len(src)
 		f.dot = f.dot || w.ups(name) >= 0
 	}
+	f.lastDot = f.dot && bytes.IndexAny(src[bytes.LastIndexByte(src, '/'):], ".\x01") > 0
 	return f
 }
 
-// maxWork bounds the total bytes of all readings of a path, duplicates included. A path
-// of usual size may have every feature, one of 16 KiB a single one.
-const maxWork = 32 << 10
+// maxWork bounds the total bytes of all further readings of a path, duplicates included. A
+// path of usual size may have every feature, one of 16 KiB a single one.
+const maxWork = 16 << 10
 
 // program is one way to read a path.
 type program struct {
@@ -135,8 +178,11 @@ type program struct {
 // all adds every reading of a path in tokens.
 func (r *Readings) all(src []byte) error {
 	f := survey(src)
-	work := 0
+	again := false
 	for dots := range upTo(f.dot, dotKinds) {
+		if dots == rawDots && !f.encodedDot && !f.encodedSlash && !f.encodedSemicolon {
+			continue // the same as allDots
+		}
 		for late := range upTo(f.encodedSlash, 2) {
 			for backslash := range upTo(f.backslash, 2) {
 				for strip := range upTo(f.semicolon, orders) {
@@ -147,8 +193,11 @@ func (r *Readings) all(src []byte) error {
 						if merge == first && dots == noDots {
 							continue
 						}
-						for bare := range upTo(dots != noDots, 2) {
-							if work += len(src); work > maxWork && work > len(src) {
+						for bare := range upTo(dots != noDots && f.lastDot, 2) {
+							if again {
+								r.work += len(src)
+							}
+							if again = true; r.work > maxWork {
 								return ErrTooMany
 							}
 							if err := r.one(src, program{late == 1, backslash == 1, bare == 1, strip, merge, dots}); err != nil {
