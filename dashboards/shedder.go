@@ -131,6 +131,11 @@ func shedder() dashboard {
 					queries: []query{{"{{version}} {{source}}", `count by (version, source) (weir_shedder_info{@})`}},
 				},
 				{
+					id: 34, kind: series, title: "Nodes by secret", unit: plain, stacked: true,
+					text:    "How many nodes choose whom to shed by each secret (shedder.secret_file), by its fingerprint: none without one, own if the node invented it. There should be one color: nodes with different secrets shed different users. A replaced secret shows as a short step.",
+					queries: []query{{"{{fingerprint}}", `count by (fingerprint) (weir_shedder_secret_info{@})`}},
+				},
+				{
 					id: 33, kind: series, title: "Settings refused", unit: plain, steps: []step{{1, red}},
 					text:    "Documents in Consul that nodes refused in the last hour; the previous settings stay active. GET /v1/shedder on the node names every fault.",
 					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (increase(weir_shedder_rejected_total{@}[1h]))`}},

@@ -163,6 +163,7 @@ release    = { bucket = "releases", key = "weir/weir.tar.gz", region = "eu-west-
 upstreams  = ["http://127.0.0.1:9000", "https://localhost"]
 edges      = { admin_tls = true }
 gossip_key = "`+strings.Repeat("A", 43)+`="
+shedder_secret = "`+strings.Repeat("5", 64)+`"
 ca         = { certificate = "BEGIN CERTIFICATE", private_key = "PRIVATE KEY" }
 `)
 	s.init()

@@ -3,7 +3,10 @@
 package disk
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -50,4 +53,20 @@ func Read(file string, max int64) ([]byte, error) {
 	}
 	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, max))
+}
+
+// shortestSecret is in bytes.
+const shortestSecret = 16
+
+// Secret returns the SHA-256 of the secret in a file, without the spaces around it.
+func Secret(file string) ([]byte, error) {
+	text, err := Read(file, 1<<16)
+	if err != nil {
+		return nil, err
+	}
+	if text = bytes.TrimSpace(text); len(text) < shortestSecret {
+		return nil, fmt.Errorf("%s must hold a secret of at least %d bytes, as of: openssl rand -hex 32 (got %d)", file, shortestSecret, len(text))
+	}
+	key := sha256.Sum256(text)
+	return key[:], nil
 }

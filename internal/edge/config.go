@@ -246,6 +246,9 @@ func Check(c *Config) (warnings []string, err error) {
 	if file := c.Listen.AdminTokenFile; file != "" && secretFile(file)() == "" {
 		return nil, fmt.Errorf("listen.admin_token_file: %s holds no token, so that every request to the admin side gets 401; write one into it", file)
 	}
+	if _, err := c.Shedder.readSecret(); err != nil {
+		return nil, err
+	}
 	if warnings, err = c.checkRules(); err != nil {
 		return nil, err
 	}
@@ -259,6 +262,9 @@ func Check(c *Config) (warnings []string, err error) {
 	closePools(pools)
 	if c.Store.Kind == "redis" {
 		_, err = c.Store.redis()
+		if c.Shedder.SecretFile == "" {
+			warnings = append(warnings, "shedder.secret_file is not set, so a client with many addresses can compute which of them are not shed; name a file with the same secret on every node")
+		}
 		if c.Store.Nodes == nil && !c.followsConsul() {
 			warnings = append(warnings, "store.nodes is not set, so each node passes the whole of a limit while Redis is unreachable; set it to the number of nodes, 1 for a single one")
 		}

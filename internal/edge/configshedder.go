@@ -16,6 +16,8 @@ type ShedderConfig struct {
 	Source string `yaml:"source"`
 	// Cache is the file that keeps the last good settings of Consul.
 	Cache string `yaml:"cache"`
+	// SecretFile holds what decides, together with a user's name, when that user is shed.
+	SecretFile string `yaml:"secret_file"`
 	// Document is active while Consul names none; nil: the defaults.
 	Document *shedding.Document `yaml:",inline"`
 	// Custom decides in place of any document's law. Only a program can set it, to compare laws.
@@ -35,6 +37,7 @@ func (c *Config) validateShedder(f *faults) {
 	if s.Document != nil {
 		f.list.Take("shedder", s.Document.Check().Err())
 	}
+	f.file("shedder.secret_file", s.SecretFile)
 	if s.Source == "" {
 		s.Source = fromConfig
 		if c.followsConsul() {

@@ -36,6 +36,7 @@ type Edge struct {
 	keeper  *shedKeeper
 	decider decide.Decider
 	files   watchedFiles
+	secret  shedSecret
 
 	clients              clientConns
 	requests             sync.Pool
@@ -91,9 +92,12 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	}
 	e.decider = decide.Decider{
 		Log: e.log, Trusted: c.trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == pathsStrict,
-		Rules: e.rules.rules, Shedding: e.keeper.shedding, Routes: e.routes, Shedders: e.shedders(), Shed: e.shed,
+		Rules: e.rules.rules, Shedding: e.keeper.shedding, Routes: e.routes, Shedders: e.shedders(), Secret: e.secret.active.Load, Shed: e.shed,
 	}
 	if err = e.keeper.open(followed); err == nil {
+		err = e.openSecret()
+	}
+	if err == nil {
 		err = e.openStore()
 	}
 	if err == nil {

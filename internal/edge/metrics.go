@@ -41,6 +41,7 @@ type metrics struct {
 
 	shed            *prometheus.CounterVec
 	shedderInfo     *prometheus.GaugeVec
+	shedderSecret   *prometheus.GaugeVec
 	shedderRejected prometheus.Counter
 	shedCacheErrors prometheus.Counter
 
@@ -125,7 +126,8 @@ func newMetrics(rulesAge func() float64) *metrics {
 
 	m.shed = counters("shed_total", "Requests refused with 503 by the load shedder, by class and by the signal that caused it, or cap.", "class", "reason")
 	m.shedderInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_info", Help: "1 for the version of the shedder's settings that this node runs, and where they came from."}, []string{"version", "source"})
-	m.registry.MustRegister(m.shedderInfo)
+	m.shedderSecret = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_secret_info", Help: "1 for the fingerprint of the secret by which this node chooses whom to shed: none without one, own if the node invented it."}, []string{"fingerprint"})
+	m.registry.MustRegister(m.shedderInfo, m.shedderSecret)
 	m.shedderRejected = counter("shedder_rejected_total", "Documents of shedder settings in Consul, and pointers, refused; the settings before them stayed active.")
 	m.shedCacheErrors = counter("shedder_cache_errors_total", "Failures to write the last good shedder settings to disk, or to use those found there.")
 

@@ -91,7 +91,7 @@ type watchedFiles struct {
 	rulesFault, publicFault, adminFault string // last logged
 }
 
-// watchFiles reloads rules and certificate when their files change, or at once when
+// watchFiles reloads rules, certificates and the shedder's secret when their files change, or at once when
 // asked (SIGHUP), until ctx ends. It keeps the memory store swept and
 // watches the node's clock meanwhile.
 func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
@@ -119,6 +119,7 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 		case e.consul == nil && e.rules.file.builtin == "":
 			e.report("reload rules", &e.files.rulesFault, e.rules.load(asked))
 		}
+		e.reloadSecret()
 		e.reloadCertificates(e.files.public, &e.files.publicFault)
 		e.reloadCertificates(e.files.admin, &e.files.adminFault)
 	}

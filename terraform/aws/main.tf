@@ -1,7 +1,11 @@
-# Shared by all regions: the key that encrypts their gossip, and the authority that
-# certifies their Consul servers to each other.
+# Shared by all regions: the key that encrypts their gossip, the secret by which their edges
+# choose whom to shed, and the authority that certifies their Consul servers to each other.
 
 resource "random_bytes" "gossip" {
+  length = 32
+}
+
+resource "random_bytes" "shedder" {
   length = 32
 }
 
@@ -44,6 +48,7 @@ module "region" {
   upstreams       = each.value.upstreams
   certificate_arn = each.value.certificate_arn
   gossip_key      = random_bytes.gossip.base64
+  shedder_secret  = random_bytes.shedder.hex
   tags            = var.tags
 
   ca = {

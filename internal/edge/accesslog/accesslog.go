@@ -4,7 +4,6 @@
 package accesslog
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"github.com/weir-edge/weir/internal/disk"
 )
 
 // The formats of a line.
@@ -52,9 +53,6 @@ func (c *Config) Validate(fault func(path, format string, args ...any)) {
 	}
 }
 
-// shortestKey is the least that a secret needs so that nobody finds it by trying.
-const shortestKey = 16
-
 // hashKey returns what is hashed with each secret value: with no key, a list of likely
 // values would find them.
 func (c *Config) hashKey() ([]byte, error) {
@@ -63,15 +61,7 @@ func (c *Config) hashKey() ([]byte, error) {
 		_, _ = rand.Read(key) // never fails
 		return key, nil
 	}
-	text, err := os.ReadFile(c.HashKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	if text = bytes.TrimSpace(text); len(text) < shortestKey {
-		return nil, fmt.Errorf("%s must hold a secret of at least %d bytes, as of: openssl rand -hex 32 (got %d)", c.HashKeyFile, shortestKey, len(text))
-	}
-	key := sha256.Sum256(text)
-	return key[:], nil
+	return disk.Secret(c.HashKeyFile)
 }
 
 // room is how many bytes of lines may wait for the disk.

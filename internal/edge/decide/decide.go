@@ -30,6 +30,7 @@ type Decider struct {
 	Shedding func() *Shedding
 	Routes   Routes
 	Shedders []*shedder.Shedder // by upstream group
+	Secret   func() *Secret     // hides who is shed
 	// Store decides. If it is a *limiter.Denied, known refusals cost the shedder nothing.
 	Store limiter.TakeReturner
 	// Shed is called with each request that was shed.
@@ -172,14 +173,14 @@ func (d *Decider) admit(r *Request) bool {
 	s := d.Shedding()
 	class := s.Classes.Class(asked{r}, &r.scratch)
 	var admitted bool
-	r.Permit, admitted = d.Shedders[r.Upstream].Admit(class, r.user(s.User))
+	r.Permit, admitted = d.Shedders[r.Upstream].Admit(class, r.user(s.User, d.Secret()))
 	return admitted
 }
 
 // user hashes the first of these parts that the request has, or its address: without
 // either, all such users would be shed at once. The hash is the same on every node, so
 // that a user who is shed here has no better luck elsewhere.
-func (r *Request) user(known []rules.KeyPart) uint64 {
+func (r *Request) user(known []rules.KeyPart, secret *Secret) (user uint64) {
 	b := r.buf[:0]
 	for i := range known {
 		if b = known[i].Append(b, asked{r}); len(b) > 0 {
@@ -189,8 +190,8 @@ func (r *Request) user(known []rules.KeyPart) uint64 {
 	if len(b) == 0 {
 		b = rules.KeyPart{Kind: rules.ByClient}.Append(b, asked{r})
 	}
-	r.buf = b
-	return xxhash.Sum64(b)
+	user, r.buf = secret.hide(xxhash.Sum64(b), b)
+	return user
 }
 
 // take asks the store; it reports whether the request passes.

@@ -59,8 +59,8 @@ func decider(t testing.TB, document, settings string) (*Decider, *counted) {
 	d := &Decider{
 		Log: slog.New(slog.DiscardHandler), Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, TierHeader: "X-Tier",
 		Rules: func() Rules { return active }, Shedding: func() *Shedding { return s }, Shedders: []*shedder.Shedder{sh},
-		Store: limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}), func() int { return 1 }, nil), 1000, 0),
-		Shed:  func(*Request, shedder.Reason) {},
+		Store:  limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}), func() int { return 1 }, nil), 1000, 0),
+		Secret: func() *Secret { return nil }, Shed: func(*Request, shedder.Reason) {},
 	}
 	d.Routes.Conditions, err = rules.NewMatcher(nil)
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestUsers(t *testing.T) {
 		r := &Request{}
 		d.ask(t, r, peer, []byte("/"), f)
 		d.identify(r)
-		return r.user(d.Shedding().User)
+		return r.user(d.Shedding().User, nil)
 	}
 	byKey := calm + "user: [\"header:X-Api-Key\", client_ip]\n"
 	require.Equal(t, hash(calm, "192.0.2.1"), hash(calm, "192.0.2.1", "mine"), "a client does not choose its identity")

@@ -11,6 +11,7 @@ locals {
       "/etc/weir/consul-token"    = { arn = aws_secretsmanager_secret.this["edge-token"].arn, group = "weir" }
       "/etc/weir/admin-token"     = { arn = aws_secretsmanager_secret.this["admin-token"].arn, group = "weir" }
       "/etc/weir/tls/admin.key"   = { arn = aws_secretsmanager_secret.this["edge-admin-key"].arn, group = "weir" }
+      "/etc/weir/shedder-secret"  = { arn = aws_secretsmanager_secret.this["edge-shedder"].arn, group = "weir" }
       "/etc/weir/redis-password"  = { arn = aws_secretsmanager_secret.redis.arn, group = "weir" }
     }
   }

@@ -32,6 +32,7 @@ locals {
     dns-token       = local.tokens.dns
     admin-token     = random_password.admin.result
     edge-admin-key  = tls_private_key.edge.private_key_pem
+    edge-shedder    = var.shedder_secret
   }
 }
 

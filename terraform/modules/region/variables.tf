@@ -188,6 +188,17 @@ variable "certificate_arn" {
   }
 }
 
+variable "shedder_secret" {
+  description = "The secret by which edges choose whom to shed, the same in all regions: at least 16 characters."
+  type        = string
+  sensitive   = true
+
+  validation {
+    condition     = length(var.shedder_secret) >= 16
+    error_message = "shedder_secret must have at least 16 characters, as openssl rand -hex 32 prints them."
+  }
+}
+
 variable "gossip_key" {
   description = "Consul's gossip key, the same in all regions: 32 bytes in base64."
   type        = string

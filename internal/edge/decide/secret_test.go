@@ -1,0 +1,82 @@
+package decide
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// half is a decider whose shedder sheds half of the reads at a fixed time.
+func half(t *testing.T, secret *Secret) *Decider {
+	t.Helper()
+	d, _ := decider(t, "rules: []", calm)
+	d.Secret = func() *Secret { return secret }
+	settings, err := d.Shedding().Document.Settings("default")
+	require.NoError(t, err)
+	settings.Custom = func(shedder.State, time.Duration, *shedder.Reading, *shedder.Settings) shedder.State {
+		return shedder.State{Level: 1.5}
+	}
+	require.NoError(t, d.Shedders[0].Configure(settings))
+	at := time.Unix(1_000_000_000, 0)
+	for range 2 { // the first only begins the time
+		at = at.Add(shedder.Interval)
+		d.Shedders[0].Tick(at, nil)
+	}
+	return d
+}
+
+// passes returns which /64 of a /48 are not shed.
+func (d *Decider) passes(t *testing.T, networks int) map[int]bool {
+	t.Helper()
+	pass := map[int]bool{}
+	r := &Request{}
+	for i := range networks {
+		r.Reset()
+		d.ask(t, r, fmt.Sprintf("2001:db8:1:%x::1", i), []byte("/"), fields{})
+		if d.Decide(r) == Pass {
+			pass[i] = true
+			r.Permit.Done()
+		}
+	}
+	return pass
+}
+
+func common(a, b map[int]bool) (n int) {
+	for i := range a {
+		if b[i] {
+			n++
+		}
+	}
+	return n
+}
+
+// Whoever holds a /48 has 65,536 users. Without a secret, this program tells which of them pass.
+func TestSecretHidesWhoIsShed(t *testing.T) {
+	const networks = 4000
+	site := NewSecret(bytes.Repeat([]byte{1}, 32))
+	computed := half(t, nil).passes(t, networks)
+	require.InDelta(t, networks/2, len(computed), networks/20)
+	require.Equal(t, computed, half(t, nil).passes(t, networks), "public constants give the same everywhere")
+
+	here := half(t, site).passes(t, networks)
+	require.InDelta(t, 0.5, float64(common(computed, here))/float64(len(computed)), 0.05, "what was computed is no better than chance")
+	require.InDelta(t, networks/2, len(here), networks/20)
+	require.Equal(t, here, half(t, NewSecret(bytes.Repeat([]byte{1}, 32))).passes(t, networks), "all nodes agree")
+	next := half(t, NewSecret(bytes.Repeat([]byte{2}, 32))).passes(t, networks)
+	require.InDelta(t, 0.5, float64(common(here, next))/float64(len(here)), 0.05, "another secret moves all users at once")
+	require.NotEqual(t, half(t, RandomSecret()).passes(t, networks), half(t, RandomSecret()).passes(t, networks))
+}
+
+func TestFingerprint(t *testing.T) {
+	require.Equal(t, "none", (*Secret)(nil).Fingerprint())
+	require.Nil(t, NewSecret(nil))
+	one := NewSecret(bytes.Repeat([]byte{1}, 32))
+	require.Regexp(t, "^[0-9a-f]{4}$", one.Fingerprint())
+	require.Equal(t, one.Fingerprint(), NewSecret(bytes.Repeat([]byte{1}, 32)).Fingerprint())
+	require.NotEqual(t, one.Fingerprint(), NewSecret(bytes.Repeat([]byte{2}, 32)).Fingerprint())
+}

@@ -1,0 +1,73 @@
+package edge
+
+import (
+	"bytes"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/weir-edge/weir/internal/disk"
+	"github.com/weir-edge/weir/internal/edge/decide"
+)
+
+// shedSecret holds the active secret of the shedder.
+type shedSecret struct {
+	active atomic.Pointer[decide.Secret]
+	key    []byte // of the file, as last read
+	fault  string // last logged
+}
+
+// readSecret reads shedder.secret_file. It returns nil if there is none.
+func (s *ShedderConfig) readSecret() ([]byte, error) {
+	if s.SecretFile == "" {
+		return nil, nil
+	}
+	key, err := disk.Secret(s.SecretFile)
+	if err != nil {
+		return nil, fmt.Errorf("shedder.secret_file: %w", err)
+	}
+	return key, nil
+}
+
+// openSecret activates the first secret. A node that shares no counters shares no choice of
+// users either: a secret of its own suffices.
+func (e *Edge) openSecret() error {
+	key, err := e.config.Shedder.readSecret()
+	if err != nil {
+		return err
+	}
+	e.secret.key = key
+	if key == nil && e.config.Store.Kind == "memory" {
+		e.activateSecret(decide.RandomSecret(), ownSecret)
+		return nil
+	}
+	secret := decide.NewSecret(key)
+	e.activateSecret(secret, secret.Fingerprint())
+	return nil
+}
+
+// ownSecret is the fingerprint of a secret that a node invented.
+const ownSecret = "own"
+
+func (e *Edge) activateSecret(secret *decide.Secret, fingerprint string) {
+	e.secret.active.Store(secret)
+	e.metrics.shedderSecret.Reset()
+	e.metrics.shedderSecret.WithLabelValues(fingerprint).Set(1)
+	if e.secret.key != nil {
+		e.log.Info("shedder secret active", "fingerprint", fingerprint)
+	}
+}
+
+// reloadSecret activates a secret that was replaced on disk. After a fault the active one
+// stays: without any, all users would change places.
+func (e *Edge) reloadSecret() {
+	if e.config.Shedder.SecretFile == "" {
+		return
+	}
+	key, err := e.config.Shedder.readSecret()
+	e.report("reload shedder secret", &e.secret.fault, err)
+	if err == nil && !bytes.Equal(key, e.secret.key) {
+		e.secret.key = key
+		secret := decide.NewSecret(key)
+		e.activateSecret(secret, secret.Fingerprint())
+	}
+}
