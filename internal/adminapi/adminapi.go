@@ -31,12 +31,13 @@ const NoVersion = "none"
 
 // Where an active document came from.
 const (
-	SourceBuiltin = "builtin"
-	SourceConfig  = "config"
-	SourceFile    = "file"
-	SourceConsul  = "consul"
-	SourceCache   = "cache" // the copy on the node's disk
-	SourceAdmin   = "admin" // PUT to this node alone
+	SourceBuiltin   = "builtin"
+	SourceConfig    = "config"
+	SourceFile      = "file"
+	SourceConsul    = "consul"
+	SourceCache     = "cache"     // the copy on the node's disk
+	SourceBootstrap = "bootstrap" // the copy at rules.bootstrap
+	SourceAdmin     = "admin"     // PUT to this node alone
 )
 
 // OK, and what a caller without the token sees in place of an error.
@@ -51,6 +52,7 @@ type Readiness struct {
 	Consul         string `json:"consul,omitempty"` // OK or the error
 	Registration   string `json:"registration,omitempty"`
 	Rules          string `json:"rules,omitempty"`
+	RulesBootstrap string `json:"rules_bootstrap,omitempty"`
 	RulesCache     string `json:"rules_cache,omitempty"`
 	RulesRefused   string `json:"rules_refused,omitempty"`
 	RulesVersion   string `json:"rules_version"`

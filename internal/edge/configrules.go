@@ -30,6 +30,9 @@ type RulesConfig struct {
 	// Cache is the file that keeps the last good document of Consul, so that the
 	// node can start while Consul is unreachable.
 	Cache string `yaml:"cache"`
+	// Bootstrap is a URL of a rule document, for a node that starts without a cached
+	// one while Consul is unreachable.
+	Bootstrap string `yaml:"bootstrap"`
 	// Required keeps a node that has never had rules from serving. Only with
 	// Consul: without a good file no node starts.
 	Required bool `yaml:"required"`
@@ -54,12 +57,18 @@ func (c *Config) validateRules(f *faults) {
 		if c.Rules.File == "" {
 			f.add("rules.file", "must name a rule document when rules.source is file")
 		}
+		if c.Rules.Bootstrap != "" {
+			f.add("rules.bootstrap", "is for rules.source consul; remove it")
+		}
 	case fromConsul:
 		if c.Rules.File != "" {
 			f.add("rules.file", "is for rules.source file, and is not used while Consul is unreachable, rules.cache is; remove it")
 		}
 		if c.Rules.Cache == "" {
 			f.add("rules.cache", "must name a file when rules.source is consul: without it the node cannot start while Consul is unreachable")
+		}
+		if c.Rules.Bootstrap != "" && !bootstrapURL(c.Rules.Bootstrap) {
+			f.add("rules.bootstrap", "must be an https:// URL such as https://bucket.s3.eu-west-1.amazonaws.com/rules.yaml; http:// is for this machine only")
 		}
 		c.validateConsul(f)
 	default:

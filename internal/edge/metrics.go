@@ -37,7 +37,10 @@ type metrics struct {
 	rulesRejected prometheus.Counter
 	rulesStale    prometheus.Gauge
 	sourceUp      prometheus.Gauge
-	cacheErrors   prometheus.Counter
+
+	rulesBootstrapped prometheus.Gauge
+
+	cacheErrors prometheus.Counter
 
 	shed            *prometheus.CounterVec
 	shedderInfo     *prometheus.GaugeVec
@@ -121,6 +124,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.registry.MustRegister(m.rulesInfo, m.rulesAge)
 	m.rulesRejected = counter("rules_rejected_total", "Rule documents refused; the rules before them kept running.")
 	m.rulesStale = gauge("rules_stale", "1 while the running rules are not the newest published, or it is unknown which those are.")
+	m.rulesBootstrapped = gauge("rules_bootstrapped", "1 while the running rules are the copy at rules.bootstrap, because the node started without Consul.")
 	m.sourceUp = gauge("rules_source_up", "1 while the source of the rules can be read: Consul, or the file.")
 	m.cacheErrors = counter("rules_cache_errors_total", "Failures to write the last good rules to disk, or to use those found there.")
 

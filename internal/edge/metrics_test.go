@@ -33,6 +33,7 @@ var fixedMetrics = map[string][]string{
 	"weir_rules_rejected_total":      nil,
 	"weir_rules_source_up":           nil,
 	"weir_rules_stale":               nil,
+	"weir_rules_bootstrapped":        nil,
 	"weir_rules_cache_errors_total":  nil,
 	"weir_store_nodes":               nil,
 	"weir_upstream_seconds":          nil,

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -13,9 +14,13 @@ import (
 // follow prepares to follow the rules of the region and the canary of this PoP,
 // and activates the cached ones. It connects to nothing yet.
 func (k *ruleKeeper) follow(c *Config, client *consul.Client) error {
+	var fetch func(context.Context) ([]byte, error)
+	if c.Rules.Bootstrap != "" {
+		fetch = func(ctx context.Context) ([]byte, error) { return fetchDocument(ctx, c.Rules.Bootstrap) }
+	}
 	k.follower = follow.New(follow.Config[rules.Set]{
 		Kind: follow.Kind[rules.Set]{Name: "rules", What: "rules", Compile: compile, Faults: messages, CanaryOf: c.Node.PoP},
-		Log:  k.log, Consul: client, Cache: c.Rules.Cache, Owner: c.cacheOwner(),
+		Log:  k.log, Consul: client, Cache: c.Rules.Cache, Owner: c.cacheOwner(), Bootstrap: fetch,
 		Rejected: k.metrics.rulesRejected.Inc, CacheFailed: k.metrics.cacheErrors.Inc,
 	})
 	k.settle(time.Now())
@@ -64,6 +69,9 @@ func (k *ruleKeeper) describe(state *adminapi.Readiness) {
 	}
 	if v := k.follower.CacheState.View(); !v.OK {
 		state.RulesCache = v.Error
+	}
+	if b := k.follower.BootstrapState; b != nil && s.none() {
+		state.RulesBootstrap = b.View().Error
 	}
 }
 

@@ -119,6 +119,7 @@ func (k *ruleKeeper) publish(s ruleState) {
 	s.running = k.running.Load()
 	before := k.state.Swap(&s)
 	k.metrics.setStale(s.stale)
+	k.metrics.rulesBootstrapped.Set(oneIf(s.source == adminapi.SourceBootstrap))
 	if before == nil || !maps.Equal(before.meta(), s.meta()) {
 		k.changed()
 	}

@@ -35,6 +35,9 @@ type Config[T any] struct {
 	Consul *consul.Client
 	Cache  string // the file
 	Owner  Owner
+	// Bootstrap fetches a document for a node that starts without Consul and without a
+	// cached one. Nil: such a node waits for Consul.
+	Bootstrap func(context.Context) ([]byte, error)
 	// What is counted; each may be nil.
 	Rejected, CacheFailed func()
 }
@@ -44,7 +47,7 @@ type Document[T any] struct {
 	Pointer consul.Pointer
 	Bytes   []byte
 	Made    *T     // what it compiled to
-	Source  string // adminapi.SourceConsul or SourceCache
+	Source  string // adminapi.SourceConsul, SourceCache or SourceBootstrap
 }
 
 // Choice is what should be active now, and what is known.
@@ -63,6 +66,7 @@ type Choice[T any] struct {
 type Follower[T any] struct {
 	Config[T]
 	ConsulState, CacheState *Condition // nil without Consul
+	BootstrapState          *Condition // nil without Bootstrap
 
 	cache  *cache
 	events chan event[T]
@@ -95,6 +99,9 @@ func New[T any](c Config[T]) *Follower[T] {
 	}
 	f.ConsulState = NewCondition(f.Log, c.What+" cannot be read from consul; the node keeps what it has", c.What+" can be read from consul again", ErrNoAnswer)
 	f.CacheState = NewCondition(f.Log, c.What+" cannot be cached; a restart while consul is unreachable has none", c.What+" are cached again", nil)
+	if f.Bootstrap != nil {
+		f.BootstrapState = NewCondition(f.Log, c.What+" cannot be bootstrapped; the node retries until consul answers", c.What+" are bootstrapped", nil)
+	}
 	f.cache = newCache(c.Cache, c.Owner, f.CacheState, f.CacheFailed)
 	if err := f.readCache(); err != nil {
 		f.CacheFailed()
@@ -138,6 +145,9 @@ func (f *Follower[T]) Run(ctx context.Context, wake <-chan struct{}, settle func
 			wg.Go(func() { c.run(ctx) })
 		}
 		wg.Go(func() { f.cache.run(ctx) })
+		if f.Bootstrap != nil {
+			wg.Go(func() { f.bootstrap(ctx) })
+		}
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -173,6 +183,12 @@ func (f *Follower[T]) nextLook(now time.Time) time.Duration {
 func (f *Follower[T]) take(ev event[T], now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if ev.bootstrap != nil {
+		if f.lacks() {
+			f.base = ev.bootstrap
+		}
+		return
+	}
 	p := &f.current
 	if ev.canary {
 		p = &f.canary

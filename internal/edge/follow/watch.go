@@ -22,11 +22,13 @@ type finding[T any] struct {
 	failure error           // why there is none, if Consul could not be asked
 }
 
-// event is what a watch sends its follower: the outcome of a request to Consul, or a finding.
+// event is what a watch sends its follower: the outcome of a request to Consul, or a finding;
+// or the document that bootstrap fetched.
 type event[T any] struct {
-	canary  bool
-	asked   error
-	finding *finding[T]
+	canary    bool
+	asked     error
+	finding   *finding[T]
+	bootstrap *Document[T]
 }
 
 // watch follows one pointer in Consul and finds the documents that it names.
