@@ -173,19 +173,19 @@ func (t *trial) start(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case a.Moved:
+		case a.State == rollout.Superseded:
 			return moved(&rollout.Stop{Why: rollout.Moved, Region: a.Target.Name})
-		case a.Empty || a.Err == nil && a.View != nil && len(a.View.Nodes) == 0:
+		case a.State != rollout.Unseen && a.Err == nil && len(a.View.Nodes) == 0:
 			return fmt.Errorf("%s: its edges are gone", a.Target.Name)
-		case len(a.Refused) > 0:
+		case a.State == rollout.Refusing:
 			n := a.Refused[0]
 			return fmt.Errorf("%s: node %s refuses %s:\n    %s\n  correct the document", a.Target.Name, term.Printable(n.ID), t.c.doc.Version(), indented(reasons(&n)))
 		case a.Err != nil:
 			return fmt.Errorf("%s: %w", a.Target.Name, a.Err)
-		case !a.Arrived():
+		case a.State != rollout.Arrived:
 			reason := "not known yet"
-			if a.View != nil && len(a.View.Behind()) > 0 {
-				reason = why(&a.View.Behind()[0])
+			if behind := a.View.Behind(); len(behind) > 0 {
+				reason = why(&behind[0])
 			}
 			return fmt.Errorf("%s: its edges did not all follow within %s: %s; see regionctl rules status", a.Target.Name, limit, reason)
 		}

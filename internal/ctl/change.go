@@ -141,12 +141,12 @@ func (c *change) begin(targets []*fleet.Target) {
 // has reports whether a region that has this now has what the change brings.
 func (c *change) has(r *regionChange, now fleet.Current) bool {
 	switch p := now.Pointer; {
-	case p == nil || now.Damage != nil || r.step.next == nil:
+	case now.State == fleet.Unpublished || now.Damage != nil || r.step.next == nil:
 		return false
 	case c.lasts > 0, c.relative && now.Index != r.region.Seen.Index:
 		return p.Version == r.step.next.Version() && p.AppliedAt.Equal(c.at) && p.AppliedBy == c.by
 	case r.step.ends:
-		return now.Active == nil
+		return now.State == fleet.Ended
 	}
 	return r.step.done(now)
 }
@@ -271,10 +271,11 @@ func (c *change) await(ctx context.Context) error {
 	}}, targetsOf(have), limit)
 	for i := range arrivals {
 		a, r := &arrivals[i], have[i]
-		if r.await = a.View; a.View == nil {
+		if a.State == rollout.Unseen {
 			continue
 		}
-		if a.Moved {
+		r.await = &a.View
+		if a.State == rollout.Superseded {
 			r.moved = a.View.Pointer
 		}
 		if len(a.View.Nodes) == 0 && a.Err == nil {

@@ -111,7 +111,7 @@ func (p *program) completeNodes(names *[]string, of func(consul.Node) string) co
 func (p *program) completeRules(names *[]string) completion {
 	return completeFromConsul(p, rulesKind, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		s, err := fleet.Look(ctx, t)
-		if err != nil || s.Document == nil {
+		if err != nil || s.State != fleet.Active || s.Damage != nil {
 			return nil, err
 		}
 		var words []string

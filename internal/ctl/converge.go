@@ -47,11 +47,11 @@ func (p *program) await(ctx context.Context, e edges, targets []*fleet.Target, l
 
 // describe is one line of progress.
 func describe(a *rollout.Arrival, version string) string {
-	v := a.View
+	v := &a.View
 	switch {
 	case a.Err != nil:
 		return "cannot look: " + term.Clip(term.Printable(a.Err.Error()), 120)
-	case a.Moved:
+	case a.State == rollout.Superseded:
 		return "changed by someone else"
 	case len(v.Nodes) == 0:
 		return "no edge is registered"
@@ -81,10 +81,10 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 		a := &arrivals[i]
 		versions = append(versions, versionOf(a.Target))
 		switch {
-		case a.Arrived():
-		case a.Moved:
+		case a.State == rollout.Arrived:
+		case a.State == rollout.Superseded:
 			return term.Conflict("%s: %s", a.Target.Name, whoMoved(k, a.View.Pointer))
-		case len(a.Refused) > 0:
+		case a.State == rollout.Refusing:
 			refused = true
 			for _, n := range a.Refused {
 				wrong = append(wrong, fmt.Sprintf("%s: node %s refuses %s and keeps %s:\n    %s", a.Target.Name, term.Printable(n.ID),
@@ -92,7 +92,7 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 			}
 		case a.Err != nil:
 			wrong = append(wrong, fmt.Sprintf("%s: %v", a.Target.Name, a.Err))
-		case a.View == nil:
+		case a.State == rollout.Unseen:
 			wrong = append(wrong, fmt.Sprintf("%s: not known yet", a.Target.Name))
 		default:
 			if a.View.Error != "" {

@@ -65,7 +65,7 @@ func groupByVersion(answers []fleet.Answer[*step]) []diffGroup {
 		case s.from.Damage != nil:
 			g.Unreadable = s.from.Damage.Error()
 		case s.ends || g.Same:
-		case s.from.Document == nil:
+		case s.from.State != fleet.Active:
 			g.Difference = s.next.Body.(comparer).compare(nil)
 		default:
 			g.Difference = s.next.Body.(comparer).compare(s.from.Document.Body)

@@ -150,7 +150,7 @@ func (p *program) inspectRegion(ctx context.Context, t *fleet.Target, node, rule
 		return nil, err
 	case s.Damage != nil:
 		return nil, s.Damage
-	case s.Pointer == nil:
+	case s.State != fleet.Active:
 		return nil, errors.New("no rules are published there; regionctl limits explain asks an edge about the rules it has")
 	}
 	if _, known := bookOf(s.Document).set.Rule(rule); rule != "" && !known {

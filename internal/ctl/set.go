@@ -119,7 +119,7 @@ func (c *change) assign(assignments []string) func(context.Context, *fleet.Targe
 		case s.from.Until() != nil && c.lasts == 0:
 			return term.Misused("%s: %s is active until %s, and without --for it would last with %s; give --for, or end it first with regionctl shedder rollback (nothing was changed)",
 				t.Name, s.from.Version(), until(s.from.Pointer), what)
-		case s.from.Document != nil:
+		case s.from.State == fleet.Active:
 			base = s.from.Document.Body.(*settings).Document
 		default:
 			what += " on top of the built-in defaults"

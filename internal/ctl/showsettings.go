@@ -76,7 +76,7 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 			continue
 		}
 		s := a.Value
-		id := fmt.Sprint(s.Version(), s.Pointer != nil, s.Until(), s.Returns())
+		id := fmt.Sprint(s.Version(), s.State, s.Until(), s.Returns())
 		if s.Damage != nil {
 			id = "broken " + a.Target.Name
 		}
@@ -87,7 +87,7 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 		entry := &settingsInForce{Regions: []string{a.Target.Name}, Pointer: s.Pointer, InForce: s.Active}
 		if s.Damage != nil {
 			entry.Error = s.Damage.Error()
-		} else if s.Document != nil {
+		} else if s.State == fleet.Active {
 			entry.Document, readable = string(s.Document.Bytes), true
 		}
 		place[id], list = entry, append(list, entry)

@@ -53,16 +53,28 @@ func ParseDocument(k *Kind, name string, data []byte) (*Document, error) {
 
 // Current is what a region's pointer makes its edges run.
 type Current struct {
+	State    State
 	Index    uint64          // for compare-and-set
-	Pointer  *consul.Pointer // nil: nothing is published, or damaged
-	Active   *consul.Named   // the document that it named when it was read; nil: none
-	Document *Document       // the same, loaded; nil: none, damaged, or not loaded
-	Damage   error           // why the pointer or its document cannot be read, though Consul answers
+	Pointer  *consul.Pointer // while Active or Ended
+	Active   *consul.Named   // while Active: the document that the pointer named when it was read
+	Document *Document       // while Active: the same, if it was loaded without Damage
+	Damage   error           // why the pointer, or the active document, cannot be read, though Consul answers
 }
+
+// State is what a region's pointer says.
+type State int
+
+// The states.
+const (
+	Unpublished State = iota // there is no pointer
+	Unreadable               // there is one, and Damage says what is wrong with it
+	Active                   // it names a document
+	Ended                    // what it names has expired, and nothing follows: edges have what their configuration says
+)
 
 // Version is that of the active document, "" if there is none.
 func (c *Current) Version() string {
-	if c.Active == nil {
+	if c.State != Active {
 		return ""
 	}
 	return c.Active.Version
@@ -98,7 +110,7 @@ func Look(ctx context.Context, t *Target) (Current, error) {
 
 // load reads the active document.
 func (c *Current) load(ctx context.Context, t *Target) (err error) {
-	if c.Active == nil {
+	if c.State != Active {
 		return nil
 	}
 	c.Document, err = t.Load(ctx, *c.Active)
@@ -116,8 +128,14 @@ func LookAtPointer(ctx context.Context, t *Target) (Current, error) {
 		return Current{}, err
 	}
 	c := Current{Index: index, Pointer: pointer, Damage: err}
-	if pointer != nil {
-		c.Active = pointer.InForce(time.Now())
+	switch {
+	case err != nil:
+		c.State = Unreadable
+	case pointer != nil:
+		c.State = Ended
+		if c.Active = pointer.InForce(time.Now()); c.Active != nil {
+			c.State = Active
+		}
 	}
 	return c, nil
 }

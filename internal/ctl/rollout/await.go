@@ -34,18 +34,26 @@ type Await struct {
 // Arrival is how the wait ended in one region.
 type Arrival struct {
 	Target  *fleet.Target
-	View    *fleet.RegionView // the last look; nil if there was none
-	Err     error             // why the last look failed
-	Moved   bool              // somebody else changed what the nodes should run
-	Refused []fleet.NodeView  // that will not run it
-	Empty   bool              // no node is registered, and none came
-	done    bool
+	State   State
+	View    fleet.RegionView // the last look that succeeded; empty while Unseen
+	Err     error            // why the last look failed
+	Refused []fleet.NodeView // that will not run it
 }
 
-// Arrived reports whether all that was waited for is there.
-func (a *Arrival) Arrived() bool {
-	return a.Err == nil && a.View != nil && !a.Moved && a.View.Converged
-}
+// State is what is known of the nodes of a region that are waited for.
+type State int
+
+// The states. The last four are final.
+const (
+	Unseen     State = iota // no look has succeeded yet
+	Behind                  // not all nodes run it yet
+	Arrived                 // all nodes run it
+	Superseded              // somebody else changed what the nodes should run
+	Refusing                // nodes refuse it
+	Deserted                // no node is registered, and none came
+)
+
+func (s State) final() bool { return s >= Arrived }
 
 // Run waits until all nodes run the version, or it is clear that they will not, or limit
 // is over, or ctx ends.
@@ -64,7 +72,7 @@ func (w *Await) Run(ctx context.Context, targets []*fleet.Target, limit time.Dur
 			w.follow(ctx, a, func() {
 				mu.Lock()
 				defer mu.Unlock()
-				if a.done && !a.Arrived() && !a.Empty {
+				if a.State == Superseded || a.State == Refusing {
 					time.AfterFunc(afterwards, cancel)
 				}
 				w.Seen(i, a)
@@ -86,8 +94,7 @@ func (w *Await) follow(ctx context.Context, a *Arrival, changed func()) {
 		}
 		a.Err = err
 		if err == nil {
-			a.View = view
-			a.Moved = w.Moved(a.Target, view)
+			a.View = *view
 			a.Refused = nil
 			for _, n := range view.Nodes {
 				if !n.Refuses() {
@@ -101,11 +108,19 @@ func (w *Await) follow(ctx context.Context, a *Arrival, changed func()) {
 					a.Refused = append(a.Refused, n)
 				}
 			}
-			a.Empty = len(view.Nodes) == 0 && time.Since(began) >= w.Registering
-			a.done = a.Moved || len(a.Refused) > 0 || view.Converged || a.Empty
+			switch a.State = Behind; {
+			case w.Moved(a.Target, view):
+				a.State = Superseded
+			case len(a.Refused) > 0:
+				a.State = Refusing
+			case view.Converged:
+				a.State = Arrived
+			case len(view.Nodes) == 0 && time.Since(began) >= w.Registering:
+				a.State = Deserted
+			}
 		}
 		changed()
-		if a.done {
+		if a.State.final() {
 			return
 		}
 		select {

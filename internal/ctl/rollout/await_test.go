@@ -57,24 +57,24 @@ func TestAwait(t *testing.T) {
 		within time.Duration
 		check  func(*testing.T, *Arrival)
 	}{
-		"there": {always(viewOf(node("new"))), 0, func(t *testing.T, a *Arrival) { require.True(t, a.Arrived()) }},
+		"there": {always(viewOf(node("new"))), 0, func(t *testing.T, a *Arrival) { require.Equal(t, Arrived, a.State) }},
 		"comes": {func(after time.Duration) (*fleet.RegionView, error) {
 			if after < 5*time.Second {
 				return nil, errors.New("no answer")
 			}
 			return viewOf(node("new")), nil
-		}, 5 * time.Second, func(t *testing.T, a *Arrival) { require.True(t, a.Arrived()) }},
-		"behind":     {always(viewOf(node("new"), node("old"))), time.Minute, func(t *testing.T, a *Arrival) { require.False(t, a.Arrived()) }},
-		"refuses":    {always(viewOf(refuses)), 2 * time.Second, func(t *testing.T, a *Arrival) { require.Len(t, a.Refused, 1) }},
-		"no node":    {always(viewOf()), 15 * time.Second, func(t *testing.T, a *Arrival) { require.True(t, a.Empty) }},
-		"unanswered": {func(time.Duration) (*fleet.RegionView, error) { return nil, errLost }, time.Minute, func(t *testing.T, a *Arrival) { require.ErrorIs(t, a.Err, errLost) }},
-		"moved":      {always(&fleet.RegionView{Error: "moved"}), 0, func(t *testing.T, a *Arrival) { require.True(t, a.Moved) }},
+		}, 5 * time.Second, func(t *testing.T, a *Arrival) { require.Equal(t, Arrived, a.State) }},
+		"behind":     {always(viewOf(node("new"), node("old"))), time.Minute, func(t *testing.T, a *Arrival) { require.Equal(t, Behind, a.State) }},
+		"refuses":    {always(viewOf(refuses)), 2 * time.Second, func(t *testing.T, a *Arrival) { require.Equal(t, Refusing, a.State); require.Len(t, a.Refused, 1) }},
+		"no node":    {always(viewOf()), 15 * time.Second, func(t *testing.T, a *Arrival) { require.Equal(t, Deserted, a.State) }},
+		"unanswered": {func(time.Duration) (*fleet.RegionView, error) { return nil, errLost }, time.Minute, func(t *testing.T, a *Arrival) { require.ErrorIs(t, a.Err, errLost); require.Equal(t, Unseen, a.State) }},
+		"moved":      {always(&fleet.RegionView{Error: "moved"}), 0, func(t *testing.T, a *Arrival) { require.Equal(t, Superseded, a.State) }},
 		"refused once": {func(after time.Duration) (*fleet.RegionView, error) { // it keeps polling
 			if after < time.Second {
 				return viewOf(refuses), nil
 			}
 			return viewOf(node("new")), nil
-		}, time.Second, func(t *testing.T, a *Arrival) { require.True(t, a.Arrived()) }},
+		}, time.Second, func(t *testing.T, a *Arrival) { require.Equal(t, Arrived, a.State) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -87,6 +87,6 @@ func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		arrivals, took := run(t, always(viewOf(refuses)), always(viewOf(node("old"))))
 		require.Equal(t, refusedFor+afterwards, took, "after a refusal the others get a moment")
-		require.False(t, arrivals[1].Arrived())
+		require.Equal(t, Behind, arrivals[1].State)
 	})
 }
