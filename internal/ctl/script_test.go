@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -39,7 +40,7 @@ func TestScripts(t *testing.T) {
 				"answer": s.command(s.answer), "interrupt": s.command(s.interrupt), "end": s.command(s.end), "edge": s.command(s.edge),
 				"runs": s.command(s.runs), "sheds": s.command(s.sheds), "publish": s.command(s.publish), "holds": s.command(s.holds),
 				"version": s.command(s.version), "put": s.command(s.put), "delete": s.command(s.delete), "json": s.command(s.json), "equal": s.command(s.equal),
-				"address": s.command(s.address), "unchanged": s.command(s.unchanged),
+				"address": s.command(s.address), "unchanged": s.command(s.unchanged), "active": s.command(s.active), "lasts": s.command(s.lasts), "duel": s.command(s.duel),
 			}})
 		})
 	}
@@ -238,11 +239,63 @@ func (s *script) unchanged(args []string) {
 	require.Equal(s, args[2], strconv.Itoa(len(changes)))
 }
 
+func versionOf(document string) string {
+	return consul.NewPointer([]byte(document), "", time.Time{}).Version
+}
+
 // version NAME FILE sets a variable, and NAME_6 to its first six digits.
 func (s *script) version(args []string) {
 	v := versionOf(s.ts.ReadFile(args[1]))
 	s.ts.Setenv(args[0], v)
 	s.ts.Setenv(args[0]+"_6", v[:6])
+}
+
+// active NAME KIND REGION sets a variable to the version that a region's pointer names.
+func (s *script) active(args []string) {
+	p, _, err := s.documents(args[1], args[2]).Current(s.Context())
+	require.NoError(s, err)
+	require.NotNil(s, p)
+	s.ts.Setenv(args[0], p.Version)
+}
+
+// lasts REGION DURATION|forever [VERSION|none]: how long the settings there are active, and
+// what follows them. It sets $EXPIRES, and $UNTIL as people read it.
+func (s *script) lasts(args []string) {
+	p, _, err := s.documents("shedder", args[0]).Current(s.Context())
+	require.NoError(s, err)
+	if args[1] == "forever" {
+		require.Nil(s, p.ExpiresAt)
+		return
+	}
+	d, err := time.ParseDuration(args[1])
+	require.NoError(s, err)
+	require.Equal(s, p.AppliedAt.Add(d), *p.ExpiresAt)
+	then := noVersion
+	if p.Then != nil {
+		then = p.Then.Version
+	}
+	require.Equal(s, args[2], then)
+	s.ts.Setenv("EXPIRES", p.ExpiresAt.Format(time.RFC3339Nano))
+	s.ts.Setenv("UNTIL", until(p))
+}
+
+// duel NAME NAME has two people answer yes at the same time: one of them changes all
+// regions, the other learns of it. It sets $WINNER and $LOSER and shows what the loser saw.
+func (s *script) duel(args []string) {
+	for _, name := range args {
+		go s.sessions[name].answer(s.t, "y")
+	}
+	results := map[int]string{}
+	for _, name := range args {
+		r := s.sessions[name].end(s)
+		if results[r.status] = name; r.status != 0 {
+			s.show(r)
+		}
+	}
+	require.Len(s, results, 2)
+	require.Contains(s, results, term.StatusConflict)
+	s.ts.Setenv("WINNER", results[0])
+	s.ts.Setenv("LOSER", results[term.StatusConflict])
 }
 
 // put REGION KEY VALUE

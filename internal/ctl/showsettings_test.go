@@ -50,40 +50,6 @@ func TestSetAll(t *testing.T) {
 	require.Equal(t, "patience", found[1].Path)
 }
 
-func testShowSettings(t *testing.T, f *testFleet) {
-	r := f.run(t, "shedder", "show")
-	require.Equal(t, term.StatusUsage, r.status)
-	require.Equal(t, "#: eu-west, us-east: no shedder settings published yet\n", r.out)
-	require.Contains(t, r.errOut, "no shedder settings are active, so edges have what their configuration says")
-	file := write(t, "shedder.yaml", settingsOf(400))
-	f.good(t, "shedder", "set", file, "--yes", "--by", "ana")
-	lasting := f.pointer(t, "eu-west")
-	r = f.good(t, "shedder", "show")
-	require.Equal(t, "#: eu-west, us-east run "+lasting.Version+" (ana, "+term.Stamp(lasting.AppliedAt)+")\n"+settingsOf(400), r.out)
-	require.Equal(t, settingsOf(400), f.good(t, "shedder", "show", lasting.Version[:5]).out, "byte by byte")
-
-	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--region", "us-east")
-	r = f.good(t, "shedder", "show", "--region", "us-east")
-	require.Contains(t, r.out, ", until "+until(f.pointer(t, "us-east"))+")\n#: and then "+lasting.Version+" again\nenabled: false\n")
-	_, err := shedding.Parse([]byte(r.out))
-	require.NoError(t, err, "it can be set as shown")
-	list := parse[[]settingsInForce](t, f.good(t, "shedder", "show", "-o", "json").out)
-	require.Len(t, list, 2)
-	require.Equal(t, settingsOf(400), list[0].Document)
-	require.Equal(t, f.pointer(t, "us-east"), list[1].Pointer)
-	require.Equal(t, term.StatusUsage, f.run(t, "shedder", "show", "ffffffffffff").status)
-	require.Equal(t, term.StatusUsage, f.run(t, "shedder", "show", "ffff", "--live").status)
-	f.good(t, "shedder", "rollback", "--yes", "--to", lasting.Version[:6], "--region", "us-east")
-	require.Equal(t, lasting.Version, f.pointer(t, "us-east").Version)
-	require.Nil(t, f.pointer(t, "us-east").ExpiresAt)
-
-	r = f.good(t, "shedder", "show", "--region", "us-east")
-	f.good(t, "shedder", "set", write(t, "shown.yaml", strings.Replace(r.out, "400", "500", 1)), "--yes", "--region", "us-east")
-	r = f.good(t, "shedder", "show", "--region", "us-east")
-	require.Equal(t, 1, strings.Count(r.out, "#: "), "comments do not pile up:\n%s", r.out)
-	require.Contains(t, r.out, "500")
-}
-
 func testShowLive(t *testing.T, f *testFleet) {
 	require.Equal(t, term.StatusPartial, f.run(t, "shedder", "show", "--live").status, "there is no edge")
 	busy := []shedding.UpstreamStatus{{
@@ -106,20 +72,23 @@ func testShowLive(t *testing.T, f *testFleet) {
 	require.Equal(t, busy, s.Regions[0].Nodes[0].Shedders)
 
 	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--by", "ana")
-	p := f.pointer(t, "eu-west")
+	p, _, err := f.settings("eu-west").Current(t.Context())
+	require.NoError(t, err)
 	r = f.good(t, "shedder", "show", "--live", "--region", "eu-west")
 	require.Contains(t, r.out, "eu-west runs "+p.Version+" (ana, "+term.Stamp(p.AppliedAt)+", until "+until(p)+"), converged: yes\n")
 }
 
 func testCompleteSettings(t *testing.T, f *testFleet) {
 	f.good(t, "shedder", "set", "enabled=false", "--yes")
+	p, _, err := f.settings("eu-west").Current(t.Context())
+	require.NoError(t, err)
 	for want, args := range map[string][]string{
-		"signals.inflight.high=\n":               {"set", "signals.inf"},
-		"classes.read.max_in_flight=\n":          {"set", "enabled=false", ""},
-		f.pointer(t, "eu-west").Version + "\t":   {"show", ""},
-		f.pointer(t, "eu-west").Version + "\t20": {"rollback", "--to", ""},
-		"1h\n":                                   {"set", "x", "--for", ""},
-		"eu-west\nus-east\n":                     {"set", "x", "--region", ""},
+		"signals.inflight.high=\n":      {"set", "signals.inf"},
+		"classes.read.max_in_flight=\n": {"set", "enabled=false", ""},
+		p.Version + "\t":                {"show", ""},
+		p.Version + "\t20":              {"rollback", "--to", ""},
+		"1h\n":                          {"set", "x", "--for", ""},
+		"eu-west\nus-east\n":            {"set", "x", "--region", ""},
 	} {
 		var out, errOut buffer
 		require.NoError(t, Run(t.Context(), append([]string{"__complete", "--fleet", f.file, "shedder"}, args...), strings.NewReader(""), &out, &errOut))
