@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 const rulesStatusHelp = `Shows for every region which version is active, since when and by whom, and what is on
 trial; and for every registered edge what it runs, where that came from, what it refused
 and why, and whether it is healthy. A region has converged when it has edges and all of
-them run what they should.
+them run what they should. Several versions in one fleet are listed at the end, with the
+regions and edges of each.
 
 Edges are asked at their admin listeners. Where that is not possible, the version comes
 from what they registered in Consul, and the column FROM says catalogue.
@@ -50,6 +52,15 @@ type convergence struct {
 	At        time.Time          `json:"at"`
 	Converged bool               `json:"converged"`
 	Regions   []fleet.RegionView `json:"regions"`
+	// Versions are those that regions have active or edges run, most regions first.
+	Versions []versionSpread `json:"versions"`
+}
+
+// versionSpread is where a version is.
+type versionSpread struct {
+	Version string   `json:"version"`
+	Regions []string `json:"regions"` // that have it active
+	Edges   int      `json:"edges"`   // that run it
 }
 
 func (p *program) rulesStatus(ctx context.Context, names []string, every time.Duration) error {
@@ -114,7 +125,33 @@ func (p *program) lookAll(ctx context.Context, targets []*fleet.Target) (*conver
 		s.Regions = append(s.Regions, *v)
 		s.Converged = s.Converged && v.Converged
 	}
+	s.Versions = spread(s.Regions)
 	return s, answers
+}
+
+func spread(views []fleet.RegionView) []versionSpread {
+	list := []versionSpread{}
+	at := func(version string) *versionSpread {
+		i := slices.IndexFunc(list, func(v versionSpread) bool { return v.Version == version })
+		if i < 0 {
+			i, list = len(list), append(list, versionSpread{Version: version, Regions: []string{}})
+		}
+		return &list[i]
+	}
+	for i := range views {
+		v := &views[i]
+		if active := v.Active(); active != nil {
+			here := at(active.Version)
+			here.Regions = append(here.Regions, v.Region)
+		}
+		for _, n := range v.Nodes {
+			if n.Version != "" && n.Version != adminapi.NoVersion {
+				at(n.Version).Edges++
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b versionSpread) int { return len(b.Regions) - len(a.Regions) })
+	return list
 }
 
 func (s *convergence) write(b *bytes.Buffer, st term.Style) {
@@ -124,9 +161,28 @@ func (s *convergence) write(b *bytes.Buffer, st term.Style) {
 		}
 		writeView(b, st, &s.Regions[i], s.At)
 	}
+	if len(s.Versions) > 1 {
+		fmt.Fprintf(b, "\n%s\n", st.Yellow(fmt.Sprintf("the fleet runs %d versions:", len(s.Versions))))
+		t := term.Table{Indent: "  "}
+		for _, v := range s.Versions {
+			t.Row(term.Printable(v.Version), term.Plural(v.Edges, "edge"), "active in "+some(v.Regions))
+		}
+		t.Print(b)
+	}
 	if len(s.Regions) > 1 {
 		fmt.Fprintf(b, "\nconverged: %s\n", st.Verdict(s.Converged))
 	}
+}
+
+// some names up to three of a list.
+func some(names []string) string {
+	switch {
+	case len(names) == 0:
+		return "no region"
+	case len(names) > 3:
+		return term.Plural(len(names), "region")
+	}
+	return strings.Join(names, ", ")
 }
 
 func writeView(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Time) {

@@ -70,16 +70,22 @@ func (v *RegionView) Behind() []NodeView {
 	return list
 }
 
+// Active is the document that the region's pointer names now, nil if there is none.
+func (v *RegionView) Active() *consul.Named {
+	if v.Pointer == nil {
+		return nil
+	}
+	return v.Pointer.InForce(time.Now())
+}
+
 // expected is the version that a PoP's nodes should run, "" if there is none, own if
 // it is that of their configuration.
 func (v *RegionView) expected(k *Kind, pop string) string {
 	if c, ok := v.Canaries[pop]; ok {
 		return c.Version
 	}
-	if v.Pointer != nil {
-		if n := v.Pointer.InForce(time.Now()); n != nil {
-			return n.Version
-		}
+	if n := v.Active(); n != nil {
+		return n.Version
 	}
 	if k.Temporary && v.Error == "" {
 		return Own
