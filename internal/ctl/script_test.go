@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
@@ -36,11 +37,12 @@ func TestScripts(t *testing.T) {
 			t.Parallel()
 			s := &script{t: t, names: names, consuls: consuls, prefix: fmt.Sprintf("script%d", i), away: map[string]string{}, sessions: map[string]*session{}, edges: map[string]*stub{}}
 			testscript.Run(t, testscript.Params{Files: []string{file}, RequireUniqueNames: true, Cmds: map[string]func(*testscript.TestScript, bool, []string){
-				"regionctl": s.command(s.regionctl), "status": s.command(s.status), "begin": s.command(s.begin), "sees": s.command(s.sees),
+				"regionctl": s.command(s.regionctl), "terminal": s.command(s.terminal), "status": s.command(s.status), "begin": s.command(s.begin), "sees": s.command(s.sees),
 				"answer": s.command(s.answer), "interrupt": s.command(s.interrupt), "end": s.command(s.end), "edge": s.command(s.edge),
 				"runs": s.command(s.runs), "sheds": s.command(s.sheds), "publish": s.command(s.publish), "holds": s.command(s.holds),
 				"version": s.command(s.version), "put": s.command(s.put), "delete": s.command(s.delete), "json": s.command(s.json), "equal": s.command(s.equal),
-				"address": s.command(s.address), "unchanged": s.command(s.unchanged), "active": s.command(s.active), "lasts": s.command(s.lasts), "duel": s.command(s.duel),
+				"address": s.command(s.address), "unchanged": s.command(s.unchanged), "active": s.command(s.active), "lasts": s.command(s.lasts), "canary": s.command(s.canary), "try": s.command(s.try),
+				"duel": s.command(s.duel),
 			}})
 		})
 	}
@@ -99,6 +101,15 @@ func (s *script) show(r result) {
 // regionctl ARGUMENT… must succeed.
 func (s *script) regionctl(args []string) { s.status(append([]string{"0", "regionctl"}, args...)) }
 
+// terminal regionctl ARGUMENT… has a terminal for its output, which would obey control characters.
+func (s *script) terminal(args []string) {
+	var out, errOut buffer
+	p := s.fleet.program(strings.NewReader(""), &out, &errOut)
+	p.OutLive = true
+	require.NoError(s, p.run(s.Context(), append(s.args(args[1:]), "--fleet", s.fleet.file)))
+	s.show(result{out: out.String(), errOut: errOut.String()})
+}
+
 // status N regionctl ARGUMENT… [<FILE]
 func (s *script) status(args []string) {
 	in := ""
@@ -148,6 +159,8 @@ func (s *script) edge(args []string) {
 			switch name, value, _ := strings.Cut(option, "="); name {
 			case "stays":
 				e.stays = value != "no"
+			case "claims": // to be another node
+				e.claims = value
 			case "old":
 				e.old = value != "no"
 			case "silent":
@@ -166,10 +179,33 @@ func (s *script) edge(args []string) {
 						e.requests["2xx"] += 100
 					}
 				}
+			case "load": // between two readings: requests, how many of them limited, answered 5xx
+				var requests, limited, errors float64
+				_, err := fmt.Sscanf(value, "%g,%g,%g", &requests, &limited, &errors)
+				require.NoError(s, err)
+				e.traffic = load(requests, limited, errors)
+			case "restarts": // at every third reading
+				before, looks := e.traffic, 0
+				e.traffic = func(e *stub, version string) {
+					if looks++; looks%3 == 0 {
+						e.requests, e.limited = map[string]float64{}, 0
+					}
+					before(e, version)
+				}
+			case "silent-after": // that many readings
+				left, err := strconv.Atoi(value)
+				require.NoError(s, err)
+				before := e.traffic
+				e.traffic = func(e *stub, version string) {
+					left--
+					e.silent = left == 0
+					before(e, version)
+				}
 			case "sheds":
 				e.shedder.stays = value
 			case "refuses-settings":
 				e.shedder.refuses = value
+			case "unregistered":
 			default:
 				s.ts.Fatalf("edge: no option %q", name)
 			}
@@ -183,7 +219,9 @@ func (s *script) edge(args []string) {
 	e.mu.Lock()
 	set(e)
 	e.mu.Unlock()
-	s.fleet.register(s, e)
+	if !slices.Contains(args, "unregistered") {
+		s.fleet.register(s, e)
+	}
 }
 
 func (s *script) follows(id, want string, runs func(*stub) string) {
@@ -258,6 +296,31 @@ func (s *script) active(args []string) {
 	s.ts.Setenv(args[0], p.Version)
 }
 
+// canary REGION POP VERSION|none [DURATION] waits until a site is to try that, for about as long.
+func (s *script) canary(args []string) {
+	got := ""
+	require.Eventually(s, func() bool {
+		p, _, err := s.fleet.rules(args[0]).Canary(s.Context(), args[1])
+		require.NoError(s, err)
+		if got = noVersion; p != nil {
+			got = p.Version
+		}
+		return got == args[2]
+	}, patience, time.Millisecond, "%s tries %s", args[1], &got)
+	if len(args) > 3 {
+		limit, err := time.ParseDuration(args[3])
+		require.NoError(s, err)
+		p, _, err := s.fleet.rules(args[0]).Canary(s.Context(), args[1])
+		require.NoError(s, err)
+		require.WithinDuration(s, time.Now().Add(limit), *p.ExpiresAt, 5*time.Second)
+	}
+}
+
+// try REGION POP FILE BY has a site follow a version on trial, which nobody attends to.
+func (s *script) try(args []string) {
+	s.fleet.orphan(s, args[0], args[1], s.ts.ReadFile(args[2]), args[3])
+}
+
 // lasts REGION DURATION|forever [VERSION|none]: how long the settings there are active, and
 // what follows them. It sets $EXPIRES, and $UNTIL as people read it.
 func (s *script) lasts(args []string) {
@@ -298,10 +361,21 @@ func (s *script) duel(args []string) {
 	s.ts.Setenv("LOSER", results[term.StatusConflict])
 }
 
-// put REGION KEY VALUE
+// put REGION KEY VALUE; \x1b stands for a byte and \u009b for a character.
 func (s *script) put(args []string) {
-	_, err := s.consuls[args[0]].Client().KV().Put(kv(s.prefix+"/"+args[1], args[2]), nil)
+	var text [2]string
+	for i, arg := range args[1:] {
+		text[i] = arg
+		if strings.Contains(arg, `\`) {
+			var err error
+			text[i], err = strconv.Unquote(`"` + arg + `"`)
+			require.NoError(s, err)
+		}
+	}
+	// In a transaction the key may be anything.
+	done, _, _, err := s.consuls[args[0]].Client().Txn().Txn(api.TxnOps{{KV: &api.KVTxnOp{Verb: api.KVSet, Key: s.prefix + "/" + text[0], Value: []byte(text[1])}}}, nil)
 	require.NoError(s, err)
+	require.True(s, done)
 }
 
 // delete REGION KEY deletes every key that begins with KEY.

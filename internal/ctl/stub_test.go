@@ -57,7 +57,8 @@ type stub struct {
 // edge registers a stub that follows Consul until the test ends.
 func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub)) *stub {
 	t.Helper()
-	s := &stub{region: name, id: id, pop: pop, seen: map[string]int{}, requests: map[string]float64{"2xx": 1000, "5xx": 10}}
+	s := &stub{region: name, id: id, pop: pop, seen: map[string]int{}, requests: map[string]float64{"2xx": 1000, "5xx": 10},
+		explain: func(url.Values) adminapi.Explanation { return adminapi.Explanation{} }}
 	for _, change := range setup {
 		change(s)
 	}
