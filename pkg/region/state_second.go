@@ -131,7 +131,7 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 		}
 		all.Go(func() {
 			started := time.Now()
-			nodes, err := other.Consul.Instances(ctx, datacenter, detourTimeout)
+			nodes, err := r.Consul.InstancesVia(ctx, other.Consul, datacenter, detourTimeout)
 			// The route from here may be cut; then the other Consul's silence does not
 			// count against r.
 			late := err != nil && time.Since(started) >= detourTimeout && other.Consul.Pulse(ctx, pulseTimeout) == nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
@@ -304,6 +305,25 @@ func TestOtherDatacenter(t *testing.T) {
 	require.Nil(t, p, "each datacenter has its own keys")
 	_, _, err = open(t, Config{Addr: all[0].Addr(), Datacenter: "mars"}).Documents("rules").Current(t.Context())
 	require.ErrorContains(t, err, "No path to datacenter")
+}
+
+// Datacenters that share no token: one passes a question about another on, and the other
+// knows only its own token.
+func TestInstancesViaNeedsNoSharedToken(t *testing.T) {
+	t.Parallel()
+	all := testenv.StartConsuls(t, testenv.ConsulOptions{ACL: true}, "eu-west", "us-east")
+	client := func(server *testenv.Consul) *Client {
+		_, token := server.NewToken(t, `service "weir-edge" { policy = "write" } node_prefix "" { policy = "read" }`)
+		return open(t, Config{Addr: server.Addr(), TokenFile: write(t, "token", token)})
+	}
+	eu, us := client(all[0]), client(all[1])
+	require.NoError(t, us.api.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: Service, ID: "weir-edge-1", Address: "10.0.0.1", Port: 80}))
+	require.Eventually(t, func() bool {
+		nodes, err := us.InstancesVia(t.Context(), eu, "us-east", 5*time.Second)
+		return err == nil && len(nodes) == 1 && nodes[0].Address == "10.0.0.1:80"
+	}, testenv.Patience, 50*time.Millisecond)
+	_, err := eu.InstancesVia(t.Context(), eu, "us-east", 5*time.Second)
+	require.ErrorContains(t, err, "ACL not found", "with the token of another datacenter")
 }
 
 // A cluster's leader dies under its watches: those on the remaining servers see the next

@@ -108,9 +108,17 @@ type authorized struct {
 	tokenFile string
 }
 
+// tokenOf is the key of a context's value: the Config whose token a request carries in
+// place of the client's own.
+type tokenOf struct{}
+
 // RoundTrip sends one request.
 func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
-	token, err := readToken(a.tokenFile)
+	file := a.tokenFile
+	if c, ok := r.Context().Value(tokenOf{}).(*Config); ok {
+		file = c.TokenFile
+	}
+	token, err := readToken(file)
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // a buffer; Close cannot fail

@@ -85,11 +85,12 @@ func (c *Client) nodes(ctx context.Context, q query, bound time.Duration) ([]Nod
 	return nodes, index, nil
 }
 
-// Instances returns the edge nodes of this client's prefix in a datacenter ("" means
-// the client's own), sorted like Nodes; this Consul may have to ask another datacenter.
+// InstancesVia asks another client's Consul for the edge nodes of this client's prefix in a
+// datacenter, sorted like Nodes. That Consul passes the question on, and the datacenter
+// decides by its own ACLs, so the request carries this client's token and not via's.
 // Nodes without a prefix are included.
-func (c *Client) Instances(ctx context.Context, datacenter string, bound time.Duration) ([]Instance, error) {
-	all, _, err := c.instances(ctx, datacenter, query{}, bound)
+func (c *Client) InstancesVia(ctx context.Context, via *Client, datacenter string, bound time.Duration) ([]Instance, error) {
+	all, _, err := via.instances(context.WithValue(ctx, tokenOf{}, &c.config), datacenter, query{}, bound)
 	return c.own(all), err
 }
 
