@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test check lint compat bench overload overload-fast profile soak fuzz drills tables k6 release release-test loadtest loadtest-full lab lab-down lab-status tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test check lint compat bench overload overload-fast profile soak fuzz drills tables k6 release release-test loadtest loadtest-full lab lab-down lab-status terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -130,6 +130,11 @@ lab-status: ## show the lab's processes and their memory
 
 lab-down: ## stop the lab and remove its files, whatever state it is in
 	@LAB="$(LAB_DIR)" terraform/lab/scripts/down.sh
+
+terraform-schema: ## take the AWS provider's schema for terraform/testdata from npm, 37 MB; after a new resource type
+	rm -rf bin/schema && mkdir -p bin/schema
+	cd bin/schema && npm pack --silent @cdktf/provider-aws@21.22.1 && tar -xzf *.tgz
+	$(GO) test ./terraform -run TestProviderSchema -provider $(CURDIR)/bin/schema/package
 
 tools: .bin/consul .bin/tofu ## build the servers that tests start into .bin/: Consul, and OpenTofu if terraform is missing
 
