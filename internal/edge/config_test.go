@@ -77,7 +77,7 @@ func TestDefaults(t *testing.T) {
 		Listen:    ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"},
 		Server:    ServerConfig{16384, 1 << 30, 100000, 0, 10 * time.Second, time.Minute, 75 * time.Second, pathsMatchAll},
 		Upstreams: []UpstreamConfig{{URL: "http://127.0.0.1:9000"}},
-		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, "", 16384, []string{"websocket"}, 5 * time.Minute, "via", proxy.HealthCheck{Interval: 5 * time.Second, Timeout: time.Second, Healthy: 2, Unhealthy: 3}},
+		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, "", 16384, []string{"websocket"}, 5 * time.Minute, "via", proxy.HealthCheck{Interval: 5 * time.Second, Timeout: time.Second, Healthy: 2, Unhealthy: 3}, nil},
 		Store: StoreConfig{
 			Kind: "redis", Timeout: 25 * time.Millisecond, DeniedMemory: 100000, MaxKeys: 1000000,
 			Redis: RedisConfig{Mode: "cluster", Addrs: []string{"127.0.0.1:7000"}},
@@ -308,6 +308,25 @@ func TestTrustedProxies(t *testing.T) {
 	d := decide.Decider{Trusted: c.trusted}
 	require.True(t, d.Trusts(netip.MustParseAddr("203.0.113.1")))
 	require.True(t, d.Trusts(netip.MustParseAddr("2001:db8::1")))
+}
+
+// What a group has of its own stands in place of upstream's, and reaches its pool.
+func TestGroupsThatDiffer(t *testing.T) {
+	c, err := ParseConfig([]byte("upstreams: [{url: \"http://a\"}, {url: \"http://b\", group: search}, {url: \"http://c\", group: static}]\n" +
+		"routes: [{match: {paths: [/search]}, group: search}, {match: {paths: [/static]}, group: static}]\n" +
+		"rules: {file: rules.yaml}\nstore: {kind: memory}\nupstream:\n" +
+		"  groups: {search: {health_check: {path: /ping, timeout: 2s}}, static: {upgrade: [], health_check: {}}}\n" +
+		"  health_check: {path: /healthz, healthy: 9}\n  upgrade: [websocket, chat]\n"))
+	require.NoError(t, err)
+	f := func(group string, check proxy.HealthCheck, upgrades ...string) {
+		t.Helper()
+		pc, _ := c.proxy(group)
+		require.Equal(t, check, pc.Check)
+		require.ElementsMatch(t, upgrades, pc.Upgrades)
+	}
+	f("default", proxy.HealthCheck{Path: "/healthz", Interval: 5 * time.Second, Timeout: time.Second, Healthy: 9, Unhealthy: 3}, "websocket", "chat")
+	f("search", proxy.HealthCheck{Path: "/ping", Interval: 5 * time.Second, Timeout: 2 * time.Second, Healthy: 2, Unhealthy: 3}, "websocket", "chat")
+	f("static", Defaults().Upstream.HealthCheck)
 }
 
 // Two nodes that share a cache would start with each other's rules.

@@ -1,12 +1,14 @@
 package edge
 
 import (
-	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/field"
 )
 
 // UpstreamConfig is one origin.
@@ -31,6 +33,37 @@ type ForwardConfig struct {
 	TunnelTimeout  time.Duration     `yaml:"tunnel_timeout"`
 	Loop           string            `yaml:"loop"` // the header in which loops show
 	HealthCheck    proxy.HealthCheck `yaml:"health_check"`
+	// Groups are the groups that differ, by name.
+	Groups map[string]GroupConfig `yaml:"groups"`
+}
+
+// GroupConfig is what a group has in place of ForwardConfig's; nil: the same.
+type GroupConfig struct {
+	Upgrade     *[]string    `yaml:"upgrade"`
+	HealthCheck *healthCheck `yaml:"health_check"`
+}
+
+// healthCheck has the defaults where it says nothing, so that an empty one checks nothing.
+type healthCheck proxy.HealthCheck
+
+// UnmarshalField implements field.Unmarshaler.
+func (h *healthCheck) UnmarshalField(d *field.Decoder, n *field.Node) {
+	check := Defaults().Upstream.HealthCheck
+	d.Decode(n, &check)
+	*h = healthCheck(check)
+}
+
+// of returns what holds for a group.
+func (u *ForwardConfig) of(group string) (upgrade []string, check proxy.HealthCheck) {
+	upgrade, check = u.Upgrade, u.HealthCheck
+	own := u.Groups[group]
+	if own.Upgrade != nil {
+		upgrade = *own.Upgrade
+	}
+	if own.HealthCheck != nil {
+		check = proxy.HealthCheck(*own.HealthCheck)
+	}
+	return upgrade, check
 }
 
 func (c *Config) validateForward(f *faults) {
@@ -50,10 +83,28 @@ func (c *Config) validateForward(f *faults) {
 	if n := c.Upstream.MaxHeaderBytes; n < 4<<10 || n > 1<<20 {
 		f.add("upstream.max_header_bytes", "must be between 4096 and 1048576 (got %d)", n)
 	}
-	validateHealthCheck(f, c.Upstream.HealthCheck)
 	f.word("upstream.loop", c.Upstream.Loop, "via", "cdn-loop", "off")
-	for i, p := range c.Upstream.Upgrade {
-		at := fmt.Sprintf("upstream.upgrade[%d]", i)
+	validateHealthCheck(f, "upstream.health_check.", c.Upstream.HealthCheck)
+	validateUpgrade(f, "upstream.upgrade", c.Upstream.Upgrade)
+	groups := c.groups()
+	for _, name := range slices.Sorted(maps.Keys(c.Upstream.Groups)) {
+		at := "upstream.groups." + field.Name(name)
+		if !slices.Contains(groups, name) {
+			f.add(at, "is no group of upstreams%s", field.SuggestOr(name, groups...))
+		}
+		own := c.Upstream.Groups[name]
+		if own.Upgrade != nil {
+			validateUpgrade(f, at+".upgrade", *own.Upgrade)
+		}
+		if own.HealthCheck != nil {
+			validateHealthCheck(f, at+".health_check.", proxy.HealthCheck(*own.HealthCheck))
+		}
+	}
+}
+
+func validateUpgrade(f *faults, path string, protocols []string) {
+	for i, p := range protocols {
+		at := field.Index(path, i)
 		switch {
 		case strings.HasPrefix(strings.ToLower(p), "h2"), strings.Contains(strings.ToLower(p), "http/"), strings.HasPrefix(strings.ToLower(p), "tls"):
 			f.add(at, "must not be %s: the requests that follow it would pass every rule", p)
@@ -63,8 +114,7 @@ func (c *Config) validateForward(f *faults) {
 	}
 }
 
-func validateHealthCheck(f *faults, h proxy.HealthCheck) {
-	const at = "upstream.health_check."
+func validateHealthCheck(f *faults, at string, h proxy.HealthCheck) {
 	switch {
 	case h == Defaults().Upstream.HealthCheck:
 		return // off

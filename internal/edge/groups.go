@@ -157,10 +157,11 @@ func closePools(pools []*proxy.Pool) {
 // proxy returns what forwards to one group, and where its upstreams stand in the file.
 func (c *Config) proxy(group string) (pc proxy.Config, places []int) {
 	f := &c.Upstream
+	upgrade, check := f.of(group)
 	pc = proxy.Config{
 		DialTimeout: f.DialTimeout, Timeout: f.Timeout, StreamTimeout: f.StreamTimeout, IdleTimeout: f.IdleTimeout,
-		MaxConns: f.MaxConns, FailAfter: f.FailAfter, FailFor: f.FailFor, Check: f.HealthCheck,
-		MaxResponseHeaderBytes: f.MaxHeaderBytes, MaxRequestBodyBytes: c.Server.MaxBodyBytes, Upgrades: f.Upgrade, TunnelTimeout: f.TunnelTimeout,
+		MaxConns: f.MaxConns, FailAfter: f.FailAfter, FailFor: f.FailFor, Check: check,
+		MaxResponseHeaderBytes: f.MaxHeaderBytes, MaxRequestBodyBytes: c.Server.MaxBodyBytes, Upgrades: upgrade, TunnelTimeout: f.TunnelTimeout,
 	}
 	for i, u := range c.Upstreams {
 		if u.group() == group {
