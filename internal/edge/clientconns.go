@@ -15,19 +15,21 @@ import (
 // clientConns bounds the open connections of all clients, and of each, so that one cannot
 // take the place of others. Only clients with open connections have an entry.
 type clientConns struct {
-	config  *ServerConfig
-	exempt  func(netip.Addr) bool // the proxies that speak for many clients
-	log     *slog.Logger
-	refused *prometheus.CounterVec
-	sampler sampler
-	all     atomic.Int64 // without those that have switched to another protocol
+	config    *ServerConfig
+	balancers []netip.Prefix        // whose connections begin with a PROXY header
+	exempt    func(netip.Addr) bool // the proxies that speak for many clients
+	log       *slog.Logger
+	refused   *prometheus.CounterVec
+	all       atomic.Int64 // without those that have switched to another protocol
+
+	sampler, headerSampler sampler
 
 	mu   sync.Mutex
 	open map[netip.Prefix]int
 }
 
-// Why a connection is refused: the field of server that bounds it.
-const tooMany, tooManyOfOne = "max_connections", "max_connections_per_client"
+// Why a connection is refused: the field of server that bounds it, or of listen.
+const tooMany, tooManyOfOne, badHeader = "max_connections", "max_connections_per_client", "proxy_protocol"
 
 // changed is a fasthttp.Server's ConnState.
 func (c *clientConns) changed(_ net.Conn, state fasthttp.ConnState) {
@@ -39,42 +41,72 @@ func (c *clientConns) changed(_ net.Conn, state fasthttp.ConnState) {
 	}
 }
 
-// admit returns the connection if there is room for it, or why there is none.
-func (c *clientConns) admit(conn *net.TCPConn, client netip.Addr) (admitted net.Conn, reason string) {
+// admit returns the connection if there is room for it, else nil.
+func (c *clientConns) admit(conn *net.TCPConn) net.Conn {
+	peer := addrOf(conn.RemoteAddr())
+	counted := countedConn{TCPConn: conn, clients: c}
 	switch {
 	case c.all.Load() >= int64(c.config.MaxConnections):
-		return nil, tooMany
-	case c.config.MaxConnectionsPerClient == 0 || c.exempt(client):
-		return conn, ""
+		c.refuse(tooMany, peer)
+		return nil
+	case contain(c.balancers, peer):
+		return &balancedConn{countedConn: counted, header: newProxyHeader()}
+	case c.config.MaxConnectionsPerClient == 0:
+		return conn
+	case !c.enter(&counted, peer):
+		c.refuse(tooManyOfOne, peer)
+		return nil
 	}
-	network, ok := c.enter(client)
-	if !ok {
-		return nil, tooManyOfOne
-	}
-	return &countedConn{TCPConn: conn, leave: sync.OnceFunc(func() { c.leave(network) })}, ""
+	return &counted
 }
 
-// enter counts a connection, or reports that its client has too many.
-func (c *clientConns) enter(client netip.Addr) (network netip.Prefix, ok bool) {
+// enter counts a connection, unless its client has too many.
+func (c *clientConns) enter(conn *countedConn, client netip.Addr) bool {
+	if c.config.MaxConnectionsPerClient == 0 || c.exempt(client) {
+		return true
+	}
 	bits := 32
 	if client.Is6() {
 		bits = 64 // what one subscriber has at the least
 	}
-	network, _ = client.Prefix(bits) // of that family
+	network, _ := client.Prefix(bits) // of that family
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if conn.closed {
+		return true
+	}
 	if c.open[network] >= c.config.MaxConnectionsPerClient {
-		return network, false
+		return false
 	}
 	c.open[network]++
-	return network, true
+	conn.network = network
+	return true
 }
 
-func (c *clientConns) leave(network netip.Prefix) {
+func (c *clientConns) leave(conn *countedConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open[network]--; c.open[network] == 0 {
-		delete(c.open, network)
+	if network := conn.network; network.IsValid() && !conn.closed {
+		if c.open[network]--; c.open[network] == 0 {
+			delete(c.open, network)
+		}
+	}
+	conn.closed = true
+}
+
+// refuse notes that there is no room for a client's connection.
+func (c *clientConns) refuse(limit string, client netip.Addr) {
+	c.refused.WithLabelValues(limit).Inc()
+	if skipped, ok := c.sampler.sample(time.Now()); ok {
+		c.log.Info("connection refused", "limit", "server."+limit, "client", client, "not_logged", skipped)
+	}
+}
+
+// refuseHeader notes that a balancer does not say whose connection it is.
+func (c *clientConns) refuseHeader(balancer net.Addr, fault error) {
+	c.refused.WithLabelValues(badHeader).Inc()
+	if skipped, ok := c.headerSampler.sample(time.Now()); ok {
+		c.log.Warn("PROXY header refused", "balancer", addrOf(balancer), "error", fault, "not_logged", skipped)
 	}
 }
 
@@ -93,27 +125,24 @@ func (l clientListener) Accept() (net.Conn, error) {
 		if !ok {
 			return c, err
 		}
-		client := addrOf(conn.RemoteAddr())
-		admitted, reason := l.clients.admit(conn, client)
-		if reason == "" {
+		if admitted := l.clients.admit(conn); admitted != nil {
 			return admitted, nil
 		}
 		_ = conn.Close()
-		l.clients.refused.WithLabelValues(reason).Inc()
-		if skipped, ok := l.clients.sampler.sample(time.Now()); ok {
-			l.clients.log.Info("connection refused", "limit", "server."+reason, "client", client, "not_logged", skipped)
-		}
 	}
 }
 
 // countedConn is a connection whose client has one less when it is closed.
 type countedConn struct {
 	*net.TCPConn
-	leave func()
+	clients *clientConns
+
+	network netip.Prefix // for which it counts, if valid; as closed, guarded by clients.mu
+	closed  bool
 }
 
 // Close closes the connection and makes room for another.
 func (c *countedConn) Close() error {
-	defer c.leave()
+	defer c.clients.leave(c)
 	return c.TCPConn.Close()
 }

@@ -190,7 +190,7 @@ func (c *Config) validate() error {
 	c.validateServer(&f)
 	c.validateForward(&f)
 	c.validateGroups(&f)
-	c.validateTrusted(&f)
+	c.trusted = f.networks("trusted_proxies", c.TrustedProxies)
 	c.validateStore(&f)
 	c.validateRules(&f)
 	c.validateShedder(&f)

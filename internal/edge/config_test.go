@@ -329,6 +329,25 @@ func TestGroupsThatDiffer(t *testing.T) {
 	f("static", Defaults().Upstream.HealthCheck)
 }
 
+// any makes of every client a trusted proxy.
+func TestWarningsOfAny(t *testing.T) {
+	f := func(text string, want ...string) {
+		t.Helper()
+		c, err := ParseConfig([]byte(leastConfig + text))
+		require.NoError(t, err)
+		got := c.trustWarnings()
+		require.Len(t, got, len(want))
+		for i := range want {
+			require.Contains(t, got[i], want[i])
+			require.Contains(t, c.warnings(), got[i])
+		}
+	}
+	const limited, behind = "server: {max_connections_per_client: 9}\n", "listen: {proxy_protocol: {from: [10.0.0.0/8]}}\n"
+	f("trusted_proxies: [any]\n")
+	f("trusted_proxies: [10.0.0.0/8]\n" + limited + behind)
+	f("trusted_proxies: [any]\n"+behind, "trusted_proxies: any trusts also every client that a balancer of listen.proxy_protocol names, ")
+}
+
 // Two nodes that share a cache would start with each other's rules.
 func TestCacheOfAnotherNode(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "rules.json")

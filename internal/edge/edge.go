@@ -79,7 +79,10 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	for _, w := range c.warnings() {
 		e.log.Warn("the configuration works, but", "warning", w)
 	}
-	e.clients = clientConns{config: &c.Server, exempt: e.decider.Trusts, log: e.log, refused: e.metrics.connectionsRefused, open: map[netip.Prefix]int{}}
+	e.clients = clientConns{
+		config: &c.Server, balancers: c.Listen.balancers, exempt: e.decider.Trusts,
+		log: e.log, refused: e.metrics.connectionsRefused, open: map[netip.Prefix]int{},
+	}
 	if e.upstreams, err = newUpstreams(c, upstreamWatch{e.metrics, e.log}); err != nil {
 		return nil, err
 	}

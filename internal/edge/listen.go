@@ -20,6 +20,11 @@ type ListenConfig struct {
 	AdminTokenFile string          `yaml:"admin_token_file"`
 	AdminTLS       *AdminTLSConfig `yaml:"admin_tls"`
 	TLS            *TLSConfig      `yaml:"tls"`
+	ProxyProtocol  struct {
+		From []string `yaml:"from"` // the balancers that say whose connection each is
+	} `yaml:"proxy_protocol"`
+
+	balancers []netip.Prefix
 }
 
 // TLSConfig names the certificates of the public listener.
@@ -59,6 +64,7 @@ func (c *Config) validateListen(f *faults) {
 	if sameAddress(l.Public, l.Admin) {
 		f.add("listen.admin", "%s is taken by listen.public, %s; choose another port", l.Admin, l.Public)
 	}
+	l.balancers = f.networks("listen.proxy_protocol.from", l.ProxyProtocol.From)
 	f.file("listen.admin_token_file", l.AdminTokenFile)
 	if l.open() && l.outside() {
 		f.add("listen.admin", "%s can be reached from outside; listen on 127.0.0.1 or set listen.admin_token_file", l.Admin)
@@ -169,6 +175,7 @@ func (c *Config) warnings() (list []string) {
 		list = append(list, "shedder."+w)
 	}
 	list = append(list, c.routeWarnings()...)
+	list = append(list, c.trustWarnings()...)
 	var files syscall.Rlimit
 	needs := 2*uint64(c.Server.MaxConnections) + reservedFiles
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur < needs {

@@ -142,7 +142,7 @@ func (n *node) checkMetricNames() {
 		"source":      regexp.MustCompile(`^(redis|memory|denied_memory|fallback|config)$`),
 		"kind":        regexp.MustCompile(`^[a-z_]{1,20}$`),
 		"class":       regexp.MustCompile(`^(critical|write|read|test)$`),
-		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?)$`),
+		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?|proxy_protocol)$`),
 		"signal":      regexp.MustCompile(`^inflight$`),
 		"knee":        regexp.MustCompile(`^(low|high)$`),
 		"threshold":   regexp.MustCompile(`^(start|target)$`),

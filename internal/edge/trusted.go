@@ -1,18 +1,21 @@
 package edge
 
 import (
-	"fmt"
 	"net/netip"
+	"slices"
+
+	"github.com/weir-edge/weir/pkg/field"
 )
 
 // anyProxy trusts every peer. It has to be spelled out: 0.0.0.0/0 is too easily written.
 const anyProxy = "any"
 
-func (c *Config) validateTrusted(f *faults) {
-	for i, text := range c.TrustedProxies {
-		at := fmt.Sprintf("trusted_proxies[%d]", i)
+// networks reads a list of addresses and networks that are trusted to say who a client is.
+func (f *faults) networks(path string, list []string) (networks []netip.Prefix) {
+	for i, text := range list {
+		at := field.Index(path, i)
 		if text == anyProxy {
-			c.trusted = append(c.trusted, netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
+			networks = append(networks, netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
 			continue
 		}
 		p, err := netip.ParsePrefix(text)
@@ -29,12 +32,28 @@ func (c *Config) validateTrusted(f *faults) {
 		case p.Bits() == 0:
 			f.add(at, "%s trusts every client to say who it is; write %s if nothing but your proxies can reach this node", text, anyProxy)
 		default:
-			c.trusted = append(c.trusted, p)
+			networks = append(networks, p)
 		}
 	}
+	return networks
 }
 
 // plainPrefix is the IPv4 network of one that is written as IPv6.
 func plainPrefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), max(0, p.Bits()-96)).Masked()
+}
+
+func contain(networks []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// trustWarnings returns what is likely not meant where every peer is trusted.
+func (c *Config) trustWarnings() (list []string) {
+	if !slices.Contains(c.TrustedProxies, anyProxy) {
+		return nil
+	}
+	if len(c.Listen.ProxyProtocol.From) > 0 {
+		list = append(list, "trusted_proxies: any trusts also every client that a balancer of listen.proxy_protocol names, so that each can say in X-Forwarded-For who it is; name the proxies before the balancer, or remove the field")
+	}
+	return list
 }
