@@ -345,7 +345,9 @@ func TestWarningsOfAny(t *testing.T) {
 	const limited, behind = "server: {max_connections_per_client: 9}\n", "listen: {proxy_protocol: {from: [10.0.0.0/8]}}\n"
 	f("trusted_proxies: [any]\n")
 	f("trusted_proxies: [10.0.0.0/8]\n" + limited + behind)
+	f("trusted_proxies: [10.0.0.0/8, any]\n"+limited, "server.max_connections_per_client: 9 limits nobody, because trusted_proxies ")
 	f("trusted_proxies: [any]\n"+behind, "trusted_proxies: any trusts also every client that a balancer of listen.proxy_protocol names, ")
+	f("trusted_proxies: [any]\n"+limited+behind, "server.max_connections_per_client: ", "trusted_proxies: ")
 }
 
 // Two nodes that share a cache would start with each other's rules.

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -51,6 +52,9 @@ func contain(networks []netip.Prefix, a netip.Addr) bool {
 func (c *Config) trustWarnings() (list []string) {
 	if !slices.Contains(c.TrustedProxies, anyProxy) {
 		return nil
+	}
+	if n := c.Server.MaxConnectionsPerClient; n > 0 {
+		list = append(list, fmt.Sprintf("server.max_connections_per_client: %d limits nobody, because trusted_proxies trusts any peer and trusted proxies are exempt; name your proxies there, or remove the limit", n))
 	}
 	if len(c.Listen.ProxyProtocol.From) > 0 {
 		list = append(list, "trusted_proxies: any trusts also every client that a balancer of listen.proxy_protocol names, so that each can say in X-Forwarded-For who it is; name the proxies before the balancer, or remove the field")
