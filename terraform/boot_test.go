@@ -162,6 +162,8 @@ peers      = { us-east = { aws_region = "us-east-1", vpc_cidr = "10.2.0.0/16" } 
 release    = { bucket = "releases", key = "weir/weir.tar.gz", region = "eu-west-1", sha256 = "`+strings.Repeat("0", 64)+`" }
 upstreams  = ["http://127.0.0.1:9000", "https://localhost"]
 edges      = { admin_tls = true }
+server     = { max_connections_per_client = 500 }
+upstream   = { upgrade = ["websocket", "chat"], health_check = { path = "/healthz", interval = "2s" } }
 gossip_key = "`+strings.Repeat("A", 43)+`="
 shedder_secret = "`+strings.Repeat("5", 64)+`"
 ca         = { certificate = "BEGIN CERTIFICATE", private_key = "PRIVATE KEY" }
@@ -196,6 +198,7 @@ func TestEdgeInstance(t *testing.T) {
 	config := m.read("/etc/weir/edge.yaml")
 	require.Contains(t, config, `public: "`+ip+`:8080"`)
 	require.Contains(t, config, `id: "`+id+`"`)
+	require.Contains(t, config, "\nserver: {\"max_connections_per_client\":500}\nupstream: {\"health_check\":{\"interval\":\"2s\",\"path\":\"/healthz\"},\"upgrade\":[\"websocket\",\"chat\"]}\nstore:\n")
 	checked, err := exec.Command(testenv.Program(t, "edge"), "-check", "-config", m.here("/etc/weir/edge.yaml")).CombinedOutput()
 	require.NoError(t, err, "%s\n%s", checked, config)
 	require.NotContains(t, string(checked), "in the clear")

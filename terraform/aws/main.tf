@@ -46,6 +46,8 @@ module "region" {
   consul          = each.value.consul
   redis           = each.value.redis
   upstreams       = each.value.upstreams
+  server          = each.value.server
+  upstream        = each.value.upstream
   certificate_arn = each.value.certificate_arn
   gossip_key      = random_bytes.gossip.base64
   shedder_secret  = random_bytes.shedder.hex

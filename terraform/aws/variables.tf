@@ -20,8 +20,14 @@ variable "regions" {
     upstreams       = list(string)
     certificate_arn = optional(string)
     zones           = optional(number, 3)
-    edges           = optional(object({ count = optional(number, 3), instance_type = optional(string, "c7i.large"), admin_tls = optional(bool, false) }), {})
-    consul          = optional(object({ count = optional(number, 3), instance_type = optional(string, "m7i.large") }), {})
+    server          = optional(object({ max_connections = optional(number), max_connections_per_client = optional(number) }), {})
+    upstream = optional(object({
+      upgrade        = optional(list(string))
+      tunnel_timeout = optional(string)
+      health_check   = optional(object({ path = string, interval = optional(string), timeout = optional(string), healthy = optional(number), unhealthy = optional(number), host = optional(string) }))
+    }), {})
+    edges  = optional(object({ count = optional(number, 3), instance_type = optional(string, "c7i.large"), admin_tls = optional(bool, false) }), {})
+    consul = optional(object({ count = optional(number, 3), instance_type = optional(string, "m7i.large") }), {})
     redis = optional(object({
       node_type     = optional(string, "cache.m7g.large")
       version       = optional(string, "7.1")

@@ -19,6 +19,8 @@ module "edge_user_data" {
         admin_port = local.admin_port
         admin_tls  = var.edges.admin_tls
         upstreams  = var.upstreams
+        server     = { for field, value in var.server : field => value if value != null }
+        upstream   = local.upstream
         redis      = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"
       })
     }
@@ -160,7 +162,8 @@ resource "aws_lb_target_group" "edge" {
   port     = local.edge_port
   protocol = "TCP"
   vpc_id   = aws_vpc.this.id
-  # The edge counts clients by their address at the other end of the connection.
+  # The edge counts clients by their address at the other end of the connection. So it needs no
+  # PROXY header, which would also come with health checks, on a port that expects none.
   preserve_client_ip = "true"
   # Longer than an edge takes to drain, and the load balancer to stop sending.
   deregistration_delay   = 120

@@ -20,6 +20,13 @@ locals {
   consul_server_name = "server.${var.region}.consul"
   edge_admin_name    = "edge-admin.${var.region}.weir"
 
+  # What is null is left to the edge's defaults.
+  upstream = {
+    for field, value in merge(var.upstream, {
+      health_check = var.upstream.health_check == null ? null : { for field, value in var.upstream.health_check : field => value if value != null }
+    }) : field => value if value != null
+  }
+
   ami_parameter = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${var.architecture}"
 }
 

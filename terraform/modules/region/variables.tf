@@ -177,6 +177,60 @@ variable "upstreams" {
   }
 }
 
+variable "server" {
+  description = "Connection limits of the edges, as in docs/CONFIG.md: how many connections an edge holds, and how many of one client. Null keeps the default."
+  type = object({
+    max_connections            = optional(number)
+    max_connections_per_client = optional(number)
+  })
+  default = {}
+
+  validation {
+    condition     = coalesce(var.server.max_connections, 1) >= 1 && coalesce(var.server.max_connections, 1) <= 500000
+    error_message = "server.max_connections must be 1 to 500000: an edge may open twice as many files, at most 1048576."
+  }
+
+  validation {
+    condition     = coalesce(var.server.max_connections_per_client, 0) >= 0
+    error_message = "server.max_connections_per_client must not be negative; 0 for no limit."
+  }
+}
+
+variable "upstream" {
+  description = "Upgrades and health checks of the edges' upstreams, as in docs/CONFIG.md. health_check needs a path. Null keeps the default."
+  type = object({
+    upgrade        = optional(list(string))
+    tunnel_timeout = optional(string)
+    health_check = optional(object({
+      path      = string
+      interval  = optional(string)
+      timeout   = optional(string)
+      healthy   = optional(number)
+      unhealthy = optional(number)
+      host      = optional(string)
+    }))
+  })
+  default = {}
+
+  validation {
+    condition     = alltrue([for protocol in coalesce(var.upstream.upgrade, []) : can(regex("^[a-zA-Z][a-zA-Z0-9-]*$", protocol)) && !startswith(lower(protocol), "h2")])
+    error_message = "upstream.upgrade must be names of protocols such as websocket; not HTTP/2, whose requests would pass every rule."
+  }
+
+  validation {
+    condition     = try(var.upstream.health_check.path, null) == null ? true : startswith(var.upstream.health_check.path, "/")
+    error_message = "upstream.health_check.path must begin with /, as in /healthz."
+  }
+
+  validation {
+    condition = alltrue([
+      for duration in [var.upstream.tunnel_timeout, try(var.upstream.health_check.interval, null), try(var.upstream.health_check.timeout, null)] :
+      duration == null ? true : can(regex("^([0-9]+(ms|s|m|h))+$", duration))
+    ])
+    error_message = "upstream: durations are numbers with units, such as 500ms, 5s or 1h30m."
+  }
+}
+
 variable "certificate_arn" {
   description = "The ACM certificate, in aws_region, of the load balancer's TLS listener on port 443. Null: plain TCP on port 80."
   type        = string
