@@ -136,6 +136,11 @@ var regionStands = []stand{
 
 func regionOutputs(t *testing.T) map[string]any {
 	t.Helper()
+	return regionScratch(t).outputs()
+}
+
+func regionScratch(t *testing.T) *scratch {
+	t.Helper()
 	m := load(t, filepath.Join("modules", "region"))
 	files := testenv.Certificates(t)
 	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" }, append(regionStands,
@@ -169,7 +174,25 @@ shedder_secret = "`+strings.Repeat("5", 64)+`"
 ca         = { certificate = "BEGIN CERTIFICATE", private_key = "PRIVATE KEY" }
 `)
 	s.init()
-	return s.outputs()
+	return s
+}
+
+// What an edge would refuse, and so would not start with, is refused before.
+func TestRegionRefuses(t *testing.T) {
+	s := regionScratch(t)
+	for values, want := range map[string]string{
+		`server = { max_connections = 0 }`:                           "server.max_connections must be 1 to 500000",
+		`server = { max_connections_per_client = -1 }`:               "must not be negative",
+		`upstream = { upgrade = ["tls"] }`:                           "or TLS, whose",
+		`upstream = { upgrade = ["TLS/1.2"] }`:                       "names of protocols",
+		`upstream = { tunnel_timeout = "5" }`:                        "numbers with units",
+		`upstream = { health_check = { interval = "5s" } }`:          `attribute "path" is required`,
+		`upstream = { health_check = { path = "/", timeout = "1" }}`: "numbers with units",
+		`upstream = { health_check = { path = "healthz" } }`:         "must begin with /",
+	} {
+		s.write("zz.auto.tfvars", values)
+		require.Contains(t, s.fault(), want, "%s", values)
+	}
 }
 
 func TestEdgeInstance(t *testing.T) {

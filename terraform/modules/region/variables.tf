@@ -213,8 +213,8 @@ variable "upstream" {
   default = {}
 
   validation {
-    condition     = alltrue([for protocol in coalesce(var.upstream.upgrade, []) : can(regex("^[a-zA-Z][a-zA-Z0-9-]*$", protocol)) && !startswith(lower(protocol), "h2")])
-    error_message = "upstream.upgrade must be names of protocols such as websocket; not HTTP/2, whose requests would pass every rule."
+    condition     = alltrue([for protocol in coalesce(var.upstream.upgrade, []) : can(regex("^[a-zA-Z][a-zA-Z0-9-]*$", protocol)) && !can(regex("^(h2|tls)", lower(protocol)))])
+    error_message = "upstream.upgrade must be names of protocols such as websocket; not HTTP/2 (h2c) or TLS, whose requests would pass every rule."
   }
 
   validation {
