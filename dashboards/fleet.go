@@ -174,7 +174,7 @@ func fleet() dashboard {
 				},
 				{
 					id: 29, kind: series, title: "Connections refused", unit: perSecond,
-					text:    "Connections that were closed without an answer, by the field that they do not meet: max_connections is a full node, max_connections_per_client is single clients, proxy_protocol is a balancer that does not say whose connection it is. The log names one client and one balancer a second.",
+					text:    "Connections closed without an answer, by the field of server or listen that refuses them: max_connections is a full node, max_connections_per_client is single clients, proxy_protocol is a load balancer without valid PROXY headers. The log names one client and one balancer a second.",
 					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (rate(weir_connections_refused_total{@}[$__rate_interval]))`}},
 				},
 				{

@@ -60,7 +60,7 @@ func (c *clientConns) admit(conn *net.TCPConn) net.Conn {
 	return &counted
 }
 
-// enter counts a connection, unless its client has too many.
+// enter counts a connection, or reports that its client has too many.
 func (c *clientConns) enter(conn *countedConn, client netip.Addr) bool {
 	if c.config.MaxConnectionsPerClient == 0 || c.exempt(client) {
 		return true
@@ -94,7 +94,7 @@ func (c *clientConns) leave(conn *countedConn) {
 	conn.closed = true
 }
 
-// refuse notes that there is no room for a client's connection.
+// refuse counts and logs a connection for which there is no room.
 func (c *clientConns) refuse(limit string, client netip.Addr) {
 	c.refused.WithLabelValues(limit).Inc()
 	if skipped, ok := c.sampler.sample(time.Now()); ok {
@@ -102,7 +102,7 @@ func (c *clientConns) refuse(limit string, client netip.Addr) {
 	}
 }
 
-// refuseHeader notes that a balancer does not say whose connection it is.
+// refuseHeader counts and logs a balancer's connection without a valid PROXY header.
 func (c *clientConns) refuseHeader(balancer net.Addr, fault error) {
 	c.refused.WithLabelValues(badHeader).Inc()
 	if skipped, ok := c.headerSampler.sample(time.Now()); ok {

@@ -329,7 +329,7 @@ func TestGroupsThatDiffer(t *testing.T) {
 	f("static", Defaults().Upstream.HealthCheck)
 }
 
-// any makes of every client a trusted proxy.
+// With any, every client is a trusted proxy.
 func TestWarningsOfAny(t *testing.T) {
 	f := func(text string, want ...string) {
 		t.Helper()
@@ -345,8 +345,8 @@ func TestWarningsOfAny(t *testing.T) {
 	const limited, behind = "server: {max_connections_per_client: 9}\n", "listen: {proxy_protocol: {from: [10.0.0.0/8]}}\n"
 	f("trusted_proxies: [any]\n")
 	f("trusted_proxies: [10.0.0.0/8]\n" + limited + behind)
-	f("trusted_proxies: [10.0.0.0/8, any]\n"+limited, "server.max_connections_per_client: 9 limits nobody, because trusted_proxies ")
-	f("trusted_proxies: [any]\n"+behind, "trusted_proxies: any trusts also every client that a balancer of listen.proxy_protocol names, ")
+	f("trusted_proxies: [10.0.0.0/8, any]\n"+limited, "server.max_connections_per_client: 9 has no effect: trusted_proxies is any, ")
+	f("trusted_proxies: [any]\n"+behind, "trusted_proxies: any includes every client that a PROXY header names, ")
 	f("trusted_proxies: [any]\n"+limited+behind, "server.max_connections_per_client: ", "trusted_proxies: ")
 }
 

@@ -33,17 +33,17 @@ type ForwardConfig struct {
 	TunnelTimeout  time.Duration     `yaml:"tunnel_timeout"`
 	Loop           string            `yaml:"loop"` // the header in which loops show
 	HealthCheck    proxy.HealthCheck `yaml:"health_check"`
-	// Groups are the groups that differ, by name.
+	// Groups have settings of their own, by name.
 	Groups map[string]GroupConfig `yaml:"groups"`
 }
 
-// GroupConfig is what a group has in place of ForwardConfig's; nil: the same.
+// GroupConfig replaces fields of ForwardConfig for one group; nil: the same.
 type GroupConfig struct {
 	Upgrade     *[]string    `yaml:"upgrade"`
 	HealthCheck *healthCheck `yaml:"health_check"`
 }
 
-// healthCheck has the defaults where it says nothing, so that an empty one checks nothing.
+// healthCheck takes the defaults, not upstream's values, for missing fields: an empty one checks nothing.
 type healthCheck proxy.HealthCheck
 
 // UnmarshalField implements field.Unmarshaler.
@@ -53,7 +53,7 @@ func (h *healthCheck) UnmarshalField(d *field.Decoder, n *field.Node) {
 	*h = healthCheck(check)
 }
 
-// of returns what holds for a group.
+// of returns the settings of a group.
 func (u *ForwardConfig) of(group string) (upgrade []string, check proxy.HealthCheck) {
 	upgrade, check = u.Upgrade, u.HealthCheck
 	own := u.Groups[group]
@@ -90,7 +90,7 @@ func (c *Config) validateForward(f *faults) {
 	for _, name := range slices.Sorted(maps.Keys(c.Upstream.Groups)) {
 		at := "upstream.groups." + field.Name(name)
 		if !slices.Contains(groups, name) {
-			f.add(at, "is no group of upstreams%s", field.SuggestOr(name, groups...))
+			f.add(at, "is not a group of upstreams%s", field.SuggestOr(name, groups...))
 		}
 		own := c.Upstream.Groups[name]
 		if own.Upgrade != nil {

@@ -21,7 +21,7 @@ type ListenConfig struct {
 	AdminTLS       *AdminTLSConfig `yaml:"admin_tls"`
 	TLS            *TLSConfig      `yaml:"tls"`
 	ProxyProtocol  struct {
-		From []string `yaml:"from"` // the balancers that say whose connection each is
+		From []string `yaml:"from"` // load balancers whose connections begin with a PROXY header
 	} `yaml:"proxy_protocol"`
 
 	balancers []netip.Prefix

@@ -137,7 +137,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 
 	m.upstreamSeconds = histogram("upstream_seconds", "Time until an upstream's response headers, in seconds.", prometheus.DefBuckets)
 	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind.", "kind")
-	m.connectionsRefused = counters("connections_refused_total", "Connections of clients refused, by the field of server or listen that they do not meet.", "reason")
+	m.connectionsRefused = counters("connections_refused_total", "Connections of clients refused, by the field of server or listen that refuses them.", "reason")
 	for _, reason := range [...]string{tooMany, tooManyOfOne, badHeader} { // from 0, so that the first refusal is an increase
 		m.connectionsRefused.WithLabelValues(reason)
 	}

@@ -12,16 +12,16 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// balancedConn is a connection from a balancer, which first says whose it is: PROXY
-// protocol, version 1 or 2. The header is taken off below TLS, by the goroutine that
-// serves the connection: a balancer that is slow keeps nobody else from being accepted.
+// balancedConn is a connection from a load balancer that begins with a PROXY header, version 1
+// or 2. Read removes the header below TLS, on the goroutine that serves the connection, so a
+// slow balancer does not delay other connections.
 type balancedConn struct {
 	countedConn
 	header *proxyHeader // nil once it has been read
 	client net.Addr     // nil: the balancer's own
 }
 
-// RemoteAddr returns the client that the header names, or else the balancer.
+// RemoteAddr returns the client that the header names, or the balancer.
 func (c *balancedConn) RemoteAddr() net.Addr {
 	if c.client != nil {
 		return c.client
@@ -29,8 +29,8 @@ func (c *balancedConn) RemoteAddr() net.Addr {
 	return c.TCPConn.RemoteAddr()
 }
 
-// Read reads what follows the header. The deadline is fasthttp's, server.read_timeout from
-// before the first Read, so that one which passes has left the header time enough.
+// Read reads what follows the header. fasthttp sets a deadline of server.read_timeout before the
+// first Read, so any expired deadline means that the header is late.
 func (c *balancedConn) Read(b []byte) (int, error) {
 	if c.header == nil || len(b) == 0 {
 		return c.TCPConn.Read(b)
@@ -44,7 +44,7 @@ func (c *balancedConn) Read(b []byte) (int, error) {
 			fault = errHeaderLate
 		case err == io.EOF && len(c.header.kept) > 0:
 			fault = errHeaderCut
-		case err != nil: // a balancer that connects and hangs up sees whether the node is there
+		case err != nil: // an end without a byte is a balancer's check of the port
 			return 0, err
 		default:
 			continue
@@ -71,13 +71,13 @@ func (c *balancedConn) Read(b []byte) (int, error) {
 }
 
 var (
-	errNoHeader   = errors.New("the connection does not begin with a PROXY header; let the balancer send one, or remove it from listen.proxy_protocol.from")
+	errNoHeader   = errors.New("the connection does not begin with a PROXY header; make the balancer send one, or remove it from listen.proxy_protocol.from")
 	errHeaderLong = errors.New("the PROXY header has no end")
 	errHeaderLate = errors.New("the PROXY header did not arrive within server.read_timeout")
 	errHeaderCut  = errors.New("the connection ended within the PROXY header")
 )
 
-// The forms of a PROXY header: a line, and a fixed part that says how much follows.
+// Version 1 is a line; version 2 has a fixed part that states how much follows.
 const (
 	longestHeaderLine = 107
 	fixedHeader       = 16
@@ -86,8 +86,8 @@ const (
 
 var headerLine = []byte("PROXY ")
 
-// proxyHeader collects a PROXY header, however it arrives. It keeps all but the TLVs of
-// version 2, of which there may be 64 KiB.
+// proxyHeader collects a PROXY header that may arrive in pieces. It keeps everything but the
+// TLVs of version 2, of which there may be 64 KiB.
 type proxyHeader struct {
 	kept []byte
 	skip int // bytes of TLVs to come
@@ -100,8 +100,8 @@ func newProxyHeader() *proxyHeader {
 	return h
 }
 
-// take takes the header's bytes from the beginning of b. It returns how many those are, and
-// whether the header ends with them.
+// take takes the header's bytes from the beginning of b. It returns their number, and whether
+// the header is complete.
 func (h *proxyHeader) take(b []byte) (n int, whole bool, err error) {
 	for n < len(b) && !whole && err == nil {
 		if h.skip > 0 {
@@ -117,7 +117,7 @@ func (h *proxyHeader) take(b []byte) (n int, whole bool, err error) {
 	return n, whole, err
 }
 
-// end reports whether what was kept is all.
+// end reports whether the header is complete.
 func (h *proxyHeader) end() (whole bool, err error) {
 	size := len(h.kept)
 	begins := func(with []byte) bool { return bytes.Equal(h.kept[:min(size, len(with))], with[:min(size, len(with))]) }
@@ -140,13 +140,13 @@ func (h *proxyHeader) end() (whole bool, err error) {
 	return h.skip == 0, nil
 }
 
-// source returns whom the header names; nil if nobody: the connection is the balancer's own,
-// or its client has no address of IP.
+// source returns the client that the header names; nil if the connection is the balancer's own,
+// or its client has no IP address.
 func (h *proxyHeader) source() (net.Addr, error) {
 	if h.kept[0] != headerLine[0] {
-		binary.BigEndian.PutUint16(h.kept[fixedHeader-2:], uint16(len(h.kept)-fixedHeader)) // without what was skipped
+		binary.BigEndian.PutUint16(h.kept[fixedHeader-2:], uint16(len(h.kept)-fixedHeader)) // without the skipped TLVs
 		if command := &h.kept[12]; h.kept[13] == byte(proxyproto.UNSPEC) && *command == byte(proxyproto.PROXY) {
-			*command = byte(proxyproto.LOCAL) // HAProxy's word for a client of a family that it cannot pass on, which the library refuses
+			*command = byte(proxyproto.LOCAL) // HAProxy sends this for a client whose family it cannot pass on; the library refuses it
 		}
 	}
 	parsed, err := proxyproto.Read(bufio.NewReaderSize(bytes.NewReader(h.kept), len(h.kept)))

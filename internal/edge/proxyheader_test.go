@@ -198,7 +198,7 @@ func TestPROXYHeaderFromElsewhere(t *testing.T) {
 
 // A connection without a whole, good header ends without a word, and is counted and told.
 func TestPROXYHeaderRefused(t *testing.T) {
-	const missing = "the connection does not begin with a PROXY header; let the balancer send one, or remove it from listen.proxy_protocol.from"
+	const missing = "the connection does not begin with a PROXY header; make the balancer send one, or remove it from listen.proxy_protocol.from"
 	bad := map[string]struct{ says, fault string }{
 		"HTTP":                {lines("GET / HTTP/1.1", "Host: localhost"), missing},
 		"TLS":                 {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", missing},
@@ -229,7 +229,7 @@ func TestPROXYHeaderRefused(t *testing.T) {
 		n := begin(balanced(func(c *Config) { c.Server.ReadTimeout, c.Server.MaxConnectionsPerClient = time.Second, 9 }))
 		for what, b := range bad {
 			t.Run(name+" "+what, func(t *testing.T) {
-				n.clients.headerSampler = sampler{} // so that each has its line
+				n.clients.headerSampler.next.Store(0) // so that each has its line
 				before, told := n.metric(refusedHeaders), len(n.logs.lines(t, "PROXY header refused"))
 				c := n.from(balancer)
 				text, cut := strings.CutSuffix(b.says, "$")

@@ -11,7 +11,7 @@ import (
 // anyProxy trusts every peer. It has to be spelled out: 0.0.0.0/0 is too easily written.
 const anyProxy = "any"
 
-// networks reads a list of addresses and networks that are trusted to say who a client is.
+// networks reads a list of networks that are trusted to say who a client is.
 func (f *faults) networks(path string, list []string) (networks []netip.Prefix) {
 	for i, text := range list {
 		at := field.Index(path, i)
@@ -48,16 +48,16 @@ func contain(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// trustWarnings returns what is likely not meant where every peer is trusted.
+// trustWarnings returns what is likely a mistake when every peer is trusted.
 func (c *Config) trustWarnings() (list []string) {
 	if !slices.Contains(c.TrustedProxies, anyProxy) {
 		return nil
 	}
 	if n := c.Server.MaxConnectionsPerClient; n > 0 {
-		list = append(list, fmt.Sprintf("server.max_connections_per_client: %d limits nobody, because trusted_proxies trusts any peer and trusted proxies are exempt; name your proxies there, or remove the limit", n))
+		list = append(list, fmt.Sprintf("server.max_connections_per_client: %d has no effect: trusted_proxies is any, and trusted proxies are exempt; list your proxies in trusted_proxies, or remove the limit", n))
 	}
 	if len(c.Listen.ProxyProtocol.From) > 0 {
-		list = append(list, "trusted_proxies: any trusts also every client that a balancer of listen.proxy_protocol names, so that each can say in X-Forwarded-For who it is; name the proxies before the balancer, or remove the field")
+		list = append(list, "trusted_proxies: any includes every client that a PROXY header names, so each can claim any address in X-Forwarded-For; list the proxies in front of the balancer, or remove trusted_proxies")
 	}
 	return list
 }
