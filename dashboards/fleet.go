@@ -178,6 +178,11 @@ func fleet() dashboard {
 					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (rate(weir_connections_refused_total{@}[$__rate_interval]))`}},
 				},
 				{
+					id: 38, kind: series, title: "Upstream errors by group", unit: share, steps: []step{{0.05, red}},
+					text:    "As Upstream errors, for each upstream group: the failure of a group with little traffic hardly shows in its PoP.",
+					queries: []query{{"{{region}} {{pop}} {{upstream}}", `upstream:weir_upstream_errors:ratio_rate5m{@}`}},
+				},
+				{
 					id: 37, kind: series, title: "Healthy upstreams", unit: share, atMost: 1,
 					text:    "Share of the nodes from which each origin's address gets its requests: it passes its health checks there and does not rest after failures. At 0 the others of its group carry its load; if all of a group are at 0, they get requests anyway. Between 0 and 1, check the network between those nodes and it.",
 					queries: []query{{"{{region}} {{pop}} {{upstream}} {{address}}", `avg by (region, pop, upstream, address) (weir_upstream_healthy{@})`}},

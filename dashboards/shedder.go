@@ -88,6 +88,11 @@ func shedder() dashboard {
 					queries: []query{{"{{region}} {{pop}}", shareOf("region, pop", `weir_shed_total{@}`, `weir_requests_total{@}`)}},
 				},
 				{
+					id: 17, kind: series, title: "Shed share by upstream group", unit: share,
+					text:    "Share of each upstream group's requests that are refused. One group alone: its origin is slow or its knees are too low; the others are unaffected. Needs the recording rules.",
+					queries: []query{{"{{region}} {{pop}} {{upstream}}", `upstream:weir_shed:ratio_rate5m{@,upstream=~"$upstream"}`}},
+				},
+				{
 					id: 16, kind: series, title: "Shed while idle", unit: plain, steps: []step{{1, red}},
 					text:    "What WeirShedWhileIdle counts: by level, the nodes and groups that shed while their utilization has been below 70 % of target for five minutes; by cap, the nodes where all groups are that idle but a cap refuses. It should be 0: nothing shows that they are busy. Brief values after an overload are the level coming down. If it stays, look for caps below the knees, law published, or settings made by hand on one node. Needs the recording rules, which count all groups.",
 					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (pop:weir_shed_while_idle:count{@})`}},
@@ -119,10 +124,10 @@ func shedder() dashboard {
 			{id: 30, title: "Upstreams and settings", panels: []panel{
 				{
 					id: 31, kind: series, title: "Origin's time", unit: seconds,
-					text: "Time until the response headers, over all groups. In an overload, p99 should stay near that of a busy healthy hour: keeping it there is the purpose of shedding.",
+					text: "Time until the response headers, by upstream group. In an overload, p99 should stay near that of a busy healthy hour: keeping it there is the purpose of shedding.",
 					queries: []query{
-						{"p99 {{region}}", `histogram_quantile(0.99, sum by (region, le) (rate(weir_upstream_seconds_bucket{@}[$__rate_interval])))`},
-						{"p50 {{region}}", `histogram_quantile(0.5, sum by (region, le) (rate(weir_upstream_seconds_bucket{@}[$__rate_interval])))`},
+						{"p99 {{region}} {{upstream}}", `histogram_quantile(0.99, sum by (region, upstream, le) (rate(weir_upstream_seconds_bucket{@}[$__rate_interval])))`},
+						{"p50 {{region}} {{upstream}}", `histogram_quantile(0.5, sum by (region, upstream, le) (rate(weir_upstream_seconds_bucket{@}[$__rate_interval])))`},
 					},
 				},
 				{

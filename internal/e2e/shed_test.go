@@ -78,7 +78,7 @@ shedder:
 	for _, c := range other.Classes {
 		require.Zero(t, c.ShedByLevel+c.ShedByCap)
 	}
-	require.NotEmpty(t, metrics(t, node, `weir_shed_total{class="read",reason="inflight"}`))
+	require.NotEmpty(t, metrics(t, node, `weir_shed_total{class="read",reason="inflight",upstream="default"}`))
 
 	stopped()
 	eventually(t, 30*time.Second, "nothing is shed and nothing in flight", func() bool {

@@ -255,7 +255,7 @@ func Check(c *Config) (warnings []string, err error) {
 	if _, err := c.Listen.certificates(); err != nil {
 		return nil, err
 	}
-	pools, err := c.pools(nil, proxy.Loop{})
+	pools, err := c.pools(func(string) proxy.Observer { return nil }, proxy.Loop{})
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 		config: &c.Server, balancers: c.Listen.balancers, exempt: e.decider.Trusts,
 		log: e.log, refused: e.metrics.connectionsRefused, open: map[netip.Prefix]int{},
 	}
-	if e.upstreams, err = newUpstreams(c, upstreamWatch{e.metrics, e.log}); err != nil {
+	if e.upstreams, err = newUpstreams(c, upstreamWatch{metrics: e.metrics, log: e.log}); err != nil {
 		return nil, err
 	}
 	e.metrics.registry.MustRegister(shedCollector{e.upstreams}, healthCollector{e.upstreams})

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/certs"
@@ -119,7 +121,7 @@ func (c *Config) routeWarnings() []string {
 
 // pools returns the connection pool of each group, in the order of groups. It does not
 // connect yet.
-func (c *Config) pools(observer proxy.Observer, loop proxy.Loop) (pools []*proxy.Pool, err error) {
+func (c *Config) pools(observe func(group string) proxy.Observer, loop proxy.Loop) (pools []*proxy.Pool, err error) {
 	defer func() {
 		if err != nil {
 			closePools(pools)
@@ -131,7 +133,7 @@ func (c *Config) pools(observer proxy.Observer, loop proxy.Loop) (pools []*proxy
 	}
 	for _, name := range c.groups() {
 		pc, places := c.proxy(name)
-		pc.Observer, pc.Loop = observer, loop
+		pc.Observer, pc.Loop = observe(name), loop
 		if ca != nil {
 			pc.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca}
 		}
@@ -181,7 +183,29 @@ func (c *Config) room(group string) int {
 // there.
 type upstreamWatch struct {
 	*metrics
-	log *slog.Logger
+	log     *slog.Logger
+	group   string
+	seconds prometheus.Observer // of the group
+}
+
+// of returns what watches the upstreams of one group.
+func (w upstreamWatch) of(group string) proxy.Observer {
+	w.group, w.seconds = group, w.upstreamSeconds.WithLabelValues(group)
+	return w
+}
+
+// Upstream implements proxy.Observer.
+func (w upstreamWatch) Upstream(d time.Duration, kind proxy.Kind) {
+	if kind == proxy.KindNone {
+		w.seconds.Observe(d.Seconds())
+		return
+	}
+	w.Stream(kind)
+}
+
+// Stream implements proxy.StreamObserver.
+func (w upstreamWatch) Stream(kind proxy.Kind) {
+	w.upstreamErrors.WithLabelValues(kind.String(), w.group).Inc()
 }
 
 // Unasked implements proxy.UnaskedObserver.
@@ -202,6 +226,7 @@ func (w upstreamWatch) Health(upstream string, cause error) {
 }
 
 var (
+	_ proxy.StreamObserver  = upstreamWatch{}
 	_ proxy.UnaskedObserver = upstreamWatch{}
 	_ proxy.HealthObserver  = upstreamWatch{}
 )
@@ -221,7 +246,7 @@ func newUpstreams(c *Config, w upstreamWatch) (*upstreams, error) {
 	if c.Upstream.Loop != "off" {
 		u.loop = proxy.NewLoop(c.Upstream.Loop)
 	}
-	pools, err := c.pools(w, u.loop)
+	pools, err := c.pools(w.of, u.loop)
 	if err != nil {
 		return nil, err
 	}

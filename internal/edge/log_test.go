@@ -156,7 +156,7 @@ func TestHealthChecksAreExportedAndLogged(t *testing.T) {
 	eventually(t, "it is unhealthy", func() bool { return n.metric(series) == 0 })
 	failing.Store(false)
 	eventually(t, "it is healthy", func() bool { return n.metric(series) == 1 })
-	require.Zero(t, n.metric("weir_upstream_seconds"))
+	require.Zero(t, n.metric(`weir_upstream_seconds{upstream="default"}`))
 	logged := n.logs.lines(t, "upstream fails its health checks; others of its group get its requests")
 	require.Len(t, logged, 1)
 	require.Equal(t, "status 503", logged[0]["error"])

@@ -8,7 +8,6 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -48,7 +47,7 @@ type metrics struct {
 	shedderRejected prometheus.Counter
 	shedCacheErrors prometheus.Counter
 
-	upstreamSeconds prometheus.Histogram
+	upstreamSeconds *prometheus.HistogramVec
 	upstreamErrors  *prometheus.CounterVec
 	upstreamUnasked prometheus.Counter
 
@@ -128,15 +127,18 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.sourceUp = gauge("rules_source_up", "1 while the source of the rules can be read: Consul, or the file.")
 	m.cacheErrors = counter("rules_cache_errors_total", "Failures to write the last good rules to disk, or to use those found there.")
 
-	m.shed = counters("shed_total", "Requests refused with 503 by the load shedder, by class and by the signal that caused it, or cap.", "class", "reason")
+	m.shed = counters("shed_total", "Requests refused with 503 by the load shedder, by class, by the signal that caused it, or cap, and by upstream group.", "class", "reason", "upstream")
 	m.shedderInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_info", Help: "1 for the version of the shedder's settings that this node runs, and where they came from."}, []string{"version", "source"})
 	m.shedderSecret = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_secret_info", Help: "1 for the fingerprint of the secret by which this node chooses whom to shed: none without one, own if the node invented it."}, []string{"fingerprint"})
 	m.registry.MustRegister(m.shedderInfo, m.shedderSecret)
 	m.shedderRejected = counter("shedder_rejected_total", "Documents of shedder settings in Consul, and pointers, refused; the settings before them stayed active.")
 	m.shedCacheErrors = counter("shedder_cache_errors_total", "Failures to write the last good shedder settings to disk, or to use those found there.")
 
-	m.upstreamSeconds = histogram("upstream_seconds", "Time until an upstream's response headers, in seconds.", prometheus.DefBuckets)
-	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind.", "kind")
+	m.upstreamSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "weir_upstream_seconds", Help: "Time until an upstream's response headers, in seconds, by upstream group.", Buckets: prometheus.DefBuckets,
+	}, []string{"upstream"})
+	m.registry.MustRegister(m.upstreamSeconds)
+	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind and upstream group.", "kind", "upstream")
 	m.connectionsRefused = counters("connections_refused_total", "Connections of clients refused, by the field of server or listen that refuses them.", "reason")
 	for _, reason := range [...]string{tooMany, tooManyOfOne, badHeader} { // from 0, so that the first refusal is an increase
 		m.connectionsRefused.WithLabelValues(reason)
@@ -196,20 +198,3 @@ func oneIf(is bool) float64 {
 	}
 	return 0
 }
-
-// Upstream implements proxy.Observer.
-func (m *metrics) Upstream(d time.Duration, kind proxy.Kind) {
-	if kind == proxy.KindNone {
-		m.upstreamSeconds.Observe(d.Seconds())
-		return
-	}
-	m.upstreamErrors.WithLabelValues(kind.String()).Inc()
-}
-
-// Stream implements proxy.StreamObserver.
-func (m *metrics) Stream(kind proxy.Kind) { m.upstreamErrors.WithLabelValues(kind.String()).Inc() }
-
-var (
-	_ proxy.Observer       = (*metrics)(nil)
-	_ proxy.StreamObserver = (*metrics)(nil)
-)

@@ -36,8 +36,8 @@ var fixedMetrics = map[string][]string{
 	"weir_rules_bootstrapped":        nil,
 	"weir_rules_cache_errors_total":  nil,
 	"weir_store_nodes":               nil,
-	"weir_upstream_seconds":          nil,
-	"weir_upstream_errors_total":     {"kind"},
+	"weir_upstream_seconds":          {"upstream"},
+	"weir_upstream_errors_total":     {"kind", "upstream"},
 	"weir_upgrades_active":           nil,
 	"weir_connections_refused_total": {"reason"},
 	"weir_upstream_unasked_total":    nil,
@@ -46,7 +46,7 @@ var fixedMetrics = map[string][]string{
 
 	"weir_certificate_expiry_seconds": {"file", "listener"}, // with TLS
 
-	"weir_shed_total":                 {"class", "reason"},
+	"weir_shed_total":                 {"class", "reason", "upstream"},
 	"weir_shed_level":                 {"upstream"},
 	"weir_shed_probability":           {"class", "upstream"},
 	"weir_shed_signal_up":             {"signal", "upstream"},
@@ -56,7 +56,7 @@ var fixedMetrics = map[string][]string{
 	"weir_shed_threshold":             {"threshold", "upstream"},
 	"weir_inflight":                   {"class", "upstream"},
 	"weir_inflight_max":               {"class", "upstream"},
-	"weir_shadow_shed_total":          {"candidate", "class"},
+	"weir_shadow_shed_total":          {"candidate", "class", "upstream"},
 	"weir_shedder_info":               {"source", "version"},
 	"weir_shedder_secret_info":        {"fingerprint"},
 	"weir_shedder_rejected_total":     nil,
@@ -116,8 +116,8 @@ rules:
 	require.EqualValues(t, 1, n.metric(`weir_decision_seconds{source="denied_memory"}`))
 	require.InDelta(t, 4+1, n.metric("weir_store_batch_size"), 1, "it includes the node's own presence once or twice")
 	require.EqualValues(t, 1, n.metric("weir_store_up"))
-	require.EqualValues(t, 1, n.metric(`weir_upstream_errors_total{kind="broken"}`))
-	require.EqualValues(t, 4, n.metric("weir_upstream_seconds"))
+	require.EqualValues(t, 1, n.metric(`weir_upstream_errors_total{kind="broken",upstream="default"}`))
+	require.EqualValues(t, 4, n.metric(`weir_upstream_seconds{upstream="default"}`))
 
 	redis.Kill()
 	n.get("/local")

@@ -19,7 +19,7 @@ type shedSettings struct {
 }
 
 // shedLabels are those of weir_shed_total.
-type shedLabels struct{ class, reason string }
+type shedLabels struct{ class, reason, upstream string }
 
 // shed counts and logs a request that was shed.
 func (e *Edge) shed(r *decide.Request, reason shedder.Reason) {

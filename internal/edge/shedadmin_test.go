@@ -46,8 +46,8 @@ func TestShedderEndpoint(t *testing.T) {
 	require.Equal(t, "default", upstream["name"])
 	require.Len(t, upstream["classes"], 4)
 	require.Equal(t, "stricter", upstream["candidates"].([]any)[0].(map[string]any)["name"])
-	require.Zero(t, n.metric(`weir_shadow_shed_total{candidate="stricter",class="read"}`))
-	_, known := n.series(`weir_shadow_shed_total{candidate="stricter",class="read"}`)
+	require.Zero(t, n.metric(`weir_shadow_shed_total{candidate="stricter",class="read",upstream="default"}`))
+	_, known := n.series(`weir_shadow_shed_total{candidate="stricter",class="read",upstream="default"}`)
 	require.True(t, known)
 
 	// Temporarily: the candidate is gone, and its series with it. The lines that
@@ -69,12 +69,12 @@ func TestShedderEndpoint(t *testing.T) {
 	require.Equal(t, "admin", view.Source)
 	require.Equal(t, n.config.Shedder.Document.Version, view.Then)
 	require.WithinDuration(t, time.Now(), *view.ExpiresAt, 2*time.Second)
-	for _, series := range []string{`weir_shadow_shed_total{candidate="stricter",class="read"}`, `weir_shed_total{class="read",reason="cap"}`, `weir_inflight{class="read",upstream="default"}`} {
+	for _, series := range []string{`weir_shadow_shed_total{candidate="stricter",class="read",upstream="default"}`, `weir_shed_total{class="read",reason="cap",upstream="default"}`, `weir_inflight{class="read",upstream="default"}`} {
 		_, known = n.series(series)
 		require.False(t, known, series)
 	}
 	n.shedsBy(n.config.Shedder.Document.Version, "config")
-	_, known = n.series(`weir_shed_total{class="read",reason="cap"}`)
+	_, known = n.series(`weir_shed_total{class="read",reason="cap",upstream="default"}`)
 	require.True(t, known)
 	require.Equal(t, 200, n.get("/").status)
 }

@@ -179,7 +179,7 @@ func (k *shedKeeper) enforce(d *shedding.Document, source string) (*shedSettings
 		if err != nil {
 			return nil, err
 		}
-		k.metrics.expectShed(next, &s)
+		k.metrics.expectShed(next, &s, g.name)
 		if room := k.config.room(g.name); s.Enabled && s.Classes[0].MaxInFlight > int64(room) {
 			k.log.Warn("a cap is out of reach: requests get 502 when all connections to the upstreams are in use; raise upstream.max_conns or lower max_in_flight",
 				"upstream", g.name, "max_in_flight", s.Classes[0].MaxInFlight, "connections", room, "version", d.Version)

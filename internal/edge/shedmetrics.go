@@ -21,7 +21,7 @@ var (
 	probabilityDesc = shedDesc("shed_probability", "Share of a class that the level sheds, 0 to 1.", "class", "upstream")
 	inflightDesc    = shedDesc("inflight", "Requests between admission and the end of the exchange with the upstream.", "class", "upstream")
 	inflightMaxDesc = shedDesc("inflight_max", "How many requests of all classes may be in flight before one of this class is refused.", "class", "upstream")
-	shadowDesc      = shedDesc("shadow_shed_total", "Requests that a candidate would have shed. "+shedding.ShadowBias, "candidate", "class")
+	shadowDesc      = shedDesc("shadow_shed_total", "Requests that a candidate would have shed. "+shedding.ShadowBias, "candidate", "class", "upstream")
 )
 
 func shedDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -42,7 +42,6 @@ func (c shedCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	shadow := map[[2]string]uint64{}
 	for _, g := range c.upstreams.groups {
 		s := g.shedder.Status()
 		gauge(levelDesc, s.Level, g.name)
@@ -68,13 +67,10 @@ func (c shedCollector) Collect(ch chan<- prometheus.Metric) {
 		for _, candidate := range s.Candidates {
 			for i, n := range candidate.Shed {
 				if i < len(s.Classes) {
-					shadow[[2]string{candidate.Name, s.Classes[i].Name}] += n
+					ch <- prometheus.MustNewConstMetric(shadowDesc, prometheus.CounterValue, float64(n), candidate.Name, s.Classes[i].Name, g.name)
 				}
 			}
 		}
-	}
-	for labels, n := range shadow {
-		ch <- prometheus.MustNewConstMetric(shadowDesc, prometheus.CounterValue, float64(n), labels[0], labels[1])
 	}
 }
 
@@ -83,29 +79,26 @@ const shedByCap = "cap"
 
 // expectShed makes the counters of what these settings may shed, so that counting
 // allocates nothing.
-func (m *metrics) expectShed(s *shedSettings, settings *shedder.Settings) {
+func (m *metrics) expectShed(s *shedSettings, settings *shedder.Settings, group string) {
 	for _, class := range settings.Classes {
 		reasons := []string{shedByCap}
 		for name := range settings.Signals {
 			reasons = append(reasons, name)
 		}
 		for _, reason := range reasons {
-			labels := shedLabels{class.Name, reason}
-			if s.counters[labels] == nil {
-				s.counters[labels] = m.shed.WithLabelValues(class.Name, reason)
-			}
+			s.counters[shedLabels{class.Name, reason, group}] = m.shed.WithLabelValues(class.Name, reason, group)
 		}
 	}
 }
 
 func (m *metrics) countShed(s *shedSettings, reason shedder.Reason) {
-	labels := shedLabels{reason.Class, reason.Signal}
+	labels := shedLabels{reason.Class, reason.Signal, reason.Upstream}
 	if reason.Kind == shedder.KindCap {
 		labels.reason = shedByCap
 	}
 	counter := s.counters[labels]
 	if counter == nil { // decided by the settings before these
-		counter = m.shed.WithLabelValues(labels.class, labels.reason)
+		counter = m.shed.WithLabelValues(labels.class, labels.reason, labels.upstream)
 	}
 	counter.Inc()
 }
@@ -120,7 +113,7 @@ func (m *metrics) shedding(now, before *shedSettings) {
 	}
 	for labels := range before.counters {
 		if now.counters[labels] == nil {
-			m.shed.DeleteLabelValues(labels.class, labels.reason)
+			m.shed.DeleteLabelValues(labels.class, labels.reason, labels.upstream)
 		}
 	}
 }

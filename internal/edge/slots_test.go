@@ -50,7 +50,7 @@ func TestSlotsComeBack(t *testing.T) {
 			require.Equal(t, 502, n.get("/").status)
 			n.slotsComeBack()
 		}
-		require.EqualValues(t, 5, n.metric(`weir_upstream_errors_total{kind="connect"}`))
+		require.EqualValues(t, 5, n.metric(`weir_upstream_errors_total{kind="connect",upstream="default"}`))
 	})
 	f("upstream resets in the body", func(t *testing.T, redis *testenv.Server) {
 		n := start(t, setup{rules: slotRules, redis: redis, origin: func(w http.ResponseWriter, _ *http.Request) {
@@ -80,7 +80,7 @@ func TestSlotsComeBack(t *testing.T) {
 		n.slotsLeft(1) // held as long as the body streams
 		resp.Body.Close()
 		n.slotsComeBack()
-		eventually(t, "the hang-up is counted", func() bool { return n.metric(`weir_upstream_errors_total{kind="client"}`) == 1 })
+		eventually(t, "the hang-up is counted", func() bool { return n.metric(`weir_upstream_errors_total{kind="client",upstream="default"}`) == 1 })
 	})
 	f("the handler panics", func(t *testing.T, redis *testenv.Server) {
 		var broken atomic.Bool

@@ -115,6 +115,7 @@ func TestEdgeConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	template := filepath.Join(dir, "template.yaml")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte("secret\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "shedder"), []byte("the secret of the shedder\n"), 0o600))
 	text := strings.NewReplacer("/etc/weir-admin", dir, "/var/lib/weir", dir).Replace(m.config.Data["edge.yaml"])
 	require.NoError(t, os.WriteFile(template, []byte(text), 0o600))
 
