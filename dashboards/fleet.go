@@ -272,6 +272,11 @@ func fleet() dashboard {
 					queries: []query{{"{{instance}}", shareOf("instance", `weir_dns_queries_total{region=~"$region|",answer=~"truncated|slipped|dropped"}`, `weir_dns_queries_total{region=~"$region|"}`)}},
 				},
 				{
+					id: 52, kind: states, title: "PoP answers probes (optional)", unit: plain, width: 12, words: noYes(red, green),
+					text:    "Needs regionctl dns scraped, and a probe in the topology. No: at least one router does not reach the PoP at its public addresses. While Consul reports the PoP's nodes as passing it stays in DNS; clients near that router may not reach it either.",
+					queries: []query{{"{{region}} {{pop}}", `min by (region, pop) (weir_dns_pop_answers{region=~"$region"})`}},
+				},
+				{
 					id: 51, kind: series, title: "Failed writes of the state (optional)", unit: plain, width: 12,
 					text:    "Needs regionctl dns scraped. How often in five minutes the --state file could not be written. If not 0, a router that starts without any Consul has older facts, or none.",
 					queries: []query{{"{{instance}}", `sum by (instance) (increase(weir_dns_state_save_failures_total{region=~"$region|"}[5m]))`}},

@@ -32,6 +32,7 @@ Consul, in each region the same one.
           clients: ["198.51.100.0/24"]                   # networks to send here first; optional
   steering: geoip                     # only if clients networks do not tell clients apart: geoip
                                       # (every router has --geoip) or first (all to the first region)
+  probe: {port: 443, path: /healthz, tls: true}          # how routers check the addresses themselves; optional
   records:                            # what else DNS answers in the zone; optional
     - {name: _acme-challenge, type: TXT, values: [abc123], ttl: 60}    # A, AAAA, CAA, CNAME, MX, TXT; ttl: 300 s
     - {name: "*.dev", type: CNAME, values: [edge.example.com]}         # @ is the zone itself`

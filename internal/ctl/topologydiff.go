@@ -27,6 +27,14 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 	if before.Steering != next.Steering {
 		changed("steering: %s → %s", cmp.Or(term.Printable(before.Steering), "by clients"), cmp.Or(next.Steering, "by clients"))
 	}
+	if describe := func(p *region.Probe) string {
+		if p == nil {
+			return "none"
+		}
+		return p.String()
+	}; describe(before.Probe) != describe(next.Probe) {
+		changed("probe: %s → %s", term.Printable(describe(before.Probe)), describe(next.Probe))
+	}
 	old, now := placesOf(before), placesOf(next)
 	for _, name := range old.order {
 		if now.regions[name] == nil && old.regions[name] != nil {

@@ -71,6 +71,8 @@ var (
 		[]string{"region", "pop"}, nil)
 	popShedDesc = prometheus.NewDesc("weir_dns_pop_shed_level", "How much a PoP sheds, 0 to 1, the mean of its edges: the share of its clients that goes to the next.",
 		[]string{"region", "pop"}, nil)
+	popAnswersDesc = prometheus.NewDesc("weir_dns_pop_answers", "1 while an address of a PoP answers this router's probes, 0 while none does; only if the topology has a probe.",
+		[]string{"region", "pop"}, nil)
 	regionKnownDesc = prometheus.NewDesc("weir_dns_region_known", "1 while the state of a region's edges is known, from its own Consul or through another, 0 while it is the last known one.",
 		[]string{"region"}, nil)
 	regionAgeDesc = prometheus.NewDesc("weir_dns_region_facts_age_seconds", "How old the state of a region is: 0 while it is known, +Inf if it was never reported.",
@@ -80,7 +82,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popShedDesc, regionKnownDesc, regionAgeDesc, steersDesc} {
+	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popShedDesc, popAnswersDesc, regionKnownDesc, regionAgeDesc, steersDesc} {
 		ch <- d
 	}
 }
@@ -109,6 +111,9 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(popUpDesc, oneIf(s.Healthy), r.Name, p.Name)
 			gauge(popDrainedDesc, oneIf(s.Drained != nil), r.Name, p.Name)
 			gauge(popShedDesc, s.ShedLevel, r.Name, p.Name)
+			if s.Sight != "" {
+				gauge(popAnswersDesc, oneIf(s.Sight == region.Answers), r.Name, p.Name)
+			}
 		}
 	}
 }

@@ -106,6 +106,8 @@ func (s *stateLog) pop(in, name string, before, now region.PoPState, known bool,
 // downBecause returns why a PoP counts as down.
 func downBecause(s region.PoPState, of region.RegionState) string {
 	switch {
+	case !s.Known && s.Sight == region.Lost:
+		return "neither a Consul reports on it nor does it answer probes, and most other PoPs do"
 	case s.Nodes == 0:
 		return "no edge is registered"
 	case !s.Known && of.Err != nil:

@@ -19,6 +19,7 @@ type PoPState struct {
 	Nodes, Passing int
 	Drained        *Drain    // nil: not drained
 	ShedLevel      float64   // 0..1, the mean over the passing nodes
+	Sight          Sight     // what this router's probes find
 	Since          time.Time // when Healthy last changed
 }
 
@@ -152,6 +153,7 @@ type fleetFacts struct {
 	topology *Topology
 	regions  map[string]regionFacts
 	share    float64
+	sights   map[string]sight // by PoP
 }
 
 // states looks at every PoP of the topology, and returns their states and their new
@@ -167,7 +169,7 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 		facts := f.regions[r.Name]
 		nodes, known := facts.effective(now)
 		for _, p := range r.PoPs {
-			s, h := PoPState{Known: known, Drained: Oldest(p.Name, drains, Ended(p.Name, all))}, before[p.Name]
+			s, h := PoPState{Known: known, Drained: Oldest(p.Name, drains, Ended(p.Name, all)), Sight: sightOf(p.Name, f.sights)}, before[p.Name]
 			for _, n := range nodes {
 				if n.PoP != p.Name {
 					continue
@@ -179,10 +181,18 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 				}
 			}
 			s.ShedLevel /= float64(max(s.Passing, 1))
-			// Until a region first reports, nothing counts as a look: undoing a wrong one
-			// would take riseAfter.
-			if facts.told() {
-				h = h.next(newLook(s.Nodes, s.Passing, f.share), now)
+			// Until a region first reports or the PoP is probed, nothing counts as a look:
+			// undoing a wrong one would take riseAfter.
+			l, judged := newLook(s.Nodes, s.Passing, f.share), facts.told()
+			if !known {
+				var decided bool
+				l, decided = s.Sight.by(l)
+				judged = judged || decided
+			}
+			if judged {
+				h = h.next(l, now)
+			}
+			if !h.since.IsZero() {
 				healths[p.Name] = h
 			}
 			s.Healthy, s.Since = h.up, h.since

@@ -38,8 +38,9 @@ type Follower struct {
 	view   atomic.Pointer[View]
 	kick   chan struct{}
 
-	mu    sync.Mutex
-	facts map[string]*regionFacts // by region
+	mu     sync.Mutex
+	facts  map[string]*regionFacts // by region
+	sights map[string]sight        // by PoP; replaced, never changed
 }
 
 // NewFollower returns a follower with an empty view.
@@ -65,6 +66,7 @@ func (f *Follower) Run(ctx context.Context, changed func(*View)) {
 	for _, r := range f.config.Regions {
 		all.Go(func() { f.follow(ctx, r) })
 	}
+	all.Go(func() { f.probe(ctx) })
 	ticker := time.NewTicker(healthEvery)
 	defer ticker.Stop()
 	healths := map[string]health{}
@@ -87,7 +89,7 @@ func (f *Follower) Run(ctx context.Context, changed func(*View)) {
 // look builds the next view.
 func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[string]health) {
 	f.mu.Lock()
-	facts := fleetFacts{regions: map[string]regionFacts{}, share: f.config.PassingShare}
+	facts := fleetFacts{regions: map[string]regionFacts{}, share: f.config.PassingShare, sights: f.sights}
 	for name, r := range f.facts {
 		copied := *r
 		copied.reached = maps.Clone(r.reached)
@@ -140,6 +142,11 @@ func (f *Follower) change(region string, how func(*regionFacts)) {
 	f.mu.Lock()
 	how(f.facts[region])
 	f.mu.Unlock()
+	f.lookSoon()
+}
+
+// lookSoon makes Run build the next view now.
+func (f *Follower) lookSoon() {
 	select {
 	case f.kick <- struct{}{}:
 	default:

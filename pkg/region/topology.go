@@ -37,6 +37,8 @@ type Topology struct {
 	Records []Record         `json:"records,omitempty" yaml:"records"` // other records that DNS answers
 	// Steering is how to tell clients apart where client networks do not; "": they do.
 	Steering string `json:"steering,omitempty" yaml:"steering"`
+	// Probe is how routers check the PoPs' addresses; nil: not at all.
+	Probe *Probe `json:"probe,omitempty" yaml:"probe"`
 }
 
 // TopologyRegion is one region. Regions are listed in the order of preference for clients
@@ -188,6 +190,9 @@ func (t *Topology) check(f *field.Errors) {
 	}
 	if err := t.checkSteeringName(); err != nil {
 		f.Add("steering", "%v", err)
+	}
+	if t.Probe != nil {
+		t.Probe.check(f)
 	}
 	if len(t.Regions) == 0 {
 		f.Add("regions", "must name at least one, with its pops")

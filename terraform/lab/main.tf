@@ -21,7 +21,8 @@ locals {
   }] }
 
   topology = {
-    zone = var.zone
+    zone  = var.zone
+    probe = { port = 8080 } # regionctl dns tries the addresses itself while no Consul reports
     regions = [for name in local.order : {
       name = name
       pops = [for pop in var.regions[name].pops : merge(

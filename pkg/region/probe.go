@@ -1,0 +1,230 @@
+package region
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/field"
+)
+
+// Probe is how routers check the public addresses of PoPs, as clients would reach them. What a
+// probe finds decides about a PoP only while no Consul reports on its region.
+type Probe struct {
+	Port int `json:"port" yaml:"port" required:"add the port that clients use"`
+	// Path, if not empty, is requested by HTTP: any answer below 500 counts. Without it,
+	// accepting a connection counts.
+	Path string `json:"path,omitempty" yaml:"path"`
+	Host string `json:"host,omitempty" yaml:"host"` // of the request; "": the zone
+	// TLS requests over TLS. The certificate is not verified: that is for clients, and an
+	// expired one does not mean that the PoP is gone.
+	TLS bool `json:"tls,omitempty" yaml:"tls"`
+}
+
+const (
+	probeEvery   = time.Second
+	probeTimeout = time.Second
+	probeAtOnce  = 256
+	// lostAfter is how many consecutive rounds must find no address of a PoP.
+	lostAfter = 2
+)
+
+func (p *Probe) check(f *field.Errors) {
+	if p.Port < 1 || p.Port > 65535 {
+		f.Add("probe.port", "must be between 1 and 65535 (got %d)", p.Port)
+	}
+	if _, err := http.NewRequest(http.MethodGet, "http://host"+p.Path, nil); p.Path != "" && (!strings.HasPrefix(p.Path, "/") || err != nil) {
+		f.Add("probe.path", "must be a path such as /healthz (got %q)", p.Path)
+	}
+	if p.Host != "" && !validName(p.Host, maxName) {
+		f.Add("probe.host", "must be a domain name in lower case (got %q)", p.Host)
+	}
+	if p.Path == "" && (p.Host != "" || p.TLS) {
+		f.Add("probe.path", "is missing; without it only a connection is made, so remove host and tls or add the path")
+	}
+}
+
+// sight is what probing found of a PoP. The zero sight has not looked yet.
+type sight struct {
+	looked bool
+	misses int // consecutive rounds in which no address answered
+}
+
+func (s sight) answers() bool { return s.looked && s.misses == 0 }
+
+// Sight says whether a router can reach a PoP at its public addresses.
+type Sight string
+
+// The values of Sight; "" means that nothing is known.
+const (
+	Answers Sight = "answers" // an address answers
+	Lost    Sight = "lost"    // none does, and this router reaches at least half of the other PoPs
+	CutOff  Sight = "cut off" // none does, but this router does not reach the others either
+)
+
+// sightOf judges a PoP: if a router does not reach at least half of the other PoPs, the
+// router may be the one that is cut off.
+func sightOf(pop string, sights map[string]sight) Sight {
+	own := sights[pop]
+	switch {
+	case own.answers():
+		return Answers
+	case own.misses < lostAfter:
+		return ""
+	}
+	others, reached := 0, 0
+	for name, s := range sights {
+		if name == pop {
+			continue
+		}
+		if others++; s.answers() {
+			reached++
+		}
+	}
+	if others > 0 && 2*reached >= others {
+		return Lost
+	}
+	return CutOff
+}
+
+// by returns the look that a sight stands for, where it decides.
+func (s Sight) by(l look) (look, bool) {
+	switch s {
+	case Answers:
+		return look{l.nodes, l.passing, true}, true
+	case Lost:
+		return look{l.nodes, 0, false}, true
+	}
+	return l, false
+}
+
+// probe checks the public addresses of all PoPs until ctx ends, if the topology says how.
+func (f *Follower) probe(ctx context.Context) {
+	for ctx.Err() == nil {
+		started := time.Now()
+		answered := map[string]bool{}
+		if t := f.View().Topology; t != nil && t.Probe != nil {
+			answered = t.probe(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		f.mu.Lock()
+		before := f.sights
+		f.sights = make(map[string]sight, len(answered))
+		for pop, ok := range answered {
+			s := sight{looked: true}
+			if !ok {
+				s.misses = min(before[pop].misses+1, lostAfter)
+			}
+			f.sights[pop] = s
+		}
+		f.mu.Unlock()
+		f.lookSoon()
+		pause(ctx, probeEvery-time.Since(started))
+	}
+}
+
+// probe returns which PoPs answer at one of their addresses.
+func (t *Topology) probe(ctx context.Context) map[string]bool {
+	var (
+		mu      sync.Mutex
+		all     sync.WaitGroup
+		answers = map[string]bool{}
+		slots   = make(chan struct{}, probeAtOnce)
+	)
+	for _, r := range t.Regions {
+		for _, p := range r.PoPs {
+			mu.Lock()
+			answers[p.Name] = false
+			mu.Unlock()
+			for _, a := range p.Addresses {
+				slots <- struct{}{}
+				all.Go(func() {
+					defer func() { <-slots }()
+					if t.Probe.answers(ctx, a, t.Zone) {
+						mu.Lock()
+						answers[p.Name] = true
+						mu.Unlock()
+					}
+				})
+			}
+		}
+	}
+	all.Wait()
+	return answers
+}
+
+// answers reports whether an address answers in time.
+func (p *Probe) answers(ctx context.Context, address netip.Addr, zone string) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	to := net.JoinHostPort(address.String(), strconv.Itoa(p.Port))
+	if p.Path == "" {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", to)
+		if err != nil {
+			return false
+		}
+		_ = conn.Close() // nothing was sent
+		return true
+	}
+	host, scheme := p.Host, "http"
+	if host == "" {
+		host = zone
+	}
+	if p.TLS {
+		scheme = "https"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+host+p.Path, nil)
+	if err != nil {
+		return false
+	}
+	transport := &http.Transport{
+		DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", to)
+		},
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // see Probe.TLS
+	}
+	response, err := transport.RoundTrip(request) // follows no redirects
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close() // unread
+	return response.StatusCode < http.StatusInternalServerError
+}
+
+// explain says what the sight of a PoP means for its state.
+func (s PoPState) explain(p *PoP) string {
+	switch s.Sight {
+	case Answers:
+		return fmt.Sprintf("no Consul reports on %s now, but it answers this router's probes", p.Name)
+	case Lost:
+		return fmt.Sprintf("no Consul reports on %s now, and it does not answer this router, which reaches at least half of the other PoPs", p.Name)
+	case CutOff:
+		return fmt.Sprintf("%s does not answer this router, nor do most other PoPs: this router may be cut off, so %s keeps its last state", p.Name, p.Name)
+	}
+	return ""
+}
+
+// String describes a probe as people write it.
+func (p *Probe) String() string {
+	text := fmt.Sprintf("port %d", p.Port)
+	if p.Path != "" {
+		text += ", " + p.Path
+	}
+	if p.Host != "" {
+		text += " of " + p.Host
+	}
+	if p.TLS {
+		text += " over TLS"
+	}
+	return text
+}

@@ -1,0 +1,170 @@
+package region
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+func TestParseProbe(t *testing.T) {
+	f := func(probe, want string) {
+		t.Helper()
+		_, err := ParseTopology([]byte("probe: " + probe + twoSites))
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, want)
+		}
+	}
+	f("{port: 443, path: /healthz, host: www.example.com, tls: true}", "")
+	f("{port: 80}", "")
+	f("{}", "probe.port: is required; add the port that clients use")
+	f("{port: 0}", "probe.port: must be between 1 and 65535 (got 0)")
+	f("{port: 80, path: healthz}", `probe.path: must be a path such as /healthz (got "healthz")`)
+	f(`{port: 80, path: "/%zz"}`, `probe.path: must be a path such as /healthz (got "/%zz")`)
+	f("{port: 80, path: /, host: a b}", `probe.host: must be a domain name in lower case (got "a b")`)
+	f("{port: 80, tls: true}", "probe.path: is missing; without it only a connection is made, so remove host and tls or add the path")
+}
+
+func TestSight(t *testing.T) {
+	answers, lost, missed, unknown := sight{looked: true}, sight{looked: true, misses: lostAfter}, sight{looked: true, misses: 1}, sight{}
+	f := func(want Sight, own sight, others ...sight) {
+		t.Helper()
+		sights := map[string]sight{"own": own}
+		for i, s := range others {
+			sights[strconv.Itoa(i)] = s
+		}
+		require.Equal(t, want, sightOf("own", sights))
+	}
+	f("", unknown)
+	f(Answers, answers)
+	f(Answers, answers, lost, lost)
+	f("", missed, answers)
+	f(CutOff, lost)
+	f(Lost, lost, answers)
+	f(Lost, lost, answers, lost)
+	f(CutOff, lost, answers, lost, lost)
+	f(CutOff, lost, missed, missed)
+}
+
+// What is listening decides whether an address answers, and nothing keeps the prober.
+func TestProbeAnswers(t *testing.T) {
+	t.Parallel()
+	serve := func(tls bool, handle http.HandlerFunc) uint16 {
+		s := httptest.NewUnstartedServer(handle)
+		if tls {
+			s.StartTLS()
+		} else {
+			s.Start()
+		}
+		t.Cleanup(s.Close)
+		return netip.MustParseAddrPort(s.Listener.Addr().String()).Port()
+	}
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	f := func(want bool, p Probe, port uint16) {
+		t.Helper()
+		p.Port = int(port)
+		require.Equal(t, want, p.answers(t.Context(), netip.MustParseAddr("127.0.0.1"), "edge.example.com"))
+	}
+	web := Probe{Path: "/healthz"}
+	f(true, web, serve(false, func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "edge.example.com" || r.URL.Path != "/healthz" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	f(true, web, serve(false, status(http.StatusTooManyRequests)))
+	f(true, web, serve(false, http.RedirectHandler("http://192.0.2.1/", http.StatusFound).ServeHTTP))
+	f(false, web, serve(false, status(http.StatusServiceUnavailable)))
+	f(true, Probe{Path: "/", Host: "www.example.com", TLS: true}, serve(true, status(http.StatusOK)))
+	f(false, Probe{Path: "/", TLS: true}, serve(false, status(http.StatusOK)))
+	f(false, web, serve(false, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	f(false, web, serve(false, func(w http.ResponseWriter, r *http.Request) {
+		for i := range 1000 {
+			w.Header().Set(fmt.Sprint("X-", i), "a header far too long for anybody")
+		}
+	}))
+	f(true, Probe{}, serve(false, status(http.StatusServiceUnavailable)))
+	f(false, Probe{}, uint16(testenv.FreePorts(t, 1)[0]))
+}
+
+// Probes decide only where no Consul reports, and not at a router that is cut off.
+func TestProbedStates(t *testing.T) {
+	facts := fleetFacts{topology: mustParse(t, twoSites), regions: map[string]regionFacts{
+		"eu": {listed: true, nodes: []consul.Instance{seen("ams1", "a", true), seen("ams2", "b", true)}},
+		"us": {failing: epoch},
+	}}
+	lost, answers := sight{looked: true, misses: lostAfter}, sight{looked: true}
+	var healths map[string]health
+	now := epoch
+	at := func(ams1, nyc1 sight) map[string]PoPState {
+		facts.sights = map[string]sight{"ams1": ams1, "ams2": answers, "nyc1": nyc1}
+		var states map[string]PoPState
+		states, healths = facts.states(healths, now)
+		now = now.Add(riseAfter)
+		return states
+	}
+	require.True(t, at(lost, sight{})["ams1"].Healthy, "its Consul says so")
+	require.True(t, at(answers, answers)["nyc1"].Healthy, "it never reported")
+	require.False(t, at(answers, lost)["nyc1"].Healthy)
+	at(answers, answers)
+	require.True(t, at(answers, answers)["nyc1"].Healthy, "after the hysteresis")
+	require.True(t, at(answers, sight{looked: true, misses: 1})["nyc1"].Healthy, "one miss says nothing")
+	facts.sights = map[string]sight{"ams1": lost, "ams2": lost, "nyc1": lost}
+	states, _ := facts.states(healths, now)
+	require.True(t, states["nyc1"].Healthy, "nothing answers this router")
+	require.Equal(t, CutOff, states["nyc1"].Sight)
+}
+
+// A region whose Consul never answered is used as long as its PoP answers, and left out
+// when it no longer does.
+func TestFollowerProbes(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	eu := open(t, consul.Config{Addr: server.Addr()})
+	nowhere := open(t, consul.Config{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePorts(t, 1)[0]))})
+	port := strconv.Itoa(testenv.FreePorts(t, 1)[0])
+	listen := func(host string) net.Listener {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	listen("127.0.0.1")
+	there := listen("127.0.0.2")
+	done, err := PublishTopology(t.Context(), eu, mustParse(t, fmt.Sprintf(`
+zone: edge.example.com
+probe: {port: %s}
+steering: first
+regions:
+  - {name: eu, pops: [{name: ams1, addresses: [127.0.0.1]}]}
+  - {name: us, pops: [{name: nyc1, addresses: [127.0.0.2]}]}
+`, port)), 0)
+	require.NoError(t, err)
+	require.True(t, done)
+	newSite(t, eu, "ams1")
+	f := followAll(t, FollowedRegion{"eu", eu}, FollowedRegion{"us", nowhere})
+	f.within(t, patience, "up by its answers", func(v *View) bool { return healthyIs("nyc1", true)(v) && healthyIs("ams1", true)(v) })
+	require.Equal(t, Answers, f.View().PoPs["nyc1"].Sight)
+	reasons := fmt.Sprint(f.View().Choose(Query{Region: "us", Explain: true}).Reason)
+	require.Contains(t, reasons, "no Consul reports on nyc1 now, but it answers this router's probes")
+
+	require.NoError(t, there.Close())
+	f.within(t, patience, "lost", healthyIs("nyc1", false))
+	reasons = fmt.Sprint(f.View().Choose(Query{Explain: true}).Reason)
+	require.Contains(t, reasons, "nyc1 is down: no Consul reports on nyc1 now, and it does not answer this router, which reaches at least half of the other PoPs")
+	listen("127.0.0.2")
+	f.within(t, patience, "back", healthyIs("nyc1", true))
+	require.Less(t, lostAfter*probeEvery+probeTimeout+healthEvery, 5*time.Second, "the promise of docs/DNS.md")
+}
