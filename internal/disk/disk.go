@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Replace writes a file that only its owner can read, and creates its folder if needed.
@@ -45,13 +46,21 @@ func Replace(file string, data []byte) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Read returns at most the first max bytes of a file.
+// Read returns at most the first max bytes of a file. It never waits, as it would for the
+// writer of a pipe.
 func Read(file string, max int64) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file; remove it or name another", file)
+	}
 	return io.ReadAll(io.LimitReader(f, max))
 }
 

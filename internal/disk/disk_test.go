@@ -3,10 +3,21 @@ package disk
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// Whoever may write to the folder could otherwise keep a process from starting.
+func TestReadDoesNotWaitForAWriter(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	_, err := Read(pipe, 1)
+	require.ErrorContains(t, err, "pipe is not a regular file; remove it")
+	_, err = Read(t.TempDir(), 1)
+	require.ErrorContains(t, err, "is not a regular file; remove it")
+}
 
 func TestReplace(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "file")
