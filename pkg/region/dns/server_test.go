@@ -261,6 +261,11 @@ func TestDigOverTheRate(t *testing.T) {
 	for range 5 {
 		require.Contains(t, dig(t, s, "+tcp", "edge.example.com", "A"), "192.0.2.1", "TCP is not rate-limited")
 	}
+	told := seen.of("slipped")
+	for range 10 {
+		require.Nil(t, s.answerUDP([]byte("garbage garbage"), netip.MustParseAddr("127.0.0.1"), 0))
+	}
+	require.Equal(t, told, seen.of("slipped"), "only what is sent")
 	slip := func(packet []byte) []byte { return s.begin(packet).slip() }
 	m := new(wire.Msg)
 	require.NoError(t, m.Unpack(slip(ask(t, "EDGE.example.com.", wire.TypeA))))

@@ -52,8 +52,12 @@ func (s *Server) answerUDP(packet []byte, client netip.Addr, now time.Duration) 
 		s.observe(kindDropped)
 		return nil
 	case slipped:
-		s.observe(kindSlipped)
-		return r.slip()
+		if answer := r.slip(); answer != nil {
+			s.observe(kindSlipped)
+			return answer
+		}
+		s.observe(kindDropped)
+		return nil
 	}
 	answer, kind := r.finish(client, true)
 	s.observe(kind)
