@@ -67,6 +67,7 @@ func TestReadings(t *testing.T) {
 	f("/x/..;/api/y", "/x/..;/api/y", "/x/../api/y", "/api/y")
 	f("/;a/api/y", "/;a/api/y", "//api/y", "/api/y")
 	f("/a%2fb/../c", "/a¦b/../c", "/a/b/../c", "/c", "/a/c")
+	f(`/api;\x`, `/api;\x`, "/api", "/api;/x", "/api/x")
 	f("//api/x", "//api/x", "/api/x", "/x")
 	f("///h/x", "///h/x", "/h/x", "/x")
 	f("//h", "//h", "/h", "/")
@@ -143,6 +144,13 @@ var origins = map[string]func(raw string) string{
 			segments[i], _, _ = strings.Cut(s, ";")
 		}
 		return clean(decoded(strings.Join(segments, "/")))
+	},
+	"servlets: parameters cut, decoded, backslashes turned, merged, dots removed": func(raw string) string {
+		segments := strings.Split(raw, "/")
+		for i, s := range segments {
+			segments[i], _, _ = strings.Cut(s, ";")
+		}
+		return clean(strings.ReplaceAll(decoded(strings.Join(segments, "/")), `\`, "/"))
 	},
 	"twice decoded": func(raw string) string { return decoded(decoded(raw)) },
 	"backslashes turned": func(raw string) string {

@@ -8,6 +8,7 @@ const (
 	last     // after removing the dot segments
 	first    // before removing them
 	earliest // before decoding; only parameters
+	blind    // likewise, and before a backslash becomes a slash
 	orders
 )
 
@@ -186,7 +187,7 @@ func (r *Readings) all(src []byte) error {
 		for late := range upTo(f.encodedSlash, 2) {
 			for backslash := range upTo(f.backslash, 2) {
 				for strip := range upTo(f.semicolon, orders) {
-					if strip == first && dots == noDots || strip == earliest && !f.encodedSlash && !f.encodedSemicolon {
+					if strip == first && dots == noDots || strip == earliest && !f.encodedSlash && !f.encodedSemicolon || strip == blind && backslash == 0 {
 						continue // same as another
 					}
 					for merge := range upTo(f.double, earliest) {
@@ -221,8 +222,8 @@ func upTo(present bool, n int) int {
 
 // one adds the reading of one program.
 func (r *Readings) one(src []byte, p program) error {
-	if p.strip == earliest {
-		w := walk{backslash: p.backslash, strip: true}
+	if p.strip == earliest || p.strip == blind {
+		w := walk{backslash: p.backslash && p.strip == earliest, strip: true}
 		r.cut, _ = w.over(r.cut[:0], src)
 		src = r.cut
 	}
