@@ -68,6 +68,7 @@ func TestReadings(t *testing.T) {
 	f("/;a/api/y", "/;a/api/y", "//api/y", "/api/y")
 	f("/a%2fb/../c", "/a¦b/../c", "/a/b/../c", "/c", "/a/c")
 	f(`/api;\x`, `/api;\x`, "/api", "/api;/x", "/api/x")
+	f("/%3b%2f;%2f", "/;¦;¦", "/;/;/", "/;¦", "/;/", "///", "//", "/")
 	f("//api/x", "//api/x", "/api/x", "/x")
 	f("///h/x", "///h/x", "/h/x", "/x")
 	f("//h", "//h", "/h", "/")

@@ -180,7 +180,8 @@ type program struct {
 func (r *Readings) all(src []byte) error {
 	f := survey(src)
 	again := false
-	for dots := range upTo(f.dot, dotKinds) {
+	// Also without a dot segment, parameters removed with them go before decoding and after.
+	for dots := range upTo(f.dot || f.encodedSlash && f.encodedSemicolon, dotKinds) {
 		if dots == rawDots && !f.encodedDot && !f.encodedSlash && !f.encodedSemicolon {
 			continue // the same as allDots
 		}
