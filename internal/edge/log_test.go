@@ -36,6 +36,8 @@ func TestSampler(t *testing.T) {
 	f(1001*time.Millisecond, 0, false)
 	f(5000*time.Millisecond, 1, true)
 	f(6000*time.Millisecond, 0, true)
+	f(-time.Hour, 0, true) // the clock was set back
+	f(-time.Hour+time.Millisecond, 0, false)
 }
 
 func TestDenyLog(t *testing.T) {

@@ -16,7 +16,8 @@ const sampleEvery = time.Second
 // sample reports whether to log this event, and how many were not since the last.
 func (s *sampler) sample(now time.Time) (skipped int64, log bool) {
 	t, next := now.UnixNano(), s.next.Load()
-	if t < next || !s.next.CompareAndSwap(next, t+int64(sampleEvery)) {
+	// A later moment than that dates from before the clock was set back.
+	if ahead := next - t; ahead > 0 && ahead <= int64(sampleEvery) || !s.next.CompareAndSwap(next, t+int64(sampleEvery)) {
 		s.skipped.Add(1)
 		return 0, false
 	}
