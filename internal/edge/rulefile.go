@@ -98,6 +98,10 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	clock := nodeClock{now: time.Now, born: time.Now()}
+	look := func() {
+		clock.look(func(by time.Duration) { clockSet(e.log, e.metrics, "node", "", by) })
+	}
+	look() // a step in the first second counts too
 	for {
 		asked := false
 		select {
@@ -111,7 +115,7 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 			}
 		case <-tick.C:
 			e.local.Sweep()
-			clock.look(func(by time.Duration) { clockSet(e.log, e.metrics, "node", "", by) })
+			look()
 		}
 		switch {
 		case e.consul != nil && asked:
