@@ -36,6 +36,7 @@ type exercise struct {
 	turns              [workers]atomic.Int64 // requests that each worker has finished
 	killing            atomic.Bool           // a process is being killed: the requests it was answering are lost
 	aside              aside                 // what nodes that no longer run decided without Redis
+	again              int64                 // how often a step of its clock lets a node start its shares again
 
 	accessor, token, tokenFile string   // the token that the nodes use for Consul
 	caches                     []string // where nodes keep their rules
@@ -246,7 +247,7 @@ func (x *exercise) exceed() {
 func (x *exercise) kills(n *testenv.EdgeNode) {
 	x.t.Helper()
 	x.killing.Store(true)
-	x.aside.add(x.t, n, int64(len(*x.spenders.Load())))
+	x.aside.add(x.t, n, x.most())
 	n.Kill()
 }
 
@@ -271,10 +272,13 @@ type aside struct {
 	causes map[string]int64 // all decisions that Redis did not make, by kind
 }
 
-func (a *aside) add(t *testing.T, n *testenv.EdgeNode, clients int64) {
+// most is how many requests of greedy clients a node passes alone at most.
+func (x *exercise) most() int64 { return int64(len(*x.spenders.Load())) * share * (1 + x.again) }
+
+func (a *aside) add(t *testing.T, n *testenv.EdgeNode, most int64) {
 	t.Helper()
 	passed := int64(metrics(t, n, "weir_decisions_total")[`weir_decisions_total{outcome="allowed",rule="tight",source="fallback"}`])
-	require.LessOrEqual(t, passed, clients*share, "a node lets a client pass its share at most")
+	require.LessOrEqual(t, passed, most, "a node lets a client pass its share at most")
 	a.passed += passed
 	for name, v := range metrics(t, n, "weir_store_errors_total") {
 		a.causes[name] += int64(v)
@@ -288,13 +292,13 @@ func (x *exercise) limits(d drill) (over, bound int64, because string) {
 	x.t.Helper()
 	a := &x.aside
 	for _, n := range x.nodes {
-		a.add(x.t, n, int64(len(*x.spenders.Load())))
+		a.add(x.t, n, x.most())
 	}
 	if a.passed > 0 && !d.local {
 		require.Positive(x.t, a.causes[`weir_store_errors_total{kind="timeout"}`],
 			"Redis was there: only a missed budget lets nodes decide without it: %v", a.causes)
 	}
-	alone := min(a.passed, shares)
+	alone := min(a.passed, shares+share*x.again)
 	total, forgiven := int64(0), int64(0)
 	over, bound = -1, 0
 	for _, s := range *x.spenders.Load() {

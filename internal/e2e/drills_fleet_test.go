@@ -215,7 +215,8 @@ func edgeDrills() []drill {
 		{breaks: "10,000 idle connections", promise: "others notice nothing", within: atOnce, run: crowd(10_000, nil)},
 		{breaks: "1,000 clients that send a byte in 100 ms", promise: "others notice nothing", within: atOnce, run: crowd(1000, []byte("GET /tight HTTP/1.1\r\nHost: x\r\nX-Slow: "+strings.Repeat("a", 100)))},
 		{breaks: "no file descriptors left", promise: "open connections go on, new ones wait", within: steps{{"the longest pause to accept again", time.Second}, inTime, looking}, run: noFiles},
-		{breaks: "a stampede: all counters lost, 64 clients with 6,400 cold keys at once", promise: "the count begins anew", within: atOnce, run: stampede},
+		{breaks: "a stampede after an outage: Redis killed and started empty, 64 clients with 6,400 cold keys at once", promise: "each node lets a client pass its share; the count begins anew", local: true,
+			within: afterDial, run: stampede},
 		{breaks: "an upstream that resets connections", promise: "requests to others go on", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) { reply(w, "") })},
 	}
 }
@@ -281,14 +282,17 @@ func noFiles(t *testing.T, x *exercise) {
 
 func stampede(t *testing.T, x *exercise) {
 	alone(func(t *testing.T, x *exercise, s *testenv.Server) {
-		x.flushes(s)
+		x.changes(s.Kill)
+		x.forgets(nil)
+		x.falls()
+		x.changes(s.Start)
 		c := client()
 		defer c.CloseIdleConnections()
 		var wg sync.WaitGroup
 		for i := range 64 {
 			wg.Go(func() {
 				for k := range 100 {
-					status, err := get(c, x.nodes[k%len(x.nodes)].Public, "/tight", fmt.Sprintf("192.0.%d.%d", 2+i, k))
+					status, err := get(c, x.nodes[k%len(x.nodes)].Public, "/", fmt.Sprintf("192.0.%d.%d", 2+i, k))
 					x.asked.Add(1)
 					if err != nil || status != http.StatusOK {
 						x.failed.Add(1)
@@ -297,8 +301,8 @@ func stampede(t *testing.T, x *exercise) {
 				}
 			})
 		}
-		x.changes(wg.Wait)
 		x.returns()
+		wg.Wait()
 	})(t, x)
 }
 
@@ -317,29 +321,37 @@ func bad(answer http.HandlerFunc) func(*testing.T, *exercise) {
 	return func(t *testing.T, x *exercise) {
 		s := httptest.NewServer(answer)
 		t.Cleanup(s.Close)
-		redis := testenv.Redis(t, testenv.Options{})
-		config := redisConfig(origin(t, nil), "single", []string{redis.Addr}, max(budget, x.budget), drillNodes, "")
-		config = strings.Replace(config, "}]\n", fmt.Sprintf("}, {url: %q, group: bad}]\nroutes: [{match: {paths: [/bad]}, group: bad}]\n", s.URL), 1)
-		x.begin(edges(t, drillNodes, config, drillRules))
-		c := client()
-		defer c.CloseIdleConnections()
-		done := make(chan struct{})
-		for range 20 {
-			go func() {
-				pace := time.NewTicker(10 * time.Millisecond)
-				defer pace.Stop()
-				for {
-					select {
-					case <-done:
-						return
-					case <-pace.C:
-						_, _ = get(c, x.nodes[0].Public, "/bad", victim) // the outcome of these is not part of the drill
-					}
-				}
-			}()
-		}
+		stop := x.beside(t, s.URL, "")
 		x.answers(1200)
-		x.changes(func() { close(done) })
+		x.changes(stop)
 		x.returns()
 	}
+}
+
+// beside begins a drill in which one upstream has a group of its own, with requests of its own for /bad until stop.
+func (x *exercise) beside(t *testing.T, url, more string) (stop func()) {
+	t.Helper()
+	redis := testenv.Redis(t, testenv.Options{})
+	config := redisConfig(origin(t, nil), "single", []string{redis.Addr}, max(budget, x.budget), drillNodes, "")
+	config = strings.Replace(config, "}]\n", fmt.Sprintf("}, {url: %q, group: bad}]\nroutes: [{match: {paths: [/bad]}, group: bad}]\n%s", url, more), 1)
+	x.begin(edges(t, drillNodes, config, drillRules))
+	c := client()
+	done := make(chan struct{})
+	for range 20 {
+		go func() {
+			pace := time.NewTicker(10 * time.Millisecond)
+			defer pace.Stop()
+			for {
+				select {
+				case <-done:
+					return
+				case <-pace.C:
+					_, _ = get(c, x.nodes[0].Public, "/bad", victim) // what becomes of these is no part of the drill
+				}
+			}
+		}()
+	}
+	stop = sync.OnceFunc(func() { close(done); c.CloseIdleConnections() })
+	t.Cleanup(stop)
+	return stop
 }

@@ -70,7 +70,7 @@ rules:
 `, drillLimit)
 
 func drills() []drill {
-	return slices.Concat(redisDrills(), consulDrills(), edgeDrills(), worldDrills())
+	return slices.Concat(redisDrills(), consulDrills(), edgeDrills(), timeDrills(), worldDrills())
 }
 
 // written is the file into which make drills writes the table.

@@ -79,6 +79,14 @@ func (x *exercise) world(t *testing.T) *drillWorld {
 	}
 	x.ask = w.visitors()
 	x.begin(w.nodes())
+	// To a router, only an edge that it has reached can be gone. It probes each within a second of its check passing.
+	for _, s := range w.regions {
+		eventually(t, testenv.Patience, "every edge passes its check", func() bool {
+			passing, _, err := s.consul.Client().Health().Service("weir-edge", "", true, nil)
+			return err == nil && len(passing) == len(s.nodes)
+		})
+	}
+	x.moves()
 	return w
 }
 

@@ -41,22 +41,22 @@ type EdgeNode struct {
 // configuration without listen and rules; rules is its rule document.
 func Edge(t testing.TB, config, rules string) *EdgeNode {
 	t.Helper()
-	return edgeOn(nil, t, config, rules)
+	return edgeOf(nil, t, Program(t, "edge"), config, rules)
 }
 
-func edgeOn(i *Island, t testing.TB, config, rules string) *EdgeNode {
+func edgeOf(i *Island, t testing.TB, program, config, rules string) *EdgeNode {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatalf("testenv: %v", err)
 	}
-	n := startEdge(i, t, Program(t, "edge"), fmt.Sprintf("rules: {source: file, file: %q}\n%s", file, config))
+	n := startEdge(i, t, program, fmt.Sprintf("rules: {source: file, file: %q}\n%s", file, config))
 	n.WaitReady()
 	return n
 }
 
 // StartEdge starts an edge node that may have to wait for its rules. config is its
-// configuration without listen.
+// configuration without listen; indented lines at its beginning are part of listen.
 func StartEdge(t testing.TB, config string) *EdgeNode {
 	t.Helper()
 	return StartEdgeOf(t, Program(t, "edge"), config)
@@ -77,7 +77,7 @@ func startEdge(i *Island, t testing.TB, program, config string) *EdgeNode {
 		i.cable(i, n.Public, false)
 		i.cable(i, n.Admin, false)
 	}
-	text := fmt.Sprintf("listen: {public: %q, admin: %q}\n%s", n.Public, n.Admin, config)
+	text := fmt.Sprintf("listen:\n  public: %q\n  admin: %q\n%s", n.Public, n.Admin, config)
 	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatalf("testenv: %v", err)
 	}

@@ -103,7 +103,7 @@ func (i *Island) dial(ctx context.Context, network, addr string) (net.Conn, erro
 func (i *Island) Edge(t testing.TB, config, rules, origin string) *EdgeNode {
 	t.Helper()
 	i.cable(nil, origin, false)
-	return edgeOn(i, t, config, rules)
+	return edgeOf(i, t, Program(t, "edge"), config, rules)
 }
 
 // Cut blocks all traffic between the island and the rest: connections stay open, and new

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -15,8 +16,16 @@ var programs struct {
 	built map[string]error
 }
 
+const commands = "github.com/weir-edge/weir/cmd/"
+
 // Program builds cmd/<name> once for a test binary and returns the file.
 func Program(t testing.TB, name string) string {
+	t.Helper()
+	return build(t, name, "go", "build", commands+name)
+}
+
+// build runs a compiler, with -o FILE after its first argument, once for a test binary, and returns the file of that name.
+func build(t testing.TB, name, compiler, first string, more ...string) string {
 	t.Helper()
 	p := &programs
 	p.Lock()
@@ -31,8 +40,8 @@ func Program(t testing.TB, name string) string {
 	file := filepath.Join(p.dir, name)
 	err, done := p.built[name]
 	if !done {
-		if out, berr := exec.Command("go", "build", "-o", file, "github.com/weir-edge/weir/cmd/"+name).CombinedOutput(); berr != nil {
-			err = fmt.Errorf("go build cmd/%s: %w: %s", name, berr, out)
+		if out, berr := exec.Command(compiler, append([]string{first, "-o", file}, more...)...).CombinedOutput(); berr != nil {
+			err = fmt.Errorf("%s %s: %w: %s", compiler, strings.Join(more, " "), berr, out)
 		}
 		p.built[name] = err
 	}

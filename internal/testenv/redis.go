@@ -24,6 +24,8 @@ import (
 type Options struct {
 	// TLS leaves no plain port open, not even between the servers.
 	TLS bool
+	// Files are the certificate to show with TLS; empty: a new one.
+	Files TLSFiles
 	// User and Password are an ACL user that may do everything; the default user is then
 	// off. A Password alone becomes requirepass. Sentinels do not require them; they use
 	// them to reach the servers. No spaces or quotes.
@@ -34,6 +36,8 @@ type Options struct {
 	// Island is where the first master of a cluster runs; all others run where the test
 	// does. The test always reaches it, even while the cables are cut.
 	Island *Island
+	// Clock is the servers' wall clock; nil: the machine's.
+	Clock *Clock
 }
 
 // Server is one Redis server or sentinel. Nothing is stored on disk, so Start after Kill
@@ -68,8 +72,8 @@ func Redis(t testing.TB, o Options) *Server {
 
 func certificatesFor(t testing.TB, o Options) TLSFiles {
 	t.Helper()
-	if !o.TLS {
-		return TLSFiles{}
+	if !o.TLS || o.Files.CertFile != "" {
+		return o.Files
 	}
 	return Certificates(t)
 }
@@ -161,7 +165,7 @@ func (s *Server) launch() {
 	if s.role == "sentinel" {
 		args = append(args, "--sentinel")
 	}
-	if s.proc, err = s.opts.Island.startProcess(s.dir, s.file("log"), binary, args...); err != nil {
+	if s.proc, err = s.opts.Island.startProcess(s.dir, s.file("log"), s.opts.Clock.runs(s.t, binary), args...); err != nil {
 		s.proc = nil
 		s.t.Fatalf("testenv: start %s: %v", binary, err)
 	}
