@@ -14,11 +14,9 @@ import (
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	inFleets(t, map[string]func(*testing.T, *testFleet){
-		"status":            testStatus,
 		"watch":             testWatch,
 		"explain":           testExplain,
 		"inspect":           testInspect,
-		"reset":             testReset,
 		"completion":        testCompletion,
 		"replay":            testReplay,
 		"forgotten":         testForgotten,

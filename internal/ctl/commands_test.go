@@ -4,61 +4,16 @@ import (
 	"bufio"
 	"context"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
-
-func testStatus(t *testing.T, f *testFleet) {
-	r := f.run(t, "rules", "status")
-	require.Equal(t, term.StatusPartial, r.status, "no edge is not every edge")
-	require.Contains(t, r.out, "eu-west: no rules published yet\n  no edge is registered, or this token may not see them\n")
-	e, other := f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")
-	p := f.publish(t, rulesOf(1), "ana", f.names...)
-	require.Eventually(t, func() bool { return e.runs() == p.Version && other.runs() == p.Version }, patience, tick)
-	r = f.good(t, "rules", "status")
-	require.Contains(t, r.out, "eu-west: "+p.Version+" by ana, "+term.Stamp(p.AppliedAt))
-	require.Regexp(t, `  EDGE    POP   RUNS          SINCE  SOURCE  FROM   CHECK    CONVERGED\n  ams1-1  ams1  `+p.Version+`  1h0m   consul  admin  passing  yes\n`, r.out)
-	require.Contains(t, r.out, "\nconverged: yes\n")
-
-	// An edge that follows a canary runs what it should.
-	trial := consul.NewPointer([]byte(rulesOf(2)), "bob", time.Now())
-	ends := time.Now().Add(time.Hour)
-	trial.ExpiresAt = &ends
-	_, err := f.rules("eu-west").Put(t.Context(), []byte(rulesOf(2)))
-	require.NoError(t, err)
-	f.try(t, "eu-west", "ams1", trial)
-	require.Eventually(t, func() bool { return e.runs() == trial.Version }, patience, tick)
-	r = f.good(t, "rules", "status")
-	require.Contains(t, r.out, "canary on ams1: "+trial.Version+" by bob, until "+term.Stamp(ends))
-	require.Contains(t, r.out, "consul (canary)")
-	apply := f.good(t, "rules", "apply", write(t, "rules.yaml", rulesOf(3)), "--yes")
-	require.Contains(t, apply.errOut, "warning: eu-west: bob tries "+trial.Version+" on ams1")
-	require.Contains(t, apply.errOut, "eu-west: canary of bob on ams1 ended\n")
-	require.Contains(t, apply.errOut, "eu-west  1 of 1 edges run "+f.current(t, "eu-west")+"\n")
-	require.Equal(t, f.current(t, "eu-west"), e.runs())
-
-	e.mu.Lock()
-	e.stays, e.version = true, "0123456789ab"
-	e.mu.Unlock()
-	r = f.run(t, "rules", "status", "-o", "json")
-	require.Equal(t, term.StatusPartial, r.status)
-	s := parse[convergence](t, r.out)
-	require.False(t, s.Converged)
-	require.False(t, s.Regions[0].Converged)
-	require.Equal(t, "0123456789ab", s.Regions[0].Nodes[0].Version)
-	require.True(t, s.Regions[1].Converged)
-	require.Contains(t, r.errOut, "regionctl: not converged: eu-west; ")
-}
 
 func testWatch(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "ana", f.names...)
@@ -180,36 +135,6 @@ func testInspect(t *testing.T, f *testFleet) {
 	require.NotContains(t, r.out, "weir:per-client")
 	require.Contains(t, f.good(t, "limits", "inspect", "tier=pro").out, "no rule counts by that")
 	require.Equal(t, term.StatusFailed, f.run(t, "limits", "inspect", "203.0.113.7", "--rule", "nothing").status)
-}
-
-func testReset(t *testing.T, f *testFleet) {
-	a, b := f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")
-	args := []string{"limits", "reset", "--rule", "login", "--client", "203.0.113.7"}
-	r := f.run(t, args...)
-	require.Equal(t, term.StatusUsage, r.status)
-	require.Contains(t, r.errOut, "pass --yes")
-	require.Empty(t, a.resets)
-	r = f.good(t, append(args, "--yes")...)
-	require.Contains(t, r.out, "eu-west  ams1-1  reset   weir:{203.0.113.7}:login:rr\n")
-	require.Equal(t, "login", b.resets[0].Get("rule"), "every edge gets the reset")
-
-	b.mu.Lock()
-	b.silent = true
-	b.mu.Unlock()
-	r = f.run(t, append(args, "--yes", "-o", "json")...)
-	require.Equal(t, term.StatusPartial, r.status)
-	list := parse[[]resetNode](t, r.out)
-	require.Empty(t, list[0].Error)
-	require.Contains(t, list[1].Error, "answered 500")
-	require.Contains(t, r.errOut, "1 of 2 edges did not reset it; run this again")
-
-	a.mu.Lock()
-	a.refused = http.StatusNotFound
-	a.mu.Unlock()
-	r = f.run(t, append(args, "--yes", "--region", "eu-west")...)
-	require.Equal(t, term.StatusUsage, r.status)
-	require.Contains(t, r.errOut, "rule login does not count the described request; /v1/explain shows which do")
-	require.Equal(t, term.StatusUsage, f.run(t, "limits", "reset", "--client", "::1", "--yes").status)
 }
 
 func testCompletion(t *testing.T, f *testFleet) {

@@ -159,6 +159,8 @@ func (s *script) edge(args []string) {
 			switch name, value, _ := strings.Cut(option, "="); name {
 			case "stays":
 				e.stays = value != "no"
+			case "keeps": // its counters
+				e.keeps = true
 			case "claims": // to be another node
 				e.claims = value
 			case "old":

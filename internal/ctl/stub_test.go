@@ -50,8 +50,7 @@ type stub struct {
 	// traffic is called before each scrape with the running version.
 	traffic func(s *stub, version string)
 	explain func(q url.Values) adminapi.Explanation
-	resets  []url.Values
-	refused int // status for resets, if not 0
+	keeps   bool // refuses resets
 }
 
 // edge registers a stub that follows Consul until the test ends.
@@ -196,12 +195,11 @@ func (s *stub) rules(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *stub) reset(w http.ResponseWriter, r *http.Request) {
-	if s.refused != 0 {
-		w.WriteHeader(s.refused)
+	if s.keeps {
+		w.WriteHeader(http.StatusNotFound)
 		reply(w, adminapi.Problem{Detail: "rule " + r.URL.Query().Get("rule") + " does not count the described request; /v1/explain shows which do"})
 		return
 	}
-	s.resets = append(s.resets, r.URL.Query())
 	reply(w, adminapi.Reset{Reset: []string{"weir:{" + r.URL.Query().Get("client") + "}:" + r.URL.Query().Get("rule") + ":rr"}})
 }
 
