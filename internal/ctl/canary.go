@@ -21,6 +21,8 @@ const (
 	// canaryStart bounds the wait for the canary's edges, so that most of grace is
 	// left after it.
 	canaryStart = 30 * time.Second
+	// longestMeasure bounds the look at a site before its trial.
+	longestMeasure = 30 * time.Second
 	// outsideLooks in a row end a canary: one may be a coincidence.
 	outsideLooks = 2
 )
@@ -33,7 +35,9 @@ type trial struct {
 	targets []*fleet.Target // all regions of the change
 	site    *rollout.Canary
 
+	before         sample // what happened on the sites just before it began
 	canary, others fleet.Tally
+	late           *window
 	silent         map[string]bool // nodes whose last scrape failed
 	outside        int
 	excess         string
@@ -41,7 +45,7 @@ type trial struct {
 
 // newTrial finds the site. Nothing is changed.
 func (c *change) newTrial(ctx context.Context, targets []*fleet.Target, o *canaryOptions) (*trial, error) {
-	t := &trial{canaryOptions: o, c: c, p: c.p, silent: map[string]bool{},
+	t := &trial{canaryOptions: o, c: c, p: c.p, late: newWindow(o.bake, o.minRequests), silent: map[string]bool{},
 		site: &rollout.Canary{PoP: o.pop, Before: map[*fleet.Target]uint64{}}}
 	for _, r := range c.with(rollout.Untouched, rollout.AlreadyThere) {
 		t.targets = append(t.targets, r.target)
@@ -145,6 +149,9 @@ func (t *trial) report(err error) *canaryReport {
 
 // try returns nil if the canary may be promoted.
 func (t *trial) try(ctx context.Context) error {
+	if err := t.measure(ctx); err != nil {
+		return err
+	}
 	now := time.Now()
 	t.site.Pointer = consul.NewPointer(t.c.doc.Bytes, t.c.by, now)
 	expires := now.Add(t.bake + grace).UTC().Round(0)
@@ -251,78 +258,6 @@ func (t *trial) figures() string {
 	c, o := &t.canary.Total, &t.others.Total
 	return fmt.Sprintf("%.0f requests, limited %s (others %s), 5xx %s (others %s of %.0f)", c.Requests,
 		percent(c.LimitedShare()), percent(o.LimitedShare()), percent(c.ErrorShare()), percent(o.ErrorShare()), o.Requests)
-}
-
-// look takes the figures of all edges once, and makes sure that the trial still is
-// what it was.
-func (t *trial) look(ctx context.Context) error {
-	type counted struct {
-		node    consul.Node
-		figures *fleet.Figures
-		err     error
-	}
-	// Nodes that do not answer must not keep those that do from being judged.
-	brief, cancel := context.WithTimeout(ctx, t.p.look)
-	defer cancel()
-	answers := fleet.AskUnbounded(brief, t.targets, func(ctx context.Context, target *fleet.Target) ([]counted, error) {
-		if err := t.unchanged(ctx, target); err != nil {
-			return nil, err
-		}
-		nodes, err := target.Nodes(ctx)
-		if err != nil {
-			return nil, err
-		}
-		list := make([]counted, len(nodes))
-		fleet.Each(nodes, func(i int, n consul.Node) {
-			s, err := target.Admin.Figures(ctx, n)
-			list[i] = counted{n, s, err}
-		})
-		return list, nil
-	})
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	clear(t.silent)
-	edges := 0
-	for _, a := range answers {
-		if a.Err != nil {
-			var f *term.Failure
-			if errors.As(a.Err, &f) {
-				return a.Err
-			}
-			return fmt.Errorf("%s: %w", a.Target.Name, a.Err)
-		}
-		for _, n := range a.Value {
-			group := &t.others
-			if n.node.PoP == t.pop {
-				group = &t.canary
-				edges++
-				switch {
-				case n.err != nil:
-					t.silent[fmt.Sprintf("%s (%v)", term.Printable(n.node.ID), n.err)] = true
-				case n.figures.Rules != t.site.Pointer.Version:
-					t.silent[fmt.Sprintf("%s (it runs %s)", term.Printable(n.node.ID), term.OrDash(n.figures.Rules))] = true
-					continue // its figures are those of other rules
-				}
-			}
-			if n.err == nil {
-				group.Add(a.Target.Name+" "+n.node.ID, n.figures)
-			}
-		}
-	}
-	if edges == 0 {
-		return term.Failed("its edges are gone")
-	}
-	t.excess = ""
-	if t.enough(&t.canary.Total) {
-		t.excess = t.canaryOptions.excess(&t.canary.Total, &t.others.Total)
-	}
-	if t.excess == "" {
-		t.outside = 0
-	} else {
-		t.outside++
-	}
-	return nil
 }
 
 // unchanged makes sure that nobody has changed the rules or ended the canary.

@@ -18,11 +18,12 @@ type canaryOptions struct {
 	minRequests int
 	maxLimited  float64
 	maxErrors   float64
+	maxFewer    float64
 }
 
 const defaultInterval = 5 * time.Second
 
-var canaryFlags = [...]string{"bake", "interval", "min-requests", "max-limited-increase", "max-5xx-increase"}
+var canaryFlags = [...]string{"bake", "interval", "min-requests", "max-limited-increase", "max-5xx-increase", "max-limited-decrease"}
 
 func (o *canaryOptions) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.bake, canaryFlags[0], 5*time.Minute, "how long the canary is watched before the rest follows")
@@ -30,6 +31,7 @@ func (o *canaryOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.minRequests, canaryFlags[2], 100, "how many requests the canary must have had before it is judged")
 	f.Float64Var(&o.maxLimited, canaryFlags[3], 0.05, "by how much its share of limited requests may exceed the others': 0.05 is five percentage points")
 	f.Float64Var(&o.maxErrors, canaryFlags[4], 0.01, "by how much its share of 5xx answers may exceed the others'")
+	f.Float64Var(&o.maxFewer, canaryFlags[5], 0.05, "by how much its share of limited requests may fall below its own past, beyond what the others' fell: a rule that limits nothing any more")
 }
 
 func (o *canaryOptions) changed(f *pflag.FlagSet) bool {
@@ -56,6 +58,8 @@ func (o *canaryOptions) check() error {
 		return term.Misused("--max-limited-increase %v: must be between 0 and 1", o.maxLimited)
 	case !(o.maxErrors >= 0 && o.maxErrors <= 1):
 		return term.Misused("--max-5xx-increase %v: must be between 0 and 1", o.maxErrors)
+	case !(o.maxFewer >= 0 && o.maxFewer <= 1):
+		return term.Misused("--max-limited-decrease %v: must be between 0 and 1", o.maxFewer)
 	}
 	return nil
 }
@@ -72,6 +76,24 @@ func (o *canaryOptions) excess(canary, others *fleet.Traffic) string {
 	if c-r > o.maxErrors {
 		return fmt.Sprintf("it answered 5xx to %s of %.0f requests, the other sites to %s of %.0f; at most %s more is allowed",
 			percent(c), canary.Requests, percent(r), others.Requests, points(o.maxErrors))
+	}
+	return ""
+}
+
+// fallen says whether the canary limits much less than the same site did before the trial,
+// other than everywhere; "" if not, or if there was too little to compare with.
+func (o *canaryOptions) fallen(before, now sample) string {
+	if !o.enough(&before.canary) || !o.enough(&now.canary) {
+		return ""
+	}
+	was, is := before.canary.LimitedShare(), now.canary.LimitedShare()
+	elsewhere := 0.0
+	if before.others.Requests > 0 && now.others.Requests > 0 {
+		elsewhere = before.others.LimitedShare() - now.others.LimitedShare()
+	}
+	if was-is-max(elsewhere, 0) > o.maxFewer {
+		return fmt.Sprintf("it limited %s of %.0f requests, and %s of %.0f before the trial; at most %s less is allowed",
+			percent(is), now.canary.Requests, percent(was), before.canary.Requests, points(o.maxFewer))
 	}
 	return ""
 }

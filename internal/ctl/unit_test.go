@@ -37,6 +37,32 @@ func TestJudge(t *testing.T) {
 	require.True(t, o.enough(&fleet.Traffic{Requests: 100}))
 }
 
+// An hour of which the last ten minutes are bad does not pass on its average, nor does a
+// site whose rules no longer limit what they did.
+func TestJudgeWindows(t *testing.T) {
+	f := func(before fleet.Traffic, limited func(minute int) float64, want string) {
+		t.Helper()
+		o := &canaryOptions{bake: time.Hour, maxLimited: 0.05, maxErrors: 0.01, maxFewer: 0.05, minRequests: 100}
+		x := &trial{canaryOptions: o, late: newWindow(o.bake, o.minRequests), before: sample{canary: before, others: fleet.Traffic{Requests: 1000, Limited: 20}}}
+		for at := time.Duration(0); at <= o.bake && x.outside < outsideLooks; at += 5 * time.Second {
+			x.judge(time.Unix(0, 0).Add(at))
+			x.canary.Total.Requests += 100
+			x.canary.Total.Limited += 100 * limited(int(at.Minutes()))
+			x.others.Total.Requests += 500
+			x.others.Total.Limited += 500 * 0.02
+		}
+		require.Equal(t, want, x.excess)
+		require.Less(t, len(x.late.samples), 2*windowSamples)
+	}
+	steady := func(int) float64 { return 0.02 }
+	past := fleet.Traffic{Requests: 1000, Limited: 20}
+	f(past, steady, "")
+	f(past, func(minute int) float64 { return map[bool]float64{true: 0.28, false: 0.02}[minute >= 50] },
+		"in the last 6m0s, it limited 7.42 % of 7200 requests, the other sites 2.00 % of 36000; at most 5 points more is allowed")
+	f(fleet.Traffic{Requests: 1000, Limited: 200}, steady, "it limited 2.00 % of 200 requests, and 20.00 % of 1000 before the trial; at most 5 points less is allowed")
+	f(fleet.Traffic{Requests: 99, Limited: 50}, steady, "")
+}
+
 func TestKeys(t *testing.T) {
 	k, err := parseKeys([]string{"203.0.113.7", "header:x-api-key=a=b", "path=/x", "cookie:s=1", "query:q=2", "tier=pro", "method=PUT", "host=h"})
 	require.NoError(t, err)

@@ -10,6 +10,11 @@ type Traffic struct {
 func (t *Traffic) LimitedShare() float64 { return Ratio(t.Limited, t.Requests) }
 func (t *Traffic) ErrorShare() float64   { return Ratio(t.Errors, t.Requests) }
 
+// Since returns what was added to an earlier total.
+func (t Traffic) Since(before Traffic) Traffic {
+	return Traffic{t.Requests - before.Requests, t.Limited - before.Limited, t.Errors - before.Errors}
+}
+
 func Ratio(part, whole float64) float64 {
 	if whole == 0 {
 		return 0

@@ -1,0 +1,46 @@
+package ctl
+
+import (
+	"time"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+)
+
+// window follows the totals of a canary and of the other sites, so that a trial is judged by
+// what happened of late, too: an hour that ends badly must not pass on its average.
+type window struct {
+	least    time.Duration // it lasts at least so long,
+	requests float64       // and the canary had at least so many in it
+	samples  []sample      // the first is where it begins
+}
+
+// sample is the totals at one moment.
+type sample struct {
+	at             time.Time
+	canary, others fleet.Traffic
+}
+
+const (
+	leastWindow   = time.Minute
+	longestWindow = 10 * time.Minute
+	// windowSamples bounds the samples of a window's least time.
+	windowSamples = 100
+)
+
+// newWindow chooses a tenth of the bake, between a minute and ten.
+func newWindow(bake time.Duration, requests int) *window {
+	return &window{least: min(max(bake/10, leastWindow), longestWindow, bake), requests: float64(requests)}
+}
+
+// add records totals, and returns what the window holds then and how long it is: until it
+// is full, all.
+func (w *window) add(now sample) (canary, others fleet.Traffic, long time.Duration) {
+	if n := len(w.samples); n == 0 || now.at.Sub(w.samples[n-1].at) >= w.least/windowSamples {
+		w.samples = append(w.samples, now)
+	}
+	for len(w.samples) > 1 && now.at.Sub(w.samples[1].at) >= w.least && now.canary.Since(w.samples[1].canary).Requests >= w.requests {
+		w.samples = w.samples[1:]
+	}
+	from := w.samples[0]
+	return now.canary.Since(from.canary), now.others.Since(from.others), now.at.Sub(from.at)
+}
