@@ -27,13 +27,14 @@ module "dns" {
   name     = each.key
 }
 output "plan" {
-  value = { pairs = local.pairs, routes = local.routes, checks = local.checks, dns = local.dns_addresses, home = local.home, tags = local.tags }
+  value = { pairs = local.pairs, routes = local.routes, checks = local.checks, dns = local.dns_addresses, home = local.home, tags = local.tags, certificates = local.certificates }
 }
 `
 
 const cloudRegion = `
 variable "name" { type = string }
 output "addresses" { value = [for i in range(1, 4) : "${var.name == "us-east" ? "192.0.2" : "203.0.113"}.${i}"] }
+output "edge_port" { value = 8080 }
 output "edge_admin_name" { value = var.name == "us-east" ? null : "edge-admin.${var.name}.weir" }
 output "consul" { value = { addr = "https://${var.name}.internal:8501", datacenter = var.name, server_name = "server.${var.name}.consul" } }
 output "secret_arns" { value = { dns-token = "arn:${var.name}" } }
@@ -50,6 +51,9 @@ func example(t *testing.T, values string) *scratch {
 	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "region"), 0o700))
 	s.write("region/main.tf", cloudRegion)
 	s.write("main.tf", cloud+m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "output" },
+		stand{`aws_acm_certificate_validation\.zone\[name\]\.certificate_arn`, `"arn:aws:acm:issued"`},
+		stand{`aws_acm_certificate\.zone\[local\.names\[0\]\]\.domain_validation_options`, `[{ resource_record_name = "_3f2a.edge.example.com.", resource_record_type = "CNAME", resource_record_value = "_9b1c.acm-validations.aws." }]`},
+		stand{`data\.aws_servicequotas_service_quota\.addresses\[place\]\.value`, `9`},
 		stand{`tls_self_signed_cert\.ca\.cert_pem`, `"CERT"`},
 		stand{`aws_eip\.dns\["[^"]*"\]\.public_ip`, `"198.51.100.$${zone}"`}))
 	s.write("terraform.tfvars", read(t, "aws/terraform.tfvars.example"))
@@ -97,6 +101,7 @@ func TestAWSOutputs(t *testing.T) {
 	require.Len(t, plan["dns"], 6)
 	require.Empty(t, plan["checks"])
 	require.Equal(t, "eu-west-1", plan["home"])
+	require.Equal(t, map[string]any{"eu-west-1": 9.0, "us-east-1": 9.0}, out["addresses_needed"])
 }
 
 const oneRegion = `regions = { eu-west = { aws_region = "eu-west-1", vpc_cidr = "10.1.0.0/16", pop = "dub1", upstreams = ["https://o.example.com"], clients = ["198.51.100.0/24"], zones = 2 } }` + "\n"
@@ -110,6 +115,17 @@ func TestAWSWithRoute53(t *testing.T) {
 	require.Empty(t, plan["pairs"])
 	require.Empty(t, plan["routes"])
 	require.Len(t, plan["checks"], 2)
+}
+
+// A certificate that ACM issues is renewed by a record in the zone, which the topology has.
+func TestAWSRequestsCertificates(t *testing.T) {
+	out := example(t, oneRegion+"request_certificates = true\n").outputs()
+	require.Equal(t, "https://edge.example.com/", out["url"])
+	require.Equal(t, map[string]any{"eu-west": "arn:aws:acm:issued"}, out["plan"].(map[string]any)["certificates"])
+	topology, err := region.ParseTopology([]byte(out["topology"].(string)))
+	require.NoError(t, err)
+	require.Len(t, topology.Records, 1)
+	require.Equal(t, region.Record{Name: "_3f2a", Type: "CNAME", Values: []string{"_9b1c.acm-validations.aws"}}, topology.Records[0])
 }
 
 func TestAWSRefuses(t *testing.T) {
@@ -131,7 +147,9 @@ func TestAWSRefuses(t *testing.T) {
 		`release = { bucket = "b", key = "k", region = "eu-west-1", sha256 = "abc" }`:        "64 hexadecimal digits",
 		`dns = { mode = "bind", zone = "edge.example.com", hosted_zone_id = "Z0123456789" }`: "route53 or regionctl",
 		`dns = { mode = "route53", zone = "edge.example.com.", hosted_zone_id = "Z1" }`:      "without the last dot",
-		`tags = { "aws:x" = "y" }`: "AWS reserves keys",
+		`tags = { "aws:x" = "y" }`:                              "AWS reserves keys",
+		"request_certificates = true":                           "remove certificate_arn from the regions",
+		strings.Replace(oneRegion, "zones = 2", "zones = 4", 1): "eu-west-1 needs 12 and its quota is 9",
 	} {
 		require.Contains(t, example(t, values).fault(), want, "%s", values)
 	}

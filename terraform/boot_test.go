@@ -128,8 +128,10 @@ var regionStands = []stand{
 	{`aws_elasticache_replication_group\.this\.configuration_endpoint_address`, `"localhost"`},
 	{`aws_secretsmanager_secret\.this\["([a-z-]+)"\]\.arn`, `"arn:aws:secretsmanager:eu-west-1:1:secret:$1"`},
 	{`aws_secretsmanager_secret\.redis\.arn`, `"arn:aws:secretsmanager:eu-west-1:1:secret:redis"`},
-	{`in random_uuid\.token :`, `in { for i, n in ["management", "agent", "edge", "regionctl", "dns"] : n => { result = "11111111-2222-3333-4444-00000000000$${i}" } } :`},
-	{`random_password\.admin\.result`, `"admin"`},
+	{`aws_secretsmanager_secret\.this\["\$\{name\}-token"\]\.arn`, `"arn:aws:secretsmanager:eu-west-1:1:secret:$${name}-token"`},
+	{`in ephemeral\.random_password\.token :`, `in { for n in local.token_names : n => { result = n } } :`},
+	{`aws_s3_bucket\.rules\.bucket_regional_domain_name`, `"rules.s3.eu-west-1.amazonaws.com"`},
+	{`aws_s3_bucket\.rules\.bucket`, `"rules"`},
 	{`tls_private_key\.consul\.private_key_pem`, `"KEY"`},
 	{`tls_locally_signed_cert\.consul\.cert_pem`, `"CERT"`},
 }
@@ -153,10 +155,9 @@ output "edge" { value = module.edge_user_data.text }
 output "consul" { value = module.consul_user_data.text }
 output "sizes" { value = [length(module.edge_user_data.user_data), length(module.consul_user_data.user_data)] }
 output "secrets" {
-  value     = local.secrets
+  value     = merge(local.token_secrets, local.key_secrets)
   sensitive = true
 }
-output "secret_names" { value = toset(nonsensitive(keys(local.secrets))) }
 `)
 	s.write("terraform.tfvars", `
 region     = "eu-west"
@@ -210,7 +211,7 @@ func TestEdgeInstance(t *testing.T) {
 
 	require.Equal(t, "#!/bin/sh\necho edge\n", m.read("/usr/local/bin/edge"))
 	require.Equal(t, "redis-1\n", m.read("/etc/weir/redis-password"))
-	require.Equal(t, "11111111-2222-3333-4444-000000000002\n", m.read("/etc/weir/consul-token"))
+	require.Equal(t, out["secrets"].(map[string]any)["edge-token"].(string)+"\n", m.read("/etc/weir/consul-token"))
 	require.Contains(t, m.read("chgrp"), "weir "+m.root+"/etc/weir/admin-token.new")
 	require.Equal(t, []string{"daemon-reload", "enable --now weir-consul.service", "enable --now weir-edge.service", "enable --now weir-secrets.timer"},
 		strings.Split(strings.TrimSpace(m.read("systemctl")), "\n"))
@@ -270,6 +271,8 @@ zone           = "edge.example.com"
 name_servers   = { "ns-eu-west.edge.example.com" = ["192.0.2.1", "192.0.2.2"], "ns-us-east.edge.example.com" = ["192.0.2.9"] }
 network        = { vpc_id = "vpc-1", public_subnet_ids = {}, private_subnet_ids = {} }
 allocation_ids = {}
+fleet_cidrs    = ["10.1.0.0/16", "10.2.0.0/16"]
+edge_port      = 8080
 ami_id         = "ami-1"
 ca_certificate = "BEGIN CERTIFICATE"
 release        = { bucket = "releases", key = "weir/weir.tar.gz", region = "eu-west-1", sha256 = "`+strings.Repeat("0", 64)+`" }
@@ -285,7 +288,7 @@ consuls = {
 	out, err := i.run("/usr/local/lib/weir/boot")
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "token-2\n", i.read("/etc/weir/tokens/us-east"))
-	require.Equal(t, `WEIR_DNS_FLAGS="--listen `+ip+`:53 --zone edge.example.com --ttl 20s`+
+	require.Equal(t, `WEIR_DNS_FLAGS="--listen `+ip+`:53 --metrics `+ip+`:9153 --zone edge.example.com --ttl 20s`+
 		` --ns ns-eu-west.edge.example.com=192.0.2.1,192.0.2.2 --ns ns-us-east.edge.example.com=192.0.2.9"`+"\n", i.read("/etc/weir/dns.env"))
 
 	fleet, err := region.LoadFleet(i.here("/etc/weir/fleet.yaml"))

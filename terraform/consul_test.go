@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
+	regionconsul "github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // authority certifies a server as Terraform's tls provider would.
@@ -82,7 +83,13 @@ func (m *instance) consul(changes map[string]any) {
 	text, err := json.Marshal(config)
 	require.NoError(m.t, err)
 	require.NoError(m.t, os.WriteFile(filepath.Join(dir, "consul.json"), text, 0o600))
-	require.NoError(m.t, os.WriteFile(filepath.Join(dir, "secret.json"), []byte(m.read("/etc/consul.d/secret.json")), 0o600))
+	secrets, err := filepath.Glob(filepath.Join(m.root, "etc/consul.d/*.json"))
+	require.NoError(m.t, err)
+	for _, name := range secrets {
+		if filepath.Base(name) != "consul.json" {
+			require.NoError(m.t, os.WriteFile(filepath.Join(dir, filepath.Base(name)), []byte(read(m.t, name)), 0o600))
+		}
+	}
 	require.NoError(m.t, os.MkdirAll(filepath.Join(m.root, "var/lib/consul"), 0o755))
 
 	binary, err := filepath.Abs("../.bin/consul")
@@ -146,13 +153,8 @@ func TestConsulServerAndAgent(t *testing.T) {
 	// regionctl connects over HTTPS under the name in its fleet file.
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(file, []byte(ca), 0o600))
-	tokens := map[string]string{}
-	for _, line := range strings.Split(strings.TrimSpace(server.read("/etc/weir/tokens.env")), "\n") {
-		name, value, _ := strings.Cut(line, "=")
-		tokens[name] = strings.Trim(value, "'")
-	}
 	ctl, err := api.NewClient(&api.Config{
-		Address: local(ports[1]), Scheme: "https", Token: tokens["REGIONCTL"], TLSConfig: api.TLSConfig{CAFile: file, Address: "server.eu-west.consul"},
+		Address: local(ports[1]), Scheme: "https", Token: strings.TrimSpace(server.read("/etc/weir/tokens/regionctl")), TLSConfig: api.TLSConfig{CAFile: file, Address: "server.eu-west.consul"},
 	})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
@@ -170,34 +172,32 @@ func mustAbs(t *testing.T, name string) string {
 
 // uuids are tokens as Terraform would make them.
 var uuids = map[string]string{
-	"AGENT":     "11111111-2222-3333-4444-000000000001",
-	"EDGE":      "11111111-2222-3333-4444-000000000002",
-	"REGIONCTL": "11111111-2222-3333-4444-000000000003",
-	"DNS":       "11111111-2222-3333-4444-000000000004",
+	"agent":     "11111111-2222-3333-4444-000000000001",
+	"edge":      "11111111-2222-3333-4444-000000000002",
+	"regionctl": "11111111-2222-3333-4444-000000000003",
+	"dns":       "11111111-2222-3333-4444-000000000004",
 }
 
-// The servers create a new datacenter's policies and tokens, however often they run.
+// The servers create a new datacenter's policies and tokens, however often they run, and
+// keep the token before the newest, which nodes still use.
 func TestConsulTokens(t *testing.T) {
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true})
-	root := t.TempDir()
-	policies := filepath.Join(root, "etc/weir/policies")
-	require.NoError(t, os.MkdirAll(policies, 0o755))
+	m := &instance{t: t, root: t.TempDir(), secrets: t.TempDir()}
 	names, err := filepath.Glob("modules/region/files/policies/*.hcl")
 	require.NoError(t, err)
 	require.Len(t, names, len(uuids))
 	for _, name := range names {
-		require.NoError(t, os.WriteFile(filepath.Join(policies, filepath.Base(name)), []byte(read(t, name)), 0o600))
+		m.write("/etc/weir/policies/"+filepath.Base(name), read(t, name), 0o600)
 	}
-	tokens := "MANAGEMENT='" + consul.Token() + "'\n"
-	for name, uuid := range uuids {
-		tokens += name + "='" + uuid + "'\n"
+	m.write("/etc/consul.d/management.json", `{"acl":{"tokens":{"initial_management":"`+consul.Token()+`"}}}`, 0o600)
+	m.write("/etc/consul.d/agent.json", `{"acl":{"tokens":{"agent":"`+uuids["agent"]+`"}}}`, 0o600)
+	for _, name := range []string{"edge", "regionctl", "dns"} {
+		m.write("/etc/weir/tokens/"+name, uuids[name]+"\n", 0o600)
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(root, "etc/weir/tokens.env"), []byte(tokens), 0o600))
-	bin, err := filepath.Abs("../.bin")
-	require.NoError(t, err)
+	path := mustAbs(t, "../.bin") + ":" + os.Getenv("PATH")
 	script := func() string {
 		cmd := exec.Command("modules/region/files/consul-acl.sh")
-		cmd.Env = append(os.Environ(), "WEIR_ROOT="+root, "PATH="+bin+":"+os.Getenv("PATH"), "CONSUL_HTTP_ADDR="+consul.Addr())
+		cmd.Env = append(os.Environ(), "WEIR_ROOT="+m.root, "PATH="+path, "CONSUL_HTTP_ADDR="+consul.Addr())
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return string(out)
@@ -214,7 +214,7 @@ func TestConsulTokens(t *testing.T) {
 		_, err := c.KV().Put(&api.KVPair{Key: key, Value: []byte("x")}, nil)
 		return err
 	}
-	edge, ctl, dns := as("EDGE"), as("REGIONCTL"), as("DNS")
+	edge, ctl, dns := as("edge"), as("regionctl"), as("dns")
 	require.NoError(t, edge.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "weir-edge"}))
 	require.Error(t, edge.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "other"}))
 	for _, key := range []string{"weir/rules/current", "weir/shedder/current", "weir/topology", "weir/drain/ams1"} {
@@ -240,4 +240,104 @@ func TestConsulTokens(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, members, 1, "the WAN's")
 	}
+}
+
+// A rotated token reaches a node only when Consul knows it, and the one before it works
+// until then and until the next rotation.
+func TestConsulTokenRotation(t *testing.T) {
+	consul := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true})
+	bin := t.TempDir()
+	for name, script := range tools {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	}
+	require.NoError(t, os.Remove(filepath.Join(bin, "curl")))
+	m := &instance{t: t, root: t.TempDir(), secrets: t.TempDir()}
+	m.env = append(os.Environ(), "PATH="+bin+":"+mustAbs(t, "../.bin")+":"+os.Getenv("PATH"), "WEIR_ROOT="+m.root, "SECRETS="+m.secrets, "CONSUL_HTTP_ADDR="+consul.Addr())
+	for _, name := range []string{"secrets", "consul-acl"} {
+		file := map[string]string{"secrets": "modules/cloud-init/files/secrets.sh", "consul-acl": "modules/region/files/consul-acl.sh"}[name]
+		m.write(name, read(t, file), 0o755)
+	}
+	m.write("/etc/consul.d/management.json", consul.Token(), 0o600)
+	m.write("/etc/weir/policies/edge.hcl", read(t, "modules/region/files/policies/edge.hcl"), 0o600)
+	m.write("/etc/weir/secrets.list", "/node/agent.json weir arn:aws:secretsmanager:eu-west-1:1:secret:token weir-consul.service http://"+consul.Addr()+" -\n", 0o600)
+	run := func(script string) string {
+		t.Helper()
+		out, err := m.run(script)
+		require.NoError(t, err, "%s", out)
+		return out
+	}
+	rotate := func(token string) {
+		m.secret("token", `{"acl":{"tokens":{"agent":"`+token+`"}}}`+"\n")
+		m.write("/etc/weir/tokens/edge", token, 0o600) // as the servers fetch it
+	}
+	works := func(token string) bool {
+		c, err := api.NewClient(&api.Config{Address: consul.Addr(), Token: token})
+		require.NoError(t, err)
+		_, _, err = c.ACL().TokenReadSelf(nil)
+		return err == nil
+	}
+	first, second, third := uuids["edge"], uuids["dns"], uuids["regionctl"]
+	rotate(first)
+	require.Contains(t, run("secrets"), "/node/agent.json is new", "a new node takes what there is")
+	require.Contains(t, run("consul-acl"), "token of weir-edge created")
+
+	rotate(second)
+	require.Contains(t, run("secrets"), "does not know the new token yet")
+	require.Contains(t, m.read("/node/agent.json"), first)
+	run("consul-acl")
+	require.True(t, works(first), "nodes still use it")
+	require.Contains(t, run("secrets"), "/node/agent.json is new")
+	require.Contains(t, m.read("/node/agent.json"), second)
+	require.Contains(t, m.read("systemctl"), "try-reload-or-restart weir-consul.service")
+
+	rotate(third)
+	require.Contains(t, run("consul-acl"), "an old token of weir-edge deleted")
+	require.False(t, works(first))
+	require.True(t, works(second))
+	require.True(t, works(third))
+	consul.Kill()
+	require.Contains(t, run("secrets"), "does not know the new token yet")
+	require.Contains(t, m.read("/node/agent.json"), second)
+}
+
+// The servers copy the published rules to where edges without Consul look for them.
+func TestSnapshot(t *testing.T) {
+	out := regionOutputs(t)
+	server, edge := machine(t, out, "consul"), machine(t, out, "edge")
+	require.Contains(t, edge.read("/etc/weir/edge.yaml"), `bootstrap: "https://rules.s3.eu-west-1.amazonaws.com/rules.yaml"`)
+	require.Equal(t, "SNAPSHOT_BUCKET=rules\nSNAPSHOT_REGION=eu-west-1\n", server.read("/etc/weir/snapshot.env"))
+
+	consul := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true, Datacenter: "eu-west"})
+	_, token := consul.NewToken(t, read(t, "modules/region/files/policies/edge.hcl"))
+	fleet := strings.NewReplacer("127.0.0.1:8500", consul.Addr(), "/etc/weir", server.root+"/etc/weir").Replace(server.read("/etc/weir/fleet.yaml"))
+	server.write("/etc/weir/fleet.yaml", fleet, 0o600)
+	server.write("/etc/weir/tokens/edge", token+"\n", 0o600)
+	server.write("/var/lib/weir/.keep", "", 0o600)
+	bin := filepath.Dir(testenv.Program(t, "regionctl"))
+	stub := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(stub, "aws"), []byte("#!/bin/sh\nfor last; do from=$to; to=$last; done\necho \"$to\" >>$WEIR_ROOT/copied\ncp \"$from\" $WEIR_ROOT/copy\n"), 0o755))
+	server.env = append(os.Environ(), "PATH="+stub+":"+bin+":"+os.Getenv("PATH"), "WEIR_ROOT="+server.root, "SNAPSHOT_BUCKET=rules", "SNAPSHOT_REGION=eu-west-1")
+
+	text, err := server.run("/usr/local/lib/weir/snapshot")
+	require.Error(t, err, "nothing is published: %s", text)
+	require.NoFileExists(t, filepath.Join(server.root, "copied"))
+
+	document := "rules:\n  - {id: a, key: [client_ip], limit: 1, window: 1h} # as written\n"
+	admin := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(admin, []byte(consul.Token()), 0o600))
+	c, err := regionconsul.Open(regionconsul.Config{Addr: consul.Addr(), TokenFile: admin})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	p := regionconsul.NewPointer([]byte(document), "ana", time.Now())
+	_, err = c.Documents("rules").Put(t.Context(), []byte(document))
+	require.NoError(t, err)
+	ok, err := c.Documents("rules").Point(t.Context(), p, 0)
+	require.NoError(t, err)
+	require.True(t, ok)
+	for range 2 {
+		text, err = server.run("/usr/local/lib/weir/snapshot")
+		require.NoError(t, err, "%s", text)
+	}
+	require.Equal(t, "s3://rules/rules.yaml\n", server.read("copied"), "once: it has not changed")
+	require.Equal(t, document, server.read("copy"))
 }

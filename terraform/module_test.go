@@ -21,7 +21,8 @@ type module struct {
 	files                             map[string][]byte
 	variables, outputs                map[string]*hclsyntax.Block
 	locals                            map[string]*hclsyntax.Attribute
-	resources, data, modules, loose   map[string]*hclsyntax.Block // resources and data by "type.name"
+	resources, data, ephemeral        map[string]*hclsyntax.Block // by "type.name"
+	modules, loose                    map[string]*hclsyntax.Block
 	usedVariables, usedLocals         map[string]bool
 	usedResources, usedData, usedMods map[string]string // what is referenced, and where
 }
@@ -32,7 +33,7 @@ func load(t *testing.T, dir string) *module {
 	m := &module{
 		dir: dir, files: map[string][]byte{},
 		variables: map[string]*hclsyntax.Block{}, outputs: map[string]*hclsyntax.Block{}, locals: map[string]*hclsyntax.Attribute{},
-		resources: map[string]*hclsyntax.Block{}, data: map[string]*hclsyntax.Block{}, modules: map[string]*hclsyntax.Block{}, loose: map[string]*hclsyntax.Block{},
+		resources: map[string]*hclsyntax.Block{}, data: map[string]*hclsyntax.Block{}, ephemeral: map[string]*hclsyntax.Block{}, modules: map[string]*hclsyntax.Block{}, loose: map[string]*hclsyntax.Block{},
 		usedVariables: map[string]bool{}, usedLocals: map[string]bool{},
 		usedResources: map[string]string{}, usedData: map[string]string{}, usedMods: map[string]string{},
 	}
@@ -70,6 +71,8 @@ func (m *module) declare(t *testing.T, b *hclsyntax.Block) {
 		put(m.outputs, b.Labels[0])
 	case "resource":
 		put(m.resources, b.Labels[0]+"."+b.Labels[1])
+	case "ephemeral":
+		put(m.ephemeral, b.Labels[0]+"."+b.Labels[1])
 	case "data":
 		put(m.data, b.Labels[0]+"."+b.Labels[1])
 	case "module":
@@ -132,6 +135,8 @@ func (m *module) note(t *testing.T, traversal hcl.Traversal, iterators []string)
 	case "data":
 		m.usedData[step(1)+"."+step(2)] = at
 		require.NotNil(t, m.data[step(1)+"."+step(2)], "%s: no such data source", at)
+	case "ephemeral":
+		require.NotNil(t, m.ephemeral[step(1)+"."+step(2)], "%s: no such ephemeral resource", at)
 	default:
 		if slices.Contains(iterators, root) {
 			return
@@ -144,7 +149,7 @@ func (m *module) note(t *testing.T, traversal hcl.Traversal, iterators []string)
 
 // expressions calls visit with every expression of the module.
 func (m *module) expressions(visit func(node hclsyntax.Node)) {
-	all := []map[string]*hclsyntax.Block{m.variables, m.outputs, m.resources, m.data, m.modules, m.loose}
+	all := []map[string]*hclsyntax.Block{m.variables, m.outputs, m.resources, m.data, m.ephemeral, m.modules, m.loose}
 	for _, blocks := range all {
 		for _, b := range blocks {
 			_ = hclsyntax.VisitAll(b.Body, func(node hclsyntax.Node) hcl.Diagnostics { visit(node); return nil })

@@ -7,7 +7,7 @@ resource "aws_route53_health_check" "address" {
   fqdn              = var.dns.zone
   ip_address        = module.region[each.value.region].addresses[each.value.zone]
   port              = module.region[each.value.region].listener.port
-  type              = var.regions[each.value.region].certificate_arn == null ? "HTTP" : "HTTPS"
+  type              = local.tls ? "HTTPS" : "HTTP"
   resource_path     = var.dns.health_path
   request_interval  = 10
   failure_threshold = 2
@@ -66,6 +66,9 @@ module "dns" {
   release        = var.release
   ami_id         = module.region[each.key].ami_id
   ca_certificate = tls_self_signed_cert.ca.cert_pem
+  fleet_cidrs    = local.fleet_cidrs
+  edge_port      = module.region[each.key].edge_port
+  operator_cidrs = var.operator_cidrs
   name_servers   = { for name, host in local.name_servers : host => [for zone in range(var.regions[name].zones) : aws_eip.dns["${name}:${zone}"].public_ip] }
   allocation_ids = { for zone in range(var.regions[each.key].zones) : tostring(zone) => aws_eip.dns["${each.key}:${zone}"].allocation_id }
   tags           = var.tags
@@ -91,6 +94,10 @@ resource "aws_route53_record" "delegation" {
   type    = "NS"
   ttl     = 3600
   records = [for host in values(local.name_servers) : "${host}."]
+
+  # Until the zone is delegated, ACM finds its record in the hosted zone; from then on, the
+  # topology's, which the routers answer.
+  depends_on = [aws_acm_certificate_validation.zone]
 }
 
 resource "aws_route53_record" "glue" {

@@ -4,6 +4,20 @@ locals {
   home = var.regions[local.names[0]].aws_region
   tags = merge(var.tags, { "weir:fleet" = var.name })
 
+  fleet_cidrs = [for name in local.names : var.regions[name].vpc_cidr]
+
+  # Whether clients connect by TLS: in all regions, or in none.
+  tls          = var.request_certificates || var.regions[local.names[0]].certificate_arn != null
+  certificates = { for name, r in var.regions : name => var.request_certificates ? aws_acm_certificate_validation.zone[name].certificate_arn : r.certificate_arn }
+  # What ACM looks for in the zone. It is the same in every region of an account.
+  validations = var.request_certificates ? [for o in aws_acm_certificate.zone[local.names[0]].domain_validation_options : { name = o.resource_record_name, type = o.resource_record_type, values = [o.resource_record_value] }] : []
+
+  # The elastic addresses that each AWS region must have: the load balancer's, the NAT
+  # gateways', and those of the routers.
+  addresses_needed = { for place in distinct([for r in values(var.regions) : r.aws_region]) : place => sum([
+    for r in values(var.regions) : r.aws_region != place ? 0 : r.zones + coalesce(r.nat_gateways, r.zones) + (var.dns.mode == "regionctl" ? r.zones : 0)
+  ]) }
+
   # Each pair of regions once: "a:b" with a before b.
   pairs = merge({}, [
     for i, a in local.names : {

@@ -40,6 +40,9 @@ module "region" {
   zones           = each.value.zones
   peers           = { for name, r in var.regions : name => { aws_region = r.aws_region, vpc_cidr = r.vpc_cidr } if name != each.key }
   operator_cidrs  = var.operator_cidrs
+  probe_cidrs     = var.dns.mode == "regionctl" ? local.fleet_cidrs : []
+  nat_gateways    = each.value.nat_gateways
+  token_versions  = each.value.token_versions
   release         = var.release
   architecture    = var.architecture
   edges           = each.value.edges
@@ -48,7 +51,7 @@ module "region" {
   upstreams       = each.value.upstreams
   server          = each.value.server
   upstream        = each.value.upstream
-  certificate_arn = each.value.certificate_arn
+  certificate_arn = local.certificates[each.key]
   gossip_key      = random_bytes.gossip.base64
   shedder_secret  = random_bytes.shedder.hex
   tags            = var.tags

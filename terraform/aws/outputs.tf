@@ -1,6 +1,6 @@
 output "url" {
   description = "The name that clients resolve."
-  value       = "${var.regions[local.names[0]].certificate_arn == null ? "http" : "https"}://${var.dns.zone}/"
+  value       = "${local.tls ? "https" : "http"}://${var.dns.zone}/"
 }
 
 output "addresses" {
@@ -41,6 +41,7 @@ output "topology" {
         )]
       }]
     },
+    length(local.validations) == 0 ? {} : { records = local.validations },
     var.dns.steering == null ? {} : { steering = var.dns.steering },
     # Route 53 steers; the topology only describes the fleet.
     var.dns.steering == null && var.dns.mode == "route53" ? { steering = "first" } : {},
@@ -65,4 +66,14 @@ output "autoscaling_groups" {
 output "name_servers" {
   description = "The zone's name servers in mode regionctl, with their addresses."
   value       = { for name, host in local.name_servers : host => [for zone in range(var.regions[name].zones) : aws_eip.dns["${name}:${zone}"].public_ip] }
+}
+
+output "addresses_needed" {
+  description = "How many elastic addresses the fleet takes, by AWS region."
+  value       = local.addresses_needed
+
+  precondition {
+    condition     = alltrue([for place, need in local.addresses_needed : data.aws_servicequotas_service_quota.addresses[place].value >= need])
+    error_message = "Too few elastic addresses: ${join(", ", [for place, need in local.addresses_needed : "${place} needs ${need} and its quota is ${data.aws_servicequotas_service_quota.addresses[place].value}"])}. Request a higher quota (Service Quotas, ec2, L-0263D0A3), or set nat_gateways or zones of the regions there."
+  }
 }

@@ -19,6 +19,9 @@ variable "regions" {
     clients         = optional(list(string), [])
     upstreams       = list(string)
     certificate_arn = optional(string)
+    alarm_topic_arn = optional(string)
+    nat_gateways    = optional(number)
+    token_versions  = optional(map(number), {})
     zones           = optional(number, 3)
     server          = optional(object({ max_connections = optional(number), max_connections_per_client = optional(number) }), {})
     upstream = optional(object({
@@ -26,7 +29,7 @@ variable "regions" {
       tunnel_timeout = optional(string)
       health_check   = optional(object({ path = string, interval = optional(string), timeout = optional(string), healthy = optional(number), unhealthy = optional(number), host = optional(string) }))
     }), {})
-    edges  = optional(object({ count = optional(number, 3), instance_type = optional(string, "c7i.large"), admin_tls = optional(bool, false) }), {})
+    edges  = optional(object({ count = optional(number, 3), max = optional(number), target_cpu = optional(number, 50), instance_type = optional(string, "c7i.large"), admin_tls = optional(bool, false) }), {})
     consul = optional(object({ count = optional(number, 3), instance_type = optional(string, "m7i.large") }), {})
     redis = optional(object({
       node_type     = optional(string, "cache.m7g.large")
@@ -103,8 +106,19 @@ variable "architecture" {
   }
 }
 
+variable "request_certificates" {
+  description = "Request a certificate for the zone from ACM in every region, validated by DNS, in place of certificate_arn. The record of output topology is what ACM looks for at each renewal."
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !var.request_certificates || alltrue([for r in values(var.regions) : r.certificate_arn == null])
+    error_message = "request_certificates: remove certificate_arn from the regions."
+  }
+}
+
 variable "operator_cidrs" {
-  description = "Networks from which regionctl may reach Consul and the edges' admin side, such as that of a VPN."
+  description = "Networks from which regionctl may reach Consul and the edges' admin side, and Prometheus the metrics of edges and routers, such as that of a VPN."
   type        = list(string)
   default     = []
 

@@ -27,10 +27,12 @@ variable "files" {
 }
 
 variable "secrets" {
-  description = "Files to fill from Secrets Manager, by path: the secret's ARN, and the group that may read the file. Fetched at boot and every five minutes, so that a rotated secret arrives."
+  description = "Files to fill from Secrets Manager, by path: the secret's ARN, and the group that may read the file. Fetched at boot and every five minutes, so that a rotated secret arrives. A token with a consul (address, and the name in its certificate) replaces the one before only when that Consul knows it. reload is a unit that reads the file again."
   type = map(object({
-    arn   = string
-    group = string
+    arn    = string
+    group  = string
+    consul = optional(object({ addr = string, server_name = optional(string, "-") }))
+    reload = optional(string, "-")
   }))
 
   validation {

@@ -2,8 +2,10 @@ locals {
   name     = "${var.name}-${var.region}-dns"
   tags     = merge(var.tags, { "weir:fleet" = var.name, "weir:region" = var.region })
   dns_port = 53
+  # /metrics for Prometheus, /readyz for the load balancer.
+  metrics_port = 9153
 
   secrets = {
-    for region, consul in var.consuls : "/etc/weir/tokens/${region}" => { arn = consul.token_arn, group = "weir" }
+    for region, consul in var.consuls : "/etc/weir/tokens/${region}" => { arn = consul.token_arn, group = "weir", consul = { addr = consul.addr, server_name = consul.server_name } }
   }
 }

@@ -17,6 +17,7 @@ module "user_data" {
     "/etc/weir/dns.env" = {
       content = templatefile("${path.module}/templates/dns.env.tftpl", {
         port         = local.dns_port
+        metrics      = local.metrics_port
         zone         = var.zone
         ttl          = var.ttl
         name_servers = var.name_servers
@@ -70,6 +71,41 @@ resource "aws_vpc_security_group_egress_rule" "lb" {
   tags                         = local.tags
 }
 
+resource "aws_vpc_security_group_egress_rule" "lb_health" {
+  region                       = var.aws_region
+  security_group_id            = aws_security_group.lb.id
+  description                  = "To the routers: health"
+  referenced_security_group_id = aws_security_group.node.id
+  ip_protocol                  = "tcp"
+  from_port                    = local.metrics_port
+  to_port                      = local.metrics_port
+  tags                         = local.tags
+}
+
+resource "aws_vpc_security_group_ingress_rule" "node_health" {
+  region                       = var.aws_region
+  security_group_id            = aws_security_group.node.id
+  description                  = "From the load balancer: health"
+  referenced_security_group_id = aws_security_group.lb.id
+  ip_protocol                  = "tcp"
+  from_port                    = local.metrics_port
+  to_port                      = local.metrics_port
+  tags                         = local.tags
+}
+
+resource "aws_vpc_security_group_ingress_rule" "node_metrics" {
+  for_each = toset(var.operator_cidrs)
+
+  region            = var.aws_region
+  security_group_id = aws_security_group.node.id
+  description       = "Operators: metrics"
+  cidr_ipv4         = each.value
+  ip_protocol       = "tcp"
+  from_port         = local.metrics_port
+  to_port           = local.metrics_port
+  tags              = local.tags
+}
+
 resource "aws_vpc_security_group_ingress_rule" "node" {
   for_each = toset(["tcp", "udp"])
 
@@ -83,17 +119,29 @@ resource "aws_vpc_security_group_ingress_rule" "node" {
   tags                         = local.tags
 }
 
-# Consul in every region, S3 and Secrets Manager.
-resource "aws_vpc_security_group_egress_rule" "node" {
-  for_each = { consul = 8501, aws = 443 }
+# In every region: its Consul, and its edges, to which a router connects to learn whether a
+# region that nobody answers for still serves.
+resource "aws_vpc_security_group_egress_rule" "node_fleet" {
+  for_each = { for pair in setproduct(var.fleet_cidrs, [8501, var.edge_port]) : join("-", pair) => { cidr = pair[0], port = pair[1] } }
 
   region            = var.aws_region
   security_group_id = aws_security_group.node.id
-  description       = "To ${each.key}"
+  description       = each.value.port == var.edge_port ? "To edges" : "To Consul"
+  cidr_ipv4         = each.value.cidr
+  ip_protocol       = "tcp"
+  from_port         = each.value.port
+  to_port           = each.value.port
+  tags              = local.tags
+}
+
+resource "aws_vpc_security_group_egress_rule" "node_aws" {
+  region            = var.aws_region
+  security_group_id = aws_security_group.node.id
+  description       = "To S3 and Secrets Manager"
   cidr_ipv4         = "0.0.0.0/0"
   ip_protocol       = "tcp"
-  from_port         = each.value
-  to_port           = each.value
+  from_port         = 443
+  to_port           = 443
   tags              = local.tags
 }
 
@@ -263,9 +311,12 @@ resource "aws_lb_target_group" "dns" {
   deregistration_delay = 30
   tags                 = local.tags
 
+  # A router that knows no topology answers nobody, though it listens.
   health_check {
-    protocol            = "TCP"
-    port                = "traffic-port"
+    protocol            = "HTTP"
+    port                = tostring(local.metrics_port)
+    path                = "/readyz"
+    matcher             = "200"
     interval            = 10
     healthy_threshold   = 2
     unhealthy_threshold = 2

@@ -113,6 +113,37 @@ variable "ca_certificate" {
   }
 }
 
+variable "fleet_cidrs" {
+  description = "The VPCs of all regions, in which the routers reach Consul and edges."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.fleet_cidrs) > 0 && alltrue([for cidr in var.fleet_cidrs : can(cidrnetmask(cidr))])
+    error_message = "fleet_cidrs must be IPv4 networks, at least that of this region."
+  }
+}
+
+variable "edge_port" {
+  description = "The port of the edges, as modules/region outputs it."
+  type        = number
+
+  validation {
+    condition     = var.edge_port >= 1 && var.edge_port <= 65535
+    error_message = "edge_port must be 1 to 65535."
+  }
+}
+
+variable "operator_cidrs" {
+  description = "Networks from which Prometheus may read the routers' metrics."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for cidr in var.operator_cidrs : can(cidrnetmask(cidr)) && try(tonumber(split("/", cidr)[1]) >= 8, false)])
+    error_message = "operator_cidrs must be IPv4 networks of /8 or smaller, such as 10.200.0.0/24: metrics must not be public."
+  }
+}
+
 variable "release" {
   description = "The programs: a gzipped tar file in S3 with edge, regionctl and consul in it, and its SHA-256."
   type = object({

@@ -1,20 +1,26 @@
 locals {
   # Which instances keep which secret in which file.
   instance_secrets = {
-    consul = {
-      "/etc/consul.d/secret.json" = { arn = aws_secretsmanager_secret.this["consul-server"].arn, group = "consul" }
-      "/etc/consul.d/server.key"  = { arn = aws_secretsmanager_secret.this["consul-server-key"].arn, group = "consul" }
-      "/etc/weir/tokens.env"      = { arn = aws_secretsmanager_secret.this["consul-tokens"].arn, group = "root" }
-    }
+    consul = merge(
+      { for name in ["edge", "regionctl", "dns"] : "/etc/weir/tokens/${name}" => { arn = aws_secretsmanager_secret.this["${name}-token"].arn, group = "root" } },
+      {
+        "/etc/consul.d/gossip.json"     = { arn = aws_secretsmanager_secret.this["consul-gossip"].arn, group = "consul" }
+        "/etc/consul.d/management.json" = { arn = aws_secretsmanager_secret.this["management-token"].arn, group = "consul" }
+        "/etc/consul.d/agent.json"      = { arn = aws_secretsmanager_secret.this["agent-token"].arn, group = "consul" }
+        "/etc/consul.d/server.key"      = { arn = aws_secretsmanager_secret.this["consul-server-key"].arn, group = "consul" }
+      },
+    )
     edge = {
-      "/etc/consul.d/secret.json" = { arn = aws_secretsmanager_secret.this["consul-agent"].arn, group = "consul" }
-      "/etc/weir/consul-token"    = { arn = aws_secretsmanager_secret.this["edge-token"].arn, group = "weir" }
+      "/etc/consul.d/gossip.json" = { arn = aws_secretsmanager_secret.this["consul-gossip"].arn, group = "consul" }
+      "/etc/consul.d/agent.json"  = { arn = aws_secretsmanager_secret.this["agent-token"].arn, group = "consul", consul = local.agent, reload = "weir-consul.service" }
+      "/etc/weir/consul-token"    = { arn = aws_secretsmanager_secret.this["edge-token"].arn, group = "weir", consul = local.agent }
       "/etc/weir/admin-token"     = { arn = aws_secretsmanager_secret.this["admin-token"].arn, group = "weir" }
       "/etc/weir/tls/admin.key"   = { arn = aws_secretsmanager_secret.this["edge-admin-key"].arn, group = "weir" }
       "/etc/weir/shedder-secret"  = { arn = aws_secretsmanager_secret.this["edge-shedder"].arn, group = "weir" }
       "/etc/weir/redis-password"  = { arn = aws_secretsmanager_secret.redis.arn, group = "weir" }
     }
   }
+  agent = { addr = "http://127.0.0.1:8500" }
 }
 
 module "consul_user_data" {
@@ -22,12 +28,9 @@ module "consul_user_data" {
 
   release = var.release
   secrets = local.instance_secrets.consul
-  start   = ["weir-consul.service", "weir-consul-acl.service"]
+  start   = ["weir-consul.service", "weir-consul-acl.timer", "weir-snapshot.timer"]
 
-  units = {
-    "weir-consul.service"     = file("${path.module}/files/weir-consul.service")
-    "weir-consul-acl.service" = file("${path.module}/files/weir-consul-acl.service")
-  }
+  units = { for name in ["consul.service", "consul-acl.service", "consul-acl.timer", "snapshot.service", "snapshot.timer"] : "weir-${name}" => file("${path.module}/files/weir-${name}") }
 
   files = merge(
     {
@@ -42,6 +45,11 @@ module "consul_user_data" {
       "/etc/consul.d/ca.pem"           = { content = nonsensitive(var.ca.certificate) }
       "/etc/consul.d/server.pem"       = { content = tls_locally_signed_cert.consul.cert_pem }
       "/usr/local/lib/weir/consul-acl" = { content = file("${path.module}/files/consul-acl.sh"), mode = "0755" }
+      "/usr/local/lib/weir/snapshot"   = { content = file("${path.module}/files/snapshot.sh"), mode = "0755" }
+      "/etc/weir/snapshot.env"         = { content = "SNAPSHOT_BUCKET=${aws_s3_bucket.rules.bucket}\nSNAPSHOT_REGION=${var.aws_region}\n" }
+      "/etc/weir/fleet.yaml" = {
+        content = yamlencode({ regions = [{ name = var.region, consul = { addr = "http://127.0.0.1:8500", datacenter = var.region, token_file = "/etc/weir/tokens/edge" } }] })
+      }
     },
     { for name in fileset("${path.module}/files/policies", "*.hcl") : "/etc/weir/policies/${name}" => { content = file("${path.module}/files/policies/${name}") } },
   )
@@ -135,7 +143,7 @@ resource "aws_autoscaling_group" "consul" {
     }
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_secretsmanager_secret_version.this]
+  depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token]
 }
 
 # Consul's HTTPS interface for regionctl, under a stable name.

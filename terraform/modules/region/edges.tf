@@ -21,6 +21,7 @@ module "edge_user_data" {
         upstreams  = var.upstreams
         server     = { for field, value in var.server : field => value if value != null }
         upstream   = local.upstream
+        bootstrap  = "https://${aws_s3_bucket.rules.bucket_regional_domain_name}/rules.yaml"
         redis      = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"
       })
     }
@@ -83,10 +84,11 @@ resource "aws_launch_template" "edge" {
 }
 
 resource "aws_autoscaling_group" "edge" {
-  region              = var.aws_region
-  name                = "${local.name}-edge"
-  min_size            = var.edges.count
-  max_size            = var.edges.count + 1
+  region   = var.aws_region
+  name     = "${local.name}-edge"
+  min_size = var.edges.count
+  # One more, for a refresh at the maximum.
+  max_size            = local.edges_max + 1
   desired_capacity    = var.edges.count
   vpc_zone_identifier = [for key in local.zone_keys : aws_subnet.private[key].id]
   target_group_arns   = [aws_lb_target_group.edge.arn]
@@ -122,7 +124,30 @@ resource "aws_autoscaling_group" "edge" {
     }
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_secretsmanager_secret_version.this, aws_secretsmanager_secret_version.redis]
+  lifecycle {
+    # The policy below changes it.
+    ignore_changes = [desired_capacity]
+  }
+
+  depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
+}
+
+# More edges above the target, fewer well below it. A new edge takes no clients before it is
+# ready, so the target leaves room for the minutes that this takes.
+resource "aws_autoscaling_policy" "edge" {
+  region                    = var.aws_region
+  name                      = "${local.name}-edge"
+  autoscaling_group_name    = aws_autoscaling_group.edge.name
+  policy_type               = "TargetTrackingScaling"
+  estimated_instance_warmup = 120
+
+  target_tracking_configuration {
+    target_value = var.edges.target_cpu
+
+    predefined_metric_specification {
+      predefined_metric_type = "ASGAverageCPUUtilization"
+    }
+  }
 }
 
 # The PoP's addresses, one in each zone. They outlive the load balancer's nodes, so that

@@ -2,6 +2,9 @@ locals {
   name = "${var.name}-${var.region}"
   tags = merge(var.tags, { "weir:fleet" = var.name, "weir:region" = var.region })
 
+  # At most, with target tracking.
+  edges_max = coalesce(var.edges.max, 2 * var.edges.count)
+
   edge_port     = 8080
   admin_port    = 8081
   redis_port    = 6379

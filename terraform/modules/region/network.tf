@@ -11,6 +11,8 @@ data "aws_availability_zones" "available" {
 locals {
   zone_names = slice(data.aws_availability_zones.available.names, 0, var.zones)
   zone_keys  = toset([for i in range(var.zones) : tostring(i)])
+  nats       = coalesce(var.nat_gateways, var.zones)
+  nat_keys   = toset([for i in range(local.nats) : tostring(i)])
 }
 
 resource "aws_vpc" "this" {
@@ -76,16 +78,16 @@ resource "aws_route_table_association" "public" {
 }
 
 resource "aws_eip" "nat" {
-  for_each = local.zone_keys
+  for_each = local.nat_keys
 
   region = var.aws_region
   domain = "vpc"
   tags   = merge(local.tags, { Name = "${local.name}-nat-${each.key}" })
 }
 
-# One in each zone: losing a zone must not cut the others off from their origins.
+# One in each zone by default: losing a zone must not cut the others off from their origins.
 resource "aws_nat_gateway" "this" {
-  for_each = local.zone_keys
+  for_each = local.nat_keys
 
   region        = var.aws_region
   allocation_id = aws_eip.nat[each.key].id
@@ -109,7 +111,7 @@ resource "aws_route" "nat" {
   region                 = var.aws_region
   route_table_id         = aws_route_table.private[each.key].id
   destination_cidr_block = "0.0.0.0/0"
-  nat_gateway_id         = aws_nat_gateway.this[each.key].id
+  nat_gateway_id         = aws_nat_gateway.this[tostring(tonumber(each.key) % local.nats)].id
 }
 
 resource "aws_route_table_association" "private" {

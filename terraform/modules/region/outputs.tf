@@ -33,6 +33,11 @@ output "listener" {
   }
 }
 
+output "edge_port" {
+  description = "The port of the edges behind the load balancer."
+  value       = local.edge_port
+}
+
 output "consul" {
   description = "How regionctl reaches Consul: address, datacenter, and the name in its servers' certificate."
   value = {

@@ -1,43 +1,43 @@
 # Every secret is one file on the instances that need it, so that a role can be allowed
-# exactly those, and no instance has to split a secret.
+# exactly those, and no instance has to split a secret. Each value is in one secret.
 
-resource "random_uuid" "token" {
-  for_each = toset(["management", "agent", "edge", "regionctl", "dns"])
-}
+# Made anew by each run, kept nowhere but in Secrets Manager, and written there only when
+# token_versions says so: neither plans nor the state ever hold them.
+ephemeral "random_password" "token" {
+  for_each = local.token_names
 
-resource "random_password" "admin" {
   length  = 48
   special = false
 }
 
 locals {
-  tokens = { for name, uuid in random_uuid.token : name => uuid.result }
+  token_names = toset(["management", "agent", "edge", "regionctl", "dns", "admin"])
 
-  secrets = {
-    # A part of the Consul servers' configuration.
-    consul-server = jsonencode({
-      encrypt = var.gossip_key
-      acl     = { tokens = { initial_management = local.tokens.management, agent = local.tokens.agent } }
-    })
-    consul-server-key = tls_private_key.consul.private_key_pem
-    # From this the servers create everyone else's tokens.
-    consul-tokens = join("", [for name, token in local.tokens : "${upper(name)}='${token}'\n"])
-    # A part of the configuration of the Consul agents on edges.
-    consul-agent = jsonencode({
-      encrypt = var.gossip_key
-      acl     = { tokens = { agent = local.tokens.agent } }
-    })
-    edge-token      = local.tokens.edge
-    regionctl-token = local.tokens.regionctl
-    dns-token       = local.tokens.dns
-    admin-token     = random_password.admin.result
-    edge-admin-key  = tls_private_key.edge.private_key_pem
-    edge-shedder    = var.shedder_secret
+  # Consul's tokens are UUIDs.
+  tokens = { for name, made in ephemeral.random_password.token : name => uuidv5("oid", made.result) }
+
+  token_secrets = {
+    # Parts of Consul's configuration: of the servers', and of every agent's.
+    management-token = jsonencode({ acl = { tokens = { initial_management = local.tokens["management"] } } })
+    agent-token      = jsonencode({ acl = { tokens = { agent = local.tokens["agent"] } } })
+    edge-token       = local.tokens["edge"]
+    regionctl-token  = local.tokens["regionctl"]
+    dns-token        = local.tokens["dns"]
+    admin-token      = local.tokens["admin"]
   }
+
+  # The state holds these anyway.
+  key_secrets = {
+    consul-gossip     = jsonencode({ encrypt = var.gossip_key })
+    consul-server-key = tls_private_key.consul.private_key_pem
+    edge-admin-key    = tls_private_key.edge.private_key_pem
+    edge-shedder      = var.shedder_secret
+  }
+  key_names = toset(["consul-gossip", "consul-server-key", "edge-admin-key", "edge-shedder"])
 }
 
 resource "aws_secretsmanager_secret" "this" {
-  for_each = toset(nonsensitive(keys(local.secrets)))
+  for_each = setunion(local.key_names, toset([for name in local.token_names : "${name}-token"]))
 
   region      = var.aws_region
   name        = "${var.name}/${var.region}/${each.key}"
@@ -47,12 +47,21 @@ resource "aws_secretsmanager_secret" "this" {
   tags                    = local.tags
 }
 
-resource "aws_secretsmanager_secret_version" "this" {
-  for_each = aws_secretsmanager_secret.this
+resource "aws_secretsmanager_secret_version" "key" {
+  for_each = local.key_names
 
   region        = var.aws_region
-  secret_id     = each.value.id
-  secret_string = local.secrets[each.key]
+  secret_id     = aws_secretsmanager_secret.this[each.key].id
+  secret_string = local.key_secrets[each.key]
+}
+
+resource "aws_secretsmanager_secret_version" "token" {
+  for_each = local.token_names
+
+  region                   = var.aws_region
+  secret_id                = aws_secretsmanager_secret.this["${each.key}-token"].id
+  secret_string_wo         = local.token_secrets["${each.key}-token"]
+  secret_string_wo_version = lookup(var.token_versions, each.key, 1)
 }
 
 # Separate from the others: it is rotated on its own.

@@ -87,6 +87,19 @@ resource "aws_vpc_security_group_ingress_rule" "edge_lb" {
   tags                         = local.tags
 }
 
+resource "aws_vpc_security_group_ingress_rule" "edge_probes" {
+  for_each = toset(var.probe_cidrs)
+
+  region            = var.aws_region
+  security_group_id = aws_security_group.edge.id
+  description       = "DNS routers: does it accept connections"
+  cidr_ipv4         = each.value
+  ip_protocol       = "tcp"
+  from_port         = local.edge_port
+  to_port           = local.edge_port
+  tags              = local.tags
+}
+
 resource "aws_vpc_security_group_ingress_rule" "edge_operators" {
   for_each = toset(var.operator_cidrs)
 

@@ -112,9 +112,11 @@ variable "architecture" {
 }
 
 variable "edges" {
-  description = "The number and type of edge nodes, and whether their admin side uses TLS (README.md explains how to change that)."
+  description = "The number of edge nodes at least and at most (max: twice count), the average CPU in percent that target tracking keeps them at, their type, and whether their admin side uses TLS (README.md explains how to change that)."
   type = object({
     count         = optional(number, 3)
+    max           = optional(number)
+    target_cpu    = optional(number, 50)
     instance_type = optional(string, "c7i.large")
     admin_tls     = optional(bool, false)
   })
@@ -123,6 +125,44 @@ variable "edges" {
   validation {
     condition     = var.edges.count >= 2 && var.edges.count <= 100 && floor(var.edges.count) == var.edges.count
     error_message = "edges.count must be a whole number from 2 to 100: a single edge cannot be replaced without a gap."
+  }
+
+  validation {
+    condition     = coalesce(var.edges.max, var.edges.count) >= var.edges.count && var.edges.target_cpu >= 10 && var.edges.target_cpu <= 90
+    error_message = "edges.max must not be below edges.count, and edges.target_cpu must be 10 to 90."
+  }
+}
+
+variable "token_versions" {
+  description = "Raising a number replaces that token: agent, edge, regionctl, dns or admin; 1 to begin with. Consul accepts the one before it until the next replacement."
+  type        = map(number)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for name, version in var.token_versions : contains(["agent", "edge", "regionctl", "dns", "admin"], name) && version >= 1])
+    error_message = "token_versions: a name is agent, edge, regionctl, dns or admin, and a number at least 1."
+  }
+}
+
+variable "nat_gateways" {
+  description = "The number of NAT gateways, each with an elastic address. Null: one in each zone. With fewer, losing a zone may cut the edges of another off from origins outside the VPC."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.nat_gateways == null || try(var.nat_gateways >= 1 && var.nat_gateways <= var.zones, false)
+    error_message = "nat_gateways must be 1 to zones, or null."
+  }
+}
+
+variable "probe_cidrs" {
+  description = "Networks of the DNS routers of all regions, which connect to the edges to learn whether a region that nobody answers for still serves."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for cidr in var.probe_cidrs : can(cidrnetmask(cidr)) && try(tonumber(split("/", cidr)[1]) >= 8, false)])
+    error_message = "probe_cidrs must be IPv4 networks of /8 or smaller, such as 10.1.0.0/16."
   }
 }
 

@@ -6,13 +6,24 @@ set -eu
 root=${WEIR_ROOT:-} # a test's
 status=0
 umask 077
-while read -r path group arn; do
+
+# Whether the Consul at $2, whose certificate names $3, knows the token in file $1.
+known() {
+  if [ "$3" != - ]; then
+    export CONSUL_CACERT="$root/etc/weir/ca.pem" CONSUL_TLS_SERVER_NAME="$3"
+  fi
+  CONSUL_HTTP_TOKEN=$(grep -oE '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' "$1") || return 1
+  export CONSUL_HTTP_TOKEN CONSUL_HTTP_ADDR="$2"
+  timeout 10 consul acl token read -self >/dev/null 2>&1 </dev/null
+}
+
+while read -r path group arn reload consul server; do
   file=$root$path
   mkdir -p -m 0755 "$(dirname "$file")"
   new=$file.new
   region=$(echo "$arn" | cut -d: -f4)
   if ! aws secretsmanager get-secret-value --region "$region" --secret-id "$arn" \
-    --query SecretString --output text >"$new" || ! [ -s "$new" ]; then
+    --query SecretString --output text >"$new" </dev/null || ! [ -s "$new" ]; then
     echo "weir: $arn cannot be read; $path stays as it is" >&2
     rm -f "$new"
     status=1
@@ -22,9 +33,17 @@ while read -r path group arn; do
     rm -f "$new"
     continue
   fi
+  # The token before it stays valid, so a new one waits until Consul's servers have it.
+  if [ "$consul" != - ] && [ -s "$file" ] && ! (known "$new" "$consul" "$server"); then
+    echo "weir: $consul does not know the new token yet; $path stays as it is"
+    rm -f "$new"
+    continue
+  fi
+  [ -s "$file" ] || reload=- # at boot the unit has not started
   chgrp "$group" "$new"
   chmod 0640 "$new"
   mv "$new" "$file"
   echo "weir: $path is new"
+  [ "$reload" = - ] || systemctl try-reload-or-restart "$reload" || status=1
 done <"$root/etc/weir/secrets.list"
 exit "$status"
