@@ -16,6 +16,7 @@ const (
 const (
 	noDots  = iota
 	rawDots // those written as dots, between slashes written as slashes
+	urlDots // likewise, also those whose dots are encoded, as WHATWG URLs have it
 	allDots // also those that decoding produces
 	dotKinds
 )
@@ -94,7 +95,7 @@ func (w *walk) ups(name []byte) int {
 		return -1
 	}
 	for _, c := range name {
-		if c != '.' && (w.dots != allDots || c != encodedDot) {
+		if c != '.' && (w.dots == rawDots || c != encodedDot) {
 			return -1
 		}
 	}
@@ -184,6 +185,9 @@ func (r *Readings) all(src []byte) error {
 	for dots := range upTo(f.dot || f.encodedSlash && f.encodedSemicolon, dotKinds) {
 		if dots == rawDots && !f.encodedDot && !f.encodedSlash && !f.encodedSemicolon {
 			continue // the same as allDots
+		}
+		if dots == urlDots && (!f.encodedDot || !f.encodedSlash && !f.encodedSemicolon) {
+			continue // the same as rawDots or allDots
 		}
 		for late := range upTo(f.encodedSlash, 2) {
 			for backslash := range upTo(f.backslash, 2) {
