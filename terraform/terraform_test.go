@@ -233,6 +233,39 @@ func TestNothingElseIsOpenToTheWorld(t *testing.T) {
 	}
 }
 
+// Neither plans, the state, nor the arguments of a program hold a token.
+func TestTokensAreNowhere(t *testing.T) {
+	m := allModules(t)[filepath.FromSlash("modules/region")]
+	require.Contains(t, m.ephemeral, "random_password.token")
+	for name, b := range m.resources {
+		require.NotEqual(t, "random_uuid", b.Labels[0], "%s is shown in plans", name)
+	}
+	token := m.resources["aws_secretsmanager_secret_version.token"].Body.Attributes
+	require.Contains(t, token, "secret_string_wo")
+	require.NotContains(t, token, "secret_string")
+	require.NotContains(t, read(t, "modules/region/files/consul-acl.sh"), "-secret")
+}
+
+// Routers reach the edges of every region and are checked by what they know, not by an
+// open port.
+func TestRoutersSeeLostRegions(t *testing.T) {
+	all := allModules(t)
+	text := func(dir, kind, name string) string {
+		m := all[filepath.FromSlash(dir)]
+		b := m.resources[kind+"."+name]
+		require.NotNil(t, b, "%s: %s.%s", dir, kind, name)
+		return m.text(b.Body.Range())
+	}
+	require.Contains(t, text("modules/dns", "aws_vpc_security_group_egress_rule", "node_fleet"), "setproduct(var.fleet_cidrs, [8501, var.edge_port])")
+	probes := text("modules/region", "aws_vpc_security_group_ingress_rule", "edge_probes")
+	require.Contains(t, probes, "for_each = toset(var.probe_cidrs)")
+	require.Contains(t, probes, "to_port = local.edge_port")
+	root := all["aws"]
+	require.Equal(t, `var.dns.mode == "regionctl" ? local.fleet_cidrs : []`, root.text(root.modules["region"].Body.Attributes["probe_cidrs"].Expr.Range()))
+	require.Equal(t, "local.fleet_cidrs", root.text(root.modules["dns"].Body.Attributes["fleet_cidrs"].Expr.Range()))
+	require.Contains(t, text("modules/dns", "aws_lb_target_group", "dns"), `path = "/readyz"`)
+}
+
 // An instance's permissions are listed: no action is a pattern, and only what cannot be
 // restricted applies to every resource.
 func TestRolesAreNarrow(t *testing.T) {
