@@ -76,7 +76,7 @@ var (
 	// backOff is how a node finds a Consul that has returned.
 	backOff = steps{{"the longest pause between tries", 8 * time.Second}, {"a dial in progress", 2 * time.Second}, looking}
 	// publishing is how long a document takes.
-	publishing = steps{{"Consul's answers to regionctl", 5 * time.Second}, {"the watch's pause", 500 * time.Millisecond}, {"compiling in pauses", time.Second}, looking}
+	publishing = steps{{"Consul's answers to regionctl", 5 * time.Second}, {"the watch's pause", 500 * time.Millisecond}, looking}
 )
 
 func consulDrills() []drill {
