@@ -61,7 +61,7 @@ soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactne
 # The commit of the previous release; a shallow clone lacks it.
 BEFORE ?= be81f43
 
-compat: .bin/consul ## run edges of the previous release and of this one together, on one Redis and Consul
+compat: .bin/consul ## run edges and regionctl of the previous release and of this one together, on one Redis and Consul
 	@tools/install.sh redis-server
 	WEIR_BEFORE=$(BEFORE) $(GO) test -count 1 -timeout 10m -run TestTwoReleases ./internal/e2e
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -18,9 +20,14 @@ import (
 // This file says how a change of the fleet goes, whatever it changes: documents, the
 // topology, drains.
 
-// lockWait is how long a change waits for others, longer than a lock of some regions
-// lasts whose holder died.
+// lockWait is how long a change waits for others that are at work. The lock of one that
+// died is free after consul.StaleAfter.
 const lockWait = time.Minute
+
+// breakLockFlag adds --break-lock.
+func breakLockFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "break-lock", false, "do not wait for another change: take its lock, even if it is at work; it stops before its next write")
+}
 
 // lockNews tells the person about locks.
 type lockNews struct {
@@ -30,12 +37,41 @@ type lockNews struct {
 
 // Waits implements rollout.Reporter.
 func (n *lockNews) Waits(region string, other consul.Lock) {
-	n.p.Say("%s: waiting for %s, who is changing the %s; should that never end, until %s", region, term.OrDash(other.By), n.what, term.Stamp(other.Until))
+	n.p.Say("%s: waiting for %s, who is changing the %s; %s", region, term.OrDash(other.By), n.what, ends(other))
+}
+
+// ends says how a lock ends whose holder died.
+func ends(l consul.Lock) string {
+	if l.Renews() {
+		return fmt.Sprintf("should that regionctl have died, its lock is free after %s", consul.StaleAfter)
+	}
+	return fmt.Sprintf("should that regionctl, of an earlier release, have died, its lock is free at %s", term.Stamp(l.Until))
+}
+
+// Takes implements rollout.Reporter.
+func (n *lockNews) Takes(regions []string, from string, broken bool) {
+	if broken {
+		n.p.Warn("%s: broke the lock of %s; if that regionctl is at work, it stops before its next write", strings.Join(regions, ", "), term.OrDash(from))
+		return
+	}
+	n.p.Say("%s: took over the lock of %s, which was not renewed for %s", strings.Join(regions, ", "), term.OrDash(from), consul.StaleAfter)
 }
 
 // StaysLocked implements rollout.Reporter.
-func (n *lockNews) StaysLocked(region string, lock consul.Lock, err error) {
-	n.p.Warn("%s: it may still be locked, so that nobody else can change the %s before %s: %v", region, n.what, term.Stamp(lock.Until), err)
+func (n *lockNews) StaysLocked(region string, err error) {
+	n.p.Warn("%s: it may still be locked; whoever changes the %s next waits %s for it: %v", region, n.what, consul.StaleAfter, err)
+}
+
+// displaced says who took the locks of a change.
+func displaced(s *rollout.Stop) string {
+	switch by := s.Other; {
+	case by == nil:
+		return fmt.Sprintf("%s: the lock of this change is gone: it was removed, or taken by a change that has ended", s.Region)
+	case by.Broke:
+		return fmt.Sprintf("%s: %s broke the lock of this change at %s", s.Region, term.OrDash(by.By), term.Stamp(by.Since))
+	default:
+		return fmt.Sprintf("%s: %s took over the lock of this change at %s, because it was not renewed", s.Region, term.OrDash(by.By), term.Stamp(by.Since))
+	}
 }
 
 // told is one region of a change, as people learn of it.
@@ -128,8 +164,10 @@ func stopped(err error, what string, regions []told) error {
 	case rollout.Unanswered:
 		return term.Failed("nothing was changed: %w", err)
 	case rollout.Busy:
-		return term.Conflict("nothing was changed: %s: %s is changing the %s since %s; should that never end, because its regionctl was killed, the way is free at %s",
-			stop.Region, term.OrDash(stop.Other.By), what, term.Stamp(stop.Other.Since), term.Stamp(stop.Other.Until))
+		return term.Conflict("nothing was changed: %s: %s is changing the %s since %s; %s, and --break-lock does not wait",
+			stop.Region, term.OrDash(stop.Other.By), what, term.Stamp(stop.Other.Since), ends(*stop.Other))
+	case rollout.Displaced:
+		return term.Conflict("nothing was changed: %s", displaced(stop))
 	case rollout.NotStored:
 		list := pick(regions, rollout.Failed)
 		return term.Failed("nothing was changed, because %s did not store the document:\n%s", names(list), reasonsOf(list))
@@ -137,13 +175,20 @@ func stopped(err error, what string, regions []told) error {
 	return term.Conflict("nothing was changed anywhere: %s", reasonsOf(pick(regions, rollout.Lost)[:1]))
 }
 
-// outcome is what is wrong after the regions were written, nil if nothing is. divided
-// makes the error of a fleet of which somebody else has changed a part.
-func outcome(ctx context.Context, regions []told, wrote bool, divided func(string, ...any) error) error {
+// outcome is what is wrong after the regions were written, nil if nothing is. lost says
+// which lock was lost before all were; divided makes the error of a fleet of which somebody
+// else has changed a part.
+func outcome(ctx context.Context, regions []told, wrote bool, lost *rollout.Stop, divided func(string, ...any) error) error {
 	have, left := pick(regions, rollout.Applied, rollout.AlreadyThere), pick(regions, rollout.Untouched)
 	losing, unclear := pick(regions, rollout.Lost), pick(regions, rollout.Unknown)
 	without := pick(regions, rollout.Untouched, rollout.Lost, rollout.Failed, rollout.Unreachable)
 	why := reasonsOf(append(losing, pick(regions, rollout.Unknown, rollout.Failed, rollout.Unreachable)...))
+	if len(left) == 0 {
+		lost = nil // all writes were made before
+	}
+	if lost != nil {
+		why = strings.TrimSuffix(displaced(lost)+"\n"+why, "\n")
+	}
 	var parts []string
 	if len(have) > 0 {
 		parts = append(parts, names(have)+" has "+gets(have))
@@ -161,7 +206,7 @@ func outcome(ctx context.Context, regions []told, wrote bool, divided func(strin
 		return term.Conflict("this was active for a moment:\n%s", why)
 	case len(losing) > 0 && !wrote && len(unclear) == 0:
 		return term.Conflict("nothing was changed anywhere: %s", why)
-	case len(losing) > 0:
+	case len(losing) > 0 || lost != nil:
 		return divided("the fleet is divided: %s:\n%s", state, why)
 	case len(without)+len(unclear) == 0:
 		return nil

@@ -24,8 +24,10 @@ const applyHelp = `Applies FILE to all regions of the fleet file, or to those of
 
 If somebody else applies at the same time, one of the two waits for the other, reports who
 changed what and when, and changes nothing anywhere (status 4), unless both apply the same
-document. The lock of a regionctl that was killed expires: with three regions, after half
-a minute.
+document. A regionctl at work renews its locks every 3 seconds. The locks of one that was
+killed are taken over after 10 seconds without a renewal; one that only slept that long
+stops before its next write and says so (status 4). --break-lock does not wait: it takes
+the locks from a regionctl that may be at work, and the history says whose.
 
 If a region cannot be reached, no region is changed; --partial continues without it. If
 one fails after the first was switched, the others are switched anyway, and the result
@@ -105,6 +107,7 @@ func (c *change) flags(cmd *cobra.Command, by *string) {
 	f := cmd.Flags()
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&c.partial, "partial", false, "continue without regions that cannot be reached")
+	breakLockFlag(cmd, &c.breakLock)
 	f.DurationVar(&c.wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
 	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
 }

@@ -36,6 +36,8 @@ type change struct {
 	yes     bool
 	partial bool
 	wait    time.Duration
+	// breakLock does not wait for other changes.
+	breakLock bool
 	// ifVersion is the version that regions must run, or begin of it; "": any.
 	ifVersion string
 	// relative: what is wanted depends on what was seen, so nobody else can have done it.
@@ -113,10 +115,10 @@ func (c *change) begin(targets []*fleet.Target) {
 			},
 			Write: func(ctx context.Context, r *rollout.Region[fleet.Current]) (bool, error) {
 				here := c.region(r.Name)
-				return here.target.Docs.Point(ctx, c.pointer(here), r.Seen.Index)
+				return here.target.Docs.Under(r.Fence).Point(ctx, c.pointer(here), r.Seen.Index)
 			},
 		},
-		By: c.by, Partial: c.partial, Timeout: c.p.timeout, LockWait: c.p.lockWait, Report: &lockNews{c.p, k.Name},
+		By: c.by, Partial: c.partial, Timeout: c.p.timeout, LockWait: c.p.lockWait, BreakLock: c.breakLock, Report: &lockNews{c.p, k.Name},
 		Ready: func(ctx context.Context) error {
 			if c.ready != nil {
 				if err := c.ready(ctx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
@@ -13,15 +14,17 @@ import (
 
 // changeReport is what apply, set and rollback print with -o json.
 type changeReport struct {
-	Version   string          `json:"version"`
-	SHA256    string          `json:"sha256"`
-	AppliedAt time.Time       `json:"applied_at,omitzero"`
-	AppliedBy string          `json:"applied_by"`
-	ExpiresAt time.Time       `json:"expires_at,omitzero"`
-	Message   string          `json:"message,omitempty"`
-	Regions   []*regionReport `json:"regions"`
-	Converged bool            `json:"converged"`
-	Canary    *canaryReport   `json:"canary,omitempty"`
+	Version   string    `json:"version"`
+	SHA256    string    `json:"sha256"`
+	AppliedAt time.Time `json:"applied_at,omitzero"`
+	AppliedBy string    `json:"applied_by"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+	Message   string    `json:"message,omitempty"`
+	// BrokeLockOf is whose lock this change broke.
+	BrokeLockOf string          `json:"broke_lock_of,omitempty"`
+	Regions     []*regionReport `json:"regions"`
+	Converged   bool            `json:"converged"`
+	Canary      *canaryReport   `json:"canary,omitempty"`
 }
 
 // regionReport is one region of it.
@@ -88,7 +91,7 @@ func (c *change) only() (doc *fleet.Document) {
 // report prints how it ended. A divided fleet matters more than edges that are late.
 func (c *change) report(canary *canaryReport, outcome, waiting error) error {
 	r := changeReport{
-		AppliedAt: c.at, AppliedBy: c.by, Message: c.message, Canary: canary,
+		AppliedAt: c.at, AppliedBy: c.by, Message: c.message, Canary: canary, BrokeLockOf: strings.Join(c.engine.Broke, ", "),
 		Converged: outcome == nil && waiting == nil && c.wait > 0 && !c.deserted,
 	}
 	for _, here := range c.regions {

@@ -91,7 +91,7 @@ func testLostAnswer(t *testing.T, f *testFleet) {
 	losing.Store(true)
 	var gone atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch changes := r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/rules/current"); {
+		switch changes := writes(r, "/rules/current"); {
 		case losing.Load() && changes:
 			forward.ServeHTTP(httptest.NewRecorder(), r)
 			gone.Store(true)

@@ -166,7 +166,11 @@ func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []past, hid
 		if c.ExpiresAt != nil {
 			ends = until(&c.Pointer)
 		}
-		row(mark, term.Stamp(c.AppliedAt), term.Printable(c.AppliedBy), c.Version, term.OrDash(c.Replaced), ends, where, term.Printable(c.Message))
+		message := term.Printable(c.Message)
+		if c.BrokeLockOf != "" {
+			message = strings.TrimSpace(message + " (broke the lock of " + term.Printable(c.BrokeLockOf) + ")")
+		}
+		row(mark, term.Stamp(c.AppliedAt), term.Printable(c.AppliedBy), c.Version, term.OrDash(c.Replaced), ends, where, message)
 	}
 	t.Print(b)
 	if hidden > 0 {

@@ -1,21 +1,28 @@
 package ctl
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os/exec"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -28,7 +35,8 @@ func TestLock(t *testing.T) {
 		"interrupted": testLockInterrupted,
 		"left":        testLockLeft,
 		"ignored":     testLockIgnored,
-		"run out":     testLockRunOut,
+		"broken":      testLockBroken,
+		"stopped":     testLockStopped,
 		"trial":       testLockTrial,
 		"topology":    testLockTopology,
 	})
@@ -42,7 +50,7 @@ func (f *testFleet) before(t *testing.T, name string, do func()) *testFleet {
 	require.NoError(t, err)
 	forward := httputil.NewSingleHostReverseProxy(target)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut && (strings.HasSuffix(r.URL.Path, "/current") || strings.HasSuffix(r.URL.Path, "/topology")) {
+		if writes(r, "/current") || writes(r, "/topology") {
 			do()
 		}
 		forward.ServeHTTP(w, r)
@@ -62,8 +70,28 @@ func (f *testFleet) before(t *testing.T, name string, do func()) *testFleet {
 	return &through
 }
 
-// hold starts a run and waits until it is about to switch us-east. The run continues when
-// let is called.
+// writes reports whether a request to Consul writes a key that ends so.
+func writes(r *http.Request, ends string) bool {
+	if r.Method != http.MethodPut {
+		return false
+	}
+	if r.URL.Path != "/v1/txn" {
+		return strings.HasSuffix(r.URL.Path, ends)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return false
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var ops api.TxnOps
+	if json.Unmarshal(body, &ops) != nil {
+		return false
+	}
+	return slices.ContainsFunc(ops, func(op *api.TxnOp) bool { return op.KV.Verb == api.KVCAS && strings.HasSuffix(op.KV.Key, ends) })
+}
+
+// hold starts a run, and waits until it wants to switch us-east. Then it goes on when let
+// is called.
 func (f *testFleet) hold(t *testing.T, args ...string) (s *session, let func()) {
 	t.Helper()
 	arrived, released := make(chan struct{}), make(chan struct{})
@@ -112,7 +140,7 @@ func testLockWaits(t *testing.T, f *testFleet) {
 		ana, let := f.hold(t, "rules", "apply", write(t, "ana.yaml", rulesOf(10+i)), "--by", "ana", "--yes", "--wait", "0")
 		require.Equal(t, f.names, f.locked(t, "rules"))
 		bob := f.converse(t, "rules", "apply", write(t, "bob.yaml", wanted), "--by", "bob", "--yes", "--wait", "0")
-		bob.sees(t, "eu-west: waiting for ana, who is changing the rules; should that never end, until ")
+		bob.sees(t, "eu-west: waiting for ana, who is changing the rules; should that regionctl have died, its lock is free after 10s")
 		require.Equal(t, old.Version, f.current(t, "us-east"))
 		f.good(t, "shedder", "set", "enabled=false", "--yes", "--wait", "0") // another kind of document
 		let()
@@ -196,7 +224,8 @@ func testLockLeft(t *testing.T, f *testFleet) {
 	err := p.run(t.Context(), []string{"rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "--fleet", f.file})
 	require.Equal(t, term.StatusConflict, term.ExitStatus(err))
 	require.ErrorContains(t, err, "nothing was changed: us-east: ana?[2J is changing the rules since ")
-	require.ErrorContains(t, err, "the way is free at ")
+	require.ErrorContains(t, err, "of an earlier release, have died, its lock is free at ")
+	require.ErrorContains(t, err, ", and --break-lock does not wait")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
 	require.Equal(t, []string{"us-east"}, f.locked(t, "rules"), "its own locks are released")
 
@@ -223,34 +252,79 @@ func testLockIgnored(t *testing.T, f *testFleet) {
 	require.Empty(t, f.locked(t, "rules"))
 }
 
-// A change stops halfway until its locks have expired; another one undoes its writes
-// before it continues.
-func testLockRunOut(t *testing.T, f *testFleet) {
+// Somebody breaks the locks of a change that is at work, and takes back what it did: it
+// writes nothing more, and says so. The history names both.
+func testLockBroken(t *testing.T, f *testFleet) {
 	old := f.publish(t, rulesOf(1), "eve", f.names...)
 	ana, let := f.hold(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--wait", "0", "-o", "json")
-	for _, name := range f.names {
-		_, err := f.consuls[name].Client().KV().Put(kv(f.prefix+"/rules/lock", "run out"), nil)
-		require.NoError(t, err)
-	}
-	f.good(t, "rules", "apply", write(t, "one.yaml", rulesOf(1)), "--by", "bob", "--yes", "--wait", "0")
+	r := f.good(t, "rules", "rollback", "--by", "bob", "--yes", "--wait", "0", "--break-lock", "--to", old.Version, "-o", "json")
+	require.Contains(t, r.errOut, "warning: eu-west, us-east: broke the lock of ana; if that regionctl is at work, it stops before its next write")
+	require.Equal(t, "ana", parse[changeReport](t, r.out).BrokeLockOf)
 	let()
-	r := ana.end(t)
+	r = ana.end(t)
 	require.Equal(t, term.StatusConflict, r.status)
-	require.Contains(t, r.errOut, "the fleet is divided: us-east has "+versionOf(rulesOf(2))+" and eu-west has not:\neu-west: bob applied "+old.Version)
-	report := parse[changeReport](t, r.out)
-	require.Equal(t, []rollout.Outcome{rollout.Lost, rollout.Applied}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result})
+	require.Contains(t, r.errOut, "this was active for a moment:\nus-east: the lock of this change is gone: ")
+	require.Contains(t, r.errOut, "eu-west: bob applied "+old.Version)
+	for _, name := range f.names {
+		require.Equal(t, old.Version, f.current(t, name))
+	}
+	require.Contains(t, f.good(t, "rules", "history").out, "rollback to "+old.Version+" (broke the lock of ana)")
+	require.Empty(t, f.locked(t, "rules"))
 
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
 	ana, let = f.hold(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
-	for _, name := range f.names {
-		_, err := f.consuls[name].Client().KV().Put(kv(f.prefix+"/topology/lock", "run out"), nil)
-		require.NoError(t, err)
-	}
-	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes", "--break-lock")
 	let()
 	r = ana.end(t)
-	require.Equal(t, term.StatusPartial, r.status)
-	require.Contains(t, r.errOut, "the fleet is divided: us-east has the topology and eu-west has not:\neu-west: someone else has changed the topology meanwhile")
+	require.Equal(t, term.StatusConflict, r.status)
+	require.Contains(t, r.errOut, "this was active for a moment:\nus-east: the lock of this change is gone: ")
+}
+
+// A regionctl is stopped halfway, as a laptop that sleeps, and its write to the second
+// region is late. Another one takes its locks over and back what it did; then it wakes up.
+func testLockStopped(t *testing.T, f *testFleet) {
+	old := f.publish(t, rulesOf(1), "eve", f.names...)
+	arrived, late := make(chan struct{}), make(chan struct{})
+	let := sync.OnceFunc(func() { close(late) })
+	defer let()
+	came := sync.OnceFunc(func() { close(arrived) })
+	through := f.before(t, "us-east", func() { came(); <-late })
+	ana := exec.Command(testenv.Program(t, "regionctl"), "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--wait", "0", "--fleet", through.file)
+	var errOut buffer
+	ana.Stderr = &errOut
+	require.NoError(t, ana.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- ana.Wait() }()
+	defer ana.Process.Kill() //nolint:errcheck // it has ended
+	select {
+	case <-arrived:
+	case <-time.After(patience):
+		require.Fail(t, "does not come to us-east", &errOut)
+	}
+	require.NoError(t, ana.Process.Signal(syscall.SIGSTOP))
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
+
+	began := time.Now()
+	r := f.good(t, "rules", "rollback", "--to", old.Version, "--by", "bob", "--yes", "--wait", "0")
+	t.Logf("the rollback took %s", time.Since(began).Round(100*time.Millisecond))
+	require.Contains(t, r.errOut, "eu-west: waiting for ana")
+	require.Contains(t, r.errOut, "eu-west, us-east: took over the lock of ana, which was not renewed for 10s")
+
+	let()
+	require.NoError(t, ana.Process.Signal(syscall.SIGCONT))
+	select {
+	case err := <-ended:
+		require.Error(t, err)
+	case <-time.After(patience):
+		require.Fail(t, "does not end", &errOut)
+	}
+	require.Equal(t, term.StatusConflict, ana.ProcessState.ExitCode(), &errOut)
+	require.Contains(t, errOut.String(), ": the lock of this change is gone: ")
+	require.Contains(t, errOut.String(), "eu-west: bob applied "+old.Version)
+	for _, name := range f.names {
+		require.Equal(t, old.Version, f.current(t, name))
+	}
+	require.Empty(t, f.locked(t, "rules"))
 }
 
 // A trial is ended while its promotion waits.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ func (c *change) stopped(err error) error { return stopped(err, c.engine.Name, c
 
 // outcome is what is wrong after the regions were pointed, nil if nothing is.
 func (c *change) outcome(ctx context.Context) error {
-	return outcome(ctx, c.told(), c.engine.Wrote, term.Conflict)
+	return outcome(ctx, c.told(), c.engine.Wrote, c.engine.Displaced, term.Conflict)
 }
 
 // lookAgain finds regions that somebody else has changed while this change did not.
@@ -46,9 +47,9 @@ func (c *change) lookAgain(ctx context.Context) {
 // record adds to a region's history that pointer is active and which version was before,
 // unless it says so.
 func (c *change) record(ctx context.Context, r *regionChange, before string, pointer consul.Pointer) {
-	entry := consul.Change{Pointer: pointer, Message: c.message}
+	entry := consul.Change{Pointer: pointer, Message: c.message, BrokeLockOf: strings.Join(c.engine.Broke, ", ")}
 	if pointer.AppliedBy != c.by {
-		entry.Message = "" // that is not why
+		entry.Message, entry.BrokeLockOf = "", "" // that is not why
 	}
 	err := func() error {
 		if before != pointer.Version {

@@ -48,7 +48,7 @@ Routers follow within a second. While regions differ, they answer by what most o
 regions hold.
 
 If somebody else applies another one at the same time, one of the two waits for the other
-and changes nothing (status 4). If a region cannot be reached, no region is changed;
+and changes nothing (status 4); regionctl rules apply --help says how long. If a region cannot be reached, no region is changed;
 --partial continues without it. If one fails after the first, the others are written
 anyway, and the result says which have it (status 3). Running the same
 command again finishes the job.
@@ -75,6 +75,7 @@ func (p *program) topologyApplyCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&a.partial, "partial", false, "continue without regions that cannot be reached")
+	breakLockFlag(c, &a.breakLock)
 	c.ValidArgsFunction = completeDocument
 	return c
 }

@@ -19,6 +19,7 @@ import (
 type topologyChange struct {
 	p            *program
 	yes, partial bool
+	breakLock    bool
 	by           string
 
 	next   *region.Topology
@@ -54,7 +55,7 @@ func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
 			return c.report(stopped(err, c.engine.Name, c.told()))
 		}
 	}
-	return c.report(outcome(ctx, c.told(), c.engine.Wrote, term.Partial))
+	return c.report(outcome(ctx, c.told(), c.engine.Wrote, c.engine.Displaced, term.Partial))
 }
 
 func (c *topologyChange) begin(targets []*fleet.Target) {
@@ -67,10 +68,10 @@ func (c *topologyChange) begin(targets []*fleet.Target) {
 			Same:  func(a, b heldTopology) bool { return a.index == b.index },
 			Holds: func(_ *place, now heldTopology) bool { return now.text == c.text },
 			Write: func(ctx context.Context, r *place) (bool, error) {
-				return region.PublishTopology(ctx, clients[r.Name], c.next, r.Seen.index)
+				return region.PublishTopology(ctx, clients[r.Name], c.next, r.Seen.index, r.Fence)
 			},
 		},
-		By: c.by, Partial: c.partial, Timeout: c.p.timeout, LockWait: c.p.lockWait, Report: &lockNews{c.p, "topology"},
+		By: c.by, Partial: c.partial, Timeout: c.p.timeout, LockWait: c.p.lockWait, BreakLock: c.breakLock, Report: &lockNews{c.p, "topology"},
 	}
 	for _, t := range targets {
 		clients[t.Name] = t.Consul

@@ -1,10 +1,19 @@
 package e2e
 
 import (
+	"bytes"
+	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,18 +23,18 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// edgeOf builds the edge of a commit.
-func edgeOf(t *testing.T, commit string) string {
+// programOf builds a program of a commit.
+func programOf(t *testing.T, commit, name string) string {
 	t.Helper()
 	dir := t.TempDir()
 	build := exec.Command("sh", "-ec", `git -C ../.. archive --format=tar --output="$0/source.tar" "$1"
 mkdir "$0/source"
 tar -xf "$0/source.tar" -C "$0/source"
 cd "$0/source"
-go build -o ../edge ./cmd/edge`, dir, commit)
+go build -o "../$2" "./cmd/$2"`, dir, commit, name)
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	return filepath.Join(dir, "edge")
+	return filepath.Join(dir, name)
 }
 
 // A node of each release in one region: they count together, by every algorithm. regionctl
@@ -40,7 +49,7 @@ func TestTwoReleases(t *testing.T) {
 	f := startFleet(t, testenv.ConsulOptions{}, 0, "eu-west")
 	s := f.regions[0]
 	s.budget = generous
-	for i, program := range []string{testenv.Program(t, "edge"), edgeOf(t, before)} {
+	for i, program := range []string{testenv.Program(t, "edge"), programOf(t, before, "edge")} {
 		s.nodes = append(s.nodes, testenv.StartEdgeOf(t, program, s.config(origin(t, nil), i, filepath.Join(t.TempDir(), "rules.json"), "")))
 	}
 	old := s.nodes[1]
@@ -73,4 +82,87 @@ func TestTwoReleases(t *testing.T) {
 	stdout, _, status := f.regionctl("rules", "status")
 	require.Equal(t, term.StatusPartial, status)
 	require.Contains(t, stdout, "eu-west-1 refused "+version)
+}
+
+// regionctl of each release changes the same regions: each waits for the other while that is
+// at work, and goes on after it died.
+func TestTwoReleasesLock(t *testing.T) {
+	before := os.Getenv("WEIR_BEFORE")
+	if before == "" {
+		return
+	}
+	programs := map[string]string{"old": programOf(t, before, "regionctl"), "new": testenv.Program(t, "regionctl")}
+	f := startFleet(t, testenv.ConsulOptions{}, 0, "eu-west")
+	server := f.regions[0].consul
+	document := func(limit int) string {
+		file := filepath.Join(t.TempDir(), "rules.yaml")
+		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "rules:\n  - {id: all, key: [client_ip], limit: %d, window: 1m}\n", limit), 0o600))
+		return file
+	}
+	f.apply("rules:\n  - {id: all, key: [client_ip], limit: 1, window: 1m}\n", "--wait", "0")
+	limit := 1
+	for first, second := range map[string]string{"old": "new", "new": "old"} {
+		for _, dies := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s waits for %s, which dies: %v", second, first, dies), func(t *testing.T) {
+				arrived, late := make(chan struct{}), make(chan struct{})
+				came := sync.OnceFunc(func() { close(arrived) })
+				forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: server.Addr()})
+				forward.ErrorLog = log.New(io.Discard, "", 0)
+				slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body) // forwarded as it is
+					r.Body = io.NopCloser(bytes.NewReader(body))
+					if r.Method == http.MethodPut && (strings.HasSuffix(r.URL.Path, "/current") || bytes.Contains(body, []byte(`/current"`))) {
+						came()
+						select {
+						case <-late:
+						case <-r.Context().Done():
+							return
+						}
+					}
+					forward.ServeHTTP(w, r)
+				}))
+				defer slow.Close()
+				let := sync.OnceFunc(func() { close(late) })
+				defer let()
+				fleetFile := filepath.Join(t.TempDir(), "fleet.yaml")
+				require.NoError(t, os.WriteFile(fleetFile, fmt.Appendf(nil, "regions: [{name: eu-west, consul: {addr: %q}}]\n", slow.Listener.Addr().String()), 0o600))
+				start := func(program, by, fleet string) (c *exec.Cmd, said func() string) {
+					limit++
+					c = exec.Command(programs[program], "rules", "apply", document(limit), "--yes", "--wait", "0", "--by", by, "--fleet", fleet)
+					file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+					require.NoError(t, err)
+					defer file.Close()
+					c.Stderr = file
+					require.NoError(t, c.Start())
+					return c, func() string {
+						text, err := os.ReadFile(file.Name())
+						require.NoError(t, err)
+						return string(text)
+					}
+				}
+				ana, _ := start(first, "ana", fleetFile)
+				select {
+				case <-arrived:
+				case <-time.After(testenv.Patience):
+					require.Fail(t, "does not write")
+				}
+				if dies {
+					require.NoError(t, ana.Process.Kill())
+					_ = ana.Wait() // killed
+				}
+				began := time.Now()
+				bob, said := start(second, "bob", f.file)
+				require.Eventually(t, func() bool { return strings.Contains(said(), "waiting for ana") }, testenv.Patience, 10*time.Millisecond)
+				if dies {
+					require.NoError(t, bob.Wait(), said())
+					t.Logf("done after %s", time.Since(began).Round(100*time.Millisecond))
+					return
+				}
+				let()
+				require.NoError(t, ana.Wait())
+				require.Error(t, bob.Wait())
+				require.Equal(t, term.StatusConflict, bob.ProcessState.ExitCode(), said())
+			})
+		}
+	}
 }

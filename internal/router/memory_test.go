@@ -122,7 +122,7 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 		c, err := consul.Open(consul.Config{Addr: consuls[i].Addr()})
 		require.NoError(t, err)
 		t.Cleanup(c.Close)
-		_, err = region.PublishTopology(t.Context(), c, topology, 0)
+		_, err = region.PublishTopology(t.Context(), c, topology, 0, consul.Fence{})
 		require.NoError(t, err)
 		regions = append(regions, region.FollowedRegion{Name: name, Consul: c})
 	}
@@ -194,7 +194,7 @@ func TestStateThatCannotBeSaved(t *testing.T) {
 	t.Cleanup(c.Close)
 	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, regions: [{name: r, pops: [{name: p, addresses: [203.0.113.1]}]}]}`))
 	require.NoError(t, err)
-	_, err = region.PublishTopology(t.Context(), c, topology, 0)
+	_, err = region.PublishTopology(t.Context(), c, topology, 0, consul.Fence{})
 	require.NoError(t, err)
 	folder := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(folder, nil, 0o600))

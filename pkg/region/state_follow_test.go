@@ -156,7 +156,7 @@ func TestFollower(t *testing.T) {
 
 	topology := mustParse(t, twoSites)
 	for _, c := range []*consul.Client{eu, us} {
-		done, err := PublishTopology(t.Context(), c, topology, 0)
+		done, err := PublishTopology(t.Context(), c, topology, 0, consul.Fence{})
 		require.NoError(t, err)
 		require.True(t, done)
 	}
@@ -212,7 +212,7 @@ func TestFollowerLosesARegion(t *testing.T) {
 	t.Parallel()
 	servers := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu", "us")
 	eu, us := open(t, consul.Config{Addr: servers[0].Addr()}), open(t, consul.Config{Addr: servers[1].Addr()})
-	_, err := PublishTopology(t.Context(), eu, mustParse(t, twoSites), 0)
+	_, err := PublishTopology(t.Context(), eu, mustParse(t, twoSites), 0, consul.Fence{})
 	require.NoError(t, err)
 	newSite(t, eu, "ams1")
 	nyc1 := newSite(t, us, "nyc1")
@@ -279,7 +279,7 @@ func TestFollowerOutlastsALossOfData(t *testing.T) {
 	old, fresh := testenv.StartConsul(t, testenv.ConsulOptions{}), testenv.StartConsul(t, testenv.ConsulOptions{})
 	front := testenv.Forward(t, old.Addr())
 	c := open(t, consul.Config{Addr: old.Addr()})
-	_, err := PublishTopology(t.Context(), c, mustParse(t, twoSites), 0)
+	_, err := PublishTopology(t.Context(), c, mustParse(t, twoSites), 0, consul.Fence{})
 	require.NoError(t, err)
 	ams1 := newSite(t, c, "ams1")
 	f := followAll(t, FollowedRegion{"eu", open(t, consul.Config{Addr: front.Addr})})
@@ -342,7 +342,7 @@ func TestFollowerLosesANewEdge(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
 	c := open(t, consul.Config{Addr: server.Addr()})
-	_, err := PublishTopology(t.Context(), c, mustParse(t, twoSites), 0)
+	_, err := PublishTopology(t.Context(), c, mustParse(t, twoSites), 0, consul.Fence{})
 	require.NoError(t, err)
 	first := newSite(t, c, "ams1")
 	require.Eventually(t, func() bool {

@@ -82,8 +82,8 @@ func PublishedTopology(ctx context.Context, c *consul.Client) (*Topology, uint64
 
 // PublishTopology publishes t in this datacenter if the key has not changed since
 // PublishedTopology returned index; 0 requires that there is none yet. It returns false
-// if the key has changed.
-func PublishTopology(ctx context.Context, c *consul.Client, t *Topology, index uint64) (bool, error) {
+// if someone else was faster, and a *consul.Displaced if the lock of under is lost.
+func PublishTopology(ctx context.Context, c *consul.Client, t *Topology, index uint64, under consul.Fence) (bool, error) {
 	if err := t.Validate(); err != nil {
 		return false, err
 	}
@@ -95,7 +95,7 @@ func PublishTopology(ctx context.Context, c *consul.Client, t *Topology, index u
 	if err != nil {
 		return false, err
 	}
-	return c.Swap(ctx, TopologyKey(c), stored, index)
+	return c.SwapUnder(ctx, under, TopologyKey(c), stored, index)
 }
 
 // ParseTopology parses a topology that a person wrote in YAML or JSON: an unknown field

@@ -133,7 +133,7 @@ func TestTopologyInConsul(t *testing.T) {
 	topology := mustParse(t, twoRegions)
 	publish := func(index uint64) bool {
 		t.Helper()
-		done, err := PublishTopology(ctx, c, topology, index)
+		done, err := PublishTopology(ctx, c, topology, index, consul.Fence{})
 		require.NoError(t, err)
 		return done
 	}
@@ -144,7 +144,7 @@ func TestTopologyInConsul(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, topology, got)
 	require.True(t, publish(index))
-	_, err = PublishTopology(ctx, c, &Topology{}, 0)
+	_, err = PublishTopology(ctx, c, &Topology{}, 0, consul.Fence{})
 	require.ErrorContains(t, err, "zone: must be")
 
 	server.Set(t, TopologyKey(c), []byte(`{"zone": "a", "later": 1, "steering": "later", "records": [{"name": "x", "type": "SRV", "values": ["0 0 1 a.b"]}, {"name": "y", "type": "TXT", "values": ["z"], "later": 1}], "regions": [{"name": "r", "later": 2, "pops": [{"name": "p", "addresses": ["192.0.2.1"], "later": {}}]}]}`))

@@ -1,8 +1,10 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing/synctest"
@@ -21,7 +23,8 @@ type value struct {
 type place struct {
 	mu     sync.Mutex
 	now    value
-	lock   *consul.Lock
+	lock   *consul.Seen
+	locked uint64 // the index of the last lock
 	stored string
 
 	// fault, which may be nil, runs before an operation. If it returns an error and false,
@@ -60,23 +63,68 @@ type actor struct {
 	turn func()
 }
 
-func (a *actor) Lock(_ context.Context, _ string, mine consul.Lock) (other *consul.Lock, err error) {
+func (a *actor) Locked(context.Context, string) (seen *consul.Seen, err error) {
+	a.turn()
+	err = a.do("locked", func() { seen = a.seen() })
+	return seen, err
+}
+
+// seen copies the lock.
+func (p *place) seen() *consul.Seen {
+	if p.lock == nil {
+		return nil
+	}
+	l := *p.lock
+	return &l
+}
+
+// take is somebody else's lock, over what is there.
+func (p *place) take(l consul.Lock) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.locks(l)
+}
+
+func (p *place) locks(l consul.Lock) uint64 {
+	p.locked++
+	p.lock = &consul.Seen{Lock: l, Index: p.locked}
+	return p.locked
+}
+
+func (a *actor) Lock(_ context.Context, _ string, mine consul.Lock, over uint64) (index uint64, other *consul.Seen, err error) {
 	a.turn()
 	err = a.do("lock", func() {
-		if a.lock != nil && *a.lock != mine && time.Now().Before(a.lock.Until) {
-			held := *a.lock
-			other = &held
-			return
+		switch {
+		case a.lock != nil && a.lock.ID == mine.ID:
+			index = a.lock.Index
+		case a.lock != nil && a.lock.Index != over:
+			other = a.seen()
+		default:
+			index = a.locks(mine)
 		}
-		a.lock = &mine
 	})
-	return other, err
+	return index, other, err
+}
+
+func (a *actor) Renew(_ context.Context, _ string, mine consul.Lock, index uint64) (renewed uint64, err error) {
+	var lost error
+	err = a.do("renew", func() {
+		switch {
+		case a.lock == nil:
+			lost = &consul.Displaced{}
+		case a.lock.Index != index:
+			lost = &consul.Displaced{By: &a.seen().Lock}
+		default:
+			renewed = a.locks(mine)
+		}
+	})
+	return renewed, cmp.Or(err, lost)
 }
 
 func (a *actor) Unlock(_ context.Context, _ string, mine consul.Lock) error {
 	a.turn()
 	return a.do("unlock", func() {
-		if a.lock != nil && *a.lock == mine {
+		if a.lock != nil && a.lock.ID == mine.ID {
 			a.lock = nil
 		}
 	})
@@ -85,15 +133,17 @@ func (a *actor) Unlock(_ context.Context, _ string, mine consul.Lock) error {
 // told is what a change reported.
 type told struct {
 	waits  []string
+	takes  []string
 	locked []string
 }
 
 func (t *told) Waits(region string, other consul.Lock) {
 	t.waits = append(t.waits, region+" "+other.By)
 }
-func (t *told) StaysLocked(region string, _ consul.Lock, _ error) {
-	t.locked = append(t.locked, region)
+func (t *told) Takes(regions []string, from string, broken bool) {
+	t.takes = append(t.takes, fmt.Sprint(regions, from, broken))
 }
+func (t *told) StaysLocked(region string, _ error) { t.locked = append(t.locked, region) }
 
 // changeTo applies text to places in by's name.
 func changeTo(text, by string, places []*place, turn func()) (*Change[value], *told) {
@@ -115,12 +165,20 @@ func changeTo(text, by string, places []*place, turn func()) (*Change[value], *t
 		Write: func(_ context.Context, r *Region[value]) (done bool, err error) {
 			turn()
 			p := actors[r.Name].place
+			var lost error
 			err = p.do("write", func() {
+				if r.Fence != (consul.Fence{}) && (p.lock == nil || p.lock.Index != r.Fence.Index) {
+					lost = &consul.Displaced{}
+					if p.lock != nil {
+						lost = &consul.Displaced{By: &p.seen().Lock}
+					}
+					return
+				}
 				if done = p.now.index == r.Seen.index; done {
 					p.now = value{text, p.now.index + 1}
 				}
 			})
-			return done && err == nil, err
+			return done && err == nil, cmp.Or(err, lost)
 		},
 	}
 	for i, p := range places {

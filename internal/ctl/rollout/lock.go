@@ -4,29 +4,61 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// lockLook is how often a change looks whether a lock is free, about.
+// lockLook is how often a change looks whether locks are free, about. With many regions it
+// looks less often, so that it asks them about 50 times a second in all.
 const lockLook = 100 * time.Millisecond
 
 // locks are those that a change holds, perhaps, where an answer was lost.
 type locks[S any] struct {
-	change *Change[S]
-	held   map[*Region[S]]consul.Lock
+	change   *Change[S]
+	mine     consul.Lock
+	renewing sync.WaitGroup
+	stop     context.CancelFunc
+
+	mu   sync.Mutex
+	held map[*Region[S]]*hold
+	lost *Stop // the first lock that was lost; nil: none
 }
 
-// lock makes concurrent changes to the same subject wait until free is called, or until the
-// locks expire. A region that cannot be locked is not changed. A change that waits for one
-// lock holds none meanwhile, so no two wait for each other.
+// hold is the lock of one region.
+type hold struct {
+	lock  consul.Lock
+	tried time.Time // when it was renewed, or that was tried
+
+	// using keeps a renewal from changing the index that a write depends on.
+	using sync.Mutex
+	index uint64
+}
+
+// sighting is what a waiting change has seen of a region's lock.
+type sighting struct {
+	lock  *consul.Seen // nil: it is free
+	since time.Time    // on this process's clock
+	// taken: the lock may be taken over, because it is abandoned, or broken.
+	taken, broken bool
+}
+
+// lock makes concurrent changes to the same subject wait until free is called, or until
+// this process has not renewed the locks for a while. A region that cannot be locked is not
+// changed. A change that waits for one lock holds none meanwhile, so no two wait for each
+// other.
 func (c *Change[S]) lock(ctx context.Context, regions []*Region[S]) (*locks[S], error) {
 	deadline := time.Now().Add(c.LockWait)
+	seen := make(map[*Region[S]]sighting, len(regions))
 	for told := false; ; told = true {
-		l := &locks[S]{c, map[*Region[S]]consul.Lock{}}
-		where, other, err := l.take(ctx, regions)
+		where, other, err := c.watch(ctx, regions, seen, c.BreakLock && !told)
+		l := &locks[S]{change: c, mine: consul.NewLock(c.By), held: map[*Region[S]]*hold{}}
+		if err == nil && other == nil {
+			where, other, err = l.take(ctx, With(regions, Untouched, AlreadyThere), seen)
+		}
 		if err == nil && other == nil && len(With(regions, Untouched, AlreadyThere)) > 0 {
+			l.report(regions, seen)
 			return l, nil
 		}
 		l.free()
@@ -40,51 +72,226 @@ func (c *Change[S]) lock(ctx context.Context, regions []*Region[S]) (*locks[S], 
 		case !told:
 			c.Report.Waits(where.Name, *other)
 		}
+		pause := lockLook * time.Duration(1+len(regions)/5)
 		select {
 		case <-ctx.Done():
-		case <-time.After(lockLook/2 + rand.N(lockLook)):
+		case <-time.After(pause/2 + rand.N(pause)):
 		}
 	}
 }
 
-// take locks the regions in order, until one is locked by another change.
-func (l *locks[S]) take(ctx context.Context, regions []*Region[S]) (where *Region[S], other *consul.Lock, err error) {
-	longest := 15*time.Second + time.Duration(len(regions))*5*time.Second
-	for _, r := range regions {
-		if where = r; r.Outcome == Unreachable {
+// watch looks at the locks of all regions, and returns the first that is in the way: one
+// that was renewed lately, as far as this process has seen. Breaking, none is in the way.
+func (c *Change[S]) watch(ctx context.Context, regions []*Region[S], seen map[*Region[S]]sighting, breaking bool) (where *Region[S], other *consul.Lock, err error) {
+	regions = With(regions, Untouched, AlreadyThere)
+	now, errs := make([]sighting, len(regions)), make([]error, len(regions))
+	c.eachOf(regions, func(i int, r *Region[S]) {
+		brief, cancel := c.bounded(ctx)
+		defer cancel()
+		now[i].lock, errs[i] = r.Locks.Locked(brief, c.Name)
+		now[i].since = time.Now()
+	})
+	for i, r := range regions {
+		if where == nil || other == nil && err == nil {
+			where = r
+		}
+		if errs[i] != nil {
+			if !c.without(ctx, r, errs[i]) && err == nil && other == nil {
+				err = errs[i]
+			}
 			continue
 		}
-		mine := consul.NewLock(l.change.By, longest)
-		brief, cancel := l.change.bounded(ctx)
-		other, err := r.Locks.Lock(brief, l.change.Name, mine)
-		cancel()
-		var refused *consul.StatusError
-		denied := errors.As(err, &refused) && refused.Code < 500
-		if other == nil && !denied {
-			l.held[r] = mine
+		s, before := now[i], seen[r]
+		if s.lock != nil && before.lock != nil && s.lock.Index == before.lock.Index {
+			s.since = before.since
 		}
-		if err != nil && !denied && l.change.Partial && ctx.Err() == nil {
-			r.end(Unreachable, err)
-			continue
+		abandoned := s.lock != nil && s.lock.Renews() && time.Since(s.since) >= consul.StaleAfter
+		s.broken = s.lock != nil && breaking && !abandoned
+		s.taken = abandoned || s.broken
+		if seen[r] = s; s.lock != nil && !s.taken && other == nil && err == nil {
+			other = &s.lock.Lock
 		}
-		if err != nil || other != nil {
-			return r, other, err
+	}
+	return where, other, err
+}
+
+// without continues without a region that does not answer, if the change may be partial.
+func (c *Change[S]) without(ctx context.Context, r *Region[S], err error) bool {
+	if !c.Partial || refused(err) || ctx.Err() != nil {
+		return false
+	}
+	r.end(Unreachable, err)
+	return true
+}
+
+func refused(err error) bool {
+	var status *consul.StatusError
+	return errors.As(err, &status) && status.Code < 500
+}
+
+// take locks the regions, or as many as are free. The first of them decides between
+// changes that come at once; then the others are locked together.
+func (l *locks[S]) take(ctx context.Context, regions []*Region[S], seen map[*Region[S]]sighting) (where *Region[S], other *consul.Lock, err error) {
+	var renew context.Context
+	renew, l.stop = context.WithCancel(context.WithoutCancel(ctx))
+	for len(regions) > 0 && other == nil && err == nil {
+		now := regions[:1]
+		if len(l.held) > 0 {
+			now = regions
+		}
+		regions = regions[len(now):]
+		others, errs := make([]*consul.Seen, len(now)), make([]error, len(now))
+		l.change.eachOf(now, func(i int, r *Region[S]) { others[i], errs[i] = l.takeOne(ctx, renew, r, seen[r]) })
+		for i, r := range now {
+			where = r
+			if others[i] != nil {
+				return r, &others[i].Lock, nil
+			}
+			if errs[i] != nil && !l.change.without(ctx, r, errs[i]) {
+				return r, nil, errs[i]
+			}
 		}
 	}
 	return where, nil, nil
 }
 
+func (l *locks[S]) takeOne(ctx, renew context.Context, r *Region[S], s sighting) (other *consul.Seen, err error) {
+	h := &hold{lock: l.mine, tried: time.Now()}
+	var over uint64
+	if s.taken {
+		over, h.lock.From, h.lock.Broke = s.lock.Index, s.lock.By, s.broken
+	}
+	brief, cancel := l.change.bounded(ctx)
+	defer cancel()
+	if h.index, other, err = r.Locks.Lock(brief, l.change.Name, h.lock, over); other != nil || refused(err) {
+		return other, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held[r] = h; err == nil {
+		l.renewing.Go(func() { l.renew(renew, r, h) })
+	}
+	return nil, err
+}
+
+// report tells whose locks were taken over or broken, and where.
+func (l *locks[S]) report(regions []*Region[S], seen map[*Region[S]]sighting) {
+	type taking struct {
+		from   string
+		broken bool
+	}
+	var order []taking
+	where := map[taking][]string{}
+	for _, r := range regions {
+		if s := seen[r]; s.taken && l.held[r] != nil {
+			t := taking{s.lock.By, s.broken}
+			if where[t] == nil {
+				order = append(order, t)
+			}
+			where[t] = append(where[t], r.Name)
+		}
+	}
+	for _, t := range order {
+		if t.broken {
+			l.change.Broke = append(l.change.Broke, t.from)
+		}
+		l.change.Report.Takes(where[t], t.from, t.broken)
+	}
+}
+
+// renew renews one lock until ctx ends or the lock is lost.
+func (l *locks[S]) renew(ctx context.Context, r *Region[S], h *hold) {
+	every := time.NewTicker(consul.RenewEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		if l.renewOne(ctx, r, h); l.lostOne() != nil {
+			return
+		}
+	}
+}
+
+func (l *locks[S]) renewOne(ctx context.Context, r *Region[S], h *hold) {
+	if !h.using.TryLock() {
+		return // it is being written, and learns whether the lock is held
+	}
+	defer h.using.Unlock()
+	brief, cancel := context.WithTimeout(ctx, min(l.change.Timeout, consul.RenewEvery))
+	defer cancel()
+	index, err := r.Locks.Renew(brief, l.change.Name, h.lock, h.index)
+	if err == nil {
+		h.index = index
+	}
+	l.lose(r, err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.tried = time.Now()
+}
+
+// lose notes that a lock was lost, if that is what err means.
+func (l *locks[S]) lose(r *Region[S], err error) (lost bool) {
+	var d *consul.Displaced
+	if lost = errors.As(err, &d); lost {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.lost == nil {
+			l.lost = &Stop{Why: Displaced, Region: r.Name, Other: d.By}
+		}
+	}
+	return lost
+}
+
+func (l *locks[S]) lostOne() *Stop {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
+
+// still returns why the next write must not be made, nil if all locks are held, as far as is
+// known. A process that was stopped for a while asks first.
+func (l *locks[S]) still(ctx context.Context) *Stop {
+	const suspicious = 2*consul.RenewEvery + time.Second
+	var late []*Region[S]
+	l.mu.Lock()
+	for r, h := range l.held {
+		if h.index != 0 && time.Since(h.tried) > suspicious {
+			late = append(late, r)
+		}
+	}
+	l.mu.Unlock()
+	l.change.each(late, func(r *Region[S]) { l.renewOne(ctx, r, l.held[r]) })
+	return l.lostOne()
+}
+
+// write writes one region while it is locked.
+func (l *locks[S]) write(ctx context.Context, r *Region[S]) {
+	h := l.held[r]
+	h.using.Lock()
+	defer h.using.Unlock()
+	r.Fence = consul.Fence{What: l.change.Name, Index: h.index}
+	l.lose(r, l.change.writeOne(ctx, r))
+}
+
 // free gives the locks back, also after an interrupt.
 func (l *locks[S]) free() {
+	if l.stop == nil {
+		return
+	}
+	l.stop()
+	l.renewing.Wait()
 	l.change.each(l.change.Regions, func(r *Region[S]) {
-		mine, held := l.held[r]
-		if !held {
+		h := l.held[r]
+		if h == nil {
 			return
 		}
 		brief, cancel := l.change.bounded(context.Background())
 		defer cancel()
-		if err := r.Locks.Unlock(brief, l.change.Name, mine); err != nil {
-			l.change.Report.StaysLocked(r.Name, mine, err)
+		if err := r.Locks.Unlock(brief, l.change.Name, h.lock); err != nil {
+			l.change.Report.StaysLocked(r.Name, err)
 		}
 	})
 }

@@ -26,9 +26,9 @@ type Subject[S any] struct {
 	Same func(a, b S) bool
 	// Holds reports whether a region that holds s has what this change brings.
 	Holds func(r *Region[S], s S) bool
-	// Write writes if the region is still as it was seen. False means that somebody else
-	// was faster. An error other than a StatusError below 500 leaves open whether the
-	// value was written.
+	// Write writes if the region is still as it was seen, and locked as its Fence says.
+	// False means that somebody else was faster. A *consul.Displaced and a StatusError
+	// below 500 mean that nothing was written; other errors leave that open.
 	Write func(context.Context, *Region[S]) (bool, error)
 }
 
@@ -41,9 +41,14 @@ type Result struct {
 
 // Locker keeps the locks of a region. A *consul.Client is one.
 type Locker interface {
-	// Lock returns the lock that keeps mine out, nil if mine is held now. An error other
-	// than a StatusError below 500 leaves open whether it is.
-	Lock(ctx context.Context, name string, mine consul.Lock) (*consul.Lock, error)
+	// Locked returns the lock that would keep others out, nil if there is none.
+	Locked(ctx context.Context, name string) (*consul.Seen, error)
+	// Lock returns the lock that keeps mine out, unless its index is over; or the index of
+	// mine, which is held now. An error other than a StatusError below 500 leaves open
+	// whether it is.
+	Lock(ctx context.Context, name string, mine consul.Lock, over uint64) (uint64, *consul.Seen, error)
+	// Renew returns the new index, or a *consul.Displaced.
+	Renew(ctx context.Context, name string, mine consul.Lock, index uint64) (uint64, error)
 	Unlock(ctx context.Context, name string, mine consul.Lock) error
 }
 
@@ -51,8 +56,9 @@ type Locker interface {
 type Region[S any] struct {
 	Result
 	Locks Locker
-	Seen  S // when the operator saw the difference
-	Now   S // what somebody else put there, if the change lost
+	Fence consul.Fence // for Write
+	Seen  S            // when the operator saw the difference
+	Now   S            // what somebody else put there, if the change lost
 }
 
 // NewRegion returns a region that nothing has been done to.
@@ -71,8 +77,10 @@ type Change[S any] struct {
 	By      string       // for the lock
 	Partial bool         // continue without regions that cannot be reached
 	Timeout time.Duration
-	// LockWait is how long to wait for other changes.
-	LockWait time.Duration
+	// LockWait is how long to wait for other changes. BreakLock takes over the locks that
+	// it finds, even if their holders are at work.
+	LockWait  time.Duration
+	BreakLock bool
 
 	// Ready is called under the lock, before the first write; its error stops the change.
 	Ready func(context.Context) error
@@ -81,15 +89,20 @@ type Change[S any] struct {
 	// Report learns what takes long, or needs a person's attention.
 	Report Reporter
 
-	Wrote bool // at least one region was written, whatever it has now
+	Wrote     bool     // at least one region was written, whatever it has now
+	Broke     []string // whose locks BreakLock took
+	Displaced *Stop    // why regions were not written after others were: a lock was lost
 }
 
 // Reporter learns how a change goes.
 type Reporter interface {
 	// Waits says that another change holds the lock of a region.
 	Waits(region string, other consul.Lock)
+	// Takes says that the locks of from were taken over, because they were not renewed or
+	// were to be broken.
+	Takes(regions []string, from string, broken bool)
 	// StaysLocked says that a lock could not be given back.
-	StaysLocked(region string, lock consul.Lock, err error)
+	StaysLocked(region string, err error)
 }
 
 // Stop says why a change stopped before it wrote anything.
@@ -97,7 +110,7 @@ type Stop struct {
 	Why    Reason
 	Region string       // where, but for Interrupted
 	Err    error        // Unanswered: why not
-	Other  *consul.Lock // Busy: of whom
+	Other  *consul.Lock // Busy and Displaced: of whom; nil if that is unknown
 }
 
 // Reason is why a change stopped.
@@ -110,6 +123,7 @@ const (
 	Busy               // another change holds the lock of a region for too long
 	Moved              // somebody has changed regions: those are Lost
 	NotStored          // regions did not store the document: those are Failed
+	Displaced          // the lock of a region was lost
 )
 
 func (s *Stop) Error() string {
@@ -120,6 +134,8 @@ func (s *Stop) Error() string {
 		return fmt.Sprintf("%s: %v", s.Region, s.Err)
 	case Busy:
 		return fmt.Sprintf("%s: %s is changing it", s.Region, s.Other.By)
+	case Displaced:
+		return s.Region + ": the lock was lost"
 	}
 	return s.Region + ": changed or not stored"
 }
@@ -192,11 +208,12 @@ func (c *Change[S]) Store(ctx context.Context) error {
 // Tell writes all regions that answered at once, without a lock: for a subject that one
 // region's word decides.
 func (c *Change[S]) Tell(ctx context.Context) {
-	c.each(With(c.Regions, Untouched), func(r *Region[S]) { c.writeOne(ctx, r) })
+	c.each(With(c.Regions, Untouched), func(r *Region[S]) { _ = c.writeOne(ctx, r) }) // without a lock, none is lost
 }
 
 // Write writes all regions that are Untouched. It stops if it cannot write the first, and
 // continues after that: a fleet should not stay divided because one region is unreachable.
+// If it loses a lock, it writes nothing more.
 // Its error, a *Stop or that of Ready, says that nothing was written.
 func (c *Change[S]) Write(ctx context.Context) error {
 	locks, err := c.lock(ctx, With(c.Regions, Untouched, AlreadyThere))
@@ -220,15 +237,24 @@ func (c *Change[S]) Write(ctx context.Context) error {
 		}
 		// A write that was sent is seen through, or nobody would know how it ended.
 		detached := context.WithoutCancel(ctx)
-		c.writeOne(detached, r)
+		if c.Displaced = locks.still(detached); c.Displaced == nil {
+			locks.write(detached, r)
+			c.Displaced = locks.lostOne()
+		}
 		if r.Outcome == Applied {
 			c.Wrote = true
 			if c.Written != nil {
 				after.Go(func() { c.Written(detached, r) })
 			}
 		}
+		if c.Displaced != nil && !c.Wrote && r.Outcome == Untouched {
+			return c.Displaced
+		}
 		if i == 0 && !r.Outcome.Has() {
 			return nil
+		}
+		if c.Displaced != nil {
+			break
 		}
 	}
 	c.Verify(context.WithoutCancel(ctx))
@@ -264,24 +290,27 @@ func (c *Change[S]) unmoved(ctx context.Context) error {
 	return nil
 }
 
-func (c *Change[S]) writeOne(ctx context.Context, r *Region[S]) {
+// writeOne returns a *consul.Displaced if the region is not written because its lock is lost.
+func (c *Change[S]) writeOne(ctx context.Context, r *Region[S]) error {
 	done, err := c.Subject.Write(ctx, r)
-	var refused *consul.StatusError
+	var lost *consul.Displaced
 	switch {
 	case done:
 		r.end(Applied, nil)
-		return
-	case errors.As(err, &refused) && refused.Code < 500:
+		return nil
+	case errors.As(err, &lost):
+		return err
+	case refused(err):
 		r.end(Failed, err)
-		return
+		return nil
 	}
 	brief, cancel := c.bounded(ctx)
 	defer cancel()
-	now, lost := c.Look(brief, r)
+	now, unseen := c.Look(brief, r)
 	switch {
-	case lost != nil && err == nil:
-		r.end(Lost, lost)
-	case lost != nil:
+	case unseen != nil && err == nil:
+		r.end(Lost, unseen)
+	case unseen != nil:
 		r.end(Unknown, err)
 	case c.Holds(r, now) && err == nil:
 		r.Seen = now
@@ -293,11 +322,12 @@ func (c *Change[S]) writeOne(ctx context.Context, r *Region[S]) {
 	default:
 		r.lose(now)
 	}
+	return nil
 }
 
 // Verify finds regions that another change has taken since they were written, or seen to
-// have it: one that came when these locks had run out, because this process was stopped
-// for a while. Of two such changes, the one that looks after the other has written sees it.
+// have it: one that took these locks over, because this process was stopped for a while, or
+// broke them. Of two such changes, the one that looks after the other has written sees it.
 func (c *Change[S]) Verify(ctx context.Context) {
 	regions := With(c.Regions, Applied, AlreadyThere)
 	now, errs := c.look(ctx, regions)
@@ -311,22 +341,22 @@ func (c *Change[S]) Verify(ctx context.Context) {
 
 func (c *Change[S]) look(ctx context.Context, regions []*Region[S]) ([]S, []error) {
 	now, errs := make([]S, len(regions)), make([]error, len(regions))
-	var all sync.WaitGroup
-	for i, r := range regions {
-		all.Go(func() {
-			brief, cancel := c.bounded(ctx)
-			defer cancel()
-			now[i], errs[i] = c.Look(brief, r)
-		})
-	}
-	all.Wait()
+	c.eachOf(regions, func(i int, r *Region[S]) {
+		brief, cancel := c.bounded(ctx)
+		defer cancel()
+		now[i], errs[i] = c.Look(brief, r)
+	})
 	return now, errs
 }
 
 func (c *Change[S]) each(regions []*Region[S], f func(*Region[S])) {
+	c.eachOf(regions, func(_ int, r *Region[S]) { f(r) })
+}
+
+func (c *Change[S]) eachOf(regions []*Region[S], f func(int, *Region[S])) {
 	var all sync.WaitGroup
-	for _, r := range regions {
-		all.Go(func() { f(r) })
+	for i, r := range regions {
+		all.Go(func() { f(i, r) })
 	}
 	all.Wait()
 }

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -84,38 +85,134 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-// A change sleeps past its locks, and another one undoes its writes: the first learns
-// that at the end.
-func TestSleepsPastItsLocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		places := newPlaces(2)
-		ana, _ := changeTo("ana's", "ana", places, atOnce)
-		writes := 0
-		places[1].fault = func(operation string) (error, bool) {
-			if operation == "write" {
-				if writes++; writes == 1 {
-					places[1].mu.Unlock()
-					<-time.After(time.Hour) // virtual time, past the expiry of its locks
-					bob, _ := changeTo("old", "bob", places, atOnce)
-					bob.prepared(t)
-					require.NoError(t, bob.Write(t.Context()))
-					require.Equal(t, []Outcome{Applied, AlreadyThere}, ends(bob))
-					places[1].mu.Lock()
-				}
+// sleeps lets a change sleep before its first write of a place, while another does
+// something, as a process does that is stopped: nothing of it runs.
+func sleeps(p *place, meanwhile func()) {
+	writes := 0
+	p.fault = func(operation string) (error, bool) {
+		if operation == "write" {
+			if writes++; writes == 1 {
+				p.mu.Unlock()
+				meanwhile()
+				p.mu.Lock()
 			}
-			return nil, false
 		}
+		return nil, false
+	}
+}
+
+// A change sleeps past its locks, and another one takes back what it did: it learns that
+// with its next write, which is not made.
+func TestSleepsPastItsLocks(t *testing.T) {
+	for name, bobs := range map[string]func(*Change[value]){
+		"taken over": func(*Change[value]) {},
+		"broken":     func(c *Change[value]) { c.BreakLock = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				places := newPlaces(3)
+				ana, _ := changeTo("ana's", "ana", places, atOnce)
+				sleeps(places[1], func() {
+					for _, p := range places {
+						p.mu.Lock()
+						p.fault = func(operation string) (error, bool) { // she does not renew
+							if operation == "renew" {
+								return errLost, true
+							}
+							return nil, false
+						}
+						p.mu.Unlock()
+					}
+					bob, told := changeTo("old", "bob", places, atOnce)
+					bobs(bob)
+					began := time.Now()
+					require.NoError(t, bob.prepared(t).Write(t.Context()))
+					require.Equal(t, []Outcome{Applied, AlreadyThere, AlreadyThere}, ends(bob))
+					require.Equal(t, bob.BreakLock, len(bob.Broke) > 0)
+					require.Equal(t, []string{fmt.Sprint([]string{"a", "b", "c"}, "ana", bob.BreakLock)}, told.takes)
+					if !bob.BreakLock {
+						require.GreaterOrEqual(t, time.Since(began), consul.StaleAfter)
+						require.Less(t, time.Since(began), consul.StaleAfter+time.Second)
+					}
+				})
+				require.NoError(t, ana.prepared(t).Write(t.Context()))
+				require.Equal(t, []Outcome{Lost, Untouched, Untouched}, ends(ana))
+				require.Equal(t, Displaced, ana.Displaced.Why)
+				require.Equal(t, "b", ana.Displaced.Region)
+				require.True(t, ana.Wrote)
+				for _, p := range places {
+					require.Equal(t, "old", p.now.text)
+				}
+			})
+		})
+	}
+}
+
+// A change that was stopped asks for its locks before it writes on, wherever it lost one.
+func TestDisplacedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := newPlaces(3)
+		c, _ := changeTo("new", "ana", places, atOnce)
+		sleeps(places[0], func() { places[2].take(consul.NewLock("bob")); time.Sleep(consul.RenewEvery + time.Second) })
+		require.NoError(t, c.prepared(t).Write(t.Context()))
+		require.Equal(t, []Outcome{Applied, Untouched, Untouched}, ends(c))
+		require.Equal(t, "c", c.Displaced.Region)
+		require.Equal(t, "bob", c.Displaced.Other.By)
+
+		places = newPlaces(2)
+		c, _ = changeTo("new", "ana", places, atOnce)
+		c.Ready = func(context.Context) error {
+			_ = (&actor{places[1], atOnce}).Unlock(t.Context(), "", places[1].lock.Lock)
+			time.Sleep(consul.RenewEvery + time.Second)
+			return nil
+		}
+		require.Equal(t, Displaced, reason(t, c.prepared(t).Write(t.Context())), "removed by hand")
+		require.Equal(t, []Outcome{Untouched, Untouched}, ends(c))
+	})
+}
+
+// A holder that is slow keeps its locks, in 50 regions too.
+func TestRenews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := newPlaces(50)
+		ana, _ := changeTo("ana's", "ana", places, atOnce)
+		ana.Ready = func(context.Context) error { time.Sleep(45 * time.Second); return nil }
+		var all sync.WaitGroup
+		all.Go(func() {
+			time.Sleep(time.Second)
+			bob, told := changeTo("bob's", "bob", places, atOnce)
+			require.Equal(t, Moved, reason(t, bob.prepared(t).Write(t.Context())))
+			require.Equal(t, []string{"a ana"}, told.waits)
+			require.Empty(t, told.takes)
+		})
 		require.NoError(t, ana.prepared(t).Write(t.Context()))
-		require.Equal(t, []Outcome{Lost, Applied}, ends(ana))
-		require.Equal(t, "old", ana.Regions[0].Now.text)
-		require.True(t, ana.Wrote)
+		all.Wait()
+		require.Len(t, With(ana.Regions, Applied), 50)
+	})
+}
+
+// However many regions a change held when it died, the next one waits no longer than 15 s.
+func TestHolderDied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := newPlaces(50)
+		for _, p := range places {
+			p.take(consul.NewLock("ana"))
+		}
+		c, told := changeTo("new", "bob", places, atOnce)
+		began := time.Now()
+		require.NoError(t, c.prepared(t).Write(t.Context()))
+		require.GreaterOrEqual(t, time.Since(began), consul.StaleAfter)
+		require.LessOrEqual(t, time.Since(began), 15*time.Second)
+		require.Len(t, told.takes, 1)
+		require.Len(t, With(c.Regions, Applied), 50)
 	})
 }
 
 func TestLockIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := newPlaces(2)
-		places[1].lock = &consul.Lock{By: "bob", Until: time.Now().Add(time.Hour)}
+		// A lock of a release that does not renew.
+		places[1].take(consul.Lock{By: "bob", Until: time.Now().Add(time.Hour)})
 		c, told := changeTo("new", "ana", places, atOnce)
 		began := time.Now()
 		err := c.prepared(t).Write(t.Context())
@@ -125,12 +222,13 @@ func TestLockIsHeld(t *testing.T) {
 		require.Nil(t, places[0].lock, "a waiting change holds nothing")
 		require.Equal(t, []Outcome{Untouched, Untouched}, ends(c))
 
-		places[1].lock.Until = time.Now().Add(3 * time.Second)
-		require.NoError(t, c.Write(t.Context()), "it expires")
+		c.BreakLock = true
+		require.NoError(t, c.Write(t.Context()))
 		require.Equal(t, []Outcome{Applied, Applied}, ends(c))
+		require.Equal(t, []string{"bob"}, c.Broke)
 
 		ctx, cancel := context.WithCancel(t.Context())
-		places[0].lock = &consul.Lock{By: "bob", Until: time.Now().Add(time.Hour)}
+		places[0].take(consul.Lock{By: "bob", Until: time.Now().Add(time.Hour)})
 		c, _ = changeTo("newer", "ana", places, atOnce)
 		time.AfterFunc(time.Second, cancel)
 		require.Equal(t, Interrupted, reason(t, c.prepared(t).Write(ctx)))
@@ -206,7 +304,7 @@ func TestPartial(t *testing.T) {
 			return nil, false
 		}
 	}
-	for _, operation := range []string{"look", "store", "lock"} {
+	for _, operation := range []string{"look", "store", "locked", "lock"} {
 		for _, partial := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				places := newPlaces(2)

@@ -255,15 +255,20 @@ func (c *Client) cas(ctx context.Context, key string, value []byte, index uint64
 // 500, the write may still take effect.
 func (c *Client) Swap(ctx context.Context, key string, value []byte, index uint64) (bool, error) {
 	done, err := c.cas(ctx, key, value, index)
-	var status *StatusError
-	if err == nil || errors.As(err, &status) && status.Code < 500 {
+	if err == nil || refused(err) || !c.holds(ctx, key, value) {
 		return done, err
 	}
-	entry, _, again := c.get(ctx, key, query{consistent: true}, answerTimeout)
-	if again == nil && entry != nil && bytes.Equal(entry.Value, value) {
-		return true, nil
-	}
-	return false, err
+	return true, nil
+}
+
+func refused(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code < 500
+}
+
+func (c *Client) holds(ctx context.Context, key string, value []byte) bool {
+	entry, _, err := c.get(ctx, key, query{consistent: true}, answerTimeout)
+	return err == nil && entry != nil && bytes.Equal(entry.Value, value)
 }
 
 // removeCAS deletes a key if its ModifyIndex is still index; a missing key is not an

@@ -28,6 +28,7 @@ type Documents struct {
 	consul    *Client
 	kind      string
 	temporary bool // the active one may expire
+	fence     Fence
 }
 
 // Documents returns the documents of one kind. Every call fails if kind is not a valid
@@ -37,7 +38,17 @@ func (c *Client) Documents(kind string) *Documents { return &Documents{consul: c
 // Temporary returns the same documents but allows the active one to expire. Use it only
 // for kinds that have a default: without one, nodes would eventually have no document.
 func (d *Documents) Temporary() *Documents {
-	return &Documents{consul: d.consul, kind: d.kind, temporary: true}
+	copied := *d
+	copied.temporary = true
+	return &copied
+}
+
+// Under returns the same documents, but lets Point and SetCanary write only while a lock is
+// held. If it is not, their error is a *Displaced.
+func (d *Documents) Under(f Fence) *Documents {
+	copied := *d
+	copied.fence = f
+	return &copied
 }
 
 // CurrentKey returns the key of the pointer to the active document.
@@ -216,9 +227,9 @@ func (d *Documents) swap(ctx context.Context, key string, p Pointer, index uint6
 	if err != nil {
 		return false, err
 	}
-	done, err := d.consul.Swap(ctx, key, value, index)
-	var status *StatusError
-	if err == nil || errors.As(err, &status) && status.Code < 500 {
+	done, err := d.consul.SwapUnder(ctx, d.fence, key, value, index)
+	var lost *Displaced
+	if err == nil || refused(err) || errors.As(err, &lost) {
 		return done, err
 	}
 	return false, fmt.Errorf("%w; it may still take effect; check before you try again", err)

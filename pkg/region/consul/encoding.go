@@ -12,6 +12,9 @@ const (
 	MaxDocument = 2 << 20
 	// maxValue is Consul's limit for the value of one key (limits.kv_max_value_size).
 	maxValue = 512 << 10
+	// maxPlain is the longest document that is stored as it is. In a transaction, whose
+	// limit is the same, a value is a third longer.
+	maxPlain = maxValue / 2
 )
 
 // gzipMagic begins a compressed value. No YAML or JSON document begins with it.
@@ -23,7 +26,7 @@ func Encode(document []byte) ([]byte, error) {
 	if len(document) > MaxDocument {
 		return nil, fmt.Errorf("document is %d bytes; the maximum is %d; split or shorten it", len(document), MaxDocument)
 	}
-	if len(document) <= maxValue && !bytes.HasPrefix(document, gzipMagic) {
+	if len(document) <= maxPlain && !bytes.HasPrefix(document, gzipMagic) {
 		return document, nil
 	}
 	var stored bytes.Buffer

@@ -27,8 +27,8 @@ func TestEncodingRoundTrip(t *testing.T) {
 		return stored
 	}
 	text := bytes.Repeat([]byte("rules: [] # and so on\n"), MaxDocument/22+1)[:MaxDocument]
-	require.Len(t, f(t, text[:maxValue]), maxValue, "unchanged while it fits")
-	require.Less(t, len(f(t, text[:maxValue+1])), maxValue/10, "compressed from one byte more")
+	require.Len(t, f(t, text[:maxPlain]), maxPlain, "as it is while it fits")
+	require.Less(t, len(f(t, text[:maxPlain+1])), maxPlain/10, "compressed from one byte more")
 	f(t, text)
 	f(t, append(noise(maxValue-10_000), text[:100_000]...))
 	require.NotEqual(t, gzipMagic, f(t, gzipMagic), "what looks compressed is compressed too")

@@ -1,36 +1,70 @@
 package consul
 
 import (
-	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
+
+	"github.com/hashicorp/consul/api"
 )
 
-// longestLock is the longest time for which a lock may be held. A lock with a later
-// expiry was written by a wrong clock.
-const longestLock = 10 * time.Minute
+const (
+	// RenewEvery is how often the holder of a lock renews it.
+	RenewEvery = 3 * time.Second
+	// StaleAfter is how long a lock must stay the same, by the clock of a process that
+	// watches it, before that process may take it over. A Consul session could not end so
+	// soon: its TTL is at least 10 s, is doubled, and a lock delay of 15 s follows.
+	StaleAfter = 10 * time.Second
+
+	// lasts is for how long a renewal holds by the clocks of releases that do not watch.
+	lasts = 20 * time.Second
+	// longestLock is the longest time for which a lock of such a release may be held. One
+	// that expires later than that was written by a wrong clock.
+	longestLock = 10 * time.Minute
+)
 
 // Lock records who is changing something region by region; it makes other changes wait.
 //
-// It is advisory: it prevents two changes from interleaving, but it may expire while its
-// holder sleeps, or vanish if Consul loses its data. So its holder still writes by
-// compare-and-set and checks the outcome at the end.
+// Its holder renews it, which changes its value. Whoever sees the same value for
+// StaleAfter takes it over by compare-and-set, and so do those who break it. The holder
+// makes each write depend on it (see Fence): one that slept learns that it is displaced
+// before it writes again.
 type Lock struct {
 	By    string    `json:"by"`
 	Since time.Time `json:"since"`
-	Until time.Time `json:"until"` // when it expires, in case its holder died
+	// Until is for releases that do not watch: by their clocks the lock ends then.
+	Until time.Time `json:"until"`
+	// ID tells the locks of one change from all others. Releases that do not renew have
+	// none; their locks end at Until.
+	ID string `json:"id,omitempty"`
+	// From is who held the lock that this one replaced before it was given back, and
+	// Broke says that they may still have been at work.
+	From  string `json:"from,omitempty"`
+	Broke bool   `json:"broke,omitempty"`
 }
 
-// NewLock returns a lock that is valid from now, for at most longest.
-func NewLock(by string, longest time.Duration) Lock {
+// NewLock returns a lock to take.
+func NewLock(by string) Lock {
 	now := time.Now().UTC().Round(0)
-	return Lock{By: by, Since: now, Until: now.Add(min(longest, longestLock))}
+	return Lock{By: by, Since: now, Until: now.Add(lasts), ID: rand.Text()}
 }
+
+// Seen is a lock as it was read.
+type Seen struct {
+	Lock
+	Index uint64 // changes when the lock is renewed
+}
+
+// Renews reports whether the holder renews the lock.
+func (l Lock) Renews() bool { return l.ID != "" }
 
 // held reports whether others must wait.
 func (l Lock) held(now time.Time) bool {
-	return now.Before(l.Until) && !now.Add(longestLock).Before(l.Until)
+	return l.Renews() || now.Before(l.Until) && !now.Add(longestLock).Before(l.Until)
 }
 
 // parseLock parses a lock. An unreadable value counts as no lock.
@@ -42,49 +76,192 @@ func parseLock(value []byte) Lock {
 	return l
 }
 
+// Displaced is the error of a holder that has lost its lock.
+type Displaced struct {
+	By *Lock // who holds it now; nil: nobody, or unknown
+}
+
+func (d *Displaced) Error() string {
+	if d.By == nil {
+		return "the lock is gone"
+	}
+	return fmt.Sprintf("%s holds the lock now", d.By.By)
+}
+
+// Fence makes a write depend on a lock: it takes effect only while the lock of What has
+// this index, that is, while nobody has taken it over. The zero Fence does not.
+type Fence struct {
+	What  string
+	Index uint64
+}
+
 func (c *Client) lockKey(what string) string { return c.Key(what, "lock") }
 
-// Lock acquires the lock on what is about to change: a kind of document, or the topology.
-// If another operator holds it, Lock returns that lock.
-func (c *Client) Lock(ctx context.Context, what string, l Lock) (other *Lock, err error) {
-	value, err := json.Marshal(l)
-	if err != nil {
-		return nil, err
+// Locked returns the lock that keeps others from changing something, nil if none does.
+func (c *Client) Locked(ctx context.Context, what string) (*Seen, error) {
+	seen, _, err := c.lock(ctx, what)
+	return seen, err
+}
+
+// lock is Locked, with the index to replace whatever is there.
+func (c *Client) lock(ctx context.Context, what string) (*Seen, uint64, error) {
+	entry, _, err := c.get(ctx, c.lockKey(what), query{consistent: true}, answerTimeout)
+	if err != nil || entry == nil {
+		return nil, 0, err
 	}
-	key := c.lockKey(what)
+	if l := parseLock(entry.Value); l.held(time.Now()) {
+		return &Seen{l, entry.ModifyIndex}, entry.ModifyIndex, nil
+	}
+	return nil, entry.ModifyIndex, nil
+}
+
+// Lock takes the lock of what is about to change, a kind of document or the topology, and
+// returns its index. If someone else holds it, Lock returns their lock, unless its index is
+// over: then it is abandoned, or to be broken.
+func (c *Client) Lock(ctx context.Context, what string, mine Lock, over uint64) (uint64, *Seen, error) {
 	for {
-		entry, _, err := c.get(ctx, key, query{consistent: true}, answerTimeout)
-		if err != nil {
-			return nil, err
+		seen, index, err := c.lock(ctx, what)
+		switch {
+		case err != nil:
+			return 0, nil, err
+		case seen != nil && seen.ID == mine.ID:
+			return index, nil, nil
+		case seen != nil && index != over:
+			return 0, seen, nil
 		}
-		var index uint64
-		if entry != nil {
-			if bytes.Equal(entry.Value, value) {
-				return nil, nil
-			}
-			if other := parseLock(entry.Value); other.held(time.Now()) {
-				return &other, nil
-			}
-			index = entry.ModifyIndex
-		}
-		if done, err := c.Swap(ctx, key, value, index); done || err != nil {
-			return nil, err
+		if index, err = c.setLock(ctx, what, mine, index); index != 0 || err != nil {
+			return index, nil, err
 		}
 		// Another operator was faster; find out which.
 	}
 }
 
-// Unlock releases a lock. It is not an error if another operator holds it by now.
-func (c *Client) Unlock(ctx context.Context, what string, l Lock) error {
+// Renew renews the lock that has this index, and returns its new index. Its error is a
+// *Displaced if someone has taken the lock over, or removed it.
+func (c *Client) Renew(ctx context.Context, what string, mine Lock, index uint64) (uint64, error) {
+	mine.Until = time.Now().UTC().Round(0).Add(lasts)
+	for {
+		renewed, err := c.setLock(ctx, what, mine, index)
+		if renewed != 0 || err != nil {
+			return renewed, err
+		}
+		seen, _, err := c.lock(ctx, what)
+		if err != nil {
+			return 0, err
+		}
+		if seen == nil || seen.ID != mine.ID {
+			return 0, displaced(seen)
+		}
+		index = seen.Index // the answer to an earlier renewal was lost
+	}
+}
+
+func displaced(by *Seen) *Displaced {
+	if by == nil {
+		return &Displaced{}
+	}
+	return &Displaced{By: &by.Lock}
+}
+
+// setLock writes a lock over what has this index. It returns 0 if that was changed.
+func (c *Client) setLock(ctx context.Context, what string, l Lock, index uint64) (uint64, error) {
 	value, err := json.Marshal(l)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	key := c.lockKey(what)
-	entry, _, err := c.get(ctx, key, query{consistent: true}, answerTimeout)
-	if err != nil || entry == nil || !bytes.Equal(entry.Value, value) {
+	results, failed, err := c.transact(ctx, "write "+key, &api.KVTxnOp{Verb: api.KVCAS, Key: key, Value: value, Index: index})
+	if err != nil || failed != nil {
+		return 0, err
+	}
+	return results[0].ModifyIndex, nil
+}
+
+// Unlock releases a lock. It is not an error if someone else holds it by now.
+func (c *Client) Unlock(ctx context.Context, what string, mine Lock) error {
+	seen, index, err := c.lock(ctx, what)
+	if err != nil || seen == nil || seen.ID != mine.ID {
 		return err
 	}
-	_, err = c.removeCAS(ctx, key, entry.ModifyIndex)
+	_, err = c.removeCAS(ctx, c.lockKey(what), index)
 	return err
 }
+
+// SwapUnder is Swap that depends on a fence. Its error is a *Displaced if the lock was lost:
+// then the write has not taken effect, or was replaced, and never will.
+func (c *Client) SwapUnder(ctx context.Context, f Fence, key string, value []byte, index uint64) (bool, error) {
+	if f == (Fence{}) {
+		return c.Swap(ctx, key, value, index)
+	}
+	_, failed, err := c.transact(ctx, "write "+key,
+		&api.KVTxnOp{Verb: api.KVCheckIndex, Key: c.lockKey(f.What), Index: f.Index},
+		&api.KVTxnOp{Verb: api.KVCAS, Key: key, Value: value, Index: index})
+	if err == nil && !failed[0] || refused(err) {
+		return failed == nil && err == nil, err
+	}
+	// An answer that was lost leaves open what happened, unless the lock was.
+	by, now, unseen := c.lock(ctx, f.What)
+	switch {
+	case err != nil && c.holds(ctx, key, value):
+		return true, nil
+	case unseen != nil:
+		return false, cmp.Or(err, unseen)
+	case now != f.Index:
+		return false, displaced(by)
+	}
+	return false, err
+}
+
+// transact runs operations on keys, all or none, and returns what they read or wrote. If
+// they did not meet what is stored, failed says which.
+func (c *Client) transact(ctx context.Context, what string, ops ...*api.KVTxnOp) (results []*api.KVPair, failed map[int]bool, err error) {
+	var all api.TxnOps
+	for _, op := range ops {
+		if err := c.checkKey(op.Key); err != nil {
+			return nil, nil, c.failure(ctx, what, err)
+		}
+		all = append(all, &api.TxnOp{KV: op})
+	}
+	ctx, cancel := within(ctx, answerTimeout)
+	defer cancel()
+	var answer api.TxnResponse
+	_, err = c.api.Raw().Write("/v1/txn", all, &answer, (&api.WriteOptions{}).WithContext(ctx))
+	if failed, refused := failures(err); failed != nil {
+		return nil, failed, nil
+	} else if refused != nil {
+		err = *refused
+	}
+	if err == nil && len(answer.Results) != len(ops) {
+		err = errHidden
+	}
+	if err != nil {
+		return nil, nil, c.failure(ctx, what, err)
+	}
+	for _, r := range answer.Results {
+		results = append(results, r.KV)
+	}
+	return results, nil, nil
+}
+
+// failures reads the answer to a transaction that was not made: which operations failed, or
+// that one is not allowed, which Consul reports with the same status.
+func failures(err error) (failed map[int]bool, refused *api.StatusError) {
+	var status api.StatusError
+	var answer api.TxnResponse
+	if !errors.As(err, &status) || status.Code != 409 || json.Unmarshal([]byte(status.Body), &answer) != nil {
+		return nil, nil
+	}
+	for _, e := range answer.Errors {
+		if len(e.What) >= len(denial) && e.What[:len(denial)] == denial {
+			return nil, &api.StatusError{Code: 403, Body: e.What}
+		}
+		if failed == nil {
+			failed = map[int]bool{}
+		}
+		failed[e.OpIndex] = true
+	}
+	return failed, nil
+}
+
+// denial begins Consul's reason when a token may not do something.
+const denial = "Permission denied"

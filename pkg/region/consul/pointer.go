@@ -50,6 +50,8 @@ type Change struct {
 	Pointer
 	Replaced string `json:"replaced,omitempty"` // the version before, empty for the first
 	Message  string `json:"message,omitempty"`
+	// BrokeLockOf is whose lock AppliedBy broke to make the change.
+	BrokeLockOf string `json:"broke_lock_of,omitempty"`
 }
 
 const (
