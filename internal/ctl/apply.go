@@ -10,6 +10,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -17,7 +18,7 @@ const applyHelp = `Applies FILE to all regions of the fleet file, or to those of
 
   1. validates it; a bad document changes nothing
   2. shows the difference, and asks (--yes does not)
-  3. stores it in every region; versions are kept and never overwritten
+  3. stores it in every region; a version is never overwritten
   4. locks the regions, checks that nobody has changed any since it showed the
      difference, and points them at it one after another, in the order of the fleet file
   5. ends the canaries of these regions, and waits until every registered edge runs it
@@ -28,6 +29,8 @@ document. A regionctl at work renews its locks every 3 seconds. The locks of one
 killed are taken over after 10 seconds without a renewal; one that only slept that long
 stops before its next write and says so (status 4). --break-lock does not wait: it takes
 the locks from a regionctl that may be at work, and the history says whose.
+
+Afterwards it prunes old versions: see regionctl rules prune --help.
 
 If a region cannot be reached, no region is changed; --partial continues without it. If
 one fails after the first was switched, the others are switched anyway, and the result
@@ -108,6 +111,8 @@ func (c *change) flags(cmd *cobra.Command, by *string) {
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&c.partial, "partial", false, "continue without regions that cannot be reached")
 	breakLockFlag(cmd, &c.breakLock)
+	f.IntVar(&c.keep, "keep-versions", keepVersions, "prune all but the newest `N` versions afterwards; 0 does not (default: keep_versions of the fleet file, or 200)")
+	f.Lookup("keep-versions").DefValue = "0" // it says so itself
 	f.DurationVar(&c.wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
 	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
 }
@@ -115,6 +120,9 @@ func (c *change) flags(cmd *cobra.Command, by *string) {
 func (c *change) checkFlags(by string) (err error) {
 	if c.wait < 0 {
 		return term.Misused("--wait %s: must be 0 or above", c.wait)
+	}
+	if c.keep != keepVersions && c.keep != 0 && c.keep < region.LeastVersions {
+		return term.Misused("--keep-versions %d: must be 0, which does not prune, or at least %d", c.keep, region.LeastVersions)
 	}
 	if v := c.ifVersion; v != "" && v != noVersion && (len(v) < 4 || len(v) > 12 || strings.Trim(v, "0123456789abcdef") != "") {
 		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as regionctl rules status shows it", v, noVersion)
@@ -142,8 +150,16 @@ func (c *change) apply(ctx context.Context, file string, names []string, canary 
 	return c.run(ctx, targets, canary)
 }
 
-// run is the whole of a change, step by step.
+// run is the whole of a change. Afterwards it prunes.
 func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canaryOptions) error {
+	err := c.steps(ctx, targets, canary)
+	if c.engine.Wrote && ctx.Err() == nil {
+		c.prune(ctx, targets)
+	}
+	return err
+}
+
+func (c *change) steps(ctx context.Context, targets []*fleet.Target, canary *canaryOptions) error {
 	if err := c.prepare(ctx, targets); err != nil {
 		return err
 	}

@@ -156,13 +156,28 @@ func (t *trial) try(ctx context.Context) error {
 	t.site.Pointer = consul.NewPointer(t.c.doc.Bytes, t.c.by, now)
 	expires := now.Add(t.bake + grace).UTC().Round(0)
 	t.site.Pointer.ExpiresAt = &expires
-	if err := t.site.Set(ctx); err != nil {
-		return moved(err)
+	if err := t.set(ctx); err != nil {
+		return err
 	}
 	if err := t.start(ctx); err != nil {
 		return err
 	}
 	return t.watch(ctx)
+}
+
+// set makes the site follow the candidate, under the lock: nobody prunes it meanwhile.
+func (t *trial) set(ctx context.Context) error {
+	homes := fleet.Filter(t.c.engine.Regions, func(r *rollout.Region[fleet.Current]) bool {
+		return slices.Contains(t.site.Homes, t.c.region(r.Name).target)
+	})
+	err := t.c.engine.Under(ctx, homes, t.c.restore, func(r *rollout.Region[fleet.Current], fenced func(func(consul.Fence) error) error) error {
+		return fenced(func(f consul.Fence) error { return t.site.Set(ctx, t.c.region(r.Name).target, f) })
+	})
+	var stop *rollout.Stop
+	if errors.As(err, &stop) && stop.Why != rollout.Moved {
+		return t.c.stopped(stop)
+	}
+	return moved(err)
 }
 
 // start waits until the site's edges run the candidate.

@@ -38,6 +38,8 @@ type change struct {
 	wait    time.Duration
 	// breakLock does not wait for other changes.
 	breakLock bool
+	// keep is how many versions to keep afterwards; 0: all.
+	keep int
 	// ifVersion is the version that regions must run, or begin of it; "": any.
 	ifVersion string
 	// relative: what is wanted depends on what was seen, so nobody else can have done it.
@@ -125,6 +127,9 @@ func (c *change) begin(targets []*fleet.Target) {
 					return err
 				}
 			}
+			if err := c.restore(ctx); err != nil {
+				return err
+			}
 			c.at = time.Now().UTC().Round(0)
 			return nil
 		},
@@ -138,6 +143,23 @@ func (c *change) begin(targets []*fleet.Target) {
 		c.engine.Regions = append(c.engine.Regions, r)
 		c.regions = append(c.regions, &regionChange{target: t, region: r})
 	}
+}
+
+// restore stores the document again in locked regions, if it was pruned since it was
+// stored. Documents are pruned only under the lock.
+func (c *change) restore(ctx context.Context) error {
+	_, err := fleet.Failures(fleet.Ask(ctx, targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)), func(ctx context.Context, t *fleet.Target) (struct{}, error) {
+		next := c.region(t.Name).step.next
+		there, err := t.Docs.Versions(ctx, next.Version())
+		if err == nil && len(there) == 0 {
+			_, err = t.Docs.Put(ctx, next.Bytes)
+		}
+		return struct{}{}, err
+	}))
+	if err != nil {
+		return term.Failed("nothing was changed: %w", err)
+	}
+	return nil
 }
 
 // has reports whether a region that has this now has what the change brings.

@@ -75,7 +75,7 @@ func completeFromConsul(p *program, k *fleet.Kind, names *[]string, look func(co
 // completeVersions offers the versions of the history, the newest first.
 func (p *program) completeVersions(k *fleet.Kind, names *[]string) completion {
 	return completeFromConsul(p, k, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
-		changes, _, err := t.Docs.History(ctx)
+		changes, _, err := t.Docs.History(ctx, 64)
 		var words []string
 		for _, c := range changes {
 			words = append(words, c.Version+"\t"+term.Stamp(c.AppliedAt)+" "+term.Printable(c.AppliedBy+" "+c.Message))

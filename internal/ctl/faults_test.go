@@ -69,7 +69,7 @@ func testForgotten(t *testing.T, f *testFleet) {
 
 	// Applying the active version again records who did it.
 	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(2)), "--yes", "--by", "bob", "-m", "late")
-	changes, _, err := f.rules("eu-west").History(t.Context())
+	changes, _, err := f.rules("eu-west").History(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, []consul.Change{{Pointer: second}}, changes)
 	f.good(t, "rules", "rollback", "--yes", "--to", first.Version)
@@ -114,7 +114,7 @@ func testLostAnswer(t *testing.T, f *testFleet) {
 	losing.Store(false)
 	gone.Store(false)
 	f.good(t, "rules", "apply", file, "--yes", "--by", "ana", "-m", "why")
-	changes, _, err := f.rules("eu-west").History(t.Context())
+	changes, _, err := f.rules("eu-west").History(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
 	require.Equal(t, "why", changes[0].Message)

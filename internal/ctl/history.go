@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -20,8 +19,9 @@ import (
 const historyHelp = `Shows who applied which version, when, instead of which, and why; the newest first.
 A change of several regions at once is one line. * marks the active version.
 
-The versions stay in Consul, so regionctl rules show prints any of them,
-and any can be brought back with regionctl rules rollback --to VERSION.`
+regionctl rules show prints any version that Consul still has, and regionctl rules
+rollback --to VERSION brings it back. Each change prunes all but the newest 200 (see
+regionctl rules prune --help); the history itself stays whole.`
 
 const historyExamples = `  regionctl rules history
   regionctl rules history --region eu-west -n 0
@@ -45,24 +45,46 @@ type past struct {
 	Current []string `json:"current"`
 }
 
-// memory is what a region remembers.
+// memory is what a region remembers, as far as it was read.
 type memory struct {
 	kind    *fleet.Kind
 	pointer *consul.Pointer
-	changes []consul.Change
-	wrong   error // part of the history cannot be read
+	changes []consul.Change // the newest, newest first
+	wrong   error           // some of them cannot be read
 }
 
-func recall(ctx context.Context, t *fleet.Target) (memory, error) {
-	s, err := fleet.LookAtPointer(ctx, t)
-	if err != nil {
-		return memory{}, err
+// recall reads the pointer, and pages of the history until enough returns true.
+func recall(enough func(*memory) bool) func(context.Context, *fleet.Target) (memory, error) {
+	return func(ctx context.Context, t *fleet.Target) (memory, error) {
+		s, err := fleet.LookAtPointer(ctx, t)
+		m := memory{kind: t.Kind, pointer: s.Pointer, wrong: s.Damage}
+		if err != nil || enough(&m) {
+			return m, err
+		}
+		wrong, err := t.Docs.EachPage(ctx, func(page []consul.Change) bool {
+			m.changes = append(m.changes, page...)
+			return !enough(&m)
+		})
+		m.wrong = errors.Join(append(wrong, m.wrong)...)
+		return m, err
 	}
-	changes, wrong, err := t.Docs.History(ctx)
-	if err != nil {
-		return memory{}, err
-	}
-	return memory{t.Kind, s.Pointer, changes, errors.Join(append(wrong, s.Damage)...)}, nil
+}
+
+// recallPointer is recall without the history.
+var recallPointer = recall(func(*memory) bool { return true })
+
+// recallBefore is recall of what a rollback needs to know.
+func recallBefore(ctx context.Context, t *fleet.Target) (memory, error) {
+	recorded, asked := false, false
+	var failure error
+	m, err := recall(func(m *memory) bool {
+		if p := m.pointer; p != nil && !p.Expired(time.Now()) && !asked {
+			asked = true
+			recorded, failure = t.Docs.Recorded(ctx, *p)
+		}
+		return failure != nil || m.version() == "" || m.knows(recorded || m.pointer.Expired(time.Now()))
+	})(ctx, t)
+	return m, errors.Join(err, failure)
 }
 
 // wrote reports whether a change is the one that wrote a pointer.
@@ -92,7 +114,8 @@ func (m *memory) version() string {
 	return ""
 }
 
-// merge joins the histories of regions, the newest change first.
+// merge joins the histories of regions, the newest change first. A change that is among the
+// newest of all is so in each of its regions.
 func merge(answers []fleet.Answer[memory]) []past {
 	merged := []past{}
 	for _, a := range answers {
@@ -122,25 +145,28 @@ func (p *program) history(ctx context.Context, k *fleet.Kind, names []string, mo
 	if err != nil {
 		return err
 	}
-	answers := fleet.Ask(ctx, targets, recall)
+	ask := fleet.Ask[memory]
+	if most == 0 {
+		ask = fleet.AskUnbounded[memory] // however many pages that takes; each is bounded
+	}
+	answers := ask(ctx, targets, recall(func(m *memory) bool { return most > 0 && len(m.changes) > most }))
 	for _, a := range answers {
 		if a.Value.wrong != nil {
 			p.Warn("%s: %v", a.Target.Name, a.Value.wrong)
 		}
 	}
 	list := merge(answers)
-	hidden := 0
-	if most > 0 && len(list) > most {
-		hidden = len(list) - most
+	more := most > 0 && len(list) > most
+	if more {
 		list = list[:most]
 	}
-	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeHistory(k, b, s, list, hidden, len(targets)) }); err != nil {
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeHistory(k, b, s, list, more, len(targets)) }); err != nil {
 		return err
 	}
 	return unanswered(answers)
 }
 
-func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []past, hidden, regions int) {
+func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []past, more bool, regions int) {
 	if len(list) == 0 {
 		b.WriteString("no changes yet\n")
 		return
@@ -173,43 +199,19 @@ func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []past, hid
 		row(mark, term.Stamp(c.AppliedAt), term.Printable(c.AppliedBy), c.Version, term.OrDash(c.Replaced), ends, where, message)
 	}
 	t.Print(b)
-	if hidden > 0 {
-		fmt.Fprintf(b, "… and %s before; -n 0 shows all\n", term.Plural(hidden, "change"))
+	if more {
+		b.WriteString("… and more before; -n 0 shows all\n")
 	}
 }
 
-// known are all pointers that a region can name: of the history, active, on trial.
+// known are the pointers that a region has.
 func (m *memory) known() []consul.Pointer {
-	var list []consul.Pointer
-	if m.pointer != nil {
-		list = append(list, *m.pointer)
-		if then := m.pointer.Then; then != nil {
-			list = append(list, consul.Pointer{Version: then.Version, SHA256: then.SHA256, AppliedAt: m.pointer.AppliedAt})
-		}
+	if m.pointer == nil {
+		return nil
 	}
-	for _, c := range m.changes {
-		list = append(list, c.Pointer)
+	list := []consul.Pointer{*m.pointer}
+	if then := m.pointer.Then; then != nil {
+		list = append(list, consul.Pointer{Version: then.Version, SHA256: then.SHA256, AppliedAt: m.pointer.AppliedAt})
 	}
 	return list
-}
-
-// find returns the one version that begins with these digits.
-func find(k *fleet.Kind, pointers []consul.Pointer, digits string) (*consul.Pointer, error) {
-	var found *consul.Pointer
-	for i := range pointers {
-		p := &pointers[i]
-		switch {
-		case p.Version == digits:
-			return p, nil
-		case !strings.HasPrefix(p.Version, digits):
-		case found != nil && found.Version != p.Version:
-			return nil, fmt.Errorf("version %q: several begin so, %s and %s; give more digits", digits, found.Version, p.Version)
-		case found == nil:
-			found = p
-		}
-	}
-	if found == nil || len(digits) < 4 {
-		return nil, fmt.Errorf("version %q: unknown; regionctl %s history lists them", digits, k.Name)
-	}
-	return found, nil
 }

@@ -174,7 +174,7 @@ func testLockAgrees(t *testing.T, f *testFleet) {
 	require.Equal(t, []rollout.Outcome{rollout.AlreadyThere, rollout.AlreadyThere}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result})
 	require.Equal(t, 1, *report.Regions[1].Running)
 	for _, name := range f.names {
-		changes, _, err := f.rules(name).History(t.Context())
+		changes, _, err := f.rules(name).History(t.Context(), 0)
 		require.NoError(t, err)
 		require.Equal(t, []string{"ana", "why"}, []string{changes[0].AppliedBy, changes[0].Message}, name)
 	}

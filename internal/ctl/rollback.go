@@ -21,7 +21,10 @@ const rollbackHelp = `Applies an earlier version again: the one that the active 
 with the same exit status, and the history says "rollback to VERSION".
 
 Rolling back twice therefore returns to where you began. To go further back, name the
-version: regionctl rules history lists them.
+version: regionctl rules history lists them, and prune --help says how many are kept.
+
+A regionctl that died while it changed something holds a rollback up for 15 seconds at
+most; see regionctl rules apply --help about locks.
 
 If the regions would go back to different versions, nothing is changed, and --to or
 --region must say what is meant.`
@@ -54,7 +57,7 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 	if err != nil {
 		return err
 	}
-	answers := fleet.Ask(ctx, targets, recall)
+	answers := fleet.Ask(ctx, targets, recallBefore)
 	results := make([]rollout.Result, len(answers))
 	for i, a := range answers {
 		results[i] = rollout.Result{Name: a.Target.Name, Err: a.Err}
@@ -72,6 +75,9 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 		return c.run(ctx, targets, nil)
 	}
 	p, err := c.p.rollbackTarget(ctx, k, answers, to)
+	if errors.Is(err, consul.ErrCorrupt) {
+		return term.Failed("nothing was changed: %w", err)
+	}
 	if err != nil {
 		return term.Misused("%w; nothing was changed", err)
 	}
@@ -148,56 +154,54 @@ func (p *program) rollbackTarget(ctx context.Context, k *fleet.Kind, answers []f
 	return p.recollect(ctx, k, answers, chosen)
 }
 
-// recollect returns the one version that begins with these digits: one of the history,
-// or one that is stored though the history does not know it.
+// recollect returns the one version that begins with these digits, and that a pointer names
+// or a region has stored.
 func (p *program) recollect(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[memory], digits string) (*consul.Pointer, error) {
-	found, err := find(k, known(answers), digits)
-	if err == nil {
-		return found, nil
+	if len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
+		return nil, fmt.Errorf("version %q: must be 4 to 12 digits of a version, as regionctl %s history lists them", digits, k.Name)
 	}
 	var targets []*fleet.Target
-	for _, a := range answers {
+	known := map[string]consul.Pointer{} // without a SHA-256, it is stored
+	holders := map[string]*fleet.Target{}
+	for i, a := range answers {
 		if a.Err == nil {
 			targets = append(targets, a.Target)
 		}
+		for _, p := range answers[i].Value.known() {
+			if strings.HasPrefix(p.Version, digits) {
+				known[p.Version] = p
+			}
+		}
 	}
-	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (*consul.Pointer, error) {
-		versions, err := t.Docs.Versions(ctx)
-		if err != nil {
-			return nil, err
-		}
-		stored := make([]consul.Pointer, len(versions))
-		for i, v := range versions {
-			stored[i].Version = v
-		}
-		named, err := find(k, stored, digits)
-		if err != nil {
-			return nil, nil // another region may have it
-		}
-		return t.Stored(ctx, named.Version)
+	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+		return t.Docs.Versions(ctx, digits)
 	}) {
-		switch {
-		case a.Err != nil:
-			return nil, fmt.Errorf("%w; %s: %w", err, a.Target.Name, a.Err)
-		case a.Value == nil:
-		case found != nil && found.Version != a.Value.Version:
-			return nil, fmt.Errorf("version %q: several begin so, %s and %s; give more digits", digits, found.Version, a.Value.Version)
-		default:
-			found = a.Value
+		if a.Err != nil {
+			return nil, fmt.Errorf("version %q: %s: %w", digits, a.Target.Name, a.Err)
+		}
+		for _, version := range a.Value {
+			holders[version] = a.Target
+			if _, is := known[version]; !is {
+				known[version] = consul.Pointer{}
+			}
 		}
 	}
-	if found == nil {
-		return nil, err
+	found := sortedKeys(known)
+	switch {
+	case len(found) == 0:
+		return nil, fmt.Errorf("version %q: no region has it; regionctl %s history lists what was active, of which the newest are kept (prune --help)", digits, k.Name)
+	case len(found) > 1:
+		return nil, fmt.Errorf("version %q: several begin so, %s and %s; give more digits", digits, found[0], found[1])
 	}
-	return found, nil
-}
-
-func known(answers []fleet.Answer[memory]) []consul.Pointer {
-	var all []consul.Pointer
-	for i := range answers {
-		all = append(all, answers[i].Value.known()...)
+	pointer := known[found[0]]
+	if pointer.SHA256 != "" {
+		return &pointer, nil
 	}
-	return all
+	stored, err := holders[found[0]].Stored(ctx, found[0])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", holders[found[0]].Name, err)
+	}
+	return stored, nil
 }
 
 // before is the version before the active one. The change that made it
@@ -215,10 +219,8 @@ func (m *memory) before() (string, error) {
 // replaced is what the active version replaced; if that was not recorded, or was
 // temporary, the newest version that is another.
 func (m *memory) replaced() (string, bool) {
-	for _, c := range m.changes {
-		if m.isCurrent(c) && c.Replaced != "" && c.Replaced != c.Version && !m.hadForATime(c.Replaced) {
-			return c.Replaced, true
-		}
+	if c := m.current(); c != nil && c.Replaced != "" && c.Replaced != c.Version && !m.hadForATime(c.Replaced) {
+		return c.Replaced, true
 	}
 	for _, c := range m.changes {
 		if c.ExpiresAt == nil && c.Version != m.version() {
@@ -228,9 +230,32 @@ func (m *memory) replaced() (string, bool) {
 	return "", false
 }
 
-// hadForATime reports whether a version was active temporarily.
+// current is the change that made the active version, nil if it is not among those read.
+func (m *memory) current() *consul.Change {
+	if i := slices.IndexFunc(m.changes, m.isCurrent); i >= 0 {
+		return &m.changes[i]
+	}
+	return nil
+}
+
+// hadForATime reports whether a version was temporary when it was active last.
 func (m *memory) hadForATime(version string) bool {
-	return slices.ContainsFunc(m.changes, func(c consul.Change) bool { return c.Version == version && c.ExpiresAt != nil })
+	i := slices.IndexFunc(m.changes, func(c consul.Change) bool { return c.Version == version })
+	return i >= 0 && m.changes[i].ExpiresAt != nil
+}
+
+// knows reports whether reading more of the history would not change what replaced returns.
+// recorded: the change that made the active version is in it.
+func (m *memory) knows(recorded bool) bool {
+	_, found := m.replaced()
+	c := m.current()
+	switch {
+	case !found, recorded && c == nil:
+		return false
+	case c == nil, c.Replaced == "", !m.kind.Temporary:
+		return true
+	}
+	return slices.ContainsFunc(m.changes, func(other consul.Change) bool { return other.Version == c.Replaced })
 }
 
 // fetch loads a version from the first region that has it.

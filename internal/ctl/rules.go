@@ -53,10 +53,10 @@ func bookOf(d *fleet.Document) *ruleBook { return d.Body.(*ruleBook) }
 
 const rulesHelp = `Change and show the rules of the fleet.
 
-Each region's Consul keeps every version of the rule document that was ever applied,
-and one pointer to the active version, which all edges of the region follow. A
-version is named by the first twelve digits of its SHA-256. No command ever changes or
-deletes a version, so everything can be brought back.`
+Each region's Consul keeps the newest versions of the rule document that were applied,
+200 unless you say otherwise, and one pointer to the active version, which all edges of
+the region follow. A version is named by the first twelve digits of its SHA-256. No
+command ever changes one, so each of them can be brought back.`
 
 func (p *program) rulesCommand() *cobra.Command {
 	c := group("rules", "change and show the rules", rulesHelp)
@@ -65,7 +65,7 @@ func (p *program) rulesCommand() *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand()}},
-		{"Change:", []*cobra.Command{p.applyCommand(), p.rollbackCommand(rulesKind, rollbackHelp, rollbackExamples)}},
+		{"Change:", []*cobra.Command{p.applyCommand(), p.rollbackCommand(rulesKind, rollbackHelp, rollbackExamples), p.pruneCommand(rulesKind)}},
 		{"Look after:", []*cobra.Command{p.rulesStatusCommand(), p.historyCommand(rulesKind, historyHelp, historyExamples), p.showCommand()}},
 	} {
 		c.AddGroup(&cobra.Group{ID: stage.title, Title: stage.title})

@@ -142,7 +142,7 @@ func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Se
 	if err != nil {
 		return nil, err
 	}
-	answers := fleet.Ask(ctx, targets, recall)
+	answers := fleet.Ask(ctx, targets, recallPointer)
 	if away, err := fleet.Failures(answers); len(away) == len(answers) {
 		return nil, term.Failed("the active document cannot be read:\n%w\nleave --fleet and WEIR_FLEET out, or name a document with --against", err)
 	}

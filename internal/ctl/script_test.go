@@ -265,7 +265,7 @@ func (s *script) holds(args []string) {
 	require.NoError(s, err)
 	require.Equal(s, p.SHA256, consul.NewPointer(stored, "", time.Time{}).SHA256)
 	if len(args) > 3 {
-		changes, _, err := docs.History(s.Context())
+		changes, _, err := docs.History(s.Context(), 0)
 		require.NoError(s, err)
 		require.Equal(s, args[3:], []string{changes[0].AppliedBy, changes[0].Message, cmp.Or(changes[0].Replaced, noVersion)})
 		require.Equal(s, *p, changes[0].Pointer)
@@ -274,7 +274,7 @@ func (s *script) holds(args []string) {
 
 // unchanged KIND REGION N: the history has N entries.
 func (s *script) unchanged(args []string) {
-	changes, _, err := s.documents(args[0], args[1]).History(s.Context())
+	changes, _, err := s.documents(args[0], args[1]).History(s.Context(), 0)
 	require.NoError(s, err)
 	require.Equal(s, args[2], strconv.Itoa(len(changes)))
 }

@@ -18,9 +18,8 @@ import (
 
 const shedderHelp = `Change and show the settings of the load shedder, while the edges run.
 
-They live in Consul as the rules do: each region keeps every version that was ever
-active, and one pointer to the active one, which all edges of the region follow within a
-second. A version is named by the first twelve digits of its SHA-256.
+They live in Consul as the rules do: each region keeps the newest versions, and one
+pointer to the active one, which all edges of the region follow within a second. A version is named by the first twelve digits of its SHA-256.
 
 Settings may be temporary. Each edge keeps the time itself and returns to the previous
 settings automatically, even without Consul. Where nothing was ever published, edges use
@@ -43,8 +42,8 @@ const shedderHistoryHelp = `Shows who activated which version, when, until when,
 first. A change of several regions at once is one line. * marks what is active now. A
 rollback without --to never returns to temporary versions.
 
-The versions stay in Consul, so any of them can be looked at with regionctl shedder show
-and brought back with regionctl shedder rollback --to VERSION.`
+regionctl shedder show prints any version that Consul still has, and regionctl shedder
+rollback --to VERSION brings it back; prune --help says which those are.`
 
 const shedderHistoryExamples = `  regionctl shedder history
   regionctl shedder history --region eu-west -n 0
@@ -67,6 +66,7 @@ func (p *program) shedderCommand() *cobra.Command {
 		p.showSettingsCommand(), p.setCommand(),
 		p.historyCommand(shedderKind, shedderHistoryHelp, shedderHistoryExamples),
 		p.rollbackCommand(shedderKind, shedderRollbackHelp, shedderRollbackExamples),
+		p.pruneCommand(shedderKind),
 	)
 	return c
 }

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -45,7 +46,7 @@ func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []strin
 	if err != nil {
 		return err
 	}
-	answers := fleet.Ask(ctx, targets, recall)
+	answers := fleet.Ask(ctx, targets, recallPointer)
 	away, err := fleet.Failures(answers)
 	if len(away) == len(targets) {
 		return err
@@ -58,6 +59,9 @@ func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []strin
 		pointer, err = p.recollect(ctx, k, answers, version)
 	} else {
 		pointer, err = active(k, answers)
+	}
+	if errors.Is(err, consul.ErrCorrupt) {
+		return err
 	}
 	if err != nil {
 		return term.Misused("%w", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,14 +56,14 @@ func (c *change) record(ctx context.Context, r *regionChange, before string, poi
 			return r.target.Docs.Record(ctx, entry)
 		}
 		// Written again, or written by someone who could not record it.
-		changes, _, err := r.target.Docs.History(ctx)
-		if err != nil {
+		recorded, err := r.target.Docs.Recorded(ctx, pointer)
+		if err != nil || recorded {
 			return err
 		}
-		if slices.ContainsFunc(changes, func(c consul.Change) bool { return wrote(c, &pointer) }) {
-			return nil
+		m := memory{kind: r.target.Kind, pointer: r.region.Seen.Pointer}
+		if m.changes, _, err = r.target.Docs.History(ctx, 64); err != nil {
+			return err
 		}
-		m := memory{kind: r.target.Kind, pointer: r.region.Seen.Pointer, changes: changes}
 		entry.Replaced, _ = m.replaced() // not known is good enough
 		return r.target.Docs.Record(ctx, entry)
 	}()

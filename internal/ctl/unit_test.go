@@ -88,20 +88,7 @@ func TestKeys(t *testing.T) {
 	}}}, list)
 }
 
-func TestFind(t *testing.T) {
-	list := []consul.Pointer{{Version: "aaaa11111111"}, {Version: "aaaa22222222"}, {Version: "bbbb11111111"}, {Version: "bbbb11111111"}}
-	p, err := find(rulesKind, list, "bbbb")
-	require.NoError(t, err)
-	require.Equal(t, "bbbb11111111", p.Version)
-	_, err = find(rulesKind, list, "bbb")
-	require.ErrorContains(t, err, "unknown")
-	_, err = find(rulesKind, list, "aaaa")
-	require.ErrorContains(t, err, "several begin so, aaaa11111111 and aaaa22222222; give more digits")
-	_, err = find(rulesKind, nil, "aaaa11111111")
-	require.ErrorContains(t, err, "regionctl rules history lists them")
-}
-
-// Operators' clocks may be wrong; the change itself knows what it replaced.
+// Clocks of different people may be wrong; the change itself knows what it replaced.
 func TestBeforeIgnoresClocks(t *testing.T) {
 	at := func(version string, minute int, replaced string) consul.Change {
 		return consul.Change{Pointer: consul.Pointer{Version: version, AppliedAt: time.Unix(int64(minute)*60, 0)}, Replaced: replaced}

@@ -17,7 +17,13 @@ import (
 // Fleet is a fleet file: all regions, and how to reach each one's Consul.
 type Fleet struct {
 	Regions []FleetRegion `yaml:"regions" json:"regions"`
+	// KeepVersions is how many versions of a kind of document a change leaves in each
+	// region; 0 leaves all, nil is 200.
+	KeepVersions *int `yaml:"keep_versions" json:"keep_versions,omitempty"`
 }
+
+// LeastVersions is the least that may be left: a person must be able to go back.
+const LeastVersions = 10
 
 // FleetRegion is one region of a fleet file.
 type FleetRegion struct {
@@ -69,6 +75,9 @@ func (r *FleetRegion) beside(folder string) {
 func (f *Fleet) validate() (all field.Errors) {
 	if len(f.Regions) == 0 {
 		all.Add("regions", "must name at least one, as in [{name: eu-west, consul: {addr: \"127.0.0.1:8500\"}}]")
+	}
+	if n := f.KeepVersions; n != nil && *n != 0 && *n < LeastVersions {
+		all.Add("keep_versions", "must be 0, which keeps all, or at least %d (got %d)", LeastVersions, *n)
 	}
 	type place struct{ addr, datacenter, prefix string }
 	names, places := map[string]int{}, map[place]int{}

@@ -25,6 +25,7 @@ regions:
       tls: {ca_file: ca.pem, server_name: server.us-east.consul}
     admin_token_file: tokens/admin
   - {name: ap-south, consul: {datacenter: ap-south, prefix: edge/weir}}
+keep_versions: 50
 `)
 	folder := filepath.Dir(file)
 	require.NoError(t, os.Mkdir(folder+"/tokens", 0o700))
@@ -44,6 +45,8 @@ regions:
 		},
 		{Name: "ap-south", Consul: consul.Config{Datacenter: "ap-south", Prefix: "edge/weir"}},
 	}, f.Regions)
+
+	require.Equal(t, 50, *f.KeepVersions)
 
 	all, err := f.Select(nil)
 	require.NoError(t, err)
@@ -85,7 +88,8 @@ func TestLoadFleetRefuses(t *testing.T) {
 				"regions[1].consul.tls: must name both cert_file and key_file, or neither\n" +
 				"regions[1].admin_token_file: stat FOLDER/none: no such file or directory",
 		},
-		"second document": {"regions: [{name: a}]\n---\nregions: []\n", "contains a second YAML document in line 3; remove what follows --- or ..."},
+		"too few versions": {"{regions: [{name: a}], keep_versions: 9}", "keep_versions: must be 0, which keeps all, or at least 10 (got 9)"},
+		"second document":  {"regions: [{name: a}]\n---\nregions: []\n", "contains a second YAML document in line 3; remove what follows --- or ..."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := write(t, "fleet.yaml", row.text)

@@ -163,33 +163,24 @@ func (t *Target) Load(ctx context.Context, n consul.Named) (*Document, error) {
 }
 
 // Stored names a version that no pointer names: what is stored says what its SHA-256 is.
-func (t *Target) Stored(ctx context.Context, version string) (p *consul.Pointer, err error) {
+func (t *Target) Stored(ctx context.Context, version string) (*consul.Pointer, error) {
 	key := t.Consul.Key(t.Kind.Name, "versions", version)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := t.Bounded(ctx)
 	defer cancel()
-	err = fmt.Errorf("%s: no answer", key)
-	t.Consul.Watch(ctx, key, func(failure error) {
-		if failure != nil {
-			err = failure
-			cancel()
-		}
-	}, func(e *consul.Entry) {
-		cancel() // one look is enough
-		var data []byte
-		if e == nil {
-			err = fmt.Errorf("%s: %w", key, consul.ErrMissing)
-			return
-		}
-		if data, err = consul.Decode(e.Value); err != nil {
-			return
-		}
-		named := consul.NewPointer(data, "", time.Time{})
-		if named.Version != version {
-			err = fmt.Errorf("%s: %w; delete the key and apply the document again", key, consul.ErrCorrupt)
-			return
-		}
-		named.AppliedAt = time.Unix(0, 0).UTC() // it is not known, and a pointer must have one
-		p = &named
-	})
-	return p, err
+	e, err := t.Consul.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if e == nil {
+		return nil, fmt.Errorf("%s: %w", key, consul.ErrMissing)
+	}
+	data, err := consul.Decode(e.Value)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	named := consul.NewPointer(data, "", time.Unix(0, 0)) // when is not known, and a pointer must have a time
+	if named.Version != version {
+		return nil, fmt.Errorf("%s: %w; delete the key and apply the document again", key, consul.ErrCorrupt)
+	}
+	return &named, nil
 }

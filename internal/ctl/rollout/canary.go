@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
@@ -18,23 +19,21 @@ type Canary struct {
 	Pointer consul.Pointer
 	Homes   []*fleet.Target          // the regions that have the site
 	Before  map[*fleet.Target]uint64 // the index of what the site followed on its own
-
-	set []*fleet.Target // where it was set, or may have been
 }
 
-// Set makes the site follow the version, unless somebody else was faster.
-func (c *Canary) Set(ctx context.Context) error {
-	for _, home := range c.Homes {
-		c.set = append(c.set, home)
-		brief, cancel := home.Bounded(ctx)
-		done, err := home.Docs.SetCanary(brief, c.PoP, c.Pointer, c.Before[home])
-		cancel()
-		switch {
-		case err != nil:
-			return &Stop{Why: Unanswered, Region: home.Name, Err: err}
-		case !done:
-			return &Stop{Why: Moved, Region: home.Name}
-		}
+// Set makes the site follow the version in one home, unless somebody else was faster.
+func (c *Canary) Set(ctx context.Context, home *fleet.Target, under consul.Fence) error {
+	ctx, cancel := home.Bounded(ctx)
+	defer cancel()
+	done, err := home.Docs.Under(under).SetCanary(ctx, c.PoP, c.Pointer, c.Before[home])
+	var lost *consul.Displaced
+	switch {
+	case errors.As(err, &lost):
+		return err
+	case err != nil:
+		return &Stop{Why: Unanswered, Region: home.Name, Err: err}
+	case !done:
+		return &Stop{Why: Moved, Region: home.Name}
 	}
 	return nil
 }
@@ -56,12 +55,12 @@ func (c *Canary) Check(ctx context.Context, home *fleet.Target) error {
 	return nil
 }
 
-// Remove takes it back wherever it was set, also when ctx has ended. One that somebody
+// Remove takes it back wherever it is set, also when ctx has ended. One that somebody
 // else has put in its place is left alone.
 func (c *Canary) Remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	_, err := fleet.Failures(fleet.Ask(ctx, c.set, func(ctx context.Context, home *fleet.Target) (struct{}, error) {
+	_, err := fleet.Failures(fleet.Ask(ctx, c.Homes, func(ctx context.Context, home *fleet.Target) (struct{}, error) {
 		p, index, err := home.Docs.Canary(ctx, c.PoP)
 		if err == nil && c.Mine(p) {
 			_, err = home.Docs.DeleteCanary(ctx, c.PoP, index) // false: it is not ours any more

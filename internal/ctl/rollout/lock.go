@@ -267,13 +267,34 @@ func (l *locks[S]) still(ctx context.Context) *Stop {
 	return l.lostOne()
 }
 
-// write writes one region while it is locked.
-func (l *locks[S]) write(ctx context.Context, r *Region[S]) {
+// fenced calls do while the lock of a region keeps its index.
+func (l *locks[S]) fenced(r *Region[S], do func(consul.Fence) error) error {
 	h := l.held[r]
 	h.using.Lock()
 	defer h.using.Unlock()
-	r.Fence = consul.Fence{What: l.change.Name, Index: h.index}
-	l.lose(r, l.change.writeOne(ctx, r))
+	err := do(consul.Fence{What: l.change.Name, Index: h.index})
+	l.lose(r, err)
+	return err
+}
+
+// Under locks some regions, without writing their subject, and calls ready, then do for each
+// of them at once. do writes in fenced, in pieces that take less time than a renewal.
+func (c *Change[S]) Under(ctx context.Context, regions []*Region[S], ready func(context.Context) error, do func(r *Region[S], fenced func(func(consul.Fence) error) error) error) error {
+	l, err := c.lock(ctx, regions)
+	if err != nil {
+		return err
+	}
+	defer l.free()
+	if err := ready(ctx); err != nil {
+		return err
+	}
+	errs := make([]error, len(regions))
+	c.eachOf(regions, func(i int, r *Region[S]) {
+		if r.Outcome != Unreachable {
+			errs[i] = do(r, func(write func(consul.Fence) error) error { return l.fenced(r, write) })
+		}
+	})
+	return errors.Join(errs...)
 }
 
 // free gives the locks back, also after an interrupt.

@@ -238,7 +238,10 @@ func (c *Change[S]) Write(ctx context.Context) error {
 		// A write that was sent is seen through, or nobody would know how it ended.
 		detached := context.WithoutCancel(ctx)
 		if c.Displaced = locks.still(detached); c.Displaced == nil {
-			locks.write(detached, r)
+			_ = locks.fenced(r, func(f consul.Fence) error { // if the lock is lost, it is noted
+				r.Fence = f
+				return c.writeOne(detached, r)
+			})
 			c.Displaced = locks.lostOne()
 		}
 		if r.Outcome == Applied {

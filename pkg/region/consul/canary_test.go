@@ -103,7 +103,7 @@ func TestCanaries(t *testing.T) {
 	_, wrong, err = away.Canaries(ctx)
 	require.ErrorContains(t, err, "list weir/rules/canary/: answered 500")
 	require.Empty(t, wrong)
-	_, wrong, err = away.History(ctx)
+	_, wrong, err = away.History(ctx, 0)
 	require.ErrorContains(t, err, "list weir/rules/history/: answered 500")
 	require.Empty(t, wrong)
 }
@@ -115,17 +115,17 @@ func TestVersions(t *testing.T) {
 		return open(t, Config{Addr: server.Addr(), TokenFile: write(t, "token", token)}).Documents("rules")
 	}
 	d := with(server.Token())
-	versions, err := d.Versions(t.Context())
+	versions, err := d.Versions(t.Context(), "")
 	require.NoError(t, err)
 	require.Empty(t, versions)
 	for _, name := range []string{"", "b00000000000", "a00000000000", "A00000000000", "a0000000000", "a00000000000/b", "current"} {
 		server.Set(t, "weir/rules/versions/"+name, nil)
 	}
-	versions, err = d.Versions(t.Context())
+	versions, err = d.Versions(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, []string{"a00000000000", "b00000000000"}, versions)
 
 	_, half := server.NewToken(t, `key "weir/rules/versions/a00000000000" { policy = "read" }`)
-	_, err = with(half).Versions(t.Context())
+	_, err = with(half).Versions(t.Context(), "")
 	require.ErrorContains(t, err, "list weir/rules/versions/: some entries are hidden from this token")
 }

@@ -218,11 +218,12 @@ func (c *Client) list(ctx context.Context, prefix string, q query, bound time.Du
 	return entries, meta.LastIndex, nil
 }
 
-// keys lists the names of all keys under a prefix.
-func (c *Client) keys(ctx context.Context, prefix string) ([]string, error) {
+// keys lists the names of all keys under a prefix. With a separator, those that have it
+// after the prefix are joined into what comes before it, with it.
+func (c *Client) keys(ctx context.Context, prefix, separator string) ([]string, error) {
 	ctx, cancel := within(ctx, answerTimeout)
 	defer cancel()
-	keys, meta, err := c.api.KV().Keys(prefix, "", query{}.options(ctx))
+	keys, meta, err := c.api.KV().Keys(prefix, separator, query{}.options(ctx))
 	if err == nil && meta.ResultsFilteredByACLs {
 		err = errHidden
 	}

@@ -155,7 +155,7 @@ func TestDocuments(t *testing.T) {
 
 	t.Run("history", func(t *testing.T) {
 		d, ctx := documents(t, "history"), t.Context()
-		changes, wrong, err := d.History(ctx)
+		changes, wrong, err := d.History(ctx, 0)
 		require.NoError(t, err)
 		require.Empty(t, wrong)
 		require.Empty(t, changes)
@@ -171,7 +171,7 @@ func TestDocuments(t *testing.T) {
 		for _, i := range []int{3, 0, 4, 1, 2, 2} {
 			require.NoError(t, d.Record(ctx, want[i]))
 		}
-		changes, wrong, err = d.History(ctx)
+		changes, wrong, err = d.History(ctx, 0)
 		require.NoError(t, err)
 		require.Empty(t, wrong)
 		require.Equal(t, want, changes)
@@ -184,13 +184,26 @@ func TestDocuments(t *testing.T) {
 		server.Set(t, "history/rules/history/", nil)
 		server.Set(t, "history/rules/history/broken", []byte("x"))
 		server.Set(t, "history/rules/history/a b", []byte("x"))
-		changes, wrong, err = d.History(ctx)
+		changes, wrong, err = d.History(ctx, 0)
 		require.NoError(t, err)
 		require.Len(t, wrong, 2)
-		require.ErrorContains(t, wrong[0], `: "history/rules/history/a b": is not a JSON object`)
-		require.ErrorContains(t, wrong[1], "history/rules/history/broken: is not a JSON object")
-		require.ErrorContains(t, wrong[1], "; correct or delete the key")
+		require.ErrorContains(t, wrong[0], "history/rules/history/broken: is not a JSON object")
+		require.ErrorContains(t, wrong[0], "; correct or delete the key")
+		require.ErrorContains(t, wrong[1], `: "history/rules/history/a b": is not the name of a change`)
 		require.Equal(t, want, changes)
+
+		changes, wrong, err = d.History(ctx, 2)
+		require.NoError(t, err)
+		require.Len(t, wrong, 2)
+		require.Equal(t, want[:2], changes, "the newest")
+		for _, c := range want[:2] {
+			recorded, err := d.Recorded(ctx, c.Pointer)
+			require.NoError(t, err)
+			require.True(t, recorded)
+		}
+		recorded, err := d.Recorded(ctx, NewPointer([]byte("other"), "ana", at))
+		require.NoError(t, err)
+		require.False(t, recorded)
 	})
 
 }
@@ -236,11 +249,11 @@ node_prefix "" { policy = "read" }`
 	})
 
 	t.Run("a list that hides something is a failure", func(t *testing.T) {
-		changes, _, err := with(secret).Documents("rules").History(ctx)
+		changes, _, err := with(secret).Documents("rules").History(ctx, 0)
 		require.NoError(t, err)
 		require.Len(t, changes, 2)
 		for _, token := range []string{poor, half} {
-			_, _, err = with(token).Documents("rules").History(ctx)
+			_, _, err = with(token).Documents("rules").History(ctx, 0)
 			require.ErrorContains(t, err, "list weir/rules/history/: some entries are hidden from this token; add them to its policies")
 		}
 	})

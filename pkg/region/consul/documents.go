@@ -2,12 +2,10 @@ package consul
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +20,7 @@ var (
 )
 
 // Documents are the versions of one kind of document ("rules", "shedder") in one
-// datacenter, and the pointer to the active one. Versions never change; the pointer
+// datacenter, and the pointer to the active one. A version never changes; the pointer
 // changes by compare-and-set.
 type Documents struct {
 	consul    *Client
@@ -58,11 +56,6 @@ func (d *Documents) CurrentKey() string { return d.key("current") }
 func (d *Documents) CanaryKey(pop string) string { return d.key("canary", pop) }
 
 func (d *Documents) versionKey(version string) string { return d.key("versions", version) }
-
-// historyKey begins with a fixed-length time, so that keys sort by time.
-func (d *Documents) historyKey(c Change) string {
-	return d.key("history", c.AppliedAt.UTC().Format("2006-01-02T15:04:05.000000000Z")+"-"+c.Version)
-}
 
 func (d *Documents) key(parts ...string) string {
 	return d.consul.Key(append([]string{d.kind}, parts...)...)
@@ -187,25 +180,6 @@ func (d *Documents) Put(ctx context.Context, document []byte) (version string, e
 	return version, nil
 }
 
-// Versions returns the stored versions, in order.
-func (d *Documents) Versions(ctx context.Context) ([]string, error) {
-	if err := d.check(); err != nil {
-		return nil, err
-	}
-	folder := d.versionKey("")
-	keys, err := d.consul.keys(ctx, folder)
-	if err != nil {
-		return nil, err
-	}
-	versions := []string{}
-	for _, key := range keys {
-		if version := strings.TrimPrefix(key, folder); isHex(version, versionDigits) {
-			versions = append(versions, version)
-		}
-	}
-	return versions, nil
-}
-
 // Point activates the document that p names if the pointer has not changed since Current
 // returned index; 0 requires that there is none yet. It returns false if the pointer has
 // changed. Only for Temporary documents may p expire.
@@ -295,37 +269,6 @@ func (d *Documents) Canaries(ctx context.Context) (canaries map[string]Pointer, 
 		return err
 	})
 	return canaries, wrong, err
-}
-
-// Record adds a change to the history. Recording a change twice has no further effect.
-func (d *Documents) Record(ctx context.Context, c Change) error {
-	if err := errors.Join(d.check(), c.validate()); err != nil {
-		return err
-	}
-	if c.Replaced != "" && !isHex(c.Replaced, versionDigits) {
-		return &field.Error{Path: "replaced", Msg: fmt.Sprintf("must be a version (got %q)", c.Replaced)}
-	}
-	value, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	return d.consul.Put(ctx, d.historyKey(c), value)
-}
-
-// History returns all changes, newest first. wrong has an error for each unreadable
-// key; err means that listing failed.
-func (d *Documents) History(ctx context.Context) (changes []Change, wrong []error, err error) {
-	wrong, err = d.each(ctx, "history", func(_ string, value []byte) error {
-		c, err := parseChange(value)
-		if err == nil {
-			changes = append(changes, c)
-		}
-		return err
-	})
-	slices.SortStableFunc(changes, func(a, b Change) int {
-		return cmp.Or(b.AppliedAt.Compare(a.AppliedAt), cmp.Compare(b.Version, a.Version))
-	})
-	return changes, wrong, err
 }
 
 // each calls read for every key in a folder of these documents. wrong collects the

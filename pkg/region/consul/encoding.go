@@ -40,6 +40,9 @@ func Encode(document []byte) ([]byte, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
+	if len(document) <= maxValue && stored.Len() >= len(document) && !bytes.HasPrefix(document, gzipMagic) {
+		return document, nil
+	}
 	if stored.Len() > maxValue {
 		return nil, fmt.Errorf("document is %d bytes after compression, over Consul's %d for one key; split or shorten it", stored.Len(), maxValue)
 	}

@@ -135,7 +135,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	var all sync.WaitGroup
 	for what, ask := range map[string]func() error{
 		"read":   func() error { _, _, err := c.Documents("rules").Current(t.Context()); return err },
-		"list":   func() error { _, _, err := c.Documents("rules").History(t.Context()); return err },
+		"list":   func() error { _, _, err := c.Documents("rules").History(t.Context(), 0); return err },
 		"delete": func() error { return c.Documents("rules").EndCanary(t.Context(), "ams1") },
 		"nodes":  func() error { _, err := c.Nodes(t.Context()); return err },
 	} {
@@ -338,9 +338,9 @@ func TestNamesCannotLeaveThePrefix(t *testing.T) {
 		require.ErrorContains(t, err, "kind of document: "+want)
 		_, err = d.Point(ctx, p, 0)
 		require.ErrorContains(t, err, "kind of document: "+want)
-		_, err = d.Versions(ctx)
+		_, err = d.Versions(ctx, "")
 		require.ErrorContains(t, err, "kind of document: "+want)
-		_, _, err = d.History(ctx)
+		_, _, err = d.History(ctx, 0)
 		require.ErrorContains(t, err, "kind of document: "+want)
 		_, _, err = d.Canaries(ctx)
 		require.ErrorContains(t, err, "kind of document: "+want)

@@ -216,11 +216,15 @@ func (c *Client) SwapUnder(ctx context.Context, f Fence, key string, value []byt
 // they did not meet what is stored, failed says which.
 func (c *Client) transact(ctx context.Context, what string, ops ...*api.KVTxnOp) (results []*api.KVPair, failed map[int]bool, err error) {
 	var all api.TxnOps
+	answers := 0
 	for _, op := range ops {
 		if err := c.checkKey(op.Key); err != nil {
 			return nil, nil, c.failure(ctx, what, err)
 		}
 		all = append(all, &api.TxnOp{KV: op})
+		if op.Verb != api.KVDeleteCAS {
+			answers++
+		}
 	}
 	ctx, cancel := within(ctx, answerTimeout)
 	defer cancel()
@@ -231,7 +235,7 @@ func (c *Client) transact(ctx context.Context, what string, ops ...*api.KVTxnOp)
 	} else if refused != nil {
 		err = *refused
 	}
-	if err == nil && len(answer.Results) != len(ops) {
+	if err == nil && len(answer.Results) != answers {
 		err = errHidden
 	}
 	if err != nil {

@@ -39,7 +39,7 @@ func TestTemporaryDocuments(t *testing.T) {
 	require.Equal(t, p, *now)
 	change := Change{Pointer: p, Message: "kill switch"}
 	require.NoError(t, d.Record(ctx, change))
-	changes, wrong, err := d.History(ctx)
+	changes, wrong, err := d.History(ctx, 0)
 	require.NoError(t, err)
 	require.Empty(t, wrong)
 	require.Equal(t, []Change{change}, changes)

@@ -1,0 +1,270 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+const (
+	// keepVersions is --keep-versions if it is not given.
+	keepVersions = -1
+	// defaultKeep is how many versions are kept unless somebody says otherwise.
+	defaultKeep = 200
+)
+
+const pruneHelp = `Removes old versions of documents from Consul, in all regions of the fleet file or in
+those of --region. Each region keeps
+
+  - the newest --keep versions that became active there
+  - what was stored later than the oldest of these, such as a change in progress
+  - every version that any region of the fleet file still names: its active version, what
+    follows a temporary one, its canaries, and what a rollback would return to
+
+The history is not pruned: it still says who changed what, though rollback --to and show
+no longer find the oldest versions. Keep the documents themselves under version control.
+
+It shows how many versions it would remove, and asks (--yes does not). Unless every region
+of the fleet file answers, nothing is removed anywhere. It holds the lock meanwhile, so it
+waits for changes, and they for it.
+
+Every change prunes too, silently if there is nothing to do: --keep-versions N of apply,
+set and rollback says how many to keep, or keep_versions in the fleet file, or 200; 0 does
+not prune. It does so at the end, and leaves it to the next change if a region does not
+answer or is locked.`
+
+func (p *program) pruneCommand(k *fleet.Kind) *cobra.Command {
+	var names []string
+	var by string
+	var yes bool
+	s := pruning{p: p, kind: k, wait: p.lockWait}
+	c := command("prune", "remove old versions", pruneHelp,
+		fmt.Sprintf("  regionctl %[1]s prune\n  regionctl %[1]s prune --keep 50 --region eu-west\n  regionctl %[1]s prune --yes -o json", k.Name),
+		func(ctx context.Context, _ []string) (err error) {
+			if s.keep < region.LeastVersions {
+				return term.Misused("--keep %d: must be at least %d", s.keep, region.LeastVersions)
+			}
+			if s.by, err = whoami(by); err != nil {
+				return err
+			}
+			if s.targets, err = p.targetsOf(k, names); err != nil {
+				return err
+			}
+			return s.run(ctx, yes)
+		})
+	p.regionFlag(c, &names)
+	f := c.Flags()
+	f.IntVar(&s.keep, "keep", defaultKeep, "how many versions to keep, the newest")
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
+	f.StringVar(&by, "by", "", "`NAME` for the lock (default: WEIR_USER, or user@host)")
+	return c
+}
+
+// pruning removes old versions from some regions.
+type pruning struct {
+	p       *program
+	kind    *fleet.Kind
+	keep    int
+	by      string
+	wait    time.Duration // for other changes
+	targets []*fleet.Target
+	all     []*fleet.Target // of the fleet file, whose needs count
+}
+
+// stock is what a region has stored.
+type stock struct {
+	all int
+	old []consul.Stored // those that nothing needs
+}
+
+// prunedRegion is what prune prints of a region with -o json.
+type prunedRegion struct {
+	Region  string `json:"region"`
+	Removed int    `json:"removed"`
+	Kept    int    `json:"kept"`
+}
+
+// plan finds what nothing needs. Its error says that this is not known.
+func (s *pruning) plan(ctx context.Context) (map[*fleet.Target]stock, error) {
+	if s.all == nil {
+		var err error
+		if s.all, err = s.p.targetsOf(s.kind, nil); err != nil {
+			return nil, err
+		}
+	}
+	needs := fleet.Ask(ctx, s.all, needed)
+	if _, err := fleet.Failures(needs); err != nil {
+		return nil, err
+	}
+	// Unbounded, because the first time may find many; each question is bounded.
+	stocks := fleet.AskUnbounded(ctx, s.targets, func(ctx context.Context, t *fleet.Target) (stock, error) {
+		there, err := t.Docs.Versions(ctx, "")
+		if err != nil || len(there) <= s.keep {
+			return stock{all: len(there)}, err
+		}
+		newest, before, err := t.Docs.Newest(ctx, s.keep)
+		if err != nil || before == 0 {
+			return stock{all: len(there)}, err
+		}
+		for _, need := range needs {
+			for _, v := range need.Value {
+				newest[v] = true
+			}
+		}
+		old, err := t.Docs.StoredBefore(ctx, fleet.Filter(there, func(v string) bool { return !newest[v] }), before)
+		return stock{len(there), old}, err
+	})
+	if _, err := fleet.Failures(stocks); err != nil {
+		return nil, err
+	}
+	found := map[*fleet.Target]stock{}
+	for _, a := range stocks {
+		found[a.Target] = a.Value
+	}
+	return found, nil
+}
+
+// needed are the versions that a region names, now or after a rollback.
+func needed(ctx context.Context, t *fleet.Target) ([]string, error) {
+	m, err := recallBefore(ctx, t)
+	if err == nil {
+		err = m.wrong
+	}
+	if err != nil {
+		return nil, err
+	}
+	var versions []string
+	for _, p := range m.known() {
+		versions = append(versions, p.Version)
+	}
+	if before, ok := m.replaced(); ok {
+		versions = append(versions, before)
+	}
+	canaries, wrong, err := t.Docs.Canaries(ctx)
+	for _, p := range canaries {
+		versions = append(versions, p.Version)
+	}
+	return versions, errors.Join(append(wrong, err)...)
+}
+
+func (s *pruning) run(ctx context.Context, yes bool) error {
+	plan, err := s.plan(ctx)
+	if err != nil {
+		return term.Failed("nothing was removed, because it is not known which versions are needed:\n%w", err)
+	}
+	removable := 0
+	var list []prunedRegion
+	for _, t := range s.targets {
+		old, all := len(plan[t].old), plan[t].all
+		removable += old
+		list = append(list, prunedRegion{t.Name, 0, all})
+		s.p.Say("%s: %d of %s can be removed", t.Name, old, term.Plural(all, "version"))
+	}
+	if removable > 0 {
+		if err := s.p.Confirm(ctx, yes, "Remove %s?", term.Plural(removable, "version")); err != nil {
+			return err
+		}
+		removed, err := s.remove(ctx)
+		for i := range list {
+			n := removed[list[i].Region]
+			list[i].Removed, list[i].Kept = n, list[i].Kept-n
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.p.Show(list, func(b *bytes.Buffer, _ term.Style) {
+		t := term.Table{}
+		t.Row("REGION", "REMOVED", "KEPT")
+		for _, r := range list {
+			t.Row(r.Region, strconv.Itoa(r.Removed), strconv.Itoa(r.Kept))
+		}
+		t.Print(b)
+	})
+}
+
+// remove removes what nothing needs, which it finds out under the lock.
+func (s *pruning) remove(ctx context.Context) (removed map[string]int, err error) {
+	type place = rollout.Region[struct{}]
+	c := rollout.Change[struct{}]{Subject: rollout.Subject[struct{}]{Name: s.kind.Name}, By: s.by, Timeout: s.p.timeout, LockWait: s.wait, Report: &lockNews{s.p, s.kind.Name}}
+	targets, counts := map[*place]*fleet.Target{}, map[*place]*int{}
+	for _, t := range s.targets {
+		r := rollout.NewRegion[struct{}](t.Name, t.Consul)
+		c.Regions = append(c.Regions, r)
+		targets[r], counts[r] = t, new(int)
+	}
+	var plan map[*fleet.Target]stock
+	err = c.Under(ctx, c.Regions, func(ctx context.Context) (err error) {
+		plan, err = s.plan(ctx)
+		return err
+	}, func(r *place, fenced func(func(consul.Fence) error) error) error {
+		for some := range slices.Chunk(plan[targets[r]].old, consul.MostRemoved) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err := fenced(func(f consul.Fence) error {
+				return targets[r].Docs.Remove(ctx, some, f)
+			}); err != nil {
+				return fmt.Errorf("%s: %w; run regionctl %s prune again", r.Name, err, s.kind.Name)
+			}
+			*counts[r] += len(some)
+		}
+		return nil
+	})
+	removed = map[string]int{}
+	for r, n := range counts {
+		removed[r.Name] = *n
+	}
+	var stop *rollout.Stop
+	if errors.As(err, &stop) {
+		err = stopped(stop, s.kind.Name, nil)
+	}
+	return removed, err
+}
+
+// prune prunes after a change. Whatever fails is left to the next change.
+func (c *change) prune(ctx context.Context, targets []*fleet.Target) {
+	s := pruning{p: c.p, kind: targets[0].Kind, keep: c.keep, by: c.by, targets: targets}
+	if s.keep == keepVersions {
+		file, err := c.p.fleet()
+		if s.keep = defaultKeep; err == nil && file.KeepVersions != nil {
+			s.keep = *file.KeepVersions
+		}
+	}
+	if s.keep == 0 {
+		return
+	}
+	over := slices.ContainsFunc(fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
+		there, err := t.Docs.Versions(ctx, "")
+		return len(there) > s.keep, err
+	}), func(a fleet.Answer[bool]) bool { return a.Value })
+	if !over {
+		return
+	}
+	removed, err := s.remove(ctx)
+	if n := total(removed); n > 0 {
+		c.p.Say("pruned %s beyond the newest %d of each region", term.Plural(n, "old version"), s.keep)
+	}
+	if err != nil {
+		c.p.Say("old versions were not pruned, which the next change makes up for: %v", err)
+	}
+}
+
+func total(counts map[string]int) (n int) {
+	for _, of := range counts {
+		n += of
+	}
+	return n
+}

@@ -1,0 +1,235 @@
+package consul
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/weir-edge/weir/pkg/field"
+)
+
+// mostOps is how many operations Consul accepts in one transaction.
+const mostOps = 64
+
+// historyKey begins with a fixed-length time, so that keys sort by time.
+func (d *Documents) historyKey(p Pointer) string {
+	return d.key("history", p.AppliedAt.UTC().Format("2006-01-02T15:04:05.000000000Z")+"-"+p.Version)
+}
+
+// Record adds a change to the history. Recording a change twice has no further effect.
+func (d *Documents) Record(ctx context.Context, c Change) error {
+	if err := errors.Join(d.check(), c.validate()); err != nil {
+		return err
+	}
+	if c.Replaced != "" && !isHex(c.Replaced, versionDigits) {
+		return &field.Error{Path: "replaced", Msg: fmt.Sprintf("must be a version (got %q)", c.Replaced)}
+	}
+	value, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return d.consul.Put(ctx, d.historyKey(c.Pointer), value)
+}
+
+// Recorded reports whether the history has the change that wrote a pointer.
+func (d *Documents) Recorded(ctx context.Context, p Pointer) (bool, error) {
+	if err := d.check(); err != nil {
+		return false, err
+	}
+	entry, err := d.consul.Get(ctx, d.historyKey(p))
+	return entry != nil, err
+}
+
+// History returns the newest changes, newest first, and at most so many; 0 means all.
+// wrong has an error for each unreadable key among them; err means that reading failed.
+func (d *Documents) History(ctx context.Context, most int) (changes []Change, wrong []error, err error) {
+	wrong, err = d.EachPage(ctx, func(page []Change) bool {
+		changes = append(changes, page...)
+		return most == 0 || len(changes) < most
+	})
+	if most > 0 {
+		changes = changes[:min(most, len(changes))]
+	}
+	return changes, wrong, err
+}
+
+// EachPage reads the history in pages, newest first, until do returns false. What it reads
+// and asks Consul for does not depend on how long the history is. wrong has an error for
+// each unreadable key among those read.
+func (d *Documents) EachPage(ctx context.Context, do func([]Change) bool) (wrong []error, err error) {
+	var failure error
+	err = d.historyKeys(ctx, func(keys []string) bool {
+		for page := range slices.Chunk(keys, mostOps) {
+			var changes []Change
+			if changes, failure = d.changes(ctx, page, &wrong); failure != nil || !do(changes) {
+				return false
+			}
+		}
+		return true
+	})
+	return wrong, errors.Join(err, failure)
+}
+
+// changes reads the changes under some keys.
+func (d *Documents) changes(ctx context.Context, keys []string, wrong *[]error) (changes []Change, err error) {
+	unreadable := func(key string, err error) {
+		*wrong = append(*wrong, d.consul.Unreadable(key, fmt.Errorf("%w; correct or delete the key", err)))
+	}
+	var ops []*api.KVTxnOp
+	for _, key := range keys {
+		switch err := d.consul.checkKey(key); {
+		case key == d.key("history", ""): // the folder itself, which Consul's UI creates
+		case err != nil:
+			unreadable(key, errors.New("is not the name of a change"))
+		default:
+			ops = append(ops, &api.KVTxnOp{Verb: api.KVGet, Key: key})
+		}
+	}
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	entries, err := d.transact(ctx, ops)
+	for _, e := range entries {
+		if c, err := parseChange(e.Value); err != nil {
+			unreadable(e.Key, err)
+		} else {
+			changes = append(changes, c)
+		}
+	}
+	return changes, err
+}
+
+// historyKeys calls do with the keys of the history, newest first, a month at a time, until
+// it returns false. Consul names the years and months, not everything in them: what comes
+// before the next hyphen of keys such as 2026-03-01T10:00:00.000000000Z-0123456789ab.
+func (d *Documents) historyKeys(ctx context.Context, do func([]string) bool) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	_, err := d.walk(ctx, d.key("history", ""), 2, do)
+	return err
+}
+
+func (d *Documents) walk(ctx context.Context, prefix string, levels int, do func([]string) bool) (more bool, err error) {
+	if levels == 0 {
+		keys, err := d.consul.keys(ctx, prefix, "")
+		slices.Reverse(keys)
+		return err == nil && do(keys), err
+	}
+	keys, err := d.consul.keys(ctx, prefix, "-")
+	more = err == nil
+	for _, key := range slices.Backward(keys) {
+		if !more || err != nil {
+			break
+		}
+		if strings.HasSuffix(key, "-") {
+			more, err = d.walk(ctx, key, levels-1, do)
+		} else {
+			more = do([]string{key})
+		}
+	}
+	return more, err
+}
+
+// Newest returns the versions that became active last, at most so many, and an
+// index, 0 if there are fewer. What was stored up to the index, and is none of them, is older.
+func (d *Documents) Newest(ctx context.Context, most int) (versions map[string]bool, before uint64, err error) {
+	versions = map[string]bool{}
+	oldest := ""
+	err = d.historyKeys(ctx, func(keys []string) bool {
+		for _, key := range keys {
+			if version := key[strings.LastIndexByte(key, '-')+1:]; isHex(version, versionDigits) && len(versions) < most {
+				versions[version], oldest = true, key
+			}
+		}
+		return len(versions) < most
+	})
+	if err != nil || len(versions) < most {
+		return versions, 0, err
+	}
+	entry, err := d.consul.Get(ctx, oldest)
+	if entry != nil {
+		before = entry.ModifyIndex
+	}
+	return versions, before, err
+}
+
+// Versions returns the stored versions that begin with some digits, in order.
+func (d *Documents) Versions(ctx context.Context, digits string) ([]string, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	folder := d.versionKey("")
+	keys, err := d.consul.keys(ctx, folder+digits, "")
+	if err != nil {
+		return nil, err
+	}
+	versions := []string{}
+	for _, key := range keys {
+		if version := strings.TrimPrefix(key, folder); isHex(version, versionDigits) {
+			versions = append(versions, version)
+		}
+	}
+	return versions, nil
+}
+
+// Stored is a version that is stored.
+type Stored struct {
+	Version string
+	index   uint64
+}
+
+// StoredBefore returns those of the stored versions that were stored up to an index.
+func (d *Documents) StoredBefore(ctx context.Context, versions []string, before uint64) (old []Stored, err error) {
+	for some := range slices.Chunk(versions, mostOps) {
+		var ops []*api.KVTxnOp
+		for _, version := range some {
+			// Reads all but the value, which may be long: no session holds these keys.
+			ops = append(ops, &api.KVTxnOp{Verb: api.KVCheckSession, Key: d.versionKey(version)})
+		}
+		entries, err := d.transact(ctx, ops)
+		if err != nil {
+			return nil, err
+		}
+		for i, e := range entries {
+			if e.ModifyIndex <= before {
+				old = append(old, Stored{some[i], e.ModifyIndex})
+			}
+		}
+	}
+	return old, nil
+}
+
+// MostRemoved is how many versions Remove takes at once: it also checks the lock.
+const MostRemoved = mostOps - 1
+
+// Remove deletes versions while a lock is held. Its error is a *Displaced if that is lost.
+// Nothing may name the versions.
+func (d *Documents) Remove(ctx context.Context, versions []Stored, f Fence) error {
+	ops := []*api.KVTxnOp{{Verb: api.KVCheckIndex, Key: d.consul.lockKey(f.What), Index: f.Index}}
+	for _, v := range versions {
+		ops = append(ops, &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: d.versionKey(v.Version), Index: v.index})
+	}
+	_, err := d.transact(ctx, ops)
+	if now, index, unseen := d.consul.lock(ctx, f.What); errors.Is(err, errMeanwhile) && unseen == nil && index != f.Index {
+		return displaced(now)
+	}
+	return err
+}
+
+var errMeanwhile = errors.New("keys were changed meanwhile; try again")
+
+// transact makes a transaction of these documents, which fails if others change them.
+func (d *Documents) transact(ctx context.Context, ops []*api.KVTxnOp) ([]*api.KVPair, error) {
+	what := "transaction in " + d.consul.Key(d.kind)
+	results, failed, err := d.consul.transact(ctx, what, ops...)
+	if failed != nil {
+		err = d.consul.failure(ctx, what, errMeanwhile)
+	}
+	return results, err
+}
