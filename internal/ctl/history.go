@@ -118,14 +118,19 @@ func (m *memory) version() string {
 // newest of all is so in each of its regions.
 func merge(answers []fleet.Answer[memory]) []past {
 	merged := []past{}
+	type id struct {
+		version, by, replaced string
+		at                    int64
+	}
+	place := map[id]int{}
 	for _, a := range answers {
 		current := slices.IndexFunc(a.Value.changes, a.Value.isCurrent)
 		for n, c := range a.Value.changes {
-			i := slices.IndexFunc(merged, func(m past) bool {
-				return m.Version == c.Version && m.AppliedAt.Equal(c.AppliedAt) && m.AppliedBy == c.AppliedBy && m.Replaced == c.Replaced
-			})
-			if i < 0 {
+			of := id{c.Version, c.AppliedBy, c.Replaced, c.AppliedAt.UnixNano()}
+			i, known := place[of]
+			if !known {
 				i = len(merged)
+				place[of] = i
 				merged = append(merged, past{Change: c, Regions: []string{}, Current: []string{}})
 			}
 			merged[i].Regions = append(merged[i].Regions, a.Target.Name)
