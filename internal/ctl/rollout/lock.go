@@ -31,8 +31,9 @@ type hold struct {
 	lock  consul.Lock
 	tried time.Time // when it was renewed, or that was tried
 
-	// using keeps a renewal from changing the index that a write depends on.
-	using sync.Mutex
+	// using, when full, keeps a renewal from changing the index that a write depends on. It
+	// is no mutex, because tests in virtual time wait for it.
+	using chan struct{}
 	index uint64
 }
 
@@ -156,7 +157,7 @@ func (l *locks[S]) take(ctx context.Context, regions []*Region[S], seen map[*Reg
 }
 
 func (l *locks[S]) takeOne(ctx, renew context.Context, r *Region[S], s sighting) (other *consul.Seen, err error) {
-	h := &hold{lock: l.mine, tried: time.Now()}
+	h := &hold{lock: l.mine, tried: time.Now(), using: make(chan struct{}, 1)}
 	var over uint64
 	if s.taken {
 		over, h.lock.From, h.lock.Broke = s.lock.Index, s.lock.By, s.broken
@@ -216,10 +217,12 @@ func (l *locks[S]) renew(ctx context.Context, r *Region[S], h *hold) {
 }
 
 func (l *locks[S]) renewOne(ctx context.Context, r *Region[S], h *hold) {
-	if !h.using.TryLock() {
+	select {
+	case h.using <- struct{}{}:
+		defer func() { <-h.using }()
+	default:
 		return // it is being written, and learns whether the lock is held
 	}
-	defer h.using.Unlock()
 	brief, cancel := context.WithTimeout(ctx, min(l.change.Timeout, consul.RenewEvery))
 	defer cancel()
 	index, err := r.Locks.Renew(brief, l.change.Name, h.lock, h.index)
@@ -270,8 +273,8 @@ func (l *locks[S]) still(ctx context.Context) *Stop {
 // fenced calls do while the lock of a region keeps its index.
 func (l *locks[S]) fenced(r *Region[S], do func(consul.Fence) error) error {
 	h := l.held[r]
-	h.using.Lock()
-	defer h.using.Unlock()
+	h.using <- struct{}{}
+	defer func() { <-h.using }()
 	err := do(consul.Fence{What: l.change.Name, Index: h.index})
 	l.lose(r, err)
 	return err
