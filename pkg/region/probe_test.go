@@ -150,7 +150,7 @@ steering: first
 regions:
   - {name: eu, pops: [{name: ams1, addresses: [127.0.0.1]}]}
   - {name: us, pops: [{name: nyc1, addresses: [127.0.0.2]}]}
-`, port)), 0)
+`, port)), 0, consul.Fence{})
 	require.NoError(t, err)
 	require.True(t, done)
 	newSite(t, eu, "ams1")
