@@ -88,6 +88,7 @@ func TestAWSOutputs(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, topology.CheckSteering())
 	require.Equal(t, "edge.example.com", topology.Zone)
+	require.Equal(t, &region.Probe{Port: 443, Path: "/", TLS: true}, topology.Probe)
 	require.Len(t, topology.Regions, 2)
 	require.Equal(t, "us-east", topology.Regions[1].Name)
 	pop := topology.Regions[1].PoPs[0]
