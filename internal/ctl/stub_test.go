@@ -29,7 +29,6 @@ import (
 type stub struct {
 	region, id, pop string
 	server          *httptest.Server
-	stop            context.CancelFunc
 
 	mu      sync.Mutex
 	version string
@@ -71,7 +70,6 @@ func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub
 	s.server = httptest.NewServer(mux)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	s.stop = cancel
 	var watches sync.WaitGroup
 	docs := f.rules(name)
 	watches.Go(func() {
