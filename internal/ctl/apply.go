@@ -20,7 +20,7 @@ const applyHelp = `Applies FILE to all regions of the fleet file, or to those of
   2. shows the difference, and asks (--yes does not)
   3. stores it in every region; a version is never overwritten
   4. locks the regions, checks that nobody has changed any since it showed the
-     difference, and points them at it one after another, in the order of the fleet file
+     difference, and points the first of the fleet file at it, then all others at once
   5. ends the canaries of these regions, and waits until every registered edge runs it
 
 If somebody else applies at the same time, one of the two waits for the other, reports who
@@ -153,7 +153,8 @@ func (c *change) apply(ctx context.Context, file string, names []string, canary 
 // run is the whole of a change. Afterwards it prunes.
 func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canaryOptions) error {
 	err := c.steps(ctx, targets, canary)
-	if c.engine.Wrote && ctx.Err() == nil {
+	// Without the word of all, nobody knows what is needed.
+	if c.engine.Wrote && ctx.Err() == nil && len(c.have()) == len(c.regions) {
 		c.prune(ctx, targets)
 	}
 	return err

@@ -19,8 +19,8 @@ import (
 // change activates one document in some regions. apply, set and rollback are changes.
 //
 // The order of its steps is what makes it safe. The document is stored everywhere before
-// any region is pointed at it. The engine of package rollout then points the regions, one
-// after another. Only then are canaries ended, so that what every edge should run is the
+// any region is pointed at it. The engine of package rollout then points the regions, the
+// first before all others. Only then are canaries ended, so that what every edge should run is the
 // version.
 type change struct {
 	p   *program
@@ -148,16 +148,21 @@ func (c *change) begin(targets []*fleet.Target) {
 // restore stores the document again in locked regions, if it was pruned since it was
 // stored. Documents are pruned only under the lock.
 func (c *change) restore(ctx context.Context) error {
-	_, err := fleet.Failures(fleet.Ask(ctx, targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)), func(ctx context.Context, t *fleet.Target) (struct{}, error) {
+	for _, a := range fleet.Ask(ctx, targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)), func(ctx context.Context, t *fleet.Target) (struct{}, error) {
 		next := c.region(t.Name).step.next
 		there, err := t.Docs.Versions(ctx, next.Version())
 		if err == nil && len(there) == 0 {
 			_, err = t.Docs.Put(ctx, next.Bytes)
 		}
 		return struct{}{}, err
-	}))
-	if err != nil {
-		return term.Failed("nothing was changed: %w", err)
+	}) {
+		switch r := c.region(a.Target.Name).region; {
+		case a.Err == nil:
+		case c.partial:
+			r.Outcome, r.Err = rollout.Unreachable, a.Err
+		default:
+			return term.Failed("nothing was changed: %s: %w", r.Name, a.Err)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -193,11 +196,11 @@ func TestFiftyRegions(t *testing.T) {
 			args string
 			most int // round trips that wait for each other
 		}{
-			{"rules apply " + write(t, "one.yaml", rulesOf(1)) + " --yes", 170},
-			{"rules apply " + write(t, "two.yaml", rulesOf(2)) + " --yes", 170},
+			{"rules apply " + write(t, "one.yaml", rulesOf(1)) + " --yes", 25},
+			{"rules apply " + write(t, "two.yaml", rulesOf(2)) + " --yes", 25},
 			{"rules status", 4},
 			{"status", 5 + int(apart/roundTrip)},
-			{"rules rollback --yes", 170},
+			{"rules rollback --yes", 33},
 		} {
 			r, took := f.run(t, strings.Fields(c.args)...)
 			require.Zero(t, r.status, r.errOut)
@@ -207,19 +210,21 @@ func TestFiftyRegions(t *testing.T) {
 	})
 }
 
-// What answers badly, or not, is waited for as long as one may, and keeps nobody from the others.
+// A region or an edge that answers badly, or not at all, is waited for as long as it may take,
+// and keeps nobody from the others.
 func TestFiftyRegionsWithFaults(t *testing.T) {
 	t.Parallel()
 	inFiftyRegions(t, func(t *testing.T, f *farFleet) {
 		r, _ := f.run(t, "rules", "apply", write(t, "one.yaml", rulesOf(1)), "--yes")
 		require.Zero(t, r.status, r.errOut)
-		for _, kind := range []string{"consul.", "edge."} {
+		good := len(f.names) - len(faults)
+		for _, kind := range []string{"edge.", "consul."} {
 			f.faults = map[string]fault{}
 			for i, fault := range faults {
 				f.faults[kind+f.names[5*i]] = fault
 			}
 			r, took := f.run(t, "status", "-o", "json")
-			require.LessOrEqual(t, took, apart+defaultTimeout+6*roundTrip)
+			require.LessOrEqual(t, took, apart+defaultTimeout+5*roundTrip)
 			measured := 0
 			for _, r := range parse[fleetStatus](t, r.out).Regions {
 				for _, p := range r.PoPs {
@@ -230,7 +235,7 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 					}
 				}
 			}
-			require.Equal(t, len(f.names)-len(faults), measured)
+			require.Equal(t, good, measured)
 			r, took = f.run(t, "rules", "status", "-o", "json")
 			require.LessOrEqual(t, took, defaultTimeout+4*roundTrip)
 			seen := 0
@@ -239,7 +244,40 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 					seen++
 				}
 			}
-			require.Equal(t, len(f.names)-len(faults), seen)
+			require.Equal(t, good, seen)
 		}
+		r, took := f.run(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "--partial", "-o", "json")
+		require.Equal(t, term.StatusPartial, r.status)
+		require.LessOrEqual(t, took, defaultTimeout+25*roundTrip)
+		require.Equal(t, good, applied(t, r))
+
+		// Consuls that hang once they are to switch.
+		f.faults = map[string]fault{}
+		for _, name := range f.names[30:35] {
+			var hangs atomic.Bool
+			f.faults["consul."+name] = func(w http.ResponseWriter, r *http.Request) bool {
+				body, _ := io.ReadAll(r.Body)
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				if r.Method == http.MethodPut && strings.Contains(string(body), name+"/rules/current") {
+					hangs.Store(true)
+				}
+				return hangs.Load() && faults[0](w, r)
+			}
+		}
+		r, took = f.run(t, "rules", "apply", write(t, "three.yaml", rulesOf(3)), "--yes", "--wait", "1s", "-o", "json")
+		require.Equal(t, term.StatusPartial, r.status)
+		require.Equal(t, len(f.names)-5, applied(t, r))
+		require.LessOrEqual(t, took, 6*defaultTimeout)
 	})
+}
+
+// applied counts the regions that a change has switched.
+func applied(t *testing.T, r result) (n int) {
+	t.Helper()
+	for _, r := range parse[changeReport](t, r.out).Regions {
+		if r.Result == rollout.Applied {
+			n++
+		}
+	}
+	return n
 }

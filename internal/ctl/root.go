@@ -70,8 +70,8 @@ relative to it:
       consul: {addr: "https://consul.us-east.example.com:8501", token_file: us-east.token}
       admin_token_file: admin.token
 
-Regions are locked and changed in the order of the file, so all operators should use the
-same one.
+The first region of the file is locked and changed before all others, so all operators
+should use the same one.
 
 Exit status:
   0    good

@@ -42,7 +42,7 @@ const topologyApplyHelp = `Applies FILE, in YAML or JSON, to all regions of the 
   1. validates it; a bad one changes nothing
   2. shows the difference, and asks (--yes does not)
   3. locks the regions, checks that nobody has changed any since it showed the difference,
-     and writes it to one after another, in the order of the fleet file
+     and writes it to the first of the fleet file, then to all others at once
 
 Routers follow within a second. While regions differ, they answer by what most of the
 regions hold.

@@ -1,5 +1,5 @@
-// Package rollout changes the fleet: one region after another, under a lock of them all,
-// and only if nobody has touched any since the operator saw the difference. It knows no
+// Package rollout changes the fleet: the first region and then all others, under a lock of
+// them all, and only if nobody has touched any since the operator saw the difference. It knows no
 // kind of document by name and prints nothing: what it finds is in each region's outcome,
 // and the caller puts that into words.
 package rollout
@@ -73,7 +73,7 @@ func (r *Region[S]) lose(now S) { r.end(Lost, nil); r.Now = now }
 // Change brings a subject to some regions.
 type Change[S any] struct {
 	Subject[S]
-	Regions []*Region[S] // in the order in which they are written
+	Regions []*Region[S] // the first is locked and written first
 	By      string       // for the lock
 	Partial bool         // continue without regions that cannot be reached
 	Timeout time.Duration
@@ -84,7 +84,7 @@ type Change[S any] struct {
 
 	// Ready is called under the lock, before the first write; its error stops the change.
 	Ready func(context.Context) error
-	// Written follows each write, while the next regions are written.
+	// Written follows each write, while other regions are written.
 	Written func(context.Context, *Region[S])
 	// Report learns what takes long, or needs a person's attention.
 	Report Reporter
@@ -211,9 +211,9 @@ func (c *Change[S]) Tell(ctx context.Context) {
 	c.each(With(c.Regions, Untouched), func(r *Region[S]) { _ = c.writeOne(ctx, r) }) // without a lock, none is lost
 }
 
-// Write writes all regions that are Untouched. It stops if it cannot write the first, and
-// continues after that: a fleet should not stay divided because one region is unreachable.
-// If it loses a lock, it writes nothing more.
+// Write writes all regions that are Untouched: the first, and if it has that, all others at
+// once, so that none waits for another that is slow. Of two changes that somehow meet without
+// locks, the first region lets only one pass. If Write loses a lock, it begins no more writes.
 // Its error, a *Stop or that of Ready, says that nothing was written.
 func (c *Change[S]) Write(ctx context.Context) error {
 	locks, err := c.lock(ctx, With(c.Regions, Untouched, AlreadyThere))
@@ -229,38 +229,41 @@ func (c *Change[S]) Write(ctx context.Context) error {
 			return err
 		}
 	}
+	// A write that was sent is seen through, or nobody would know how it ended.
+	detached := context.WithoutCancel(ctx)
 	var after sync.WaitGroup
 	defer after.Wait()
-	for i, r := range With(c.Regions, Untouched) {
+	write := func(r *Region[S]) {
+		if locks.still(detached) != nil {
+			return
+		}
+		_ = locks.fenced(r, func(f consul.Fence) error { // if the lock is lost, it is noted
+			r.Fence = f
+			return c.writeOne(detached, r)
+		})
+		if r.Outcome == Applied && c.Written != nil {
+			after.Go(func() { c.Written(detached, r) })
+		}
+	}
+	todo := With(c.Regions, Untouched)
+	first := min(1, len(todo))
+	for i, wave := range [][]*Region[S]{todo[:first], todo[first:]} {
 		if ctx.Err() != nil {
 			break
 		}
-		// A write that was sent is seen through, or nobody would know how it ended.
-		detached := context.WithoutCancel(ctx)
-		if c.Displaced = locks.still(detached); c.Displaced == nil {
-			_ = locks.fenced(r, func(f consul.Fence) error { // if the lock is lost, it is noted
-				r.Fence = f
-				return c.writeOne(detached, r)
-			})
-			c.Displaced = locks.lostOne()
-		}
-		if r.Outcome == Applied {
-			c.Wrote = true
-			if c.Written != nil {
-				after.Go(func() { c.Written(detached, r) })
-			}
-		}
-		if c.Displaced != nil && !c.Wrote && r.Outcome == Untouched {
+		c.each(wave, write)
+		c.Displaced, c.Wrote = locks.lostOne(), len(With(todo, Applied)) > 0
+		if c.Displaced != nil && len(With(todo, Untouched, AlreadyThere)) == len(todo) {
 			return c.Displaced
 		}
-		if i == 0 && !r.Outcome.Has() {
+		if i == 0 && len(With(wave, Applied, AlreadyThere)) < len(wave) {
 			return nil
 		}
 		if c.Displaced != nil {
 			break
 		}
 	}
-	c.Verify(context.WithoutCancel(ctx))
+	c.Verify(detached)
 	return nil
 }
 

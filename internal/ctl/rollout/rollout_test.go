@@ -113,6 +113,7 @@ func TestSleepsPastItsLocks(t *testing.T) {
 				places := newPlaces(3)
 				ana, _ := changeTo("ana's", "ana", places, atOnce)
 				sleeps(places[1], func() {
+					synctest.Wait() // c is written at the same time
 					for _, p := range places {
 						p.mu.Lock()
 						p.fault = func(operation string) (error, bool) { // she does not renew
@@ -127,7 +128,7 @@ func TestSleepsPastItsLocks(t *testing.T) {
 					bobs(bob)
 					began := time.Now()
 					require.NoError(t, bob.prepared(t).Write(t.Context()))
-					require.Equal(t, []Outcome{Applied, AlreadyThere, AlreadyThere}, ends(bob))
+					require.Equal(t, []Outcome{Applied, AlreadyThere, Applied}, ends(bob))
 					require.Equal(t, bob.BreakLock, len(bob.Broke) > 0)
 					require.Equal(t, []string{fmt.Sprint([]string{"a", "b", "c"}, "ana", bob.BreakLock)}, told.takes)
 					if !bob.BreakLock {
@@ -136,7 +137,7 @@ func TestSleepsPastItsLocks(t *testing.T) {
 					}
 				})
 				require.NoError(t, ana.prepared(t).Write(t.Context()))
-				require.Equal(t, []Outcome{Lost, Untouched, Untouched}, ends(ana))
+				require.Equal(t, []Outcome{Lost, Untouched, Lost}, ends(ana))
 				require.Equal(t, Displaced, ana.Displaced.Why)
 				require.Equal(t, "b", ana.Displaced.Region)
 				require.True(t, ana.Wrote)
@@ -146,6 +147,23 @@ func TestSleepsPastItsLocks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A region that is slow to take its write delays no other.
+func TestSlowRegion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := newPlaces(50)
+		sleeps(places[7], func() { time.Sleep(time.Minute) })
+		c, _ := changeTo("new", "ana", places, atOnce)
+		began, fast := time.Now(), make(chan bool, len(places))
+		c.Written = func(context.Context, *Region[value]) { fast <- time.Since(began) == 0 }
+		require.NoError(t, c.prepared(t).Write(t.Context()))
+		require.Len(t, With(c.Regions, Applied), 50)
+		for range 49 {
+			require.True(t, <-fast)
+		}
+		require.False(t, <-fast)
+	})
 }
 
 // A change that was stopped asks for its locks before it writes on, wherever it lost one.
