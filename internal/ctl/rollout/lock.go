@@ -226,13 +226,12 @@ func (l *locks[S]) renewOne(ctx context.Context, r *Region[S], h *hold) {
 	brief, cancel := context.WithTimeout(ctx, min(l.change.Timeout, consul.RenewEvery))
 	defer cancel()
 	index, err := r.Locks.Renew(brief, l.change.Name, h.lock, h.index)
-	if err == nil {
-		h.index = index
-	}
 	l.lose(r, err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h.tried = time.Now()
+	if h.tried = time.Now(); err == nil {
+		h.index = index
+	}
 }
 
 // lose notes that a lock was lost, if that is what err means.
