@@ -59,7 +59,7 @@ func (n *lockNews) Takes(regions []string, from string, broken bool) {
 
 // StaysLocked implements rollout.Reporter.
 func (n *lockNews) StaysLocked(region string, err error) {
-	n.p.Warn("%s: it may still be locked; whoever changes the %s next waits %s for it: %v", region, n.what, consul.StaleAfter, err)
+	n.p.Warn("%s: it may still be locked; the next change of the %s waits %s for it: %v", region, n.what, consul.StaleAfter, err)
 }
 
 // displaced says who took the locks of a change.
@@ -203,7 +203,7 @@ func outcome(ctx context.Context, regions []told, wrote bool, lost *rollout.Stop
 	nowhere := len(have)+len(unclear) == 0
 	switch {
 	case len(losing) > 0 && wrote && nowhere:
-		return term.Conflict("this was active for a moment:\n%s", why)
+		return term.Conflict("this was briefly active:\n%s", why)
 	case len(losing) > 0 && !wrote && len(unclear) == 0:
 		return term.Conflict("nothing was changed anywhere: %s", why)
 	case len(losing) > 0 || lost != nil:

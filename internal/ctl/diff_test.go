@@ -102,7 +102,7 @@ func TestCompareDocuments(t *testing.T) {
   + fresh  5 in 1h by host, path on X-Plan: free but not on GET (rolling_window)
   ~ a      key: [client_ip] → [client_ip, path]
            limit: 1 → 2
-           its counts start anew
+           its counts start over
   the order of the rules differs, which changes no verdict
   1 added, 1 removed, 1 changed, 1 as before
 `, b.String())

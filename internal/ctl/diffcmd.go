@@ -18,7 +18,7 @@ defaults that are written out make no difference.
 Regions that run the same version are shown together. Nothing is changed.
 
 A rule whose key, algorithm or storage changes counts from zero; one whose limit or
-window changes keeps what was counted. The difference says which ones start anew.
+window changes keeps what was counted. The difference says which ones start over.
 
 Exits with 0 whether there is a difference or not; with --exit-code, as with git, 1
 says that there is one.`
@@ -111,7 +111,7 @@ func (d *difference) write(b *bytes.Buffer, s term.Style, most int) {
 			name = ""
 		}
 		if r.Recount {
-			t.Row("", "its counts start anew")
+			t.Row("", "its counts start over")
 		}
 	}
 	t.Print(b)

@@ -25,7 +25,7 @@ const dnsHelp = `Answers DNS questions for one zone with the addresses of the ne
 and not drained, until SIGTERM or Ctrl-C. It is an authoritative server and does not recurse.
 
 For each question it takes the client's subnet (EDNS client subnet, RFC 7871), or the
-address of the resolver, and orders the PoPs: first those whose clients networks in the
+address of the resolver, and orders the PoPs: first those whose client networks in the
 topology contain it, the longest first; then by distance, with --geoip; then as the
 topology lists their regions. It leaves out PoPs that are down or drained, sends the share
 that a PoP sheds to the next one, and answers with all of them if none is healthy.

@@ -25,7 +25,7 @@ unless --state names the router's file.
 --client is an address, or the network that a resolver passes on (203.0.113.0/24). If the
 router has a GeoIP database, give the same to this.
 
-Among equals, where the router draws by lot for resolvers that pass no network on, this
+Among equals, where the router chooses at random for resolvers that pass no network on, this
 shows the choice for those that do.
 
 Exits with 0, or with 3 if not every region could be asked.`

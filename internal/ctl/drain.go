@@ -165,7 +165,7 @@ func (p *program) lookAtPoP(ctx context.Context, pop string) (*draining, error) 
 	case slices.Contains(known, pop), slices.ContainsFunc(d.seen(), func(s *sites) bool { return s.drainOf(pop) != nil }):
 		return d, nil
 	case len(known) == 0:
-		return nil, term.Misused("no PoP %q, nor any other: there is no topology; regionctl topology apply FILE publishes one", pop)
+		return nil, term.Misused("no PoP %q, nor any other: there is no topology; publish one with regionctl topology apply FILE", pop)
 	}
 	return nil, term.Misused("no PoP %q in the topology; it has %s", pop, term.OrDashes(known))
 }
@@ -272,7 +272,7 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 	}
 	var outcome error
 	if len(without) > 0 {
-		outcome = term.Partial("the word of %s is enough for routers that see it; the same command again tells the others:\n%s", names(have), reasonsOf(without))
+		outcome = term.Partial("%s has it, which is enough for routers that see it; run the same command again to tell the others:\n%s", names(have), reasonsOf(without))
 	}
 	report, waiting := d.report(), error(nil)
 	if o.wait > 0 {

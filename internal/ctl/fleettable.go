@@ -15,7 +15,7 @@ func (v *fleetStatus) write(b *bytes.Buffer, s term.Style) {
 	t.Row("REGION", "POP", "EDGE", "HEALTH", "RULES", "SHEDDER", "BUSY", "SHED", "REQ/S", "LIMITED", "REDIS")
 	var notes []string
 	if !v.Topology && v.Totals.Unknown < v.Totals.Regions {
-		notes = append(notes, "no topology is published, so regionctl dns answers nobody yet; regionctl topology apply FILE publishes one")
+		notes = append(notes, "no topology is published, so regionctl dns answers nobody yet; publish one with regionctl topology apply FILE")
 	}
 	for _, r := range v.Regions {
 		name := s.Bold(r.Region)

@@ -263,7 +263,7 @@ func testLockBroken(t *testing.T, f *testFleet) {
 	let()
 	r = ana.end(t)
 	require.Equal(t, term.StatusConflict, r.status)
-	require.Contains(t, r.errOut, "this was active for a moment:\nus-east: the lock of this change is gone: ")
+	require.Contains(t, r.errOut, "this was briefly active:\nus-east: the lock of this change is gone: ")
 	require.Contains(t, r.errOut, "eu-west: bob applied "+old.Version)
 	for _, name := range f.names {
 		require.Equal(t, old.Version, f.current(t, name))
@@ -277,7 +277,7 @@ func testLockBroken(t *testing.T, f *testFleet) {
 	let()
 	r = ana.end(t)
 	require.Equal(t, term.StatusConflict, r.status)
-	require.Contains(t, r.errOut, "this was active for a moment:\nus-east: the lock of this change is gone: ")
+	require.Contains(t, r.errOut, "this was briefly active:\nus-east: the lock of this change is gone: ")
 }
 
 // A regionctl is stopped halfway, as a laptop that sleeps, and its write to the second

@@ -111,7 +111,7 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	c.engine.Verify(t.Context())
 	err = c.outcome(t.Context())
 	require.Equal(t, term.StatusConflict, term.ExitStatus(err))
-	require.ErrorContains(t, err, "this was active for a moment:\neu-west: bob applied "+theirs.Version)
+	require.ErrorContains(t, err, "this was briefly active:\neu-west: bob applied "+theirs.Version)
 }
 
 // A region that dies after it stored the document and before it is locked does not stop a

@@ -30,7 +30,7 @@ Consul, in each region the same one.
           location: {lat: 52.37, lon: 4.90}              # for GeoIP; optional
           weight: 1                   # among equals; 0: only if nothing else is left
           clients: ["198.51.100.0/24"]                   # networks to send here first; optional
-  steering: geoip                     # only if clients networks do not tell clients apart: geoip
+  steering: geoip                     # only if client networks do not tell clients apart: geoip
                                       # (every router has --geoip) or first (all to the first region)
   probe: {port: 443, path: /healthz, tls: true}          # how routers check the addresses themselves; optional
   records:                            # what else DNS answers in the zone; optional
@@ -148,7 +148,7 @@ func (p *program) showTopology(ctx context.Context, names []string) error {
 	}
 	switch {
 	case found == nil:
-		return term.Failed("no topology is active; regionctl topology apply FILE publishes one")
+		return term.Failed("no topology is active; publish one with regionctl topology apply FILE")
 	case len(distinct(texts)) > 1:
 		return term.Misused("the regions hold different topologies; choose one with --region, or apply the right one again to all")
 	}

@@ -138,7 +138,7 @@ func TestStatusWithoutTopology(t *testing.T) {
 	var b bytes.Buffer
 	v.write(&b, term.Style{})
 	require.Contains(t, b.String(), "1 region, 1 PoP, 1 of 1 edge passing")
-	require.Contains(t, b.String(), "\nno topology is published, so regionctl dns answers nobody yet; regionctl topology apply FILE publishes one\n")
+	require.Contains(t, b.String(), "\nno topology is published, so regionctl dns answers nobody yet; publish one with regionctl topology apply FILE\n")
 	require.NotContains(t, b.String(), "serving")
 	require.NotContains(t, b.String(), "not in the topology")
 }

@@ -215,7 +215,7 @@ func edgeDrills() []drill {
 		{breaks: "10,000 idle connections", promise: "others notice nothing", within: atOnce, run: crowd(10_000, nil)},
 		{breaks: "1,000 clients that send a byte in 100 ms", promise: "others notice nothing", within: atOnce, run: crowd(1000, []byte("GET /tight HTTP/1.1\r\nHost: x\r\nX-Slow: "+strings.Repeat("a", 100)))},
 		{breaks: "no file descriptors left", promise: "open connections go on, new ones wait", within: steps{{"the longest pause to accept again", time.Second}, inTime, looking}, run: noFiles},
-		{breaks: "a stampede after an outage: Redis killed and started empty, 64 clients with 6,400 cold keys at once", promise: "each node lets a client pass its share; the count begins anew", local: true,
+		{breaks: "a stampede after an outage: Redis killed and started empty, 64 clients with 6,400 cold keys at once", promise: "each node lets a client pass its share; the count starts over", local: true,
 			within: afterDial, run: stampede},
 		{breaks: "an upstream that resets connections", promise: "requests to others go on", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) { reply(w, "") })},
 	}

@@ -79,7 +79,7 @@ var rejoin = steps{{"a link tried again after", time.Second}, {"a ping each", ti
 func redisDrills() []drill {
 	const local = "each node lets a client pass its share"
 	return []drill{
-		{breaks: "Redis killed, and started empty", promise: local + "; the count begins anew", local: true, short: true,
+		{breaks: "Redis killed, and started empty", promise: local + "; the count starts over", local: true, short: true,
 			within: afterDial,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(s.Kill)
@@ -134,7 +134,7 @@ func redisDrills() []drill {
 				}
 				x.returns()
 			})},
-		{breaks: "a counter replaced by a list (WRONGTYPE)", promise: "by each node's share, for that client; then the count begins anew", local: true,
+		{breaks: "a counter replaced by a list (WRONGTYPE)", promise: "by each node's share, for that client; then the count starts over", local: true,
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				const client = "198.51.100.100"
@@ -150,7 +150,7 @@ func redisDrills() []drill {
 					return err == nil && e.Rules[0].Source != "fallback"
 				})
 			})},
-		{breaks: "all counters lost at once (FLUSHALL)", promise: "the count begins anew",
+		{breaks: "all counters lost at once (FLUSHALL)", promise: "the count starts over",
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.flushes(s)

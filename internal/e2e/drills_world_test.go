@@ -30,7 +30,7 @@ func worldDrills() []drill {
 				x.exceed()
 				x.comesBack(w, w.pop("ams1").nodes)
 			}},
-		{breaks: "a region lost: edges, Redis and Consul killed", promise: "its clients go to the next region, which counts for itself; once back, its Redis begins anew" + noted,
+		{breaks: "a region lost: edges, Redis and Consul killed", promise: "its clients go to the next region, which counts for itself; once back, its Redis starts over" + noted,
 			budget: generous, within: leaving, cuts: cuts, forgives: "counted by the other region, then anew by the first", run: func(t *testing.T, x *exercise) {
 				w := x.world(t)
 				eu := w.regions[0]

@@ -361,7 +361,7 @@ func TestCacheOfAnotherNode(t *testing.T) {
 		require.NoError(t, err)
 		e, err := New(c, "", discard())
 		require.NoError(t, err)
-		require.ErrorContains(t, e.Run(t.Context(), nil, nil), file+" is in use by another node; give each node a file of its own")
+		require.ErrorContains(t, e.Run(t.Context(), nil, nil), file+" is in use by another node; give each node its own file")
 		release()
 	}
 }

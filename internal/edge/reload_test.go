@@ -62,7 +62,7 @@ func TestRulesReload(t *testing.T) {
 	n.replaceRules(ruleB)
 	n.reload <- syscall.SIGHUP
 	n.inForce(first, "b")
-	require.Len(t, n.logs.lines(t, "reload asked for"), 1)
+	require.Len(t, n.logs.lines(t, "reload requested"), 1)
 	require.Len(t, n.logs.lines(t, "rules active"), 4)
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
 }
@@ -72,7 +72,7 @@ func TestBadRulesAreRefused(t *testing.T) {
 	first := n.rulesView().Version
 	hup := func(count int) {
 		n.reload <- syscall.SIGHUP
-		eventually(t, "a reload", func() bool { return len(n.logs.lines(t, "reload asked for")) == count })
+		eventually(t, "a reload", func() bool { return len(n.logs.lines(t, "reload requested")) == count })
 	}
 	n.replaceRules(`
 rules:

@@ -108,7 +108,7 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-now:
-			e.log.Info("reload asked for")
+			e.log.Info("reload requested")
 			asked = true
 			if e.access != nil {
 				e.access.Reopen()

@@ -70,10 +70,10 @@ func TestTLSListener(t *testing.T) {
 // reloads sends a signal and waits until the node has handled it.
 func (n *node) reloads() {
 	n.t.Helper()
-	before := len(n.logs.lines(n.t, "reload asked for"))
+	before := len(n.logs.lines(n.t, "reload requested"))
 	n.reload <- syscall.SIGHUP
 	n.reload <- syscall.SIGHUP // accepted when the first is done
-	eventually(n.t, "a reload", func() bool { return len(n.logs.lines(n.t, "reload asked for")) > before+1 })
+	eventually(n.t, "a reload", func() bool { return len(n.logs.lines(n.t, "reload requested")) > before+1 })
 }
 
 // served returns the serial number of the certificate for a client that requests this name.

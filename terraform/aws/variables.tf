@@ -129,7 +129,7 @@ variable "operator_cidrs" {
 }
 
 variable "dns" {
-  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests, and that routers probe: the origin must answer it with 2xx or 3xx. steering distinguishes clients in mode regionctl if no region has clients networks: geoip, if every router has a GeoIP database, or first, to send all to the first region."
+  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests, and that routers probe: the origin must answer it with 2xx or 3xx. steering distinguishes clients in mode regionctl if no region has client networks: geoip, if every router has a GeoIP database, or first, to send all to the first region."
   type = object({
     mode           = string
     zone           = string

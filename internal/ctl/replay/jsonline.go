@@ -264,7 +264,7 @@ func (p *parser) complete(l *jsonLine) (err error) {
 	if len(e.method) == 0 {
 		e.method = []byte("GET")
 	} else if !isToken(e.method) {
-		return fmt.Errorf("method %s is none; a node answers it with 400", quote(e.method))
+		return fmt.Errorf("%s is not a method; nodes answer it with 400", quote(e.method))
 	}
 	if err := e.setTarget(target, l.text); err != nil {
 		return err

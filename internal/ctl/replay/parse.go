@@ -53,7 +53,7 @@ func requestLine(line []byte) (method, target []byte, err error) {
 		target = target[:i]
 	}
 	if !isToken(method) || len(target) == 0 || bytes.IndexByte(target, ' ') >= 0 {
-		return nil, nil, fmt.Errorf("request %s is not METHOD TARGET HTTP/1.1; a node answers it with 400", quote(line))
+		return nil, nil, fmt.Errorf("request %s is not METHOD TARGET HTTP/1.1; nodes answer it with 400", quote(line))
 	}
 	return method, target, nil
 }

@@ -75,9 +75,9 @@ var jsonLines = []struct{ name, line, want string }{
 	{"a time before Unix", `{"time":-1,"client":"203.0.113.7","path":"/a"}`, `time "-1" is neither RFC 3339, nor 10/Oct/2000:13:55:36 -0700, nor a Unix time since 1970`},
 	{"an invalid client", `{"time":1795168800,"client":"localhost","path":"/a"}`, `client "localhost" is not an IP address`},
 	{"a list of clients", `{"time":1795168800,"client":"203.0.113.7, 10.0.0.1","path":"/a"}`, `client "203.0.113.7, 10.0.0.1" is not an IP address`},
-	{"an invalid method", `{"time":1795168800,"client":"203.0.113.7","path":"/a","method":"G T"}`, `method "G T" is none; a node answers it with 400`},
+	{"an invalid method", `{"time":1795168800,"client":"203.0.113.7","path":"/a","method":"G T"}`, `"G T" is not a method; nodes answer it with 400`},
 	{"a fragment", `{"time":1795168800,"client":"203.0.113.7","path":"/a#b"}`, errFragment.Error()},
-	{"a bad request line", `{"time":1795168800,"client":"203.0.113.7","request":"\u0016\u0003\u0001"}`, `request "\x16\x03\x01" is not METHOD TARGET HTTP/1.1; a node answers it with 400`},
+	{"a bad request line", `{"time":1795168800,"client":"203.0.113.7","request":"\u0016\u0003\u0001"}`, `request "\x16\x03\x01" is not METHOD TARGET HTTP/1.1; nodes answer it with 400`},
 }
 
 const atTen = " - - [20/Nov/2026:10:00:00 +0000] "
@@ -96,10 +96,10 @@ var combinedLines = []struct{ name, line, want string }{
 	{"no protocol", `203.0.113.7` + atTen + `"GET /a" 200 12`, tenth + ` 203.0.113.7 GET  /a`},
 	{"an open quote at the end", `203.0.113.7` + atTen + `"GET /a HTTP/1.1" 200 12 "https://e" "cut off`, tenth + ` 203.0.113.7 GET  /a Referer="https://e"`},
 
-	{"a TLS hello", `203.0.113.7` + atTen + `"\x16\x03\x01\x02" 400 150 "-" "-"`, `request "\x16\x03\x01\x02" is not METHOD TARGET HTTP/1.1; a node answers it with 400`},
-	{"no request", `203.0.113.7` + atTen + `"-" 408 0 "-" "-"`, `request "-" is not METHOD TARGET HTTP/1.1; a node answers it with 400`},
-	{"an empty request", `203.0.113.7` + atTen + `"" 400 0`, `request "" is not METHOD TARGET HTTP/1.1; a node answers it with 400`},
-	{"a space in the target", `203.0.113.7` + atTen + `"GET /a b HTTP/1.1" 400 0`, `request "GET /a b HTTP/1.1" is not METHOD TARGET HTTP/1.1; a node answers it with 400`},
+	{"a TLS hello", `203.0.113.7` + atTen + `"\x16\x03\x01\x02" 400 150 "-" "-"`, `request "\x16\x03\x01\x02" is not METHOD TARGET HTTP/1.1; nodes answer it with 400`},
+	{"no request", `203.0.113.7` + atTen + `"-" 408 0 "-" "-"`, `request "-" is not METHOD TARGET HTTP/1.1; nodes answer it with 400`},
+	{"an empty request", `203.0.113.7` + atTen + `"" 400 0`, `request "" is not METHOD TARGET HTTP/1.1; nodes answer it with 400`},
+	{"a space in the target", `203.0.113.7` + atTen + `"GET /a b HTTP/1.1" 400 0`, `request "GET /a b HTTP/1.1" is not METHOD TARGET HTTP/1.1; nodes answer it with 400`},
 	{"a control character", `203.0.113.7` + atTen + `"GET /a\x00b HTTP/1.1" 400 0`, errControl.Error()},
 	{"a host name", `client.example` + atTen + `"GET /a HTTP/1.1" 200 12`, `client "client.example" is not an IP address`},
 	{"a socket", `unix:` + atTen + `"GET /a HTTP/1.1" 200 12`, `client "unix:" is not an IP address`},

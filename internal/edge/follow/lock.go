@@ -18,7 +18,7 @@ func Lock(cache string) (release func(), err error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
 		_ = f.Close()
-		return nil, fmt.Errorf("%s is in use by another node; give each node a file of its own", cache)
+		return nil, fmt.Errorf("%s is in use by another node; give each node its own file", cache)
 	}
 	return func() { _ = f.Close() }, nil
 }

@@ -13,7 +13,7 @@ func TestLock(t *testing.T) {
 	release, err := Lock(file)
 	require.NoError(t, err)
 	_, err = Lock(file)
-	require.EqualError(t, err, file+" is in use by another node; give each node a file of its own")
+	require.EqualError(t, err, file+" is in use by another node; give each node its own file")
 	release()
 	release, err = Lock(file)
 	require.NoError(t, err, "as after the death of a node: the lock file stays")
