@@ -318,6 +318,9 @@ func until(p *consul.Pointer) string {
 }
 
 func (t *trial) remove(ctx context.Context) error {
+	if t.site.Pointer.ExpiresAt == nil {
+		return nil // it ended before anything was set
+	}
 	if err := t.site.Remove(ctx); err != nil {
 		return fmt.Errorf("the canary could not be removed; it expires at %s:\n%w", term.Stamp(*t.site.Pointer.ExpiresAt), err)
 	}

@@ -51,9 +51,23 @@ func TestCanaryCannotBeRemoved(t *testing.T) {
 	s := &site{testFleet: f, old: f.publish(t, rulesOf(1), "ana", f.names...), file: write(t, "rules.yaml", rulesOf(2))}
 	f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = load(10, 0, 0) })
 	c := s.converse(t, s.args("--bake", "10m", "--yes", "--timeout", "1s")...)
-	c.sees(t, "ams1: ")
+	c.sees(t, " left")
 	f.consuls["eu-west"].Kill()
 	r := c.end(t)
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Regexp(t, fmt.Sprintf(`the canary could not be removed; it expires at \d{4}-.*Z:\neu-west: consul %s`, f.consuls["eu-west"].Addr()), r.errOut)
+}
+
+// Consul is gone before the site gets anything.
+func TestCanaryNeverSet(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west")
+	s := &site{testFleet: f, old: f.publish(t, rulesOf(1), "ana", f.names...), file: write(t, "rules.yaml", rulesOf(2))}
+	f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = load(10, 0, 0) })
+	c := s.converse(t, s.args("--bake", "10m", "--yes", "--timeout", "1s")...)
+	c.sees(t, "before the trial")
+	f.consuls["eu-west"].Kill()
+	r := c.end(t)
+	require.Equal(t, term.StatusFailed, r.status)
+	require.Contains(t, r.errOut, "no region was changed")
 }
