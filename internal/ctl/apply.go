@@ -47,15 +47,14 @@ the document (status 4). It keeps a file made from an older version from reverti
 came in between, even with --yes.
 
 --canary POP tries the document on one site first. During --bake only its edges follow it,
-and regionctl compares their share of limited requests (429) and
-of server errors (5xx) with those of all other sites, over the whole trial and over its
-last minutes (a tenth of --bake, from 1 to 10 minutes), and looks for a share of limited
-requests far below what the site had just before. If they are within
-the bounds at the end, the document is applied as above. If they are outside twice in a
-row, after at least --min-requests, the canary is removed immediately (status 1). It is
-also removed if this program is interrupted or fails; if that fails too, or this host
-vanishes, it expires a minute after the bake. An apply or rollback without --canary ends
-any trial in its regions immediately, abandoned ones included.
+and regionctl compares their share of limited requests (429) and of server errors (5xx)
+with those of all other sites, over the whole trial and over its last minutes (a tenth of
+--bake, from 1 to 10 minutes), and looks for a share of limited requests far below what the
+site had just before. If they are within the bounds at the end, the document is applied as
+above. If they are outside twice in a row, after at least --min-requests, the canary is
+removed immediately (status 1). It is also removed if this program is interrupted or fails;
+if that fails too, or this host vanishes, it expires a minute after the bake. An apply or
+rollback without --canary ends any trial in its regions immediately, abandoned ones included.
 
 FILE may be - for standard input; --yes is needed then.`
 
@@ -80,8 +79,8 @@ func (p *program) applyCommand() *cobra.Command {
 			var canary *canaryOptions
 			if pop != "" {
 				o.pop, canary = pop, &o
-			} else if o.changed(cmd.Flags()) {
-				return term.Misused("--bake and its like need --canary POP")
+			} else if name := o.changed(cmd.Flags()); name != "" {
+				return term.Misused("--%s needs --canary POP", name)
 			}
 			return c.apply(ctx, args[0], names, canary)
 		})
@@ -111,7 +110,7 @@ func (c *change) flags(cmd *cobra.Command, by *string) {
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&c.partial, "partial", false, "continue without regions that cannot be reached")
 	breakLockFlag(cmd, &c.breakLock)
-	f.IntVar(&c.keep, "keep-versions", keepVersions, "prune all but the newest `N` versions afterwards; 0 does not (default: keep_versions of the fleet file, or 200)")
+	f.IntVar(&c.keep, "keep-versions", keepVersions, "prune all but the newest `N` versions afterwards, at least 10; 0 does not (default: keep_versions of the fleet file, or 200)")
 	f.Lookup("keep-versions").DefValue = "0" // it says so itself
 	f.DurationVar(&c.wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
 	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")

@@ -27,20 +27,21 @@ var canaryFlags = [...]string{"bake", "interval", "min-requests", "max-limited-i
 
 func (o *canaryOptions) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.bake, canaryFlags[0], 5*time.Minute, "how long the canary is watched before the rest follows")
-	f.DurationVar(&o.interval, canaryFlags[1], defaultInterval, "how often its figures are looked at")
+	f.DurationVar(&o.interval, canaryFlags[1], defaultInterval, "how often to compare it with the others")
 	f.IntVar(&o.minRequests, canaryFlags[2], 100, "how many requests the canary must have had before it is judged")
 	f.Float64Var(&o.maxLimited, canaryFlags[3], 0.05, "by how much its share of limited requests may exceed the others': 0.05 is five percentage points")
 	f.Float64Var(&o.maxErrors, canaryFlags[4], 0.01, "by how much its share of 5xx answers may exceed the others'")
-	f.Float64Var(&o.maxFewer, canaryFlags[5], 0.05, "by how much its share of limited requests may fall below its own past, beyond what the others' fell: a rule that limits nothing any more")
+	f.Float64Var(&o.maxFewer, canaryFlags[5], 0.05, "by how much its share of limited requests may fall below its own past, beyond what the others' fell: a rule may have stopped matching")
 }
 
-func (o *canaryOptions) changed(f *pflag.FlagSet) bool {
+// changed returns the first of them that was passed, or "".
+func (o *canaryOptions) changed(f *pflag.FlagSet) string {
 	for _, name := range canaryFlags {
 		if f.Changed(name) {
-			return true
+			return name
 		}
 	}
-	return false
+	return ""
 }
 
 func (o *canaryOptions) check() error {

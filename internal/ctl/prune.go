@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -19,8 +20,8 @@ import (
 )
 
 const (
-	// keepVersions is --keep-versions if it is not given.
-	keepVersions = -1
+	// keepVersions is --keep-versions if it is not given; nobody can pass it.
+	keepVersions = math.MinInt
 	// defaultKeep is how many versions are kept unless somebody says otherwise.
 	defaultKeep = 200
 )
@@ -66,7 +67,7 @@ func (p *program) pruneCommand(k *fleet.Kind) *cobra.Command {
 		})
 	p.regionFlag(c, &names)
 	f := c.Flags()
-	f.IntVar(&s.keep, "keep", defaultKeep, "how many versions to keep, the newest")
+	f.IntVar(&s.keep, "keep", defaultKeep, "keep the newest `N` versions, at least 10")
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
 	f.StringVar(&by, "by", "", "`NAME` for the lock (default: WEIR_USER, or user@host)")
 	return c
