@@ -23,7 +23,7 @@ them run what they should. Several versions in one fleet are listed at the end, 
 regions and edges of each.
 
 Edges are asked at their admin listeners. Where that is not possible, the version comes
-from what they registered in Consul, and the column FROM says catalogue.
+from what they registered in Consul, and the column FROM says catalog.
 
   source consul    the edge follows Consul
   source cache     it started from its copy on disk, because Consul was unreachable
@@ -90,12 +90,12 @@ func (p *program) rulesStatus(ctx context.Context, names []string, every time.Du
 			if v := &s.Regions[i]; !v.Converged {
 				name := v.Region
 				if v.Pointer == nil {
-					name += " (nothing is published there; regionctl rules apply does)"
+					name += " (nothing is published there; regionctl rules apply publishes rules)"
 				}
 				list = append(list, name)
 			}
 		}
-		return term.Partial("not converged: %s; the edges with a no are behind, what they refused is listed, and where no edge is registered nobody follows", strings.Join(list, ", "))
+		return term.Partial("not converged: %s; edges with CONVERGED no are behind, and why is listed below them; a region without registered edges does not converge", strings.Join(list, ", "))
 	}
 	return nil
 }

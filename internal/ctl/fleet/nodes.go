@@ -31,7 +31,7 @@ type NodeView struct {
 	Expected  string `json:"expected"`
 	Converged bool   `json:"converged"`
 	// Seen tells where the version is known from: the node's "admin" listener, or
-	// what it wrote into the "catalogue", if AdminError kept it from being asked.
+	// what it wrote into the "catalog", if AdminError kept it from being asked.
 	Seen       string `json:"seen"`
 	AdminError string `json:"admin_error,omitempty"`
 	// Shedders are those of its upstream groups, if it was asked for them.
@@ -159,7 +159,7 @@ const AtOnce = 16
 func viewNode(ctx context.Context, t *Target, n consul.Node, expected string) NodeView {
 	v := NodeView{
 		ID: n.ID, PoP: n.PoP, Address: n.Address, Admin: n.Admin, Passing: n.Passing, Output: n.Output,
-		Expected: expected, Seen: "catalogue",
+		Expected: expected, Seen: "catalog",
 	}
 	var refused string
 	if v.Version, refused = t.Kind.Registered(n); refused != "" {

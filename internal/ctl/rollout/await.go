@@ -24,7 +24,7 @@ type Await struct {
 	View func(context.Context, *fleet.Target) (*fleet.RegionView, error)
 	// Moved reports that a region no longer wants that version.
 	Moved func(*fleet.Target, *fleet.RegionView) bool
-	// Registering is how long nodes that lost their place in the catalogue, as when
+	// Registering is how long nodes that lost their place in the catalog, as when
 	// Consul lost its data, take to return to it.
 	Registering time.Duration
 	// Seen learns what a look at region i found. Its calls do not overlap.
