@@ -31,10 +31,10 @@ topology lists their regions. It leaves out PoPs that are down or drained, sends
 that a PoP sheds to the next one, and answers with all of them if none is healthy.
 
 A PoP's health is what the Consul of its region says of its edges. While that Consul is
-unreachable, the router asks another region's about it, and probes the edges. A restart or
-a flapping check does not make the answer flap: a PoP is down immediately when all its edges
-are gone, otherwise after two bad looks, and back after five good seconds, longer if it keeps
-failing.
+unreachable, the router asks another region's about it, and probes the edges, and the PoP's
+public addresses if the topology has a probe. A restart or a flapping check does not make
+the answer flap: a PoP is down immediately when all its edges are gone, otherwise after two
+bad looks, and back after five good seconds, longer if it keeps failing.
 
   edge.example.com              the nearest PoP (A, AAAA)
   ams1.pop.edge.example.com     that PoP, whatever its state

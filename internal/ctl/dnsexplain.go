@@ -56,7 +56,7 @@ func (p *program) dnsExplainCommand() *cobra.Command {
 
 func parseClient(text string) (netip.Prefix, error) {
 	if text == "" {
-		return netip.Prefix{}, term.Misused("--client ADDRESS is missing; whose answer is it about?")
+		return netip.Prefix{}, term.Misused("--client is missing; give an address, as in --client 203.0.113.7")
 	}
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		a = a.Unmap()
@@ -113,7 +113,7 @@ func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Pr
 		return err
 	}
 	if len(e.Unknown) > 0 {
-		return term.Partial("not known is the state of %s:\n%s", strings.Join(e.Unknown, ", "), router.Unknown(v))
+		return term.Partial("the state of %s is unknown:\n%s", strings.Join(e.Unknown, ", "), router.Unknown(v))
 	}
 	return nil
 }

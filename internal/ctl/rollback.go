@@ -17,8 +17,8 @@ import (
 )
 
 const rollbackHelp = `Applies an earlier version again: the one that the active version replaced, or that of
---to. It is applied like any other document, in the same steps and
-with the same exit status, and the history says "rollback to VERSION".
+--to. It is applied like any other document, in the same steps and with the same exit
+status, and the history says "rollback to VERSION".
 
 Rolling back twice therefore returns to where you began. To go further back, name the
 version: regionctl rules history lists them, and prune --help says how many are kept.

@@ -48,10 +48,10 @@ Routers follow within a second. While regions differ, they answer by what most o
 regions hold.
 
 If somebody else applies another one at the same time, one of the two waits for the other
-and changes nothing (status 4); regionctl rules apply --help says how long. If a region cannot be reached, no region is changed;
---partial continues without it. If one fails after the first, the others are written
-anyway, and the result says which have it (status 3). Running the same
-command again finishes the job.
+and changes nothing (status 4); regionctl rules apply --help says how long. If a region
+cannot be reached, no region is changed; --partial continues without it. If one fails
+after the first, the others are written anyway, and the result says which have it (status
+3). Running the same command again finishes the job.
 
 FILE may be - for standard input; --yes is needed then.`
 
