@@ -127,6 +127,41 @@ func TestProbedStates(t *testing.T) {
 	require.Equal(t, CutOff, states["nyc1"].Sight)
 }
 
+// What probes decided stays until they, or a Consul, decide otherwise: one miss, or a router
+// that is cut off, does not bring back what a Consul reported before.
+func TestProbedStatesStay(t *testing.T) {
+	answers, missed, lost := sight{looked: true}, sight{looked: true, misses: 1}, sight{looked: true, misses: lostAfter}
+	f := func(passing, healthy bool, own sight) {
+		t.Helper()
+		eu := regionFacts{listed: true, nodes: []consul.Instance{seen("ams1", "a", passing), seen("ams2", "b", true)}}
+		facts := fleetFacts{topology: mustParse(t, twoSites), regions: map[string]regionFacts{"eu": eu, "us": {failing: epoch}}}
+		var healths map[string]health
+		now := epoch
+		at := func(ams1, others sight) bool {
+			facts.sights = map[string]sight{"ams1": ams1, "ams2": others, "nyc1": others}
+			var states map[string]PoPState
+			states, healths = facts.states(healths, now)
+			now = now.Add(riseAfter)
+			return states["ams1"].Healthy
+		}
+		require.Equal(t, passing, at(own, answers), "its Consul says so")
+		eu.failing = epoch
+		facts.regions["eu"] = eu
+		at(own, answers)
+		require.Equal(t, healthy, at(own, answers), "its probes say so")
+		for range 3 {
+			require.Equal(t, healthy, at(missed, answers), "one miss says nothing")
+			require.Equal(t, healthy, at(lost, lost), "this router is cut off")
+		}
+		eu.failing = time.Time{}
+		facts.regions["eu"] = eu
+		at(lost, lost)
+		require.Equal(t, passing, at(lost, lost), "its Consul says so again")
+	}
+	f(true, false, lost)
+	f(false, true, answers)
+}
+
 // A region whose Consul never answered is used as long as its PoP answers, and left out
 // when it no longer does.
 func TestFollowerProbes(t *testing.T) {

@@ -100,6 +100,7 @@ type health struct {
 	counted time.Time // the last one counted
 	good    time.Time // while down: since when enough pass; zero if too few do
 	falls   int       // falls soon after a recovery
+	probed  bool      // probes decided last, against what Consul reported before
 }
 
 // look is how many of a PoP's nodes pass at one moment.
@@ -184,13 +185,14 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 			// Until a region first reports or the PoP is probed, nothing counts as a look:
 			// undoing a wrong one would take riseAfter.
 			l, judged := newLook(s.Nodes, s.Passing, f.share), facts.told()
+			decided := false
 			if !known {
-				var decided bool
 				l, decided = s.Sight.by(l)
-				judged = judged || decided
+				judged = decided || judged && !h.probed
 			}
 			if judged {
 				h = h.next(l, now)
+				h.probed = decided
 			}
 			if !h.since.IsZero() {
 				healths[p.Name] = h
