@@ -170,6 +170,9 @@ func (t *trial) set(ctx context.Context) error {
 	homes := fleet.Filter(t.c.engine.Regions, func(r *rollout.Region[fleet.Current]) bool {
 		return slices.Contains(t.site.Homes, t.c.region(r.Name).target)
 	})
+	if failed := rollout.With(homes, rollout.Failed); len(failed) > 0 { // with --partial
+		return t.c.stopped(&rollout.Stop{Why: rollout.NotStored, Region: failed[0].Name})
+	}
 	err := t.c.engine.Under(ctx, homes, t.c.restore, func(r *rollout.Region[fleet.Current], fenced func(func(consul.Fence) error) error) error {
 		return fenced(func(f consul.Fence) error { return t.site.Set(ctx, t.c.region(r.Name).target, f) })
 	})

@@ -144,3 +144,18 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	left.names = []string{"us-east", "ap-south"}
 	require.Empty(t, left.locked(t, "rules"))
 }
+
+// With --partial, the region of the site cannot store the document: the trial ends, and
+// nothing is changed.
+func TestPartialCanary(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	old := f.publish(t, rulesOf(1), "ana", f.names...)
+	f.edge(t, "us-east", "iad1", "iad1-1")
+	_, err := f.consuls["us-east"].Client().KV().Put(kv(f.prefix+"/rules/versions/"+versionOf(rulesOf(2)), "x"), nil)
+	require.NoError(t, err)
+	r := f.run(t, "rules", "apply", write(t, "rules.yaml", rulesOf(2)), "--canary", "iad1", "--partial", "--bake", "10s", "--yes")
+	require.Equal(t, term.StatusFailed, r.status, r.errOut)
+	require.Contains(t, r.errOut, "nothing was changed, because us-east did not store the document:\nus-east: ")
+	require.Equal(t, old.Version, f.current(t, "us-east"))
+}
