@@ -87,6 +87,22 @@ func recallBefore(ctx context.Context, t *fleet.Target) (memory, error) {
 	return m, errors.Join(err, failure)
 }
 
+// recallAfter is recall of what a rollback needs to know once something temporary has expired.
+var recallAfter = recall(func(m *memory) bool {
+	after := m.after()
+	return after.version() == "" || after.knows(true)
+})
+
+// after is what a region remembers once its temporary version has expired.
+func (m *memory) after() *memory {
+	if m.pointer == nil {
+		return m
+	}
+	after, expired := *m, *m.pointer
+	expired.ExpiresAt, after.pointer = &time.Time{}, &expired
+	return &after
+}
+
 // wrote reports whether a change is the one that wrote a pointer.
 func wrote(c consul.Change, p *consul.Pointer) bool {
 	return c.Version == p.Version && c.AppliedAt.Equal(p.AppliedAt)

@@ -137,7 +137,8 @@ func (s *pruning) plan(ctx context.Context) (map[*fleet.Target]stock, error) {
 	return found, nil
 }
 
-// needed are the versions that a region names, now or after a rollback.
+// needed are the versions that a region names, now, once its temporary version has expired,
+// or after a rollback.
 func needed(ctx context.Context, t *fleet.Target) ([]string, error) {
 	m, err := recallBefore(ctx, t)
 	if err == nil {
@@ -152,6 +153,14 @@ func needed(ctx context.Context, t *fleet.Target) ([]string, error) {
 	}
 	if before, ok := m.replaced(); ok {
 		versions = append(versions, before)
+	}
+	if m.pointer != nil && m.pointer.Then != nil {
+		if m, err = recallAfter(ctx, t); err != nil {
+			return nil, err
+		}
+		if before, ok := m.after().replaced(); ok {
+			versions = append(versions, before)
+		}
 	}
 	canaries, wrong, err := t.Docs.Canaries(ctx)
 	for _, p := range canaries {

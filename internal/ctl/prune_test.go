@@ -156,6 +156,21 @@ func testPruneTemporary(t *testing.T, f *testFleet) {
 	require.Contains(t, f.good(t, "shedder", "prune", "--keep", "10", "--yes").out, "eu-west  0        11\n")
 	f.good(t, "shedder", "rollback", "--yes", "--wait", "0", "--region", "eu-west")
 	require.Equal(t, lasting, active())
+
+	// So does what a rollback returns to once they have expired.
+	set(501)
+	before := lasting
+	lasting = active()
+	for i := range 14 {
+		set(700+i, "--for", "1h")
+	}
+	set(800, "--for", "1s")
+	require.Eventually(t, func() bool {
+		p, _, err := f.settings("eu-west").Current(t.Context())
+		return err == nil && p.Expired(time.Now())
+	}, patience, tick)
+	f.good(t, "shedder", "rollback", "--yes", "--wait", "0", "--region", "eu-west")
+	require.Equal(t, before, active())
 }
 
 // Somebody prunes what another one, who waits for the lock, has found stored.
