@@ -172,7 +172,7 @@ func needed(ctx context.Context, t *fleet.Target) ([]string, error) {
 func (s *pruning) run(ctx context.Context, yes bool) error {
 	plan, err := s.plan(ctx)
 	if err != nil {
-		return term.Failed("nothing was removed, because it is not known which versions are needed:\n%w", err)
+		return term.Failed("nothing was removed, because the versions that are still needed are unknown:\n%w", err)
 	}
 	removable := 0
 	var list []prunedRegion

@@ -124,7 +124,7 @@ func testPruneAway(t *testing.T, f *testFleet) {
 	away.file = write(t, "fleet.yaml", string(text)+"  - {name: us-east, consul: {addr: \"127.0.0.1:1\"}}\n") // nobody listens there
 	r := away.run(t, "rules", "prune", "--keep", "10", "--yes", "--region", "eu-west")
 	require.Equal(t, term.StatusFailed, r.status)
-	require.Contains(t, r.errOut, "nothing was removed, because it is not known which versions are needed:\nus-east: ")
+	require.Contains(t, r.errOut, "nothing was removed, because the versions that are still needed are unknown:\nus-east: ")
 	r = away.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(99)), "--yes", "--wait", "0", "--region", "eu-west", "--keep-versions", "10")
 	require.Contains(t, r.errOut, "old versions were not pruned, which the next change makes up for: us-east: ")
 	require.Len(t, f.storedRules(t, "eu-west"), 15)

@@ -25,9 +25,10 @@ regions and edges of each.
 Edges are asked at their admin listeners. Where that is not possible, the version comes
 from what they registered in Consul, and the column FROM says catalog.
 
-  source consul    the edge follows Consul
-  source cache     it started from its copy on disk, because Consul was unreachable
-  source file      it has a rule file of its own and does not follow Consul
+  source consul     the edge follows Consul
+  source cache      it started from its copy on disk, because Consul was unreachable
+  source bootstrap  it had no such copy either, and started from its rules.bootstrap
+  source file       it has a rule file of its own and does not follow Consul
 
 --watch looks again every two seconds until it is interrupted; --watch=10s every ten.
 With -o json each look is one line.
