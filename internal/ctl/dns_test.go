@@ -101,11 +101,18 @@ func TestDNS(t *testing.T) {
 	r = f.run(t, "dns", "explain", "--client", "198.51.100.7", "--timeout", "2s")
 	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.out, "203.0.113.1")
+	require.Contains(t, r.errOut, "the state of us-east is unknown\nus-east: ")
+	require.NotContains(t, r.errOut, "eu-west")
 	logged(`"msg":"region is unknown`)
 
 	stop()
 	require.NoError(t, <-ended)
 	require.Contains(t, errOut.String(), `"msg":"stopped"`)
+
+	f.consuls["eu-west"].Kill()
+	r = f.run(t, "dns", "explain", "--client", "198.51.100.7", "--timeout", "1s")
+	require.Equal(t, term.StatusFailed, r.status)
+	require.Contains(t, r.errOut, "; while no Consul has one, --state FILE names the router's copy")
 }
 
 func freePort(t *testing.T) string {

@@ -104,16 +104,20 @@ func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Pr
 		Client: client.String(), Region: in, Zone: v.Topology.Zone, Reason: a.Reason, PoPs: a.PoPs, Addrs: a.Addresses, Scope: a.Scope,
 		Spilled: a.Spilled, FailOpen: a.FailOpen, Unknown: []string{},
 	}
+	var reasons []string
 	for _, name := range sortedKeys(v.Regions) {
-		if !v.Regions[name].Known {
+		if s := v.Regions[name]; !s.Known {
 			e.Unknown = append(e.Unknown, name)
+			if s.Err != nil {
+				reasons = append(reasons, "\n"+name+": "+s.Err.Error())
+			}
 		}
 	}
 	if err := p.Show(e, func(b *bytes.Buffer, s term.Style) { e.write(b, s) }); err != nil {
 		return err
 	}
 	if len(e.Unknown) > 0 {
-		return term.Partial("the state of %s is unknown:\n%s", strings.Join(e.Unknown, ", "), router.Unknown(v))
+		return term.Partial("the state of %s is unknown%s", strings.Join(e.Unknown, ", "), strings.Join(reasons, ""))
 	}
 	return nil
 }

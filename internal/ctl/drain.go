@@ -54,7 +54,7 @@ func (p *program) drainCommand() *cobra.Command {
   regionctl drain ams1 --reason "smoke in the room" --yes --wait 0`,
 		func(ctx context.Context, args []string) error { return p.drain(ctx, args[0], &o) })
 	f := c.Flags()
-	f.StringVar(&o.reason, "reason", "", "`TEXT`: why; shown by status and dns explain")
+	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by status and dns explain")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.force, "force", false, "drain it even if nothing healthy would be left")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait at most for clients to leave; 0 does not wait")

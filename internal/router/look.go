@@ -33,7 +33,13 @@ func Look(ctx context.Context, c *Config, limit time.Duration) (*region.View, er
 	}
 	v := follower.View()
 	if v.Topology == nil {
-		return nil, fmt.Errorf("there is no topology to choose from: %s; publish one with regionctl topology apply FILE", Unknown(v))
+		remedy := "publish one with regionctl topology apply FILE"
+		for _, s := range v.Regions {
+			if s.Err != nil {
+				remedy = "while no Consul has one, --state FILE names the router's copy"
+			}
+		}
+		return nil, fmt.Errorf("there is no topology to choose from: %s; %s", unknown(v), remedy)
 	}
 	return v, nil
 }

@@ -168,7 +168,7 @@ func (r *router) await(ctx context.Context) (string, error) {
 		}
 		if v.Topology == nil && now.Sub(reminded) >= remindEvery {
 			reminded = now
-			r.Log.Warn("waiting for a topology; no query is answered until then; publish one with regionctl topology apply FILE", "regions", Unknown(v))
+			r.Log.Warn("waiting for a topology; no query is answered until then; publish one with regionctl topology apply FILE", "regions", unknown(v))
 		}
 	}
 }
@@ -183,8 +183,8 @@ func allKnown(v *region.View) bool {
 	return len(v.Regions) > 0
 }
 
-// Unknown describes each region, for the reader of a message about a missing topology.
-func Unknown(v *region.View) string {
+// unknown describes each region, for the reader of a message about a missing topology.
+func unknown(v *region.View) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		switch s := v.Regions[name]; {
