@@ -106,13 +106,13 @@ func (a *actor) Lock(_ context.Context, _ string, mine consul.Lock, over uint64)
 	return index, other, err
 }
 
-func (a *actor) Renew(_ context.Context, _ string, mine consul.Lock, index uint64) (renewed uint64, err error) {
+func (a *actor) Renew(_ context.Context, _ string, mine consul.Lock, _ uint64) (renewed uint64, err error) {
 	var lost error
 	err = a.do("renew", func() {
 		switch {
 		case a.lock == nil:
 			lost = &consul.Displaced{}
-		case a.lock.Index != index:
+		case a.lock.ID != mine.ID:
 			lost = &consul.Displaced{By: &a.seen().Lock}
 		default:
 			renewed = a.locks(mine)

@@ -275,6 +275,18 @@ func (l *locks[S]) fenced(r *Region[S], do func(consul.Fence) error) error {
 	h.using <- struct{}{}
 	defer func() { <-h.using }()
 	err := do(consul.Fence{What: l.change.Name, Index: h.index})
+	var by *consul.Displaced
+	if errors.As(err, &by) && by.By != nil && by.By.ID == h.lock.ID { // the answer to a renewal was lost
+		brief, cancel := l.change.bounded(context.Background())
+		defer cancel()
+		index, failed := r.Locks.Renew(brief, l.change.Name, h.lock, h.index)
+		if failed == nil {
+			h.index = index
+			err = do(consul.Fence{What: l.change.Name, Index: h.index})
+		} else if errors.As(failed, &by) {
+			err = failed
+		}
+	}
 	l.lose(r, err)
 	return err
 }

@@ -209,6 +209,27 @@ func TestRenews(t *testing.T) {
 	})
 }
 
+// The renewal takes effect, but its answer is lost: the write finds an index that is newer, of
+// the same holder.
+func TestRenewalUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := newPlaces(3)
+		places[1].fault = func(operation string) (error, bool) {
+			if operation == "renew" {
+				places[1].fault = nil
+				return errLost, false
+			}
+			return nil, false
+		}
+		c, _ := changeTo("new", "ana", places, atOnce)
+		c.Ready = func(context.Context) error { time.Sleep(consul.RenewEvery + time.Second); return nil }
+		require.NoError(t, c.prepared(t).Write(t.Context()))
+		require.Nil(t, c.Displaced)
+		require.Equal(t, []Outcome{Applied, Applied, Applied}, ends(c))
+		require.Nil(t, places[1].lock)
+	})
+}
+
 // However many regions a change held when it died, the next one waits no longer than 15 s.
 func TestHolderDied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
