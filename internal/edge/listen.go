@@ -15,16 +15,19 @@ import (
 
 // ListenConfig says where the node listens.
 type ListenConfig struct {
-	Public         string          `yaml:"public"`
-	Admin          string          `yaml:"admin"`
-	AdminTokenFile string          `yaml:"admin_token_file"`
-	AdminTLS       *AdminTLSConfig `yaml:"admin_tls"`
-	TLS            *TLSConfig      `yaml:"tls"`
-	ProxyProtocol  struct {
-		From []string `yaml:"from"` // load balancers whose connections begin with a PROXY header
-	} `yaml:"proxy_protocol"`
+	Public         string               `yaml:"public"`
+	Admin          string               `yaml:"admin"`
+	AdminTokenFile string               `yaml:"admin_token_file"`
+	AdminTLS       *AdminTLSConfig      `yaml:"admin_tls"`
+	TLS            *TLSConfig           `yaml:"tls"`
+	ProxyProtocol  *ProxyProtocolConfig `yaml:"proxy_protocol"`
 
 	balancers []netip.Prefix
+}
+
+// ProxyProtocolConfig names the load balancers whose connections begin with a PROXY header.
+type ProxyProtocolConfig struct {
+	From []string `yaml:"from"`
 }
 
 // TLSConfig names the certificates of the public listener.
@@ -64,7 +67,12 @@ func (c *Config) validateListen(f *faults) {
 	if sameAddress(l.Public, l.Admin) {
 		f.add("listen.admin", "%s is taken by listen.public, %s; choose another port", l.Admin, l.Public)
 	}
-	l.balancers = f.networks("listen.proxy_protocol.from", l.ProxyProtocol.From)
+	if p := l.ProxyProtocol; p != nil {
+		l.balancers = f.networks("listen.proxy_protocol.from", p.From)
+		if len(p.From) == 0 {
+			f.add("listen.proxy_protocol.from", "is required; list your balancers' addresses, or remove proxy_protocol")
+		}
+	}
 	f.file("listen.admin_token_file", l.AdminTokenFile)
 	if l.open() && l.outside() {
 		f.add("listen.admin", "%s can be reached from outside; listen on 127.0.0.1 or set listen.admin_token_file", l.Admin)

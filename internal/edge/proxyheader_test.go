@@ -83,7 +83,7 @@ func tellsPeer(w http.ResponseWriter, r *http.Request) {
 
 func balanced(more func(*Config)) setup {
 	return setup{origin: tellsPeer, config: func(c *Config) {
-		c.Listen.ProxyProtocol.From = []string{balancer, "127.0.0.16/28"}
+		c.Listen.ProxyProtocol = &ProxyProtocolConfig{From: []string{balancer, "127.0.0.16/28"}}
 		if more != nil {
 			more(c)
 		}

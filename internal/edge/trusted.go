@@ -56,7 +56,7 @@ func (c *Config) trustWarnings() (list []string) {
 	if n := c.Server.MaxConnectionsPerClient; n > 0 {
 		list = append(list, fmt.Sprintf("server.max_connections_per_client: %d has no effect: trusted_proxies is any, and trusted proxies are exempt; list your proxies in trusted_proxies, or remove the limit", n))
 	}
-	if len(c.Listen.ProxyProtocol.From) > 0 {
+	if c.Listen.ProxyProtocol != nil {
 		list = append(list, "trusted_proxies: any includes every client that a PROXY header names, so each can claim any address in X-Forwarded-For; list the proxies in front of the balancer, or remove trusted_proxies")
 	}
 	return list
