@@ -56,6 +56,8 @@ removed immediately (status 1). It is also removed if this program is interrupte
 if that fails too, or this host vanishes, it expires a minute after the bake. An apply or
 rollback without --canary ends any trial in its regions immediately, abandoned ones included.
 
+` + wavesHelp + `
+
 FILE may be - for standard input; --yes is needed then.`
 
 func (p *program) applyCommand() *cobra.Command {
@@ -63,6 +65,7 @@ func (p *program) applyCommand() *cobra.Command {
 	var by, pop string
 	c := &change{p: p}
 	o := canaryOptions{}
+	w := waves{canaryOptions: &o}
 	var cmd *cobra.Command
 	cmd = command("apply FILE", "apply a document and wait for every edge", applyHelp,
 		`  regionctl rules apply rules.yaml -m "halve the login limit, INC-1234"
@@ -77,10 +80,22 @@ func (p *program) applyCommand() *cobra.Command {
 				return err
 			}
 			var canary *canaryOptions
-			if pop != "" {
+			inWaves, err := w.parse(cmd)
+			switch {
+			case err != nil:
+				return err
+			case inWaves && pop != "":
+				return term.Misused("--canary and --waves: choose one; a first wave of one region is a trial too")
+			case inWaves && cmd.Flags().Changed("bake"):
+				return term.Misused("--bake is for --canary; --waves have --soak")
+			case inWaves:
+				c.waves = &w
+			case pop != "":
 				o.pop, canary = pop, &o
-			} else if name := o.changed(cmd.Flags()); name != "" {
-				return term.Misused("--%s needs --canary POP", name)
+			default:
+				if name := o.changed(cmd.Flags()); name != "" {
+					return term.Misused("--%s needs --canary POP%s", name, orWaves(name))
+				}
 			}
 			return c.apply(ctx, args[0], names, canary)
 		})
@@ -90,6 +105,7 @@ func (p *program) applyCommand() *cobra.Command {
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	f.StringVar(&pop, "canary", "", "try it on this `POP` first")
 	o.flags(f)
+	w.flags(cmd)
 	c.ifVersionFlag(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("canary", p.completeNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
 	cmd.ValidArgsFunction = completeDocument
@@ -166,6 +182,9 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target, canary *can
 	todo := pick(c.told(), rollout.Untouched)
 	if len(todo) == 0 {
 		return c.settle(ctx, canary == nil)
+	}
+	if c.waves != nil {
+		return c.runWaves(ctx, c.waves)
 	}
 	if canary == nil {
 		c.warnOfCanaries(ctx)

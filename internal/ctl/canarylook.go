@@ -19,7 +19,7 @@ func (t *trial) measure(ctx context.Context) error {
 	long := min(t.bake/10, longestMeasure, 10*t.interval)
 	t.p.Progress().Update([]string{fmt.Sprintf("%s: measured for %s before the trial", t.pop, long)})
 	for i := range 2 {
-		counts, err := t.count(ctx, func(context.Context, *fleet.Target) error { return nil })
+		counts, err := t.p.count(ctx, t.targets, func(context.Context, *fleet.Target) error { return nil })
 		if err != nil {
 			return err
 		}
@@ -54,11 +54,11 @@ type counted struct {
 }
 
 // count takes the figures of all edges once, after a check of each region.
-func (t *trial) count(ctx context.Context, check func(context.Context, *fleet.Target) error) (all []counted, err error) {
+func (p *program) count(ctx context.Context, targets []*fleet.Target, check func(context.Context, *fleet.Target) error) (all []counted, err error) {
 	// Nodes that do not answer must not keep those that do from being judged.
-	brief, cancel := context.WithTimeout(ctx, t.p.look)
+	brief, cancel := context.WithTimeout(ctx, p.look)
 	defer cancel()
-	answers := fleet.AskUnbounded(brief, t.targets, func(ctx context.Context, target *fleet.Target) ([]counted, error) {
+	answers := fleet.AskUnbounded(brief, targets, func(ctx context.Context, target *fleet.Target) ([]counted, error) {
 		if err := check(ctx, target); err != nil {
 			return nil, err
 		}
@@ -92,7 +92,7 @@ func (t *trial) count(ctx context.Context, check func(context.Context, *fleet.Ta
 // look takes the figures of all edges once, and makes sure that the trial still is
 // what it was.
 func (t *trial) look(ctx context.Context) error {
-	counts, err := t.count(ctx, t.unchanged)
+	counts, err := t.p.count(ctx, t.targets, t.unchanged)
 	if err != nil {
 		return err
 	}

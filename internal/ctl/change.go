@@ -44,6 +44,8 @@ type change struct {
 	ifVersion string
 	// relative: what is wanted depends on what was seen, so nobody else can have done it.
 	relative bool
+	// waves changes the regions in groups; nil: all together.
+	waves *waves
 
 	engine   *rollout.Change[fleet.Current]
 	regions  []*regionChange

@@ -27,11 +27,16 @@ var canaryFlags = [...]string{"bake", "interval", "min-requests", "max-limited-i
 
 func (o *canaryOptions) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.bake, canaryFlags[0], 5*time.Minute, "how long the canary is watched before the rest follows")
-	f.DurationVar(&o.interval, canaryFlags[1], defaultInterval, "how often to compare it with the others")
-	f.IntVar(&o.minRequests, canaryFlags[2], 100, "how many requests the canary must have had before it is judged")
-	f.Float64Var(&o.maxLimited, canaryFlags[3], 0.05, "by how much its share of limited requests may exceed the others': 0.05 is five percentage points")
-	f.Float64Var(&o.maxErrors, canaryFlags[4], 0.01, "by how much its share of 5xx answers may exceed the others'")
-	f.Float64Var(&o.maxFewer, canaryFlags[5], 0.05, "by how much its share of limited requests may fall below its own past, beyond what the others' fell: a rule may have stopped matching")
+	o.bounds(f)
+}
+
+// bounds adds the flags that waves have too.
+func (o *canaryOptions) bounds(f *pflag.FlagSet) {
+	f.DurationVar(&o.interval, canaryFlags[1], defaultInterval, "how often to compare")
+	f.IntVar(&o.minRequests, canaryFlags[2], 100, "how many requests the canary or the changed regions must have had to be judged")
+	f.Float64Var(&o.maxLimited, canaryFlags[3], 0.05, "by how much the share of limited requests may exceed the others': 0.05 is five percentage points")
+	f.Float64Var(&o.maxErrors, canaryFlags[4], 0.01, "by how much the share of 5xx answers may exceed the others'")
+	f.Float64Var(&o.maxFewer, canaryFlags[5], 0.05, "by how much the share of limited requests may fall below its own past, beyond what the others' fell: a rule may have stopped matching")
 }
 
 // changed returns the first of them that was passed, or "".

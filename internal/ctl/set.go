@@ -38,13 +38,18 @@ candidates go by their names. Each region starts from its own active settings, s
 may end up with different documents. Where nothing is published, it starts from the
 built-in defaults, not from the edges' configuration.
 
+` + wavesHelp + `
+
 FILE may be - for standard input; --yes is needed then.`
 
 func (p *program) setCommand() *cobra.Command {
 	var names []string
 	var by string
 	c := &change{p: p}
-	cmd := command("set FILE|FIELD=VALUE…", "activate other settings and wait for every edge", setHelp,
+	o := canaryOptions{}
+	w := waves{canaryOptions: &o}
+	var cmd *cobra.Command
+	cmd = command("set FILE|FIELD=VALUE…", "activate other settings and wait for every edge", setHelp,
 		`  regionctl shedder set enabled=false --for 1h -m "kill switch, INC-1234"
   regionctl shedder set signals.inflight.high=400 signals.inflight.low=100
   regionctl shedder set classes.read.max_in_flight=500 --region eu-west
@@ -54,6 +59,18 @@ func (p *program) setCommand() *cobra.Command {
 			if err := c.checkFlags(by); err != nil {
 				return err
 			}
+			inWaves, err := w.parse(cmd)
+			switch {
+			case err != nil:
+				return err
+			case inWaves && c.lasts > 0:
+				return term.Misused("--for and --waves: choose one; temporary settings end everywhere at once")
+			case inWaves:
+				c.waves = &w
+			}
+			if name := o.changed(cmd.Flags()); name != "" && !inWaves {
+				return term.Misused("--%s needs --waves", name)
+			}
 			return c.set(ctx, names, args)
 		})
 	p.regionFlag(cmd, &names)
@@ -61,6 +78,8 @@ func (p *program) setCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	f.DurationVar(&c.lasts, "for", 0, "how long the settings last; then the previous ones return (default: until the next change)")
+	o.bounds(f)
+	w.flags(cmd)
 	c.ifVersionFlag(cmd)
 	complete(cmd, "for", "15m", "30m", "1h", "4h", "24h")
 	cmd.ValidArgsFunction = completeSetting

@@ -15,6 +15,11 @@ func (t Traffic) Since(before Traffic) Traffic {
 	return Traffic{t.Requests - before.Requests, t.Limited - before.Limited, t.Errors - before.Errors}
 }
 
+// Plus adds two totals.
+func (t Traffic) Plus(more Traffic) Traffic {
+	return Traffic{t.Requests + more.Requests, t.Limited + more.Limited, t.Errors + more.Errors}
+}
+
 func Ratio(part, whole float64) float64 {
 	if whole == 0 {
 		return 0
