@@ -18,9 +18,10 @@ import (
 
 const dnsExplainHelp = `Says which PoP a client is sent to now, and why: each step of the choice, from the live
 state of all regions. It asks the Consul of each region as the router does, but only once:
-a PoP that the router holds back because it came up a moment ago counts as up here, and
-of a region that nobody can tell of it knows nothing, where the router knows what was before,
-unless --state names the router's file.
+a PoP that the router holds back because it came up a moment ago counts as up here, and a
+region on which no Consul reports is unknown here, where the router keeps its last state;
+with --state, this begins with the router's file. Probes of the topology run as in the
+router.
 
 --client is an address, or the network that a resolver passes on (203.0.113.0/24). If the
 router has a GeoIP database, give the same to this.

@@ -19,7 +19,8 @@ import (
 const shedderHelp = `Change and show the settings of the load shedder, while the edges run.
 
 They live in Consul as the rules do: each region keeps the newest versions, and one
-pointer to the active one, which all edges of the region follow within a second. A version is named by the first twelve digits of its SHA-256.
+pointer to the active one, which all edges of the region follow within a second. A version
+is named by the first twelve digits of its SHA-256.
 
 Settings may be temporary. Each edge keeps the time itself and returns to the previous
 settings automatically, even without Consul. Where nothing was ever published, edges use

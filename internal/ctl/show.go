@@ -14,8 +14,8 @@ import (
 )
 
 const showHelp = `Prints a rule document as it was applied, byte by byte: the active one, or VERSION,
-of which four digits are enough if no other begins with them. On a terminal, what that
-would obey is shown as a question mark.
+of which four digits are enough if no other begins with them. A terminal gets question
+marks in place of control characters.
 
 If the regions have different active versions, --region must say which is meant.
 With -o json the document comes with the pointer that names it.`

@@ -15,7 +15,8 @@ import (
 )
 
 const showSettingsHelp = `Prints the active settings of the shedder, under a comment that says where, since when, by
-whom, and until when if they are temporary; once for all regions that have the same. What it prints for one version is a document for regionctl shedder set.
+whom, and until when if they are temporary; once for all regions that have the same. Each
+document that it prints can be passed to regionctl shedder set.
 
 With VERSION, of which four digits are enough if no other begins with them, it prints
 that document as it was applied, byte by byte.

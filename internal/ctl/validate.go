@@ -17,7 +17,7 @@ const validateHelp = `Reports every fault of a rule document, with the path of i
 it, and warns of rules that cannot work. Nothing is sent anywhere, so this needs no fleet
 file and suits an editor, a commit hook or CI. FILE may be - for standard input.
 
-The edges check the same things: none refuses a document that passes here.
+Edges of the same release check the same things: none refuses a document that passes here.
 
 Exits with 0 if the document is good and with 2 if it is not.`
 
