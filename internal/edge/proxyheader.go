@@ -144,10 +144,13 @@ func (h *proxyHeader) end() (whole bool, err error) {
 // or its client has no IP address.
 func (h *proxyHeader) source() (net.Addr, error) {
 	if h.kept[0] != headerLine[0] {
-		binary.BigEndian.PutUint16(h.kept[fixedHeader-2:], uint16(len(h.kept)-fixedHeader)) // without the skipped TLVs
-		if command := &h.kept[12]; h.kept[13] == byte(proxyproto.UNSPEC) && *command == byte(proxyproto.PROXY) {
-			*command = byte(proxyproto.LOCAL) // HAProxy sends this for a client whose family it cannot pass on; the library refuses it
+		command, family := proxyproto.ProtocolVersionAndCommand(h.kept[12]), proxyproto.AddressFamilyAndProtocol(h.kept[13])
+		if command == proxyproto.LOCAL || command == proxyproto.PROXY && family == proxyproto.UNSPEC {
+			// The rest of LOCAL must be ignored, its family too. HAProxy sends PROXY without a
+			// family for a client that it cannot name. The library refuses some of these.
+			return nil, nil
 		}
+		binary.BigEndian.PutUint16(h.kept[fixedHeader-2:], uint16(len(h.kept)-fixedHeader)) // without the skipped TLVs
 	}
 	parsed, err := proxyproto.Read(bufio.NewReaderSize(bytes.NewReader(h.kept), len(h.kept)))
 	if err != nil || parsed.Command.IsLocal() {

@@ -67,6 +67,8 @@ var headers = []struct{ name, header, client string }{
 	{"version 2, local with addresses", version2(0x20, 0x11, addresses4), ""},
 	{"version 2, local with anything", version2(0x20, 0x11, "anything"), ""},
 	{"version 2, local with much", version2(0x20, 0x00, strings.Repeat("\xff", 65535)), ""},
+	{"version 2, local of an unknown family", version2(0x20, 0x01, addresses4), ""},
+	{"version 2, local of a later family", version2(0x20, 0x41, "anything"), ""},
 	{"version 2, of no family", version2(0x21, 0x00), ""},
 	{"version 2, of no family, TLVs", version2(0x21, 0x00, "\x03\x00\x04\x00\x00\x00\x00"), ""},
 	{"version 2, a Unix socket", version2(0x21, 0x31, strings.Repeat("/", 216)), ""},
