@@ -35,6 +35,7 @@ func DevConfig(origin string) *Config {
 	settings.Version = shedding.VersionConfig
 	c.Shedder.Document = settings
 	c.Upstreams = []UpstreamConfig{{URL: "http://" + origin}}
+	c.Server.MaxConnections = 1000 // with few open files allowed, the default would greet with a warning
 	c.Shutdown.Delay = 0
 	c.LegacyHeaders = true
 	c.Log.Level = "info"
