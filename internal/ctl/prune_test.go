@@ -84,7 +84,7 @@ func testPruneKeeps(t *testing.T, f *testFleet) {
 
 	r = f.run(t, "rules", "rollback", "--to", all[4], "--yes")
 	require.Equal(t, term.StatusUsage, r.status)
-	require.Contains(t, r.errOut, "no region has it; regionctl rules history lists what was active, of which the newest are kept (prune --help)")
+	require.Contains(t, r.errOut, "no region has it; regionctl rules history lists past versions, of which the newest are kept (prune --help)")
 	f.good(t, "rules", "rollback", "--yes", "--wait", "0", "--region", "us-east")
 	require.Equal(t, all[1], f.current(t, "us-east"))
 	require.Contains(t, f.good(t, "rules", "history", "-n", "0").out, all[4], "the history stays")

@@ -189,7 +189,7 @@ func (p *program) recollect(ctx context.Context, k *fleet.Kind, answers []fleet.
 	found := sortedKeys(known)
 	switch {
 	case len(found) == 0:
-		return nil, fmt.Errorf("version %q: no region has it; regionctl %s history lists what was active, of which the newest are kept (prune --help)", digits, k.Name)
+		return nil, fmt.Errorf("version %q: no region has it; regionctl %s history lists past versions, of which the newest are kept (prune --help)", digits, k.Name)
 	case len(found) > 1:
 		return nil, fmt.Errorf("version %q: several begin so, %s and %s; give more digits", digits, found[0], found[1])
 	}
