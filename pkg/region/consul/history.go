@@ -184,22 +184,32 @@ type Stored struct {
 	index   uint64
 }
 
-// StoredBefore returns those of the stored versions that were stored up to an index.
+// StoredBefore returns those of the versions that are stored, and were so at an index.
 func (d *Documents) StoredBefore(ctx context.Context, versions []string, before uint64) (old []Stored, err error) {
+	what := "read " + d.versionKey("")
 	for some := range slices.Chunk(versions, mostOps) {
-		var ops []*api.KVTxnOp
-		for _, version := range some {
-			// Reads all but the value, which may be long: no session holds these keys.
-			ops = append(ops, &api.KVTxnOp{Verb: api.KVCheckSession, Key: d.versionKey(version)})
-		}
-		entries, err := d.transact(ctx, ops)
-		if err != nil {
-			return nil, err
-		}
-		for i, e := range entries {
-			if e.ModifyIndex <= before {
-				old = append(old, Stored{some[i], e.ModifyIndex})
+		for len(some) > 0 {
+			var ops []*api.KVTxnOp
+			for _, version := range some {
+				// Reads all but the value, which may be long: no session holds these keys.
+				ops = append(ops, &api.KVTxnOp{Verb: api.KVCheckSession, Key: d.versionKey(version)})
 			}
+			entries, failed, err := d.consul.transact(ctx, what, ops...)
+			if err != nil {
+				return nil, err
+			}
+			var there []string // the others were removed meanwhile
+			for i, version := range some {
+				if failed == nil && entries[i].ModifyIndex <= before {
+					old = append(old, Stored{version, entries[i].ModifyIndex})
+				} else if failed != nil && !failed[i] {
+					there = append(there, version)
+				}
+			}
+			if len(there) == len(some) {
+				return nil, d.consul.failure(ctx, what, errMeanwhile)
+			}
+			some = there
 		}
 	}
 	return old, nil
