@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -120,7 +119,10 @@ func (c *change) runWaves(ctx context.Context, w *waves) error {
 	}
 	s := &soaking{waves: w, c: c, targets: targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))}
 	if err := s.measure(ctx); err != nil {
-		return cmp.Or(stopped(&rollout.Stop{Why: rollout.Interrupted}, "", nil), err)
+		if ctx.Err() != nil {
+			return c.stopped(&rollout.Stop{Why: rollout.Interrupted})
+		}
+		return term.Failed("nothing was changed: %w", err)
 	}
 	all := c.engine.Regions
 	defer func() { c.engine.Regions = all }()
@@ -140,7 +142,9 @@ func (c *change) runWaves(ctx context.Context, w *waves) error {
 			}
 			return c.halt(i, len(groups), fmt.Errorf("the next wave could not begin: %w", err), nil)
 		}
-		c.endCanaries(context.WithoutCancel(ctx))
+		detached := context.WithoutCancel(ctx)
+		c.complete(detached)
+		c.endCanaries(detached)
 		if wrong := rollout.With(c.engine.Regions, rollout.Lost, rollout.Failed, rollout.Unknown, rollout.Untouched); len(wrong) > 0 {
 			return c.halt(i+1, len(groups), c.outcome(ctx), nil)
 		}
