@@ -227,11 +227,17 @@ func (l *locks[S]) renewOne(ctx context.Context, r *Region[S], h *hold) {
 	defer cancel()
 	index, err := r.Locks.Renew(brief, l.change.Name, h.lock, h.index)
 	l.lose(r, err)
+	if err != nil {
+		index = h.index
+	}
+	l.renewed(h, index)
+}
+
+// renewed notes when a lock was renewed, or that was tried, and its index since.
+func (l *locks[S]) renewed(h *hold, index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h.tried = time.Now(); err == nil {
-		h.index = index
-	}
+	h.tried, h.index = time.Now(), index
 }
 
 // lose notes that a lock was lost, if that is what err means.
@@ -281,7 +287,7 @@ func (l *locks[S]) fenced(r *Region[S], do func(consul.Fence) error) error {
 		defer cancel()
 		index, failed := r.Locks.Renew(brief, l.change.Name, h.lock, h.index)
 		if failed == nil {
-			h.index = index
+			l.renewed(h, index)
 			err = do(consul.Fence{What: l.change.Name, Index: h.index})
 		} else if errors.As(failed, &by) {
 			err = failed
