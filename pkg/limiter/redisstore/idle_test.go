@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,7 @@ func TestPasswordChangedUnderANode(t *testing.T) {
 	admin := server.Client()
 	require.NoError(t, admin.ConfigSet(t.Context(), "requirepass", "battery").Err())
 	require.NoError(t, admin.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
-	n := awaitNews(t, heard)
-	require.ErrorContains(t, n.err, "WRONGPASS")
+	// The kill may have come in the middle of a question: that is news, too.
+	for n := awaitNews(t, heard); n.err == nil || !strings.Contains(n.err.Error(), "WRONGPASS"); n = awaitNews(t, heard) {
+	}
 }
