@@ -87,7 +87,7 @@ func stores() dashboard {
 					text: "By node. Yes: the node does not run the published version, or cannot tell which one is published. It may be yes for a second after a change. If it stays, the new document was refused or Consul is unreachable. Bootstrapped: the node started without Consul and runs the copy at rules.bootstrap.",
 					queries: []query{
 						{"{{region}} {{pop}} {{node}}", `max by (region, pop, node) (weir_rules_stale{@})`},
-						{"{{region}} {{pop}} {{node}} bootstrapped", `max by (region, pop, node) (weir_rules_bootstrapped{@} == 1)`},
+						{"{{region}} {{pop}} {{node}} bootstrapped", `max by (region, pop, node) (weir_rules_bootstrapped{@})`},
 					},
 				},
 				{
