@@ -44,29 +44,31 @@ func (s *site) args(more ...string) []string {
 	return append([]string{"rules", "apply", s.file, "--canary", "ams1", "--interval", "100ms"}, more...)
 }
 
-// Consul is gone when the canary is to be removed: it expires on its edges.
-func TestCanaryCannotBeRemoved(t *testing.T) {
-	t.Parallel()
+// startTrial begins a trial on the only site of a fleet.
+func startTrial(t *testing.T) (*site, *session) {
 	f := startFleet(t, "eu-west")
 	s := &site{testFleet: f, old: f.publish(t, rulesOf(1), "ana", f.names...), file: write(t, "rules.yaml", rulesOf(2))}
 	f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = load(10, 0, 0) })
-	c := s.converse(t, s.args("--bake", "10m", "--yes", "--timeout", "1s")...)
+	return s, s.converse(t, s.args("--bake", "10m", "--yes", "--timeout", "1s")...)
+}
+
+// Consul is gone when the canary is to be removed: it expires on its edges.
+func TestCanaryCannotBeRemoved(t *testing.T) {
+	t.Parallel()
+	s, c := startTrial(t)
 	c.sees(t, " left")
-	f.consuls["eu-west"].Kill()
+	s.consuls["eu-west"].Kill()
 	r := c.end(t)
 	require.Equal(t, term.StatusFailed, r.status)
-	require.Regexp(t, fmt.Sprintf(`the canary could not be removed; it expires at \d{4}-.*Z:\neu-west: consul %s`, f.consuls["eu-west"].Addr()), r.errOut)
+	require.Regexp(t, fmt.Sprintf(`the canary could not be removed; it expires at \d{4}-.*Z:\neu-west: consul %s`, s.consuls["eu-west"].Addr()), r.errOut)
 }
 
 // Consul is gone before the site gets anything.
 func TestCanaryNeverSet(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, "eu-west")
-	s := &site{testFleet: f, old: f.publish(t, rulesOf(1), "ana", f.names...), file: write(t, "rules.yaml", rulesOf(2))}
-	f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = load(10, 0, 0) })
-	c := s.converse(t, s.args("--bake", "10m", "--yes", "--timeout", "1s")...)
+	s, c := startTrial(t)
 	c.sees(t, "before the trial")
-	f.consuls["eu-west"].Kill()
+	s.consuls["eu-west"].Kill()
 	r := c.end(t)
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "no region was changed")

@@ -16,13 +16,9 @@ import (
 // that cannot be measured now is judged by the others alone.
 func (t *trial) measure(ctx context.Context) error {
 	var canary, others fleet.Tally
-	long := min(t.bake/10, longestMeasure, 10*t.interval)
-	t.p.Progress().Update([]string{fmt.Sprintf("%s: measured for %s before the trial", t.pop, long)})
-	for i := range 2 {
+	t.p.Progress().Update([]string{fmt.Sprintf("%s: measured for %s before the trial", t.pop, t.baseline())})
+	err := t.twice(ctx, func() error {
 		counts, err := t.p.count(ctx, t.targets, func(context.Context, *fleet.Target) error { return nil })
-		if err != nil {
-			return err
-		}
 		for _, n := range counts {
 			switch {
 			case n.err != nil:
@@ -32,17 +28,28 @@ func (t *trial) measure(ctx context.Context) error {
 				others.Add(n.region+" "+n.node.ID, n.figures)
 			}
 		}
-		if i > 0 {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(long):
-		}
-	}
+		return err
+	})
 	t.before = sample{canary: canary.Total, others: others.Total}
-	return nil
+	return err
+}
+
+// baseline is how long sites are measured before a change.
+func (o *canaryOptions) baseline() time.Duration {
+	return min(o.bake/10, longestMeasure, 10*o.interval)
+}
+
+// twice looks at the beginning and at the end of the baseline.
+func (o *canaryOptions) twice(ctx context.Context, look func() error) error {
+	if err := look(); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(o.baseline()):
+	}
+	return look()
 }
 
 // counted is the figures of one edge.

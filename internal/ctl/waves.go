@@ -200,16 +200,10 @@ func (s *soaking) count(ctx context.Context, tallies map[string]*fleet.Tally) (s
 // measure takes the figures of all edges for a short time before the first wave.
 func (s *soaking) measure(ctx context.Context) error {
 	s.before = map[string]*fleet.Tally{}
-	if _, err := s.count(ctx, s.before); err != nil {
+	return s.twice(ctx, func() error {
+		_, err := s.count(ctx, s.before)
 		return err
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(min(s.bake/10, longestMeasure, 10*s.interval)):
-	}
-	_, err := s.count(ctx, s.before)
-	return err
+	})
 }
 
 // sum adds up the regions that have the version, and the others.
