@@ -1,68 +1,94 @@
--- token_bucket and leaky_bucket share this: a level that requests fill and time drains.
--- One request is `unit` units, a microsecond drains `drain` of them, and drain/unit is
--- limit/window in lowest terms. Whole numbers only, so nothing is lost to rounding. They
--- differ in what `capacity` means: see token_bucket.lua and leaky_bucket.lua.
--- State: "time level unit"; unit lets a changed rule convert the level.
+-- token_bucket and leaky_bucket: a level that requests fill and time drains. One request
+-- is `unit` units, a microsecond drains `drain` of them, and drain/unit is limit/window in
+-- lowest terms. Whole numbers only, so nothing is lost to rounding. They differ in what
+-- `capacity` means:
+--   token_bucket  a bucket of `burst` tokens, refilled at limit/window. Kept upside down:
+--                 the level is what is missing from a full bucket, the capacity is burst.
+--   leaky_bucket  GCRA. A request is due at the theoretical arrival time (TAT) of a steady
+--                 flow and may come `burst` requests ahead of it. The level, in time, is
+--                 TAT - now, and the capacity is burst + 1: the tolerance and the request
+--                 that is due. Source: ITU-T I.371, virtual scheduling and continuous-state
+--                 leaky bucket. The TAT alone would suffice as the state, but could not
+--                 reveal a clock that ran backwards.
+-- State: "time level unit"; unit lets a changed rule convert the level. A leased rule adds
+-- " granted before": what was granted in the lease time that `time` is in, counted from the
+-- epoch, and in the one before it.
 --
 -- A key may hold more than the present rule allows: the rule shrank, or a client of a
 -- larger tier filled it. It is then judged as just full when it was last charged, so no
 -- client waits longer than for an empty bucket; but it keeps its true level, or a request
 -- under the small limit would wipe out what was charged under the large one.
-local function bucket()
-  local M = {}
 
-  function M.load(key, rule, now)
-    local at, level, unit = match(call('GET', key) or '', '^(%d+) (%d+) (%d+)$')
-    at, level, unit = tonumber(at) or 0, tonumber(level) or 0, tonumber(unit) or rule.unit
-    local stepped
-    now, stepped = clock(now, at, rule.window)
-    if unit ~= rule.unit then level = ceil(level * rule.unit / unit) end
-    local drained = max(0, now - at) * rule.drain
-    return {
-      now = now,
-      stepped = stepped,
-      level = max(0, level - drained),
-      judged = max(0, min(level, rule.capacity * rule.unit) - drained),
-    }
-  end
-
-  function M.fits(s, rule, cost, n)
-    if cost == 0 then return n end
-    return max(0, min(n, floor((rule.capacity * rule.unit - s.judged) / (cost * rule.unit))))
-  end
-
-  function M.charge(s, rule, units)
-    local full = rule.capacity * rule.unit
-    local added = min(units, rule.capacity) * rule.unit
-    if s.judged + added <= full then
-      s.level = s.level + added
-    else -- counting a denied attempt at most fills the bucket
-      s.level = max(s.level, min(s.level + added, full))
+--- load
+local text, at, level, time, stepped, granted, before = ask('GET', key), 0, 0, now, false, 0, 0
+if text then
+  if type(text) == 'string' then
+    local first, second, unit, third, fourth = match(text, '^(%d+) (%d+) (%d+) ?(%d*) ?(%d*)$')
+    if first then
+      at, level = first + 0, second + 0
+      if unit + 0 ~= rule.unit then level = ceil(level * rule.unit / unit) end
+      if third ~= '' then granted, before = third + 0, fourth + 0 end
     end
-    s.judged = min(s.judged + added, full)
+  else
+    readable = false
   end
-
-  function M.answer(s, rule, cost)
-    local free = rule.capacity * rule.unit - s.judged
-    local short = cost * rule.unit - free
-    return floor(free / rule.unit), short > 0 and ceil(short / rule.drain) or 0, ceil(s.level / rule.drain)
+end
+if now < at then time, stepped = clock(now, at, rule.window) end
+local full, drained = rule.capacity * rule.unit, 0
+if time > at then drained = (time - at) * rule.drain end
+local judged = level < full and level or full
+s.now, s.stepped, s.full = time, stepped, full
+s.level = level > drained and level - drained or 0
+s.judged = judged > drained and judged - drained or 0
+if rule.lease > 0 then
+  if granted + before > 0 and time > at then
+    s.level = pass(rule, level, at, time, granted, before)
+    s.judged = pass(rule, judged, at, time, granted, before)
+    local passed = floor(time / rule.lease) - floor(at / rule.lease)
+    if passed > 0 then granted, before = 0, passed == 1 and granted or 0 end
   end
+  s.granted, s.before = granted, before
+end
 
-  function M.save(key, s, rule)
-    -- The state matters until it has drained for the slowest of the tiers that share it.
-    local lives = min(ceil(s.level / rule.drain) * rule.limit / rule.slowest, 4503599627370496)
-    call('SET', key, format('%.0f %.0f %.0f', s.now, s.level, rule.unit), 'PX', ttl(lives))
-  end
+--- fits
+local room, each = s.full - s.judged, cost * rule.unit
+if cost > 0 and room < n * each then n = room < each and 0 or floor(room / each) end
 
-  -- Without the charge the bucket might have run empty sooner, so what drained since is
-  -- not returned: a refund must never let too many pass.
-  function M.refund(key, rule, units, at, now)
-    local s = M.load(key, rule, now)
-    local back = units * rule.unit - (s.now - at) * rule.drain
-    if back <= 0 or s.level == 0 then return end
-    s.level = max(0, s.level - back)
-    M.save(key, s, rule)
-  end
+--- charge
+local added = min(units, rule.capacity) * rule.unit
+if s.judged + added <= s.full then
+  s.level, s.judged = s.level + added, s.judged + added
+else -- counting a denied attempt at most fills the bucket
+  s.level, s.judged = max(s.level, min(s.level + added, s.full)), s.full
+end
 
-  return M
+if lease > 0 then s.granted = s.granted + units end
+
+--- answer
+local free = s.full - s.judged
+local short = cost * rule.unit - free
+remaining, reset = floor(free / rule.unit), ceil(s.level / rule.drain)
+if short > 0 then retry = ceil(short / rule.drain) end
+if rule.lease > 0 and s.granted + s.before > 0 and reset > 0 then reset = reset + 2 * rule.lease end
+
+--- save
+-- The state matters until it has drained for the slowest of the tiers that share it.
+local lives = ceil(s.level / rule.drain)
+if rule.slowest < rule.limit then lives = min(lives * rule.limit / rule.slowest, 4503599627370496) end
+if rule.unit_text == '' then rule.unit_text = format(' %.0f', rule.unit) end
+local level = s.level < 100000000000000 and s.level or format('%.0f', s.level)
+local last = rule.unit_text
+if rule.lease > 0 then
+  last, lives = last .. format(' %.0f %.0f', s.granted, s.before), lives + 2 * rule.lease
+end
+call('SET', key, time_text(rule, s.now) .. ' ' .. level .. last, 'PX', ttl(rule, lives, slack))
+
+--- refund
+-- Without the charge the bucket might have run empty sooner, so what drained since is
+-- not returned: a refund must never let too many pass. For units of a lease, `at` is when
+-- it had ended, before which the level did not drain below them.
+local back = units * rule.unit - max(0, s.now - at) * rule.drain
+if back > 0 and s.level > 0 then
+  s.level = max(0, s.level - back)
+  changed = true
 end

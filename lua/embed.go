@@ -1,46 +1,113 @@
-// Package lua holds the scripts that decide inside Redis. Each algorithm is one file;
-// Take and Return join them with the script that drives them.
+// Package lua holds the scripts that decide inside Redis. Each algorithm is one file of
+// parts; Take and Return put those that a script needs into the file that drives them. See
+// prelude.lua.
 package lua
 
 import (
-	_ "embed" // the scripts
+	"embed"
+	"fmt"
+	"regexp"
 	"strings"
 )
 
-var (
-	//go:embed prelude.lua
-	prelude string
-	//go:embed fixed_window.lua
-	fixedWindow string
-	//go:embed sliding_window.lua
-	slidingWindow string
-	//go:embed bucket.lua
-	bucket string
-	//go:embed token_bucket.lua
-	tokenBucket string
-	//go:embed leaky_bucket.lua
-	leakyBucket string
-	//go:embed rolling_window_ring.lua
-	rollingWindowRing string
-	//go:embed rolling_window_set.lua
-	rollingWindowSet string
-	//go:embed concurrency.lua
-	concurrency string
-	//go:embed take.lua
-	take string
-	//go:embed return.lua
-	giveBack string
-)
+//go:embed *.lua
+var files embed.FS
 
-// Take returns the script that decides requests. See take.lua for its arguments.
-func Take() string { return join(take) }
+// algorithms are the tags of keys, each with the files of its algorithm.
+var algorithms = []struct {
+	tag   string
+	files []string
+}{
+	{"fw", []string{"fixed_window"}},
+	{"sw", []string{"sliding_window"}},
+	{"tb", []string{"bucket"}},
+	{"tl", []string{"leased_bucket", "bucket"}},
+	{"lb", []string{"bucket"}},
+	{"rr", []string{"rolling_window_ring"}},
+	{"rs", []string{"sorted_set", "rolling_window_set"}},
+	{"cc", []string{"sorted_set", "concurrency"}},
+}
+
+// Tags returns the tags of all algorithms.
+func Tags() []string {
+	var tags []string
+	for _, a := range algorithms {
+		tags = append(tags, a.tag)
+	}
+	return tags
+}
+
+// Take returns the script that decides requests under rules of any algorithm. See take.lua
+// for its arguments.
+func Take() string { return join("take", "") }
+
+// TakeOne returns the same for rules of one tag, without the parts of all others, which
+// would cost time at each call.
+func TakeOne(tag string) string { return join("take", tag) }
+
+// Lease returns the script that grants part of a limit in advance. See lease.lua.
+func Lease() string { return join("lease", "") }
 
 // Return returns the script that gives back what Take charged. See return.lua.
-func Return() string { return join(giveBack) }
+func Return() string { return join("return", "") }
 
-func join(driver string) string {
-	return strings.Join([]string{
-		prelude, fixedWindow, slidingWindow, bucket, tokenBucket, leakyBucket,
-		rollingWindowRing, rollingWindowSet, concurrency, driver,
-	}, "\n")
+// marker is a line that begins a part in an algorithm's file, and calls for it in others.
+var marker = regexp.MustCompile(`(?m)^ *--- (\w+)\n`)
+
+// join returns the driver with the parts of one algorithm, or of all.
+func join(driver, only string) string {
+	return marker.ReplaceAllStringFunc(read("prelude")+read(driver), func(line string) string {
+		return choose(marker.FindStringSubmatch(line)[1], only)
+	})
+}
+
+// choose returns the code of a part: a choice by the rule's tag unless there is only one.
+func choose(part, only string) string {
+	var b strings.Builder
+	seen := map[string]bool{}
+	for _, a := range algorithms {
+		if only != "" && a.tag != only {
+			continue
+		}
+		text := ""
+		for _, file := range a.files {
+			code := parts(file)[part]
+			if part == "functions" && seen[file] {
+				code = ""
+			}
+			seen[file] = true
+			text += code
+		}
+		switch {
+		case part == "functions":
+			b.WriteString(text)
+		case only != "":
+			b.WriteString("do\n" + text + "end\n")
+		default:
+			fmt.Fprintf(&b, "if rule.tag == %q then\n%send\n", a.tag, text)
+		}
+	}
+	return b.String()
+}
+
+// parts splits a file at its markers.
+func parts(file string) map[string]string {
+	text, found := read(file), map[string]string{}
+	at := marker.FindAllStringSubmatchIndex(text, -1)
+	for i, m := range at {
+		end := len(text)
+		if i+1 < len(at) {
+			end = at[i+1][0]
+		}
+		found[text[m[2]:m[3]]] = text[m[1]:end]
+	}
+	return found
+}
+
+func read(name string) string {
+	text, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // the compiler embedded it
+	}
+	return string(text)
 }

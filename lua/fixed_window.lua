@@ -1,44 +1,40 @@
 -- fixed_window: a counter per window, windows aligned to the Unix epoch.
 -- State: "start count".
-algorithms.fw = function()
-  local M = {}
 
-  function M.load(key, rule, now)
-    local at, count = match(call('GET', key) or '', '^(%d+) (%d+)$')
-    at, count = tonumber(at) or 0, tonumber(count) or 0
-    local stepped
-    now, stepped = clock(now, at, rule.window)
-    local start = now - now % rule.window
-    if at < start then count = 0 end
-    return { now = now, start = start, count = count, stepped = stepped }
+--- load
+local text, at, count, time, stepped = ask('GET', key), 0, 0, now, false
+if text then
+  if type(text) == 'string' then
+    local first, second = match(text, '^(%d+) (%d+)$')
+    if first then at, count = first + 0, second + 0 end
+  else
+    readable = false
   end
+end
+if now < at then time, stepped = clock(now, at, rule.window) end
+local start = time - time % rule.window
+if at < start then count = 0 end
+s.now, s.start, s.count, s.stepped = time, start, count, stepped
 
-  function M.fits(s, rule, cost, n)
-    if cost == 0 then return n end
-    return max(0, min(n, floor((rule.limit - s.count) / cost)))
-  end
+--- fits
+local room = rule.limit - s.count
+if cost > 0 and room < n * cost then n = room < cost and 0 or floor(room / cost) end
 
-  function M.charge(s, rule, units)
-    s.count = min(s.count + units, 4503599627370496)
-  end
+--- charge
+local count = s.count + units
+s.count = count < 100000000000000 and count or 99999999999999
 
-  function M.answer(s, rule, cost)
-    local left = s.start + rule.window - s.now
-    local retry = 0
-    if s.count + cost > rule.limit then retry = left end
-    return max(0, rule.limit - s.count), retry, s.count > 0 and left or 0
-  end
+--- answer
+local left, free = s.start + rule.window - s.now, rule.limit - s.count
+if free > 0 then remaining = free end
+if cost > free then retry = left end
+if s.count > 0 then reset = left end
 
-  function M.save(key, s, rule)
-    call('SET', key, format('%.0f %.0f', s.start, s.count), 'PX', ttl(s.start + rule.window - s.now))
-  end
+--- save
+call('SET', key, time_text(rule, s.start) .. ' ' .. s.count, 'PX', ttl(rule, s.start + rule.window - s.now, slack))
 
-  function M.refund(key, rule, units, at, now)
-    local s = M.load(key, rule, now)
-    if s.start ~= at - at % rule.window or s.count == 0 then return end
-    s.count = max(0, s.count - units)
-    M.save(key, s, rule)
-  end
-
-  return M
+--- refund
+if s.start == at - at % rule.window and s.count > 0 then
+  s.count = max(0, s.count - units)
+  changed = true
 end

@@ -1,82 +1,89 @@
--- Shared by every algorithm. The files of this folder are joined into one script (see
--- embed.go), so a `local` here is visible in all that follow.
+-- Shared by every script. embed.go joins the files of this folder: it puts the parts of the
+-- algorithms that a script serves where a line such as `--- load` in take.lua or return.lua
+-- names them. An algorithm has seven parts, over a state `s`:
+--   functions   what the others call
+--   load        fills s with the state of `key` as it is at `now`; readable = false if the
+--               key holds what no algorithm has written
+--   fits        n = how many of n requests of that cost pass, one after another
+--   charge      adds units to s, up to what the rule can hold; units of a lease are spent
+--               at any time until now + lease
+--   answer      remaining, retry, reset = what is left, and microseconds until cost passes
+--               and until all is free
+--   save        writes s with a time to live; also if s.stepped, see clock
+--   refund      takes back units that were charged at `at`; changed = true if s must be saved
+-- load only reads: a peek leaves no trace. It sets every field of s that the others read,
+-- because s is used again for the next request of the call.
 --
--- An algorithm is a table of five functions over a state `s`:
---   load(key, rule, now)        -> s, the state as it is at `now`
---   fits(s, rule, cost, n)      -> how many of n requests of that cost pass, one after another
---   charge(s, rule, units, slot)   adds units to s, up to what the rule can hold
---   answer(s, rule, cost)       -> remaining, microseconds until cost passes, until all is free
---   save(key, s, rule)             writes s with a time to live; also if s.stepped, see clock
---   refund(key, rule, units, at, now, slot)   takes back what was charged at `at`
--- load only reads: a peek leaves no trace.
+-- A script spends most of its time on what it creates at each call and check: functions,
+-- with a cell for each variable outside that they use; tables, strings, and their garbage.
+-- Hence parts instead of functions, functions that use globals, tables that are written
+-- with all their fields and used again, and texts that a rule remembers.
 --
 -- Times are whole microseconds, below 2^53, so a Lua number holds them exactly.
--- Print them with %.0f: tostring shows 14 digits.
+-- Print them with %.0f: concatenation and tostring show 14 digits.
 
-local call, floor, ceil, max, min = redis.call, math.floor, math.ceil, math.max, math.min
-local format, match, sub, rep = string.format, string.match, string.sub, string.rep
-local pack, unpack_int = struct.pack, struct.unpack
+local KEYS, ARGV, call, ask = KEYS, ARGV, redis.call, redis.pcall
+local format, match, byte = string.format, string.match, string.byte
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
--- Built on first use only: making all closures at each call would cost more than
--- the decision itself.
-local algorithms = {}
-
--- A test clock is not the server's clock, so keys must not expire by the latter.
-local ttl_slack = 0
-
--- now_at returns the time of this decision. In production, test_clock is '' and the time
--- is the server's, the only clock that all edge nodes share.
-local function now_at(test_clock)
-  if test_clock ~= '' then
-    ttl_slack = 3600000
-    return tonumber(test_clock)
-  end
+-- The time of this decision. In production ARGV[1] is '' and the time is the server's, the
+-- only clock that all edge nodes share. A test clock is not the server's, so keys must not
+-- expire by the latter.
+local now, slack = ARGV[1], 0
+if now == '' then
   local t = call('TIME')
-  return t[1] * 1000000 + t[2]
+  now = t[1] * 1000000 + t[2]
+else
+  now, slack = tonumber(now), 3600000
 end
 
--- clock returns the time that applies to a key last written at `at`. If the clock is
--- behind that by at most ten seconds, and no more than the window, time stands still for
--- the key until the clock has caught up. A clock further behind was set back: its time
--- applies, and the state is treated as current, as if no time had passed. That must be
--- saved even if nothing is charged, or the state would never age; hence the second
--- result.
+-- clock returns the time that applies to a key last written at `at`, after now. If that is
+-- by at most ten seconds, and no more than the window, time stands still for the key until
+-- the clock has caught up. A clock further behind was set back: its time applies, and the
+-- state is treated as current, as if no time had passed. That must be saved even if
+-- nothing is charged, or the state would never age; hence the second result.
 local function clock(now, at, window)
-  if now >= at then return now, false end
-  if at - now <= min(window, 10000000) then return at, false end
+  if at - now <= math.min(window, 10000000) then return at, false end
   return now, true
 end
 
-local function ttl(us)
-  return max(1, ceil(us / 1000)) + ttl_slack
+-- ttl returns a time to live as text. Most keys of a rule have the same one.
+local function ttl(rule, us, slack)
+  if us ~= rule.ttl_of then
+    rule.ttl_of, rule.ttl = us, string.format('%.0f', math.max(1, math.ceil(us / 1000)) + slack)
+  end
+  return rule.ttl
 end
 
--- trim removes expired members from a sorted set of which `live` are not, but no more
--- than `most`: clearing a million at once would delay every other call. It returns how
--- many expired members are left.
-local function trim(key, live, most)
-  local old = call('ZCARD', key) - live
-  local gone = min(old, most)
-  if gone > 0 then call('ZREMRANGEBYRANK', key, 0, gone - 1) end
-  return old - gone
+-- time_text returns a time as text. Most keys of a rule have the same one.
+local function time_text(rule, at)
+  if at ~= rule.time then rule.time, rule.time_text = at, string.format('%.0f', at) end
+  return rule.time_text
 end
 
--- rule_of parses what Go wrote: a rule travels as data, so that changing one never
--- changes the script.
+-- rule_of reads what Go wrote (Limit.Encoded): a rule travels as data, so that changing one
+-- never changes the script.
 local function rule_of(text)
-  local tag, limit, window, capacity, interval, drain, unit, count_denied, shadow, slowest =
-    match(text, '^(%l+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d),(%d),(%d+)$')
+  local tag, count_denied, shadow, limit, window, capacity, interval, drain, unit, slowest, lease =
+    struct.unpack('<c2BBdddddddd', text)
   return {
-    algorithm = algorithms[tag](),
-    slots = tag == 'cc',
-    limit = tonumber(limit),
-    window = tonumber(window),
-    capacity = tonumber(capacity),
-    interval = tonumber(interval),
-    drain = tonumber(drain),
-    unit = tonumber(unit),
-    count_denied = count_denied == '1',
-    shadow = shadow == '1',
-    slowest = tonumber(slowest),
+    tag = tag,
+    limit = limit,
+    window = window,
+    capacity = capacity, -- of a bucket; of a log, its entries up to which it is saved as a whole
+    interval = interval,
+    drain = drain,
+    unit = unit,
+    count_denied = count_denied == 1,
+    shadow = shadow == 1,
+    slowest = slowest,
+    lease = lease,
+    ttl_of = '',
+    ttl = '',
+    time = '',
+    time_text = '',
+    unit_text = '',
   }
 end
+
+--- functions

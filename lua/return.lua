@@ -3,19 +3,25 @@
 --
 -- KEYS  one per check
 -- ARGV  test clock ('' in production), number of rules, the rules, then per check:
---         index of its rule, units, time of the charge, slot
+--         index of its rule, units, time of the charge (Limit.ChargedAt), slot
 -- Reply: the time of the return
-local now = now_at(ARGV[1])
-local rules, position = {}, 3 + ARGV[2]
+local rules, position, returning = {}, 3 + ARGV[2], true
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 
 for i = 1, #KEYS do
-  local rule, at = rules[tonumber(ARGV[position])], tonumber(ARGV[position + 2])
+  local key, rule, s = KEYS[i], rules[tonumber(ARGV[position])], { slot = ARGV[position + 3] }
+  local units, at, readable, changed = tonumber(ARGV[position + 1]), tonumber(ARGV[position + 2]), true, false
+  position = position + 4
   -- If the clock was set back since, what has drained is unknown. A key that holds
   -- something else has nothing to return, and affects no other.
-  if at <= now or rule.slots then
-    pcall(rule.algorithm.refund, KEYS[i], rule, tonumber(ARGV[position + 1]), at, now, ARGV[position + 3])
+  if at <= now + 2 * rule.lease or rule.tag == 'cc' then
+    --- load
+    if readable then
+      --- refund
+    end
+    if changed then
+      --- save
+    end
   end
-  position = position + 4
 end
 return { now }

@@ -1,101 +1,178 @@
--- rolling_window, storage ring: the times of the accepted requests, oldest first, 4 bytes
--- each, in one string. A time is in milliseconds modulo 2^32, rounded up, so an entry
--- never leaves the window early; windows are at most 7 days, so an age is never
+-- rolling_window, storage ring or large_ring: the times of the accepted requests, oldest
+-- first, 4 bytes each, in one string. A time is in milliseconds modulo 2^32, rounded up, so
+-- an entry never leaves the window early; windows are at most 7 days, so an age is never
 -- ambiguous. (A clock that is set back by more than 12 days therefore empties the log.)
-algorithms.rr = function()
-  local M = {}
-  local wrap, future = 4294967296, 3221225472
+-- Units of a lease are stamped with its end, so that none leaves before a window has passed
+-- since it was spent.
+--
+-- The string is a log or, if that would hold more than `rule.capacity` entries, a ring.
+-- Rules of either storage read both.
+--   log   the entries. Each change writes all of them, which is cheap while they are few.
+--   ring  a header of six numbers, 4 bytes each, then room for `room` entries, of which
+--         `size` are used, from `head` on and around the end. A change writes only the
+--         header and the entries that it adds: its cost does not depend on the length.
+--         The first two numbers are the newest entry's time and the same with its highest
+--         bit inverted: no two times of a log are that far apart. The last one is when the
+--         key expires.
+-- A full ring doubles; one less than a quarter full shrinks. That writes all of it, but only
+-- after as many changes.
 
-  -- age returns the age of entry i (0 is the oldest) in milliseconds; negative if it was
-  -- stamped later than now (rounding, or a clock that ran backwards).
-  local function age(s, i)
-    local a = (s.now_ms - unpack_int('>I4', s.log, i * 4 + 1)) % wrap
-    if a > future then a = a - wrap end
-    return a
-  end
-
-  -- before returns how many entries are at least that old.
-  local function before(s, limit)
-    local low, high = 0, s.size
-    while low < high do
-      local middle = floor((low + high) / 2)
-      if age(s, middle) < limit then high = middle else low = middle + 1 end
+--- functions
+-- age returns the age of entry i (0 is the oldest) in milliseconds; negative if it was
+-- stamped later than now (rounding, or a clock that ran backwards). s.log holds entries
+-- from slot s.from on: all of a log, some of a ring.
+local function age(s, i)
+  if s.room then
+    if i >= s.size - s.added then return s.newest end
+    local slot = (s.head + i) % s.room
+    i = slot - s.from
+    if i < 0 or i * 4 >= #s.log then
+      local at = 24 + slot * 4
+      s.log = redis.call('GETRANGE', s.key, at, math.min(at + 64, 24 + s.room * 4) - 1)
+      s.from, i = slot, 0
     end
-    return low
   end
+  local a, b, c, d = string.byte(s.log, i * 4 + 1, i * 4 + 4)
+  local since = (s.now_ms - (((a * 256 + b) * 256 + c) * 256 + d)) % 4294967296
+  return since > 3221225472 and since - 4294967296 or since
+end
 
-  local function read(key, now)
-    local log = call('GET', key) or ''
-    return { now = now, now_ms = floor(now / 1000), log = log, first = 0, size = floor(#log / 4) }
+-- before returns how many entries are at least that old.
+local function before(s, limit)
+  local low, high = 0, s.size
+  if high > 16 and age(s, 15) < limit then high = 15 end -- few leave at a time
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if age(s, middle) < limit then high = middle else low = middle + 1 end
   end
+  return low
+end
 
-  function M.load(key, rule, now)
-    local s = read(key, now)
-    if s.size == 0 then return s end
-    local newest = s.now_ms - age(s, s.size - 1)
-    if newest > s.now_ms then
-      local _
-      _, s.stepped = clock(now, newest * 1000, rule.window)
-      if s.stepped then -- later entries become current
-        local stamp = ceil(now / 1000)
-        local kept = before(s, s.now_ms - stamp)
-        s.log = sub(s.log, 1, kept * 4) .. rep(pack('>I4', stamp % wrap), s.size - kept)
-      end
+-- stamps returns n entries of that time.
+local function stamps(ms, n)
+  return string.rep(struct.pack('>I4', ms % 4294967296), n)
+end
+
+-- unroll makes a ring a log again, which is saved as a whole.
+local function unroll(s)
+  local all, from = redis.call('GET', s.key), 24 + s.head * 4
+  local log = string.sub(all, from + 1, math.min(from + s.size * 4, 24 + s.room * 4))
+  s.log, s.room = log .. string.sub(all, 25, 24 + s.size * 4 - #log), nil
+end
+
+-- head_of returns a ring's header.
+local function head_of(s)
+  local newest = (s.now_ms - s.newest) % 4294967296
+  return struct.pack('>I4I4I4I4I4I4', newest, (newest + 2147483648) % 4294967296, s.head, s.size, s.room, s.expires)
+end
+
+--- load
+local most = 24 + rule.capacity * 4
+local log = (rule.limit > rule.capacity and ask('GETRANGE', key, 0, most - 1) or ask('GET', key)) or ''
+if type(log) ~= 'string' then readable, log = false, '' end
+s.key, s.now, s.now_ms, s.first, s.added, s.stepped = key, now, floor(now / 1000), 0, 0, false
+s.log, s.size, s.newest, s.room = log, 0, 0, nil
+local a, b, c, d, e, f, g, h = byte(log, 1, 8)
+if h and f == b and g == c and h == d and (a - e == 128 or e - a == 128) then
+  local _
+  _, _, s.head, s.size, s.room, s.expires = struct.unpack('>I4I4I4I4I4I4', log)
+  s.from = -6 -- the header lies before the first slot
+  s.newest = (s.now_ms - (((a * 256 + b) * 256 + c) * 256 + d)) % 4294967296
+  if s.newest > 3221225472 then s.newest = s.newest - 4294967296 end
+elseif #log > 0 then
+  if rule.limit > rule.capacity and #log == most then log = call('GET', key) end
+  if #log % 4 > 0 then log = string.sub(log, 1, #log - #log % 4) end
+  s.log, s.size = log, #log / 4
+  if s.size > 0 then s.newest = age(s, s.size - 1) end
+end
+if s.size > 0 then
+  if s.newest < 0 and not returning then
+    local _
+    _, s.stepped = clock(now, (s.now_ms - s.newest) * 1000, rule.window)
+    if s.stepped then -- later entries become current
+      local stamp = ceil(now / 1000)
+      local kept = before(s, s.now_ms - stamp)
+      if s.room then unroll(s) end
+      s.log = string.sub(s.log, 1, kept * 4) .. stamps(stamp, s.size - kept)
+      s.newest = s.now_ms - stamp
     end
-    local window = rule.window / 1000
-    if age(s, 0) >= window then s.first = before(s, window) end
-    return s
   end
-
-  function M.fits(s, rule, cost, n)
-    if rule.interval > 0 then
-      if s.size > 0 and age(s, s.size - 1) < rule.interval / 1000 then return 0 end
-      if cost > 0 then n = min(n, 1) end
-    end
-    if cost == 0 then return n end
-    return max(0, min(n, floor((rule.limit - (s.size - s.first)) / cost)))
+  local window = rule.window / 1000
+  if s.newest >= window then
+    s.first = s.size
+  elseif age(s, 0) >= window then
+    s.first = before(s, window)
   end
+end
 
-  function M.charge(s, rule, units)
-    units = min(units, rule.limit)
-    local stamp = ceil(s.now / 1000)
-    if s.size > 0 then stamp = max(stamp, s.now_ms - age(s, s.size - 1)) end
-    -- A denied attempt that counts pushes out the oldest entries, but a log that a larger
-    -- tier filled is not cut down to this tier's limit.
-    local live = s.size - s.first
-    local keep = s.first + max(0, live + units - max(live, rule.limit))
-    s.log = sub(s.log, keep * 4 + 1, s.size * 4) .. rep(pack('>I4', stamp % wrap), units)
-    s.first, s.size = 0, s.size - keep + units
+--- fits
+if rule.interval > 0 then
+  if s.size > 0 and s.newest < rule.interval / 1000 then n = 0 end
+  if cost > 0 and n > 1 then n = 1 end
+end
+local room = rule.limit - (s.size - s.first)
+if cost > 0 and room < n * cost then n = room < cost and 0 or floor(room / cost) end
+
+--- charge
+local added, stamp = min(units, rule.limit), ceil((s.now + lease) / 1000)
+if s.size > 0 then stamp = max(stamp, s.now_ms - s.newest) end
+-- A denied attempt that counts pushes out the oldest entries, but a log that a larger
+-- tier filled is not cut down to this tier's limit.
+local live = s.size - s.first
+local gone = s.first + max(0, live + added - max(live, rule.limit))
+local size = s.size - gone + added
+if s.room and (size > s.room or size * 4 < s.room or size <= rule.capacity) then unroll(s) end
+if not s.room then
+  s.log = (gone > 0 and string.sub(s.log, gone * 4 + 1) or s.log) .. stamps(stamp, added)
+else
+  s.head, s.added = (s.head + gone) % s.room, added
+end
+s.first, s.size, s.newest = 0, size, s.now_ms - stamp
+
+--- answer
+remaining = rule.limit
+if s.size > 0 then
+  local count, part = s.size - s.first, s.now % 1000
+  if count > 0 then reset = rule.window - s.newest * 1000 - part end
+  local over = count + min(cost, rule.limit) - rule.limit -- a higher cost never passes
+  if over > 0 and cost > 0 then retry = rule.window - age(s, s.first + over - 1) * 1000 - part end
+  retry = max(retry, rule.interval - s.newest * 1000 - part)
+  remaining = count < rule.limit and rule.limit - count or 0
+end
+
+--- save
+local life = rule.window - s.newest * 1000
+local ends = s.now_ms + ceil(life / 1000)
+if s.size == 0 then
+  call('UNLINK', key)
+elseif s.room then
+  -- The time to live is set again only when half a second is missing.
+  if (s.expires - ends) % 4294967296 > 500 then
+    s.expires = (ends + 500) % 4294967296
+    call('PEXPIRE', key, ttl(rule, life + 500000, slack))
   end
+  local slot = (s.head + s.size - s.added) % s.room
+  local here = min(s.added, s.room - slot)
+  local stamp = s.now_ms - s.newest
+  call('SETRANGE', key, 24 + slot * 4, stamps(stamp, here))
+  if s.added > here then call('SETRANGE', key, 24, stamps(stamp, s.added - here)) end
+  call('SETRANGE', key, 0, head_of(s))
+elseif s.size <= rule.capacity then
+  call('SET', key, s.log, 'PX', ttl(rule, life, slack))
+else
+  s.head, s.from, s.added, s.expires = 0, 0, 0, (ends + 500) % 4294967296
+  s.room = min(2 * s.size, max(rule.limit, s.size))
+  call('SET', key, head_of(s) .. s.log .. string.rep('\0', (s.room - s.size) * 4), 'PX', ttl(rule, life + 500000, slack))
+end
 
-  function M.answer(s, rule, cost)
-    local count = s.size - s.first
-    if s.size == 0 then return rule.limit, 0, 0 end
-    local part, retry, reset = s.now % 1000, 0, 0
-    local newest = age(s, s.size - 1)
-    if count > 0 then reset = rule.window - newest * 1000 - part end
-    local over = count + min(cost, rule.limit) - rule.limit -- a higher cost never passes
-    if over > 0 and cost > 0 then retry = rule.window - age(s, s.first + over - 1) * 1000 - part end
-    retry = max(retry, rule.interval - newest * 1000 - part)
-    return max(0, rule.limit - count), retry, reset
-  end
-
-  function M.save(key, s, rule)
-    call('SET', key, s.log, 'PX', ttl(rule.window - age(s, s.size - 1) * 1000))
-  end
-
-  function M.refund(key, rule, units, at, now)
-    local s = read(key, now)
-    local charged = s.now_ms - ceil(at / 1000) -- its age; entries of the same age are adjacent
-    local last = s.size - 1
-    while last >= 0 and age(s, last) < charged do last = last - 1 end
-    local rest = last
-    while rest >= 0 and last - rest < units and age(s, rest) == charged do rest = rest - 1 end
-    if rest == last then return end
-    s.log = sub(s.log, 1, rest * 4 + 4) .. sub(s.log, last * 4 + 5)
-    s.size = s.size - (last - rest)
-    if s.size > 0 then M.save(key, s, rule) else call('UNLINK', key) end
-  end
-
-  return M
+--- refund
+local charged = s.now_ms - ceil(at / 1000) -- its age; entries of the same age are adjacent
+local last = before(s, charged)
+local rest = max(before(s, charged + 1), last - units)
+if rest < last then
+  if s.room then unroll(s) end
+  s.log = string.sub(s.log, 1, rest * 4) .. string.sub(s.log, last * 4 + 1)
+  s.size = s.size - (last - rest)
+  if s.size > 0 then s.newest = age(s, s.size - 1) end
+  changed = true
 end

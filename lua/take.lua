@@ -3,74 +3,81 @@
 -- rules that count denied attempts.
 --
 -- KEYS  one per check, in order
--- ARGV  test clock ('' in production), number of rules, the rules, then per request:
---         times   how many identical requests ask at once; 0 only peeks
---         checks  how many checks follow, each: index of its rule, cost, and the
---                 slot where the rule is concurrency
+-- ARGV  test clock ('' in production), the plan, the number of rules, the rules, then the
+--       slot of each check whose rule is concurrency
+-- The plan is bytes, numbers with the high byte first, per request:
+--         times   2 bytes: how many identical requests ask at once; 0 only peeks
+--         checks  2 bytes: how many checks follow, at least one, each 2 bytes for the
+--                 index of its rule and 4 for its cost
 -- Reply: the time of the decision, then four numbers per check:
 --   how many of the requests this check would pass, remaining, retry, reset
 -- or -1 and three zeros for every check of a request with a key that does not hold what
 -- these scripts write: it charges nothing and affects no other request of the call.
-local now = now_at(ARGV[1])
-local rules, position = {}, 3 + ARGV[2]
-for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
+local plan, rules, slots, returning, lease = ARGV[2], {}, 3 + ARGV[3], false, 0
+for i = 4, slots do rules[i - 3] = rule_of(ARGV[i]) end
 
-local reply, size, key = { now }, 1, 0
-local rule_at, cost_at, slot_at, state_at, fits_at = {}, {}, {}, {}, {}
+local reply, size, first, position, length = { now, 0, 0, 0, 0 }, 1, 0, 1, #plan
+local states = {}
 
-local function look(name, rule, cost, asked)
-  local s = rule.algorithm.load(name, rule, now)
-  return s, rule.algorithm.fits(s, rule, cost, asked)
-end
-
-while position <= #ARGV do
-  local times, checks = tonumber(ARGV[position]), tonumber(ARGV[position + 1])
-  position = position + 2
+while position < length do
+  -- The numbers of the request and of its first check, read at once.
+  local t, u, v, w, a, b, c, d, e, f = byte(plan, position, position + 9)
+  position = position + 10
+  local times, checks = t * 256 + u, v * 256 + w
   local peek = times == 0
   local asked = peek and 1 or times
-  local granted = asked
-  local readable = true
+  local granted, readable = asked, true
 
   for i = 1, checks do
-    local rule, cost = rules[tonumber(ARGV[position])], tonumber(ARGV[position + 1])
-    position = position + 2
-    if rule.slots then
-      slot_at[i] = ARGV[position]
-      position = position + 1
+    if i > 1 then
+      a, b, c, d, e, f = byte(plan, position, position + 5)
+      position = position + 6
     end
-    local understood, s, fits = pcall(look, KEYS[key + i], rule, cost, asked)
-    if understood then
-      rule_at[i], cost_at[i], state_at[i], fits_at[i] = rule, cost, s, fits
-      if fits < granted and not rule.shadow then granted = fits end
+    local rule, cost = rules[a * 256 + b], ((c * 256 + d) * 256 + e) * 256 + f
+    local key, s, n = KEYS[first + i], states[i], asked
+    if not s then
+      -- Room for the fields of all algorithms.
+      s = { rule = 0, cost = 0, fits = 0, slot = 0, key = 0, now = 0, stepped = 0, count = 0, newest = 0, a = 0 }
+      states[i] = s
+    end
+    s.rule, s.cost = rule, cost
+    if rule.tag == 'cc' then
+      slots = slots + 1
+      s.slot = ARGV[slots]
+    end
+    --- load
+    if readable then
+      --- fits
+      s.fits = n
+      if n < granted and not rule.shadow then granted = n end
+    end
+  end
+
+  for i = 1, checks do
+    local key, s = KEYS[first + i], states[i]
+    local rule, cost, fits = s.rule, s.cost, s.fits
+    local remaining, retry, reset = 0, 0, 0
+    if not readable then
+      fits = -1
     else
-      readable = false
+      if not peek then
+        local units = (fits < granted and fits or granted) * cost
+        -- This check did not deny the requests that another check refused.
+        if rule.count_denied and fits <= granted then units = units + (asked - fits) * cost end
+        if units > 0 then
+          --- charge
+        end
+        if units > 0 or s.stepped then
+          --- save
+        end
+      end
+      --- answer
+      if fits == asked then retry = 0 end
     end
-  end
-
-  if not readable then
-    for i = 1, checks do
-      reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = -1, 0, 0, 0
-      size = size + 4
-    end
-    peek, checks, key = true, 0, key + checks
-  end
-
-  for i = 1, checks do
-    local rule, cost, s, fits = rule_at[i], cost_at[i], state_at[i], fits_at[i]
-    local algorithm = rule.algorithm
-    if not peek then
-      local units = min(granted, fits) * cost
-      -- This check did not deny the requests that another check refused.
-      if rule.count_denied and fits <= granted then units = units + (asked - fits) * cost end
-      if units > 0 then algorithm.charge(s, rule, units, slot_at[i]) end
-      if units > 0 or s.stepped then algorithm.save(KEYS[key + i], s, rule) end
-    end
-    local remaining, retry, reset = algorithm.answer(s, rule, cost)
-    if fits == asked then retry = 0 end
     reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = fits, remaining, retry, reset
     size = size + 4
   end
-  key = key + checks
+  first = first + checks
 end
 
 return reply

@@ -217,10 +217,12 @@ declare module 'k6/x/weir' {
     description?: string;
     /** The oracle uses only `not`: requests that it exempts are not judged. */
     match?: { not?: object; [part: string]: unknown };
-    storage?: 'ring' | 'sorted_set';
+    storage?: 'ring' | 'large_ring' | 'sorted_set';
     missing?: 'skip' | 'limit';
     mode?: 'enforce' | 'shadow' | 'off';
     on_store_failure?: 'local' | 'open' | 'closed';
+    /** The refusals of a leased rule are not judged: nodes may refuse early. */
+    consistency?: 'strict' | 'leased';
   }
 
   export interface ReportLine {

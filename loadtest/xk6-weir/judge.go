@@ -35,6 +35,8 @@ type ruleOptions struct {
 	Missing        any `json:"missing"`
 	Mode           any `json:"mode"`
 	OnStoreFailure any `json:"on_store_failure"`
+
+	Consistency string `json:"consistency"`
 }
 
 type declared struct {
@@ -48,7 +50,7 @@ type declared struct {
 func (o *ruleOptions) rule() declared {
 	d := declared{rule: oracle.Rule{
 		ID: o.ID, Algorithm: o.Algorithm, Limit: o.Limit, Window: time.Duration(o.Window), Burst: -1,
-		MinInterval: time.Duration(o.MinInterval), CountDenied: o.CountDenied, Hold: time.Duration(o.Hold),
+		MinInterval: time.Duration(o.MinInterval), CountDenied: o.CountDenied, Leased: o.Consistency == "leased", Hold: time.Duration(o.Hold),
 	}, cost: 1, as: cmp.Or(o.As, o.ID)}
 	if o.Burst != nil {
 		d.rule.Burst = *o.Burst

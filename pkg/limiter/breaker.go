@@ -40,7 +40,7 @@ var _ TakeReturner = (*Breaker)(nil)
 // NewBreaker guards next, whose calls take at most budget: failures closer together
 // belong to one round trip and count as one. probe checks whether the shard answers, with
 // a time bound of its own. onState, if not nil, receives the error that opened the
-// breaker, and nil when it closes.
+// breaker, any other that a probe meets meanwhile, and nil when it closes.
 func NewBreaker(next TakeReturner, budget time.Duration, probe func(context.Context) error, onState func(err error)) *Breaker {
 	if onState == nil {
 		onState = func(error) {}
@@ -98,15 +98,16 @@ func (b *Breaker) Record(err error) {
 func (b *Breaker) Trip(err error) {
 	if b.open.CompareAndSwap(false, true) {
 		b.onState(err)
-		go b.untilBack()
+		go b.untilBack(err)
 	}
 }
 
 // Open reports whether calls are stopped now.
 func (b *Breaker) Open() bool { return b.open.Load() }
 
-// untilBack probes until the shard answers, then closes the breaker.
-func (b *Breaker) untilBack() {
+// untilBack probes until the shard answers, then closes the breaker. A shard that comes
+// back may be down for another reason, as a wrong password.
+func (b *Breaker) untilBack(why error) {
 	tick := time.NewTicker(breakerProbeEvery)
 	defer tick.Stop()
 	for {
@@ -114,11 +115,16 @@ func (b *Breaker) untilBack() {
 		case <-b.ctx.Done():
 			return
 		case <-tick.C:
-			if b.probe(b.ctx) == nil {
+			err := b.probe(b.ctx)
+			switch {
+			case err == nil:
 				b.failures.Store(0)
 				b.onState(nil) // before it can fail again, so that reports arrive in order
 				b.open.Store(false)
 				return
+			case b.ctx.Err() == nil && err.Error() != why.Error():
+				why = err
+				b.onState(err)
 			}
 		}
 	}

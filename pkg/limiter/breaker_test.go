@@ -96,6 +96,26 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
+// A shard that is down for another reason than at first says so, once.
+func TestBreakerReportsAnotherCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard []string
+		var cause atomic.Pointer[error]
+		is := func(err error) { cause.Store(&err) }
+		is(errors.New("connection reset by peer"))
+		b := limiter.NewBreaker(nil, 0, func(context.Context) error { return *cause.Load() }, func(err error) { heard = append(heard, fmt.Sprint(err)) })
+		defer b.Close()
+		b.Trip(*cause.Load())
+		pass(time.Second)
+		require.Equal(t, []string{"connection reset by peer"}, heard)
+		is(errors.New("WRONGPASS"))
+		pass(time.Second)
+		is(nil)
+		pass(time.Second)
+		require.Equal(t, []string{"connection reset by peer", "WRONGPASS", "<nil>"}, heard)
+	})
+}
+
 func TestBreakerCountsFailuresInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroken(t)

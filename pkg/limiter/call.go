@@ -32,7 +32,8 @@ type Call struct {
 
 // Answer is the scripts' answer to one check, with times in microseconds.
 type Answer struct {
-	// Fits is how many of the requests this check would pass.
+	// Fits is how many of the requests this check would pass; for a lease, how many units
+	// were granted.
 	Fits int64
 	// Remaining, Retry and Reset are as of after charging all requests that passed.
 	Remaining, Retry, Reset int64
@@ -73,13 +74,13 @@ func (c *Call) set(checks []Check) {
 }
 
 // mergeable reports whether requests with the same checks can share one call. Concurrency
-// slots cannot: each request needs its own.
+// slots cannot: each request needs its own; nor can leases.
 func (c *Call) mergeable() bool {
 	if c.Return || c.Times == 0 {
 		return false
 	}
 	for i := range c.Checks {
-		if c.Checks[i].Limit.Algorithm == Concurrency {
+		if c.Checks[i].Limit.Algorithm == Concurrency || c.Checks[i].Nodes > 0 {
 			return false
 		}
 	}
@@ -136,6 +137,10 @@ func (c *Call) decide(lead *Call, i int64) {
 		return
 	}
 	c.decision.Reset(len(c.Checks))
+	if c.Lease() {
+		c.granted()
+		return
+	}
 	granted := int64(max(lead.Times, 1))
 	for j := range c.Checks {
 		if !c.Checks[j].Limit.Shadow {
@@ -159,5 +164,19 @@ func (c *Call) decide(lead *Call, i int64) {
 			r.RetryAfter = time.Duration(a.Retry) * time.Microsecond
 		}
 		r.ResetAfter = time.Duration(a.Reset) * time.Microsecond
+		if r.Charged {
+			r.TakenAt = check.Limit.ChargedAt(lead.Now, a.Reset, false)
+		}
 	}
+}
+
+// Lease reports whether the call asks for a lease, which is its only check.
+func (c *Call) Lease() bool { return !c.Return && len(c.Checks) == 1 && c.Checks[0].Nodes > 0 }
+
+func (c *Call) granted() {
+	a, l, r := &c.Answers[0], c.Checks[0].Limit, &c.decision.Results[0]
+	r.Source, r.Limit, r.Granted, r.Remaining = SourceRedis, l.Limit, a.Fits, a.Remaining
+	r.Allowed, r.Charged, c.decision.Allowed = a.Fits > 0, a.Fits > 0, a.Fits > 0
+	r.ResetAfter = time.Duration(a.Reset) * time.Microsecond
+	r.TakenAt = l.ChargedAt(c.Now, a.Reset, true)
 }

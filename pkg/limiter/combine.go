@@ -8,14 +8,16 @@ import (
 )
 
 // Batcher executes calls on one shard in one round trip and fills their answers. It
-// reports failure in Call.Err and must return within a bound of its own.
+// reports failure in Call.Err and must return within a bound of its own. Up to MaxFlights
+// goroutines call it at a time.
 type Batcher interface {
 	Do(ctx context.Context, calls []*Call)
 }
 
 // Combine batches naturally: while one round trip to its shard is in progress, arriving
-// checks queue, and the next round trip takes them all. There is no timer, so a lone
-// request never waits. Identical checks of a batch are sent as one.
+// checks queue, and the next round trip takes them all. A lone request never waits.
+// Identical checks of a batch are sent as one. If a round trip is long, the next batch
+// goes before it ends (see flights).
 //
 // It also enforces the time budget: whatever the shard does, Take returns within it.
 type Combine struct {
@@ -115,10 +117,7 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 	first := len(c.queue) == 1
 	c.mu.Unlock()
 	if first {
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
+		c.signal()
 	}
 
 	call.timer.Reset(c.budget)
@@ -140,30 +139,15 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 	return nil
 }
 
-func (c *Combine) run() {
-	defer close(c.ended)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var batch []*Call
-	var ask []*Call
-	leads := map[uint64]*Call{}
-	for {
-		batch = c.next(batch)
-		if batch == nil {
-			return
-		}
-		ask = c.merge(batch, ask[:0], leads)
-		if len(ask) > 0 {
-			c.onBatch(len(ask))
-			c.shard.Do(ctx, ask)
-			for _, lead := range ask {
-				c.answer(lead)
-			}
-		}
+func (c *Combine) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
 	}
 }
 
-// next waits for calls and takes up to maxBatch of them; it returns nil once closed.
+// next waits for calls and takes up to maxBatch of them; it returns nil once closed and
+// empty.
 func (c *Combine) next(batch []*Call) []*Call {
 	for {
 		c.mu.Lock()
@@ -211,7 +195,7 @@ func (c *Combine) merge(batch, ask []*Call, leads map[uint64]*Call) []*Call {
 
 // answer delivers to a call and its twins. Grants go to those that still wait. The
 // charge of an abandoned call stays, since its request may have passed by fallback, but
-// its concurrency slot is given back.
+// its concurrency slot is given back, and so are the units of a lease.
 func (c *Combine) answer(lead *Call) {
 	var i int64
 	for twin := lead.twin; twin != nil; {
@@ -232,23 +216,28 @@ func (c *Combine) finish(call *Call) bool {
 		call.done <- struct{}{}
 		return true
 	}
-	if !c.giveBackSlot(call) {
+	if !c.giveBack(call) {
 		c.calls.Put(call)
 	}
 	return false
 }
 
-// giveBackSlot queues the return of the concurrency slot of a request that has left.
-func (c *Combine) giveBackSlot(call *Call) bool {
+// giveBack queues the return of what nobody uses: the concurrency slot of a request that
+// has left, or a lease that came too late.
+func (c *Combine) giveBack(call *Call) bool {
 	if call.Return || call.Err != nil {
 		return false
 	}
 	kept := call.Checks[:0]
 	call.TakenAt = call.TakenAt[:0]
 	for i := range call.Checks {
-		if call.Checks[i].Limit.Algorithm == Concurrency && call.decision.Results[i].Charged {
-			kept = append(kept, call.Checks[i])
-			call.TakenAt = append(call.TakenAt, call.Now)
+		check, r := call.Checks[i], &call.decision.Results[i]
+		if r.Charged && (check.Limit.Algorithm == Concurrency || check.Nodes > 0) {
+			if check.Nodes > 0 {
+				check.Cost, check.Nodes = r.Granted, 0
+			}
+			kept = append(kept, check)
+			call.TakenAt = append(call.TakenAt, r.TakenAt)
 		}
 	}
 	if len(kept) == 0 {
@@ -256,8 +245,9 @@ func (c *Combine) giveBackSlot(call *Call) bool {
 	}
 	call.Checks, call.Return = kept, true
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.queue = append(c.queue, call) // this is the worker itself: it looks at the queue again, closed or not
+	c.queue = append(c.queue, call) // even if closed: flights looks at the queue after each flight
+	c.mu.Unlock()
+	c.signal()
 	return true
 }
 

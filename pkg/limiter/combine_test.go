@@ -28,6 +28,65 @@ func combined(t *testing.T) (*limiter.Combine, *shard) {
 	return c, s
 }
 
+// crowd makes as many batches as possible be in progress; one is already.
+func crowd(t *testing.T, c *limiter.Combine) {
+	l := rule(t, "other fixed_window limit=1 window=1h")
+	for i := range limiter.MaxFlights - 1 {
+		go func() {
+			var d limiter.Decision
+			_ = c.Take(context.Background(), []limiter.Check{check(l, fmt.Sprint("other", i), 1)}, &d)
+		}()
+		pass(time.Millisecond)
+	}
+}
+
+// On a long way, the next batch goes before the one before it is answered: not sooner than
+// a usual round trip and what Redis needs for it, nor more than MaxFlights.
+func TestCombineOverlapsLongRoundTrips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var sent []int
+		s := newShard()
+		c := limiter.NewCombine(s, budget, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
+		sizes := func(want ...int) { t.Helper(); mu.Lock(); defer mu.Unlock(); require.Equal(t, want, sent) }
+		l := rule(t, "r fixed_window limit=1 window=1h")
+		clients := 0
+		arrive := func(n int) {
+			for range n {
+				clients++
+				name := fmt.Sprint("client", clients)
+				go func() { require.True(t, ask(t, c, check(l, name, 1)).Allowed) }()
+			}
+			synctest.Wait()
+		}
+		s.hang()
+		arrive(1)
+		arrive(10)
+		sizes(1)
+		pass(509 * time.Microsecond)
+		sizes(1)
+		pass(2 * time.Microsecond)
+		sizes(1, 10)
+		arrive(5)
+		pass(608 * time.Microsecond)
+		sizes(1, 10)
+		pass(2 * time.Microsecond)
+		sizes(1, 10, 5)
+		pass(3 * time.Millisecond)
+		arrive(1)
+		sizes(1, 10, 5, 1) // late enough already
+		arrive(7)
+		pass(3 * time.Millisecond)
+		sizes(1, 10, 5, 1) // as many as may be in progress
+		s.resume()
+		synctest.Wait()
+		sizes(1, 10, 5, 1, 7)
+		arrive(1)
+		sizes(1, 10, 5, 1, 7, 1) // nothing is in progress, so nothing waits
+		c.Close()
+	})
+}
+
 func TestCombineBatchesWhileOneIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int
@@ -176,6 +235,7 @@ func TestCombineMergesOnlyTheSame(t *testing.T) {
 func TestCombineKeepsItsBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := combined(t)
+		crowd(t, c)
 		checks := []limiter.Check{check(rule(t, "r fixed_window limit=1 window=1h"), "a", 1)}
 		var d limiter.Decision
 		begin := time.Now()
@@ -191,8 +251,8 @@ func TestCombineKeepsItsBudget(t *testing.T) {
 
 		s.resume()
 		synctest.Wait()
-		require.Len(t, s.batches, 2)
-		require.Equal(t, []string{"return weir:{a}:r:fw 0"}, s.batches[1], "a canceled call is not sent; a return still is")
+		require.Len(t, s.batches, limiter.MaxFlights+1)
+		require.Equal(t, []string{"return weir:{a}:r:fw 0"}, s.batches[limiter.MaxFlights], "a canceled call is not sent; a return still is")
 		c.Close()
 	})
 }

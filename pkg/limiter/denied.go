@@ -12,7 +12,8 @@ import (
 // nothing frees capacity before a refusal's RetryAfter, so answering from memory is
 // exact, and a flood on one refused key costs the store about one call per RetryAfter.
 // Only an operator's Reset and a new rule document end it sooner: Reset forgets the key,
-// and Keep the refusals under limits that are gone.
+// and Keep the refusals under limits that are gone. Under a leased limit, other nodes
+// return what they do not need, so its refusals are remembered for a lease time at most.
 //
 // On top of Spread, one more thing frees capacity: a charge in one slot is returned if
 // another slot refuses the request. There, a first refusal is remembered only slightly
@@ -199,6 +200,9 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 			if !known || !before.limit.Same(c.Limit) || since < 0 || since > confirmWithin {
 				until = now.Add(m.confirm)
 			}
+		}
+		if t := c.Limit.LeaseTime(); t > 0 && until.Sub(now) > t {
+			until = now.Add(t)
 		}
 		sh.refusals[string(c.Key)] = refusal{
 			limit: c.Limit, cost: c.Cost, room: r.Remaining, taken: r.TakenAt,

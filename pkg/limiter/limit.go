@@ -1,7 +1,7 @@
 package limiter
 
 import (
-	"fmt"
+	"encoding/binary"
 	"math"
 	"strconv"
 	"sync/atomic"
@@ -58,19 +58,23 @@ func (a Algorithm) String() string {
 // Storage is how rolling_window keeps its log.
 type Storage uint8
 
-// The storages. Ring is the default: 4 bytes per request, exact to the millisecond.
-// SortedSet is exact to the microsecond and allows larger limits and windows.
+// The storages. Ring is the default: 4 bytes per request, exact to the millisecond. In
+// Redis, each change writes the whole log; LargeRing writes only what changed once the log
+// has more than WholeLog entries. The two read each other's keys. SortedSet is exact to
+// the microsecond and allows larger limits and windows.
 const (
 	Ring Storage = iota
 	SortedSet
+	LargeRing
 )
+
+// WholeLog is up to how many entries LargeRing writes the whole log: up to there that is
+// cheaper than one command for each part.
+const WholeLog = 128
 
 // String returns the name used in rules.
 func (s Storage) String() string {
-	if s == SortedSet {
-		return "sorted_set"
-	}
-	return "ring"
+	return [...]string{"ring", "sorted_set", "large_ring"}[s]
 }
 
 // OnFailure decides a check when the store cannot.
@@ -123,6 +127,8 @@ type Limit struct {
 	MinInterval time.Duration
 	// CountDenied charges refused attempts too.
 	CountDenied bool
+	// Leased lets nodes take part of the limit in advance; see leased.go.
+	Leased bool
 	// Shadow decides and reports but never refuses.
 	Shadow    bool
 	OnFailure OnFailure
@@ -175,16 +181,19 @@ func (l *Limit) Validate() field.Errors {
 			bad("min_interval", "must not be longer than the window of %s (got %s)", l.Window, l.MinInterval)
 		}
 	}
+	if l.Leased {
+		l.leaseFaults(bad)
+	}
 	if l.Algorithm != RollingWindow && l.Storage != Ring {
 		bad("storage", "only rolling_window has a storage; remove it")
 	}
 	switch l.Algorithm {
 	case RollingWindow:
-		if l.Storage == Ring && l.Limit > MaxRingLimit {
-			bad("limit", "must be at most %d with storage ring (got %d); use storage: sorted_set, or sliding_window", MaxRingLimit, l.Limit)
+		if l.Storage != SortedSet && l.Limit > MaxRingLimit {
+			bad("limit", "must be at most %d with storage %s (got %d); use storage: sorted_set, or sliding_window", MaxRingLimit, l.Storage, l.Limit)
 		}
-		if l.Storage == Ring && l.Window > MaxRingWindow {
-			bad("window", "must be at most %s with storage ring (got %s); use storage: sorted_set", MaxRingWindow, l.Window)
+		if l.Storage != SortedSet && l.Window > MaxRingWindow {
+			bad("window", "must be at most %s with storage %s (got %s); use storage: sorted_set", MaxRingWindow, l.Storage, l.Window)
 		}
 		if l.Limit > MaxLogLimit {
 			bad("limit", "must be at most %d for rolling_window (got %d); use sliding_window", MaxLogLimit, l.Limit)
@@ -227,13 +236,16 @@ func (l *Limit) MaxCost() int64 {
 }
 
 // Weight is the load that a check of that cost puts on a Redis server: 1 is about 5 µs,
-// which most take. A ring is copied as a whole; a sorted set gets one entry per unit.
+// which most take. A ring is copied as a whole, a large one only while it grows; a sorted
+// set gets one entry per unit.
 func (l *Limit) Weight(cost int64) int64 {
 	switch {
 	case l.Algorithm != RollingWindow:
 		return 1
 	case l.Storage == SortedSet:
 		return 1 + cost/2
+	case l.Storage == LargeRing:
+		return 2
 	}
 	return 1 + l.Limit/500
 }
@@ -274,6 +286,9 @@ func (l *Limit) Tag() string {
 	case SlidingWindow:
 		return "sw"
 	case TokenBucket:
+		if l.Leased {
+			return "tl" // remembers what it granted, which the previous release cannot read
+		}
 		return "tb"
 	case LeakyBucket:
 		return "lb"
@@ -294,15 +309,25 @@ func (l *Limit) Encoded() *string {
 	if s := l.encoded.Load(); s != nil {
 		return s
 	}
-	drain, unit := l.Rate()
-	flag := func(b bool) int {
+	flag := func(b bool) byte {
 		if b {
 			return 1
 		}
 		return 0
 	}
-	s := fmt.Sprintf("%s,%d,%d,%d,%d,%d,%d,%d,%d,%d", l.Tag(), l.Limit, l.Window.Microseconds(), l.Capacity(),
-		l.MinInterval.Microseconds(), drain, unit, flag(l.CountDenied), flag(l.Shadow), l.slowest())
+	drain, unit := l.Rate()
+	capacity := l.Capacity()
+	switch {
+	case l.Algorithm == RollingWindow && l.Storage == Ring:
+		capacity = MaxRingLimit // entries up to which a log is written as a whole: always
+	case l.Algorithm == RollingWindow && l.Storage == LargeRing:
+		capacity = WholeLog
+	}
+	b := append([]byte(l.Tag()), flag(l.CountDenied), flag(l.Shadow))
+	for _, v := range []int64{l.Limit, l.Window.Microseconds(), capacity, l.MinInterval.Microseconds(), drain, unit, l.slowest(), l.LeaseTime().Microseconds()} {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v))) // exact: see the bounds
+	}
+	s := string(b)
 	l.encoded.CompareAndSwap(nil, &s)
 	return l.encoded.Load()
 }

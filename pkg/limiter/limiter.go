@@ -5,7 +5,7 @@
 // Everything between the request path and the counters (the memory of refusals, batching,
 // fallback) is a Store around a Store, so the layers compose and each can be read alone:
 //
-//	Denied → Spread → Fallback → (per shard) Breaker → Combine → redisstore
+//	Denied → lease → Spread → Fallback → (per shard) Breaker → Combine → redisstore
 package limiter
 
 import (
@@ -28,6 +28,10 @@ type Check struct {
 	// Peek decides as if charged, but charges nothing. All checks of a request
 	// peek, or none does.
 	Peek bool
+	// Nodes, if not 0, asks for a lease instead of a decision: Cost is how many units this
+	// one of so many nodes wants, at most MaxEntries in a sorted set, and Result.Granted
+	// how many it received. Such a check is the only one of its call.
+	Nodes int
 }
 
 // Source is the layer that gave an answer.
@@ -41,6 +45,7 @@ const (
 	SourceMemory
 	SourceDenied
 	SourceFallback
+	SourceLease
 	sourceCount
 )
 
@@ -58,6 +63,8 @@ func (s Source) String() string {
 		return "denied_memory"
 	case SourceFallback:
 		return "fallback"
+	case SourceLease:
+		return "lease"
 	}
 	return "none"
 }
@@ -82,8 +89,12 @@ type Result struct {
 	RetryAfter time.Duration
 	// ResetAfter is the time until the whole limit is available again.
 	ResetAfter time.Duration
-	// TakenAt is the store's clock, in Unix microseconds, when it decided.
+	// TakenAt is the store's clock, in Unix microseconds, when it decided; for a charge
+	// under a leased limit, what Limit.ChargedAt says.
 	TakenAt int64
+	// Granted is the answer to a check with Nodes: the units charged, which the asking
+	// node may spend.
+	Granted int64
 }
 
 // Decision is the answer to a request. Its owner may reuse it; Take overwrites it.

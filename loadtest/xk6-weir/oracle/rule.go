@@ -16,6 +16,9 @@ type Rule struct {
 	Burst       int64 // -1: the algorithm's default
 	MinInterval time.Duration
 	CountDenied bool
+	// Leased is set if nodes take parts of the limit in advance. They may refuse early, so
+	// only what passes is judged.
+	Leased bool
 	// Subject is the first part of the rule's key. Rules with one subject are decided
 	// in one step; a rule may charge a request briefly before a rule with another
 	// subject refuses it. Empty: unknown.

@@ -18,8 +18,8 @@ import (
 
 // world is one key of one rule under load, through a network with delays.
 type world struct {
-	limit limiter.Limit // what the limiter enforces
-	rule  oracle.Rule   // what the oracle was told
+	limit *limiter.Limit // what the limiter enforces
+	rule  oracle.Rule    // what the oracle was told
 	fresh bool
 	// before is how many requests the limiter sees before the oracle exists.
 	before int
@@ -85,7 +85,7 @@ func (w *world) run(t require.TestingT) oracle.Line {
 	var slots uint64
 	take := func() (*limiter.Decision, []limiter.Check) {
 		slots++
-		checks := []limiter.Check{{Limit: &w.limit, Key: []byte("k"), Cost: w.cost, Slot: slots}}
+		checks := []limiter.Check{{Limit: w.limit, Key: []byte("k"), Cost: w.cost, Slot: slots}}
 		d := &limiter.Decision{}
 		require.NoError(t, store.Take(ctx, checks, d))
 		return d, checks
@@ -197,10 +197,18 @@ func told(l *limiter.Limit) oracle.Rule {
 	}
 }
 
+// clone returns a limit that a test may spoil.
+func clone(l *limiter.Limit) *limiter.Limit {
+	return &limiter.Limit{
+		Rule: l.Rule, Algorithm: l.Algorithm, Storage: l.Storage, Limit: l.Limit, Window: l.Window, Burst: l.Burst,
+		MinInterval: l.MinInterval, CountDenied: l.CountDenied,
+	}
+}
+
 // saturated is a world whose load is several times the limit, on a fast network.
-func saturated(l limiter.Limit, seed uint64) *world {
+func saturated(l *limiter.Limit, seed uint64) *world {
 	w := &world{
-		limit: l, rule: told(&l), fresh: true, cost: 1, seed: seed,
+		limit: clone(l), rule: told(l), fresh: true, cost: 1, seed: seed,
 		delay: 2 * time.Millisecond, pause: l.Window / time.Duration(5*l.Limit), requests: 3000, bots: 2,
 	}
 	if l.Algorithm == limiter.Concurrency {
@@ -212,8 +220,8 @@ func saturated(l limiter.Limit, seed uint64) *world {
 }
 
 // everyAlgorithm returns plain limits, one for each algorithm.
-func everyAlgorithm() []limiter.Limit {
-	return []limiter.Limit{
+func everyAlgorithm() []*limiter.Limit {
+	return []*limiter.Limit{
 		{Rule: "r", Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Second},
 		{Rule: "r", Algorithm: limiter.SlidingWindow, Limit: 10, Window: time.Second},
 		{Rule: "r", Algorithm: limiter.TokenBucket, Limit: 10, Window: time.Second, Burst: 5},
@@ -225,7 +233,7 @@ func everyAlgorithm() []limiter.Limit {
 	}
 }
 
-func named(t *testing.T, l limiter.Limit, f func(t *testing.T, l limiter.Limit)) {
+func named(t *testing.T, l *limiter.Limit, f func(t *testing.T, l *limiter.Limit)) {
 	name := l.Algorithm.String()
 	if l.MinInterval > 0 {
 		name += "+min_interval"

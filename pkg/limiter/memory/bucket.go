@@ -14,29 +14,76 @@ import (
 // A key may hold more than the present limit allows: the rule shrank, or a client of a
 // larger tier filled it. It is then judged as just full when it was last charged, but
 // keeps its true level (see bucket.lua).
-// but the true level is kept (see bucket.lua).
 type bucket struct {
-	kept, seen struct{ now, level, unit int64 } // as last charged, and as of now
+	kept, seen bucketState // as last charged, and as of now
 	judged     int64
 	rate       *limiter.Limit // whose Rate drain and unit are; it is slow to compute
 	drain      int64
 	unit       int64
+	lease      int64 // the lease time, 0 for a strict limit
 	stepped    bool
+}
+
+type bucketState struct {
+	now, level, unit int64
+	// What was granted in the lease time of now, counted from the epoch, and in the one
+	// before.
+	granted, before int64
 }
 
 func (s *bucket) at(l *limiter.Limit, now int64) {
 	if s.rate != l {
 		s.rate = l
 		s.drain, s.unit = l.Rate()
+		s.lease = l.LeaseTime().Microseconds()
 	}
 	now, s.stepped = clock(l, now, s.kept.now)
 	level := s.kept.level
 	if s.kept.unit != s.unit && level > 0 { // a changed rule keeps its count
 		level = int64(math.Ceil(float64(level) * float64(s.unit) / float64(s.kept.unit)))
 	}
-	elapsed := max(0, now-s.kept.now)
-	s.judged = s.drained(min(level, l.Capacity()*s.unit), elapsed)
-	s.seen.now, s.seen.level, s.seen.unit = now, s.drained(level, elapsed), s.unit
+	s.judged = s.pass(min(level, l.Capacity()*s.unit), now)
+	s.seen = bucketState{now: now, level: s.pass(level, now), unit: s.unit}
+	s.seen.granted, s.seen.before = s.kept.grants(now, s.lease)
+}
+
+// pass returns what a level at s.kept becomes by now. It does not drain below what nodes
+// may still hold, or they could spend what has been granted again meanwhile.
+//
+// Let spent be the level of a bucket that takes each unit when a node spends it, and held
+// what nodes hold. Then spent + held ≤ level, so spent never exceeds the capacity, which is
+// what token_bucket promises. A grant adds to held and level alike, spending moves a unit
+// from held to spent, and while spent is above 0 it drains as fast as level. While spent is
+// 0, level stays at or above held, because it stops at the grants of two lease times, and a
+// unit is held for less than one.
+func (s *bucket) pass(level, now int64) int64 {
+	from := s.kept.now
+	if s.lease > 0 && now > from {
+		end := from - from%s.lease + s.lease
+		for _, held := range [...]int64{s.kept.granted + s.kept.before, s.kept.granted} {
+			until := min(now, end)
+			level = max(s.drained(level, until-from), min(level, held*s.unit))
+			from, end = until, end+s.lease
+		}
+	}
+	return s.drained(level, max(0, now-from))
+}
+
+// grants returns granted and before as of now.
+func (k *bucketState) grants(now, lease int64) (granted, before int64) {
+	if lease == 0 {
+		return 0, 0
+	}
+	switch now/lease - k.now/lease {
+	case 0:
+		return k.granted, k.before
+	case 1:
+		return 0, k.granted
+	}
+	if now < k.now { // the clock was set back
+		return k.granted, k.before
+	}
+	return 0, 0
 }
 
 func (s *bucket) settle() {
@@ -56,7 +103,7 @@ func (s *bucket) fits(l *limiter.Limit, cost, n int64) int64 {
 	return howMany(l.Capacity()*s.unit-s.judged, cost*s.unit, n)
 }
 
-func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64) {
+func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64, advance bool) {
 	full, added := l.Capacity()*s.unit, min(units, l.Capacity())*s.unit
 	if s.judged+added <= full {
 		s.seen.level += added
@@ -64,6 +111,9 @@ func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64) {
 		s.seen.level = max(s.seen.level, min(s.seen.level+added, full))
 	}
 	s.judged = min(s.judged+added, full)
+	if advance {
+		s.seen.granted += units
+	}
 	s.kept = s.seen
 }
 
@@ -72,13 +122,17 @@ func (s *bucket) answer(l *limiter.Limit, cost int64) (remaining, retry, reset i
 	if short := cost*s.unit - free; short > 0 {
 		retry = ceilDiv(short, s.drain)
 	}
-	return free / s.unit, retry, ceilDiv(s.seen.level, s.drain)
+	reset = ceilDiv(s.seen.level, s.drain)
+	if s.seen.granted+s.seen.before > 0 && reset > 0 { // it may pause for as long as these are held
+		reset += 2 * s.lease
+	}
+	return free / s.unit, retry, reset
 }
 
 // refund keeps what has drained since the charge: without the charge, the bucket might
 // have run empty sooner, and a refund must never let too many pass.
 func (s *bucket) refund(_ *limiter.Limit, units, takenAt int64, _ uint64) {
-	charged, since := units*s.unit, s.seen.now-takenAt
+	charged, since := units*s.unit, max(0, s.seen.now-takenAt)
 	if s.seen.level == 0 || since >= ceilDiv(charged, s.drain) {
 		return
 	}

@@ -33,7 +33,7 @@ func (s *concurrency) fits(l *limiter.Limit, cost, n int64) int64 {
 	return howMany(l.Limit-s.inFlight(), cost, n)
 }
 
-func (s *concurrency) charge(l *limiter.Limit, units int64, id uint64) {
+func (s *concurrency) charge(l *limiter.Limit, units int64, id uint64, _ bool) {
 	if units == 0 {
 		return
 	}

@@ -11,8 +11,9 @@ type counter interface {
 	at(l *limiter.Limit, now int64)
 	// fits returns how many of n requests of that cost pass, one after another.
 	fits(l *limiter.Limit, cost, n int64) int64
-	// charge adds units, up to what the limit can hold.
-	charge(l *limiter.Limit, units int64, slot uint64)
+	// charge adds units, up to what the limit can hold. An advance is spent by the end of
+	// its lease, rather than now.
+	charge(l *limiter.Limit, units int64, slot uint64, advance bool)
 	// settle makes the state current if the clock was set back since the last charge.
 	settle()
 	// answer returns what remains, and the microseconds until cost passes and until

@@ -27,7 +27,7 @@ func (s *fixedWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 	return howMany(l.Limit-s.seen.count, cost, n)
 }
 
-func (s *fixedWindow) charge(_ *limiter.Limit, units int64, _ uint64) {
+func (s *fixedWindow) charge(_ *limiter.Limit, units int64, _ uint64, _ bool) {
 	s.seen.count = min(s.seen.count+units, 1<<52)
 	s.kept = s.seen
 }

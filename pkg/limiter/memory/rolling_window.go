@@ -22,8 +22,8 @@ type rollingWindow struct {
 // floor is now, rounded for computing ages.
 func (s *rollingWindow) floor() int64 { return s.now - s.now%s.grain }
 
-// ceil is now, rounded for stamping entries.
-func (s *rollingWindow) ceil() int64 { return (s.now + s.grain - 1) / s.grain * s.grain }
+// ceil returns a time rounded for stamping entries.
+func (s *rollingWindow) ceil(t int64) int64 { return (t + s.grain - 1) / s.grain * s.grain }
 
 // time returns when entry i was charged.
 func (s *rollingWindow) time(i int) int64 { return min(s.times[i], s.latest) }
@@ -38,7 +38,7 @@ func (s *rollingWindow) at(l *limiter.Limit, now int64) {
 	s.now, s.latest = now, math.MaxInt64
 	if k := len(s.times); k > 0 {
 		if _, stepped := clock(l, now, s.times[k-1]); stepped {
-			s.latest = s.ceil()
+			s.latest = s.ceil(now)
 		}
 	}
 	edge := s.floor() - l.Window.Microseconds()
@@ -63,9 +63,12 @@ func (s *rollingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 	return howMany(l.Limit-int64(len(s.times)-s.first), cost, n)
 }
 
-func (s *rollingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
+func (s *rollingWindow) charge(l *limiter.Limit, units int64, _ uint64, advance bool) {
 	units = min(units, l.MaxCost())
-	stamp := s.ceil()
+	stamp := s.ceil(s.now)
+	if advance { // none leaves the log before a window has passed since it was spent
+		stamp = s.ceil(s.now + l.LeaseTime().Microseconds())
+	}
 	if k := len(s.times); k > 0 {
 		stamp = max(stamp, s.time(k-1))
 	}
@@ -105,7 +108,7 @@ func (s *rollingWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, 
 }
 
 func (s *rollingWindow) refund(_ *limiter.Limit, units, takenAt int64, _ uint64) {
-	stamp := (takenAt + s.grain - 1) / s.grain * s.grain
+	stamp := s.ceil(takenAt)
 	last := sort.Search(len(s.times), func(i int) bool { return s.times[i] > stamp })
 	before := last
 	for before > 0 && int64(last-before) < units && s.times[before-1] == stamp {

@@ -44,7 +44,7 @@ func (s *slidingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 
 // charge counts up to a cap that is no less than any valid limit and keeps the scripts'
 // weighted sums exact.
-func (s *slidingWindow) charge(l *limiter.Limit, units int64, _ uint64) {
+func (s *slidingWindow) charge(l *limiter.Limit, units int64, _ uint64, _ bool) {
 	s.seen.current = min(s.seen.current+units, (1<<52)/l.Window.Milliseconds())
 	s.kept = s.seen
 }

@@ -107,6 +107,10 @@ func (s *Store) Take(_ context.Context, checks []limiter.Check, d *limiter.Decis
 	mask := s.lock(checks)
 	defer s.unlock(mask)
 	now := s.clock()
+	if len(checks) == 1 && checks[0].Nodes > 0 {
+		s.grant(&checks[0], d, now)
+		return nil
+	}
 	d.Allowed = true
 	for i := range checks {
 		c := &checks[i]
@@ -123,6 +127,22 @@ func (s *Store) Take(_ context.Context, checks []limiter.Check, d *limiter.Decis
 		commit(&checks[i], &d.Results[i], entries[i], d.Allowed, now)
 	}
 	return nil
+}
+
+// grant charges what a node may take in advance.
+func (s *Store) grant(c *limiter.Check, d *limiter.Decision, now int64) {
+	e, r := s.load(c, now), &d.Results[0]
+	e.counter.settle()
+	r.Granted = limiter.Advance(c.Cost, e.counter.fits(c.Limit, 1, limiter.MaxCount), c.Nodes)
+	if r.Granted > 0 {
+		e.counter.charge(c.Limit, r.Granted, 0, true)
+	}
+	remaining, _, reset := e.counter.answer(c.Limit, 1)
+	e.expires = now + c.Limit.Lifetime(reset)
+	r.Source, r.Limit, r.Remaining = s.source, c.Limit.Limit, remaining
+	r.Allowed, r.Charged, d.Allowed = r.Granted > 0, r.Granted > 0, r.Granted > 0
+	r.ResetAfter = time.Duration(reset) * time.Microsecond
+	r.TakenAt = c.Limit.ChargedAt(now, reset, true)
 }
 
 // load returns the state of a key at now. A peek at an unknown key gets a temporary
@@ -153,10 +173,10 @@ func commit(c *limiter.Check, r *limiter.Result, e *entry, allowed bool, now int
 	if !c.Peek && c.Cost > 0 {
 		switch {
 		case r.Allowed && allowed:
-			e.counter.charge(c.Limit, c.Cost, c.Slot)
+			e.counter.charge(c.Limit, c.Cost, c.Slot, false)
 			r.Charged = true
 		case !r.Allowed && c.Limit.CountDenied:
-			e.counter.charge(c.Limit, c.Cost, c.Slot)
+			e.counter.charge(c.Limit, c.Cost, c.Slot, false)
 		}
 	}
 	remaining, retry, reset := e.counter.answer(c.Limit, c.Cost)
@@ -166,6 +186,9 @@ func commit(c *limiter.Check, r *limiter.Result, e *entry, allowed bool, now int
 	r.Remaining = remaining
 	r.RetryAfter = time.Duration(retry) * time.Microsecond
 	r.ResetAfter = time.Duration(reset) * time.Microsecond
+	if r.Charged {
+		r.TakenAt = c.Limit.ChargedAt(now, reset, false)
+	}
 	if !c.Peek {
 		e.expires = now + c.Limit.Lifetime(reset)
 	}
@@ -201,7 +224,7 @@ func (s *Store) Return(_ context.Context, checks []limiter.Check, d *limiter.Dec
 	now := s.clock()
 	for i := range checks {
 		c, r := &checks[i], &d.Results[i]
-		if !r.Charged || r.TakenAt > now && c.Limit.Algorithm != limiter.Concurrency {
+		if !r.Charged || r.TakenAt > now+2*c.Limit.LeaseTime().Microseconds() && c.Limit.Algorithm != limiter.Concurrency {
 			continue // the clock was set back since, so what has drained is unknown
 		}
 		if e := s.shards[s.shardOf(c.Key)].entries[string(c.Key)]; e != nil {

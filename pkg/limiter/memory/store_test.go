@@ -19,6 +19,7 @@ func open(_ *testing.T, clock func() int64) limiter.TakeReturner { return New(Co
 func TestTimelines(t *testing.T) { storetest.Run(t, open) }
 
 func TestProperties(t *testing.T) { storetest.RunProperties(t, 100, open) }
+func TestLeases(t *testing.T)     { storetest.RunLeases(t, 50, open) }
 
 func check(t testing.TB, line, subject string) limiter.Check {
 	t.Helper()

@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weir-edge/weir/pkg/limiter"
 )
 
 // Mode is the kind of Redis deployment.
@@ -51,8 +53,8 @@ const DefaultTimeout = 25 * time.Millisecond
 type Hooks struct {
 	// Batch receives how many calls went to a shard in one round trip.
 	Batch func(calls int)
-	// Shard receives why a shard, or the cluster's topology, stopped answering, and nil
-	// when it recovers.
+	// Shard receives why a shard, or the cluster's topology, stopped answering, again when
+	// the reason is another, and nil when it recovers.
 	Shard func(addr string, err error)
 	// Clock receives by how much a master's clock was set.
 	Clock func(addr string, by time.Duration)
@@ -96,7 +98,7 @@ func (c *Config) credentials() (string, string) {
 // occupy the pool.
 const (
 	noRetries   = -1
-	poolSize    = 4 // one for the batches, the rest for probes, resets and redirects
+	poolSize    = limiter.MaxFlights + 3 // for batches; the rest for probes, resets and redirects
 	minDialTime = 250 * time.Millisecond
 )
 

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/lua"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
@@ -68,8 +67,6 @@ func TestOldMembersGoInChunks(t *testing.T) {
 // long one took by Redis's own SLOWLOG: the median and the 90th percentile.
 func BenchmarkDearestCall(b *testing.B) {
 	server := testenv.Redis(b, testenv.Options{Args: []string{"slowlog-log-slower-than 0", "slowlog-max-len 100000", "lazyfree-lazy-expire yes"}})
-	sha, err := server.Client().ScriptLoad(b.Context(), lua.Take()).Result()
-	require.NoError(b, err)
 	for _, c := range []struct {
 		name, rule string
 		requests   int // in one script
@@ -78,6 +75,7 @@ func BenchmarkDearestCall(b *testing.B) {
 	}{
 		{"64 requests of fixed_window", "r fixed_window limit=1000000 window=1h", 64, 1, 0, false},
 		{"ring of 10,000, cost 10,000", "r rolling_window limit=10000 window=1h count_denied", 1, 10_000, 0, true},
+		{"100 large rings of 10,000", "r rolling_window limit=10000 window=1h storage=large_ring", 100, 1, 0, true},
 		{"9 rings of 10,000", "r rolling_window limit=10000 window=1h", 9, 1, 0, true},
 		{"sorted_set of 100,000, cost 200", "r rolling_window limit=100000 window=1h storage=sorted_set", 1, limiter.MaxEntries, 0, false},
 		{"sorted_set, cost 200, a million old members", "r rolling_window limit=100000 window=1h storage=sorted_set", 1, limiter.MaxEntries, 1_000_000, false},
@@ -88,23 +86,21 @@ func BenchmarkDearestCall(b *testing.B) {
 			l := rule(b, c.rule)
 			client := server.Client()
 			require.NoError(b, client.FlushAll(b.Context()).Err())
-			keys, args := make([]string, c.requests), []any{"", 1, *l.Encoded()}
-			for i := range keys {
-				keys[i] = string(storetest.Key(fmt.Sprint(i), l))
-				args = append(args, 1, 1, 1, c.cost)
-				if l.Algorithm == limiter.Concurrency {
-					args = append(args, "slot")
-				}
+			var calls []*limiter.Call
+			for i := range c.requests {
+				calls = append(calls, &limiter.Call{Times: 1, Checks: []limiter.Check{check(l, fmt.Sprint(i), int64(c.cost))}})
 			}
+			command, source := redisstore.Command(nil, calls)
+			require.NoError(b, client.ScriptLoad(b.Context(), source).Err())
 			if c.old > 0 {
-				members(b, server, keys[0], c.old, time.Now().Add(-l.Window).UnixMicro())
+				members(b, server, string(storetest.Key("0", l)), c.old, time.Now().Add(-l.Window).UnixMicro())
 			}
 			for i := 0; c.full && i < int(l.Limit); i += c.cost {
-				require.NoError(b, client.EvalSha(b.Context(), sha, keys, args...).Err())
+				require.NoError(b, client.Do(b.Context(), command...).Err())
 			}
 			require.NoError(b, client.Do(b.Context(), "slowlog", "reset").Err())
 			for b.Loop() {
-				if err := client.EvalSha(b.Context(), sha, keys, args...).Err(); err != nil {
+				if err := client.Do(b.Context(), command...).Err(); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -51,6 +51,7 @@ func every(t testing.TB) map[string]*limiter.Limit {
 		"token_bucket limit=500 window=1h burst=500",
 		"leaky_bucket limit=500 window=1h burst=499",
 		"rolling_window limit=500 window=1h",
+		"rolling_window limit=500 window=1h storage=large_ring",
 		"rolling_window limit=500 window=1h storage=sorted_set",
 		"concurrency limit=500 window=1h",
 	} {
@@ -119,8 +120,14 @@ func TestScriptFlushUnderLoad(t *testing.T) {
 // news receives what the store reports about its shards.
 type news chan bool
 
+// hooks hears of changes, not of further causes while a shard is down.
 func (n news) hooks() redisstore.Hooks {
-	return redisstore.Hooks{Shard: func(_ string, err error) { n <- err == nil }}
+	var down atomic.Bool
+	return redisstore.Hooks{Shard: func(_ string, err error) {
+		if down.Swap(err != nil) != (err != nil) {
+			n <- err == nil
+		}
+	}}
 }
 
 func (n news) await(t *testing.T, up bool) {

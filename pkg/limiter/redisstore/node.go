@@ -7,11 +7,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-edge/weir/lua"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -20,23 +20,24 @@ import (
 // script, which saves Redis most of the cost of starting scripts.
 const maxWeight = 200
 
-// node runs batches on one master. It serves one batch at a time.
+// node runs batches on one master.
 type node struct {
-	client                   *redis.Client
-	cluster                  *redis.ClusterClient // nil unless mode is cluster
-	clock                    func() int64
-	takeScript, returnScript *script
-	maxWeight                int64
-	packs                    []*pack // reused from batch to batch
-	born                     time.Time
-	watch                    limiter.ClockWatch
-	clockSet                 func(by time.Duration) // nil if not needed
+	client    *redis.Client
+	cluster   *redis.ClusterClient // nil unless mode is cluster
+	clock     func() int64
+	scripts   *scripts
+	maxWeight int64
+	spare     sync.Pool // *packing
+	born      time.Time
+	watching  sync.Mutex // guards watch
+	watch     limiter.ClockWatch
+	clockSet  func(by time.Duration) // nil if not needed
 }
 
 func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() int64) *node {
 	n := &node{
-		client: client, cluster: cluster, clock: clock, born: time.Now(), maxWeight: maxWeight,
-		takeScript: newScript(lua.Take()), returnScript: newScript(lua.Return()),
+		client: client, cluster: cluster, clock: clock, born: time.Now(), maxWeight: maxWeight, scripts: allScripts(),
+		spare: sync.Pool{New: func() any { return &packing{} }},
 	}
 	if cluster != nil {
 		n.maxWeight = 0 // calls of different slots cannot share a script
@@ -47,7 +48,9 @@ func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() in
 // Do runs the calls in one round trip. Calls that Redis refused before running them (no
 // such script, moved) are sent again; others never are, since they may have been charged.
 func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
-	packs := n.pack(calls)
+	memory := n.spare.Get().(*packing)
+	defer n.spare.Put(memory)
+	packs := n.pack(memory, calls)
 	from := time.Since(n.born)
 	n.exec(ctx, packs, n.client.Pipeline())
 	n.watchClock(packs[0], from)
@@ -89,7 +92,11 @@ func (n *node) watchClock(p *pack, from time.Duration) {
 	if n.clockSet == nil || p.cmd.Err() != nil {
 		return
 	}
-	if by := n.watch.See(p.cmd.Val()[0], from, time.Since(n.born)); by != 0 {
+	to := time.Since(n.born)
+	n.watching.Lock()
+	by := n.watch.See(p.cmd.Val()[0], from, to)
+	n.watching.Unlock()
+	if by != 0 {
 		n.clockSet(by)
 	}
 }
@@ -108,11 +115,11 @@ const maxLoads = 3
 // teach makes the first pack of each script carry its source. Redis caches it for the
 // rest of the pipeline.
 func teach(packs []*pack) {
-	var taught *script
+	taught := map[*script]bool{}
 	for _, p := range packs {
-		if p.script != taught { // packs of one script are mostly adjacent
+		if !taught[p.script] {
 			p.withSource()
-			taught = p.script
+			taught[p.script] = true
 		}
 	}
 }
@@ -120,15 +127,16 @@ func teach(packs []*pack) {
 func (p *pack) withSource() { p.args[0], p.args[1] = "eval", p.script.src }
 
 func (n *node) load(ctx context.Context) error {
-	return errors.Join(
-		n.client.ScriptLoad(ctx, n.takeScript.src).Err(),
-		n.client.ScriptLoad(ctx, n.returnScript.src).Err(),
-	)
+	var errs []error
+	for _, sc := range n.scripts.all() {
+		errs = append(errs, n.client.ScriptLoad(ctx, sc.src).Err())
+	}
+	return errors.Join(errs...)
 }
 
 // probe runs the script without any checks.
 func (n *node) probe(ctx context.Context) error {
-	err := n.client.EvalSha(ctx, n.takeScript.sha, nil, "", 0).Err()
+	err := n.client.EvalSha(ctx, n.scripts.take.sha, nil, "", "", 0).Err()
 	if notLoaded(err) {
 		return n.load(ctx)
 	}

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strconv"
 
@@ -16,12 +17,11 @@ type pack struct {
 	calls  []*limiter.Call
 	cmd    *redis.IntSliceCmd
 	args   []any
+	plan   []byte
 	rules  []*limiter.Limit
 	checks int // answered in the reply
 	weight int64
 }
-
-type script struct{ sha, src string }
 
 // errForeign fails a call if another program wrote one of its keys.
 var errForeign = clean(replyError("WRONGTYPE a key holds what no rule has written; delete it"))
@@ -36,40 +36,43 @@ func (e replyError) Error() string { return string(e) }
 // RedisError implements redis.Error.
 func (replyError) RedisError() {}
 
-func newScript(src string) *script {
-	return &script{sha: redis.NewScript(src).Hash(), src: src}
-}
+// packing is memory for the packs of a batch, used again by later ones.
+type packing struct{ packs []*pack }
 
-// pack groups the calls into scripts, reusing the last batch's memory.
-func (n *node) pack(calls []*limiter.Call) []*pack {
+// pack groups the calls into scripts.
+func (n *node) pack(m *packing, calls []*limiter.Call) []*pack {
 	used := 0
-	open := func(sc *script) *pack {
-		if used == len(n.packs) {
-			n.packs = append(n.packs, &pack{})
+	open := func() *pack {
+		if used == len(m.packs) {
+			m.packs = append(m.packs, &pack{})
 		}
-		p := n.packs[used]
+		p := m.packs[used]
 		used++
-		p.script, p.calls, p.rules, p.checks, p.weight = sc, p.calls[:0], p.rules[:0], 0, 0
+		p.calls, p.rules, p.checks, p.weight = p.calls[:0], p.rules[:0], 0, 0
 		return p
 	}
-	var taking, returning *pack
+	var taking, returning, leasing *pack
 	for _, c := range calls {
-		target, sc := &taking, n.takeScript
-		if c.Return {
-			target, sc = &returning, n.returnScript
+		target := &taking
+		switch {
+		case c.Return:
+			target = &returning
+		case c.Lease():
+			target = &leasing
 		}
 		weight := c.Weight()
 		if *target == nil || (*target).weight+weight > n.maxWeight {
-			*target = open(sc)
+			*target = open()
 		}
 		(*target).add(c)
 		(*target).weight += weight
 	}
 	clock := n.now()
-	for _, p := range n.packs[:used] {
+	for _, p := range m.packs[:used] {
+		p.script = n.scripts.of(p)
 		p.encode(clock)
 	}
-	return n.packs[:used]
+	return m.packs[:used]
 }
 
 func (p *pack) add(c *limiter.Call) {
@@ -101,28 +104,45 @@ func (p *pack) encode(clock string) {
 			a = append(a, c.Checks[i].Key)
 		}
 	}
-	a = append(a, clock, len(p.rules))
+	a = append(a, clock)
+	if !p.calls[0].Return && !p.calls[0].Lease() {
+		p.schedule()
+		a = append(a, p.plan)
+	}
+	a = append(a, len(p.rules))
 	for _, l := range p.rules {
 		a = append(a, l.Encoded())
 	}
 	for _, c := range p.calls {
-		if c.Return {
-			for i := range c.Checks {
-				check := &c.Checks[i]
-				a = append(a, p.rule(check.Limit), check.Cost, c.TakenAt[i], slotText(check.Slot))
-			}
-			continue
-		}
-		a = append(a, c.Times, len(c.Checks))
 		for i := range c.Checks {
 			check := &c.Checks[i]
-			a = append(a, p.rule(check.Limit), int(check.Cost))
-			if check.Limit.Algorithm == limiter.Concurrency {
+			switch {
+			case c.Return:
+				a = append(a, p.rule(check.Limit), check.Cost, c.TakenAt[i], slotText(check.Slot))
+			case c.Lease():
+				a = append(a, p.rule(check.Limit), int(check.Cost), limiter.AdvanceDivisor(check.Nodes))
+			case check.Limit.Algorithm == limiter.Concurrency:
 				a = append(a, slotText(check.Slot))
 			}
 		}
 	}
 	p.args = a
+}
+
+// schedule writes the plan of take.lua: one argument, because each costs Redis about as
+// much time as reading all the numbers of a request from one.
+func (p *pack) schedule() {
+	b := p.plan[:0]
+	for _, c := range p.calls {
+		b = binary.BigEndian.AppendUint16(b, uint16(c.Times))
+		b = binary.BigEndian.AppendUint16(b, uint16(len(c.Checks)))
+		for i := range c.Checks {
+			check := &c.Checks[i]
+			b = binary.BigEndian.AppendUint16(b, uint16(p.rule(check.Limit)))
+			b = binary.BigEndian.AppendUint32(b, uint32(check.Cost))
+		}
+	}
+	p.plan = b
 }
 
 func slotText(slot uint64) string { return strconv.FormatUint(slot, 36) }

@@ -15,11 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/lua"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
-	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
 // Every key has a time to live, which ends within a second of when its state stops
@@ -39,6 +37,7 @@ func TestTimeToLive(t *testing.T) {
 		"rolling_window limit=5 window=%s",
 		"rolling_window limit=5 window=%s count_denied",
 		"rolling_window limit=5 window=%s min_interval=1ms",
+		"rolling_window limit=500 window=%s storage=large_ring count_denied",
 		"rolling_window limit=5 window=%s storage=sorted_set",
 		"rolling_window limit=5 window=%s storage=sorted_set count_denied",
 		"concurrency limit=5 window=%s",
@@ -134,18 +133,11 @@ func TestTwinsInTheScript(t *testing.T) {
 	f := func(want []int64, times int, lines ...string) {
 		t.Helper()
 		require.NoError(t, server.Client().FlushAll(t.Context()).Err())
-		args := []any{stopped(), len(lines)}
-		var keys []string
+		call := &limiter.Call{Times: times}
 		for _, line := range lines {
-			l := rule(t, line)
-			keys, args = append(keys, string(storetest.Key("a", l))), append(args, *l.Encoded())
+			call.Checks = append(call.Checks, check(rule(t, line), "a", 1))
 		}
-		args = append(args, times, len(lines))
-		for i := range lines {
-			args = append(args, i+1, 1)
-		}
-		got, err := server.Client().Eval(t.Context(), lua.Take(), keys, args...).Int64Slice()
-		require.NoError(t, err)
+		got := decide(t, server, call)
 		require.Equal(t, stopped(), got[0])
 		require.Equal(t, want, got[1:])
 	}
@@ -163,6 +155,16 @@ func TestTwinsInTheScript(t *testing.T) {
 	// A shadow rule is charged for what passes and refuses nothing.
 	f([]int64{1, 0, 10*second - 1, 10*second - 1, 5, 4, 0, 10*second - 1}, 5,
 		"shadow fixed_window limit=1 window=10s shadow", "r fixed_window limit=9 window=10s")
+}
+
+// decide runs calls in one script and returns its reply.
+func decide(t *testing.T, server *testenv.Server, calls ...*limiter.Call) []int64 {
+	t.Helper()
+	command, source := redisstore.Command(stopped, calls)
+	require.NoError(t, server.Client().ScriptLoad(t.Context(), source).Err())
+	got, err := server.Client().Do(t.Context(), command...).Int64Slice()
+	require.NoError(t, err)
+	return got
 }
 
 func TestReplyErrorIsTheCallsOwn(t *testing.T) {
@@ -199,19 +201,14 @@ func TestAForeignKeyHarmsItsOwnRequestOnly(t *testing.T) {
 			require.NoError(t, server.Client().FlushAll(ctx).Err())
 			foreign, before, after := check(l, "foreign", 1), check(l, "before", 1), check(l, "after", 1)
 			require.NoError(t, write(string(foreign.Key)))
-			keys := []string{string(before.Key), string(before.Key), string(foreign.Key), string(after.Key)}
-			args := []any{stopped(), 1, *l.Encoded()}
-			for _, checks := range []int{1, 2, 1} { // the foreign key is the second of a request
-				args = append(args, 1, checks)
-				for range checks {
-					args = append(args, 1, 1)
-					if l.Algorithm == limiter.Concurrency {
-						args = append(args, fmt.Sprint("slot", len(args)))
-					}
+			var calls []*limiter.Call
+			for i, checks := range [][]limiter.Check{{before}, {before, foreign}, {after}} {
+				for j := range checks {
+					checks[j].Slot = uint64(10*i + j)
 				}
+				calls = append(calls, &limiter.Call{Times: 1, Checks: checks})
 			}
-			got, err := server.Client().Eval(ctx, lua.Take(), keys, args...).Int64Slice()
-			require.NoError(t, err, "%s, %s", name, what)
+			got := decide(t, server, calls...)
 			require.EqualValues(t, 1, got[1], "%s, %s: the request before", name, what)
 			require.EqualValues(t, 1, got[13], "%s, %s: the request after", name, what)
 			if what == "list" {

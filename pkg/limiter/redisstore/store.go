@@ -196,9 +196,11 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 		node.clockSet = func(by time.Duration) { set(addr, by) }
 	}
 	combine := limiter.NewCombine(node, s.config.Timeout, s.config.Hooks.Batch)
+	down := false
 	breaker := limiter.NewBreaker(combine, s.config.Timeout, node.probe, func(err error) {
 		s.tell(addr, err)
-		if s.cluster != nil {
+		if was := down; s.cluster != nil && was != (err != nil) {
+			down = !was
 			s.cluster.ReloadState(context.Background()) // another node may have taken over
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
@@ -47,3 +48,11 @@ func onTestClock(t *testing.T) storetest.Open {
 func TestTimelines(t *testing.T) { storetest.Run(t, onTestClock(t)) }
 
 func TestProperties(t *testing.T) { storetest.RunProperties(t, 20, onTestClock(t)) }
+
+func TestLeases(t *testing.T) {
+	const sequences = 8
+	want := storetest.RunLeases(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+		return memory.New(memory.Config{Clock: clock})
+	})
+	require.Equal(t, want, storetest.RunLeases(t, sequences, onTestClock(t)), "as in memory")
+}

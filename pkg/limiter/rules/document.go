@@ -51,6 +51,7 @@ type Rule struct {
 	Missing        string            `yaml:"missing,omitempty" json:"missing,omitempty"`
 	Mode           string            `yaml:"mode,omitempty" json:"mode,omitempty"`
 	OnStoreFailure string            `yaml:"on_store_failure,omitempty" json:"on_store_failure,omitempty"`
+	Consistency    string            `yaml:"consistency,omitempty" json:"consistency,omitempty"`
 }
 
 // Scope selects the requests that a rule applies to: those that meet the conditions,

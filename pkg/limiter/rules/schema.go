@@ -3,6 +3,8 @@ package rules
 import (
 	"fmt"
 	"strings"
+
+	"github.com/weir-edge/weir/pkg/limiter"
 )
 
 // Schema is the newest document schema that this release reads. It rises with each field
@@ -10,22 +12,35 @@ import (
 //
 //	1  the first
 //	2  match.not; client_ip/N and client_net in keys
-const Schema = 2
+//	3  high: auto in the shedder's settings
+//	4  storage: large_ring
+//	5  consistency
+const Schema = 5
 
 // Needs returns the schema that a node must support to read these rules, and where and
 // what needs it; "" for 1. It depends on the text: even client_ip/64, which means
 // client_ip, is a word that schema 1 lacks.
 func Needs(list []Rule) (schema int, what string) {
+	schema = 1
 	for i := range list {
-		at := fmt.Sprintf("rules[%d].", i)
-		if list[i].Match.Not != nil {
-			return 2, at + "match.not"
-		}
-		if schema, what = KeyNeeds(at+"key", list[i].Key); schema > 1 {
-			return schema, what
+		needs, word := list[i].needs(fmt.Sprintf("rules[%d].", i))
+		if needs > schema {
+			schema, what = needs, word
 		}
 	}
-	return 1, ""
+	return schema, what
+}
+
+func (r *Rule) needs(at string) (schema int, what string) {
+	switch {
+	case r.Consistency != "":
+		return 5, at + "consistency"
+	case r.Storage == limiter.LargeRing.String():
+		return 4, at + "storage: large_ring"
+	case r.Match.Not != nil:
+		return 2, at + "match.not"
+	}
+	return KeyNeeds(at+"key", r.Key)
 }
 
 // KeyNeeds is Needs for a list of key parts at a path.

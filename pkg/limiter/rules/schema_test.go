@@ -9,7 +9,7 @@ import (
 func TestNeeds(t *testing.T) {
 	f := func(rule string, schema int, what string) {
 		t.Helper()
-		_, d, err := LoadDocument([]byte("rules: [{id: plain, key: [client_ip, path], limit: 5, window: 1s}, {id: a, limit: 5, window: 1s, " + rule + "}]"))
+		_, d, err := LoadDocument([]byte("rules: [{id: plain, key: [client_ip, path], limit: 5, window: 1s}, {id: a, limit: 5, window: 10s, " + rule + "}]"))
 		require.NoError(t, err)
 		got, why := Needs(d.Rules)
 		require.Equal(t, schema, got)
@@ -19,8 +19,12 @@ func TestNeeds(t *testing.T) {
 	f("key: [client_ip, 'header:client_net'], match: {paths: [/a]}", 1, "")
 	f("key: [client_ip], match: {not: {paths: [/a]}}", 2, "rules[1].match.not")
 	f("key: [client_ip], mode: off, match: {paths: [/a], not: {methods: [GET]}}", 2, "rules[1].match.not")
+	f("key: [client_net], consistency: leased", 5, "rules[1].consistency")
+	f("key: [path], consistency: strict", 5, "rules[1].consistency")
 	f("key: [path, client_net]", 2, "rules[1].key: client_net")
 	f("key: [client_net/20/40]", 2, "rules[1].key: client_net/20/40")
+	f("key: [client_ip], storage: large_ring", 4, "rules[1].storage: large_ring")
+	f("key: [client_net], storage: large_ring", 4, "rules[1].storage: large_ring")
 	f("key: [client_ip/56]", 2, "rules[1].key: client_ip/56")
 	f("key: [client_ip/64]", 2, "rules[1].key: client_ip/64") // means client_ip, but schema 1 lacks the word
 }

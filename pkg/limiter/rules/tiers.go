@@ -43,7 +43,7 @@ func (v *reader) tier(at string, n int64, c *Compiled) *limiter.Limit {
 	l := &limiter.Limit{
 		Rule: base.Rule, Algorithm: base.Algorithm, Storage: base.Storage, Limit: n,
 		Window: base.Window, MinInterval: base.MinInterval,
-		CountDenied: base.CountDenied, Shadow: base.Shadow, OnFailure: base.OnFailure,
+		CountDenied: base.CountDenied, Leased: base.Leased, Shadow: base.Shadow, OnFailure: base.OnFailure,
 	}
 	if n < 1 || n > limiter.MaxCount {
 		v.bad(at, "must be between 1 and %d, or unlimited (got %d)", limiter.MaxCount, n)

@@ -40,7 +40,7 @@ func newModel(l *limiter.Limit) model {
 		return &inFlight{l: l, expires: map[uint64]int64{}}
 	}
 	m := &diary{l: l, step: 1}
-	if l.Storage == limiter.Ring {
+	if l.Storage != limiter.SortedSet {
 		m.step = 1000
 	}
 	return m

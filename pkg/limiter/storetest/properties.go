@@ -47,7 +47,7 @@ func RunProperties(t *testing.T, sequences int, open Open) {
 			f(a.String(), 1, func(rt *rapid.T, rule string) *limiter.Limit { return drawLimit(rt, rule, a, limiter.Ring) })
 		}
 	}
-	for _, st := range []limiter.Storage{limiter.Ring, limiter.SortedSet} {
+	for _, st := range []limiter.Storage{limiter.Ring, limiter.LargeRing, limiter.SortedSet} {
 		f("rolling_window_"+st.String(), 1, func(rt *rapid.T, rule string) *limiter.Limit {
 			return drawLimit(rt, rule, limiter.RollingWindow, st)
 		})
@@ -64,6 +64,9 @@ func drawLimit(rt *rapid.T, rule string, a limiter.Algorithm, st limiter.Storage
 	largest := int64(limiter.MaxCount)
 	if a == limiter.RollingWindow || a == limiter.Concurrency {
 		largest = 200 // each takes an entry
+	}
+	if st == limiter.LargeRing {
+		largest = 2000 // rings that double and shrink
 	}
 	count := rapid.OneOf(rapid.Int64Range(1, 5), rapid.Int64Range(1, 100), rapid.Int64Range(1, largest))
 	window := rapid.OneOf(
@@ -97,6 +100,7 @@ type sequence struct {
 
 	now     int64
 	back    bool // the clock has run backwards
+	latest  int64
 	retry   int64
 	slot    uint64
 	taken   []*request
@@ -167,8 +171,12 @@ func (s *sequence) move(forward bool) {
 			s.back = s.back || by < 0
 		}
 	}
-	s.set(s.now + min(by, 20*3600*1e6))
+	s.latest = max(s.latest, s.now)
+	s.set(max(s.now+min(by, 20*3600*1e6), s.latest-maxBack))
 }
+
+// maxBack is how far a clock may be set back in all: a ring cannot tell more apart.
+const maxBack = 12 * 24 * 3600 * 1e6
 
 func (s *sequence) set(now int64) {
 	s.now = now
@@ -270,7 +278,7 @@ func (s *sequence) giveBack() {
 
 func describe(checks []limiter.Check) (text string) {
 	for _, c := range checks {
-		text += fmt.Sprintf("%s*%d peek=%v %s; ", c.Key, c.Cost, c.Peek, *c.Limit.Encoded())
+		text += fmt.Sprintf("%s*%d peek=%v %+v; ", c.Key, c.Cost, c.Peek, c.Limit)
 	}
 	return text
 }

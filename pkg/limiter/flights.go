@@ -1,0 +1,100 @@
+package limiter
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// While a batch is in flight, the next one goes after usualTrip, and after what Redis needs
+// for the calls in flight (Limit.Weight), with room to spare. On a network whose round trip
+// is shorter, batches therefore follow one another, as large as they can be; on a longer
+// one, batches still go about as often as they would there, and are no smaller. So a long
+// way costs a request one round trip instead of two, and no shard its throughput.
+const (
+	usualTrip = 500 * time.Microsecond
+	perCall   = 10 * time.Microsecond
+	// MaxFlights bounds the batches in flight, and the connections that they use.
+	MaxFlights = 4
+)
+
+// flight is one round trip, with memory that is used again.
+type flight struct {
+	batch, ask []*Call
+	leads      map[uint64]*Call
+	start      chan struct{}
+}
+
+// run sends batches until Combine is closed and its queue empty.
+func (c *Combine) run() {
+	defer close(c.ended)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var pilots sync.WaitGroup
+	defer pilots.Wait()
+
+	landed := make(chan *flight, MaxFlights)
+	var idle []*flight
+	for range MaxFlights {
+		f := &flight{leads: map[uint64]*Call{}, start: make(chan struct{}, 1)}
+		idle = append(idle, f)
+		defer close(f.start)
+		pilots.Go(func() {
+			for range f.start {
+				c.fly(ctx, f)
+				landed <- f
+			}
+		})
+	}
+
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var last time.Time
+	calls := 0 // in flight
+	land := func(f *flight) {
+		idle = append(idle, f)
+		calls -= len(f.batch)
+	}
+	for {
+		for len(idle) < MaxFlights {
+			wait := usualTrip + time.Duration(calls)*perCall - time.Since(last)
+			if len(idle) == 0 {
+				land(<-landed)
+				continue
+			}
+			if wait <= 0 {
+				break
+			}
+			timer.Reset(wait)
+			select {
+			case f := <-landed:
+				land(f)
+			case <-timer.C:
+			}
+		}
+		f := idle[len(idle)-1]
+		if f.batch = c.next(f.batch); f.batch == nil {
+			if len(idle) == MaxFlights {
+				return
+			}
+			land(<-landed) // it may queue returns
+			continue
+		}
+		idle = idle[:len(idle)-1]
+		last, calls = time.Now(), calls+len(f.batch)
+		f.start <- struct{}{}
+	}
+}
+
+// fly makes one round trip and answers its calls.
+func (c *Combine) fly(ctx context.Context, f *flight) {
+	f.ask = c.merge(f.batch, f.ask[:0], f.leads)
+	if len(f.ask) == 0 {
+		return
+	}
+	c.onBatch(len(f.ask))
+	c.shard.Do(ctx, f.ask)
+	for _, lead := range f.ask {
+		c.answer(lead)
+	}
+}

@@ -1,0 +1,92 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// distant is a shard behind a network: it decides one call after another, and its answer
+// travels back.
+type distant struct {
+	trip time.Duration
+
+	mu      sync.Mutex
+	busy    time.Time // until when
+	work    time.Duration
+	batches int
+	calls   int
+}
+
+// What a script call costs Redis, and a decision in it: see TABLES.md.
+const (
+	callCost     = 5 * time.Microsecond
+	decisionCost = 4 * time.Microsecond
+)
+
+func (d *distant) Do(_ context.Context, calls []*limiter.Call) {
+	time.Sleep(d.trip / 2)
+	cost := callCost + time.Duration(len(calls))*decisionCost
+	d.mu.Lock()
+	if now := time.Now(); d.busy.Before(now) {
+		d.busy = now
+	}
+	d.busy = d.busy.Add(cost)
+	d.work += cost
+	d.batches++
+	d.calls += len(calls)
+	wait := time.Until(d.busy)
+	d.mu.Unlock()
+	time.Sleep(wait + d.trip/2)
+	for _, c := range calls {
+		c.Now, c.Answers = time.Now().UnixMicro(), append(c.Answers, limiter.Answer{Fits: 1})
+	}
+}
+
+// A node of 20,000 requests a second waits for about one round trip, however long the way,
+// in batches no smaller than on a short one. The times are virtual; -v prints them.
+func TestLongWaysCostOneRoundTrip(t *testing.T) {
+	const perSecond, requests = 20_000, 20_000
+	table := []string{fmt.Sprintf("%-12s %10s %10s %16s %22s", "round trip", "median", "p99", "calls in a batch", "µs of Redis a decision")}
+	l := rule(t, "r fixed_window limit=1000000 window=1h")
+	var short float64
+	for _, trip := range []time.Duration{150 * time.Microsecond, 350 * time.Microsecond, 1150 * time.Microsecond, 5150 * time.Microsecond} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &distant{trip: trip}
+			c := limiter.NewCombine(d, time.Minute, nil)
+			random := rand.New(rand.NewSource(1))
+			took := make([]time.Duration, requests)
+			var all sync.WaitGroup
+			for i := range requests {
+				time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second) / perSecond))
+				all.Go(func() {
+					began := time.Now()
+					require.True(t, ask(t, c, check(l, fmt.Sprint(i), 1)).Allowed)
+					took[i] = time.Since(began)
+				})
+			}
+			all.Wait()
+			c.Close()
+			slices.Sort(took)
+			median, p99 := took[requests/2], took[requests*99/100]
+			batch, cost := float64(d.calls)/float64(d.batches), float64(d.work.Microseconds())/requests
+			table = append(table, fmt.Sprintf("%-12v %10v %10v %16.1f %22.2f", trip, median.Round(time.Microsecond), p99.Round(time.Microsecond), batch, cost))
+			if short == 0 {
+				short = batch
+			}
+			require.GreaterOrEqual(t, batch, short, "batches are no smaller than on a short way")
+			require.LessOrEqual(t, p99, trip*3/2+700*time.Microsecond, "%v", trip)
+		})
+	}
+	t.Log("\n" + strings.Join(table, "\n"))
+}

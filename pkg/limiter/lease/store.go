@@ -1,0 +1,372 @@
+// Package lease lets a node spend part of a limit from its memory, so that a key that is
+// hot on the node does not cost the store a call for each request.
+//
+// A lease is an advance: the store charges the units when it grants them, so what all
+// nodes spend never exceeds what was charged, and a limit stays as exact as without
+// leases. A node may refuse early, by no more than what other nodes hold unspent and, in
+// a rolling window, what was spent in the last lease time (limiter.Limit.LeaseTime).
+//
+// Nothing here depends on another machine's clock: a node stops spending a lease by its
+// own monotonic clock, one lease time after it sent the call that granted it, which is
+// never later than the store believes.
+package lease
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// Config of a Store.
+type Config struct {
+	// Next decides what no lease covers.
+	Next limiter.TakeReturner
+	// Grants charges advances and takes back what was not spent. It must fail, rather than
+	// decide locally, while the shared store is unreachable.
+	Grants limiter.TakeReturner
+	// Nodes returns how many nodes ask for leases, this one included.
+	Nodes func() int
+	// MaxKeys bounds how many keys have a lease; 0 means DefaultMaxKeys.
+	MaxKeys int
+	// Clock returns monotonic time; nil means the system's.
+	Clock func() time.Duration
+}
+
+// DefaultMaxKeys bounds the leases of a Store unless Config says otherwise. A lease takes
+// about 500 bytes.
+const DefaultMaxKeys = 1_000_000
+
+const (
+	shardCount = 64
+	workers    = 32
+	maxJobs    = 4096
+	sweepEvery = 10 * time.Millisecond
+)
+
+// Store is a limiter.Store that spends leases, and calls the next store for the rest.
+type Store struct {
+	next, grants limiter.TakeReturner
+	nodes        func() int
+	now          func() time.Duration
+	perShard     int
+	seed         maphash.Seed
+	heat         heat
+	shards       [shardCount]shard
+	leases       atomic.Int64
+	usages       sync.Map // *usage by rule
+	rests        sync.Pool
+	holds        atomic.Pointer[func(*limiter.Limit) bool]
+
+	jobs   chan job
+	mu     sync.Mutex
+	later  []job // returns that the sweeper queues
+	closed atomic.Bool
+	stop   chan struct{}
+	ended  sync.WaitGroup
+}
+
+type shard struct {
+	sync.Mutex
+	leases map[string]*lease
+	due    queue
+	_      [24]byte // keeps neighboring locks out of this cache line
+}
+
+// rest is the part of a request that no lease covers.
+type rest struct {
+	checks   []limiter.Check
+	decision limiter.Decision
+}
+
+var _ limiter.TakeReturner = (*Store)(nil)
+
+// New starts a Store. Close returns what it holds.
+func New(c Config) *Store {
+	if c.MaxKeys <= 0 {
+		c.MaxKeys = DefaultMaxKeys
+	}
+	if c.Clock == nil {
+		born := time.Now()
+		c.Clock = func() time.Duration { return time.Since(born) }
+	}
+	s := &Store{
+		next: c.Next, grants: c.Grants, nodes: c.Nodes, now: c.Clock,
+		perShard: max(1, c.MaxKeys/shardCount), seed: maphash.MakeSeed(),
+		jobs: make(chan job, maxJobs), stop: make(chan struct{}),
+		rests: sync.Pool{New: func() any { return &rest{} }},
+	}
+	for i := range s.shards {
+		s.shards[i].leases = map[string]*lease{}
+	}
+	for range workers {
+		s.ended.Go(s.work)
+	}
+	s.ended.Go(s.sweep)
+	return s
+}
+
+// Take spends what this node holds. If a check has too little, the store decides it, and
+// if the store refuses, what was spent here goes back.
+func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	if !leasable(checks) || s.closed.Load() {
+		return s.next.Take(ctx, checks, d)
+	}
+	now := s.now()
+	d.Reset(len(checks))
+	spent := 0
+	for i := range checks {
+		if checks[i].Limit.Leased && s.spend(&checks[i], &d.Results[i], now) {
+			spent++
+		}
+	}
+	switch spent {
+	case len(checks):
+		d.Allowed = true
+		return nil
+	case 0:
+		return s.next.Take(ctx, checks, d)
+	}
+	return s.takeRest(ctx, checks, d)
+}
+
+func leasable(checks []limiter.Check) bool {
+	for i := range checks {
+		if checks[i].Limit.Leased && !checks[i].Peek {
+			return true
+		}
+	}
+	return false
+}
+
+// takeRest lets the next store decide the checks that no lease covered.
+func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	r := s.rests.Get().(*rest)
+	defer s.rests.Put(r)
+	r.checks = r.checks[:0]
+	for i := range checks {
+		if d.Results[i].Source != limiter.SourceLease {
+			r.checks = append(r.checks, checks[i])
+		}
+	}
+	err := s.next.Take(ctx, r.checks, &r.decision)
+	d.Allowed, d.Unavailable = err == nil && r.decision.Allowed, err == nil && r.decision.Unavailable
+	at := 0
+	for i := range checks {
+		switch {
+		case d.Results[i].Source == limiter.SourceLease:
+			if !d.Allowed {
+				s.unspend(&checks[i], &d.Results[i])
+			}
+		case err == nil:
+			d.Results[i] = r.decision.Results[at]
+			at++
+		}
+	}
+	return err
+}
+
+// spend takes the cost of a check from this node's lease and reports whether it held
+// enough.
+func (s *Store) spend(c *limiter.Check, r *limiter.Result, now time.Duration) bool {
+	hash := maphash.Bytes(s.seed, c.Key)
+	sh := &s.shards[hash%shardCount]
+	sh.Lock()
+	defer sh.Unlock()
+	l := sh.leases[string(c.Key)]
+	if l == nil {
+		if n := s.heat.add(hash, now/c.Limit.LeaseTime()); n >= hotAt {
+			s.begin(sh, c, n, now)
+		}
+		return false
+	}
+	if l.limit != c.Limit {
+		if !l.limit.Same(c.Limit) {
+			return false // another tier, or a request that still runs under the old rules
+		}
+		l.limit = c.Limit
+	}
+	l.observe(c.Cost, now)
+	if l.older.units > 0 && now >= l.older.until {
+		for _, j := range l.lapsed(now) {
+			s.queue(j)
+		}
+	}
+	p := l.from(c.Cost, now)
+	if p != nil {
+		p.units -= c.Cost
+		*r = limiter.Result{
+			Allowed: true, Charged: c.Cost > 0, Source: limiter.SourceLease, Limit: c.Limit.Limit,
+			Remaining: l.remaining + l.older.units + l.newer.units, ResetAfter: max(0, l.reset-now), TakenAt: p.takenAt,
+		}
+	}
+	if want := l.wants(now); want > 0 {
+		s.ask(l, want)
+	}
+	return p != nil
+}
+
+// unspend gives back to this node's lease, or to the store if that lease has ended.
+func (s *Store) unspend(c *limiter.Check, r *limiter.Result) {
+	if !r.Charged {
+		return
+	}
+	r.Charged = false
+	r.Remaining += c.Cost
+	sh := &s.shards[maphash.Bytes(s.seed, c.Key)%shardCount]
+	sh.Lock()
+	defer sh.Unlock()
+	l := sh.leases[string(c.Key)]
+	if l != nil && l.unspend(c.Cost, r.TakenAt) {
+		return
+	}
+	if l == nil || l.forgotten < r.TakenAt {
+		s.queue(job{limit: c.Limit, key: string(c.Key), units: c.Cost, takenAt: r.TakenAt, use: s.usage(c.Limit), spent: true})
+	}
+}
+
+// begin gives a key that has become hot its lease, which is empty until the store grants
+// units.
+func (s *Store) begin(sh *shard, c *limiter.Check, requests int64, now time.Duration) {
+	if holds := s.holds.Load(); s.closed.Load() || holds != nil && !(*holds)(c.Limit) {
+		return
+	}
+	if len(sh.leases) >= s.perShard && !s.evict(sh, requests*c.Cost) {
+		return
+	}
+	l := &lease{
+		shard: sh, limit: c.Limit, key: string(c.Key), use: s.usage(c.Limit),
+		time: c.Limit.LeaseTime(), pace: requests * c.Cost, trip: firstTrip,
+	}
+	l.period = now + l.time
+	l.due = l.period
+	sh.leases[l.key] = l
+	sh.due.add(l)
+	s.leases.Add(1)
+	l.use.leases.Add(1)
+	if want := l.wants(now); want > 0 {
+		s.ask(l, want)
+	}
+}
+
+// evict makes room by ending one of a few leases, if it is used less than the new one.
+func (s *Store) evict(sh *shard, pace int64) bool {
+	const samples = 4
+	var least *lease
+	seen := 0
+	for _, l := range sh.leases {
+		if least == nil || l.pace < least.pace {
+			least = l
+		}
+		if seen++; seen == samples {
+			break
+		}
+	}
+	if least == nil || least.pace >= pace {
+		return false
+	}
+	s.end(least)
+	for _, j := range least.leave() {
+		s.queue(j)
+	}
+	return true
+}
+
+// end removes a lease from its shard, which is locked.
+func (s *Store) end(l *lease) {
+	l.ended = true
+	delete(l.shard.leases, l.key)
+	s.leases.Add(-1)
+	l.use.leases.Add(-1)
+}
+
+// Return gives back what d took, from the store that it was taken from.
+func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	r := s.rests.Get().(*rest)
+	defer s.rests.Put(r)
+	r.checks, r.decision.Results = r.checks[:0], r.decision.Results[:0]
+	for i := range checks {
+		if res := &d.Results[i]; res.Source == limiter.SourceLease {
+			s.unspend(&checks[i], res)
+		} else {
+			r.checks, r.decision.Results = append(r.checks, checks[i]), append(r.decision.Results, *res)
+		}
+	}
+	if len(r.checks) == 0 {
+		return nil
+	}
+	return s.next.Return(ctx, r.checks, &r.decision)
+}
+
+// Reset resets these keys in the store and drops what this node holds of them. Other nodes
+// spend what they hold until its lease time ends.
+func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
+	err := s.next.Reset(ctx, checks)
+	for i := range checks {
+		sh := &s.shards[maphash.Bytes(s.seed, checks[i].Key)%shardCount]
+		sh.Lock()
+		if l := sh.leases[string(checks[i].Key)]; l != nil {
+			l.forget()
+		}
+		sh.Unlock()
+	}
+	return err
+}
+
+// Keep ends the leases of limits that no longer hold, and returns their units in the
+// background. holds may be called later, by several goroutines.
+func (s *Store) Keep(holds func(*limiter.Limit) bool) {
+	s.holds.Store(&holds)
+	s.postpone(s.endAll(func(l *limiter.Limit) bool { return !holds(l) }))
+	s.forgetRules(holds)
+}
+
+func (s *Store) postpone(unspent []job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.later = append(s.later, unspent...)
+}
+
+func (s *Store) postponed() (unspent []job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unspent, s.later = s.later, nil
+	return unspent
+}
+
+// endAll ends the leases of the limits that which names, and returns what to give back.
+func (s *Store) endAll(which func(*limiter.Limit) bool) (unspent []job) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.Lock()
+		for _, l := range sh.leases {
+			if which(l.limit) {
+				s.end(l)
+				unspent = append(unspent, l.leave()...)
+			}
+		}
+		sh.Unlock()
+	}
+	return unspent
+}
+
+// Close returns what this node holds; requests that come later go to the next store. It
+// takes at most about closeWithin.
+func (s *Store) Close() {
+	if s.closed.Swap(true) {
+		return
+	}
+	unspent := s.endAll(func(*limiter.Limit) bool { return true })
+	close(s.stop)
+	s.ended.Wait()
+	unspent = append(unspent, s.postponed()...)
+	for len(s.jobs) > 0 {
+		if j := <-s.jobs; j.lease == nil {
+			unspent = append(unspent, j)
+		}
+	}
+	s.giveBackAll(unspent)
+}

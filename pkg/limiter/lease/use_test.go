@@ -1,0 +1,82 @@
+package lease
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/storetest"
+)
+
+// With more demand than the limit on 20 nodes, almost all of the limit is used, and the
+// store is asked for a small part of what passes.
+func TestUse(t *testing.T) {
+	const window, windows, nodes = time.Minute, 2, 20
+	for _, c := range []struct {
+		name   string
+		limit  int
+		unused float64 // of the limit
+	}{
+		{"fixed_window", 60_000, 0.01},
+		{"sliding_window", 60_000, 0.01},
+		{"ring", 10_000, 0.02},
+		{"sorted_set", 60_000, 0.02},
+		{"token_bucket", 60_000, 0.02},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, nodes, 1, func(t *testing.T, w *world) {
+				line := fmt.Sprintf(lines[c.name], c.limit, window)
+				if c.name == "token_bucket" {
+					line = fmt.Sprintf(lines[c.name], c.limit, window, c.limit/10)
+				}
+				l := limit(t, line)
+				start := w.clock()
+				sleep(time.Duration(window.Microseconds()-start%window.Microseconds()) * time.Microsecond)
+				start = w.clock()
+				w.saturate(l, windows*window)
+				log := w.passed[string(storetest.Key("a", l))]
+				require.Empty(t, storetest.Replay(l, sample(l, log)))
+				// The first window of a rolling log and of a bucket begins empty and full; later ones
+				// show what passes in a steady state.
+				used := 0
+				for _, p := range log {
+					if from := p.At - start; from >= window.Microseconds() && from < windows*window.Microseconds() {
+						used++
+					}
+				}
+				share := float64(used) / float64((windows-1)*c.limit)
+				var calls int64
+				for _, n := range w.nodes {
+					calls += n.calls.Load()
+				}
+				t.Logf("%s: used %.3f%% of the limit, %.4f calls a request, %.4f a request that passed", c.name, 100*share,
+					float64(calls)/float64(w.asked), float64(calls)/float64(len(log)))
+				require.Greater(t, share, 1-c.unused)
+			})
+		})
+	}
+}
+
+// sample is the log, or none where the model would take too long.
+func sample(l *limiter.Limit, log []storetest.Passed) []storetest.Passed {
+	if l.Algorithm == limiter.RollingWindow {
+		return nil
+	}
+	return log
+}
+
+// saturate sends twice the limit, evenly spread over the nodes.
+func (w *world) saturate(l *limiter.Limit, length time.Duration) {
+	var group sync.WaitGroup
+	rate := 2 * float64(l.Limit) / l.Window.Seconds() / float64(len(w.nodes))
+	for _, n := range w.nodes {
+		group.Go(func() {
+			n.drive(rate, length, func() []limiter.Check { return []limiter.Check{check(l, 1)} })
+		})
+	}
+	group.Wait()
+}

@@ -1,0 +1,199 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/storetest"
+)
+
+// world is a store and the nodes that share it, in the virtual time of a synctest bubble.
+type world struct {
+	*testing.T
+	random *rand.Rand
+	store  *memory.Store
+	offset time.Duration // of the store's clock
+	nodes  []*node
+
+	mu     sync.Mutex
+	passed map[string][]storetest.Passed // by key
+	asked  int64
+}
+
+// node is one node with a link to the store that delays, loses and is cut.
+type node struct {
+	world  *world
+	lease  *Store
+	denied *limiter.Denied
+
+	mu     sync.Mutex
+	paused time.Time // until then, it does nothing and hears nothing
+	cut    time.Time // until then, no call gets through
+	loss   float64   // of calls and of answers
+	delay  time.Duration
+	calls  atomic.Int64
+}
+
+var errLost = errors.New("lost")
+
+// source lets goroutines share random numbers.
+type source struct {
+	sync.Mutex
+	*rand.PCG
+}
+
+// Uint64 implements rand.Source.
+func (s *source) Uint64() uint64 {
+	s.Lock()
+	defer s.Unlock()
+	return s.PCG.Uint64()
+}
+
+// inWorld runs f in a bubble with a new world.
+func inWorld(t *testing.T, nodes int, seed uint64, f func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nodes, seed)
+		defer w.close()
+		f(t, w)
+	})
+}
+
+// sleep lets virtual time pass in a bubble.
+func sleep(d time.Duration) { time.Sleep(d) }
+
+func newWorld(t *testing.T, nodes int, seed uint64) *world {
+	w := &world{T: t, random: rand.New(&source{PCG: rand.NewPCG(seed, 1)}), passed: map[string][]storetest.Passed{}}
+	w.offset = time.Duration(w.random.Int64N(int64(10 * time.Minute)))
+	w.store = memory.New(memory.Config{Clock: w.clock})
+	born := time.Now()
+	for range nodes {
+		n := &node{world: w, delay: time.Duration(w.random.Int64N(int64(3 * time.Millisecond)))}
+		offset := time.Duration(w.random.Int64N(int64(10 * time.Minute)))
+		n.lease = New(Config{
+			Next: link{n}, Grants: link{n}, Nodes: func() int { return nodes },
+			Clock: func() time.Duration { return time.Since(born) + offset },
+		})
+		n.denied = limiter.NewDenied(n.lease, 1000, 0)
+		w.nodes = append(w.nodes, n)
+	}
+	return w
+}
+
+func (w *world) clock() int64 { return time.Now().Add(w.offset).UnixMicro() }
+
+func (w *world) close() {
+	for _, n := range w.nodes {
+		n.lease.Close()
+	}
+}
+
+func (n *node) set(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+}
+
+// wait lets a paused node do nothing.
+func (n *node) wait() {
+	n.mu.Lock()
+	until := n.paused
+	n.mu.Unlock()
+	time.Sleep(time.Until(until))
+}
+
+// link is a node's way to the store.
+type link struct{ *node }
+
+type decidedAt struct{}
+
+// over makes a call that may be lost on the way there or back.
+func (l link) over(call func() error) error {
+	l.mu.Lock()
+	l.calls.Add(1)
+	cut := time.Now().Before(l.cut)
+	there, back := l.world.draw() < l.loss, l.world.draw() < l.loss
+	delay := time.Duration(float64(l.delay) * l.world.draw())
+	l.mu.Unlock()
+	time.Sleep(delay)
+	if cut || there {
+		time.Sleep(25 * time.Millisecond)
+		return errLost
+	}
+	err := call()
+	time.Sleep(delay)
+	l.wait()
+	if back {
+		time.Sleep(25 * time.Millisecond)
+		return errLost
+	}
+	return err
+}
+
+func (w *world) draw() float64 { return w.random.Float64() }
+
+// Take implements limiter.Store.
+func (l link) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	return l.over(func() error {
+		if at, ok := ctx.Value(decidedAt{}).(*int64); ok {
+			*at = l.world.clock()
+		}
+		return l.world.store.Take(ctx, checks, d)
+	})
+}
+
+// Return implements limiter.Returner.
+func (l link) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	return l.over(func() error { return l.world.store.Return(ctx, checks, d) })
+}
+
+// Reset implements limiter.Resetter.
+func (l link) Reset(ctx context.Context, checks []limiter.Check) error {
+	return l.world.store.Reset(ctx, checks)
+}
+
+// request asks a node and records what passed, at the time when the node read its clock or
+// the store decided.
+func (n *node) request(checks ...limiter.Check) bool {
+	n.wait()
+	w, read := n.world, n.world.clock()
+	decided := read
+	var d limiter.Decision
+	err := n.denied.Take(context.WithValue(context.Background(), decidedAt{}, &decided), checks, &d)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked++
+	if err != nil || !d.Allowed {
+		return false
+	}
+	for i := range checks {
+		at := decided
+		if d.Results[i].Source == limiter.SourceLease {
+			at = read
+		}
+		key := string(checks[i].Key)
+		w.passed[key] = append(w.passed[key], storetest.Passed{At: at, Cost: checks[i].Cost})
+	}
+	return true
+}
+
+// drive sends requests to a node at about that rate until the time is over.
+func (n *node) drive(rate float64, length time.Duration, checks func() []limiter.Check) {
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		time.Sleep(time.Duration(min(n.world.exponential()/rate, 5) * float64(time.Second)))
+		n.request(checks()...)
+	}
+}
+
+func (w *world) exponential() float64 { return w.random.ExpFloat64() }
+
+func check(l *limiter.Limit, cost int64) limiter.Check {
+	return limiter.Check{Limit: l, Key: storetest.Key("a", l), Cost: cost}
+}

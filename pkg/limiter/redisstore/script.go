@@ -1,0 +1,70 @@
+package redisstore
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/lua"
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+type script struct{ sha, src string }
+
+func newScript(src string) *script {
+	return &script{sha: redis.NewScript(src).Hash(), src: src}
+}
+
+// scripts are the ones that a node runs.
+type scripts struct {
+	take     *script // for any rules
+	giveBack *script
+	lease    *script
+	single   map[string]*script // takes for rules of one tag: the same, without the other algorithms
+}
+
+// allScripts joins them once.
+var allScripts = sync.OnceValue(func() *scripts {
+	s := &scripts{take: newScript(lua.Take()), giveBack: newScript(lua.Return()), lease: newScript(lua.Lease()), single: map[string]*script{}}
+	for _, tag := range lua.Tags() {
+		s.single[tag] = newScript(lua.TakeOne(tag))
+	}
+	return s
+})
+
+// of returns the script for a pack.
+func (s *scripts) of(p *pack) *script {
+	if p.calls[0].Return {
+		return s.giveBack
+	}
+	if p.calls[0].Lease() {
+		return s.lease
+	}
+	tag := ""
+	for i, l := range p.rules {
+		if i > 0 && l.Tag() != tag {
+			return s.take
+		}
+		tag = l.Tag()
+	}
+	if sc := s.single[tag]; sc != nil {
+		return sc
+	}
+	return s.take
+}
+
+func (s *scripts) all() []*script {
+	return slices.AppendSeq([]*script{s.take, s.giveBack, s.lease}, maps.Values(s.single))
+}
+
+// Command returns the command that decides calls in one script, and the script's source,
+// for tests and measurements. clock is Config.Clock.
+func Command(clock func() int64, calls []*limiter.Call) (command []any, source string) {
+	n := newNode(nil, nil, clock)
+	n.maxWeight = math.MaxInt64
+	p := n.pack(&packing{}, calls)[0]
+	return p.args, p.script.src
+}
