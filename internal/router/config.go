@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/dns"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // Config is what a router answers for, and where.
@@ -29,6 +30,9 @@ type Config struct {
 	// State is the file that keeps the fleet's state for the next start; empty: none.
 	State string
 	Log   *slog.Logger
+	// VerifyKeys are files with public keys, of which one must have signed the topology; none:
+	// signatures do not matter.
+	VerifyKeys []string
 }
 
 // ConfigError is a fault of a Config that only the topology reveals.
@@ -46,7 +50,10 @@ func (c *Config) Check() error {
 func canonical(zone string) string { return strings.TrimSuffix(strings.ToLower(zone), ".") }
 
 func (c *Config) follow() region.FollowConfig {
-	f := region.FollowConfig{Regions: c.Regions, PassingShare: c.PassingShare}
+	f := region.FollowConfig{Regions: c.Regions, PassingShare: c.PassingShare, TTL: c.TTL}
+	if len(c.VerifyKeys) > 0 {
+		f.Verify = func() (sign.Keys, error) { return sign.ReadPublic(c.VerifyKeys) }
+	}
 	if c.Geo != nil {
 		f.Geo = c.Geo
 	}

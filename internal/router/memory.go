@@ -15,7 +15,7 @@ import (
 
 const (
 	// saveEvery is how often to check for changes, and heardEvery how often a new time of
-	// a region's last report counts as one.
+	// a region's last report, or of the last step of the spill, counts as one.
 	saveEvery  = 5 * time.Second
 	heardEvery = time.Minute
 	// maxState is more than a fleet with the largest topology and 20,000 nodes needs.
@@ -95,6 +95,9 @@ func (r *router) save(written []byte) ([]byte, error) {
 		facts.Heard = facts.Heard.Truncate(heardEvery)
 		k.Regions[name] = facts
 	}
+	spill := *k.Spill
+	spill.At = spill.At.Truncate(heardEvery)
+	k.Spill = &spill
 	data, err := encodeState(k)
 	if err != nil || bytes.Equal(data, written) {
 		return written, err

@@ -26,7 +26,7 @@ var _ dns.Observer = (*metrics)(nil)
 func newMetrics(view func() *region.View, geo bool, ready func() bool) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	m.queries = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_dns_queries_total", Help: "DNS queries, by kind of answer: answer, spilled (the nearest PoP sheds), fail_open (no PoP is healthy), nodata, nxdomain, refused, …",
+		Name: "weir_dns_queries_total", Help: "DNS queries, by kind of answer: answer, spilled (the nearest PoP cannot serve all of its clients), fail_open (no PoP is healthy), nodata, nxdomain, refused, …",
 	}, []string{"answer"})
 	m.unsaved = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "weir_dns_state_save_failures_total", Help: "How often the state could not be written to the file of --state.",
@@ -69,20 +69,26 @@ var (
 		[]string{"region", "pop"}, nil)
 	popDrainedDesc = prometheus.NewDesc("weir_dns_pop_drained", "1 while a PoP is taken out of DNS on purpose.",
 		[]string{"region", "pop"}, nil)
-	popShedDesc = prometheus.NewDesc("weir_dns_pop_shed_level", "How much a PoP sheds, 0 to 1, the mean of its edges: the share of its clients that goes to the next.",
+	popDemandDesc = prometheus.NewDesc("weir_dns_pop_demand", "How many requests per second a PoP is asked for, as its edges publish it.",
 		[]string{"region", "pop"}, nil)
+	popCapacityDesc = prometheus.NewDesc("weir_dns_pop_capacity", "How many requests per second a PoP can serve, as its edges measured it, its topology states it, or its edges promise.",
+		[]string{"region", "pop"}, nil)
+	popGivesDesc = prometheus.NewDesc("weir_dns_pop_gives", "The share of a PoP's clients, 0 to 1, that this router sends to another PoP, because the first cannot serve them all.",
+		[]string{"region", "pop", "to"}, nil)
 	popAnswersDesc = prometheus.NewDesc("weir_dns_pop_answers", "1 while an address of a PoP answers this router's probes, 0 while none does; only if the topology has a probe.",
 		[]string{"region", "pop"}, nil)
 	regionKnownDesc = prometheus.NewDesc("weir_dns_region_known", "1 while the state of a region's edges is known, from its own Consul or through another, 0 while it is the last known one.",
 		[]string{"region"}, nil)
 	regionAgeDesc = prometheus.NewDesc("weir_dns_region_facts_age_seconds", "How old the state of a region is: 0 while it is known, +Inf if it was never reported.",
 		[]string{"region"}, nil)
+	unsignedDesc = prometheus.NewDesc("weir_dns_topology_unsigned", "1 while the topology that a region's Consul holds has no valid signature, and this router therefore ignores it; 0 without --verify-keys.",
+		[]string{"region"}, nil)
 	steersDesc = prometheus.NewDesc("weir_dns_steers", "0 while this router sends clients to the first region although the topology has others and does not ask for it.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popShedDesc, popAnswersDesc, regionKnownDesc, regionAgeDesc, steersDesc} {
+	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popDemandDesc, popCapacityDesc, popGivesDesc, popAnswersDesc, regionKnownDesc, regionAgeDesc, unsignedDesc, steersDesc} {
 		ch <- d
 	}
 }
@@ -100,6 +106,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 			age = math.Inf(1)
 		}
 		gauge(regionAgeDesc, age, name)
+		gauge(unsignedDesc, oneIf(s.Unsigned), name)
 	}
 	if v.Topology == nil {
 		return
@@ -110,7 +117,13 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 			s := v.PoPs[p.Name]
 			gauge(popUpDesc, oneIf(s.Healthy), r.Name, p.Name)
 			gauge(popDrainedDesc, oneIf(s.Drained != nil), r.Name, p.Name)
-			gauge(popShedDesc, s.ShedLevel, r.Name, p.Name)
+			if s.Capacity > 0 {
+				gauge(popDemandDesc, s.Demand, r.Name, p.Name)
+				gauge(popCapacityDesc, s.Capacity, r.Name, p.Name)
+			}
+			for to, part := range v.Spill.Gifts[p.Name].Parts {
+				gauge(popGivesDesc, part.Share, r.Name, p.Name, to)
+			}
 			if s.Sight != "" {
 				gauge(popAnswersDesc, oneIf(s.Sight == region.Answers), r.Name, p.Name)
 			}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,7 +49,17 @@ func TestStateLog(t *testing.T) {
 	step(1, down)
 	require.Contains(t, out.String(), `why="0 of 2 edges pass"`)
 	step(1, up)
-	up.Drained, up.ShedLevel = &region.Drain{Who: "ann", Why: "x", Since: now}, 0.3
-	step(2, up)
+	up.Drained = &region.Drain{Who: "ann", Why: "x", Since: now}
+	step(1, up)
 	step(0, up)
+}
+
+func TestUnsignedTopologyIsCounted(t *testing.T) {
+	v := region.NewView(nil, nil, nil)
+	v.Regions = map[string]region.RegionState{"eu": {Unsigned: true}, "us": {}}
+	m := newMetrics(func() *region.View { return v }, false, func() bool { return true })
+	answer := httptest.NewRecorder()
+	m.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Contains(t, answer.Body.String(), `weir_dns_topology_unsigned{region="eu"} 1`)
+	require.Contains(t, answer.Body.String(), `weir_dns_topology_unsigned{region="us"} 0`)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,7 @@ func (s *stateLog) changed(v *region.View) {
 			for _, p := range r.PoPs {
 				before, known := s.before.PoPs[p.Name]
 				s.pop(r.Name, p.Name, before, v.PoPs[p.Name], known, v.Regions[r.Name])
+				s.gives(r.Name, p.Name, v)
 			}
 		}
 		if z := s.zone.Load(); z != nil && v.Topology.Zone != *z && v.Topology.Zone != s.said {
@@ -94,12 +96,19 @@ func (s *stateLog) pop(in, name string, before, now region.PoPState, known bool,
 	case now.Drained == nil && before.Drained != nil && known:
 		s.log.Info("pop is no longer drained", at...)
 	}
-	if spills := now.ShedLevel > 0; spills != (before.ShedLevel > 0) {
-		if spills {
-			s.log.Warn("pop sheds; some of its clients go to the next", append(at, "shed_level", now.ShedLevel)...)
-		} else {
-			s.log.Info("pop no longer sheds", at...)
-		}
+}
+
+// gives logs when a PoP begins and ends to give clients away.
+func (s *stateLog) gives(in, name string, v *region.View) {
+	at := []any{"region", in, "pop", name}
+	gives := v.Spill.Gifts[name].Gives()
+	if gives == s.before.Spill.Gifts[name].Gives() {
+		return
+	}
+	if now := v.PoPs[name]; gives {
+		s.log.Warn("pop cannot serve all of its clients; some go to others", append(at, "demand", math.Round(now.Demand), "capacity", math.Round(now.Capacity))...)
+	} else {
+		s.log.Info("pop serves all of its clients again", at...)
 	}
 }
 

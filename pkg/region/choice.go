@@ -44,7 +44,7 @@ type Answer struct {
 	Addresses []netip.Addr
 	// Scope is how many bits of the client's address the answer depends on.
 	Scope    int
-	Spilled  bool // an overloaded PoP passed this client to the next
+	Spilled  bool // a PoP that cannot serve all of its clients passed this one to another
 	FailOpen bool // no PoP is healthy
 	Reason   []Step
 }
@@ -59,8 +59,9 @@ type chooser struct {
 	names    []string
 	clients  *clientMap
 	geo      Locator
-	all      []string // names of pops, shared by answers
-	location bool     // some PoP has one
+	all      []string   // names of pops, shared by answers
+	near     [][]string // of each PoP, the others that may get its clients, the nearest first
+	location bool       // some PoP has one
 }
 
 func newChooser(t *Topology, geo Locator) *chooser {
@@ -74,6 +75,7 @@ func newChooser(t *Topology, geo Locator) *chooser {
 		}
 	}
 	c.clients = newClientMap(c.pops)
+	c.rankNear()
 	return c
 }
 
@@ -118,13 +120,14 @@ type choosing struct {
 	*chooser
 	Query
 	states map[string]PoPState
+	slots  map[string][]slot
 	list   []candidate
 	answer Answer
 }
 
-// choose is pure: the same query, topology and states give the same answer.
-func (c *chooser) choose(states map[string]PoPState, q Query) Answer {
-	w := &choosing{chooser: c, Query: q, states: states, list: make([]candidate, 0, len(c.pops))}
+// choose is pure: the same query, topology, states and slots give the same answer.
+func (c *chooser) choose(states map[string]PoPState, slots map[string][]slot, q Query) Answer {
+	w := &choosing{chooser: c, Query: q, states: states, slots: slots, list: make([]candidate, 0, len(c.pops))}
 	w.Client = netip.PrefixFrom(q.Client.Addr().Unmap(), q.Client.Bits())
 	if !w.Client.IsValid() {
 		w.Client = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -250,6 +253,7 @@ func (w *choosing) take() {
 		}
 		w.say("all healthy PoPs are drained: answering as if they were not")
 	}
+	home := w.list[0]
 	kept := w.list[:0]
 	for _, c := range w.list {
 		p := w.pops[c.pop]
@@ -260,6 +264,9 @@ func (w *choosing) take() {
 		}
 	}
 	kept = w.ofFamily(kept)
+	if home.equals && len(w.slots) > 0 { // another of them may give clients away
+		w.depends(stickyNetwork(w.Client).Bits())
+	}
 	if kept[0].equals {
 		w.depends(stickyNetwork(w.Client).Bits())
 		w.say("%s is chosen at random among equals, by weight", w.pops[kept[0].pop].Name)
@@ -267,7 +274,7 @@ func (w *choosing) take() {
 	if s := w.states[w.all[kept[0].pop]]; w.Explain && !s.Known && s.Sight != "" {
 		w.say("%s", s.explain(w.pops[kept[0].pop]))
 	}
-	if i := w.spill(kept); i > 0 {
+	if i := w.spilled(home, kept); i > 0 {
 		w.answer.Spilled = true
 		chosen := kept[i]
 		copy(kept[1:i+1], kept[:i])
@@ -313,33 +320,6 @@ func (w *choosing) explainLeftOut(p *PoP) {
 	default:
 		w.say("%s is down: %d of %d nodes pass", p.Name, s.Passing, s.Nodes)
 	}
-}
-
-// spill returns the index in list of the PoP that gets the client: the first, unless that
-// sheds and gives this client away. The client then goes to the next PoP that sheds less,
-// which may do the same.
-func (w *choosing) spill(list []candidate) int {
-	chosen := 0
-	for i := range list {
-		p := w.pops[list[i].pop]
-		level := w.states[p.Name].ShedLevel
-		if i > 0 && (p.weight() == 0 || level >= w.states[w.pops[list[chosen].pop].Name].ShedLevel) {
-			continue // weight 0 is for when nothing else is left
-		}
-		if i > 0 {
-			w.say("%s sheds %.0f %% and gives this client to %s", w.pops[list[chosen].pop].Name, 100*w.states[w.pops[list[chosen].pop].Name].ShedLevel, p.Name)
-			chosen = i
-		}
-		if !(level > 0) {
-			break
-		}
-		w.depends(stickyNetwork(w.Client).Bits())
-		if uniform(ticket(w.Client, p.Name)) >= level {
-			w.say("%s sheds %.0f %%, but keeps this client", p.Name, 100*level)
-			break
-		}
-	}
-	return chosen
 }
 
 // stickyNetwork returns the part of a client's address that determines its PoP.

@@ -170,51 +170,6 @@ func TestChooseByWeight(t *testing.T) {
 	require.InDelta(t, 0.75, float64(first["ams1"])/n, 0.02)
 }
 
-func TestSpill(t *testing.T) {
-	topology := mustParse(t, europe)
-	shed := func(levels map[string]float64) (map[string]float64, map[netip.Prefix]string) {
-		states := allUp(topology)
-		for name, level := range levels {
-			s := states[name]
-			s.ShedLevel = level
-			states[name] = s
-		}
-		v, share, of := NewView(topology, states, nil), map[string]float64{}, map[netip.Prefix]string{}
-		const n = 1 << 14
-		for i := range n {
-			client := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
-			a := v.Choose(Query{Client: client, Region: "eu-west"})
-			require.Equal(t, a.PoPs[0] != "ams1", a.Spilled)
-			require.Len(t, a.PoPs, 2)
-			share[a.PoPs[0]] += 1.0 / n
-			of[client] = a.PoPs[0]
-		}
-		return share, of
-	}
-	share, _ := shed(nil)
-	require.InDelta(t, 1, share["ams1"], 1e-9, "by network")
-	share, some := shed(map[string]float64{"ams1": 0.3})
-	require.InDelta(t, 0.3, share["ams2"], 0.02)
-	share, more := shed(map[string]float64{"ams1": 0.5})
-	require.InDelta(t, 0.5, share["ams2"], 0.02)
-	for client, pop := range some {
-		require.False(t, pop == "ams2" && more[client] == "ams1", "%s returns as the load rises", client)
-	}
-	share, _ = shed(map[string]float64{"ams1": 0.5, "ams2": 0.5})
-	require.InDelta(t, 1, share["ams1"], 1e-9, "no PoP spills to one that sheds as much")
-	share, _ = shed(map[string]float64{"ams1": 1, "ams2": 0.9})
-	require.InDelta(t, 1, share["ams2"], 1e-9)
-
-	states := allUp(topology)
-	states["fra1"] = PoPState{Healthy: true, ShedLevel: 1}
-	a := NewView(topology, states, nil).Choose(Query{Region: "eu-central", Explain: true})
-	require.Equal(t, []string{"fra1", "ber1"}, a.PoPs, "weight 0 receives no spilled clients")
-	states = allUp(topology)
-	states["ams1"] = PoPState{Healthy: true, ShedLevel: 1}
-	a = NewView(topology, states, nil).Choose(Query{Client: netip.MustParsePrefix("203.0.113.0/28"), Explain: true})
-	require.Equal(t, "client 203.0.113.0/28 matches 203.0.113.0/24 of ams1\nams1 sheds 100 % and gives this client to ams2\nanswer: ams2", steps(a))
-}
-
 // drawTopology draws a topology, states and a Locator.
 func drawTopology(t *rapid.T) (*Topology, map[string]PoPState, Locator) {
 	topology := &Topology{Zone: "a"}
@@ -241,7 +196,7 @@ func drawTopology(t *rapid.T) (*Topology, map[string]PoPState, Locator) {
 				p.Weight = &w
 			}
 			p.Clients = rapid.SliceOfN(network, 0, 3).Draw(t, "clients")
-			s := PoPState{Healthy: rapid.Bool().Draw(t, "healthy"), ShedLevel: float64(rapid.IntRange(0, 10).Draw(t, "shed")) / 10}
+			s := PoPState{Healthy: rapid.Bool().Draw(t, "healthy"), Demand: float64(rapid.IntRange(0, 30).Draw(t, "demand")) * 50, Capacity: float64(rapid.IntRange(0, 20).Draw(t, "capacity")) * 50}
 			if rapid.IntRange(0, 3).Draw(t, "drained") == 0 {
 				s.Drained = &Drain{}
 			}
@@ -267,7 +222,7 @@ func drawClient(t *rapid.T) netip.Prefix {
 func TestChooseProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		topology, states, geo := drawTopology(t)
-		v := NewView(topology, states, geo)
+		v := settle(NewView(topology, states, geo))
 		q := Query{Client: drawClient(t), Random: rapid.Uint64().Draw(t, "random")}
 		a := v.Choose(q)
 		q.Explain = true
@@ -311,7 +266,7 @@ func TestChooseProperties(t *testing.T) {
 func TestScopeHoldsForAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		topology, states, geo := drawTopology(t)
-		v := NewView(topology, states, geo)
+		v := settle(NewView(topology, states, geo))
 		client := drawClient(t)
 		client = netip.PrefixFrom(client.Addr(), 32)
 		ask := func(a netip.Addr) Answer {

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // PoPState is the state of one PoP as far as it is known.
@@ -17,10 +19,13 @@ type PoPState struct {
 	// keep their last known values unless newer evidence contradicts them.
 	Known          bool
 	Nodes, Passing int
-	Drained        *Drain    // nil: not drained
-	ShedLevel      float64   // 0..1, the mean over the passing nodes
-	Sight          Sight     // what this router's probes find
-	Since          time.Time // when Healthy last changed
+	Drained        *Drain // nil: not drained
+	// Demand and Capacity are in requests per second, as the passing nodes measure them; a
+	// Capacity of 0 is unknown.
+	Demand, Capacity float64
+	Stale            bool      // Demand and Capacity are too old to move clients by
+	Sight            Sight     // what this router's probes find
+	Since            time.Time // when Healthy last changed
 }
 
 // RegionState describes how current the knowledge of a region is.
@@ -29,6 +34,8 @@ type RegionState struct {
 	Heard time.Time // when its Consul last answered; zero: never
 	Via   string    // the region whose Consul reports on it while its own does not
 	Err   error     // why its own Consul does not answer
+	// Unsigned reports that its Consul names a topology that FollowConfig.Verify refuses.
+	Unsigned bool
 }
 
 // View is the known state of the fleet at one moment. It never changes.
@@ -37,17 +44,30 @@ type View struct {
 	PoPs     map[string]PoPState
 	Regions  map[string]RegionState
 	At       time.Time
+	Spill    *Spill // never nil
 	chooser  *chooser
-	text     string // of Topology, for the Follower
+	slots    map[string][]slot // of Spill, by the PoP that gives
+	text     string            // of Topology, for the Follower
 }
 
 // NewView makes a view of a topology and the states of its PoPs. t and geo may be nil.
 func NewView(t *Topology, pops map[string]PoPState, geo Locator) *View {
-	v := &View{Topology: t, PoPs: pops}
+	v := &View{Topology: t, PoPs: pops, Spill: &Spill{}}
 	if t != nil {
 		v.chooser = newChooser(t, geo)
 	}
 	return v
+}
+
+// Spilled returns v with what its router gives away a moment later: spill is what it gave
+// away before, now the time of v's states, and ttl how long clients keep an answer.
+func (v *View) Spilled(spill *Spill, ttl time.Duration, now time.Time) *View {
+	next := *v
+	if v.chooser != nil {
+		next.Spill = v.chooser.spill(spill, v.PoPs, ttl, now)
+		next.slots = v.chooser.slots(next.Spill)
+	}
+	return &next
 }
 
 // Choose answers q. Without a topology the answer is empty. It does no I/O.
@@ -55,7 +75,7 @@ func (v *View) Choose(q Query) Answer {
 	if v.chooser == nil {
 		return Answer{}
 	}
-	a := v.chooser.choose(v.PoPs, q)
+	a := v.chooser.choose(v.PoPs, v.slots, q)
 	if q.Explain {
 		a.Reason = append(v.stale(), a.Reason...)
 	}
@@ -170,6 +190,7 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 		facts := f.regions[r.Name]
 		nodes, known := facts.effective(now)
 		for _, p := range r.PoPs {
+			var passing []consul.Instance
 			s, h := PoPState{Known: known, Drained: Oldest(p.Name, drains, Ended(p.Name, all)), Sight: sightOf(p.Name, f.sights)}, before[p.Name]
 			for _, n := range nodes {
 				if n.PoP != p.Name {
@@ -178,10 +199,11 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 				s.Nodes++
 				if n.Passing {
 					s.Passing++
-					s.ShedLevel += n.ShedLevel
+					passing = append(passing, n)
 				}
 			}
-			s.ShedLevel /= float64(max(s.Passing, 1))
+			s.SetLoad(passing, p.Capacity)
+			s.Stale = facts.age(now) > staleAfter
 			// Until a region first reports or the PoP is probed, nothing counts as a look:
 			// undoing a wrong one would take riseAfter.
 			l, judged := newLook(s.Nodes, s.Passing, f.share), facts.told()

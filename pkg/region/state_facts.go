@@ -29,6 +29,7 @@ type regionFacts struct {
 	// topologyErr is why the current one cannot be read; topology is the last readable
 	// one.
 	topologyErr error
+	signed      *SignedTopology // nil unless signatures are required
 	drains      *Drains
 	second      *opinion // nil unless the region is in doubt
 	// reached holds the addresses of nodes that have accepted a connection from here, and

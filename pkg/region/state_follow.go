@@ -3,7 +3,6 @@ package region
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // FollowConfig configures a Follower.
@@ -22,6 +22,10 @@ type FollowConfig struct {
 	// PassingShare is the share of a PoP's nodes, 0..1, that must pass for it to be
 	// healthy; at least one must.
 	PassingShare float64
+	// TTL is how long clients keep an answer; 0: they do not.
+	TTL time.Duration
+	// Verify reads the keys of which one must have signed a topology; nil: none need to.
+	Verify func() (sign.Keys, error)
 }
 
 // FollowedRegion is a region and its Consul.
@@ -101,13 +105,16 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 	var text string
 	facts.topology, text = f.prevailing(facts.regions, before)
 	states, healths := facts.states(healths, now)
-	v := &View{Topology: facts.topology, PoPs: states, Regions: map[string]RegionState{}, At: now, chooser: before.chooser, text: text}
+	v := &View{Topology: facts.topology, PoPs: states, Regions: map[string]RegionState{}, At: now, Spill: before.Spill, chooser: before.chooser, slots: before.slots, text: text}
 	if v.Topology != before.Topology {
 		v.chooser = newChooser(v.Topology, f.config.Geo)
 	}
+	if now.Sub(v.Spill.At) >= spillEvery || v.Topology != before.Topology {
+		v = v.Spilled(v.Spill, f.config.TTL, now)
+	}
 	for name, r := range facts.regions {
 		_, known := r.effective(now)
-		s := RegionState{Known: known, Heard: r.heard, Err: errors.Join(r.err, r.topologyErr)}
+		s := RegionState{Known: known, Heard: r.heard, Err: errors.Join(r.err, r.topologyErr), Unsigned: sign.IsFault(r.topologyErr)}
 		if r.second != nil && r.doubtful(now) {
 			s.Via = r.second.via
 		}
@@ -199,23 +206,20 @@ func (f *Follower) watchNodes(ctx context.Context, r FollowedRegion) {
 // watchTopology keeps the last readable topology: neither a missing key nor invalid data
 // means that there are no PoPs.
 func (f *Follower) watchTopology(ctx context.Context, r FollowedRegion) {
+	var taking sync.WaitGroup
+	stop := func() {}
 	r.Consul.Watch(ctx, TopologyKey(r.Consul), nil, func(e *consul.Entry) {
+		stop()
+		taking.Wait()
 		if e == nil {
 			return
 		}
-		t, err := readTopology(e.Value)
-		var text []byte
-		if err == nil {
-			text, err = json.Marshal(t)
-		}
-		f.change(r.Name, func(facts *regionFacts) {
-			if err == nil {
-				facts.topology, facts.topologyText, facts.topologyErr = t, string(text), nil
-			} else {
-				facts.topologyErr = r.Consul.Unreadable(e.Key, err)
-			}
-		})
+		var take context.Context
+		take, stop = context.WithCancel(ctx)
+		taking.Go(func() { f.takeTopology(take, r, e) })
 	})
+	stop()
+	taking.Wait()
 }
 
 func (f *Follower) watchDrains(ctx context.Context, r FollowedRegion) {

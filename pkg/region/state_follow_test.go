@@ -172,8 +172,12 @@ func TestFollower(t *testing.T) {
 	ams1.start(t)
 	f.within(t, 10*time.Second, "back", healthyIs("ams1", true))
 
-	ams1.set("shed_level", "0.3")
-	f.within(t, patience, "sheds", func(v *View) bool { return v.PoPs["ams1"].ShedLevel == 0.3 })
+	ams1.set("demand", "1300")
+	ams1.set("capacity", "1000")
+	f.within(t, patience, "is asked for too much", func(v *View) bool {
+		s := v.PoPs["ams1"]
+		return s.Demand == 1300 && s.Capacity == 1000
+	})
 
 	// A drain in any region counts.
 	d := Drain{Who: "ann", Why: "kernel update", Since: epoch}

@@ -17,6 +17,9 @@ import (
 type Known struct {
 	Topology json.RawMessage        `json:"topology"`
 	Regions  map[string]KnownRegion `json:"regions"`
+	Spill    *Spill                 `json:"spill,omitempty"` // releases before it have none
+	// Signed is missing unless the follower requires signatures.
+	Signed *SignedTopology `json:"signed,omitempty"`
 }
 
 // KnownRegion is the last report about a region.
@@ -37,9 +40,10 @@ func (f *Follower) Known() *Known {
 	if v.Topology == nil {
 		return nil
 	}
-	k := &Known{Topology: json.RawMessage(v.text), Regions: map[string]KnownRegion{}}
+	k := &Known{Topology: json.RawMessage(v.text), Regions: map[string]KnownRegion{}, Spill: v.Spill}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	k.Signed = f.signed(v.text)
 	for _, r := range f.config.Regions {
 		if facts := f.facts[r.Name]; facts.listed {
 			k.Regions[r.Name] = KnownRegion{r.source(), facts.datacenter, facts.heard, facts.nodes, slices.Sorted(maps.Keys(facts.reached)), facts.drains}
@@ -54,7 +58,11 @@ var errSinceStart = errors.New("has not answered since this router started")
 // answers, its facts are the restored ones. Call it before Run. An error means that k
 // belongs to another fleet or cannot be read; then nothing has changed.
 func (f *Follower) Restore(k *Known, now time.Time) error {
-	t, err := parseTopology(k.Topology, &field.Form{Lenient: true, Later: true, Aliases: true, Exponents: true})
+	published, err := f.known(k)
+	if err != nil {
+		return err
+	}
+	t, err := parseTopology(published, &field.Form{Lenient: true, Later: true, Aliases: true, Exponents: true})
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}
@@ -75,7 +83,7 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 	}
 	for _, r := range f.config.Regions {
 		facts := f.facts[r.Name]
-		facts.topology, facts.topologyText = t, string(text)
+		facts.topology, facts.topologyText, facts.signed = t, string(text), k.Signed
 		facts.fail(errSinceStart, now)
 		if was, ok := k.Regions[r.Name]; ok {
 			facts.listed, facts.nodes, facts.heard, facts.datacenter, facts.drains = true, was.Nodes, was.Heard, was.Datacenter, was.Drains
@@ -83,6 +91,11 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 				facts.reached[address] = 0
 			}
 		}
+	}
+	if k.Spill != nil {
+		v := NewView(nil, nil, nil)
+		v.Spill = k.Spill
+		f.view.Store(v)
 	}
 	return nil
 }

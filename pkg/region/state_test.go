@@ -274,20 +274,21 @@ func TestRegionsThatAnswerDecide(t *testing.T) {
 
 func TestStates(t *testing.T) {
 	topology := mustParse(t, europe)
-	shed := func(n consul.Instance, level float64) consul.Instance { n.ShedLevel = level; return n }
+	asked := func(n consul.Instance, demand, capacity float64) consul.Instance {
+		n.TellsLoad, n.Load = true, consul.Load{Demand: demand, Capacity: capacity}
+		return n
+	}
 	facts := fleetFacts{topology: topology, regions: map[string]regionFacts{
 		"eu-west": {
 			listed: true, drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "ann", Since: epoch}}},
-			nodes: []consul.Instance{shed(seen("ams1", "a", true), 0.4), shed(seen("ams1", "b", true), 0.2), shed(seen("ams1", "c", false), 1), seen("fra1", "liar", true)},
+			nodes: []consul.Instance{asked(seen("ams1", "a", true), 300, 200), asked(seen("ams1", "b", true), 100, 100), asked(seen("ams1", "c", false), 1, 1), seen("fra1", "liar", true)},
 		},
 		"us-east": {drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "bob", Since: epoch.Add(-time.Hour)}, "ams2": {Who: "bob"}}}},
 	}}
 	states, healths := facts.states(nil, epoch)
 	require.Len(t, states, 5)
 	ams1 := states["ams1"]
-	require.InDelta(t, 0.3, ams1.ShedLevel, 1e-9)
-	ams1.ShedLevel = 0
-	require.Equal(t, PoPState{Healthy: true, Known: true, Nodes: 3, Passing: 2, Since: epoch}, ams1)
+	require.Equal(t, PoPState{Healthy: true, Known: true, Nodes: 3, Passing: 2, Demand: 400, Capacity: 300, Since: epoch}, ams1)
 	require.Equal(t, PoPState{Known: true, Since: epoch, Drained: &Drain{Who: "bob"}}, states["ams2"])
 	require.Equal(t, PoPState{}, states["fra1"], "a region reports only its own nodes")
 	require.Equal(t, PoPState{Drained: &Drain{Who: "bob", Since: epoch.Add(-time.Hour)}}, states["nyc1"], "the oldest drain of any region")

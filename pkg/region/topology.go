@@ -20,6 +20,7 @@ const (
 	maxAddresses = 1000
 	maxClients   = 10_000
 	maxWeight    = 1000
+	maxCapacity  = 1e9 // requests per second
 	// maxLabel is the longest part of a domain name; region and PoP names become such
 	// parts.
 	maxLabel = 63
@@ -55,6 +56,9 @@ type PoP struct {
 	Location  *Location      `json:"location,omitempty" yaml:"location"`
 	Weight    *int           `json:"weight,omitempty" yaml:"weight"`   // among equals; nil: 1; 0: only when nothing else is left
 	Clients   []netip.Prefix `json:"clients,omitempty" yaml:"clients"` // the networks of its own clients
+	// Capacity is how many requests per second it can serve with all of its nodes; nil: as
+	// they measure it.
+	Capacity *float64 `json:"capacity,omitempty" yaml:"capacity"`
 }
 
 // Location is a place on the earth, in degrees.
@@ -258,6 +262,9 @@ func (c *checker) pop(at string, p PoP) {
 	}
 	if w := p.Weight; w != nil && (*w < 0 || *w > maxWeight) {
 		c.Add(at+".weight", "must be between 0 and %d (got %d)", maxWeight, *w)
+	}
+	if r := p.Capacity; r != nil && !(*r >= 1 && *r <= maxCapacity) {
+		c.Add(at+".capacity", "must be 1 to %.0f requests a second, or left out (got %v)", float64(maxCapacity), *r)
 	}
 	for k, n := range p.Clients {
 		if n.IsValid() && n != n.Masked() {

@@ -206,7 +206,7 @@ func (c *Client) list(ctx context.Context, prefix string, q query, bound time.Du
 	defer cancel()
 	pairs, meta, err := c.api.KV().List(prefix, q.options(ctx))
 	if err == nil && meta.ResultsFilteredByACLs {
-		err = errHidden
+		err = hidden("key:read", prefix)
 	}
 	if err != nil {
 		return nil, 0, c.failure(ctx, "list "+prefix, err)
@@ -225,7 +225,7 @@ func (c *Client) keys(ctx context.Context, prefix, separator string) ([]string, 
 	defer cancel()
 	keys, meta, err := c.api.KV().Keys(prefix, separator, query{}.options(ctx))
 	if err == nil && meta.ResultsFilteredByACLs {
-		err = errHidden
+		err = hidden("key:read", prefix)
 	}
 	if err != nil {
 		return nil, c.failure(ctx, "list "+prefix, err)

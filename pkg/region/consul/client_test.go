@@ -254,7 +254,7 @@ node_prefix "" { policy = "read" }`
 		require.Len(t, changes, 2)
 		for _, token := range []string{poor, half} {
 			_, _, err = with(token).Documents("rules").History(ctx, 0)
-			require.ErrorContains(t, err, "list weir/rules/history/: some entries are hidden from this token; add them to its policies")
+			require.ErrorContains(t, err, "list weir/rules/history/: some entries are hidden from this token, which lacks permission 'key:read' on \"weir/rules/history/\"; add that to its policies")
 		}
 	})
 

@@ -14,9 +14,11 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// errHidden reports an incomplete answer. Consul reports that only in a header; the
+// hidden reports an incomplete answer. Consul reports that only in a header; the
 // shortened list looks complete.
-var errHidden = errors.New("some entries are hidden from this token; add them to its policies")
+func hidden(permission, on string) error {
+	return fmt.Errorf("some entries are hidden from this token, which lacks permission '%s' on %q; add that to its policies", permission, on)
+}
 
 // failure wraps err with the Consul's name, the failed action and a remedy. ctx is the
 // request's context.

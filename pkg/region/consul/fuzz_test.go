@@ -42,8 +42,8 @@ func FuzzPointer(f *testing.F) {
 	})
 }
 
-// Any service may register under this name, with any meta: a level stays between 0 and 1,
-// and nothing fails.
+// Any service may register under this name, with any meta: a load stays within bounds, and
+// nothing fails.
 func FuzzRegistration(f *testing.F) {
 	f.Add("edge-1", "eu", "ams1", "10.0.0.1:8081", "0.25", "passing", "10.0.0.1", 8080)
 	f.Add("", "", "", "", "NaN", "", "", -1)
@@ -51,10 +51,12 @@ func FuzzRegistration(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, region, pop, admin, level, status, address string, port int) {
 		i := newInstance(&api.ServiceEntry{
 			Service: &api.AgentService{ID: id, Address: address, Port: port, Meta: map[string]string{
-				MetaNode: id, MetaRegion: region, MetaPoP: pop, MetaAdmin: admin, MetaShedLevel: level,
+				MetaNode: id, MetaRegion: region, MetaPoP: pop, MetaAdmin: admin, MetaDemand: level, MetaCapacity: level, MetaCapacityAtLeast: level,
 			}},
 			Checks: api.HealthChecks{{Status: status, Output: level, CheckID: id}},
 		})
-		require.True(t, i.ShedLevel >= 0 && i.ShedLevel <= 1, i.ShedLevel)
+		for _, rate := range []float64{i.Demand, i.Capacity, i.CapacityAtLeast} {
+			require.True(t, rate >= 0 && rate <= maxRate, rate)
+		}
 	})
 }

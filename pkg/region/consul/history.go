@@ -2,7 +2,6 @@ package consul
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,19 +20,35 @@ func (d *Documents) historyKey(p Pointer) string {
 	return d.key("history", p.AppliedAt.UTC().Format("2006-01-02T15:04:05.000000000Z")+"-"+p.Version)
 }
 
-// Record adds a change to the history. Recording a change twice has no further effect.
+// Record adds a change to the history, and to its chain. Recording a change twice has no
+// further effect.
 func (d *Documents) Record(ctx context.Context, c Change) error {
+	if err := d.checkChange(&c); err != nil {
+		return err
+	}
+	end, err := d.End(ctx)
+	if err != nil {
+		return err
+	}
+	return d.append(ctx, c, end)
+}
+
+// RecordAfter is Record for who has read the end of the chain before, which saves a round trip.
+func (d *Documents) RecordAfter(ctx context.Context, c Change, end End) error {
+	if err := d.checkChange(&c); err != nil {
+		return err
+	}
+	return d.append(ctx, c, end)
+}
+
+func (d *Documents) checkChange(c *Change) error {
 	if err := errors.Join(d.check(), c.validate()); err != nil {
 		return err
 	}
 	if c.Replaced != "" && !isHex(c.Replaced, versionDigits) {
 		return &field.Error{Path: "replaced", Msg: fmt.Sprintf("must be a version (got %q)", c.Replaced)}
 	}
-	value, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	return d.consul.Put(ctx, d.historyKey(c.Pointer), value)
+	return nil
 }
 
 // Recorded reports whether the history has the change that wrote a pointer.
@@ -62,11 +77,32 @@ func (d *Documents) History(ctx context.Context, most int) (changes []Change, wr
 // and asks Consul for does not depend on how long the history is. wrong has an error for
 // each unreadable key among those read.
 func (d *Documents) EachPage(ctx context.Context, do func([]Change) bool) (wrong []error, err error) {
+	unnamed, err := d.EachEntry(ctx, func(page []Entry) bool {
+		var changes []Change
+		for _, e := range page {
+			if c, err := parseChange(e.Value); err != nil {
+				wrong = append(wrong, d.unreadableEntry(e.Key, err))
+			} else {
+				changes = append(changes, c)
+			}
+		}
+		return do(changes)
+	})
+	return append(wrong, unnamed...), err
+}
+
+func (d *Documents) unreadableEntry(key string, err error) error {
+	return d.consul.Unreadable(key, fmt.Errorf("%w; correct or delete the key", err))
+}
+
+// EachEntry is EachPage with the entries as they are stored. wrong has an error for each key
+// that names no change.
+func (d *Documents) EachEntry(ctx context.Context, do func([]Entry) bool) (wrong []error, err error) {
 	var failure error
 	err = d.historyKeys(ctx, func(keys []string) bool {
 		for page := range slices.Chunk(keys, mostOps) {
-			var changes []Change
-			if changes, failure = d.changes(ctx, page, &wrong); failure != nil || !do(changes) {
+			var entries []Entry
+			if entries, failure = d.entries(ctx, page, &wrong); failure != nil || !do(entries) {
 				return false
 			}
 		}
@@ -75,17 +111,14 @@ func (d *Documents) EachPage(ctx context.Context, do func([]Change) bool) (wrong
 	return wrong, errors.Join(err, failure)
 }
 
-// changes reads the changes under some keys.
-func (d *Documents) changes(ctx context.Context, keys []string, wrong *[]error) (changes []Change, err error) {
-	unreadable := func(key string, err error) {
-		*wrong = append(*wrong, d.consul.Unreadable(key, fmt.Errorf("%w; correct or delete the key", err)))
-	}
+// entries reads some keys of the history.
+func (d *Documents) entries(ctx context.Context, keys []string, wrong *[]error) (list []Entry, err error) {
 	var ops []*api.KVTxnOp
 	for _, key := range keys {
 		switch err := d.consul.checkKey(key); {
 		case key == d.key("history", ""): // the folder itself, which Consul's UI creates
 		case err != nil:
-			unreadable(key, errors.New("is not the name of a change"))
+			*wrong = append(*wrong, d.unreadableEntry(key, errors.New("is not the name of a change")))
 		default:
 			ops = append(ops, &api.KVTxnOp{Verb: api.KVGet, Key: key})
 		}
@@ -93,15 +126,11 @@ func (d *Documents) changes(ctx context.Context, keys []string, wrong *[]error) 
 	if len(ops) == 0 {
 		return nil, nil
 	}
-	entries, err := d.transact(ctx, ops)
-	for _, e := range entries {
-		if c, err := parseChange(e.Value); err != nil {
-			unreadable(e.Key, err)
-		} else {
-			changes = append(changes, c)
-		}
+	pairs, err := d.transact(ctx, ops)
+	for _, p := range pairs {
+		list = append(list, Entry{Key: p.Key, Value: p.Value, ModifyIndex: p.ModifyIndex})
 	}
-	return changes, err
+	return list, err
 }
 
 // historyKeys calls do with the keys of the history, newest first, a month at a time, until
@@ -215,15 +244,17 @@ func (d *Documents) StoredBefore(ctx context.Context, versions []string, before 
 	return old, nil
 }
 
-// MostRemoved is how many versions Remove takes at once: it also checks the lock.
-const MostRemoved = mostOps - 1
+// MostRemoved is how many versions Remove takes at once: it also checks the lock, and removes
+// their signatures.
+const MostRemoved = (mostOps - 1) / 2
 
-// Remove deletes versions while a lock is held. Its error is a *Displaced if that is lost.
+// Remove deletes versions with their signatures while a lock is held. Its error is a *Displaced if that is lost.
 // Nothing may name the versions.
 func (d *Documents) Remove(ctx context.Context, versions []Stored, f Fence) error {
 	ops := []*api.KVTxnOp{{Verb: api.KVCheckIndex, Key: d.consul.lockKey(f.What), Index: f.Index}}
 	for _, v := range versions {
-		ops = append(ops, &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: d.versionKey(v.Version), Index: v.index})
+		ops = append(ops, &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: d.versionKey(v.Version), Index: v.index},
+			&api.KVTxnOp{Verb: api.KVDelete, Key: d.signatureKey(v.Version)})
 	}
 	_, err := d.transact(ctx, ops)
 	if now, index, unseen := d.consul.lock(ctx, f.What); errors.Is(err, errMeanwhile) && unseen == nil && index != f.Index {

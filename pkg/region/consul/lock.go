@@ -222,7 +222,7 @@ func (c *Client) transact(ctx context.Context, what string, ops ...*api.KVTxnOp)
 			return nil, nil, c.failure(ctx, what, err)
 		}
 		all = append(all, &api.TxnOp{KV: op})
-		if op.Verb != api.KVDeleteCAS {
+		if op.Verb != api.KVDeleteCAS && op.Verb != api.KVDelete {
 			answers++
 		}
 	}
@@ -236,7 +236,7 @@ func (c *Client) transact(ctx context.Context, what string, ops ...*api.KVTxnOp)
 		err = *refused
 	}
 	if err == nil && len(answer.Results) != answers {
-		err = errHidden
+		err = hidden("key:read", ops[0].Key)
 	}
 	if err != nil {
 		return nil, nil, c.failure(ctx, what, err)

@@ -8,10 +8,18 @@ const (
 	MetaPoP            = "pop"
 	MetaAdmin          = "admin"
 	MetaPrefix         = "prefix"
-	MetaSchema         = "schema" // of the documents that it reads; absent: 1
+	MetaSchema         = "schema"    // of the documents that it reads; absent: 1
+	MetaSignedBy       = "signed_by" // keys, one of which must sign documents, with commas; absent: none need to
 	MetaRulesVersion   = "rules_version"
 	MetaRulesRefused   = "rules_refused"
 	MetaShedderVersion = "shedder_version"
 	MetaShedderRefused = "shedder_refused"
-	MetaShedLevel      = "shed_level" // 0..1, absent while nothing is shed
+	// Requests per second. A node has a capacity if it was full within the last hour, and
+	// otherwise says what it can serve at least. Without a shedder it has none of the three.
+	MetaDemand          = "demand"
+	MetaCapacity        = "capacity"
+	MetaCapacityAtLeast = "capacity_at_least"
+	// MetaShedLevel is 0..1, absent while nothing is shed. Only DNS routers of the previous
+	// release read it.
+	MetaShedLevel = "shed_level"
 )

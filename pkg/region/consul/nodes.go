@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"net"
 	"net/url"
 	"slices"
@@ -23,10 +22,11 @@ type Node struct {
 	ID           string `json:"id"` // as in the node's configuration
 	Region       string `json:"region"`
 	PoP          string `json:"pop"`
-	Address      string `json:"address"` // host:port for clients
-	Admin        string `json:"admin"`   // the admin listener; see AdminURL
-	Prefix       string `json:"prefix"`  // of the keys that it follows
-	Schema       int    `json:"schema"`  // the newest schema of documents that it reads; the first release registered none: 1
+	Address      string `json:"address"`             // host:port for clients
+	Admin        string `json:"admin"`               // the admin listener; see AdminURL
+	Prefix       string `json:"prefix"`              // of the keys that it follows
+	Schema       int    `json:"schema"`              // the newest schema of documents that it reads; the first release registered none: 1
+	SignedBy     string `json:"signed_by,omitempty"` // keys, one of which must sign documents, with commas
 	RulesVersion string `json:"rules_version"`
 	RulesRefused string `json:"rules_refused,omitempty"`
 	// The same for the shedder's settings; a node without a shedder registers neither.
@@ -56,7 +56,8 @@ func AdminURL(admin string) (*url.URL, error) {
 type Instance struct {
 	Node
 	Datacenter string
-	ShedLevel  float64 // 0..1
+	Load            // zero unless TellsLoad
+	TellsLoad  bool // the previous release tells only its shed level
 	// Unchecked marks a node that its agent has not checked yet, for example after a
 	// restart of Consul: its check is critical and has no output.
 	Unchecked bool
@@ -122,7 +123,7 @@ func (c *Client) instances(ctx context.Context, datacenter string, q query, boun
 	o.Datacenter = datacenter
 	entries, meta, err := c.api.Health().Service(Service, "", false, o)
 	if err == nil && meta.ResultsFilteredByACLs {
-		err = errHidden
+		err = hidden("service:read' and 'node:read", Service)
 	}
 	if err != nil {
 		return nil, 0, c.failure(ctx, "read the nodes of "+Service, err)
@@ -140,7 +141,8 @@ func (c *Client) instances(ctx context.Context, datacenter string, q query, boun
 }
 
 func newInstance(e *api.ServiceEntry) Instance {
-	n := Instance{Node: newNode(e), ShedLevel: parseShedLevel(e.Service.Meta[MetaShedLevel])}
+	n := Instance{Node: newNode(e)}
+	n.Load, n.TellsLoad = newLoad(e.Service.Meta)
 	if e.Node != nil {
 		n.Datacenter = e.Node.Datacenter
 	}
@@ -150,15 +152,6 @@ func newInstance(e *api.ServiceEntry) Instance {
 		n.Unchecked = n.Unchecked && (check.Status == api.HealthPassing || strings.TrimSpace(check.Output) == "" && !strings.HasPrefix(check.CheckID, "_"))
 	}
 	return n
-}
-
-// parseShedLevel reads a level of 0..1. Nodes that shed nothing need not report it.
-func parseShedLevel(text string) float64 {
-	level, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsNaN(level) {
-		return 0
-	}
-	return min(max(level, 0), 1)
 }
 
 // parseSchema parses a schema, which releases before it did not register.
@@ -172,7 +165,7 @@ func newNode(e *api.ServiceEntry) Node {
 	n := Node{
 		ID: cmp.Or(s.Meta[MetaNode], strings.TrimPrefix(s.ID, Service+"-")), Region: s.Meta[MetaRegion], PoP: s.Meta[MetaPoP],
 		Admin: s.Meta[MetaAdmin], Prefix: s.Meta[MetaPrefix], RulesVersion: s.Meta[MetaRulesVersion], RulesRefused: s.Meta[MetaRulesRefused],
-		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused], Schema: parseSchema(s.Meta[MetaSchema]),
+		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused], Schema: parseSchema(s.Meta[MetaSchema]), SignedBy: s.Meta[MetaSignedBy],
 		Passing: e.Checks.AggregatedStatus() == api.HealthPassing,
 	}
 	host := s.Address

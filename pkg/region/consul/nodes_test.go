@@ -22,12 +22,6 @@ func TestMaintenanceIsNotUnchecked(t *testing.T) {
 	f("_service_maintenance:weir-edge-a", api.HealthCritical, "", false)
 }
 
-func TestShedLevelIsRead(t *testing.T) {
-	for text, want := range map[string]float64{"": 0, "0.3": 0.3, "1": 1, "7": 1, "-1": 0, "NaN": 0, "x": 0, "+Inf": 1} {
-		require.InDelta(t, want, parseShedLevel(text), 0, text)
-	}
-}
-
 func TestPulseNeedsALeader(t *testing.T) {
 	t.Parallel()
 	leader := `"127.0.0.1:8300"`

@@ -23,6 +23,22 @@ type Pointer struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 	// Then becomes active after ExpiresAt; nil means each edge's own configuration.
 	Then *Named `json:"then,omitempty"`
+	// ApartUntil is until when other regions differ on purpose: this one was changed with
+	// --region, or by a wave with others to come. Nil, as in pointers of earlier releases,
+	// which ignore it: they should not differ.
+	ApartUntil *time.Time `json:"apart_until,omitempty"`
+}
+
+// Apart returns until when a node that follows p differs from others on purpose, zero if
+// it should not.
+func (p Pointer) Apart(canary bool) (until time.Time) {
+	switch {
+	case canary && p.ExpiresAt != nil:
+		return *p.ExpiresAt
+	case p.ApartUntil != nil:
+		return *p.ApartUntil
+	}
+	return until
 }
 
 // Named identifies a document by its version and its hash.
@@ -52,6 +68,8 @@ type Change struct {
 	Message  string `json:"message,omitempty"`
 	// BrokeLockOf is whose lock AppliedBy broke to make the change.
 	BrokeLockOf string `json:"broke_lock_of,omitempty"`
+	// Token is whose token made the change, as Consul said; nil without ACLs.
+	Token *Identity `json:"token,omitempty"`
 }
 
 const (
@@ -107,7 +125,7 @@ func parseJSON(value []byte, to any) error {
 	// An error about a time does not name its field.
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(value, &fields) == nil {
-		for _, name := range []string{"applied_at", "expires_at"} {
+		for _, name := range []string{"applied_at", "expires_at", "apart_until"} {
 			if text, given := fields[name]; given && json.Unmarshal(text, &time.Time{}) != nil {
 				return &field.Error{Path: name, Msg: fmt.Sprintf("must be a time such as 2006-01-02T15:04:05Z (got %s)", shorten(string(text)))}
 			}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -236,7 +237,8 @@ func TestDigWhatStateSays(t *testing.T) {
 	f("us-east.region.edge.example.com A", "ANSWER: 2,", "fail_open")
 	f("ams1.pop.edge.example.com A", "192.0.2.1", "answer")
 	v = view(t, fleet, healthy)
-	v.PoPs["ams1"] = region.PoPState{Healthy: true, ShedLevel: 1}
+	v.PoPs["ams1"] = region.PoPState{Healthy: true, Stale: true}
+	v = v.Spilled(&region.Spill{Gifts: map[string]region.Gift{"ams1": {Own: 1, Parts: map[string]region.Part{"nyc1": {Goal: 1, Share: 1}}}}}, 0, time.Now())
 	f("edge.example.com A", "192.0.2.3", "spilled")
 
 	require.Zero(t, seen.of("moved"), "no query had a subnet")

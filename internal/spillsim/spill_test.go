@@ -1,0 +1,100 @@
+package spillsim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	update = flag.Bool("update", false, "write the table in docs/DNS.md")
+	trace  = flag.Bool("trace", false, "print what each PoP is asked for, every 5 s")
+	seed   = flag.Uint64("seed", 1, "of all chance")
+)
+
+// The ways to spill, in the order of the table.
+var ways = []struct {
+	name    string
+	routers []func(*world) router
+}{
+	{"this release", []func(*world) router{newSpilling, second}},
+	{"omniscient", []func(*world) router{newOmniscient}},
+	{"be81f43", []func(*world) router{newByLevel}},
+	{"no spill", []func(*world) router{newStaying}},
+}
+
+// The bounds. Before the first 5 TTLs after a change are over, no more is shed than twice
+// what an omniscient router lets a fleet shed under the same TTL and delay; chance may add a
+// little. After that, the excess is small, networks stay where they are, and no PoP sheds
+// because of others' clients.
+const (
+	earlyTimes  = 2.0
+	lateExcess  = 0.03  // of demand
+	byChance    = 0.002 // of demand
+	movesMinute = 1.0   // % of all networks
+	pushed      = 0.005 // of demand
+)
+
+func TestSpill(t *testing.T) {
+	rows := make([][]result, len(scenarios))
+	var all sync.WaitGroup
+	all.Add(len(scenarios))
+	for i, s := range scenarios {
+		rows[i] = make([]result, len(ways))
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			defer all.Done()
+			for k, way := range ways {
+				if k < 2 || *update {
+					rows[i][k] = newWorld(s, *seed, way.routers...).run()
+				}
+			}
+			is, best := rows[i][0], rows[i][1]
+			t.Logf("demand %.0f; shed at first %.1f (omniscient %.1f), then %.1f (%.1f); moves %.2f %% a minute, at worst %.2f; pushed %.1f",
+				is.demand, is.shedEarly, best.shedEarly, is.shedLate, best.shedLate, is.movesLate, is.worstMinute, is.pushedLate)
+			if *trace {
+				fmt.Println(strings.Join(is.trace, "\n"))
+			}
+			require.LessOrEqual(t, is.shedEarly, earlyTimes*best.shedEarly+max(s.shed, byChance)*is.demand)
+			require.LessOrEqual(t, is.shedLate, best.shedLate+lateExcess*is.demand)
+			require.LessOrEqual(t, is.pushedLate, pushed*is.demand)
+			require.LessOrEqual(t, is.movesLate, max(s.moves, movesMinute))
+		})
+	}
+	t.Cleanup(func() {
+		if *update && !t.Failed() {
+			write(t, rows)
+		}
+	})
+}
+
+const (
+	begin = "<!-- make steering writes what follows -->\n"
+	end   = "<!-- end -->"
+	page  = "../../docs/DNS.md"
+)
+
+func write(t *testing.T, rows [][]result) {
+	var b strings.Builder
+	b.WriteString("| what changes | demand | this release | omniscient | be81f43 | no spill | moves, be81f43 |\n|---|---:|---:|---:|---:|---:|---:|\n")
+	for i, s := range scenarios {
+		r := rows[i]
+		fmt.Fprintf(&b, "| %s | %.0f |", s.name, r[0].demand)
+		for _, way := range r {
+			fmt.Fprintf(&b, " %.0f / %.0f |", way.shedEarly, way.shedLate)
+		}
+		fmt.Fprintf(&b, " %.1f, %.1f |\n", r[0].movesLate, r[2].movesLate)
+	}
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(text), begin)
+	require.True(t, found)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found)
+	require.NoError(t, os.WriteFile(page, []byte(before+begin+b.String()+end+after), 0o644))
+}

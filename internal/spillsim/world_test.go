@@ -1,0 +1,329 @@
+package spillsim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+const (
+	ttl = 20 * time.Second
+	// networks is how many client networks a PoP has. Their demand has a heavy tail.
+	networks = 1000
+	// workers serve at each origin, so that its capacity is workers / the mean service time.
+	workers = 100
+	// travel is how long a registration takes to reach the routers.
+	travel = 300 * time.Millisecond
+	// detect is how long a lost region stays in DNS.
+	detect = 5 * time.Second
+	parts  = 5 // of a shedder's interval, in which origins move
+)
+
+// scenario is what happens. Times are since the change begins.
+type scenario struct {
+	name     string
+	capacity []float64 // of each PoP, requests per second
+	stated   bool      // the topology states them
+	demand   func(pop int, t time.Duration) float64
+	lost     func(pop int, t time.Duration) bool // nil: never
+	change   time.Duration                       // when it is over
+	length   time.Duration                       // from then on; 0: 10 minutes
+	// deaf is when the second router stops hearing; anew is when it starts again and knows
+	// nothing. 0: never.
+	deaf, anew time.Duration
+	// What routers that disagree cost beyond the bounds: % of networks that move a minute,
+	// and what is shed at first, as a part of demand.
+	moves, shed float64
+}
+
+// warmUp is how long the world runs before the change.
+const (
+	warmUp = 2 * time.Minute
+	early  = 5 * ttl
+)
+
+// network is one client network, which asks DNS again whenever its answer expires.
+type network struct {
+	client netip.Prefix
+	home   int
+	weight float64 // of its PoP's demand
+	at     int     // the PoP that it uses
+	asks   time.Duration
+}
+
+// pop is one site: a shedder and the origin behind it.
+type pop struct {
+	shedder  *shedder.Shedder
+	capacity float64
+	held     []shedder.Permit
+	told     consul.Load
+	toldAt   time.Duration
+	arriving float64 // requests per second sent here now
+	steered  float64 // of them, those of others' clients
+	shed     int
+}
+
+// router sends a network to a PoP.
+type router interface {
+	hear(w *world, t time.Duration)
+	pick(w *world, n *network) int
+}
+
+// world is one run.
+type world struct {
+	scenario
+	rng      *rand.Rand
+	epoch    time.Time
+	topology *region.Topology
+	pops     []*pop
+	networks []*network
+	routers  []router
+	heard    []heardLoad
+	result   result
+}
+
+// heardLoad is a registration on its way.
+type heardLoad struct {
+	pop  int
+	load consul.Load
+	at   time.Duration // when routers have it
+}
+
+// result is what a run measured. Rates are in requests per second over the time.
+type result struct {
+	demand              float64 // mean, of all
+	shedEarly, shedLate float64 // in the first 5 TTLs after the change, and after
+	movesLate           float64 // % of all networks a minute, after
+	worstMinute         float64 // the most in a minute after
+	pushedLate          float64 // shed at PoPs whose own clients would fit, after
+	moves               []int   // by second
+	trace               []string
+}
+
+func newWorld(s scenario, seed uint64, routers ...func(*world) router) *world {
+	w := &world{scenario: s, rng: rand.New(rand.NewPCG(seed, 1)), epoch: time.Unix(1_700_000_000, 0), topology: &region.Topology{Zone: "edge.example.com"}}
+	for p, c := range s.capacity {
+		settings := shedder.Defaults()
+		settings.Signals = map[string]shedder.Knees{shedder.SignalInFlight: {Low: 0, High: 800}}
+		sh, err := shedder.New("origin", settings)
+		if err != nil {
+			panic(err)
+		}
+		w.pops = append(w.pops, &pop{shedder: sh, capacity: c, toldAt: -time.Hour})
+		site := region.PoP{
+			Name: fmt.Sprintf("pop%d", p), Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(p)})},
+			Clients:  []netip.Prefix{netip.PrefixFrom(address(p, 0), 14)},
+			Location: &region.Location{Lat: 30 * math.Sin(float64(p)*1.7), Lon: float64(p) * 360 / float64(max(len(s.capacity), 8))},
+		}
+		if s.stated {
+			site.Capacity = &c
+		}
+		w.topology.Regions = append(w.topology.Regions, region.TopologyRegion{Name: fmt.Sprintf("r%d", p), PoPs: []region.PoP{site}})
+		sum := 0.0
+		for n := range networks {
+			net := &network{
+				client: netip.PrefixFrom(address(p, n), 24), home: p, at: p,
+				weight: 1 / math.Pow(float64(n+1), 0.6), asks: time.Duration(w.rng.Int64N(int64(ttl))),
+			}
+			sum += net.weight
+			w.networks = append(w.networks, net)
+		}
+		for _, n := range w.networks[p*networks:] {
+			n.weight /= sum
+		}
+	}
+	for _, r := range routers {
+		w.routers = append(w.routers, r(w))
+	}
+	return w
+}
+
+// address returns the first address of a PoP's nth network.
+func address(pop, nth int) netip.Addr {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], uint32(pop+16)<<18|uint32(nth)<<8)
+	return netip.AddrFrom4(b)
+}
+
+// run lets the world live until the end of its scenario.
+func (w *world) run() result {
+	if w.length == 0 {
+		w.length = 10 * time.Minute
+	}
+	end := warmUp + w.change + w.length
+	seconds := int(end / time.Second)
+	w.result.moves = make([]int, seconds+1)
+	shed := make([]float64, seconds+1)
+	pushed := make([]float64, seconds+1)
+	for t := time.Duration(0); t < end; t += shedder.Interval {
+		second := int(t / time.Second)
+		w.resolve(t)
+		before := make([]int, len(w.pops))
+		for i, p := range w.pops {
+			before[i] = p.shed
+			w.serve(p, w.dead(i, t))
+		}
+		for i, p := range w.pops {
+			p.shedder.Tick(w.epoch.Add(t), nil)
+			n := float64(p.shed - before[i])
+			shed[second] += n
+			if own := p.arriving - p.steered; own <= p.capacity && !w.dead(i, t) {
+				pushed[second] += n
+			}
+			if t%time.Second == 0 {
+				w.publish(i, t)
+			}
+		}
+		if t%time.Second == 0 {
+			for _, r := range w.routers {
+				r.hear(w, t)
+			}
+			w.note(t)
+		}
+	}
+	w.summarize(shed, pushed)
+	return w.result
+}
+
+func (w *world) dead(p int, t time.Duration) bool {
+	return w.lost != nil && t >= warmUp && w.lost(p, t-warmUp)
+}
+
+// rate returns the demand of a PoP's own clients.
+func (w *world) rate(p int, t time.Duration) float64 { return w.demand(p, t-warmUp) }
+
+// resolve lets the networks ask whose answers have expired, and adds up what arrives where.
+func (w *world) resolve(t time.Duration) {
+	rates := make([]float64, len(w.pops))
+	for i, p := range w.pops {
+		rates[i] = w.rate(i, t)
+		p.arriving, p.steered = 0, 0
+	}
+	for _, n := range w.networks {
+		if t >= n.asks {
+			n.asks += ttl
+			if at := w.routers[w.rng.IntN(len(w.routers))].pick(w, n); at != n.at {
+				w.result.moves[t/time.Second]++
+				n.at = at
+			}
+		}
+		rate := n.weight * rates[n.home]
+		w.pops[n.at].arriving += rate
+		if n.at != n.home {
+			w.pops[n.at].steered += rate
+		}
+	}
+}
+
+// serve lets a PoP and its origin work for one interval.
+func (w *world) serve(p *pop, dead bool) {
+	dt := shedder.Interval.Seconds() / parts
+	for range parts {
+		if dead {
+			p.held = p.held[:0]
+			return
+		}
+		for range w.poisson(p.arriving * dt) {
+			permit, ok := p.shedder.Admit(w.class(), w.rng.Uint64())
+			if !ok {
+				p.shed++
+				continue
+			}
+			permit.Sent()
+			p.held = append(p.held, permit)
+		}
+		busy := min(workers, float64(len(p.held)))
+		done := min(w.poisson(busy/workers*p.capacity*dt), len(p.held))
+		for i := range done {
+			p.held[i].Answered()
+			p.held[i].Done()
+		}
+		p.held = slices.Delete(p.held, 0, done)
+	}
+}
+
+// class draws the class of a request: 10, 20, 50 and 20 %.
+func (w *world) class() int {
+	switch n := w.rng.IntN(10); {
+	case n < 1:
+		return 0
+	case n < 3:
+		return 1
+	case n < 8:
+		return 2
+	}
+	return 3
+}
+
+func (w *world) poisson(mean float64) int {
+	if mean > 30 {
+		return max(0, int(math.Round(mean+w.rng.NormFloat64()*math.Sqrt(mean))))
+	}
+	n := 0
+	for p := w.rng.Float64(); p > math.Exp(-mean); p *= w.rng.Float64() {
+		n++
+	}
+	return n
+}
+
+// publish is what a node does every second.
+func (w *world) publish(i int, t time.Duration) {
+	p, s := w.pops[i], w.pops[i].shedder.Status()
+	now := consul.Load{Demand: s.Demand, CapacityAtLeast: s.Capacity}
+	if s.Measured {
+		now = consul.Load{Demand: s.Demand, Capacity: s.Capacity}
+	}
+	if !w.dead(i, t) && now.Due(p.told, t-p.toldAt) {
+		p.told, p.toldAt = now, t
+		w.heard = append(w.heard, heardLoad{i, now, t + travel})
+	}
+}
+
+// note keeps a line for reading.
+func (w *world) note(t time.Duration) {
+	if !*trace || t%(5*time.Second) != 0 {
+		return
+	}
+	line := fmt.Sprintf("%4.0f", (t - warmUp).Seconds())
+	for i, p := range w.pops[:min(len(w.pops), 6)] {
+		line += fmt.Sprintf(" | %5.0f at %5.0f told %5.0f/%5.0f+%5.0f", w.rate(i, t), p.arriving, p.told.Demand, p.told.Capacity, p.told.CapacityAtLeast)
+	}
+	w.result.trace = append(w.result.trace, line)
+}
+
+// summarize divides what was counted by the time that it took.
+func (w *world) summarize(shed, pushed []float64) {
+	from, settled, end := int((warmUp+w.change)/time.Second), int((warmUp+w.change+early)/time.Second), len(shed)-1
+	r := &w.result
+	sum := func(list []float64) (s float64) {
+		for _, v := range list {
+			s += v
+		}
+		return s / float64(len(list))
+	}
+	r.shedEarly, r.shedLate = sum(shed[from:settled]), sum(shed[settled:end])
+	r.pushedLate = sum(pushed[settled:end])
+	minute := 0
+	for t := settled; t < end; t++ {
+		minute += r.moves[t]
+		if t-60 >= settled {
+			minute -= r.moves[t-60]
+		}
+		r.worstMinute = max(r.worstMinute, 100*float64(minute)/float64(len(w.networks)))
+		r.movesLate += float64(r.moves[t])
+	}
+	r.movesLate *= 100 * 60 / float64(end-settled) / float64(len(w.networks))
+	for t := from; t < end; t++ {
+		for i := range w.pops {
+			r.demand += w.rate(i, time.Duration(t)*time.Second) / float64(end-from)
+		}
+	}
+}

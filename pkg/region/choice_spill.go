@@ -1,0 +1,122 @@
+package region
+
+import (
+	"cmp"
+	"math"
+	"net/netip"
+	"slices"
+)
+
+// slot is the share of a PoP's clients, 0..1, that go to a PoP, itself or another.
+type slot struct {
+	to    string
+	share float64
+}
+
+// slots compiles what each PoP keeps, which comes first, and gives away.
+func (c *chooser) slots(s *Spill) map[string][]slot {
+	all := map[string][]slot{}
+	for i, name := range c.all {
+		parts := s.Gifts[name].Parts
+		if len(parts) == 0 {
+			continue
+		}
+		list, kept := []slot{{to: name}}, 1.0
+		for _, to := range c.near[i] {
+			if share := parts[to].Share; share > 0 {
+				kept -= share
+				list = append(list, slot{to, share})
+			}
+		}
+		if list[0].share = max(kept, 0); len(list) > 1 {
+			all[name] = list
+		}
+	}
+	return all
+}
+
+// place returns which slot a client belongs to, by weighted rendezvous hashing: as one share
+// grows and another shrinks, hardly any client moves but from the latter to the former.
+func place(client netip.Prefix, slots []slot) (mine int) {
+	best := math.Inf(1)
+	for i, s := range slots {
+		if score := -math.Log(1-uniform(ticket(client, s.to))) / s.share; score < best {
+			mine, best = i, score
+		}
+	}
+	return mine
+}
+
+// rankNear orders the PoPs that may get each PoP's clients: by distance where it is known,
+// otherwise those of the same region first, then as configured. A PoP of weight 0 gets none.
+func (c *chooser) rankNear() {
+	c.near = make([][]string, len(c.pops))
+	for i, p := range c.pops {
+		type other struct {
+			pop int
+			by  float64
+		}
+		var others []other
+		for j, q := range c.pops {
+			if j == i || q.weight() == 0 {
+				continue
+			}
+			by := math.Inf(1)
+			switch {
+			case p.Location != nil && q.Location != nil:
+				by = distance(*p.Location, *q.Location)
+			case c.region[i] == c.region[j]:
+				by = 0
+			}
+			others = append(others, other{j, by})
+		}
+		slices.SortStableFunc(others, func(a, b other) int { return cmp.Compare(a.by, b.by) })
+		for _, o := range others {
+			c.near[i] = append(c.near[i], c.all[o.pop])
+		}
+	}
+}
+
+// spilled returns the index in list of the PoP that gets the client: the first, unless home,
+// the best before the list was reduced to PoPs that serve, gives it to another of the list.
+func (w *choosing) spilled(home candidate, list []candidate) int {
+	slots := w.slots[w.all[home.pop]]
+	if w.Explain {
+		w.explainLoad(w.all[home.pop])
+	}
+	if len(slots) == 0 {
+		return 0
+	}
+	w.depends(stickyNetwork(w.Client).Bits())
+	mine := slots[place(w.Client, slots)].to
+	if w.Explain {
+		w.explainSpill(w.all[home.pop], slots, mine)
+	}
+	return max(0, slices.IndexFunc(list, func(c candidate) bool { return w.all[c.pop] == mine }))
+}
+
+// explainLoad tells how full a PoP is, if that matters.
+func (w *choosing) explainLoad(name string) {
+	if s := w.states[name]; s.tells() && s.Demand > returnBelow*s.Capacity {
+		w.say("%s is asked for %.0f requests a second and can serve %.0f", name, s.Demand, s.Capacity)
+	}
+}
+
+func (w *choosing) explainSpill(name string, slots []slot, mine string) {
+	for _, s := range slots[1:] {
+		w.say("%s gives %.1f %% of its clients to %s", name, 100*s.share, s.to)
+	}
+	if mine == name {
+		w.say("%s keeps this client", name)
+	} else {
+		w.say("%s gives this client to %s", name, mine)
+	}
+}
+
+// Nearest returns the PoPs that may get a PoP's clients, the nearest first.
+func (v *View) Nearest(name string) []string {
+	if i := slices.Index(v.chooser.all, name); i >= 0 {
+		return v.chooser.near[i]
+	}
+	return nil
+}

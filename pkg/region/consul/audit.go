@@ -1,0 +1,210 @@
+package consul
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// Audit is what the history of a region shows of tampering.
+type Audit struct {
+	Head Head `json:"head"` // number 0: there is no chain yet
+	// Older are the entries from before the chain, which nothing ties together.
+	Older Older `json:"older"`
+	// Unlinked are later entries without a link: a release without one wrote them, or a hand.
+	Unlinked []Unlinked `json:"unlinked,omitempty"`
+	Faults   []string   `json:"faults,omitempty"`
+
+	hashes map[int]string // of the genuine entries, by number
+}
+
+// Older counts entries and has one hash for all of them.
+type Older struct {
+	Entries int    `json:"entries"`
+	Hash    string `json:"hash,omitempty"`
+}
+
+// Unlinked is an entry that is not part of the chain.
+type Unlinked struct {
+	Entry string    `json:"entry"`
+	By    string    `json:"by"`
+	At    time.Time `json:"at"`
+}
+
+// linked is an entry of the chain.
+type linked struct {
+	name, hash string
+	Link
+}
+
+// Audit reads the whole history and verifies its chain.
+func (d *Documents) Audit(ctx context.Context) (*Audit, error) {
+	head, _, err := d.head(ctx) // before the entries, to which others may add meanwhile
+	if err != nil {
+		return nil, err
+	}
+	found := auditor{chain: map[int][]linked{}}
+	wrong, err := d.EachEntry(ctx, func(page []Entry) bool {
+		for _, e := range page {
+			found.add(d.entryName(e.Key), e.Value)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	after, _, err := d.head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a := found.audit(head, after.Number)
+	for _, fault := range wrong {
+		a.Faults = append(a.Faults, fault.Error())
+	}
+	return a, nil
+}
+
+// auditor collects what matters of entries, in any order.
+type auditor struct {
+	chain map[int][]linked
+	loose []loose
+}
+
+// loose is an entry without a link.
+type loose struct {
+	Unlinked
+	hash string
+}
+
+func (c *auditor) add(name string, value []byte) {
+	var r record
+	hash := hashEntry(name, value)
+	if err := json.Unmarshal(value, &r); err == nil && r.Link != nil {
+		c.chain[r.Link.Number] = append(c.chain[r.Link.Number], linked{name, hash, *r.Link})
+		return
+	}
+	u := Unlinked{Entry: name}
+	if change, err := parseChange(value); err == nil {
+		u.By, u.At = change.AppliedBy, change.AppliedAt
+	}
+	c.loose = append(c.loose, loose{u, hash})
+}
+
+// audit verifies the entries. Those with numbers after the head's, up to added, were added
+// while the history was read.
+func (c *auditor) audit(head Head, added int) *Audit {
+	a := &Audit{Head: head, hashes: map[int]string{}}
+	var numbers []int
+	first := "" // the name of the oldest entry of the chain
+	for number, list := range c.chain {
+		if number <= head.Number || number > added {
+			numbers = append(numbers, number)
+		}
+		for _, e := range list {
+			if first == "" || e.name < first {
+				first = e.name
+			}
+		}
+	}
+	a.verify(c.chain, numbers)
+	a.sort(c.loose, first)
+	return a
+}
+
+func (a *Audit) fault(format string, args ...any) {
+	a.Faults = append(a.Faults, fmt.Sprintf(format, args...))
+}
+
+// verify walks the chain from its head to its first entry. Each entry names the hash of the
+// one before it, so what is right is known at each step, until a removed or changed entry.
+func (a *Audit) verify(chain map[int][]linked, numbers []int) {
+	slices.SortFunc(numbers, func(x, y int) int { return cmp.Compare(y, x) })
+	expected, next := a.Head.Hash, a.Head.Number // hash and number of what comes next
+	if next == 0 && len(numbers) > 0 {
+		next = numbers[0]
+		a.fault("the head of the chain is missing or unreadable; entries after number %d may have been removed", next)
+	}
+	for _, n := range numbers {
+		list := chain[n]
+		if n < 1 || n > next {
+			for _, e := range list {
+				a.fault("%s was inserted: it has number %d, and the chain those from 1 to %d", e.name, n, a.Head.Number)
+			}
+			continue
+		}
+		if n < next {
+			a.removed(n+1, next)
+			expected = ""
+		}
+		genuine := slices.IndexFunc(list, func(e linked) bool { return e.hash == expected })
+		if genuine < 0 && expected != "" {
+			a.fault("%s, number %d, was changed: its hash is not the one that the entry after it names", list[0].name, n)
+		}
+		e := list[max(genuine, 0)]
+		for i, other := range list {
+			if i != max(genuine, 0) {
+				a.fault("%s was inserted: it has number %d, as has %s", other.name, n, e.name)
+			}
+		}
+		a.hashes[n] = e.hash
+		// A changed entry may name anything.
+		if expected = e.Before; genuine < 0 && !slices.ContainsFunc(chain[n-1], func(b linked) bool { return b.hash == e.Before }) {
+			expected = ""
+		}
+		if n == 1 && e.Before != "" {
+			a.fault("%s, number 1, names an entry before it", e.name)
+		}
+		next = n - 1
+	}
+	if next > 0 {
+		a.removed(1, next)
+	}
+}
+
+func (a *Audit) removed(from, to int) {
+	if from == to {
+		a.fault("the entry with number %d was removed", from)
+		return
+	}
+	a.fault("the entries with numbers %d to %d were removed", from, to)
+}
+
+// sort tells entries from before the chain from later ones without a link.
+func (a *Audit) sort(list []loose, first string) {
+	slices.SortFunc(list, func(x, y loose) int { return cmp.Compare(x.Entry, y.Entry) })
+	h := sha256.New()
+	for _, e := range list {
+		if first == "" || e.Entry < first {
+			a.Older.Entries++
+			_, _ = io.WriteString(h, e.hash) // never fails
+		} else {
+			a.Unlinked = append(a.Unlinked, e.Unlinked)
+		}
+	}
+	if a.Older.Entries > 0 {
+		a.Older.Hash = hex.EncodeToString(h.Sum(nil))
+	}
+}
+
+// Since compares with what an earlier audit found, which was kept where nobody who can write
+// to Consul could change it. Only that reveals that the newest entries were cut off, or that
+// the whole chain was written again.
+func (a *Audit) Since(earlier *Audit) {
+	hash, there := a.hashes[earlier.Head.Number]
+	switch {
+	case earlier.Head.Number == 0:
+	case a.Head.Number < earlier.Head.Number:
+		a.fault("the newest entries were cut off: the chain ends at number %d, and had %d", a.Head.Number, earlier.Head.Number)
+	case !there || hash != earlier.Head.Hash:
+		a.fault("the chain was written again: number %d is another entry than before", earlier.Head.Number)
+	}
+	if earlier.Older.Entries > 0 && a.Older != earlier.Older {
+		a.fault("the entries from before the chain were changed: there are %d, and were %d", a.Older.Entries, earlier.Older.Entries)
+	}
+}

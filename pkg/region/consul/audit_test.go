@@ -1,0 +1,166 @@
+package consul
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// chained returns a history of n linked entries after some without links.
+func chained(t require.TestingT, older, n int) (entries []Entry, head Head) {
+	for i := range older + n {
+		c := Change{Pointer: NewPointer(fmt.Append(nil, i), "ana", time.Unix(int64(1000+i), 0))}
+		r := record{Change: c}
+		if i >= older {
+			r.Link = &Link{Number: head.Number + 1, Before: head.Hash}
+		}
+		value, err := json.Marshal(r)
+		require.NoError(t, err)
+		e := Entry{Key: fmt.Sprintf("%04d-%s", i, c.Version), Value: value}
+		entries = append(entries, e)
+		if r.Link != nil {
+			head = Head{r.Link.Number, hashEntry(e.Key, e.Value)}
+		}
+	}
+	return entries, head
+}
+
+func audit(entries []Entry, head Head) *Audit {
+	c := auditor{chain: map[int][]linked{}}
+	for _, e := range entries {
+		c.add(e.Key, e.Value)
+	}
+	return c.audit(head, head.Number)
+}
+
+func TestAudit(t *testing.T) {
+	entries, head := chained(t, 2, 9)
+	name := func(number int) string { return entries[number+1].Key }
+	f := func(what string, change func([]Entry, *Head) []Entry, want ...string) {
+		t.Helper()
+		copied, h := slices.Clone(entries), head
+		a := audit(change(copied, &h), h)
+		require.Equal(t, want, a.Faults, what)
+	}
+	change := func(number int, old, new string) func([]Entry, *Head) []Entry {
+		return func(list []Entry, _ *Head) []Entry {
+			e := &list[number+1]
+			e.Value = []byte(strings.Replace(string(e.Value), old, new, 1))
+			return list
+		}
+	}
+	remove := func(from, to int) func([]Entry, *Head) []Entry {
+		return func(list []Entry, _ *Head) []Entry { return slices.Delete(list, from+1, to+2) }
+	}
+	f("nothing", func(list []Entry, _ *Head) []Entry { return list })
+	f("any order", func(list []Entry, _ *Head) []Entry { slices.Reverse(list); return list })
+	for n := 1; n <= 9; n++ {
+		f("a name", change(n, "ana", "eve"), fmt.Sprintf("%s, number %d, was changed: its hash is not the one that the entry after it names", name(n), n))
+		f("a space", change(n, "{", "{ "), fmt.Sprintf("%s, number %d, was changed: its hash is not the one that the entry after it names", name(n), n))
+		f("removed", remove(n, n), fmt.Sprintf("the entry with number %d was removed", n))
+		f("moved", func(list []Entry, _ *Head) []Entry { list[n+1].Key += "0"; return list },
+			fmt.Sprintf("%s0, number %d, was changed: its hash is not the one that the entry after it names", name(n), n))
+		f("inserted", func(list []Entry, _ *Head) []Entry {
+			forged := list[n+1]
+			forged.Key = "0005-ffffffffffff"
+			return append(list, forged)
+		}, fmt.Sprintf("0005-ffffffffffff was inserted: it has number %d, as has %s", n, name(n)))
+	}
+	f("the link", change(5, `"before":"`, `"before":"00`), fmt.Sprintf("%s, number 5, was changed: its hash is not the one that the entry after it names", name(5)))
+	f("several", remove(3, 5), "the entries with numbers 3 to 5 were removed")
+	f("the oldest", remove(1, 2), "the entries with numbers 1 to 2 were removed")
+	f("the newest", remove(8, 9), "the entries with numbers 8 to 9 were removed")
+	f("all", remove(1, 9), "the entries with numbers 1 to 9 were removed")
+	f("no head", func(list []Entry, h *Head) []Entry { *h = Head{}; return list }, "the head of the chain is missing or unreadable; entries after number 9 may have been removed")
+	f("an earlier head", func(list []Entry, h *Head) []Entry { *h = Head{8, hashEntry(list[9].Key, list[9].Value)}; return list },
+		name(9)+" was inserted: it has number 9, and the chain those from 1 to 8")
+	f("a false head", func(list []Entry, h *Head) []Entry { h.Number = 1 << 40; return list }, fmt.Sprintf("the entries with numbers 10 to %d were removed", 1<<40))
+	f("no number", change(4, `"number":4`, `"number":-4`), "the entry with number 4 was removed", name(4)+" was inserted: it has number -4, and the chain those from 1 to 9")
+}
+
+// What is older than the chain, and what a release without one adds, is told apart.
+func TestAuditOfUnlinked(t *testing.T) {
+	entries, head := chained(t, 3, 4)
+	old := Entry{Key: "0004-5-old", Value: []byte(`{"version":"0123456789ab","sha256":"0123456789ab` + strings.Repeat("0", 52) + `","applied_at":"2026-03-01T10:00:00Z","applied_by":"bob"}`)}
+	a := audit(append(entries, old), head)
+	require.Empty(t, a.Faults)
+	require.Equal(t, 3, a.Older.Entries)
+	require.Equal(t, []Unlinked{{old.Key, "bob", time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)}}, a.Unlinked)
+	a = audit(append(entries, Entry{Key: "9999-x", Value: []byte("x")}), head)
+	require.Equal(t, []Unlinked{{Entry: "9999-x"}}, a.Unlinked)
+
+	require.Equal(t, &Audit{hashes: map[int]string{}}, audit(nil, Head{}))
+	none, _ := chained(t, 3, 0)
+	a = audit(none, Head{})
+	require.Empty(t, a.Faults)
+	require.Equal(t, 3, a.Older.Entries)
+}
+
+// Only a head that was kept elsewhere shows some tampering.
+func TestAuditSince(t *testing.T) {
+	entries, head := chained(t, 2, 9)
+	earlier := audit(entries[:8], Head{6, hashEntry(entries[7].Key, entries[7].Value)})
+	require.Empty(t, earlier.Faults)
+	f := func(list []Entry, h Head, want ...string) {
+		t.Helper()
+		a := audit(list, h)
+		require.Empty(t, a.Faults, "it sees nothing alone")
+		a.Since(earlier)
+		require.Equal(t, want, a.Faults)
+	}
+	f(entries, head)
+	f(entries[:8], earlier.Head)
+	f(entries[:6], Head{4, hashEntry(entries[5].Key, entries[5].Value)}, "the newest entries were cut off: the chain ends at number 4, and had 6")
+	again := slices.Clone(entries)
+	var h Head
+	for i := 2; i < len(again); i++ {
+		var r record
+		require.NoError(t, json.Unmarshal(again[i].Value, &r))
+		r.Link, r.AppliedBy = &Link{h.Number + 1, h.Hash}, "eve"
+		value, err := json.Marshal(r)
+		require.NoError(t, err)
+		again[i].Value, h = value, Head{h.Number + 1, hashEntry(again[i].Key, value)}
+	}
+	f(again, h, "the chain was written again: number 6 is another entry than before")
+	f(entries[1:], head, "the entries from before the chain were changed: there are 1, and were 2")
+	f(nil, Head{}, "the newest entries were cut off: the chain ends at number 0, and had 6", "the entries from before the chain were changed: there are 0, and were 2")
+}
+
+// No single change goes unnoticed, and a removed, changed or inserted entry is named.
+func TestAuditFindsAnyChange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		entries, head := chained(t, rapid.IntRange(0, 3).Draw(t, "older"), rapid.IntRange(1, 12).Draw(t, "entries"))
+		older := len(entries) - head.Number
+		at := older + rapid.IntRange(0, head.Number-1).Draw(t, "at")
+		victim := entries[at]
+		switch rapid.SampledFrom([]string{"remove", "change", "insert"}).Draw(t, "how") {
+		case "remove":
+			entries = slices.Delete(entries, at, at+1)
+			a := audit(entries, head)
+			require.Equal(t, []string{fmt.Sprintf("the entry with number %d was removed", at-older+1)}, a.Faults)
+			return
+		case "change":
+			value := slices.Clone(victim.Value)
+			value[rapid.IntRange(0, len(value)-1).Draw(t, "byte")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
+			entries[at].Value = value
+		case "insert":
+			entries = append(entries, Entry{Key: victim.Key + "x", Value: victim.Value})
+		}
+		a := audit(entries, head)
+		told := strings.Join(a.Faults, "\n")
+		for _, u := range a.Unlinked { // its link was damaged
+			told += u.Entry
+		}
+		require.NotEmpty(t, a.Faults)
+		if at == older { // nothing tells a damaged first entry from an older one
+			told += victim.Key
+		}
+		require.Contains(t, told, victim.Key)
+	})
+}

@@ -1,0 +1,166 @@
+package consul
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// Link ties an entry of the history to the one before it, so that nobody can remove, change
+// or insert an entry without changing every later one.
+type Link struct {
+	// Number counts the entries of the chain, from 1.
+	Number int `json:"number"`
+	// Before is the hash of the entry with the number before, empty for the first.
+	Before string `json:"before,omitempty"`
+}
+
+// Head names the newest entry of the chain.
+type Head struct {
+	Number int    `json:"number"`
+	Hash   string `json:"hash"`
+}
+
+// record is a Change as it is stored. Releases before this one write no link and ignore it.
+type record struct {
+	Change
+	Link *Link `json:"link,omitempty"`
+}
+
+// hashEntry covers the key too, which names the time and the version.
+func hashEntry(key string, value []byte) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "weir history 1\n%q\n", key) // never fails
+	h.Write(value)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// entryName is the key of an entry without its folder: a chain may be moved to another
+// prefix with its history.
+func (d *Documents) entryName(key string) string { return key[len(d.key("history"))+1:] }
+
+func (d *Documents) headKey() string { return d.key("head") }
+
+// End is where the chain ended when it was read.
+type End struct {
+	head  Head
+	index uint64
+}
+
+// End reads where the chain ends now, for RecordAfter.
+func (d *Documents) End(ctx context.Context) (End, error) {
+	if err := d.check(); err != nil {
+		return End{}, err
+	}
+	head, index, err := d.head(ctx)
+	if err == nil && head.Number == 0 { // nothing is linked yet, or the head was lost
+		head, err = d.newestLink(ctx)
+	}
+	return End{head, index}, err
+}
+
+// head returns the head of the chain, and the index to replace it; number 0 if there is none
+// that can be read.
+func (d *Documents) head(ctx context.Context) (h Head, index uint64, err error) {
+	entry, _, err := d.consul.get(ctx, d.headKey(), query{consistent: true}, answerTimeout)
+	if err != nil || entry == nil {
+		return h, 0, err
+	}
+	if json.Unmarshal(entry.Value, &h) != nil || h.Number < 1 || !isHex(h.Hash, sha256Digits) {
+		return Head{}, entry.ModifyIndex, nil
+	}
+	return h, entry.ModifyIndex, nil
+}
+
+// mostRaces is how often others may be faster before Record gives up.
+const mostRaces = 16
+
+// append adds an entry to the chain. Entry and head change in one transaction, which fails if
+// somebody else has appended since the end was read.
+func (d *Documents) append(ctx context.Context, c Change, end End) error {
+	key := d.historyKey(c.Pointer)
+	for range mostRaces {
+		head := end.head
+		value, err := json.Marshal(record{c, &Link{Number: head.Number + 1, Before: head.Hash}})
+		if err != nil {
+			return err
+		}
+		next, err := json.Marshal(Head{head.Number + 1, hashEntry(d.entryName(key), value)})
+		if err != nil {
+			return err
+		}
+		_, failed, err := d.consul.transact(ctx, "write "+key,
+			&api.KVTxnOp{Verb: api.KVCAS, Key: key, Value: value},
+			&api.KVTxnOp{Verb: api.KVCAS, Key: d.headKey(), Value: next, Index: end.index})
+		if err == nil && failed == nil {
+			return nil
+		}
+		// The answer to an earlier attempt may be lost. A change is recorded once.
+		switch entry, unseen := d.consul.Get(ctx, key); {
+		case unseen != nil:
+			return cmp.Or(err, unseen)
+		case entry != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		if end, err = d.End(ctx); err != nil {
+			return err
+		}
+	}
+	return d.consul.failure(ctx, "write "+key, errors.New("other changes were recorded at the same time; try again"))
+}
+
+// newestLink returns the head as the newest entries have it.
+func (d *Documents) newestLink(ctx context.Context) (head Head, err error) {
+	_, err = d.EachEntry(ctx, func(page []Entry) bool {
+		for _, e := range page {
+			var r record
+			if json.Unmarshal(e.Value, &r) == nil && r.Link != nil && r.Link.Number > head.Number {
+				head = Head{r.Link.Number, hashEntry(d.entryName(e.Key), e.Value)}
+			}
+		}
+		return false // clocks that differ by more than a page make a second chain, which Verify reports
+	})
+	return head, err
+}
+
+// Identity is who a token belongs to, as Consul says.
+type Identity struct {
+	Accessor string `json:"accessor"`
+	// Name is the token's description, or its auth method.
+	Name string `json:"name,omitempty"`
+}
+
+// maxIdentity bounds what others may have written into a description.
+const maxIdentity = 128
+
+// Self returns whose token this client has, or nil without a token or without ACLs.
+func (c *Client) Self(ctx context.Context) (*Identity, error) {
+	if c.config.TokenFile == "" {
+		return nil, nil
+	}
+	ctx, cancel := within(ctx, answerTimeout)
+	defer cancel()
+	token, _, err := c.api.ACL().TokenReadSelf(query{}.options(ctx))
+	var status api.StatusError
+	if errors.As(err, &status) && status.Code == http.StatusUnauthorized { // ACLs are off
+		return nil, nil
+	}
+	if err != nil {
+		return nil, c.failure(ctx, "read its own token", err)
+	}
+	id := &Identity{Accessor: shorten(token.AccessorID), Name: shorten(cmp.Or(token.Description, token.AuthMethod, " "))}
+	if token.Description+token.AuthMethod == "" {
+		id.Name = ""
+	}
+	id.Name = id.Name[:min(len(id.Name), maxIdentity)]
+	return id, nil
+}

@@ -1,0 +1,75 @@
+package consul
+
+import (
+	"math"
+	"strconv"
+	"time"
+)
+
+// Load is how loaded a node is, in requests per second.
+type Load struct {
+	// Demand is what clients ask for, including what is shed.
+	Demand float64
+	// Capacity is what the node served while it was full, within the last hour; 0: it was
+	// not. CapacityAtLeast is what it says it can serve until then.
+	Capacity, CapacityAtLeast float64
+}
+
+const (
+	// loadEvery is the least time between two registrations of a changed load: each wakes
+	// every DNS router.
+	loadEvery = 10 * time.Second
+	// loadStep is the change that is worth a registration, as a share.
+	loadStep = 0.05
+	// leastRate is the change in requests per second that is not noise.
+	leastRate = 1
+	// maxRate is far above what a node can serve. More is a fault of who wrote it.
+	maxRate = 1e9
+)
+
+// Due reports whether l is worth a registration, a while after told was registered: if it
+// differs by a step, or demand has passed capacity, up or down, but at most every 10 s. Only
+// a node that has just found its capacity, once an hour at most, does not wait.
+func (l Load) Due(told Load, after time.Duration) bool {
+	return l.Capacity > 0 && told.Capacity == 0 || after >= loadEvery && l.differs(told)
+}
+
+func (l Load) differs(told Load) bool {
+	step := func(a, b float64) bool {
+		return math.Abs(a-b) >= max(loadStep*max(a, b), leastRate) || (a == 0) != (b == 0)
+	}
+	over := func(l Load) bool { return l.Capacity > 0 && l.Demand > l.Capacity }
+	return step(l.Demand, told.Demand) || step(l.Capacity, told.Capacity) ||
+		l.Capacity == 0 && step(l.CapacityAtLeast, told.CapacityAtLeast) || over(l) != over(told)
+}
+
+// Put adds l to a registration's meta.
+func (l Load) Put(meta map[string]string) {
+	meta[MetaDemand] = formatRate(l.Demand)
+	if l.Capacity > 0 {
+		meta[MetaCapacity] = formatRate(l.Capacity)
+	} else {
+		meta[MetaCapacityAtLeast] = formatRate(l.CapacityAtLeast)
+	}
+}
+
+// newLoad reads l from a registration's meta; told is false if the node does not say how
+// loaded it is.
+func newLoad(meta map[string]string) (l Load, told bool) {
+	l.Demand, told = parseRate(meta[MetaDemand])
+	l.Capacity, _ = parseRate(meta[MetaCapacity])
+	l.CapacityAtLeast, _ = parseRate(meta[MetaCapacityAtLeast])
+	return l, told
+}
+
+// formatRate writes requests per second with a precision well below a step.
+func formatRate(rate float64) string { return strconv.FormatFloat(min(rate, maxRate), 'g', 4, 64) }
+
+// parseRate reads requests per second. What cannot be one counts as not told.
+func parseRate(text string) (rate float64, told bool) {
+	rate, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(rate >= 0 && rate <= maxRate) {
+		return 0, false
+	}
+	return rate, true
+}

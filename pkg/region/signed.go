@@ -1,0 +1,121 @@
+package region
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
+)
+
+// topologyKind is what signatures call a topology.
+const topologyKind = "topology"
+
+// SignTopology stores a signature of a topology next to it, before it is published.
+func SignTopology(ctx context.Context, c *consul.Client, t *Topology, key *sign.Key) error {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	p := consul.NewPointer(text, "", time.Time{})
+	// Every region holds the same topology.
+	return c.Documents(topologyKind).Sign(ctx, p.Version, key.Sign(sign.Subject{Kind: topologyKind, SHA256: p.SHA256}, nil))
+}
+
+// SignedTopology is a topology as it was signed. A later release may write it differently.
+type SignedTopology struct {
+	Text       []byte           `json:"text"`
+	Signatures []sign.Signature `json:"signatures"`
+}
+
+// check returns nil unless signatures are required and none is valid.
+func (c *FollowConfig) check(s *SignedTopology) error {
+	if c.Verify == nil {
+		return nil
+	}
+	if s == nil {
+		s = &SignedTopology{}
+	}
+	keys, err := c.Verify()
+	if err != nil {
+		return &sign.Fault{Why: err.Error()}
+	}
+	return keys.Verify(sign.Subject{Kind: topologyKind, SHA256: consul.NewPointer(s.Text, "", time.Time{}).SHA256}, s.Signatures, nil)
+}
+
+// takeTopology takes a published topology. While it is unsigned, or that is unknown, it asks
+// again until ctx ends: somebody may still sign it.
+func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul.Entry) {
+	for failures := 0; ; failures++ {
+		signed, err := f.signedTopology(ctx, r, e)
+		if ctx.Err() != nil {
+			return
+		}
+		var t *Topology
+		var text []byte
+		again := err != nil
+		if err == nil {
+			t, err = readTopology(e.Value)
+		}
+		if err == nil {
+			text, err = json.Marshal(t)
+		}
+		f.change(r.Name, func(facts *regionFacts) {
+			if err == nil {
+				facts.topology, facts.topologyText, facts.topologyErr, facts.signed = t, string(text), nil, signed
+			} else {
+				facts.topologyErr = r.Consul.Unreadable(e.Key, err)
+			}
+		})
+		if !again {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(consul.Backoff(failures, rand.Float64())):
+		}
+	}
+}
+
+// signedTopology returns a topology with its signatures, nil if these do not matter.
+func (f *Follower) signedTopology(ctx context.Context, r FollowedRegion, e *consul.Entry) (*SignedTopology, error) {
+	if f.config.Verify == nil {
+		return nil, nil
+	}
+	text, err := consul.Decode(e.Value)
+	if err != nil {
+		return nil, nil // reading it fails, too
+	}
+	list, err := r.Consul.Documents(topologyKind).Signatures(ctx, consul.NewPointer(text, "", time.Time{}).Version)
+	if err != nil {
+		return nil, err
+	}
+	s := &SignedTopology{Text: bytes.Clone(text), Signatures: list}
+	return s, f.config.check(s)
+}
+
+// signed returns the signed form of a topology, nil if no region holds one.
+func (f *Follower) signed(text string) *SignedTopology {
+	for _, r := range f.config.Regions {
+		if facts := f.facts[r.Name]; facts.topologyText == text && facts.signed != nil {
+			return facts.signed
+		}
+	}
+	return nil
+}
+
+// known returns the topology that k holds, which must be signed if f requires it.
+func (f *Follower) known(k *Known) ([]byte, error) {
+	if f.config.Verify == nil {
+		return k.Topology, nil
+	}
+	if err := f.config.check(k.Signed); err != nil {
+		return nil, fmt.Errorf("topology: %w", err)
+	}
+	return k.Signed.Text, nil
+}

@@ -1,0 +1,96 @@
+package region
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
+)
+
+// A follower with keys takes no topology that none of them has signed, neither from Consul nor
+// from its predecessor.
+func TestTopologyMustBeSigned(t *testing.T) {
+	t.Parallel()
+	c, err := consul.Open(consul.Config{Addr: testenv.StartConsul(t, testenv.ConsulOptions{}).Addr()})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	file := filepath.Join(t.TempDir(), "key.pem")
+	_, err = sign.Generate(file, file+".pub")
+	require.NoError(t, err)
+	key, err := sign.ReadKey(file)
+	require.NoError(t, err)
+	config := FollowConfig{Regions: []FollowedRegion{{Name: "eu", Consul: c}}, Verify: func() (sign.Keys, error) { return sign.ReadPublic([]string{file + ".pub"}) }}
+	topology := func(zone string) *Topology {
+		return mustParse(t, `{zone: `+zone+`, regions: [{name: eu, pops: [{name: ams, addresses: [203.0.113.1]}]}]}`)
+	}
+	publish := func(x *Topology) {
+		t.Helper()
+		_, index, err := PublishedTopology(t.Context(), c)
+		require.NoError(t, err)
+		done, err := PublishTopology(t.Context(), c, x, index, consul.Fence{})
+		require.NoError(t, err)
+		require.True(t, done)
+	}
+	f := NewFollower(config)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { f.Run(ctx, nil) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	zone := func(want string) {
+		t.Helper()
+		require.Eventually(t, func() bool { v := f.View(); return v.Topology != nil && v.Topology.Zone == want }, testenv.Patience, 5*time.Millisecond, want)
+	}
+	faulty := func(want string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			err := f.View().Regions["eu"].Err
+			return err != nil && strings.Contains(err.Error(), want)
+		}, testenv.Patience, 5*time.Millisecond, want)
+	}
+	first, second := topology("first.example"), topology("second.example")
+	publish(first)
+	faulty("weir/topology: is not signed; apply it with regionctl --sign KEYFILE")
+	require.Nil(t, f.View().Topology)
+	require.True(t, f.View().Regions["eu"].Unsigned)
+	require.NoError(t, SignTopology(t.Context(), c, first, key))
+	zone("first.example")
+	require.False(t, f.View().Regions["eu"].Unsigned)
+	publish(second)
+	faulty("is not signed")
+	text, err := json.Marshal(second)
+	require.NoError(t, err)
+	p := consul.NewPointer(text, "", time.Time{})
+	require.NoError(t, c.Documents("topology").Sign(t.Context(), p.Version, key.Sign(sign.Subject{Kind: "rules", SHA256: p.SHA256}, nil)))
+	faulty("another document, kind or region")
+	zone("first.example")
+
+	// The next follower verifies what this one knew.
+	require.Eventually(t, func() bool { k := f.Known(); return k != nil && k.Signed != nil && len(k.Regions) == 1 }, testenv.Patience, 5*time.Millisecond)
+	saved, err := json.Marshal(f.Known())
+	require.NoError(t, err)
+	restore := func(change func(*Known)) (*Follower, error) {
+		k := &Known{}
+		require.NoError(t, json.Unmarshal(saved, k))
+		change(k)
+		next := NewFollower(config)
+		return next, next.Restore(k, time.Now())
+	}
+	next, err := restore(func(k *Known) { k.Topology = text })
+	require.NoError(t, err, "only what was signed counts")
+	require.Contains(t, next.facts["eu"].topologyText, "first.example")
+	_, err = restore(func(k *Known) { k.Signed = nil })
+	require.ErrorContains(t, err, "topology: is not signed")
+	_, err = restore(func(k *Known) { k.Signed.Text = text })
+	require.ErrorContains(t, err, "topology: the signature by key")
+	require.NoError(t, SignTopology(t.Context(), c, second, key))
+	zone("second.example")
+}

@@ -1,0 +1,286 @@
+package region
+
+import (
+	"maps"
+	"math"
+	"time"
+)
+
+// How a router spills: the clients of a PoP that cannot serve them all are sent to others
+// that can. Each PoP publishes its demand and its capacity. What it asks for is seen late: an
+// answer lives for its TTL, and figures are published every 10 s. So a router predicts what
+// its own moves will do (a Smith predictor: Åström and Hägglund, Advanced PID Control, ch.
+// 8), and moves again only if the prediction leaves a wide band. All routers read the same
+// facts, so they move alike.
+
+// The loads at which a router acts, as shares of a PoP's capacity. The gaps are wider than
+// the steps in which figures are published, so that steps alone move nobody.
+const (
+	giveAbove   = 0.97 // a PoP beyond it gives clients away,
+	giveTo      = 0.93 // down to this
+	returnBelow = 0.83 // a PoP below it gets its own clients back,
+	returnTo    = 0.90 // up to this
+	keepTo      = 0.97 // a PoP beyond it keeps fewer clients of others,
+	receiveTo   = 0.93 // and below it receives more, up to this
+	leastGift   = 0.01 // of a PoP's clients; less is not worth a move
+)
+
+const (
+	// spillEvery is the time between two steps.
+	spillEvery = time.Second
+	// longestSpillStep bounds what a step makes of a pause.
+	longestSpillStep = 5 * time.Second
+	// staleAfter is the age of a PoP's figures from which clients stay where they are.
+	staleAfter = time.Minute
+	// publishing is how long a change takes to be measured and published.
+	publishing = 10 * time.Second
+	// agreeing is the time constant with which gifts fade: less is given until the giver
+	// asks again. All routers then add the same, so what they began with differently fades.
+	agreeing = time.Hour
+)
+
+// Part is the share of a PoP's clients that one other PoP gets, 0..1.
+type Part struct {
+	Goal    float64 `json:"goal"`
+	Share   float64 `json:"share"`   // what is answered: follows Goal
+	Noticed float64 `json:"noticed"` // what the published figures show of it: follows Share
+	cut     bool    // the receiver is full
+}
+
+// Gift is what a PoP gives away.
+type Gift struct {
+	Own   float64         `json:"own"` // requests per second of the PoP's own clients, wherever they are sent
+	Parts map[string]Part `json:"parts"`
+	Out   bool            `json:"out,omitempty"` // the PoP is down or drained
+}
+
+// Spill is what a router remembers of its moves.
+type Spill struct {
+	At    time.Time       `json:"at"`
+	Gifts map[string]Gift `json:"gifts"` // by the PoP that gives
+}
+
+// given returns how many of a PoP's clients go elsewhere, 0..1, by one of Part's fields.
+func (g Gift) given(by func(Part) float64, near []string) (sum float64) {
+	if len(g.Parts) == 0 {
+		return 0
+	}
+	for _, name := range near { // not the map, whose order changes the rounding
+		sum += by(g.Parts[name])
+	}
+	return min(sum, 1)
+}
+
+// Gives reports whether any of the PoP's clients go elsewhere.
+func (g Gift) Gives() bool {
+	for _, p := range g.Parts {
+		if p.Share > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func goal(p Part) float64    { return p.Goal }
+func noticed(p Part) float64 { return p.Noticed }
+
+// spilling is one step.
+type spilling struct {
+	*chooser
+	states map[string]PoPState
+	gifts  map[string]Gift
+	ttl    time.Duration
+	dt     float64 // seconds
+}
+
+// spill returns the state after before. It is pure, and changes nothing that before refers
+// to.
+func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Duration, now time.Time) *Spill {
+	w := &spilling{chooser: c, states: states, gifts: map[string]Gift{}, ttl: ttl}
+	w.dt = min(now.Sub(before.At), longestSpillStep).Seconds()
+	for _, name := range c.all {
+		g := before.Gifts[name]
+		s, parts := states[name], map[string]Part{}
+		back := g.Out && s.up()
+		for to, p := range g.Parts {
+			if _, known := states[to]; known && (p.Share > 0 || p.Goal > 0 || p.Noticed > 1e-3) {
+				if back { // its clients return at once, as from any PoP that was out
+					p.Goal, p.Share = 0, 0
+				}
+				parts[to] = p
+			}
+		}
+		w.gifts[name] = Gift{g.Own, parts, !s.up()}
+	}
+	w.estimate()
+	w.allocate()
+	w.move()
+	maps.DeleteFunc(w.gifts, func(_ string, g Gift) bool { return g.Own == 0 && len(g.Parts) == 0 })
+	return &Spill{At: now, Gifts: w.gifts}
+}
+
+// up reports whether a PoP serves its own clients.
+func (s *PoPState) up() bool { return s.Healthy && s.Drained == nil }
+
+// tells reports whether a PoP's figures say how loaded it is.
+func (s *PoPState) tells() bool { return s.up() && !s.Stale && s.Capacity > 0 }
+
+// estimate finds what each PoP's own clients ask for: what arrives there, less what others
+// gave it, and more what it gave away. A PoP that is out keeps its last estimate.
+func (w *spilling) estimate() {
+	for range 8 { // each turn divides the error; gifts rarely pass from one to the next
+		arriving := w.sent(noticed)
+		for i, name := range w.all {
+			s, g := w.states[name], w.gifts[name]
+			left := 1 - g.given(noticed, w.near[i])
+			// Of a PoP that keeps almost nobody, too little is left to judge by.
+			if s.tells() && left > 0.1 {
+				g.Own = max(0, s.Demand-arriving[name]) / left
+				w.gifts[name] = g
+			}
+		}
+	}
+}
+
+// sent returns how many requests per second each PoP gets from others, by one of Part's
+// fields. It adds up in the order of the topology, so that all routers round alike.
+func (w *spilling) sent(by func(Part) float64) map[string]float64 {
+	sums := map[string]float64{}
+	for i, name := range w.all {
+		g := w.gifts[name]
+		if len(g.Parts) == 0 {
+			continue
+		}
+		for _, to := range w.near[i] {
+			if p, given := g.Parts[to]; given {
+				sums[to] += by(p) * g.Own
+			}
+		}
+	}
+	return sums
+}
+
+// allocate sets the goals: as few clients as possible leave their PoP, none that have moved
+// move again without need, and nobody gets more than fits.
+func (w *spilling) allocate() {
+	n := len(w.all)
+	want, room, fixed := make([]float64, n), w.rooms(), make([]bool, n)
+	for i, name := range w.all {
+		want[i], fixed[i] = w.want(i)
+		g := w.gifts[name]
+		for _, to := range w.near[i] { // the nearest keep what they have
+			p, given := g.Parts[to]
+			if !given {
+				continue
+			}
+			has := p.Goal * g.Own
+			if fixed[i] {
+				w.take(room, to, has)
+				continue
+			}
+			keep := min(has, want[i], max(room[to].keep, 0))
+			p.cut = keep < min(has, want[i])
+			want[i] -= keep
+			w.take(room, to, keep)
+			p.Goal = 0
+			if g.Own > 0 {
+				p.Goal = keep / g.Own
+			}
+			g.Parts[to] = p
+		}
+	}
+	for nth := range n { // the nearest pairs first, so that no PoP takes what is nearer to another
+		for i, name := range w.all {
+			g := w.gifts[name]
+			if fixed[i] || nth >= len(w.near[i]) || want[i] < leastGift*g.Own || g.Own == 0 {
+				continue
+			}
+			to := w.near[i][nth]
+			add := min(want[i], max(room[to].more, 0))
+			if add < leastGift*g.Own {
+				continue
+			}
+			want[i] -= add
+			w.take(room, to, add)
+			p := g.Parts[to]
+			p.Goal += add / g.Own
+			g.Parts[to] = p
+		}
+	}
+}
+
+// want returns how many requests per second a PoP wants to give away, or that its gifts stay
+// as they are because its figures are not known.
+func (w *spilling) want(i int) (rate float64, fixed bool) {
+	s, g := w.states[w.all[i]], w.gifts[w.all[i]]
+	given := g.given(goal, w.near[i])
+	staying := g.Own * (1 - given)
+	switch {
+	case !s.up():
+		return g.Own, false // all of its clients go elsewhere anyway; better to where they fit
+	case s.Stale:
+		return 0, true
+	case !s.tells():
+		return 0, false // nobody says that it is full
+	case staying > giveAbove*s.Capacity:
+		return g.Own - giveTo*s.Capacity, false
+	case staying < returnBelow*s.Capacity:
+		return min(g.Own*given, max(0, g.Own-returnTo*s.Capacity)), false
+	}
+	return g.Own * given * (1 - w.dt/agreeing.Seconds()), false
+}
+
+// space is how many requests per second of others' clients a PoP takes.
+type space struct{ keep, more float64 }
+
+// rooms returns every PoP's space.
+func (w *spilling) rooms() map[string]space {
+	promised := w.sent(goal)
+	room := map[string]space{}
+	for i, name := range w.all {
+		s, own := w.states[name], w.gifts[name].Own
+		switch {
+		case !s.up() || w.pops[i].weight() == 0:
+		case !s.tells():
+			room[name] = space{keep: promised[name]}
+		default:
+			staying := own * (1 - w.gifts[name].given(goal, w.near[i]))
+			r := space{keepTo*s.Capacity - staying, receiveTo*s.Capacity - staying}
+			if promised[name] > r.keep {
+				r.keep = r.more
+			}
+			room[name] = r
+		}
+	}
+	return room
+}
+
+func (w *spilling) take(room map[string]space, to string, rate float64) {
+	r := room[to]
+	room[to] = space{r.keep - rate, r.more - rate}
+}
+
+// move lets the shares follow the goals, slowly compared with the time in which clients
+// follow the shares, and more slowly on the way back.
+func (w *spilling) move() {
+	ttl := w.ttl.Seconds()
+	for _, name := range w.all {
+		from, g := w.states[name], w.gifts[name]
+		for to, p := range g.Parts {
+			receiver := w.states[to]
+			pace := ttl / 5
+			if p.Goal < p.Share && !p.cut {
+				pace = 1.5 * ttl
+			}
+			switch off := p.Goal - p.Share; {
+			case from.Stale || receiver.Stale && receiver.up():
+			case !from.up() || !receiver.up(), math.Abs(off) < leastGift/2:
+				p.Share = p.Goal
+			default:
+				p.Share += off * min(1, w.dt/pace)
+			}
+			p.Noticed += (p.Share - p.Noticed) * min(1, w.dt/(ttl/2+publishing.Seconds()))
+			g.Parts[to] = p
+		}
+	}
+}
