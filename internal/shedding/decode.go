@@ -78,12 +78,56 @@ func (k *Knees) read(d *field.Decoder, n *field.Node, signal string) {
 			case "low":
 				k.Low = readKnee(d, value, signal)
 			case "high":
-				k.High = readKnee(d, value, signal)
+				k.High = readHigh(d, value, signal, k.High)
 			default:
 				d.Unknown(name, "low", "high")
 			}
 		})
 	}
+}
+
+// auto marks a knee that the node estimates.
+const auto = "auto"
+
+// readHigh reads a knee, auto, or the bounds between which it is estimated. below is the
+// knee that it replaces, whose value becomes Max if that is not given.
+func readHigh(d *field.Decoder, n *field.Node, signal string, below *Knee) *Knee {
+	isAuto := n.Kind == field.Text && n.Text == auto
+	if !isAuto && n.Kind != field.Map {
+		return readKnee(d, n, signal)
+	}
+	if signal != shedder.SignalInFlight {
+		d.Fault("can be estimated only for %s; write a value (got %s)", shedder.SignalInFlight, n)
+		return below
+	}
+	k := &Knee{Auto: &Bounds{}}
+	if !isAuto {
+		d.Each(n, func(name string, value *field.Node) {
+			bound := &k.Auto.Min
+			switch name {
+			case "min":
+			case "max":
+				bound = &k.Auto.Max
+			default:
+				d.Unknown(name, "min", "max")
+				return
+			}
+			if d.Decode(value, bound); !(*bound >= 1) {
+				d.Fault("must be at least 1 (got %s)", value)
+			}
+		})
+	}
+	if b := k.Auto; below != nil {
+		if b.Max == 0 {
+			if b.Max = below.Value; below.Auto != nil {
+				b.Max = below.Auto.Max
+			}
+		}
+		if b.Min == 0 {
+			b.Min = min(leastKnee, b.Max)
+		}
+	}
+	return k
 }
 
 // readKnee reads a duration for a signal that is a time, else a number; for a signal
@@ -93,7 +137,7 @@ func readKnee(d *field.Decoder, n *field.Node, signal string) *Knee {
 	if timed[signal] || !measured && n.Kind == field.Text {
 		var t time.Duration
 		d.Decode(n, &t)
-		return &Knee{t.Seconds(), true}
+		return &Knee{Value: t.Seconds(), IsTime: true}
 	}
 	k := &Knee{}
 	d.Decode(n, &k.Value)

@@ -96,8 +96,19 @@ type Knees struct {
 // Knee is a value of a signal, in its unit; times are in seconds.
 type Knee struct {
 	Value  float64
-	IsTime bool // written as a duration
+	IsTime bool    // written as a duration
+	Auto   *Bounds // the node estimates the value between these
 }
+
+// Bounds are those of an estimated knee; 0 is the default: for Min leastKnee, for Max the
+// underlying knee.
+type Bounds struct {
+	Min float64 `json:"min,omitempty" yaml:"min,omitempty"`
+	Max float64 `json:"max,omitempty" yaml:"max,omitempty"`
+}
+
+// leastKnee is a small site's; below it, chance alone would fill what is in flight.
+const leastKnee = 10
 
 // timed are the signals that are times.
 var timed = map[string]bool{shedder.SignalUpstreamWait: true, shedder.SignalSchedLatency: true}
@@ -113,7 +124,7 @@ func Defaults() *Document {
 		Signals:    Signals{}, DefaultClass: "read",
 	}
 	for name, k := range s.Signals {
-		d.Signals[name] = Knees{Low: &Knee{k.Low, timed[name]}, High: &Knee{k.High, timed[name]}}
+		d.Signals[name] = Knees{Low: &Knee{Value: k.Low, IsTime: timed[name]}, High: &Knee{Value: k.High, IsTime: timed[name]}}
 	}
 	match := map[string]Alternatives{
 		"critical": {{Headers: map[string]string{"X-Weir-Class": "critical"}}},
@@ -127,7 +138,32 @@ func Defaults() *Document {
 }
 
 // Needs is rules.Needs for the settings.
-func (d *Document) Needs() (schema int, what string) { return rules.KeyNeeds("user", d.User) }
+func (d *Document) Needs() (schema int, what string) {
+	if at := d.estimated(); at != nil {
+		return schemaAuto, at[0] + ": auto"
+	}
+	return rules.KeyNeeds("user", d.User)
+}
+
+// schemaAuto is the first of rules.Schema in which a knee may be estimated.
+const schemaAuto = 3
+
+// estimated lists the paths of the knees that nodes estimate.
+func (d *Document) estimated() (paths []string) {
+	find := func(path string, s Signals) {
+		if k := s[shedder.SignalInFlight].High; k != nil && k.Auto != nil {
+			paths = append(paths, path+"signals."+shedder.SignalInFlight+".high")
+		}
+	}
+	find("", d.Signals)
+	for _, name := range slices.Sorted(maps.Keys(d.Upstreams)) {
+		find("upstreams."+name+".", d.Upstreams[name].Signals)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Candidates)) {
+		find("candidates."+name+".", d.Candidates[name].Signals)
+	}
+	return paths
+}
 
 // Settings returns what applies to one upstream group, with the candidates based on it.
 func (d *Document) Settings(group string) (shedder.Settings, error) {
@@ -189,8 +225,25 @@ func (s *settings) signals(given Signals) {
 			knees.Low = k.Low.Value
 		}
 		if k.High != nil {
-			knees.High = k.High.Value
+			s.high(name, k.High, &knees)
 		}
 		s.Signals[name] = knees
+	}
+}
+
+// high sets the high knee; only that of SignalInFlight can be Auto.
+func (s *settings) high(signal string, k *Knee, knees *shedder.Knees) {
+	if k.Auto == nil {
+		knees.High = k.Value
+		if signal == shedder.SignalInFlight {
+			s.AutoFrom = 0
+		}
+		return
+	}
+	if k.Auto.Max != 0 {
+		knees.High = k.Auto.Max
+	}
+	if s.AutoFrom = k.Auto.Min; s.AutoFrom == 0 {
+		s.AutoFrom = min(leastKnee, knees.High)
 	}
 }

@@ -118,6 +118,40 @@ func TestRendering(t *testing.T) {
 	}
 }
 
+// An estimated knee is bounded by what it replaces.
+func TestAuto(t *testing.T) {
+	f := func(document, group string, from, to float64) *Document {
+		t.Helper()
+		d, err := Parse([]byte(document))
+		require.NoError(t, err)
+		s, err := d.Settings(group)
+		require.NoError(t, err)
+		require.Equal(t, from, s.AutoFrom)
+		require.Equal(t, shedder.Knees{High: to}, s.Signals["inflight"])
+		requireSame(t, d)
+		return d
+	}
+	d := f(`signals: {inflight: {high: auto}}`, "", 10, 800)
+	schema, what := d.Needs()
+	require.Equal(t, 3, schema)
+	require.LessOrEqual(t, schema, rules.Schema, "this release reads it")
+	require.Equal(t, "signals.inflight.high: auto", what)
+	f(`signals: {inflight: {high: {min: 30, max: 400}}}`, "", 30, 400)
+	f(`signals: {inflight: {high: {max: 5}}}`, "", 5, 5)
+	f(`upstreams: {a: {signals: {inflight: {high: auto}}}}`, "b", 0, 800)
+	f(`upstreams: {a: {signals: {inflight: {high: auto}}}}`, "a", 10, 800)
+	f(`{signals: {inflight: {high: 80}}, upstreams: {a: {signals: {inflight: {high: auto}}}}}`, "a", 10, 80)
+	f(`{signals: {inflight: {high: auto}}, upstreams: {a: {signals: {inflight: {high: 50}}}}}`, "a", 0, 50)
+	f(`{signals: {inflight: {high: auto}}, upstreams: {a: {signals: {cpu: {high: 1}}}}}`, "a", 10, 800)
+
+	d = f(`candidates: {learned: {signals: {inflight: {high: {min: 20}}}}}`, "", 0, 800)
+	_, what = d.Needs()
+	require.Equal(t, "candidates.learned.signals.inflight.high: auto", what)
+	s, err := d.Settings("")
+	require.NoError(t, err)
+	require.Equal(t, 20.0, s.Candidates[0].Settings.AutoFrom)
+}
+
 func requireSame(t testing.TB, d *Document) {
 	t.Helper()
 	asYAML, err := d.YAML()

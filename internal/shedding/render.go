@@ -30,9 +30,13 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()
 // MarshalYAML implements the marshalers of YAML.
 func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
 
-// written returns a knee as in a document: a duration or a number.
+// written returns a knee as in a document: a duration, a number, or how it is estimated.
 func (k Knee) written() any {
 	switch {
+	case k.Auto != nil && *k.Auto == Bounds{}:
+		return auto
+	case k.Auto != nil:
+		return *k.Auto
 	case k.IsTime:
 		return Duration(math.Round(k.Value * float64(time.Second))).String()
 	case k.Value == math.Trunc(k.Value) && math.Abs(k.Value) < 1<<53:

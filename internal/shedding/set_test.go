@@ -69,6 +69,25 @@ func TestSetRefuses(t *testing.T) {
 	f("start", "!!float 1", "start: uses \"!!float\" in line 1: tags and directives are not accepted; remove it")
 }
 
+// A knee can be estimated, bounded, and set by hand again.
+func TestSetAuto(t *testing.T) {
+	d := Defaults()
+	for _, step := range []struct {
+		path, value string
+		want        *Knee
+	}{
+		{"signals.inflight.high", "auto", &Knee{Auto: &Bounds{10, 800}}},
+		{"signals.inflight.high.max", "400", &Knee{Auto: &Bounds{10, 400}}},
+		{"signals.inflight.high.min", "50", &Knee{Auto: &Bounds{50, 400}}},
+		{"signals.inflight.high", "80", &Knee{Value: 80}},
+	} {
+		var err error
+		d, err = Set(d, step.path, step.value)
+		require.NoError(t, err)
+		require.Equal(t, step.want, d.Signals["inflight"].High)
+	}
+}
+
 func TestOverrideOfWhatIsOff(t *testing.T) {
 	d, err := Set(Defaults(), "signals.cpu", "off")
 	require.NoError(t, err)

@@ -23,6 +23,19 @@ type UpstreamStatus struct {
 	Signals     []SignalStatus    `json:"signals"`
 	Classes     []ClassStatus     `json:"classes"`
 	Candidates  []CandidateStatus `json:"candidates"`
+	Estimate    EstimateStatus    `json:"estimate"`
+}
+
+// EstimateStatus is what the node has learned about the origin, whether or not the settings
+// use it.
+type EstimateStatus struct {
+	High      float64 `json:"high"`       // the knee of inflight, without bounds; 0 until a queue was seen
+	Rate      float64 `json:"rate"`       // answers per second with a queue; until one was seen, the most without
+	Base      float64 `json:"base"`       // seconds that a request takes without a queue; 0 while unknown
+	RoundTrip float64 `json:"round_trip"` // seconds that a request takes; 0 while unknown
+	Queued    bool    `json:"queued"`     // requests wait at the origin
+	Probes    uint64  `json:"probes"`     // since the start
+	Undecided uint64  `json:"undecided"`  // probes that learned nothing
 }
 
 // SignalStatus is a signal's value in its unit; times are in seconds.
@@ -53,7 +66,8 @@ type CandidateStatus struct {
 	Level       float64           `json:"level"`
 	Utilization float64           `json:"utilization"`
 	Winner      string            `json:"winner"`
-	Shed        map[string]uint64 `json:"shed"` // by class, since the start
+	Knee        float64           `json:"knee,omitempty"` // high, of inflight
+	Shed        map[string]uint64 `json:"shed"`           // by class, since the start
 }
 
 // NewUpstreamStatus converts s for operators.
@@ -62,6 +76,11 @@ func NewUpstreamStatus(s shedder.Status) UpstreamStatus {
 		Name: s.Name, At: s.At.UTC(), Level: finite(s.Level), Utilization: finite(s.Utilization), Winner: s.Winner, Regulating: s.Regulating,
 		Demand: finite(s.Demand), Served: finite(s.Served),
 		Signals: []SignalStatus{}, Classes: []ClassStatus{}, Candidates: []CandidateStatus{},
+	}
+	e := &s.Estimate
+	u.Estimate = EstimateStatus{
+		High: finite(e.High(s.Settings.Target)), Rate: finite(e.Rate), Base: finite(e.Base), RoundTrip: finite(e.RoundTrip()),
+		Queued: e.Queued(), Probes: e.Probes, Undecided: e.Undecided,
 	}
 	for _, g := range s.Signals {
 		u.Signals = append(u.Signals, SignalStatus{
@@ -75,7 +94,7 @@ func NewUpstreamStatus(s shedder.Status) UpstreamStatus {
 		})
 	}
 	for _, c := range s.Candidates {
-		v := CandidateStatus{Name: c.Name, Level: finite(c.Level), Utilization: finite(c.Utilization), Winner: c.Winner, Shed: map[string]uint64{}}
+		v := CandidateStatus{Name: c.Name, Level: finite(c.Level), Utilization: finite(c.Utilization), Winner: c.Winner, Knee: c.Knee, Shed: map[string]uint64{}}
 		for i, n := range c.Shed {
 			if i < len(s.Classes) {
 				v.Shed[s.Classes[i].Name] = n

@@ -16,28 +16,36 @@ type candidate struct {
 	winner   string
 	highest  float64
 
-	caps [MaxClasses]int64
+	knee float64 // high, of SignalInFlight; 0: it does not count
+
+	caps [MaxClasses]atomic.Int64
 	shed [MaxClasses]atomic.Uint64 // of 1<<32 users
 	seen [MaxClasses]atomic.Uint64 // requests that it would have shed
 }
 
 func newCandidate(c Candidate) *candidate {
 	n := &candidate{name: c.Name, settings: c.Settings}
-	for i, class := range c.Settings.Classes {
-		n.caps[i] = class.MaxInFlight
-	}
+	n.limit(&Estimate{}, 0)
 	return n
+}
+
+// limit sets the knee and the caps.
+func (c *candidate) limit(e *Estimate, begun int64) {
+	c.knee = c.settings.Knees(SignalInFlight, e).High
+	for i := range c.settings.Classes {
+		c.caps[i].Store(c.settings.cap(i, e, begun))
+	}
 }
 
 // see counts a request that this candidate would shed.
 func (c *candidate) see(class int, place uint64, held int64) {
-	if place < c.shed[class].Load() || held >= c.caps[class] {
+	if place < c.shed[class].Load() || held >= c.caps[class].Load() {
 		c.seen[class].Add(1)
 	}
 }
 
-func (c *candidate) tick(now time.Time, dt time.Duration, measures []Measure, d *demand) {
-	winner := highest(read(&c.settings, measures, now))
+func (c *candidate) tick(now time.Time, dt time.Duration, measures []Measure, d *demand, e *Estimate) {
+	winner := highest(read(&c.settings, e, measures, now))
 	c.state = next(c.state, dt, winner, d, &c.settings)
 	c.winner, c.highest = "", 0
 	if winner != nil {
@@ -49,7 +57,7 @@ func (c *candidate) tick(now time.Time, dt time.Duration, measures []Measure, d 
 }
 
 func (c *candidate) status() CandidateStatus {
-	st := CandidateStatus{Name: c.name, Level: c.state.Level, Utilization: c.highest, Winner: c.winner}
+	st := CandidateStatus{Name: c.name, Level: c.state.Level, Utilization: c.highest, Winner: c.winner, Knee: c.knee}
 	for i := range c.settings.Classes {
 		st.Shed = append(st.Shed, c.seen[i].Load())
 	}

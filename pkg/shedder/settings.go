@@ -48,6 +48,10 @@ type Settings struct {
 	Rotate time.Duration
 	// Signals are those that count, with their meaning.
 	Signals map[string]Knees
+	// AutoFrom, unless 0, lets the node estimate the knee High of SignalInFlight: between
+	// AutoFrom and the High that Signals has. Caps are for that High; they shrink with the
+	// estimate.
+	AutoFrom float64
 	// Classes are ordered by importance: the last one is shed first.
 	Classes []Class
 	// Candidates run in shadow.
@@ -121,6 +125,7 @@ func (s *Settings) Validate() error {
 			fault(at+".high", "must be greater than low, %v (got %v)", k.Low, k.High)
 		}
 	}
+	s.validateAuto(fault)
 	s.validateClasses(fault)
 	names := map[string]bool{}
 	for i, c := range s.Candidates {
@@ -161,6 +166,26 @@ func (s *Settings) validateClasses(fault func(path, format string, args ...any))
 	}
 }
 
+// validateAuto checks the bounds of an estimated knee. The caps belong to the upper one.
+func (s *Settings) validateAuto(fault func(path, format string, args ...any)) {
+	k, counts := s.Signals[SignalInFlight]
+	if s.AutoFrom == 0 || !counts {
+		return
+	}
+	at := "signals." + SignalInFlight + ".high."
+	switch {
+	case !(s.AutoFrom >= 1 && s.AutoFrom > k.Low): // true for NaN
+		fault(at+"min", "must be at least 1 and greater than low, %v (got %v)", k.Low, s.AutoFrom)
+	case s.AutoFrom > k.High:
+		fault(at+"min", "must be at most max, %v (got %v)", k.High, s.AutoFrom)
+	}
+	if n := len(s.Classes); n > 0 && float64(s.Classes[n-1].MaxInFlight) < s.Start*k.High {
+		least := s.Classes[n-1]
+		fault(at+"max", "must be at most %.0f: max_in_flight of %s, %d, is for it, shrinks with the estimate, and must stay above start, %v of it; lower max, or raise max_in_flight (got %v)",
+			math.Floor(float64(least.MaxInFlight)/s.Start), least.Name, least.MaxInFlight, s.Start, k.High)
+	}
+}
+
 // clone returns a deep copy.
 func (s *Settings) clone() Settings {
 	c := *s
@@ -171,6 +196,30 @@ func (s *Settings) clone() Settings {
 		c.Candidates[i] = Candidate{s.Candidates[i].Name, s.Candidates[i].Settings.clone()}
 	}
 	return c
+}
+
+// Knees returns those of a signal, with what e estimates where the settings leave it to
+// the node.
+func (s *Settings) Knees(name string, e *Estimate) Knees {
+	k := s.Signals[name]
+	if name == SignalInFlight && s.AutoFrom > 0 {
+		if high := e.High(s.Target); high > 0 {
+			k.High = min(k.High, max(s.AutoFrom, high))
+		}
+	}
+	return k
+}
+
+// cap returns how many requests may be in flight before requests of a class are refused.
+// With an estimated knee, those that wait for an answer have a cap as far from it as the
+// settings have theirs; begun, those in flight that wait no more, only have the settings'.
+func (s *Settings) cap(class int, e *Estimate, begun int64) int64 {
+	limit := s.Classes[class].MaxInFlight
+	if k, counts := s.Signals[SignalInFlight]; counts && s.AutoFrom > 0 {
+		share := s.Knees(SignalInFlight, e).High / k.High
+		limit = min(limit, max(1, int64(math.Ceil(float64(limit)*share)))+begun)
+	}
+	return limit
 }
 
 // utilization converts a signal's value.

@@ -61,9 +61,10 @@ type verdicts struct {
 // Reason explains a refusal. It is shared and must not be changed.
 type Reason struct {
 	Upstream, Class string
-	Kind            string // KindLevel or KindCap
+	Kind            string // KindLevel, KindCap or KindProbe
 	// Signal is the one that caused the refusal. Value and Threshold are in its unit;
-	// Threshold corresponds to Settings.Start, or for a cap to MaxInFlight.
+	// Threshold corresponds to Settings.Start, or for a cap to the requests in flight that
+	// it allows.
 	Signal             string
 	Value, Threshold   float64
 	Utilization, Level float64
@@ -74,6 +75,7 @@ type Reason struct {
 const (
 	KindLevel = "level"
 	KindCap   = "cap"
+	KindProbe = "probe" // a cap while an Estimate probes
 )
 
 // New returns a Shedder that enforces only the caps until its first Tick. name identifies
@@ -206,7 +208,7 @@ func (p *Permit) Reason() Reason {
 		return Reason{}
 	}
 	r := *p.reason
-	if r.Kind == KindCap {
+	if r.Kind != KindLevel {
 		r.Value = float64(p.held)
 	}
 	return r

@@ -44,10 +44,10 @@ type SignalStatus struct {
 
 // read converts the measures of the signals that the settings name to utilizations,
 // ordered by name.
-func read(settings *Settings, measures []Measure, now time.Time) []SignalStatus {
+func read(settings *Settings, e *Estimate, measures []Measure, now time.Time) []SignalStatus {
 	out := make([]SignalStatus, 0, len(settings.Signals))
 	for _, name := range slices.Sorted(maps.Keys(settings.Signals)) {
-		st := SignalStatus{Name: name, Knees: settings.Signals[name], Problem: ProblemMissing}
+		st := SignalStatus{Name: name, Knees: settings.Knees(name, e), Problem: ProblemMissing}
 		for i := range measures {
 			m := &measures[i]
 			if m.Name != name {

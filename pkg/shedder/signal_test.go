@@ -20,7 +20,7 @@ func TestReadLeavesOutWhatItDoesNotKnow(t *testing.T) {
 		"cpu": {0.5, 1}, "few": {0, 1}, "future": {0, 1}, "gone": {0, 1}, "nan": {0, 1}, "old": {0, 1}, "unknown": {0, 1},
 	}
 	now := start
-	got := read(&settings, []Measure{
+	got := read(&settings, &Estimate{}, []Measure{
 		{Name: "cpu", Value: 0.75, At: now.Add(-staleAfter)},
 		{Name: "few", Problem: ProblemFew},
 		{Name: "nan", Value: math.NaN(), At: now},

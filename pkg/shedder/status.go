@@ -13,9 +13,14 @@ type Status struct {
 	Regulating  bool    // the law is holding utilization at Target
 	Demand      float64 // requests per second that users want
 	Served      float64 // requests per second that completed
-	Signals     []SignalStatus
-	Classes     []ClassStatus
-	Candidates  []CandidateStatus
+	// Capacity is how many requests per second the site can serve: measured if it was full
+	// within the last hour, otherwise at least this.
+	Capacity   float64
+	Measured   bool // Capacity is measured
+	Signals    []SignalStatus
+	Classes    []ClassStatus
+	Candidates []CandidateStatus
+	Estimate   Estimate // of the origin; it is made whether or not the settings use it
 }
 
 // ClassStatus describes a class. Counts are since the start; they include those of any
@@ -37,6 +42,7 @@ type CandidateStatus struct {
 	Level       float64
 	Utilization float64
 	Winner      string
+	Knee        float64  // high, of SignalInFlight; 0 if that does not count
 	Shed        []uint64 // requests since the start that it would have shed, by class
 }
 
@@ -48,17 +54,20 @@ func (s *Shedder) Status() Status {
 	st := Status{
 		Name: s.name, Settings: t.settings.clone(), At: t.at, Level: t.state.Level,
 		Regulating: t.state.Rate > 0, Served: t.demand.served.calm,
-		Signals: append([]SignalStatus(nil), t.signals...),
+		Signals: append([]SignalStatus(nil), t.signals...), Estimate: t.estimate,
 	}
 	if t.winner != nil {
 		st.Winner, st.Utilization = t.winner.Name, t.winner.Utilization
+	}
+	if st.Capacity, st.Measured = t.capacity.measured, t.capacity.measured > 0; !st.Measured {
+		st.Capacity = promise(t.demand.reading(st.Utilization), t.settings.Target)
 	}
 	classes := len(t.settings.Classes)
 	for i, class := range t.settings.Classes {
 		c := &s.classes[i]
 		st.Demand += t.demand.classes[i].calm
 		st.Classes = append(st.Classes, ClassStatus{
-			Name: class.Name, InFlight: c.held.Load(), MaxInFlight: class.MaxInFlight,
+			Name: class.Name, InFlight: c.held.Load(), MaxInFlight: t.settings.cap(i, &t.estimate, t.begun),
 			Probability: share(t.state.Level, i, classes), Demand: t.demand.classes[i].calm,
 			Admitted: c.admitted.Load(), ShedByLevel: c.byLevel.Load(), ShedByCap: c.byCap.Load(),
 		})

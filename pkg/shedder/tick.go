@@ -10,7 +10,11 @@ type ticker struct {
 	settings   Settings
 	state      State
 	demand     demand
+	capacity   capacity
 	candidates []*candidate
+	estimate   Estimate
+	probing    bool  // what the last sample enforces
+	begun      int64 // permits that wait for no answer
 
 	at      time.Time // of the last sample
 	counted [MaxClasses]tally
@@ -25,12 +29,13 @@ type ticker struct {
 func (t *ticker) configure(settings Settings) {
 	same := slices.EqualFunc(settings.Classes, t.settings.Classes, func(a, b Class) bool { return a.Name == b.Name })
 	if !same {
-		t.demand = demand{}
+		t.demand, t.capacity = demand{}, capacity{}
 	}
 	if !same || !settings.Enabled || settings.Law != t.settings.Law {
 		t.state = State{}
 	}
 	t.settings = settings
+	t.probing = t.probing && t.mayProbe()
 	before := t.candidates
 	t.candidates = nil
 	for _, c := range settings.Candidates {
@@ -62,21 +67,52 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 	}
 	classes := len(t.settings.Classes)
 	waiting := s.waiting.Load()
+	t.begun = max(0, s.held.Load()-waiting)
+	answered, capped := t.demand.served, t.demand.capped
 	t.demand.add(&tallies, served, t.state.Level, classes, dt)
+	if t.probing { // without it, more would have been served and less refused
+		t.demand.served, t.demand.capped = answered, capped
+	}
 	measures := append([]Measure{
 		{Name: SignalInFlight, Value: float64(waiting), At: now},
 		t.wait.measure(now, waiting, served, dt),
 	}, shared...)
-	t.signals = read(&t.settings, measures, now)
-	t.winner = highest(t.signals)
 	dt = min(dt, longestStep)
+	t.estimate = t.estimate.After(&Observation{
+		Now: now, For: dt, InFlight: float64(waiting), Answered: float64(served),
+		MayProbe: t.mayProbe(),
+	})
+	t.signals = read(&t.settings, &t.estimate, measures, now)
+	t.winner = highest(t.signals)
+	// While a probe drains the origin, utilization says nothing about it.
+	paused := t.probing
 	for _, c := range t.candidates {
-		c.tick(now, dt, measures, &t.demand)
+		c.limit(&t.estimate, t.begun)
+		if !paused {
+			c.tick(now, dt, measures, &t.demand, &t.estimate)
+		}
 	}
-	if t.settings.Enabled {
+	if t.settings.Enabled && !paused {
 		t.state = next(t.state, dt, t.winner, &t.demand, &t.settings)
 	}
+	if !paused {
+		t.capacity = t.capacity.next(now, dt, &t.state, t.demand.reading(t.utilization()), &t.settings)
+	}
+	_, t.probing = t.estimate.Limit()
 	s.verdicts.Store(t.verdicts(s.name))
+}
+
+// utilization returns that of the winner, 0 if no signal counts.
+func (t *ticker) utilization() float64 {
+	if t.winner == nil {
+		return 0
+	}
+	return t.winner.Utilization
+}
+
+// mayProbe reports whether an Estimate's probes are enforced. They spare the first class.
+func (t *ticker) mayProbe() bool {
+	return t.settings.Enabled && t.settings.AutoFrom > 0 && len(t.settings.Classes) > 1
 }
 
 // longestStep bounds one step of a law: after a pause, a process must not shed or restore
@@ -133,10 +169,14 @@ func (t *ticker) verdicts(name string) *verdicts {
 	}
 	for i, class := range t.settings.Classes {
 		v.shed[i] = asPlaces(share(t.state.Level, i, classes))
-		v.caps[i] = class.MaxInFlight
+		v.caps[i] = t.settings.cap(i, &t.estimate, t.begun)
 		byLevel, byCap := level, level
 		byLevel.Class = class.Name
-		byCap.Class, byCap.Kind, byCap.Signal, byCap.Threshold = class.Name, KindCap, SignalInFlight, float64(class.MaxInFlight)
+		byCap.Class, byCap.Kind, byCap.Signal = class.Name, KindCap, SignalInFlight
+		if limit, _ := t.estimate.Limit(); t.probing && i > 0 && limit+t.begun < v.caps[i] {
+			v.caps[i], byCap.Kind = limit+t.begun, KindProbe
+		}
+		byCap.Threshold = float64(v.caps[i])
 		v.byLevel[i], v.byCap[i] = &byLevel, &byCap
 	}
 	return v

@@ -25,7 +25,7 @@ var (
 	shedHeader   = []byte("Weir-Shed-Reason:")
 	lengthHeader = []byte("Content-Length:")
 	closeHeader  = []byte("Connection: close")
-	byCap        = []byte("kind=cap")
+	byLevel      = []byte("kind=level")
 )
 
 // ask sends one request and reads its answer, until the deadline.
@@ -101,7 +101,7 @@ func (c *conn) exchange(class, user int, deadline time.Time) (outcome overload.O
 				return 0, false, false, err
 			}
 		case bytes.HasPrefix(line, shedHeader):
-			shed, capped = true, bytes.Contains(line, byCap)
+			shed, capped = true, !bytes.Contains(line, byLevel)
 		case bytes.EqualFold(line, closeHeader):
 			keep = false
 		}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,17 +18,52 @@ import (
 // load sends requests to a node as a plan says, whether or not earlier ones were
 // answered, and counts each time from when the request was due.
 type load struct {
-	addr  string
 	begin time.Time
 	end   time.Duration
 	rand  *rand.Rand
 	wg    sync.WaitGroup
 
 	mu       sync.Mutex
-	idle     []chan job // workers; the most recently busy one is used first
+	targets  []*target // nodes, each of which gets an equal part
+	turn     int
 	retries  retries
 	attempts []overload.Attempt
 	troubles map[string]int // by cause, timeouts excepted
+}
+
+// target is a node with the workers that are connected to it.
+type target struct {
+	addr string
+	idle []chan job // the most recently busy one is used first
+}
+
+// aim makes the load go to these nodes from now on.
+func (l *load) aim(nodes []*node) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var next []*target
+	for _, n := range nodes {
+		at := slices.IndexFunc(l.targets, func(t *target) bool { return t.addr == n.public })
+		if at >= 0 {
+			next = append(next, l.targets[at])
+		} else {
+			next = append(next, &target{addr: n.public})
+		}
+	}
+	for _, t := range l.targets {
+		if !slices.Contains(next, t) {
+			t.close()
+		}
+	}
+	l.targets = next
+}
+
+// close ends the idle workers; those that are busy stay.
+func (t *target) close() {
+	for _, worker := range t.idle {
+		close(worker)
+	}
+	t.idle = nil
 }
 
 // job is a due attempt.
@@ -85,10 +121,9 @@ func (l *load) run(ctx context.Context, plan overload.Plan, seed uint64) error {
 	l.wg.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, worker := range l.idle {
-		close(worker)
+	for _, t := range l.targets {
+		t.close()
 	}
-	l.idle = nil
 	return ctx.Err()
 }
 
@@ -107,21 +142,23 @@ func (l *load) give(j job) {
 	l.wg.Add(1)
 	l.mu.Lock()
 	var worker chan job
-	if last := len(l.idle) - 1; last >= 0 {
-		worker = l.idle[last]
-		l.idle = l.idle[:last]
+	t := l.targets[l.turn%len(l.targets)]
+	l.turn++
+	if last := len(t.idle) - 1; last >= 0 {
+		worker = t.idle[last]
+		t.idle = t.idle[:last]
 	}
 	l.mu.Unlock()
 	if worker == nil {
 		worker = make(chan job, 1)
-		go l.work(worker)
+		go l.work(t, worker)
 	}
 	worker <- j
 }
 
 // work makes one attempt after another on its own connection.
-func (l *load) work(jobs chan job) {
-	c := &conn{addr: l.addr}
+func (l *load) work(t *target, jobs chan job) {
+	c := &conn{addr: t.addr}
 	defer c.close()
 	for j := range jobs {
 		a := overload.Attempt{Due: j.Due, Sent: time.Since(l.begin), Class: j.Class, Retry: j.retry}
@@ -134,7 +171,7 @@ func (l *load) work(jobs chan job) {
 		}
 		l.note(a, j, now, err)
 		l.mu.Lock()
-		l.idle = append(l.idle, jobs)
+		t.idle = append(t.idle, jobs)
 		l.mu.Unlock()
 		l.wg.Done()
 	}
@@ -167,22 +204,32 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// measure runs a scenario against a node and samples its shedder meanwhile.
-func (n *node) measure(ctx context.Context, s overload.Scenario, seed uint64) (overload.Run, error) {
+// measure runs a scenario against nodes and samples their shedders meanwhile.
+func (f *fleet) measure(ctx context.Context, s overload.Scenario, seed uint64) (overload.Run, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	l := &load{addr: n.public, begin: time.Now()}
+	l := &load{}
+	f.load = l
+	first := 1
+	if len(s.Changes) > 0 && s.Changes[0].At == 0 {
+		first = max(1, s.Changes[0].Nodes)
+	}
+	if err := f.join(first); err != nil {
+		return overload.Run{}, err
+	}
+	l.begin = time.Now()
 	var run overload.Run
-	beside := make(chan error, 2)
-	tasks := 1
+	beside := make(chan error, 3)
+	tasks := 2
 	go func() {
 		var err error
-		run.Samples, err = n.samples(ctx, l.begin)
+		run.Samples, err = f.samples(ctx, l.begin)
 		beside <- err
 	}()
+	go func() { beside <- f.change(ctx, s.Changes) }()
 	if s.Disturb {
 		tasks++
-		go func() { beside <- n.disturb(ctx) }()
+		go func() { beside <- f.nodes[0].disturb(ctx) }()
 	}
 	err := l.run(ctx, s.Plan, seed)
 	stop()
@@ -190,32 +237,11 @@ func (n *node) measure(ctx context.Context, s overload.Scenario, seed uint64) (o
 		err = errors.Join(err, <-beside)
 	}
 	run.Attempts = l.attempts
-	err = errors.Join(err, n.process.alive())
+	for _, n := range f.nodes {
+		err = errors.Join(err, n.process.alive())
+	}
 	if len(l.troubles) > 0 {
 		fmt.Fprintf(os.Stderr, "  requests that broke: %v\n", l.troubles)
 	}
 	return run, err
-}
-
-// samples queries the node once per overload.Interval, until ctx ends.
-func (n *node) samples(ctx context.Context, begin time.Time) ([]overload.Sample, error) {
-	var all []overload.Sample
-	tick := time.NewTicker(overload.Interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return all, nil
-		case <-tick.C:
-		}
-		s, err := n.sample(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return all, nil
-		case err != nil:
-			return all, err
-		}
-		s.At = time.Since(begin)
-		all = append(all, s)
-	}
 }

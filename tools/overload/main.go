@@ -36,6 +36,8 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "of arrivals and service times")
 	flag.StringVar(&o.svg, "svg", "", "plot goodput against offered load into this `FILE`")
 	flag.StringVar(&o.document, "doc", "", "write the tables into this Markdown `FILE`, between its comments")
+	flag.StringVar(&o.results, "results", "", "keep what real nodes measure in this `FILE`, and make tables and picture of all that it has")
+	flag.IntVar(&o.parallel, "parallel", 1, "real runs at the same time; several need a machine that is otherwise idle")
 	flag.StringVar(&o.traces, "trace", "", "write each run second by second, as CSV, into this `FOLDER`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -65,9 +67,10 @@ func main() {
 }
 
 type options struct {
-	edge, only, svg, document, traces string
-	short, simulate                   bool
-	seed                              uint64
+	edge, only, svg, document, results, traces string
+	short, simulate                            bool
+	parallel                                   int
+	seed                                       uint64
 }
 
 // refusal is the name of the one load that is not a scenario.
@@ -125,38 +128,73 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	results := &overload.Results{}
+	virtual := *o
+	if o.results != "" {
+		if results, err = overload.LoadResults(o.results); err != nil {
+			return err
+		}
+		virtual.only = "" // it takes seconds, and the document shows all of it
+	}
+	simulate, in, _, err := virtual.chosen()
+	if err != nil {
+		return err
+	}
 	var curves []overload.Curve
-	report := report{texts: map[string]string{}}
-	if len(scenarios) > 0 {
-		fmt.Printf("Simulating %d contenders\n", len(contenders))
+	if len(in) > 0 {
+		fmt.Printf("Simulating %d contenders\n", len(simulate))
 		var columns []overload.Column
-		if columns, curves, err = o.simulation(contenders, scenarios); err != nil {
+		if columns, curves, err = o.simulation(simulate, in); err != nil {
 			return err
 		}
-		if err := report.add("simulation", fmt.Sprintf("Simulated, seed %d", o.seed), columns); err != nil {
-			return err
-		}
+		results.Put(simulated, fmt.Sprintf("Simulated, seed %d", o.seed), columns)
 	}
 	if !o.simulate {
 		columns, err := o.real(ctx, contenders, scenarios, refusals)
 		if err != nil {
 			return err
 		}
-		title := fmt.Sprintf("Real nodes on %d %s that node, origin and clients share, %s, seed %d", runtime.NumCPU(), plural("core", runtime.NumCPU()), runtime.Version(), o.seed)
-		if err := report.add("real", title, columns); err != nil {
-			return err
+		results.Put(measured, o.title(), columns)
+	}
+	report := report{texts: map[string]string{}}
+	for _, kind := range []string{simulated, measured} {
+		if columns := results.Columns(kind); columns != nil {
+			if err := report.add(kind, results.Title(kind), columns); err != nil {
+				return err
+			}
 		}
-		for i := range curves {
-			curves[i].Real = points(columns, curves[i].Name)
-		}
+	}
+	for i := range curves {
+		curves[i].Real = points(results.Columns(measured), curves[i].Name)
 	}
 	if err := o.save(curves, report.texts); err != nil {
 		return err
 	}
+	if o.results != "" {
+		if err := results.Save(o.results, measured); err != nil {
+			return err
+		}
+	}
 	if len(report.missed) > 0 {
-		return fmt.Errorf("%s misses:\n  %s", ours, strings.Join(report.missed, "\n  "))
+		return fmt.Errorf("missed:\n  %s", strings.Join(report.missed, "\n  "))
 	}
 	return nil
+}
+
+// The tables.
+const simulated, measured = "simulation", "real"
+
+// title says how the real nodes ran.
+func (o *options) title() string {
+	cores := runtime.NumCPU()
+	text := fmt.Sprintf("Real nodes on %d %s that node, origin and clients share, %s, seed %d", cores, plural("core", cores), runtime.Version(), o.seed)
+	if o.short {
+		text += ", steps of at most 20 s"
+	}
+	if o.parallel > 1 {
+		text += fmt.Sprintf(", %d runs at the same time", o.parallel)
+	}
+	return text
 }
 
 func plural(word string, n int) string {
@@ -166,7 +204,7 @@ func plural(word string, n int) string {
 	return word + "s"
 }
 
-// report collects tables, as Markdown by name, and the bars that ours missed.
+// report collects tables, as Markdown by name, and the bars that were missed and must not be.
 type report struct {
 	texts  map[string]string
 	missed []string
@@ -181,7 +219,10 @@ func (r *report) add(name, title string, columns []overload.Column) error {
 	}
 	r.texts[name] = "\n" + title + ".\n\n" + table.Markdown() + "\n"
 	for _, missed := range table.Missed(ours) {
-		r.missed = append(r.missed, name+": "+missed)
+		r.missed = append(r.missed, ours+", "+name+": "+missed)
+	}
+	for _, missed := range table.MissedAlone(overload.Estimated) {
+		r.missed = append(r.missed, overload.Estimated+", "+name+": "+missed)
 	}
 	return nil
 }
@@ -200,7 +241,7 @@ func (o *options) simulation(contenders []overload.Contender, scenarios []overlo
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			run := overload.Simulate(s.Plan, c, o.seed)
+			run := overload.Simulate(s.Plan, c, o.seed, s.Changes...)
 			*into = overload.Measure(s, run)
 			if err := o.trace("simulated", c, s, run); err != nil {
 				mu.Lock()
@@ -233,72 +274,6 @@ func (o *options) simulation(contenders []overload.Contender, scenarios []overlo
 		}
 	}
 	return columns, curves, failed
-}
-
-// real runs one contender after another, each load with its own node and origin.
-func (o *options) real(ctx context.Context, contenders []overload.Contender, scenarios []overload.Scenario, refusals bool) (columns []overload.Column, err error) {
-	l, err := newLab()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	for _, c := range contenders {
-		if c.Name == forInterest && !strings.Contains(o.only, forInterest) {
-			continue
-		}
-		column := overload.Column{Name: c.Name}
-		for _, s := range scenarios {
-			if c.Name != ours && s.Load > 1 && s.Load < 2 {
-				continue // two minutes each, and the simulation shows what they do
-			}
-			fmt.Printf("%s, %s, %s: ", c.Name, s.Name, s.Plan.Length())
-			result, err := o.one(ctx, l, c, s)
-			if err != nil {
-				fmt.Println("broken off")
-				return nil, fmt.Errorf("%s, %s: %w", c.Name, s.Name, err)
-			}
-			fmt.Printf("offered %.2f C, answered %.3f C, p99 %d ms, %d shed, at most %d in flight\n",
-				result.Offered, result.Goodput, result.P99.Milliseconds(), result.Sheds, result.MaxInFlight)
-			column.Results = append(column.Results, result)
-		}
-		if c.Name == ours && refusals {
-			if column.Refusal, err = o.refusal(ctx, l); err != nil {
-				return nil, fmt.Errorf("cost of a refusal: %w", err)
-			}
-		}
-		columns = append(columns, column)
-	}
-	return columns, nil
-}
-
-func (o *options) one(ctx context.Context, l *lab, c overload.Contender, s overload.Scenario) (overload.Result, error) {
-	defer l.stop()
-	origin, _, err := l.self("origin", "-seed", fmt.Sprint(o.seed))
-	if err != nil {
-		return overload.Result{}, err
-	}
-	n, err := l.startNode(o.edge, origin, c.Settings, true)
-	if err != nil {
-		return overload.Result{}, err
-	}
-	run, err := n.measure(ctx, s, o.seed)
-	if err != nil {
-		return overload.Result{}, err
-	}
-	return overload.Measure(s, run), o.trace("real", c, s, run)
-}
-
-// points returns a contender's measures at constant loads.
-func points(columns []overload.Column, name string) []overload.Point {
-	var all []overload.Point
-	for _, c := range columns {
-		for _, r := range c.Results {
-			if c.Name == name && !slices.Contains([]string{overload.Calm, overload.Latch, overload.Storm}, r.Scenario) {
-				all = append(all, overload.Point{Offered: r.Offered, Goodput: r.Goodput})
-			}
-		}
-	}
-	return all
 }
 
 // save writes the picture and the document, if requested.

@@ -23,7 +23,8 @@ type node struct {
 	lab           *lab
 	process       *process
 	public, admin string
-	version       int // of its rules
+	rules         string // file
+	version       int    // of its rules
 }
 
 // startNode runs an edge that counts in memory, by one rule that never limits. A custom
@@ -37,15 +38,15 @@ func (l *lab) startNode(program, origin string, settings shedder.Settings, reaso
 	if n.admin, err = freeAddr(); err != nil {
 		return nil, err
 	}
-	rules, err := l.write("rules.yaml", rules(0, 0))
-	if err != nil {
+	number := len(l.started) // files of nodes have names of their own
+	if n.rules, err = l.write(fmt.Sprintf("rules-%d.yaml", number), rules(0, 0)); err != nil {
 		return nil, err
 	}
 	shedder, err := shedderConfig(settings, reasons)
 	if err != nil {
 		return nil, err
 	}
-	config, err := l.write("edge.yaml", fmt.Sprintf(`
+	config, err := l.write(fmt.Sprintf("edge-%d.yaml", number), fmt.Sprintf(`
 listen: {public: %q, admin: %q}
 server: {idle_timeout: 10m}
 upstreams: [{url: "http://%s"}]
@@ -54,7 +55,7 @@ store: {kind: memory}
 rules: {source: file, file: %q}
 log: {level: warn}
 shedder: %s
-`, n.public, n.admin, origin, rules, shedder))
+`, n.public, n.admin, origin, n.rules, shedder))
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +125,8 @@ func shedderConfig(s shedder.Settings, reasons bool) (string, error) {
 			signals[name] = "off"
 		case name == shedder.SignalUpstreamWait || name == shedder.SignalSchedLatency:
 			signals[name] = object{"low": seconds(knees.Low), "high": seconds(knees.High)}
+		case name == shedder.SignalInFlight && s.AutoFrom > 0:
+			signals[name] = object{"low": knees.Low, "high": object{"min": s.AutoFrom, "max": knees.High}}
 		default:
 			signals[name] = object{"low": knees.Low, "high": knees.High}
 		}
@@ -162,6 +165,14 @@ func (n *node) sample(ctx context.Context) (overload.Sample, error) {
 		Upstreams []struct {
 			Level   float64 `json:"level"`
 			Winner  string  `json:"winner"`
+			Signals []struct {
+				Name string  `json:"name"`
+				High float64 `json:"high"`
+			} `json:"signals"`
+			Estimate struct {
+				Rate float64 `json:"rate"`
+				Base float64 `json:"base"`
+			} `json:"estimate"`
 			Classes []struct {
 				InFlight    int64   `json:"in_flight"`
 				Probability float64 `json:"probability"`
@@ -174,7 +185,13 @@ func (n *node) sample(ctx context.Context) (overload.Sample, error) {
 	if len(answer.Upstreams) != 1 || len(answer.Upstreams[0].Classes) != overload.Classes {
 		return s, fmt.Errorf("GET /v1/shedder answers %s and tells no classes; is bin/edge older than this program? Run make build", resp.Status)
 	}
-	s.Level, s.Signal = answer.Upstreams[0].Level, answer.Upstreams[0].Winner
+	u := &answer.Upstreams[0]
+	s.Level, s.Signal, s.Rate, s.Base = u.Level, u.Winner, u.Estimate.Rate, u.Estimate.Base
+	for _, signal := range u.Signals {
+		if signal.Name == shedder.SignalInFlight {
+			s.Knee = signal.High
+		}
+	}
 	for _, c := range answer.Upstreams[0].Classes {
 		s.InFlight += c.InFlight
 		s.Probability = append(s.Probability, c.Probability)
@@ -195,7 +212,7 @@ func (n *node) disturb(ctx context.Context) error {
 		}
 		if i%30 == 10 {
 			n.version++
-			if _, err := n.lab.write("rules.yaml", rules(n.version, 10_000)); err != nil {
+			if err := os.WriteFile(n.rules, []byte(rules(n.version, 10_000)), 0o600); err != nil {
 				return err
 			}
 			if err := n.process.cmd.Process.Signal(syscall.SIGHUP); err != nil {

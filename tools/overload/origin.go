@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,9 @@ type queue struct {
 	free  [overload.Workers]time.Duration // when each worker finishes its work
 	times []time.Duration
 	begun int
+	// Service times are multiplied by slowness, unless 0; answers come later by delay.
+	slowness float64
+	delay    time.Duration
 }
 
 // enter returns when a request that arrives at now is answered; false if too many are
@@ -40,21 +44,47 @@ func (q *queue) enter(now time.Duration) (time.Duration, bool) {
 			first = i
 		}
 	}
-	q.free[first] = max(now, q.free[first]) + q.times[q.begun%len(q.times)]
+	service := q.times[q.begun%len(q.times)]
+	if q.slowness > 0 {
+		service = time.Duration(float64(service) * q.slowness)
+	}
+	q.free[first] = max(now, q.free[first]) + service
 	q.begun++
-	return q.free[first], true
+	return q.free[first] + q.delay, true
 }
 
 func (q *queue) leave() { q.inside.Add(-1) }
 
+// change makes an overload.Change, as /change?slowness=2&delay=100ms asks for.
+func (q *queue) change(args *fasthttp.Args) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var err error
+	if text := string(args.Peek("slowness")); text != "" {
+		if q.slowness, err = strconv.ParseFloat(text, 64); err != nil {
+			return err
+		}
+	}
+	if text := string(args.Peek("delay")); text != "" {
+		q.delay, err = time.ParseDuration(text)
+	}
+	return err
+}
+
 // serveOrigin is the origin of known capacity. /hold never answers, which keeps
-// requests in flight.
+// requests in flight; /change changes it.
 func serveOrigin(ctx context.Context, listen string, seed uint64) error {
 	q := &queue{epoch: time.Now(), times: overload.ServiceTimes(seed)}
 	body := []byte("hello from the origin\n")
 	server := &fasthttp.Server{CloseOnShutdown: true, Handler: func(req *fasthttp.RequestCtx) {
-		if string(req.Path()) == "/hold" {
+		switch string(req.Path()) {
+		case "/hold":
 			<-ctx.Done()
+			return
+		case "/change":
+			if err := q.change(req.QueryArgs()); err != nil {
+				req.Error(err.Error(), fasthttp.StatusBadRequest)
+			}
 			return
 		}
 		at, ok := q.enter(time.Since(q.epoch))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/pkg/shedder"
 	"github.com/weir-edge/weir/tools/internal/overload"
@@ -32,6 +33,53 @@ func TestTheOriginKeepsItsPaceWhateverItSleeps(t *testing.T) {
 	// An answer that nobody fetches changes nothing for later requests.
 	at, _ = q.enter(time.Second)
 	require.Equal(t, 1030*ms, at)
+}
+
+func TestTheOriginChanges(t *testing.T) {
+	const ms = time.Millisecond
+	q := &queue{times: []time.Duration{10 * ms}}
+	enter := func() time.Duration {
+		at, ok := q.enter(0)
+		require.True(t, ok)
+		return at
+	}
+	change := func(text string) error {
+		args := &fasthttp.Args{}
+		args.Parse(text)
+		return q.change(args)
+	}
+	require.Equal(t, 10*ms, enter())
+	require.NoError(t, change("slowness=2"))
+	require.Equal(t, 20*ms, enter())
+	require.NoError(t, change("delay=100ms"))
+	require.Equal(t, 120*ms, enter())
+	require.NoError(t, change("slowness=0.5"))
+	require.Equal(t, 105*ms, enter())
+	require.Error(t, change("slowness=half"))
+	require.Error(t, change("delay=5"))
+}
+
+// Nodes that join get their part, and those that leave get nothing more.
+func TestLoadFollowsTheNodes(t *testing.T) {
+	l := &load{}
+	nodes := []*node{{public: "a"}, {public: "b"}, {public: "c"}}
+	addrs := func() (all []string) {
+		for _, t := range l.targets {
+			all = append(all, t.addr)
+		}
+		return all
+	}
+	l.aim(nodes[:2])
+	first := l.targets[0]
+	l.aim(nodes)
+	require.Equal(t, []string{"a", "b", "c"}, addrs())
+	require.Same(t, first, l.targets[0], "it keeps its connections")
+	worker := make(chan job)
+	l.targets[2].idle = []chan job{worker}
+	l.aim(nodes[:2])
+	require.Equal(t, []string{"a", "b"}, addrs())
+	_, open := <-worker
+	require.False(t, open)
 }
 
 func TestTheOriginTurnsAwayWhatItsQueueDoesNotHold(t *testing.T) {
@@ -109,7 +157,8 @@ func TestLoadMeasuresFromWhenARequestWasDue(t *testing.T) {
 	t.Cleanup(func() { server.Close() })
 
 	plan := overload.Plan{{For: time.Second, Load: []float64{0.1, 0.05, 0.1, 0.02}, Retries: 1}}
-	l := &load{addr: listener.Addr().String(), begin: time.Now()}
+	l := &load{begin: time.Now()}
+	l.aim([]*node{{public: listener.Addr().String()}})
 	require.NoError(t, l.run(context.Background(), plan, 1))
 	require.Empty(t, l.troubles)
 	first := map[int]int{}
@@ -156,6 +205,9 @@ func TestTheNodeIsGivenTheSettings(t *testing.T) {
 	require.Equal(t, "read", got.Default)
 	require.Equal(t, "off", got.Signals["cpu"])
 	require.Equal(t, map[string]any{"low": "500ms", "high": "5s"}, got.Signals["upstream_wait"])
+	auto, err := shedderConfig(overload.Auto(), true)
+	require.NoError(t, err)
+	require.Contains(t, auto, `"inflight":{"high":{"max":800,"min":10},"low":0}`)
 	for i, c := range s.Classes {
 		require.Equal(t, c, shedder.Class{Name: got.Classes[i].Name, MaxInFlight: got.Classes[i].MaxInFlight})
 	}
@@ -170,14 +222,20 @@ func TestOnlyChooses(t *testing.T) {
 		require.Len(t, s, scenarios)
 		require.Equal(t, refusals, r)
 	}
-	f("", 5, 10, true)
-	f("weir", 1, 10, true)
-	f("one cap,none", 2, 10, false)
-	f("2x", 5, 1, false)
+	f("", 6, 16, true)
+	f("weir", 1, 16, true)
+	f("one cap,none", 2, 16, false)
+	f("2x", 6, 1, false)
 	f("weir,2x,10x", 1, 2, false)
-	f("refusal", 5, 0, true)
+	f("refusal", 6, 0, true)
+	f("auto,slower,1.02x", 1, 2, false)
 	_, _, _, err := (&options{only: "weird"}).chosen()
 	require.ErrorContains(t, err, `there is no "weird"; choose from none, one cap`)
+}
+
+// A machine that is slow for one round changes no ratio.
+func TestRatiosAreWithinRounds(t *testing.T) {
+	require.Equal(t, 1.1, ratio([]float64{1.1, 2.2, 1.1, 4.4, 1.3}, []float64{1, 2, 1, 4, 1}))
 }
 
 func TestCPUTimeIsThatOfTheProcess(t *testing.T) {

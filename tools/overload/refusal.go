@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -28,10 +29,13 @@ type cost struct {
 // refusal measures the cost of refusing for weir and for bare fasthttp, in turn, with
 // 64 connections that send as fast as they get answers. The ratios are to the server
 // with a short message.
-func (o *options) refusal(ctx context.Context, l *lab) (*overload.Refusal, error) {
-	defer l.stop()
+func (o *options) refusal(ctx context.Context) (r *overload.Refusal, err error) {
+	l, err := newLab()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
 	bare, same, weir := &cost{name: "bare fasthttp 503, a short message"}, &cost{name: "bare fasthttp 503, weir's message"}, &cost{name: "weir"}
-	var err error
 	if bare.addr, bare.process, err = l.self("refuse"); err != nil {
 		return nil, err
 	}
@@ -45,12 +49,13 @@ func (o *options) refusal(ctx context.Context, l *lab) (*overload.Refusal, error
 	weir.addr, weir.process = n.public, n.process
 
 	rounds, each := 7, 3*time.Second
-	if o.short {
-		rounds = 3
-	}
 	allocs, refused := 0.0, 0.0
-	for range rounds {
-		for _, c := range []*cost{bare, same, weir} {
+	for i := range rounds {
+		order := []*cost{bare, same, weir}
+		if i%2 == 1 { // what the machine does meanwhile shall not favor one of them
+			slices.Reverse(order)
+		}
+		for _, c := range order {
 			before, err := n.mallocs(ctx)
 			if err != nil {
 				return nil, err
@@ -70,14 +75,19 @@ func (o *options) refusal(ctx context.Context, l *lab) (*overload.Refusal, error
 	}
 	fmt.Printf("\nRefusing, 64 connections\n  %-44s %12s %8s %16s %8s\n", "", "a second", "ratio", "CPU a request", "ratio")
 	for _, c := range []*cost{bare, same, weir} {
-		rate, cpu := median(c.rates), median(c.cpu)
-		fmt.Printf("  %-44s %12.0f %8.2f %16s %8.2f\n", c.name, rate, rate/median(bare.rates), cpu, float64(cpu)/float64(median(bare.cpu)))
+		fmt.Printf("  %-44s %12.0f %8.2f %16s %8.2f\n", c.name, median(c.rates), ratio(c.rates, bare.rates), median(c.cpu), ratio(c.cpu, bare.cpu))
 	}
-	return &overload.Refusal{
-		CPU:    float64(median(weir.cpu)) / float64(median(bare.cpu)),
-		Rate:   median(bare.rates) / median(weir.rates),
-		Allocs: allocs / refused,
-	}, nil
+	return &overload.Refusal{CPU: ratio(weir.cpu, bare.cpu), Rate: ratio(bare.rates, weir.rates), Allocs: allocs / refused}, nil
+}
+
+// ratio returns the median over the rounds of a to b in the same round: what slows the
+// machine down for longer than a round slows both down.
+func ratio[T float64 | time.Duration](a, b []T) float64 {
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = float64(a[i]) / float64(b[i])
+	}
+	return median(ratios)
 }
 
 // full starts a node that refuses everything: one request may be in flight, and one is.

@@ -24,17 +24,18 @@ import (
 func main() {
 	doc := flag.String("doc", "", "write the tables into this Markdown `FILE`, between its comments")
 	rounds := flag.Int("rounds", 5, "floods against each limit, for the worst")
+	only := flag.String("only", "", "measure only the table of this `NAME`: overshoot, memory, times, decisions or calls")
 	duration := flag.Duration("duration", 4*time.Second, "of each measurement of time and calls")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *doc, *rounds, *duration); err != nil {
+	if err := run(ctx, *doc, *only, *rounds, *duration); err != nil {
 		fmt.Fprintln(os.Stderr, "tables:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, doc string, rounds int, duration time.Duration) error {
+func run(ctx context.Context, doc, only string, rounds int, duration time.Duration) error {
 	server, err := startRedis(ctx, redisstore.Single)
 	if err != nil {
 		return err
@@ -46,13 +47,20 @@ func run(ctx context.Context, doc string, rounds int, duration time.Duration) er
 	}
 	defer cluster.stop()
 	var tables []table
-	for _, measure := range []func() (table, error){
-		func() (table, error) { return overshoot(ctx, server, rounds) },
-		func() (table, error) { return memoryTable(ctx, server) },
-		func() (table, error) { return times(ctx, server, duration) },
-		func() (table, error) { return calls(ctx, server, cluster, duration) },
+	for _, m := range []struct {
+		name    string
+		measure func() (table, error)
+	}{
+		{"overshoot", func() (table, error) { return overshoot(ctx, server, rounds) }},
+		{"memory", func() (table, error) { return memoryTable(ctx, server) }},
+		{"times", func() (table, error) { return times(ctx, server, duration) }},
+		{"decisions", func() (table, error) { return decisions(ctx, server, duration) }},
+		{"calls", func() (table, error) { return calls(ctx, server, cluster, duration) }},
 	} {
-		t, err := measure()
+		if only != "" && only != m.name {
+			continue
+		}
+		t, err := m.measure()
 		if err != nil {
 			return err
 		}
@@ -93,6 +101,7 @@ func contenders(limit int64, window time.Duration) []*contender {
 		{"token_bucket, burst the limit (default)", l(limiter.TokenBucket, limit, limiter.Ring), "", "12 to 16 B", "30 to 55 µs"},
 		{"sliding_window", l(limiter.SlidingWindow, 0, limiter.Ring), "", "16 B", ""},
 		{"rolling_window, ring", l(limiter.RollingWindow, 0, limiter.Ring), "< 1 %", "8 B × limit", "30 to 55 µs"},
+		{"rolling_window, large_ring", l(limiter.RollingWindow, 0, limiter.LargeRing), "< 1 %", "8 B × limit", "30 to 55 µs"},
 		{"rolling_window, sorted_set", l(limiter.RollingWindow, 0, limiter.SortedSet), "< 1 %", "8 B × limit", "30 to 55 µs"},
 	}
 }

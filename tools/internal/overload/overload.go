@@ -5,6 +5,8 @@
 package overload
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/shedder"
@@ -63,6 +65,9 @@ type Sample struct {
 	Signal      string // with the highest utilization; "" if unknown
 	InFlight    int64
 	Probability []float64 // of shedding, by class
+	// Of what nodes estimate: the knee High of what is in flight, summed, the longest base,
+	// and the rate, summed.
+	Knee, Base, Rate float64
 }
 
 // Run is what happened: every attempt, in any order, and a sample per Interval.
@@ -81,13 +86,40 @@ type Step struct {
 	Retries int
 }
 
+// Change is what happens to the origin or to the nodes while a plan runs. A field that is 0
+// changes nothing.
+type Change struct {
+	At       time.Duration // since the start of the run
+	Slowness float64       // the service times are multiplied by it
+	Delay    time.Duration // each answer comes later by this, and no worker is busy meanwhile
+	Nodes    int           // how many share the origin; new ones know nothing
+}
+
 // Contender is one of the compared shedders.
 type Contender struct {
 	Name     string
 	Settings shedder.Settings
 }
 
-// Contenders returns the table's contenders; the last one must hold every bar.
+// Node returns the settings of each node if there are several at the start: divided by hand,
+// unless they are estimated.
+func (c *Contender) Node(changes []Change) shedder.Settings {
+	s := c.Settings
+	if len(changes) == 0 || changes[0].At > 0 || changes[0].Nodes < 2 || s.AutoFrom > 0 {
+		return s
+	}
+	n := changes[0].Nodes
+	s.Signals, s.Classes = maps.Clone(s.Signals), slices.Clone(s.Classes)
+	k := s.Signals[shedder.SignalInFlight]
+	s.Signals[shedder.SignalInFlight] = shedder.Knees{Low: k.Low / float64(n), High: k.High / float64(n)}
+	for i := range s.Classes {
+		s.Classes[i].MaxInFlight = max(1, s.Classes[i].MaxInFlight/int64(n))
+	}
+	return s
+}
+
+// Contenders returns the table's contenders. weir must hold every bar, Estimated those for
+// what changes.
 func Contenders() []Contender {
 	none := Settings(shedder.LawCap)
 	none.Enabled = false
@@ -108,6 +140,7 @@ func Contenders() []Contender {
 		{"published", published},
 		{"integrator", Settings(shedder.LawIntegrator)},
 		{"weir", Settings(shedder.LawPI)},
+		{Estimated, Auto()},
 	}
 }
 
@@ -120,6 +153,19 @@ func Settings(law string) shedder.Settings {
 	s.Signals[shedder.SignalInFlight] = shedder.Knees{Low: 0, High: 80}
 	for i, limit := range []int64{120, 110, 100, 90} {
 		s.Classes[i].MaxInFlight = limit
+	}
+	return s
+}
+
+// Auto are settings of one who has measured nothing: they allow ten times what suits the
+// origin and leave the knee to the node.
+func Auto() shedder.Settings {
+	s := Settings(shedder.LawPI)
+	k := s.Signals[shedder.SignalInFlight]
+	k.High *= 10
+	s.Signals[shedder.SignalInFlight], s.AutoFrom = k, 10
+	for i := range s.Classes {
+		s.Classes[i].MaxInFlight *= 10
 	}
 	return s
 }

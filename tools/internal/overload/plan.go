@@ -57,6 +57,10 @@ type Scenario struct {
 	Step int // the one that is measured
 	// Disturb makes a real run collect garbage and replace the rules meanwhile.
 	Disturb bool
+	// Changes happen meanwhile, in order; Serves is what the origin can answer in the step
+	// that is measured, as a share of Capacity, or 0 if that does not vary.
+	Changes []Change
+	Serves  float64
 }
 
 // The scenarios not named by their load.
@@ -91,8 +95,9 @@ func Scenarios(short bool) []Scenario {
 			{20 * time.Second, Mix(2), 3},
 			{30 * time.Second, Mix(0.7), 3},
 		}})
-	for _, load := range slight {
-		if !short { // patience alone takes longer
+	if !short { // patience, or what follows a change, takes longer
+		all = append(all, changing()...)
+		for _, load := range slight {
 			all = append(all, Slight(load))
 		}
 	}
@@ -119,6 +124,45 @@ func Slight(load float64) Scenario {
 		{60 * time.Second, Mix(load), 0},
 		{120 * time.Second, Mix(load), 0},
 	}}
+}
+
+// steadily is a load that lasts, next to those at which the origin changes.
+const steadily = 1.5
+
+// The scenarios in which the origin or the nodes change while users ask for more than the
+// origin bears, and one in which they do not ask for more but the work takes longer.
+const (
+	Slower = "slower"
+	Faster = "faster"
+	Joins  = "joins"
+	Leaves = "leaves"
+	Longer = "longer"
+)
+
+func changing() []Scenario {
+	change := func(name string, load, serves float64, nodes int, c Change) Scenario {
+		s := Scenario{Name: name, Load: load, Serves: serves, Step: 2, Plan: Plan{
+			{10 * time.Second, Mix(0.5), 0},
+			{20 * time.Second, Mix(load), 0},
+			{40 * time.Second, Mix(load), 0},
+		}}
+		if nodes > 1 {
+			s.Changes = []Change{{Nodes: nodes}}
+		}
+		c.At = s.Plan.begin(2)
+		s.Changes = append(s.Changes, c)
+		return s
+	}
+	steady := Overload(steadily)
+	steady.Serves = 1
+	return []Scenario{
+		steady,
+		change(Slower, steadily, 0.5, 1, Change{Slowness: 2}),
+		change(Faster, 2*steadily, 2, 1, Change{Slowness: 0.5}),
+		change(Joins, steadily, 1, 2, Change{Nodes: 3}),
+		change(Leaves, steadily, 1, 3, Change{Nodes: 2}),
+		change(Longer, 0.8, 0.8, 1, Change{Delay: 100 * time.Millisecond}),
+	}
 }
 
 // calm rises from 0.1 to 0.7 within a minute, with a burst to 0.9 for a second at each

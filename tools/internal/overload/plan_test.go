@@ -40,7 +40,7 @@ func TestScenariosAreThoseOfTheTable(t *testing.T) {
 		all := Scenarios(short)
 		want := []string{Reference, "2x", "5x", "10x", Calm, Latch, Storm}
 		if !short {
-			want = append(want, "1.02x", "1.05x", "1.1x")
+			want = append(want, "1.5x", Slower, Faster, Joins, Leaves, Longer, "1.02x", "1.05x", "1.1x")
 		}
 		require.Equal(t, want, names(all))
 		for _, s := range all {
@@ -119,7 +119,8 @@ func TestServiceTimesMakeTheCapacityExact(t *testing.T) {
 
 func TestContendersAreGood(t *testing.T) {
 	all := Contenders()
-	require.Equal(t, "weir", all[len(all)-1].Name)
+	require.Equal(t, "weir", all[len(all)-2].Name)
+	require.Equal(t, Estimated, all[len(all)-1].Name)
 	for _, c := range all {
 		require.NoError(t, c.Settings.Validate())
 		require.Len(t, c.Settings.Classes, Classes)

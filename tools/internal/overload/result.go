@@ -23,7 +23,8 @@ type Result struct {
 	Recovered                 float64 // in the last 10 s of the step
 	LevelShare                float64 // of what is shed in the step
 	Shed                      [Classes]float64
-	MaxInFlight               int64 // sampled
+	ShedShare                 float64 // of the step
+	MaxInFlight               int64   // sampled
 }
 
 // Measure takes all measures of a run of s.
@@ -40,6 +41,7 @@ func Measure(s Scenario, run Run) Result {
 		LevelZero:  LevelZero(run, step),
 		Recovered:  Recovered(run, step.last(final)),
 		LevelShare: LevelShare(run, step), Shed: ShedShares(run, step),
+		ShedShare: share(run, step, func(*Attempt) bool { return true }, func(a *Attempt) bool { return a.Outcome == Shed }),
 	}
 	for _, sample := range run.Samples {
 		r.MaxInFlight = max(r.MaxInFlight, sample.InFlight)

@@ -10,20 +10,19 @@ import (
 
 // Simulate runs a plan in virtual time: the Shedder is the real one, the origin a queue
 // and its workers. The same seed gives the same run.
-func Simulate(plan []Step, contender Contender, seed uint64) Run {
-	return simulate(plan, contender, seed, Workers, func(time.Duration) float64 { return 1 })
+func Simulate(plan []Step, contender Contender, seed uint64, changes ...Change) Run {
+	return simulate(plan, contender, seed, Workers, changes)
 }
 
-// simulate is Simulate with an origin of this many workers, whose service times are
-// multiplied by slowness at each moment.
-func simulate(plan []Step, contender Contender, seed uint64, workers int, slowness func(time.Duration) float64) Run {
-	s := &simulation{times: ServiceTimes(seed), workers: workers, slowness: slowness, rand: rand.New(rand.NewPCG(seed, Classes+1))}
-	var err error
-	if s.shedder, err = shedder.New("origin", contender.Settings); err != nil {
-		panic(err) // the contenders are constants
-	}
+// simulate is Simulate with an origin of this many workers.
+func simulate(plan []Step, contender Contender, seed uint64, workers int, changes []Change) Run {
+	s := &simulation{times: ServiceTimes(seed), workers: workers, slowness: 1, settings: contender.Node(changes), rand: rand.New(rand.NewPCG(seed, Classes+1))}
+	s.join(1)
 	for _, step := range plan {
 		s.end += step.For
+	}
+	for _, c := range changes {
+		s.push(c.At, func() { s.change(c) })
 	}
 	s.push(0, s.tick)
 	arrivals := Schedule(plan, seed)
@@ -43,20 +42,48 @@ func simulate(plan []Step, contender Contender, seed uint64, workers int, slowne
 
 // simulation is the state of one run.
 type simulation struct {
-	rand    *rand.Rand
-	shedder *shedder.Shedder
-	now     time.Duration
-	end     time.Duration
-	events  events
-	order   int
-	run     Run
+	rand     *rand.Rand
+	settings shedder.Settings
+	nodes    []*shedder.Shedder
+	now      time.Duration
+	end      time.Duration
+	events   events
+	order    int
+	run      Run
 
 	times    []time.Duration
-	slowness func(time.Duration) float64
+	slowness float64
+	delay    time.Duration
 	workers  int
 	busy     int // workers
 	begun    int // requests that a worker has started
 	queue    []func()
+}
+
+// change makes a Change.
+func (s *simulation) change(c Change) {
+	if c.Slowness > 0 {
+		s.slowness = c.Slowness
+	}
+	if c.Delay > 0 {
+		s.delay = c.Delay
+	}
+	if c.Nodes > 0 {
+		s.join(c.Nodes)
+	}
+}
+
+// join makes it n nodes. Those that leave take no more requests; those that join know
+// nothing.
+func (s *simulation) join(n int) {
+	for len(s.nodes) < n {
+		node, err := shedder.New("origin", s.settings)
+		if err != nil {
+			panic(err) // the contenders are constants
+		}
+		s.nodes = append(s.nodes, node)
+	}
+	s.nodes = s.nodes[:n]
 }
 
 // event happens at a time; simultaneous events happen in the order of their creation.
@@ -91,10 +118,14 @@ func (s *simulation) push(at time.Duration, do func()) {
 // request asks the shedder, and the origin if admitted.
 func (s *simulation) request(a Arrival, retry bool) {
 	at := Attempt{Due: a.Due, Class: a.Class, Retry: retry}
-	permit, ok := s.shedder.Admit(a.Class, userHash(a.User))
+	node := s.nodes[0]
+	if len(s.nodes) > 1 {
+		node = s.nodes[s.rand.IntN(len(s.nodes))]
+	}
+	permit, ok := node.Admit(a.Class, userHash(a.User))
 	switch {
 	case !ok:
-		at.Outcome, at.Capped = Shed, permit.Reason().Kind == shedder.KindCap
+		at.Outcome, at.Capped = Shed, permit.Reason().Kind != shedder.KindLevel
 		s.finish(a, at)
 	case len(s.queue) >= QueueLimit:
 		permit.Sent()
@@ -136,24 +167,37 @@ func (s *simulation) serve() {
 		done := s.queue[0]
 		s.queue = s.queue[1:]
 		s.busy++
-		service := time.Duration(float64(s.times[s.begun%len(s.times)]) * s.slowness(s.now))
+		service := time.Duration(float64(s.times[s.begun%len(s.times)]) * s.slowness)
 		s.push(s.now+service, func() {
 			s.busy--
-			done()
+			if s.delay > 0 {
+				s.push(s.now+s.delay, done)
+			} else {
+				done()
+			}
 			s.serve()
 		})
 		s.begun++
 	}
 }
 
-// tick makes the shedder sample.
+// tick makes the shedders sample. With several nodes, level and probabilities are the means.
 func (s *simulation) tick() {
-	s.shedder.Tick(time.Unix(1_000_000_000, 0).Add(s.now), nil)
-	st := s.shedder.Status()
-	sample := Sample{At: s.now, Level: st.Level}
-	for _, class := range st.Classes {
-		sample.InFlight += class.InFlight
-		sample.Probability = append(sample.Probability, class.Probability)
+	sample := Sample{At: s.now, Probability: make([]float64, Classes)}
+	for _, node := range s.nodes {
+		node.Tick(time.Unix(1_000_000_000, 0).Add(s.now), nil)
+		st := node.Status()
+		sample.Level += st.Level / float64(len(s.nodes))
+		for i, class := range st.Classes {
+			sample.InFlight += class.InFlight
+			sample.Probability[i] += class.Probability / float64(len(s.nodes))
+		}
+		for _, signal := range st.Signals {
+			if signal.Name == shedder.SignalInFlight {
+				sample.Knee += signal.Knees.High
+			}
+		}
+		sample.Base, sample.Rate = max(sample.Base, st.Estimate.Base), sample.Rate+st.Estimate.Rate
 	}
 	s.run.Samples = append(s.run.Samples, sample)
 	if s.now < s.end {

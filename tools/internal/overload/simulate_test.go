@@ -92,9 +92,6 @@ func TestTheLevelIsStable(t *testing.T) {
 	}
 }
 
-// steady is an origin that does not slow down.
-func steady(time.Duration) float64 { return 1 }
-
 // The law assumes no rate: origins of other sizes need only other knees and caps.
 func TestOtherOrigins(t *testing.T) {
 	f := func(capacity float64, workers int, knee float64, caps int64, goodput float64) {
@@ -111,7 +108,7 @@ func TestOtherOrigins(t *testing.T) {
 					s.Plan[i].Load[class] *= capacity / Capacity
 				}
 			}
-			run := simulate(s.Plan, Contender{"pi", settings}, 1, workers, steady)
+			run := simulate(s.Plan, Contender{"pi", settings}, 1, workers, nil)
 			span := s.Plan.Span(1)
 			require.GreaterOrEqual(t, Goodput(run, span)*Capacity/capacity, goodput, "%v at %vx", capacity, load)
 			require.GreaterOrEqual(t, Success(run, span, Critical), 0.995)
@@ -128,13 +125,8 @@ func TestOtherOrigins(t *testing.T) {
 // An origin that is temporarily five times as slow, and one that hangs.
 func TestOriginSlowsDownAndComesBack(t *testing.T) {
 	for _, times := range []float64{5, 500} {
-		slow := Span{20 * time.Second, 30 * time.Second}
-		run := simulate(Plan{{80 * time.Second, Mix(2), 0}}, Contender{"pi", Settings(shedder.LawPI)}, 1, Workers, func(now time.Duration) float64 {
-			if slow.has(now) {
-				return times
-			}
-			return 1
-		})
+		run := Simulate(Plan{{80 * time.Second, Mix(2), 0}}, Contender{"pi", Settings(shedder.LawPI)}, 1,
+			Change{At: 20 * time.Second, Slowness: times}, Change{At: 30 * time.Second, Slowness: 1})
 		require.Zero(t, Inversions(run, Span{0, 80 * time.Second}))
 		require.GreaterOrEqual(t, Goodput(run, Span{10 * time.Second, 20 * time.Second}), 0.95)
 		require.GreaterOrEqual(t, Goodput(run, Span{60 * time.Second, 80 * time.Second}), 0.95, "it recovers from %v times slower", times)

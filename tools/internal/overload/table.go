@@ -74,6 +74,7 @@ func (c Cell) String() string {
 type Row struct {
 	Load, Bar string
 	Cells     []Cell
+	only      string // the one column that must hold it; "" for all
 }
 
 // Table has a row for each bar and a cell for each column.
@@ -89,7 +90,7 @@ func NewTable(columns []Column) Table {
 		t.Columns = append(t.Columns, c.Name)
 	}
 	for _, bar := range bars() {
-		row := Row{Load: bar.load, Bar: bar.text}
+		row := Row{Load: bar.load, Bar: bar.text, only: bar.only}
 		measured := false
 		for i := range columns {
 			cell := bar.judge(&columns[i])
@@ -103,12 +104,17 @@ func NewTable(columns []Column) Table {
 	return t
 }
 
-// Missed names the bars that a column did not hold.
-func (t Table) Missed(column string) []string {
+// Missed names the bars for all that a column did not hold.
+func (t Table) Missed(column string) []string { return t.missed(column, "") }
+
+// MissedAlone names the bars for this column alone that it did not hold.
+func (t Table) MissedAlone(column string) []string { return t.missed(column, column) }
+
+func (t Table) missed(column, only string) []string {
 	var missed []string
 	for i, name := range t.Columns {
 		for _, row := range t.Rows {
-			if name == column && row.Cells[i].Verdict == Missed {
+			if name == column && row.Cells[i].Verdict == Missed && row.only == only {
 				missed = append(missed, fmt.Sprintf("%s: %s (got %s)", row.Load, row.Bar, row.Cells[i].Text))
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +18,17 @@ import (
 func perfect() Column {
 	c := Column{Name: "perfect", Refusal: &Refusal{CPU: 1.1, Rate: 1.05, Allocs: 0.01}}
 	for _, s := range Scenarios(false) {
-		r := Result{Scenario: s.Name, LevelShare: 0.5, Shed: [Classes]float64{0, 0, 0.004, 0.2}, Goodput: 0.95, P99: 150 * ms, Critical: 0.9995, Sheds: 9, LevelSheds: 9,
+		r := Result{Scenario: s.Name, LevelShare: 0.85, Shed: [Classes]float64{0, 0, 0.004, 0.2}, Goodput: 0.95, P99: 150 * ms, Critical: 0.9995, Sheds: 9, LevelSheds: 9,
 			Swing: 0.1, Variation: 0.04, Onset: 100 * ms, Recovery: 9 * time.Second, LevelZero: 20 * time.Second, Recovered: 0.995}
 		switch s.Name {
 		case Reference:
 			r.P99 = 90 * ms
+		case Slower:
+			r.Goodput = 0.47
+		case Faster:
+			r.Goodput = 1.9
+		case Longer:
+			r.Goodput, r.ShedShare = 0.79, 0.02
 		case Calm:
 			r.Sheds, r.LevelSheds = 0, 0
 		}
@@ -36,6 +44,48 @@ func TestTheTableHasEveryBar(t *testing.T) {
 		require.Equal(t, Held, row.Cells[0].Verdict, "%s %s: %s", row.Load, row.Bar, row.Cells[0])
 	}
 	require.Empty(t, table.Missed("perfect"))
+}
+
+// A bar for one contender is shown for all and asked of that one.
+func TestABarForOne(t *testing.T) {
+	c := perfect()
+	c.result(Longer).ShedShare = 0.3
+	require.Empty(t, NewTable([]Column{c}).Missed("perfect"))
+	require.Empty(t, NewTable([]Column{c}).MissedAlone("perfect"))
+	c.Name = Estimated
+	require.Empty(t, NewTable([]Column{c}).Missed(Estimated))
+	require.Equal(t, []string{"0.8x, answers take 100 ms longer: shed < 5 % (got 30.00 %)"}, NewTable([]Column{c}).MissedAlone(Estimated))
+}
+
+// A table grows run by run.
+func TestResultsMerge(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "results.json")
+	r, err := LoadResults(file)
+	require.NoError(t, err)
+	c := perfect()
+	c.Name = "weir"
+	c.Results[1].Variation = math.Inf(1)
+	r.Put("real", "first", []Column{c})
+	require.Equal(t, "first", r.Title("real"))
+	r.Put("simulation", "in vain", []Column{c})
+	require.NoError(t, r.Save(file, "real"))
+
+	r, err = LoadResults(file)
+	require.NoError(t, err)
+	require.Equal(t, []Column{c}, r.Columns("real"))
+	require.Empty(t, r.Columns("simulation"))
+	again := Result{Scenario: Calm, Sheds: 7}
+	r.Put("real", "second", []Column{{Name: "weir", Results: []Result{again}}, {Name: "none", Results: []Result{{Scenario: "10x"}}}})
+	columns := r.Columns("real")
+	require.Equal(t, "none", columns[0].Name)
+	require.Equal(t, again, *columns[1].result(Calm))
+	require.Len(t, columns[1].Results, len(c.Results))
+	require.Equal(t, c.Refusal, columns[1].Refusal)
+	require.Contains(t, r.Title("real"), "- second: weir calm, none 10x")
+
+	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
+	_, err = LoadResults(file)
+	require.ErrorContains(t, err, file)
 }
 
 func TestEachBarCanBeMissed(t *testing.T) {
