@@ -29,6 +29,10 @@ const HeaderNode = "Weir-Node"
 // NoVersion stands in for the version, and the source, of rules that were never there.
 const NoVersion = "none"
 
+// RequestBounds are those of the buckets of weir_request_seconds, in seconds: the same in
+// every release, so that the durations of several nodes add up.
+var RequestBounds = [...]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+
 // Where an active document came from.
 const (
 	SourceBuiltin   = "builtin"
@@ -49,17 +53,19 @@ const (
 // Readiness is GET /readyz. An empty field is left out: there is nothing to say about
 // it. The fields are in the order in which they travel, which is alphabetical.
 type Readiness struct {
-	Consul         string `json:"consul,omitempty"` // OK or the error
-	Registration   string `json:"registration,omitempty"`
-	Rules          string `json:"rules,omitempty"`
-	RulesBootstrap string `json:"rules_bootstrap,omitempty"`
-	RulesCache     string `json:"rules_cache,omitempty"`
-	RulesRefused   string `json:"rules_refused,omitempty"`
-	RulesVersion   string `json:"rules_version"`
-	ShedderCache   string `json:"shedder_cache,omitempty"`
-	ShedderRefused string `json:"shedder_refused,omitempty"`
-	Status         string `json:"status"`
-	Store          string `json:"store,omitempty"` // OK or the error
+	Consul           string `json:"consul,omitempty"` // OK or the error
+	Registration     string `json:"registration,omitempty"`
+	Rules            string `json:"rules,omitempty"`
+	RulesBootstrap   string `json:"rules_bootstrap,omitempty"`
+	RulesCache       string `json:"rules_cache,omitempty"`
+	RulesRefused     string `json:"rules_refused,omitempty"`
+	RulesSignature   string `json:"rules_signature,omitempty"` // why there is no valid one
+	RulesVersion     string `json:"rules_version"`
+	ShedderCache     string `json:"shedder_cache,omitempty"`
+	ShedderRefused   string `json:"shedder_refused,omitempty"`
+	ShedderSignature string `json:"shedder_signature,omitempty"`
+	Status           string `json:"status"`
+	Store            string `json:"store,omitempty"` // OK or the error
 }
 
 // Problem is every answer that refuses a request (RFC 9457).
@@ -119,6 +125,8 @@ type Rules struct {
 	Refused *Refusal        `json:"refused"`
 	Consul  *Condition      `json:"consul"`
 	Cache   *Condition      `json:"cache"`
+	// Signature is missing unless the node verifies signatures.
+	Signature *Condition `json:"signature,omitempty"`
 }
 
 // Rule is one of the active rules.
@@ -132,6 +140,7 @@ type Rule struct {
 	Burst       int64    `json:"burst,omitempty"`
 	Key         []string `json:"key"`
 	OnFailure   string   `json:"on_store_failure"`
+	Consistency string   `json:"consistency,omitempty"` // if not strict
 }
 
 // Shedder is GET /v1/shedder. With ?brief the document is left out.
@@ -147,6 +156,7 @@ type Shedder struct {
 	Refused   *Refusal        `json:"refused,omitempty"`
 	Consul    *Condition      `json:"consul,omitempty"`
 	Cache     *Condition      `json:"cache,omitempty"`
+	Signature *Condition      `json:"signature,omitempty"`
 
 	// Document is a *shedding.Document where it is written. A reader gets a map: the
 	// document of a newer node must not fail to decode.
@@ -215,6 +225,11 @@ type RuleDecision struct {
 	RetryAfter string `json:"retry_after,omitempty"`
 	ResetAfter string `json:"reset_after"`
 	Source     string `json:"source"`
+	// Leased is set for a rule with consistency: leased; Held is what the node that answers
+	// may still spend without the store, which Remaining does not contain. regionctl limits
+	// inspect adds up the nodes of a region.
+	Leased bool  `json:"leased,omitempty"`
+	Held   int64 `json:"held,omitempty"`
 }
 
 // Reset is DELETE /v1/limits: the keys of the counters that are gone.

@@ -129,6 +129,7 @@ func (c *change) flags(cmd *cobra.Command, by *string) {
 	f.IntVar(&c.keep, "keep-versions", keepVersions, "prune all but the newest `N` versions afterwards, at least 10; 0 does not (default: keep_versions of the fleet file, or 200)")
 	f.Lookup("keep-versions").DefValue = "0" // it says so itself
 	f.DurationVar(&c.wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
+	signFlag(cmd, &c.signFile)
 	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
 }
 
@@ -143,6 +144,9 @@ func (c *change) checkFlags(by string) (err error) {
 		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as regionctl rules status shows it", v, noVersion)
 	}
 	if err := checkText("--message", c.message, 1024); err != nil {
+		return err
+	}
+	if c.signer, err = signer(c.signFile); err != nil {
 		return err
 	}
 	c.by, err = whoami(by)

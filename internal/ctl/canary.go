@@ -41,6 +41,7 @@ type trial struct {
 	silent         map[string]bool // nodes whose last scrape failed
 	outside        int
 	excess         string
+	unanswered     int // looks in a row
 }
 
 // newTrial finds the site. Nothing is changed.

@@ -2,6 +2,9 @@ package ctl
 
 import (
 	"fmt"
+	"math"
+	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -72,4 +75,42 @@ func TestCanaryNeverSet(t *testing.T) {
 	r := c.end(t)
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "no region was changed")
+}
+
+// A changed region whose Consul does not answer is not what the next wave may follow. One look
+// without an answer is no reason to halt.
+func TestRegionVanishesInASoak(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	s := newSite(t, f, load(100, 2, 0))
+	next := versionOf(rulesOf(2))
+	var asked, from, to atomic.Int64 // looks at the pointer; which of them fail
+	from.Store(math.MaxInt64)
+	vanishing := f.faulty(t, "eu-west", func(w http.ResponseWriter, r *http.Request) bool {
+		if n := asked.Add(1); n < from.Load() || n >= to.Load() {
+			return false
+		}
+		http.Error(w, "no", http.StatusInternalServerError)
+		return true
+	})
+	wave := func(soak string) *session {
+		return vanishing.converse(t, "rules", "apply", s.file, "--yes", "--waves", "1,rest", "--soak", soak, "--interval", "100ms")
+	}
+	c := wave("2s")
+	c.sees(t, " left")
+	to.Store(math.MaxInt64)
+	from.Store(0)
+	r := c.end(t)
+	require.Equal(t, term.StatusPartial, r.status)
+	require.Regexp(t, `halted after wave 1 of 2: the figures of eu-west: .* could not be read at the end`, r.errOut)
+	require.Equal(t, s.old.Version, f.current(t, "us-east"))
+
+	from.Store(math.MaxInt64)
+	c = wave("6s") // long before its end, two looks fail
+	c.sees(t, " left")
+	to.Store(asked.Load() + 2)
+	from.Store(0)
+	r = c.end(t)
+	require.Zero(t, r.status, r.errOut)
+	require.Equal(t, next, f.current(t, "us-east"))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
@@ -18,7 +19,7 @@ func (t *trial) measure(ctx context.Context) error {
 	var canary, others fleet.Tally
 	t.p.Progress().Update([]string{fmt.Sprintf("%s: measured for %s before the trial", t.pop, t.baseline())})
 	err := t.twice(ctx, func() error {
-		counts, err := t.p.count(ctx, t.targets, func(context.Context, *fleet.Target) error { return nil })
+		counts, lost, err := t.p.count(ctx, t.targets, func(context.Context, *fleet.Target) error { return nil })
 		for _, n := range counts {
 			switch {
 			case n.err != nil:
@@ -28,7 +29,7 @@ func (t *trial) measure(ctx context.Context) error {
 				others.Add(n.region+" "+n.node.ID, n.figures)
 			}
 		}
-		return err
+		return cmp.Or(err, unseen(lost))
 	})
 	t.before = sample{canary: canary.Total, others: others.Total}
 	return err
@@ -60,8 +61,9 @@ type counted struct {
 	err     error
 }
 
-// count takes the figures of all edges once, after a check of each region.
-func (p *program) count(ctx context.Context, targets []*fleet.Target, check func(context.Context, *fleet.Target) error) (all []counted, err error) {
+// count takes the figures of all edges once, after a check of each region. lost says why
+// regions could not be looked at. An error of check that is a *term.Failure is final.
+func (p *program) count(ctx context.Context, targets []*fleet.Target, check func(context.Context, *fleet.Target) error) (all []counted, lost map[string]error, err error) {
 	// Nodes that do not answer must not keep those that do from being judged.
 	brief, cancel := context.WithTimeout(ctx, p.look)
 	defer cancel()
@@ -81,29 +83,53 @@ func (p *program) count(ctx context.Context, targets []*fleet.Target, check func
 		return list, nil
 	})
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
+	lost = map[string]error{}
 	for _, a := range answers {
-		if a.Err != nil {
-			var f *term.Failure
-			if errors.As(a.Err, &f) {
-				return nil, a.Err
-			}
-			return nil, fmt.Errorf("%s: %w", a.Target.Name, a.Err)
+		var f *term.Failure
+		if errors.As(a.Err, &f) {
+			return nil, nil, a.Err
+		} else if a.Err != nil {
+			lost[a.Target.Name] = fmt.Errorf("%s: %w", a.Target.Name, a.Err)
 		}
 		all = append(all, a.Value...)
 	}
-	return all, nil
+	return all, lost, nil
+}
+
+// unseen joins why regions could not be looked at.
+func unseen(lost map[string]error) error {
+	var errs []error
+	for _, name := range sortedKeys(lost) {
+		errs = append(errs, lost[name])
+	}
+	return errors.Join(errs...)
 }
 
 // look takes the figures of all edges once, and makes sure that the trial still is
 // what it was.
 func (t *trial) look(ctx context.Context) error {
-	counts, err := t.p.count(ctx, t.targets, t.unchanged)
+	counts, lost, err := t.p.count(ctx, t.targets, t.unchanged)
 	if err != nil {
 		return err
 	}
 	clear(t.silent)
+	for name := range lost {
+		if !slices.ContainsFunc(t.site.Homes, func(home *fleet.Target) bool { return home.Name == name }) {
+			delete(lost, name) // it is not on trial
+			continue
+		}
+		t.silent[lost[name].Error()] = true
+	}
+	// One look without an answer is no reason to end a trial.
+	if t.unanswered++; len(lost) == 0 {
+		t.unanswered = 0
+	} else if t.unanswered < outsideLooks {
+		return nil
+	} else {
+		return unseen(lost)
+	}
 	edges := 0
 	for _, n := range counts {
 		group := &t.others
@@ -134,17 +160,30 @@ func (t *trial) look(ctx context.Context) error {
 func (t *trial) judge(at time.Time) {
 	now := sample{at, t.canary.Total, t.others.Total}
 	t.excess = ""
-	if t.enough(&now.canary) {
-		t.excess = cmp.Or(t.canaryOptions.excess(&now.canary, &now.others), t.fallen(t.before, now))
-	}
-	if late, others, long := t.late.add(now); t.excess == "" && t.enough(&late) {
-		if why := cmp.Or(t.canaryOptions.excess(&late, &others), t.fallen(t.before, sample{at, late, others})); why != "" {
-			t.excess = fmt.Sprintf("in the last %s, %s", long.Round(time.Second), why)
-		}
+	late, others, long := t.late.add(now)
+	if t.excess = t.wrong(now); t.excess == "" {
+		t.excess = lately(long, t.wrong(sample{at, late, others}))
 	}
 	if t.excess == "" {
 		t.outside = 0
 	} else {
 		t.outside++
 	}
+}
+
+// wrong says in which figure the site is outside the bounds, "" if in none or if it had too
+// few requests to be judged.
+func (t *trial) wrong(now sample) string {
+	if !t.enough(&now.canary) {
+		return ""
+	}
+	return cmp.Or(t.canaryOptions.excess(&now.canary, &now.others), t.fallen("it", t.before, now, false), t.slower("it", t.before, now))
+}
+
+// lately says that a reason, if there is one, is about the end of what was looked at.
+func lately(long time.Duration, why string) string {
+	if why == "" {
+		return ""
+	}
+	return fmt.Sprintf("in the last %s, %s", long.Round(time.Second), why)
 }

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // change activates one document in some regions. apply, set and rollback are changes.
@@ -36,6 +38,9 @@ type change struct {
 	yes     bool
 	partial bool
 	wait    time.Duration
+	// signer signs the document; nil: it has its signatures, or needs none.
+	signer   *sign.Key
+	signFile string
 	// breakLock does not wait for other changes.
 	breakLock bool
 	// keep is how many versions to keep afterwards; 0: all.
@@ -46,6 +51,8 @@ type change struct {
 	relative bool
 	// waves changes the regions in groups; nil: all together.
 	waves *waves
+	// apart is until when the regions may differ from others of the fleet; nil: they should not.
+	apart *time.Time
 
 	engine   *rollout.Change[fleet.Current]
 	regions  []*regionChange
@@ -58,6 +65,8 @@ type regionChange struct {
 	target *fleet.Target
 	region *rollout.Region[fleet.Current]
 	step   step // unknown where the region did not answer
+
+	end *consul.End // of its history before it was written; nil: unknown
 
 	await *fleet.RegionView // what its edges were last seen to run; nil: not waited for
 	moved *consul.Pointer   // what somebody else published while the edges were waited for
@@ -99,6 +108,9 @@ func (c *change) told() (list []told) {
 // have are the regions that have what the change brings.
 func (c *change) have() []told { return pick(c.told(), rollout.Applied, rollout.AlreadyThere) }
 
+// always is the end of what does not end.
+var always = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
 // begin makes the engine's view of the change.
 func (c *change) begin(targets []*fleet.Target) {
 	k := targets[0].Kind
@@ -108,6 +120,9 @@ func (c *change) begin(targets []*fleet.Target) {
 			Store: func(ctx context.Context, r *rollout.Region[fleet.Current]) error {
 				here := c.region(r.Name)
 				_, err := here.target.Docs.Put(ctx, here.step.next.Bytes)
+				if err == nil && c.lasts == 0 { // else it is not known yet until when
+					err = c.sign(ctx, here)
+				}
 				return err
 			},
 			Look: func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
@@ -129,16 +144,16 @@ func (c *change) begin(targets []*fleet.Target) {
 					return err
 				}
 			}
-			if err := c.restore(ctx); err != nil {
-				return err
-			}
 			c.at = time.Now().UTC().Round(0)
-			return nil
+			return c.restore(ctx)
 		},
 		Written: func(ctx context.Context, r *rollout.Region[fleet.Current]) {
 			here := c.region(r.Name)
 			c.record(ctx, here, here.step.from.Version(), c.pointer(here))
 		},
+	}
+	if file, err := c.p.fleet(); err == nil && len(targets) < len(file.Regions) {
+		c.apart = &always
 	}
 	for _, t := range targets {
 		r := rollout.NewRegion[fleet.Current](t.Name, t.Consul)
@@ -151,10 +166,24 @@ func (c *change) begin(targets []*fleet.Target) {
 // stored. Documents are pruned only under the lock.
 func (c *change) restore(ctx context.Context) error {
 	for _, a := range fleet.Ask(ctx, targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)), func(ctx context.Context, t *fleet.Target) (struct{}, error) {
-		next := c.region(t.Name).step.next
+		here := c.region(t.Name)
+		next := here.step.next
+		var asking sync.WaitGroup // for what the history needs
+		defer asking.Wait()
+		asking.Go(func() { t.Identity(ctx) })
+		asking.Go(func() {
+			if end, err := t.Docs.End(ctx); err == nil { // otherwise recording says so
+				here.end = &end
+			}
+		})
 		there, err := t.Docs.Versions(ctx, next.Version())
 		if err == nil && len(there) == 0 {
-			_, err = t.Docs.Put(ctx, next.Bytes)
+			if _, err = t.Docs.Put(ctx, next.Bytes); err == nil && c.lasts == 0 { // its signature is gone, too
+				err = c.sign(ctx, here)
+			}
+		}
+		if err == nil && c.lasts > 0 {
+			err = c.sign(ctx, here)
 		}
 		return struct{}{}, err
 	}) {
@@ -186,6 +215,11 @@ func (c *change) has(r *regionChange, now fleet.Current) bool {
 // partial, it stops when a region cannot be reached.
 func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 	c.begin(targets)
+	var nodes []fleet.Answer[[]consul.Node] // asked for meanwhile
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		nodes = fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return t.Registered(ctx) })
+	})
 	c.engine.Prepare(ctx, func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
 		here := c.region(r.Name)
 		now, err := fleet.Look(ctx, here.target)
@@ -194,6 +228,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		}
 		return now, err
 	})
+	asking.Wait()
 	c.engine.Compare()
 	away, err := reached(c.engine.Results(), c.partial, otherRegions)
 	if err != nil {
@@ -210,6 +245,9 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		steps = append(steps, fleet.Answer[*step]{Target: r.target, Value: &r.step, Err: r.region.Err})
 	}
 	if err := c.readable(ctx); err != nil {
+		return err
+	}
+	if err := c.trusted(ctx, nodes); err != nil {
 		return err
 	}
 	return c.p.showDifference(away, func(b *bytes.Buffer, s term.Style) {
@@ -268,6 +306,7 @@ func (c *change) region(name string) *regionChange {
 // pointer is what a region is pointed at.
 func (c *change) pointer(r *regionChange) consul.Pointer {
 	p := r.step.next.Pointer(c.by, c.at)
+	p.ApartUntil = c.apart
 	if c.lasts > 0 {
 		p.ExpiresAt, p.Then = c.expires(), r.step.from.Returns()
 	}

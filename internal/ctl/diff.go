@@ -22,6 +22,8 @@ type difference struct {
 	Removed   []ruleSummary `json:"removed"`
 	Changed   []ruleChange  `json:"changed"`
 	Unchanged int           `json:"unchanged"`
+	// First says that nothing is active yet that could differ.
+	First bool `json:"first,omitempty"`
 	// Reordered rules decide as before; answers and logs follow the new order.
 	Reordered bool `json:"reordered"`
 }
@@ -71,6 +73,7 @@ func (b *ruleBook) compare(running any) changes {
 func compare(running, next *ruleBook) *difference {
 	d := &difference{Added: []ruleSummary{}, Removed: []ruleSummary{}, Changed: []ruleChange{}}
 	if running == nil {
+		d.First = true
 		running = &ruleBook{set: &rules.Set{}}
 	}
 	var before, after []string // the rules in both, in either order
@@ -161,6 +164,9 @@ func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
 	add("missing", map[bool]string{false: "skip", true: "limit"}[c.CountMissing])
 	add("mode", c.Mode.String())
 	add("on_store_failure", l.OnFailure.String())
+	if l.Leased {
+		add("consistency", "leased")
+	}
 	return list
 }
 

@@ -84,6 +84,10 @@ type diffReport struct {
 }
 
 func (d *difference) write(b *bytes.Buffer, s term.Style, most int) {
+	if d.First && d.empty() {
+		b.WriteString("  no rules: every request passes\n")
+		return
+	}
 	if d.empty() && !d.Reordered {
 		b.WriteString("  the text differs, but no rule does\n")
 		return

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/dns"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 const dnsHelp = `Answers DNS questions for one zone with the addresses of the nearest PoP that is healthy
@@ -44,6 +45,9 @@ bad looks, and back after five good seconds, longer if it keeps failing.
 --ns names the zone's name servers, with their addresses if they are in the zone; a name
 without a dot is in the zone. This server should be among them. Without --ns it calls
 itself ns1 of the zone, at the addresses of --listen.
+
+With --verify-keys it takes only a topology that somebody has signed with topology apply
+--sign, and keeps the one that it has until then. Drains are not signed.
 
 With --state it keeps the topology, drains and the state of PoPs in a file, and starts from
 that if no Consul answers; /readyz and weir_dns_region_facts_age_seconds say how old it is.
@@ -85,6 +89,7 @@ func (p *program) dnsCommand() *cobra.Command {
 	f.DurationVar(&o.TTL, "ttl", 20*time.Second, "for how long resolvers may keep an answer; clients leave a lost PoP after that")
 	o.geoFlag(c)
 	o.stateFlag(c)
+	f.StringSliceVar(&o.VerifyKeys, "verify-keys", nil, "public `FILES`; a topology that none of their keys has signed is ignored (see regionctl keys --help)")
 	f.StringVar(&o.Metrics, "metrics", "127.0.0.1:9153", "`ADDRESS:PORT` for /metrics, /healthz and /readyz; empty: none")
 	f.IntVar(&o.RateLimit, "rate-limit", 100, "how often a second one answer goes over UDP to the clients of one /24 or /56, all together ten times as often; of the rest every second is sent to TCP; 0: no limit")
 	f.Float64Var(&o.PassingShare, "passing-share", 0, "how much of a PoP's edges must pass for it to be healthy, 0 to 1; one in any case")
@@ -112,6 +117,11 @@ func (o *dnsOptions) open(p *program) (closeGeo func(), err error) {
 	}
 	for _, t := range targets {
 		o.Regions = append(o.Regions, region.FollowedRegion{Name: t.Name, Consul: t.Consul})
+	}
+	if len(o.VerifyKeys) > 0 {
+		if _, err := sign.ReadPublic(o.VerifyKeys); err != nil {
+			return nil, term.Misused("--verify-keys: %w", err)
+		}
 	}
 	if o.geoip == "" {
 		return func() {}, nil

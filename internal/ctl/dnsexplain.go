@@ -23,6 +23,9 @@ region on which no Consul reports is unknown here, where the router keeps its la
 with --state, this begins with the router's file. Probes of the topology run as in the
 router.
 
+How many clients an overloaded PoP gives to others depends on what routers did before. With
+--state this is what the router does; without, what one would begin with.
+
 --client is an address, or the network that a resolver passes on (203.0.113.0/24). If the
 router has a GeoIP database, give the same to this.
 

@@ -1,11 +1,13 @@
 package ctl
 
 import (
-	"net"
+	"bytes"
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +21,79 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
+
+// fault is how tests break what is between regionctl and a Consul or an edge: it sees each
+// request first, may wait or change the world, and reports whether it has answered itself.
+type fault func(w http.ResponseWriter, r *http.Request) bool
+
+// atWrite is the fault that calls do ahead of every write of a pointer or of the topology,
+// when a change is in some regions and not in others.
+func atWrite(do func()) fault {
+	return func(_ http.ResponseWriter, r *http.Request) bool {
+		if writes(r, "/current") || writes(r, "/topology") {
+			do()
+		}
+		return false
+	}
+}
+
+// faulty returns the fleet with a fault in front of one region's Consul. The fleet itself
+// is as before, for others who change it meanwhile.
+func (f *testFleet) faulty(t testing.TB, name string, inject fault) *testFleet {
+	t.Helper()
+	addr := f.consuls[name].Addr()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !inject(w, r) {
+			forward(w, r, addr)
+		}
+	}))
+	t.Cleanup(server.Close)
+	text, err := os.ReadFile(f.file)
+	require.NoError(t, err)
+	through := *f
+	through.file = write(t, "through.yaml", strings.Replace(string(text), addr, server.Listener.Addr().String(), 1))
+	return &through
+}
+
+// writes reports whether a request to Consul writes a key that ends so.
+func writes(r *http.Request, ends string) bool {
+	if r.Method != http.MethodPut {
+		return false
+	}
+	if r.URL.Path != "/v1/txn" {
+		return strings.HasSuffix(r.URL.Path, ends)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return false
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var ops api.TxnOps
+	if json.Unmarshal(body, &ops) != nil {
+		return false
+	}
+	return slices.ContainsFunc(ops, func(op *api.TxnOp) bool { return op.KV.Verb == api.KVCAS && strings.HasSuffix(op.KV.Key, ends) })
+}
+
+// nearby takes no time. A connection that it kept would stop the clock.
+var nearby = &http.Transport{DisableKeepAlives: true}
+
+// forward asks the real Consul.
+func forward(w http.ResponseWriter, r *http.Request, addr string) {
+	out := r.Clone(r.Context())
+	out.URL.Scheme, out.URL.Host, out.RequestURI = "http", addr, ""
+	answer, err := nearby.RoundTrip(out)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer answer.Body.Close()
+	for name, values := range answer.Header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(answer.StatusCode)
+	_, _ = io.Copy(w, answer.Body)
+}
 
 // orphan makes a site follow a canary that nobody manages.
 func (f *testFleet) orphan(t testing.TB, name, pop, document, by string) consul.Pointer {
@@ -57,85 +132,34 @@ func TestStrangers(t *testing.T) {
 		"warning: eu-west: 1 node says it is configured with consul.prefix other; the fleet file says "+f.prefix+"\n", r.errOut)
 }
 
-// A stored version is missing from the history.
-func testForgotten(t *testing.T, f *testFleet) {
-	first, second := f.publish(t, rulesOf(1), "ana", f.names...), f.publish(t, rulesOf(2), "ana", f.names...)
-	for _, name := range f.names {
-		_, err := f.consuls[name].Client().KV().DeleteTree(f.prefix+"/rules/history/", nil)
-		require.NoError(t, err)
-	}
-	require.Equal(t, rulesOf(1), f.good(t, "rules", "show", first.Version[:6]).out)
-	require.Equal(t, term.StatusUsage, f.run(t, "rules", "show", "ffffffffffff").status)
-
-	// Applying the active version again records who did it.
-	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(2)), "--yes", "--by", "bob", "-m", "late")
-	changes, _, err := f.rules("eu-west").History(t.Context(), 0)
-	require.NoError(t, err)
-	require.Equal(t, []consul.Change{{Pointer: second}}, changes)
-	f.good(t, "rules", "rollback", "--yes", "--to", first.Version)
-	require.Equal(t, first.Version, f.current(t, "us-east"))
-
-	_, err = f.consuls["eu-west"].Client().KV().DeleteTree(f.prefix+"/rules/history/", nil)
-	require.NoError(t, err)
-	require.NoError(t, f.rules("eu-west").Record(t.Context(), consul.Change{Pointer: second}))
-	f.good(t, "rules", "rollback", "--yes", "--region", "eu-west")
-	require.Equal(t, second.Version, f.current(t, "eu-west"), "the newest entry was missing")
-}
-
-// Consul made the change, but its answer was lost.
+// Consul made the change, but its answer was lost, and those to all later questions.
 func testLostAnswer(t *testing.T, f *testFleet) {
-	target, err := url.Parse("http://" + f.consuls["eu-west"].Addr())
-	require.NoError(t, err)
-	forward := httputil.NewSingleHostReverseProxy(target)
-	var losing atomic.Bool
+	var losing, gone atomic.Bool
 	losing.Store(true)
-	var gone atomic.Bool
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f = f.faulty(t, "eu-west", func(_ http.ResponseWriter, r *http.Request) bool {
 		switch changes := writes(r, "/rules/current"); {
 		case losing.Load() && changes:
-			forward.ServeHTTP(httptest.NewRecorder(), r)
+			forward(httptest.NewRecorder(), r, f.consuls["eu-west"].Addr())
 			gone.Store(true)
 			panic(http.ErrAbortHandler)
 		case gone.Load():
 			panic(http.ErrAbortHandler)
 		}
-		forward.ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	require.NoError(t, err)
-	f.file = write(t, "fleet.yaml", "regions:\n  - {name: eu-west, consul: {addr: \""+net.JoinHostPort(host, port)+"\", prefix: "+f.prefix+"}}\n")
+		return false
+	})
 	file := write(t, "rules.yaml", rulesOf(1))
-	r := f.run(t, "rules", "apply", file, "--yes", "--by", "ana", "-m", "why", "-o", "json")
+	r := f.run(t, "rules", "apply", file, "--yes", "--by", "ana", "-m", "why", "-o", "json", "--region", "eu-west")
 	require.Equal(t, term.StatusFailed, r.status)
 	require.NotContains(t, r.errOut, "nothing was changed")
 	require.Contains(t, r.errOut, "may have taken effect in eu-west; run this again:")
 	require.Equal(t, rollout.Unknown, parse[changeReport](t, r.out).Regions[0].Result)
 	losing.Store(false)
 	gone.Store(false)
-	f.good(t, "rules", "apply", file, "--yes", "--by", "ana", "-m", "why")
+	f.good(t, "rules", "apply", file, "--yes", "--by", "ana", "-m", "why", "--region", "eu-west")
 	changes, _, err := f.rules("eu-west").History(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
 	require.Equal(t, "why", changes[0].Message)
-}
-
-// Edges that lost their place in the catalog are waited for.
-func testNoEdges(t *testing.T, f *testFleet) {
-	r := f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(1)), "--yes", "-o", "json", "--region", "eu-west")
-	require.False(t, parse[changeReport](t, r.out).Converged)
-	require.Contains(t, r.errOut, "no edge is registered there")
-	var out, errOut buffer
-	p := f.program(strings.NewReader(""), &out, &errOut)
-	p.registering = patience
-	ended := make(chan error, 1)
-	go func() {
-		ended <- p.run(t.Context(), []string{"rules", "apply", "--yes", "-o", "json", "--region", "eu-west", "--fleet", f.file, write(t, "r.yaml", rulesOf(1))})
-	}()
-	require.Eventually(t, func() bool { return strings.Contains(errOut.String(), "no edge is registered") }, patience, tick)
-	f.edge(t, "eu-west", "ams1", "ams1-1")
-	require.NoError(t, <-ended)
-	require.True(t, parse[changeReport](t, out.String()).Converged)
 }
 
 // Hanging nodes do not delay reading the others.

@@ -38,9 +38,6 @@ type farFleet struct {
 	faults map[string]fault // by host
 }
 
-// fault answers in place of a host, and reports whether it has.
-type fault func(w http.ResponseWriter, r *http.Request) bool
-
 // faults are ways not to answer.
 var faults = []fault{
 	func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true },
@@ -111,27 +108,7 @@ func inFiftyRegions(t *testing.T, test func(*testing.T, *farFleet)) {
 	})
 }
 
-// nearby takes no time. A connection that it kept would stop the clock.
-var nearby = &http.Transport{DisableKeepAlives: true}
-
-// forward asks the real Consul.
-func forward(w http.ResponseWriter, r *http.Request, addr string) {
-	out := r.Clone(r.Context())
-	out.URL.Scheme, out.URL.Host, out.RequestURI = "http", addr, ""
-	answer, err := nearby.RoundTrip(out)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
-	}
-	defer answer.Body.Close()
-	for name, values := range answer.Header {
-		w.Header()[name] = values
-	}
-	w.WriteHeader(answer.StatusCode)
-	_, _ = io.Copy(w, answer.Body)
-}
-
-// open lets a host answer.
+// serve lets a host answer.
 func (f *farFleet) serve(t *testing.T, host string, next http.HandlerFunc) {
 	door := make(chan net.Conn)
 	f.doors[host] = door

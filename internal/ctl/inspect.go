@@ -99,6 +99,8 @@ type inspected struct {
 	Rules   []adminapi.RuleDecision `json:"rules"`
 	// Lacking are rules that count by one of the keys and by something not given, or exempt it.
 	Lacking []unanswerable `json:"lacking"`
+	// Silent counts the edges that did not say what they hold of leased limits.
+	Silent int `json:"silent,omitempty"`
 	// Omitted counts rules that were not asked about, to keep the answer short.
 	Omitted int    `json:"omitted,omitempty"`
 	Error   string `json:"error,omitempty"`
@@ -183,6 +185,9 @@ func (p *program) inspectRegion(ctx context.Context, t *fleet.Target, node, rule
 				return nil, err
 			}
 			cache[id], r.Node, r.Version = e, n.ID, e.RulesVersion
+			if node == "" {
+				r.Silent = max(r.Silent, addHeld(ctx, t, nodes, n, e, q.query))
+			}
 		}
 		for _, found := range e.Rules {
 			if found.Rule == q.rule {
@@ -203,6 +208,14 @@ func (r *inspected) write(b *bytes.Buffer, s term.Style) {
 		b.WriteString("  no rule counts by that\n")
 	} else {
 		writeRules(b, s, r.Rules)
+	}
+	for _, rule := range r.Rules {
+		if rule.Leased {
+			fmt.Fprintf(b, "  %s is leased: edges hold %d that LEFT does not contain\n", term.Printable(rule.Rule), rule.Held)
+		}
+	}
+	if r.Silent > 0 {
+		fmt.Fprintf(b, "  … and %s that did not answer\n", term.Plural(r.Silent, "edge"))
 	}
 	if r.Omitted > 0 {
 		fmt.Fprintf(b, "  … and %s; choose one with --rule\n", term.Plural(r.Omitted, "more rule"))

@@ -2,10 +2,13 @@ package ctl
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
@@ -19,11 +22,12 @@ type canaryOptions struct {
 	maxLimited  float64
 	maxErrors   float64
 	maxFewer    float64
+	maxSlower   float64
 }
 
 const defaultInterval = 5 * time.Second
 
-var canaryFlags = [...]string{"bake", "interval", "min-requests", "max-limited-increase", "max-5xx-increase", "max-limited-decrease"}
+var canaryFlags = [...]string{"bake", "interval", "min-requests", "max-limited-increase", "max-5xx-increase", "max-limited-decrease", "max-p99-factor"}
 
 func (o *canaryOptions) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.bake, canaryFlags[0], 5*time.Minute, "how long the canary is watched before the rest follows")
@@ -37,6 +41,7 @@ func (o *canaryOptions) bounds(f *pflag.FlagSet) {
 	f.Float64Var(&o.maxLimited, canaryFlags[3], 0.05, "by how much the share of limited requests may exceed the others': 0.05 is five percentage points")
 	f.Float64Var(&o.maxErrors, canaryFlags[4], 0.01, "by how much the share of 5xx answers may exceed the others'")
 	f.Float64Var(&o.maxFewer, canaryFlags[5], 0.05, "by how much the share of limited requests may fall below its own past, beyond what the others' fell: a rule may have stopped matching")
+	f.Float64Var(&o.maxSlower, canaryFlags[6], 2, "how many times as long as before 99 % of the requests may take; 0: any time")
 }
 
 // changed returns the first of them that was passed, or "".
@@ -66,6 +71,8 @@ func (o *canaryOptions) check() error {
 		return term.Misused("--max-5xx-increase %v: must be between 0 and 1", o.maxErrors)
 	case !(o.maxFewer >= 0 && o.maxFewer <= 1):
 		return term.Misused("--max-limited-decrease %v: must be between 0 and 1", o.maxFewer)
+	case !(o.maxSlower == 0 || o.maxSlower >= 1 && o.maxSlower <= 1000):
+		return term.Misused("--max-p99-factor %v: must be between 1 and 1000, or 0 to accept any duration", o.maxSlower)
 	}
 	return nil
 }
@@ -86,20 +93,90 @@ func (o *canaryOptions) excess(canary, others *fleet.Traffic) string {
 	return ""
 }
 
-// fallen says whether the canary limits much less than the same site did before the trial,
-// other than everywhere; "" if not, or if there was too little to compare with.
-func (o *canaryOptions) fallen(before, now sample) string {
+// risen says in which figure who left its own past further than the others did, "" if in
+// none.
+func (o *canaryOptions) risen(who string, before, now sample, surely bool) string {
+	for _, f := range []struct {
+		what  string
+		share func(*fleet.Traffic) float64
+		most  float64
+	}{{"limited", (*fleet.Traffic).LimitedShare, o.maxLimited}, {"answered 5xx to", (*fleet.Traffic).ErrorShare, o.maxErrors}} {
+		was, is := f.share(&before.canary), f.share(&now.canary)
+		if is-was-elsewhere(before, now, f.share) > f.most+margin(surely, was, before.canary.Requests, is, now.canary.Requests) {
+			return fmt.Sprintf("%s %s %s of %.0f requests, and %s of %.0f before; at most %s more is allowed", who, f.what,
+				percent(is), now.canary.Requests, percent(was), before.canary.Requests, points(f.most))
+		}
+	}
+	return ""
+}
+
+// elsewhere is by how much a share has grown at the others.
+func elsewhere(before, now sample, share func(*fleet.Traffic) float64) float64 {
+	if before.others.Requests == 0 || now.others.Requests == 0 {
+		return 0
+	}
+	return max(0, share(&now.others)-share(&before.others))
+}
+
+// margin is what a share may differ by more than is allowed, if only what is surely no
+// chance counts.
+func margin(surely bool, was, requestsBefore, is, requests float64) float64 {
+	if !surely {
+		return 0
+	}
+	return chance(was, requestsBefore, is, requests)
+}
+
+// chance is by how much two shares of so many requests differ at most if only chance is at
+// work: four standard deviations, which many sites with many looks at each stay within.
+func chance(a, ofA, b, ofB float64) float64 {
+	if ofA == 0 || ofB == 0 {
+		return 1
+	}
+	p := (a*ofA + b*ofB) / (ofA + ofB)
+	return 4 * math.Sqrt(p*(1-p)*(1/ofA+1/ofB))
+}
+
+// slower says whether 99 % of the requests take longer than they may, compared with the own
+// past or, without one, with the others; "" if not, or if chance would explain it. The
+// durations that nodes count are only as fine as adminapi.RequestBounds.
+func (o *canaryOptions) slower(who string, before, now sample) string {
+	const tail = 0.01
+	past, whose, grown := &before.canary.Took, "before", 0.0
+	if past.Counted() < float64(o.minRequests) {
+		past, whose = &now.others.Took, "elsewhere"
+	}
+	is := &now.canary.Took
+	usual := past.Quantile(1 - tail)
+	at := slices.IndexFunc(adminapi.RequestBounds[:], func(bound float64) bool { return bound >= o.maxSlower*usual })
+	if o.maxSlower == 0 || at < 0 || is.Counted() < max(1, float64(o.minRequests)) || past.Counted() < max(1, float64(o.minRequests)) {
+		return ""
+	}
+	most := adminapi.RequestBounds[at]
+	share := func(d *fleet.Durations) float64 { return fleet.Ratio(d.Slower(most), d.Counted()) }
+	if whose == "before" {
+		grown = elsewhere(before, now, func(t *fleet.Traffic) float64 { return share(&t.Took) })
+	}
+	if late := share(is) - grown; late > tail && late-share(past) > chance(share(past), past.Counted(), share(is), is.Counted()) {
+		return fmt.Sprintf("%s of %.0f requests to %s took longer than %s; 99 %% took at most %s %s, and %.4g times as long is allowed",
+			percent(share(is)), is.Counted(), who, seconds(most), seconds(usual), whose, o.maxSlower)
+	}
+	return ""
+}
+
+func seconds(s float64) string { return time.Duration(s * float64(time.Second)).String() }
+
+// fallen says whether who limits much less than the same site did before the trial, other
+// than everywhere; "" if not, or if there was too little to compare with.
+func (o *canaryOptions) fallen(who string, before, now sample, surely bool) string {
 	if !o.enough(&before.canary) || !o.enough(&now.canary) {
 		return ""
 	}
 	was, is := before.canary.LimitedShare(), now.canary.LimitedShare()
-	elsewhere := 0.0
-	if before.others.Requests > 0 && now.others.Requests > 0 {
-		elsewhere = before.others.LimitedShare() - now.others.LimitedShare()
-	}
-	if was-is-max(elsewhere, 0) > o.maxFewer {
-		return fmt.Sprintf("it limited %s of %.0f requests, and %s of %.0f before the trial; at most %s less is allowed",
-			percent(is), now.canary.Requests, percent(was), before.canary.Requests, points(o.maxFewer))
+	less := elsewhere(before, now, func(t *fleet.Traffic) float64 { return -t.LimitedShare() })
+	if was-is-less > o.maxFewer+margin(surely, was, before.canary.Requests, is, now.canary.Requests) {
+		return fmt.Sprintf("%s limited %s of %.0f requests, and %s of %.0f before the trial; at most %s less is allowed",
+			who, percent(is), now.canary.Requests, percent(was), before.canary.Requests, points(o.maxFewer))
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -70,6 +71,8 @@ type testFleet struct {
 	consuls map[string]*testenv.Consul
 	open    map[string]*consul.Client
 	prefix  string
+
+	registering time.Duration // how long missing edges are waited for; 0: not long
 }
 
 // startFleet starts a Consul for each region.
@@ -154,10 +157,9 @@ func (f *testFleet) run(t testing.TB, args ...string) result {
 	return f.runContext(t, t.Context(), "", args...)
 }
 
-// program does not wait long for missing edges.
 func (f *testFleet) program(in io.Reader, out, errOut io.Writer) *program {
 	p := newProgram(term.New(in, out, errOut))
-	p.registering = 300 * time.Millisecond
+	p.registering = cmp.Or(f.registering, 300*time.Millisecond)
 	return p
 }
 

@@ -21,7 +21,7 @@ func TestPartialFailure(t *testing.T) {
 	edge := f.edge(t, "ap-south", "sin1", "sin1-1")
 	file := write(t, "rules.yaml", rulesOf(2))
 
-	dying := f.before(t, "us-east", f.consuls["us-east"].Kill)
+	dying := f.faulty(t, "us-east", atWrite(f.consuls["us-east"].Kill))
 	var out buffer
 	p := &program{Terminal: term.New(strings.NewReader(""), &out, &buffer{}), fleetFile: dying.file, timeout: 2 * time.Second}
 	p.Format = "json"
@@ -78,7 +78,7 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
 	ctx, cancel := context.WithCancel(t.Context())
-	interrupting := f.before(t, "eu-west", cancel)
+	interrupting := f.faulty(t, "eu-west", atWrite(cancel))
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
 	p.fleetFile, p.timeout, p.Format = interrupting.file, 2*time.Second, "json"
 	doc, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(rulesOf(1)))

@@ -225,6 +225,7 @@ func TestLongHistory(t *testing.T) {
 	list := parse[[]past](t, timed("rules", "history", "-n", "0", "-o", "json").out)
 	require.Len(t, list, changes+1)
 	require.True(t, slices.IsSortedFunc(list, func(a, b past) int { return b.AppliedAt.Compare(a.AppliedAt) }))
+	require.Contains(t, timed("audit", "verify").out, fmt.Sprintf("eu-west  rules    1        %d", changes))
 	timed("rules", "prune", "--yes")
 	require.Len(t, f.storedRules(t, "eu-west"), 200)
 	timed("rules", "rollback", "--yes", "--wait", "0")

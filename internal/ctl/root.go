@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -81,6 +82,13 @@ Exit status:
   4    conflict: somebody else changed the same document meanwhile, or is about to
   130  interrupted
 
+With -o json, standard output holds results only, and the last line of standard error of a
+run that fails is a JSON object:
+
+  {"error":{"status":4,"reason":"conflict","message":"…"}}
+
+The reason is failed, usage, partial, conflict or interrupted.
+
 Environment:
   WEIR_FLEET   the fleet file, if --fleet is not given
   WEIR_USER    whom history and locks name, if --by is not given
@@ -132,10 +140,21 @@ func (p *program) run(ctx context.Context, args []string) error {
 	if err = term.Settle(ctx, err); err == nil {
 		return nil
 	}
-	if !errors.As(err, &f) || f.Err != nil {
-		p.Say("regionctl: %v", err)
+	if asksJSON(args) {
+		p.Format = "json"
 	}
+	p.Fail("regionctl", err)
 	return err
+}
+
+// asksJSON reports whether arguments ask for JSON, even if another one cannot be parsed.
+func asksJSON(args []string) bool {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.ParseErrorsAllowlist.UnknownFlags = true
+	f.Usage = func() {}
+	format := f.StringP("output", "o", "", "")
+	_ = f.Parse(args) // the command has reported it
+	return *format == "json"
 }
 
 func (p *program) rootCommand() *cobra.Command {
@@ -161,7 +180,7 @@ func (p *program) rootCommand() *cobra.Command {
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.topologyCommand(), p.dnsCommand(),
-		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.versionCommand())
+		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.auditCommand(), p.keysCommand(), p.versionCommand())
 	return root
 }
 
@@ -185,12 +204,32 @@ func group(use, short, long string) *cobra.Command {
 			return cmd.Help()
 		}
 		hint := ""
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		if elsewhere := sameName(cmd.Root(), args[0]); len(elsewhere) > 0 {
+			hint = "; use " + strings.Join(elsewhere, " or ")
+		} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = "; did you mean " + strings.Join(near, " or ") + "?"
 		}
 		return term.Misused("no command %q%s; see %s --help", cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
 	}
+	// The flags of a command that is elsewhere are unknown here, which would be reported first.
+	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+			return cmd.RunE(cmd, args)
+		}
+		return err
+	})
 	return c
+}
+
+// sameName returns the paths of all commands of this name.
+func sameName(c *cobra.Command, name string) (paths []string) {
+	for _, sub := range c.Commands() {
+		if sub.Name() == name && sub.IsAvailableCommand() {
+			paths = append(paths, sub.CommandPath())
+		}
+		paths = append(paths, sameName(sub, name)...)
+	}
+	return paths
 }
 
 // command is one that does something. names are those of its arguments; one that

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,14 +36,15 @@ func TestScripts(t *testing.T) {
 	for i, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			s := &script{t: t, names: names, consuls: consuls, prefix: fmt.Sprintf("script%d", i), away: map[string]string{}, sessions: map[string]*session{}, edges: map[string]*stub{}}
+			s := &script{t: t, names: names, consuls: consuls, prefix: fmt.Sprintf("script%d", i), away: map[string]string{}, sessions: map[string]*session{}, edges: map[string]*stub{}, releases: map[string]func(){}}
 			testscript.Run(t, testscript.Params{Files: []string{file}, RequireUniqueNames: true, Cmds: map[string]func(*testscript.TestScript, bool, []string){
 				"regionctl": s.command(s.regionctl), "terminal": s.command(s.terminal), "status": s.command(s.status), "begin": s.command(s.begin), "sees": s.command(s.sees),
 				"answer": s.command(s.answer), "interrupt": s.command(s.interrupt), "end": s.command(s.end), "edge": s.command(s.edge),
 				"runs": s.command(s.runs), "sheds": s.command(s.sheds), "publish": s.command(s.publish), "holds": s.command(s.holds),
 				"version": s.command(s.version), "put": s.command(s.put), "delete": s.command(s.delete), "json": s.command(s.json), "equal": s.command(s.equal),
 				"address": s.command(s.address), "unchanged": s.command(s.unchanged), "active": s.command(s.active), "lasts": s.command(s.lasts), "canary": s.command(s.canary), "try": s.command(s.try),
-				"duel": s.command(s.duel),
+				"duel": s.command(s.duel), "prints": s.command(s.prints), "complete": s.command(s.complete), "asked": s.command(s.asked), "forget": s.command(s.forget),
+				"patient": s.command(s.patient), "held": s.command(s.held), "let": s.command(s.let), "locked": s.command(s.locked),
 			}})
 		})
 	}
@@ -61,6 +63,7 @@ type script struct {
 	fleet    *testFleet
 	sessions map[string]*session
 	edges    map[string]*stub
+	releases map[string]func() // of runs that are held
 }
 
 func (s *script) Errorf(format string, args ...any) { s.ts.Logf(format, args...) }
@@ -110,6 +113,13 @@ func (s *script) terminal(args []string) {
 	s.show(result{out: out.String(), errOut: errOut.String()})
 }
 
+// complete WORD… shows what the shell offers for the last word.
+func (s *script) complete(words []string) {
+	var out, errOut buffer
+	require.NoError(s, s.fleet.program(strings.NewReader(""), &out, &errOut).run(s.Context(), append([]string{"__complete", "--fleet", s.fleet.file}, words...)))
+	s.show(result{out: out.String(), errOut: errOut.String()})
+}
+
 // status N regionctl ARGUMENT… [<FILE]
 func (s *script) status(args []string) {
 	in := ""
@@ -130,8 +140,42 @@ func (s *script) begin(args []string) {
 	s.sessions[args[0]] = s.fleet.converse(s, s.args(args[2:])...)
 }
 
+// held NAME regionctl ARGUMENT… starts a run, and waits until it wants to change us-east after
+// it has changed eu-west. There it stays until let NAME.
+func (s *script) held(args []string) {
+	arrived, released := make(chan struct{}), make(chan struct{})
+	came, let := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(released) })
+	s.t.Cleanup(let)
+	through := s.fleet.faulty(s, "us-east", atWrite(func() { came(); <-released }))
+	run := through.converse(s, s.args(args[2:])...)
+	s.sessions[args[0]], s.releases[args[0]] = run, let
+	select {
+	case <-arrived:
+	case <-time.After(patience):
+		require.Fail(s, "does not reach us-east", &run.errOut)
+	}
+}
+
+func (s *script) let(args []string) { s.releases[args[0]]() }
+
+// locked KIND [REGION…]: these regions hold a lock.
+func (s *script) locked(args []string) {
+	require.Equal(s, args[1:], append([]string{}, s.fleet.locked(s, args[0])...))
+}
+
 // sees NAME TEXT waits for a text on standard error.
 func (s *script) sees(args []string) { s.sessions[args[0]].sees(s, args[1]) }
+
+// prints NAME N waits for that many lines on standard output.
+func (s *script) prints(args []string) {
+	n, err := strconv.Atoi(args[1])
+	require.NoError(s, err)
+	out := &s.sessions[args[0]].out
+	require.Eventually(s, func() bool { return strings.Count(out.String(), "\n") >= n }, patience, tick)
+}
+
+// patient lets the commands that follow wait for missing edges.
+func (s *script) patient([]string) { s.fleet.registering = patience }
 
 // answer NAME LINE
 func (s *script) answer(args []string) { s.sessions[args[0]].answer(s, args[1]) }
@@ -190,9 +234,17 @@ func (s *script) edge(args []string) {
 				before, looks := e.traffic, 0
 				e.traffic = func(e *stub, version string) {
 					if looks++; looks%3 == 0 {
-						e.requests, e.limited = map[string]float64{}, 0
+						e.requests, e.limited, e.slow = map[string]float64{}, 0, 0
 					}
 					before(e, version)
+				}
+			case "slow": // so many of the requests between two readings
+				slow, err := strconv.ParseFloat(value, 64)
+				require.NoError(s, err)
+				before := e.traffic
+				e.traffic = func(e *stub, version string) {
+					before(e, version)
+					e.slow += slow
 				}
 			case "silent-after": // that many readings
 				left, err := strconv.Atoi(value)
@@ -207,6 +259,12 @@ func (s *script) edge(args []string) {
 				e.shedder.stays = value
 			case "refuses-settings":
 				e.shedder.refuses = value
+			case "explains": // so, whatever it is asked
+				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.explanation))
+			case "shedders": // what they measure
+				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.shedder.status))
+			case "off": // the kill switch
+				e.shedder.off = true
 			case "unregistered":
 			default:
 				s.ts.Fatalf("edge: no option %q", name)
@@ -243,6 +301,15 @@ func (s *script) publish(args []string) {
 	s.fleet.publish(s, s.ts.ReadFile(args[0]), args[1], args[2:]...)
 }
 
+// asked ID QUERY… checks what an edge was asked to explain, and forgets it.
+func (s *script) asked(args []string) {
+	e := s.edges[args[0]]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	require.Equal(s, args[1:], e.asked)
+	e.asked = nil
+}
+
 func (s *script) documents(kind, name string) *consul.Documents {
 	if kind == "shedder" {
 		return s.fleet.settings(name)
@@ -277,6 +344,19 @@ func (s *script) unchanged(args []string) {
 	changes, _, err := s.documents(args[0], args[1]).History(s.Context(), 0)
 	require.NoError(s, err)
 	require.Equal(s, args[2], strconv.Itoa(len(changes)))
+}
+
+// forget REGION N: the history of the rules there keeps its oldest N entries.
+func (s *script) forget(args []string) {
+	n, err := strconv.Atoi(args[1])
+	require.NoError(s, err)
+	kv := s.consuls[args[0]].Client().KV()
+	keys, _, err := kv.Keys(s.prefix+"/rules/history/", "", nil) // in the order of their time
+	require.NoError(s, err)
+	for _, key := range keys[n:] {
+		_, err := kv.Delete(key, nil)
+		require.NoError(s, err)
+	}
 }
 
 func versionOf(document string) string {

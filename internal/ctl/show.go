@@ -22,14 +22,16 @@ With -o json the document comes with the pointer that names it.`
 
 func (p *program) showCommand() *cobra.Command {
 	var names []string
+	var signatures bool
 	c := command("show [VERSION]", "print the active document, or another version", showHelp,
 		`  regionctl rules show > rules.yaml
   regionctl rules show --region us-east
   diff <(regionctl rules show 3f2a) <(regionctl rules show 77aa)`,
 		func(ctx context.Context, args []string) error {
-			return p.showDocument(ctx, rulesKind, names, strings.Join(args, ""))
+			return p.showDocument(ctx, rulesKind, names, strings.Join(args, ""), signatures)
 		})
 	p.regionFlag(c, &names)
+	c.Flags().BoolVar(&signatures, "signatures", false, "print its signatures instead, as rules.bootstrap_signatures needs them")
 	c.ValidArgsFunction = p.completeVersion(rulesKind, &names)
 	return c
 }
@@ -41,7 +43,7 @@ type shown struct {
 	Document string         `json:"document"`
 }
 
-func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []string, version string) error {
+func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []string, version string, signatures bool) error {
 	targets, err := p.targetsOf(k, names)
 	if err != nil {
 		return err
@@ -69,6 +71,16 @@ func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []strin
 	data, from, err := p.load(ctx, answers, *pointer)
 	if err != nil {
 		return err
+	}
+	if signatures {
+		list, err := from.Docs.Signatures(ctx, pointer.Version)
+		if err == nil && len(list) == 0 {
+			err = fmt.Errorf("%s: version %s is not signed; apply it with --sign KEYFILE", from.Name, pointer.Version)
+		}
+		if err != nil {
+			return err
+		}
+		return p.WriteJSON(list)
 	}
 	if p.WantsJSON() {
 		return p.WriteJSON(shown{from.Name, *pointer, string(data)})

@@ -42,7 +42,7 @@ func (p *program) showSettingsCommand() *cobra.Command {
 			case live:
 				return p.showLive(ctx, names)
 			case len(args) > 0:
-				return p.showDocument(ctx, shedderKind, names, args[0])
+				return p.showDocument(ctx, shedderKind, names, args[0], false)
 			}
 			return p.showSettings(ctx, names)
 		})

@@ -1,13 +1,11 @@
 package ctl
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
@@ -48,50 +46,4 @@ func TestSetAll(t *testing.T) {
 	require.Len(t, found, 3)
 	require.Equal(t, "start", found[0].Path)
 	require.Equal(t, "patience", found[1].Path)
-}
-
-func testShowLive(t *testing.T, f *testFleet) {
-	require.Equal(t, term.StatusPartial, f.run(t, "shedder", "show", "--live").status, "there is no edge")
-	busy := []shedding.UpstreamStatus{{
-		Name: "default", Level: 1.4, Utilization: 0.913, Winner: "inflight",
-		Signals:    []shedding.SignalStatus{{Name: "inflight", Value: 730, Utilization: 0.913}, {Name: "queue", Problem: "missing"}},
-		Classes:    []shedding.ClassStatus{{Name: "critical"}, {Name: "read", ShedByLevel: 12, ShedByCap: 3}},
-		Candidates: []shedding.CandidateStatus{{Name: "stricter", Level: 2, Utilization: 1, Winner: "inflight", Shed: map[string]uint64{"read": 99}}},
-	}, {Name: "search", Classes: []shedding.ClassStatus{{Name: "critical"}}}}
-	f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) { s.shedder.status = busy })
-	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.shedder.status, s.shedder.off = busy[1:], true })
-	r := f.good(t, "shedder", "show", "--live")
-	require.Contains(t, r.out, "eu-west: no shedder settings published yet, converged: yes\n")
-	require.Regexp(t, `  ams1-1  ams1  config  1h0m   consul  default   1.40   0.91         inflight 730  critical 0, read 15 \(3 by cap\)\n`+
-		` {39}search    0.00   0.00         -             critical 0\n`, r.out)
-	require.Regexp(t, `  ams1-1  default   stricter   2.00   1.00         inflight 730  critical 0, read 99\n`, r.out)
-	require.Regexp(t, `iad1-1  iad1 .* search    off    0.00 `, r.out)
-	require.Contains(t, r.out, "ams1-1, default: signal queue is left out: missing\n")
-	require.Equal(t, 1, strings.Count(r.out, shedding.ShadowBias))
-	s := parse[convergence](t, f.good(t, "shedder", "show", "--live", "-o", "json").out)
-	require.Equal(t, busy, s.Regions[0].Nodes[0].Shedders)
-
-	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--by", "ana")
-	p, _, err := f.settings("eu-west").Current(t.Context())
-	require.NoError(t, err)
-	r = f.good(t, "shedder", "show", "--live", "--region", "eu-west")
-	require.Contains(t, r.out, "eu-west runs "+p.Version+" (ana, "+term.Stamp(p.AppliedAt)+", until "+until(p)+"), converged: yes\n")
-}
-
-func testCompleteSettings(t *testing.T, f *testFleet) {
-	f.good(t, "shedder", "set", "enabled=false", "--yes")
-	p, _, err := f.settings("eu-west").Current(t.Context())
-	require.NoError(t, err)
-	for want, args := range map[string][]string{
-		"signals.inflight.high=\n":      {"set", "signals.inf"},
-		"classes.read.max_in_flight=\n": {"set", "enabled=false", ""},
-		p.Version + "\t":                {"show", ""},
-		p.Version + "\t20":              {"rollback", "--to", ""},
-		"1h\n":                          {"set", "x", "--for", ""},
-		"eu-west\nus-east\n":            {"set", "x", "--region", ""},
-	} {
-		var out, errOut buffer
-		require.NoError(t, Run(t.Context(), append([]string{"__complete", "--fleet", f.file, "shedder"}, args...), strings.NewReader(""), &out, &errOut))
-		require.Contains(t, out.String(), want, "%v", args)
-	}
 }

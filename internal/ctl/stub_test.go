@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,27 +35,27 @@ type stub struct {
 	stays   bool   // keeps its version, whatever is published
 	refuses string // the version that it refuses
 	reasons []string
-	old     bool   // of a release that registered no schema
-	silent  bool   // its admin listener answers 500
-	claims  string // whose answers its admin listener gives, if not its own
-	seen    map[string]int
+	old     bool     // of a release that registered no schema
+	silent  bool     // its admin listener answers 500
+	claims  string   // whose answers its admin listener gives, if not its own
+	asked   []string // to explain
 	current *consul.Pointer
 	onTrial *consul.Pointer
 	shedder stubShedder
 
 	requests map[string]float64 // by code class
 	limited  float64
+	slow     float64 // requests that took nearly a second; the others were quick
 	// traffic is called before each scrape with the running version.
-	traffic func(s *stub, version string)
-	explain func(q url.Values) adminapi.Explanation
-	keeps   bool // refuses resets
+	traffic     func(s *stub, version string)
+	explanation adminapi.Explanation
+	keeps       bool // refuses resets
 }
 
 // edge registers a stub that follows Consul until the test ends.
 func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub)) *stub {
 	t.Helper()
-	s := &stub{region: name, id: id, pop: pop, seen: map[string]int{}, requests: map[string]float64{"2xx": 1000, "5xx": 10},
-		explain: func(url.Values) adminapi.Explanation { return adminapi.Explanation{} }}
+	s := &stub{region: name, id: id, pop: pop, requests: map[string]float64{"2xx": 1000, "5xx": 10}}
 	for _, change := range setup {
 		change(s)
 	}
@@ -64,7 +63,7 @@ func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub
 	mux.HandleFunc("GET "+adminapi.PathReady, func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET "+adminapi.PathRules, s.serve(s.rules))
 	mux.HandleFunc("GET "+adminapi.PathShedder, s.serve(s.shedding))
-	mux.HandleFunc("GET "+adminapi.PathExplain, s.serve(func(w http.ResponseWriter, r *http.Request) { reply(w, s.explain(r.URL.Query())) }))
+	mux.HandleFunc("GET "+adminapi.PathExplain, s.serve(s.explain))
 	mux.HandleFunc("DELETE "+adminapi.PathLimits, s.serve(s.reset))
 	mux.HandleFunc("GET "+adminapi.PathMetrics, s.serve(s.metrics))
 	s.server = httptest.NewServer(mux)
@@ -161,12 +160,14 @@ func (s *stub) runs() string {
 	return s.version
 }
 
-// serve counts requests by path. A silent stub answers only its health check.
+// serve answers under the lock. A silent stub answers only its health check.
 func (s *stub) serve(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.seen[r.URL.Path]++
+		if r.URL.Path == adminapi.PathExplain {
+			s.asked = append(s.asked, r.URL.Query().Encode())
+		}
 		w.Header().Set(adminapi.HeaderNode, cmp.Or(s.claims, s.id))
 		if s.silent {
 			http.Error(w, "the stub is silent", http.StatusInternalServerError)
@@ -192,6 +193,12 @@ func (s *stub) rules(w http.ResponseWriter, _ *http.Request) {
 	reply(w, answer)
 }
 
+func (s *stub) explain(w http.ResponseWriter, r *http.Request) {
+	e := s.explanation
+	e.Client, e.RulesVersion = r.URL.Query().Get("client"), s.version
+	reply(w, e)
+}
+
 func (s *stub) reset(w http.ResponseWriter, r *http.Request) {
 	if s.keeps {
 		w.WriteHeader(http.StatusNotFound)
@@ -212,6 +219,19 @@ func (s *stub) metrics(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(&text, "weir_requests_total{code_class=%q} %v\n", class, s.requests[class])
 	}
 	fmt.Fprintf(&text, "# TYPE weir_requests_limited_total counter\nweir_requests_limited_total %v\n", s.limited)
+	all := 0.0
+	for _, n := range s.requests {
+		all += n
+	}
+	text.WriteString("# TYPE weir_request_seconds histogram\n")
+	for _, bound := range adminapi.RequestBounds {
+		within := all
+		if bound < 1 {
+			within -= s.slow
+		}
+		fmt.Fprintf(&text, "weir_request_seconds_bucket{le=\"%v\"} %v\n", bound, within)
+	}
+	fmt.Fprintf(&text, "weir_request_seconds_bucket{le=\"+Inf\"} %v\nweir_request_seconds_sum 1\nweir_request_seconds_count %v\n", all, all)
 	fmt.Fprintf(&text, "# TYPE weir_rules_info gauge\nweir_rules_info{version=%q} 1\n", s.version)
 	_, _ = w.Write([]byte(text.String()))
 }

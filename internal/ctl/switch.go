@@ -47,12 +47,17 @@ func (c *change) lookAgain(ctx context.Context) {
 // unless it says so.
 func (c *change) record(ctx context.Context, r *regionChange, before string, pointer consul.Pointer) {
 	entry := consul.Change{Pointer: pointer, Message: c.message, BrokeLockOf: strings.Join(c.engine.Broke, ", ")}
-	if pointer.AppliedBy != c.by {
+	if pointer.AppliedBy == c.by {
+		entry.Token = r.target.Identity(ctx)
+	} else {
 		entry.Message, entry.BrokeLockOf = "", "" // that is not why
 	}
 	err := func() error {
 		if before != pointer.Version {
 			entry.Replaced = before
+			if r.end != nil {
+				return r.target.Docs.RecordAfter(ctx, entry, *r.end)
+			}
 			return r.target.Docs.Record(ctx, entry)
 		}
 		// Written again, or written by someone who could not record it.

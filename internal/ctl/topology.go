@@ -76,6 +76,7 @@ func (p *program) topologyApplyCommand() *cobra.Command {
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&a.partial, "partial", false, "continue without regions that cannot be reached")
 	breakLockFlag(c, &a.breakLock)
+	signFlag(c, &a.signFile)
 	c.ValidArgsFunction = completeDocument
 	return c
 }

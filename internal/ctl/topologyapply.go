@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // topologyChange publishes a topology in every region.
@@ -21,6 +22,8 @@ type topologyChange struct {
 	yes, partial bool
 	breakLock    bool
 	by           string
+	signFile     string
+	signer       *sign.Key
 
 	next   *region.Topology
 	text   string // of next as JSON
@@ -29,6 +32,9 @@ type topologyChange struct {
 
 func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
 	if c.by, err = whoami(""); err != nil {
+		return err
+	}
+	if c.signer, err = signer(c.signFile); err != nil {
 		return err
 	}
 	targets, err := c.p.targets(nil)
@@ -51,6 +57,12 @@ func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
 		if err := c.p.Confirm(ctx, c.yes, "Apply to %s?", names(todo)); err != nil {
 			return err
 		}
+	}
+	// A topology that is there already can be signed later.
+	if err := c.engine.Store(ctx); err != nil {
+		return c.report(stopped(err, c.engine.Name, c.told()))
+	}
+	if len(pick(c.told(), rollout.Untouched)) > 0 {
 		if err := c.engine.Write(ctx); err != nil {
 			return c.report(stopped(err, c.engine.Name, c.told()))
 		}
@@ -63,7 +75,13 @@ func (c *topologyChange) begin(targets []*fleet.Target) {
 	clients := map[string]*consul.Client{}
 	c.engine = &rollout.Change[heldTopology]{
 		Subject: rollout.Subject[heldTopology]{
-			Name:  "topology",
+			Name: "topology",
+			Store: func(ctx context.Context, r *place) error {
+				if c.signer == nil {
+					return nil
+				}
+				return region.SignTopology(ctx, clients[r.Name], c.next, c.signer)
+			},
 			Look:  func(ctx context.Context, r *place) (heldTopology, error) { return hold(ctx, clients[r.Name]) },
 			Same:  func(a, b heldTopology) bool { return a.index == b.index },
 			Holds: func(_ *place, now heldTopology) bool { return now.text == c.text },

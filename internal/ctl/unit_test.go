@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"net/url"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
@@ -61,6 +63,72 @@ func TestJudgeWindows(t *testing.T) {
 		"in the last 6m0s, it limited 7.42 % of 7200 requests, the other sites 2.00 % of 36000; at most 5 points more is allowed")
 	f(fleet.Traffic{Requests: 1000, Limited: 200}, steady, "it limited 2.00 % of 200 requests, and 20.00 % of 1000 before the trial; at most 5 points less is allowed")
 	f(fleet.Traffic{Requests: 99, Limited: 50}, steady, "")
+}
+
+// took counts requests: so many within 5 ms, and so many that took nearly a second.
+func took(quick, slow float64) (t fleet.Traffic) {
+	for i, bound := range adminapi.RequestBounds {
+		if t.Took[i] = quick; bound >= 1 {
+			t.Took[i] += slow
+		}
+	}
+	t.Requests = quick + slow
+	t.Took[len(t.Took)-1] = t.Requests
+	return t
+}
+
+func TestSlower(t *testing.T) {
+	o := canaryOptions{minRequests: 100, maxSlower: 2}
+	f := func(before, othersBefore, now, others fleet.Traffic, want string) {
+		t.Helper()
+		require.Equal(t, want, o.slower("it", sample{canary: before, others: othersBefore}, sample{canary: now, others: others}))
+	}
+	quick, none := took(1000, 0), fleet.Traffic{}
+	f(quick, quick, took(990, 10), quick, "")
+	f(quick, quick, took(950, 50), quick, "5.00 % of 1000 requests to it took longer than 10ms; 99 % took at most 5ms before, and 2 times as long is allowed")
+	f(quick, quick, took(950, 50), took(950, 50), "")  // slow everywhere
+	f(took(950, 50), quick, took(950, 50), quick, "")  // always slow
+	f(took(950, 50), quick, took(500, 500), quick, "") // no bucket tells
+	f(took(99, 0), quick, took(80, 19), quick, "")     // too few
+	f(took(100, 0), none, took(95, 5), none, "")       // chance
+	f(took(100, 0), none, took(9700, 300), none, "")   // the past was too short to know
+	f(none, quick, took(950, 50), quick, "5.00 % of 1000 requests to it took longer than 10ms; 99 % took at most 5ms elsewhere, and 2 times as long is allowed")
+	f(none, none, took(950, 50), none, "") // nothing to compare with
+	o.maxSlower = 0
+	f(quick, quick, took(0, 1000), quick, "")
+}
+
+// Sites whose latency does not change are not halted by chance, however quiet they are and
+// however often they are looked at.
+func TestSlowerIsNoChance(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	o := canaryOptions{bake: 10 * time.Minute, minRequests: 100, maxSlower: 2}
+	halts, trials := 0, 2000
+	for trial := range trials {
+		slow := []float64{0.001, 0.009, 0.02, 0.2}[trial%4]
+		perLook := []int{5, 50}[trial/4%2]
+		draw := func(n int) fleet.Traffic {
+			late := 0
+			for range n {
+				if random.Float64() < slow {
+					late++
+				}
+			}
+			return took(float64(n-late), float64(late))
+		}
+		before, now, outside := sample{canary: draw(max(100, 6*perLook))}, sample{}, 0
+		for range 120 {
+			now.canary = now.canary.Plus(draw(perLook))
+			if outside++; !o.enough(&now.canary) || o.slower("it", before, now) == "" {
+				outside = 0
+			}
+			if outside == outsideLooks {
+				halts++
+				break
+			}
+		}
+	}
+	require.LessOrEqual(t, halts, trials/1000)
 }
 
 func TestKeys(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ type Figures struct {
 	at          time.Time
 	requests    map[string]float64 // by code class
 	limited     float64
+	took        Durations
 	InFlight    float64
 	Utilization float64 // the highest signal of any upstream group
 	Level       float64 // the highest of any group, as weir_shed_level
@@ -34,6 +36,7 @@ type Figures struct {
 // readers take the metrics that figures consist of, by name.
 var readers = map[string]func(*Figures, *dto.Metric){
 	requestsMetric:                func(f *Figures, m *dto.Metric) { f.requests[label(m, "code_class")] += value(m) },
+	durationsMetric:               func(f *Figures, m *dto.Metric) { f.took.add(m.GetHistogram()) },
 	"weir_requests_limited_total": func(f *Figures, m *dto.Metric) { f.limited += value(m) },
 	"weir_inflight":               func(f *Figures, m *dto.Metric) { f.InFlight += value(m) },
 	"weir_utilization":            func(f *Figures, m *dto.Metric) { f.Utilization = max(f.Utilization, value(m)) },
@@ -43,8 +46,20 @@ var readers = map[string]func(*Figures, *dto.Metric){
 	"weir_shedder_info":           func(f *Figures, m *dto.Metric) { f.Shedder = info(m, f.Shedder) },
 }
 
-// requestsMetric is the one that every edge has.
-const requestsMetric = "weir_requests_total"
+const (
+	requestsMetric  = "weir_requests_total" // the one that every edge has
+	durationsMetric = "weir_request_seconds"
+)
+
+// add adds a histogram. Its buckets count as those of Durations do.
+func (d *Durations) add(h *dto.Histogram) {
+	for _, b := range h.GetBucket() {
+		if i := slices.Index(adminapi.RequestBounds[:], b.GetUpperBound()); i >= 0 {
+			d[i] += float64(b.GetCumulativeCount())
+		}
+	}
+	d[len(d)-1] += float64(h.GetSampleCount())
+}
 
 func (a *Admin) Figures(ctx context.Context, n consul.Node) (*Figures, error) {
 	f := &Figures{requests: map[string]float64{}}
@@ -81,7 +96,7 @@ func relevant(body io.Reader) (io.Reader, error) {
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
 		line := strings.TrimPrefix(in.Text(), "# TYPE ")
-		if end := strings.IndexAny(line, "{ "); end > 0 && readers[line[:end]] != nil {
+		if end := strings.IndexAny(line, "{ "); end > 0 && (readers[line[:end]] != nil || strings.HasPrefix(line, durationsMetric+"_")) {
 			text.WriteString(in.Text() + "\n")
 		}
 	}
@@ -130,13 +145,13 @@ type Interval struct {
 	Limited  float64
 }
 
-// Since is what happened after before; nothing is known of it without one. A counter that
-// is lower than before belongs to a node that restarted.
+// Since is what happened after before; nothing is known of it without one.
 func (f *Figures) Since(before *Figures) Interval {
 	if before == nil {
 		return Interval{}
 	}
-	i := Interval{Requests: growth(before.total(), f.total()), Limited: growth(before.limited, f.limited)}
+	grown := f.grown(before)
+	i := Interval{Requests: grown.Requests, Limited: grown.Limited}
 	if took := f.at.Sub(before.at).Seconds(); took > 0 {
 		i.Rate = i.Requests / took
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -16,13 +17,32 @@ func TestTally(t *testing.T) {
 	c.Add("1", at(1000, 100, 50))
 	require.Zero(t, c.Total, "what happened before does not count")
 	c.Add("1", at(1090, 110, 55))
-	require.Equal(t, Traffic{100, 5, 10}, c.Total)
+	require.Equal(t, Traffic{Requests: 100, Limited: 5, Errors: 10}, c.Total)
 	c.Add("2", at(5000, 0, 0))
-	require.Equal(t, Traffic{100, 5, 10}, c.Total)
+	require.Equal(t, Traffic{Requests: 100, Limited: 5, Errors: 10}, c.Total)
 	c.Add("1", at(20, 1, 2)) // restarted
-	require.Equal(t, Traffic{121, 7, 11}, c.Total)
+	require.Equal(t, Traffic{Requests: 121, Limited: 7, Errors: 11}, c.Total)
 	c.Add("1", &Figures{requests: map[string]float64{"2xx": 20, "5xx": 1, "4xx": 4}, limited: 5})
-	require.Equal(t, Traffic{125, 10, 11}, c.Total, "a new series began at zero, and a missing one adds nothing")
+	require.Equal(t, Traffic{Requests: 125, Limited: 10, Errors: 11}, c.Total, "a new series began at zero, and a missing one adds nothing")
+}
+
+// All counters of a node begin again together: none may be taken for a small growth.
+func TestTallyOfARestartedNode(t *testing.T) {
+	var c Tally
+	c.Add("1", &Figures{requests: map[string]float64{"2xx": 1000, "5xx": 5}, took: Durations{0: 10, 11: 1005}})
+	c.Add("1", &Figures{requests: map[string]float64{"2xx": 50, "5xx": 6}, took: Durations{0: 40, 11: 56}})
+	require.Equal(t, Traffic{Requests: 56, Errors: 6, Took: Durations{0: 40, 11: 56}}, c.Total)
+}
+
+func TestDurations(t *testing.T) {
+	d := Durations{0: 50, 1: 98, 2: 99, 3: 100, 4: 100, 5: 100, 6: 100, 7: 100, 8: 100, 9: 100, 10: 100, 11: 100}
+	require.Equal(t, 0.005, d.Quantile(0.5))
+	require.Equal(t, 0.025, d.Quantile(0.99))
+	require.Equal(t, 2.0, d.Slower(0.01))
+	require.Zero(t, d.Slower(10))
+	d[11] = 200
+	require.True(t, math.IsInf(d.Quantile(0.99), 1))
+	require.True(t, math.IsInf((&Durations{}).Quantile(0.99), 1))
 }
 
 func TestReadMetrics(t *testing.T) {
@@ -35,11 +55,17 @@ weir_requests_total{code_class="5xx"} 3e2
 weir_requests_totally_other{code_class="2xx"} 99
 # TYPE weir_requests_limited_total counter
 weir_requests_limited_total 15
+# TYPE weir_request_seconds histogram
+weir_request_seconds_bucket{le="0.005"} 7
+weir_request_seconds_bucket{le="10"} 8
+weir_request_seconds_bucket{le="+Inf"} 9
+weir_request_seconds_sum 40
+weir_request_seconds_count 9
 # TYPE weir_rules_info gauge
 weir_rules_info{version="0123456789ab"} 1
 this is not a metric {
 `)))
-	require.Equal(t, &Figures{Rules: "0123456789ab", requests: map[string]float64{"2xx": 12, "5xx": 300}, limited: 15}, s)
+	require.Equal(t, &Figures{Rules: "0123456789ab", requests: map[string]float64{"2xx": 12, "5xx": 300}, limited: 15, took: Durations{0: 7, 10: 8, 11: 9}}, s)
 	require.ErrorContains(t, (&Figures{}).read(strings.NewReader("<html>")), "has no weir_requests_total among its metrics; is this an edge?")
 	require.ErrorContains(t, s.read(strings.NewReader("weir_requests_total{code_class=} x\n")), "are not metrics: ")
 }

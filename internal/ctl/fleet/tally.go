@@ -1,23 +1,65 @@
 package fleet
 
+import (
+	"math"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+)
+
 // Traffic is what happened in a group of nodes since the first look at each.
 type Traffic struct {
-	Requests float64 `json:"requests"`
-	Limited  float64 `json:"limited"`
-	Errors   float64 `json:"errors_5xx"`
+	Requests float64   `json:"requests"`
+	Limited  float64   `json:"limited"`
+	Errors   float64   `json:"errors_5xx"`
+	Took     Durations `json:"-"`
 }
 
 func (t *Traffic) LimitedShare() float64 { return Ratio(t.Limited, t.Requests) }
 func (t *Traffic) ErrorShare() float64   { return Ratio(t.Errors, t.Requests) }
 
 // Since returns what was added to an earlier total.
-func (t Traffic) Since(before Traffic) Traffic {
-	return Traffic{t.Requests - before.Requests, t.Limited - before.Limited, t.Errors - before.Errors}
-}
+func (t Traffic) Since(before Traffic) Traffic { return t.plus(before, -1) }
 
 // Plus adds two totals.
-func (t Traffic) Plus(more Traffic) Traffic {
-	return Traffic{t.Requests + more.Requests, t.Limited + more.Limited, t.Errors + more.Errors}
+func (t Traffic) Plus(more Traffic) Traffic { return t.plus(more, 1) }
+
+func (t Traffic) plus(more Traffic, sign float64) Traffic {
+	t.Requests += sign * more.Requests
+	t.Limited += sign * more.Limited
+	t.Errors += sign * more.Errors
+	for i, n := range more.Took {
+		t.Took[i] += sign * n
+	}
+	return t
+}
+
+// Durations counts requests by how long they took: those within each of
+// adminapi.RequestBounds, and all of them.
+type Durations [len(adminapi.RequestBounds) + 1]float64
+
+// Counted returns how many requests it knows of.
+func (d *Durations) Counted() float64 { return d[len(d)-1] }
+
+// Quantile returns the least bound within which this share of the requests were, in
+// seconds; infinite if that is none.
+func (d *Durations) Quantile(share float64) float64 {
+	for i, bound := range adminapi.RequestBounds {
+		if d.Counted() > 0 && d[i] >= share*d.Counted() {
+			return bound
+		}
+	}
+	return math.Inf(1)
+}
+
+// Slower counts the requests that took longer than a bound, which must be one of
+// adminapi.RequestBounds.
+func (d *Durations) Slower(bound float64) float64 {
+	for i, b := range adminapi.RequestBounds {
+		if b == bound {
+			return d.Counted() - d[i]
+		}
+	}
+	return 0
 }
 
 func Ratio(part, whole float64) float64 {
@@ -27,8 +69,7 @@ func Ratio(part, whole float64) float64 {
 	return part / whole
 }
 
-// Tally adds up the traffic of a group of nodes. A counter that is lower than before
-// belongs to a node that restarted, and all it counts is new.
+// Tally adds up the traffic of a group of nodes.
 type Tally struct {
 	Total Traffic
 	last  map[string]*Figures // by node
@@ -38,24 +79,30 @@ func (t *Tally) Add(node string, now *Figures) {
 	if t.last == nil {
 		t.last = map[string]*Figures{}
 	}
-	before := t.last[node]
+	if before := t.last[node]; before != nil {
+		t.Total = t.Total.Plus(now.grown(before))
+	}
 	t.last[node] = now
-	if before == nil {
-		return
-	}
-	for class, n := range now.requests {
-		grown := growth(before.requests[class], n)
-		t.Total.Requests += grown
-		if class == "5xx" {
-			t.Total.Errors += grown
-		}
-	}
-	t.Total.Limited += growth(before.limited, now.limited)
 }
 
-func growth(before, now float64) float64 {
-	if before <= now {
-		return now - before
+// grown is what was counted after before. All that a node which has restarted counts is new.
+func (f *Figures) grown(before *Figures) Traffic {
+	if f.restarted(before) {
+		return f.traffic()
 	}
-	return now
+	return f.traffic().Since(before.traffic())
+}
+
+// restarted reports whether another process counts than did before: one of its counters is
+// lower. When it says that it started is no sign, because that changes with its clock.
+func (f *Figures) restarted(before *Figures) bool {
+	fewer := f.total() < before.total() || f.limited < before.limited || f.took.Counted() < before.took.Counted()
+	for class, n := range f.requests {
+		fewer = fewer || n < before.requests[class]
+	}
+	return fewer
+}
+
+func (f *Figures) traffic() Traffic {
+	return Traffic{Requests: f.total(), Limited: f.limited, Errors: f.requests["5xx"], Took: f.took}
 }

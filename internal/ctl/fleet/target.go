@@ -24,6 +24,33 @@ type Target struct {
 	Prefix  string        // of the keys that its edges follow
 	Warn    func(format string, args ...any)
 	strayed sync.Once // the warning of strangers
+
+	asked    sync.Once
+	identity *consul.Identity
+}
+
+// Identity is whose token regionctl has in the region; nil without ACLs, or if that cannot be
+// found out.
+func (t *Target) Identity(ctx context.Context) *consul.Identity {
+	t.asked.Do(func() {
+		ctx, cancel := t.Bounded(ctx)
+		defer cancel()
+		var err error
+		if t.identity, err = t.Consul.Self(ctx); err != nil {
+			t.Warn("%s: the history will not say whose token made the change: %v", t.Name, err)
+		}
+	})
+	return t.identity
+}
+
+// Registered are the registered edges of the region, without a word about strangers.
+func (t *Target) Registered(ctx context.Context) ([]consul.Node, error) {
+	all, err := t.Consul.Nodes(ctx)
+	return Filter(all, t.owns), err
+}
+
+func (t *Target) owns(n consul.Node) bool {
+	return (n.Prefix == "" || n.Prefix == t.Prefix) && n.Region == t.Name
 }
 
 // Nodes are the registered edges of the region. One datacenter may serve several

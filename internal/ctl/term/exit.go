@@ -1,12 +1,13 @@
 package term
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 )
 
-// What the program exits with.
+// What the program exits with. reasons names each for programs.
 const (
 	StatusFailed      = 1
 	StatusUsage       = 2
@@ -14,6 +15,10 @@ const (
 	StatusConflict    = 4
 	StatusInterrupted = 130 // 128 + SIGINT, as shells have it
 )
+
+var reasons = map[int]string{
+	StatusFailed: "failed", StatusUsage: "usage", StatusPartial: "partial", StatusConflict: "conflict", StatusInterrupted: "interrupted",
+}
 
 // Failure is an error with its exit status. Without err there is nothing to add to
 // what was printed.
@@ -77,4 +82,36 @@ func Settle(ctx context.Context, err error) error {
 		return err
 	}
 	return &Failure{StatusFailed, err}
+}
+
+// problem is what a program reads of a failure.
+type problem struct {
+	Error struct {
+		Status  int    `json:"status"`
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// Fail prints an error that Settle has returned. With -o json it is the last line of standard
+// error, so that standard output holds results only, and the text before it stays readable.
+func (t *Terminal) Fail(program string, err error) {
+	var f *Failure
+	silent := errors.As(err, &f) && f.Err == nil
+	if !t.WantsJSON() {
+		if !silent {
+			t.Say("%s: %v", program, err)
+		}
+		return
+	}
+	var p problem
+	p.Error.Status, p.Error.Message = ExitStatus(err), err.Error()
+	p.Error.Reason = reasons[p.Error.Status]
+	if silent {
+		p.Error.Message = "standard output says what"
+	}
+	var line bytes.Buffer
+	if EncodeJSON(&line, p, "") == nil { // strings and a number always encode
+		_, _ = t.ErrOut.Write(line.Bytes()) // nowhere else to say it
+	}
 }

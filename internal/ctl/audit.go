@@ -1,0 +1,184 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+const auditHelp = `The history of the rules and of the shedder settings is, in each region, a chain: each
+entry has a number and the hash of the entry before it, and names the Consul token that made
+the change as well as --by.`
+
+const auditVerifyHelp = `Verifies the chain of each history in all regions of the fleet file, or in those of
+--region, and names each entry that was removed, changed or inserted. Then the exit status
+is 1. It also says if the active version is in no history: then a program other than
+regionctl moved the pointer, or a regionctl died before it wrote the history; apply the
+document again if it is right.
+
+Whoever can write to Consul can still cut off the newest entries with the head, or write
+the whole chain again. Only what is kept elsewhere reveals that: save the output of -o json
+where nobody who can write to Consul can change it, and pass it the next time as --since.
+
+  regionctl audit verify -o json --since heads.json >next.json && mv next.json heads.json
+
+A regionctl of an earlier release writes entries without a link. They are listed, and count
+as inserted unless they are older than --unlinked-until: the time when the last operator had
+this release. Entries from before the chain began are only counted; --since shows when
+these change.
+
+A token and --by are what regionctl wrote. Another program with the right to write the
+history may claim any: who used a token is known to Consul's own audit log alone.`
+
+func (p *program) auditCommand() *cobra.Command {
+	c := group("audit", "verify that nobody changed the history", auditHelp)
+	c.AddCommand(p.auditVerifyCommand())
+	return c
+}
+
+func (p *program) auditVerifyCommand() *cobra.Command {
+	var names []string
+	var since, until string
+	c := command("verify", "find removed, changed or inserted entries", auditVerifyHelp,
+		`  regionctl audit verify
+  regionctl audit verify -o json --since heads.json
+  regionctl audit verify --unlinked-until 2026-03-01T10:00:00Z`,
+		func(ctx context.Context, _ []string) error { return p.audit(ctx, names, since, until) })
+	p.regionFlag(c, &names)
+	c.Flags().StringVar(&since, "since", "", "compare with the earlier output of -o json in this `FILE`")
+	c.Flags().StringVar(&until, "unlinked-until", "", "accept entries without a link that are older than this `TIME`, as 2026-03-01T10:00:00Z")
+	completeFiles(c, "since", "json")
+	return c
+}
+
+// audited is the history of one kind in one region.
+type audited struct {
+	Region string `json:"region"`
+	Kind   string `json:"kind"`
+	*consul.Audit
+}
+
+// auditKinds are those with a history.
+func auditKinds() []*fleet.Kind { return []*fleet.Kind{rulesKind, shedderKind} }
+
+func (p *program) audit(ctx context.Context, names []string, since, until string) error {
+	earlier, err := readAudits(since)
+	if err != nil {
+		return err
+	}
+	accepted := time.Time{}
+	if until != "" {
+		if accepted, err = time.Parse(time.RFC3339, until); err != nil {
+			return term.Misused("--unlinked-until %q: must be a time such as 2026-03-01T10:00:00Z", until)
+		}
+	}
+	var targets []*fleet.Target
+	for _, k := range auditKinds() {
+		more, err := p.targetsOf(k, names)
+		if err != nil {
+			return err
+		}
+		targets = append(targets, more...)
+	}
+	answers := fleet.AskUnbounded(ctx, targets, auditOne) // each page is bounded
+	list, faults := []audited{}, 0
+	for _, a := range answers {
+		if a.Err != nil {
+			continue
+		}
+		found := audited{a.Target.Name, a.Target.Kind.Name, a.Value}
+		if i := slices.IndexFunc(earlier, func(e audited) bool { return e.Region == found.Region && e.Kind == found.Kind }); i >= 0 {
+			found.Since(earlier[i].Audit)
+		}
+		found.acceptUnlinked(accepted)
+		faults += len(found.Faults)
+		list = append(list, found)
+	}
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeAudits(b, s, list) }); err != nil {
+		return err
+	}
+	if faults > 0 {
+		return term.Failed("the history has %s; see regionctl audit verify --help", term.Plural(faults, "fault"))
+	}
+	return unanswered(answers)
+}
+
+// auditOne also compares the history with the pointer, which is read first: a change writes
+// the pointer before the history.
+func auditOne(ctx context.Context, t *fleet.Target) (*consul.Audit, error) {
+	brief, cancel := t.Bounded(ctx)
+	defer cancel()
+	now, err := fleet.LookAtPointer(brief, t)
+	if err != nil {
+		return nil, err
+	}
+	a, err := t.Docs.Audit(ctx)
+	if err != nil || now.Pointer == nil {
+		return a, err
+	}
+	brief, cancel = t.Bounded(ctx)
+	defer cancel()
+	recorded, err := t.Docs.Recorded(brief, *now.Pointer)
+	if err == nil && !recorded {
+		a.Faults = append(a.Faults, fmt.Sprintf("the active version %s, by %s, is not in the history", now.Pointer.Version, now.Pointer.AppliedBy))
+	}
+	return a, err
+}
+
+// acceptUnlinked makes faults of the entries without a link that are not accepted.
+func (a *audited) acceptUnlinked(until time.Time) {
+	for _, u := range a.Unlinked {
+		if !u.At.Before(until) || u.At.IsZero() {
+			a.Faults = append(a.Faults, fmt.Sprintf("%s, by %s, has no link: a release without chains wrote it, or it was inserted", u.Entry, term.OrDash(u.By)))
+		}
+	}
+}
+
+func readAudits(file string) (list []audited, err error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil {
+		return nil, term.Misused("--since: %w; it must be the output of regionctl audit verify -o json", err)
+	}
+	for _, a := range list {
+		if a.Audit == nil || a.Region == "" || a.Kind == "" {
+			return nil, term.Misused("--since: %s is not the output of regionctl audit verify -o json", file)
+		}
+	}
+	return list, nil
+}
+
+func writeAudits(b *bytes.Buffer, s term.Style, list []audited) {
+	t := term.Table{}
+	t.Row("REGION", "HISTORY", "ENTRIES", "OLDER", "UNLINKED", "HEAD", "RESULT")
+	for _, a := range list {
+		result := s.Green("good")
+		if len(a.Faults) > 0 {
+			result = s.Red(term.Plural(len(a.Faults), "fault"))
+		}
+		t.Row(a.Region, a.Kind, strconv.Itoa(a.Head.Number), strconv.Itoa(a.Older.Entries), strconv.Itoa(len(a.Unlinked)), term.OrDash(a.Head.Hash), result)
+	}
+	t.Print(b)
+	for _, a := range list {
+		for _, fault := range a.Faults {
+			b.WriteString(strings.Join([]string{a.Region, a.Kind, term.Printable(fault)}, ": ") + "\n")
+		}
+	}
+}

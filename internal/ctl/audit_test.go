@@ -1,0 +1,142 @@
+package ctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	inFleets(t, map[string]func(*testing.T, *testFleet){"tampering": testTampering, "races": testAuditOfRaces})
+}
+
+// Each kind of tampering with the history shows, in a real Consul.
+func testTampering(t *testing.T, f *testFleet) {
+	store := f.consuls["us-east"].Client().KV()
+	folder := f.prefix + "/rules/history/"
+	keys := func() []string {
+		list, _, err := store.Keys(folder, "", nil)
+		require.NoError(t, err)
+		return list
+	}
+	put := func(key string, value []byte) {
+		t.Helper()
+		_, err := store.Put(kv(key, string(value)), nil)
+		require.NoError(t, err)
+	}
+	get := func(key string) []byte {
+		t.Helper()
+		pair, _, err := store.Get(key, nil)
+		require.NoError(t, err)
+		return pair.Value
+	}
+	// A release without chains wrote the first change.
+	old := consul.NewPointer([]byte(rulesOf(1)), "eve", time.Now().Add(-time.Hour))
+	text, err := json.Marshal(consul.Change{Pointer: old})
+	require.NoError(t, err)
+	put(folder+old.AppliedAt.Format("2006-01-02T15:04:05.000000000Z")+"-"+old.Version, text)
+	for limit := 2; limit < 6; limit++ {
+		f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(limit)), "--yes", "--wait", "0", "-m", "why")
+	}
+	f.good(t, "shedder", "set", "signals.inflight.high=500", "--yes", "--wait", "0")
+	r := f.good(t, "audit", "verify")
+	require.Regexp(t, `us-east  rules    4        1      0         [0-9a-f]{64}  good`, r.out)
+	require.Regexp(t, `us-east  shedder  1        0      0         [0-9a-f]{64}  good`, r.out)
+	heads := write(t, "heads.json", f.good(t, "audit", "verify", "-o", "json").out)
+
+	finds := func(want string, args ...string) {
+		t.Helper()
+		r := f.run(t, append([]string{"audit", "verify"}, args...)...)
+		require.Equal(t, term.StatusFailed, r.status, r.out)
+		require.Contains(t, r.out, "us-east: rules: "+want)
+		require.NotContains(t, r.out, "eu-west: rules: ")
+		require.Contains(t, r.errOut, "the history has ")
+	}
+	all := keys()
+	second := get(all[2])
+	put(all[2], []byte(strings.Replace(string(second), `"why"`, `"because"`, 1)))
+	finds(strings.TrimPrefix(all[2], folder) + ", number 2, was changed")
+	_, err = store.Delete(all[2], nil)
+	require.NoError(t, err)
+	finds("the entry with number 2 was removed")
+	put(all[2], second)
+	forged := strings.Replace(all[2], "Z-", "1Z-", 1)
+	put(forged, second)
+	finds(strings.TrimPrefix(forged, folder) + " was inserted")
+	put(forged, text)
+	finds(strings.TrimPrefix(forged, folder) + ", by eve, has no link")
+	f.good(t, "audit", "verify", "--unlinked-until", old.AppliedAt.Add(time.Minute).Format(time.RFC3339))
+	_, err = store.Delete(forged, nil)
+	require.NoError(t, err)
+
+	// The newest are cut off, head included: only what was kept shows it.
+	headKey := f.prefix + "/rules/head"
+	newest, head := get(all[4]), get(headKey)
+	_, err = store.Delete(all[4], nil)
+	require.NoError(t, err)
+	finds("the entry with number 4 was removed")
+	var third consul.Link
+	var h consul.Head
+	require.NoError(t, json.Unmarshal(newest, &struct{ Link *consul.Link }{&third}))
+	h.Number, h.Hash = 3, third.Before
+	put(headKey, toJSON(t, h))
+	finds("the active version "+versionOf(rulesOf(5))+", by ", "--region", "us-east")
+	r = f.run(t, "audit", "verify", "--since", heads)
+	require.Contains(t, r.out, "the newest entries were cut off: the chain ends at number 3, and had 4")
+	put(all[4], newest)
+	put(headKey, head)
+	f.good(t, "audit", "verify", "--since", heads)
+
+	// A lost head costs no change, and the chain goes on.
+	_, err = store.Delete(headKey, nil)
+	require.NoError(t, err)
+	finds("the head of the chain is missing or unreadable; entries after number 4 may have been removed")
+	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
+	f.good(t, "audit", "verify", "--since", heads)
+
+	// Someone moved the pointer by other means.
+	p := consul.NewPointer([]byte(rulesOf(2)), "eve", time.Now())
+	put(f.prefix+"/rules/current", toJSON(t, p))
+	finds("the active version " + p.Version + ", by eve, is not in the history")
+
+	for _, bad := range []string{"{}", `[{"region":"eu-west"}]`, "x"} {
+		require.Equal(t, term.StatusUsage, f.run(t, "audit", "verify", "--since", write(t, "bad.json", bad)).status)
+	}
+	require.Equal(t, term.StatusUsage, f.run(t, "audit", "verify", "--since", "missing.json").status)
+	require.Equal(t, term.StatusUsage, f.run(t, "audit", "verify", "--unlinked-until", "yesterday").status)
+}
+
+// Changes that are recorded at once make one chain, whatever their clocks say.
+func testAuditOfRaces(t *testing.T, f *testFleet) {
+	const writers = 8
+	done := make(chan error, writers)
+	at := time.Now()
+	for i := range writers {
+		go func() {
+			p := consul.NewPointer([]byte(rulesOf(i)), "ana", at.Add(-time.Duration(i)*time.Minute))
+			done <- f.rules("eu-west").Record(t.Context(), consul.Change{Pointer: p})
+		}()
+	}
+	for range writers {
+		require.NoError(t, <-done)
+	}
+	again := consul.NewPointer([]byte(rulesOf(3)), "ana", at.Add(-3*time.Minute))
+	require.NoError(t, f.rules("eu-west").Record(t.Context(), consul.Change{Pointer: again}))
+	a, err := f.rules("eu-west").Audit(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, a.Faults)
+	require.Equal(t, writers, a.Head.Number)
+	changes, _, err := f.rules("eu-west").History(t.Context(), 0)
+	require.NoError(t, err)
+	require.Len(t, changes, writers)
+	require.True(t, slices.IsSortedFunc(changes, func(a, b consul.Change) int { return b.AppliedAt.Compare(a.AppliedAt) }), fmt.Sprint(changes))
+}

@@ -1,0 +1,111 @@
+package ctl
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// policy returns the ACL policy that the manual lists under a name.
+func policy(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/OPERATIONS.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)```hcl\n# " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(text)
+	require.NotNil(t, block, "no policy %s", name)
+	return string(block[1])
+}
+
+// Each role of the manual may do what the manual says in a Consul with ACLs. What it may not
+// do changes nothing, and the error names the missing permission.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})
+	dir := t.TempDir()
+	clients := map[string]*consul.Client{}
+	accessors := map[string]string{}
+	fleetOf := func(role string) *testFleet {
+		token := filepath.Join(dir, role+".token")
+		if accessors[role] == "" {
+			accessor, secret := server.NewToken(t, policy(t, role))
+			require.NoError(t, os.WriteFile(token, []byte(secret), 0o600))
+			c, err := consul.Open(consul.Config{Addr: server.Addr(), TokenFile: token})
+			require.NoError(t, err)
+			t.Cleanup(c.Close)
+			accessors[role], clients[role] = accessor, c
+		}
+		return &testFleet{names: []string{"eu-west"}, file: write(t, "fleet.yaml", fmt.Sprintf("regions: [{name: eu-west, consul: {addr: %q, token_file: %q}}]", server.Addr(), token))}
+	}
+	rules, again := write(t, "rules.yaml", rulesOf(1)), write(t, "again.yaml", rulesOf(2))
+	topology := write(t, "topology.yaml", "{zone: e.example, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}, {name: ams2, addresses: [203.0.113.2]}]}]}")
+	may := func(role string, commands ...string) {
+		t.Helper()
+		for _, c := range commands {
+			fleetOf(role).good(t, strings.Fields(c)...)
+		}
+	}
+	mayNot := func(role, permission, key string, commands ...string) {
+		t.Helper()
+		for _, c := range commands {
+			before, _, err := server.Client().KV().List("weir/", nil)
+			require.NoError(t, err)
+			r := fleetOf(role).run(t, strings.Fields(c)...)
+			require.NotEqual(t, 0, r.status, c)
+			require.NotEqual(t, term.StatusPartial, r.status, c)
+			require.Regexp(t, `lacks permission '`+permission+`' on "`+key, r.errOut, "%s: %s", role, c)
+			after, _, err := server.Client().KV().List("weir/", nil)
+			require.NoError(t, err)
+			require.Equal(t, before, after, "%s: %s", role, c)
+		}
+	}
+	const operator, author, reader, edge, router = "weir-regionctl", "weir-author", "weir-reader", "weir-edge", "weir-dns"
+	looks := []string{"rules show", "rules history", "rules diff " + rules, "shedder show", "shedder history", "topology show", "audit verify", "status"}
+
+	may(operator, "rules apply "+rules+" --yes --wait 0", "shedder set signals.inflight.high=400 --yes --wait 0", "topology apply "+topology+" --yes", "rules apply "+again+" --yes --wait 0")
+	may(operator, looks...)
+	may(operator, "rules rollback --yes --wait 0", "rules prune --yes")
+	changes, _, err := clients[operator].Documents("rules").History(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, accessors[operator], changes[0].Token.Accessor, "the history names the token")
+
+	may(author, looks...)
+	may(author, "rules apply "+again+" --yes --wait 0", "rules rollback --yes --wait 0", "rules prune --yes")
+	mayNot(author, "key:write", "weir/shedder/", "shedder set signals.inflight.high=300 --yes --wait 0")
+	mayNot(author, "key:write", "weir/topology", "topology apply "+write(t, "t.yaml", "{zone: f.example, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}]}")+" --yes")
+
+	may(reader, looks...)
+	mayNot(reader, "key:write", "weir/rules/", "rules apply "+again+" --yes --wait 0", "rules rollback --yes --wait 0")
+	mayNot(reader, "key:write", "weir/shedder/", "shedder set signals.inflight.high=300 --yes --wait 0")
+
+	mayNot(router, "key:read", "weir/rules/current", "rules status", "rules show", "rules apply "+again+" --yes --wait 0")
+	mayNot(edge, "key:read", "weir/topology", "topology show")
+	mayNot(edge, "key:write", "weir/rules/", "rules apply "+again+" --yes --wait 0")
+
+	// The programs that have these roles.
+	_, _, err = clients[edge].Documents("rules").Current(t.Context())
+	require.NoError(t, err)
+	_, err = clients[edge].Documents("rules").Signatures(t.Context(), "0123456789ab")
+	require.NoError(t, err)
+	_, _, err = region.PublishedTopology(t.Context(), clients[router])
+	require.NoError(t, err)
+	_, err = clients[router].Nodes(t.Context())
+	require.NoError(t, err)
+	p := consul.NewPointer([]byte(rulesOf(1)), "eve", time.Now())
+	for _, role := range []string{edge, router, reader} {
+		_, err = clients[role].Documents("rules").Point(t.Context(), p, 0)
+		require.ErrorContains(t, err, `lacks permission 'key:write' on "weir/rules/current"`, role)
+		require.ErrorContains(t, region.SetDrain(t.Context(), clients[role], "ams1", region.Drain{Who: "eve", Why: "x", Since: time.Now()}), `lacks permission 'key:write' on "weir/drain/`, role)
+	}
+	require.ErrorContains(t, region.SetDrain(t.Context(), clients[author], "ams1", region.Drain{Who: "eve", Why: "x", Since: time.Now()}), `lacks permission 'key:write' on "weir/drain/`)
+}

@@ -1,0 +1,98 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
+)
+
+// signFlag adds --sign.
+func signFlag(c *cobra.Command, file *string) {
+	c.Flags().StringVar(file, "sign", "", "sign the document with the private key in `KEYFILE`; see regionctl keys --help")
+	completeFiles(c, "sign", "pem", "key")
+}
+
+// signer reads the key of --sign, nil without one.
+func signer(file string) (*sign.Key, error) {
+	if file == "" {
+		return nil, nil
+	}
+	key, err := sign.ReadKey(file)
+	if err != nil {
+		return nil, term.Misused("--sign: %w (nothing was changed)", err)
+	}
+	return key, nil
+}
+
+// sign signs what a region is to have, for as long as it is to last. It may be signed
+// already, by this key or by others.
+func (c *change) sign(ctx context.Context, r *regionChange) error {
+	if c.signer == nil {
+		return nil
+	}
+	p := r.step.next.Pointer("", time.Time{})
+	subject := sign.Subject{Kind: r.target.Kind.Name, Region: r.target.Name, SHA256: p.SHA256}
+	if err := r.target.Docs.Sign(ctx, p.Version, c.signer.Sign(subject, c.expires())); err != nil {
+		return fmt.Errorf("sign: %w", err)
+	}
+	return nil
+}
+
+// trusted refuses what registered nodes would refuse, because none of the keys that they
+// require has signed it. Nodes verify signatures themselves: this only says so in time.
+func (c *change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) error {
+	var lines []string
+	for _, a := range nodes {
+		t, r := a.Target, c.region(a.Target.Name)
+		strict := fleet.Filter(a.Value, func(n consul.Node) bool { return n.SignedBy != "" })
+		if r.region.Outcome != rollout.Untouched || r.step.ends || a.Err == nil && len(strict) == 0 {
+			continue
+		}
+		by, err := c.signedBy(ctx, t)
+		if err = errors.Join(a.Err, err); err != nil {
+			c.p.Warn("%s: whether its nodes accept the signature is unknown: %v", t.Name, err)
+			continue
+		}
+		for _, n := range strict {
+			if keys := strings.Split(n.SignedBy, ","); !slices.ContainsFunc(by, func(key string) bool { return slices.Contains(keys, key) }) {
+				lines = append(lines, fmt.Sprintf("%s in %s accepts only what is signed by key %s; sign it with --sign KEYFILE", term.Printable(n.ID), t.Name, term.Printable(strings.Join(keys, " or "))))
+				break
+			}
+		}
+	}
+	if lines == nil {
+		return nil
+	}
+	return term.Failed("nothing was changed: %s", strings.Join(lines, "\n"))
+}
+
+// signedBy returns the IDs of the keys that have signed the next document of a region for as
+// long as it is to last, or are about to.
+func (c *change) signedBy(ctx context.Context, t *fleet.Target) (keys []string, err error) {
+	if c.signer != nil {
+		keys = append(keys, c.signer.ID())
+	}
+	ctx, cancel := t.Bounded(ctx)
+	defer cancel()
+	list, err := t.Docs.Signatures(ctx, c.region(t.Name).step.next.Version())
+	if sign.IsFault(err) {
+		err = nil
+	}
+	for _, s := range list {
+		if s.Until == nil {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys, err
+}

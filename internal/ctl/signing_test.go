@@ -1,0 +1,139 @@
+package ctl
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
+)
+
+func TestSigning(t *testing.T) {
+	t.Parallel()
+	inFleets(t, map[string]func(*testing.T, *testFleet){"documents": testSignDocuments, "required": testSignRequired})
+}
+
+// key makes a key with regionctl.
+func (f *testFleet) key(t *testing.T) (file, id string, keys sign.Keys) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "key.pem")
+	id = parse[keyReport](t, f.good(t, "keys", "generate", file, "-o", "json").out).ID
+	require.Contains(t, f.good(t, "keys", "show", file+".pub").out, id)
+	keys, err := sign.ReadPublic([]string{file + ".pub"})
+	require.NoError(t, err)
+	return file, id, keys
+}
+
+// signed returns nil if a document has a signature for a region.
+func (f *testFleet) signed(t *testing.T, keys sign.Keys, docs *consul.Documents, kind, region string, p *consul.Pointer) error {
+	t.Helper()
+	list, err := docs.Signatures(t.Context(), p.Version)
+	require.NoError(t, err)
+	return keys.Verify(sign.Subject{Kind: kind, Region: region, SHA256: p.SHA256}, list, p.ExpiresAt)
+}
+
+// Signatures are for a document, its kind and its region, and last as long as what is signed.
+func testSignDocuments(t *testing.T, f *testFleet) {
+	key, id, keys := f.key(t)
+	_, _, others := f.key(t)
+	one, two := write(t, "one.yaml", rulesOf(1)), write(t, "two.yaml", rulesOf(2))
+	f.good(t, "rules", "apply", one, "--yes", "--wait", "0", "--sign", key)
+	first := consul.NewPointer([]byte(rulesOf(1)), "", time.Time{})
+	for _, name := range f.names {
+		require.NoError(t, f.signed(t, keys, f.rules(name), "rules", name, &first))
+		require.Error(t, f.signed(t, keys, f.rules(name), "rules", "elsewhere", &first))
+		require.Error(t, f.signed(t, keys, f.rules(name), "shedder", name, &first))
+		require.Error(t, f.signed(t, others, f.rules(name), "rules", name, &first))
+	}
+	require.Contains(t, f.good(t, "rules", "show", "--signatures", "--region", "us-east").out, `"key": "`+id+`"`)
+
+	// What is there already is signed later, by another key too. A rollback needs no key.
+	f.good(t, "rules", "apply", two, "--yes", "--wait", "0")
+	second := consul.NewPointer([]byte(rulesOf(2)), "", time.Time{})
+	require.ErrorContains(t, f.signed(t, keys, f.rules("eu-west"), "rules", "eu-west", &second), "is not signed")
+	require.Contains(t, f.run(t, "rules", "show", "--signatures", "--region", "us-east").errOut, "is not signed; apply it with --sign KEYFILE")
+	f.good(t, "rules", "apply", two, "--yes", "--wait", "0", "--sign", key)
+	again, _, both := f.key(t)
+	f.good(t, "rules", "apply", two, "--yes", "--wait", "0", "--sign", again)
+	require.NoError(t, f.signed(t, keys, f.rules("eu-west"), "rules", "eu-west", &second))
+	require.NoError(t, f.signed(t, both, f.rules("eu-west"), "rules", "eu-west", &second))
+	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
+	require.NoError(t, f.signed(t, keys, f.rules("eu-west"), "rules", "eu-west", &first))
+	f.good(t, "rules", "rollback", "--yes", "--wait", "0", "--sign", again)
+
+	// A kill switch is signed only for its hour.
+	f.good(t, "shedder", "set", "signals.inflight.high=500", "--yes", "--wait", "0", "--sign", key)
+	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--wait", "0", "--sign", key)
+	p, _, err := f.settings("eu-west").Current(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, f.signed(t, keys, f.settings("eu-west"), "shedder", "eu-west", p))
+	forever := *p
+	forever.ExpiresAt = nil
+	require.ErrorContains(t, f.signed(t, keys, f.settings("eu-west"), "shedder", "eu-west", &forever), "as temporary")
+	require.NoError(t, f.signed(t, keys, f.settings("eu-west"), "shedder", "eu-west", &consul.Pointer{Version: p.Then.Version, SHA256: p.Then.SHA256}))
+
+	// A topology is the same in every region, and can be signed later.
+	topology := write(t, "topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}")
+	f.good(t, "topology", "apply", topology, "--yes")
+	f.good(t, "topology", "apply", topology, "--yes", "--sign", key)
+	for _, name := range f.names {
+		entry, err := f.open[name].Get(t.Context(), f.prefix+"/topology")
+		require.NoError(t, err)
+		published := consul.NewPointer(entry.Value, "", time.Time{})
+		require.NoError(t, f.signed(t, keys, f.open[name].Documents("topology"), "topology", "", &published))
+	}
+
+	require.NoError(t, os.Chmod(key, 0o644))
+	r := f.run(t, "rules", "apply", one, "--yes", "--sign", key)
+	require.Equal(t, term.StatusUsage, r.status)
+	require.Contains(t, r.errOut, "--sign: "+key+" is accessible to other users (mode 0644); run chmod 600 ")
+	require.Equal(t, second.Version, f.current(t, "eu-west"))
+
+	// Pruned with their documents.
+	for i := range 11 {
+		f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(10+i)), "--yes", "--wait", "0", "--sign", again, "--keep-versions", "10")
+	}
+	left, _, err := f.consuls["eu-west"].Client().KV().Keys(f.prefix+"/rules/signatures/", "", nil)
+	require.NoError(t, err)
+	require.Len(t, left, 10)
+	require.NotContains(t, strings.Join(left, " "), first.Version)
+}
+
+// What registered nodes would refuse is not published.
+func testSignRequired(t *testing.T, f *testFleet) {
+	key, id, keys := f.key(t)
+	other, _, _ := f.key(t)
+	agent := f.consuls["us-east"].Client().Agent()
+	require.NoError(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: f.prefix + "strict", Name: consul.Service, Meta: map[string]string{
+		consul.MetaRegion: "us-east", consul.MetaPoP: "iad1", consul.MetaNode: "iad1-1", consul.MetaPrefix: f.prefix, consul.MetaSchema: "2", consul.MetaSignedBy: "0123456789abcdef," + id,
+	}}))
+	t.Cleanup(func() { _ = agent.ServiceDeregister(f.prefix + "strict") })
+	require.Eventually(t, func() bool {
+		nodes, err := f.open["us-east"].Nodes(t.Context())
+		for _, n := range nodes {
+			if n.ID == "iad1-1" && n.Prefix == f.prefix {
+				return true
+			}
+		}
+		return err != nil
+	}, patience, tick)
+	file := write(t, "r.yaml", rulesOf(1))
+	for _, args := range [][]string{{}, {"--sign", other}} {
+		r := f.run(t, append([]string{"rules", "apply", file, "--yes", "--wait", "0"}, args...)...)
+		require.Equal(t, term.StatusFailed, r.status)
+		require.Contains(t, r.errOut, "nothing was changed: iad1-1 in us-east accepts only what is signed by key 0123456789abcdef or "+id+"; sign it with --sign KEYFILE")
+		require.Empty(t, f.current(t, "us-east"))
+	}
+	f.good(t, "rules", "apply", file, "--yes", "--wait", "0", "--sign", key)
+	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(2)), "--yes", "--wait", "0", "--sign", key)
+	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
+	p := consul.NewPointer([]byte(rulesOf(1)), "", time.Time{})
+	require.NoError(t, f.signed(t, keys, f.rules("us-east"), "rules", "us-east", &p))
+}

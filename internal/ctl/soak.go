@@ -1,0 +1,222 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+)
+
+// soaking compares the regions that are changed with the others, and all with their past.
+type soaking struct {
+	*waves
+	c       *change
+	targets []*fleet.Target
+	resumed []*fleet.Target // had the version when this run began: their past is unknown
+	before  map[place]*fleet.Tally
+	known   map[string]bool // nodes whose figures could be read
+	lost    error           // why regions did not answer at the last look
+}
+
+// place is a PoP of a region.
+type place struct{ region, pop string }
+
+func (p place) String() string { return p.pop + " in " + p.region }
+
+// changed reports whether a region has the version.
+func (s *soaking) changed(name string) bool { return s.c.region(name).region.Outcome.Has() }
+
+// unchanged makes sure that nobody else has changed a region since this change looked at it
+// or wrote it.
+func (s *soaking) unchanged(ctx context.Context, target *fleet.Target) error {
+	ctx, cancel := target.Bounded(ctx)
+	defer cancel()
+	r := s.c.region(target.Name)
+	now, err := fleet.LookAtPointer(ctx, target)
+	switch {
+	case err != nil:
+		return err
+	case now.State == fleet.Active && now.Damage == nil && now.Version() == r.step.next.Version():
+		return nil
+	case !r.region.Outcome.Has() && s.c.engine.Same(r.region.Seen, now):
+		return nil
+	}
+	r.region.Outcome, r.region.Now = rollout.Lost, now
+	return term.Conflict("%s: %s", target.Name, whoMoved(target.Kind, now.Pointer))
+}
+
+// count adds the figures of all edges to the tallies of their sites. It returns what could
+// not be read of the changed regions. A node that could never be read is not missed.
+func (s *soaking) count(ctx context.Context, tallies map[place]*fleet.Tally) (silent []string, err error) {
+	counts, lost, err := s.c.p.count(ctx, s.targets, s.unchanged)
+	if err != nil {
+		return nil, err
+	}
+	s.lost = unseen(lost)
+	here := map[string]bool{}
+	for _, n := range counts {
+		id, at := n.region+" "+n.node.ID, place{n.region, n.node.PoP}
+		here[n.region] = true
+		if n.err != nil {
+			if s.changed(n.region) && s.known[id] {
+				silent = append(silent, fmt.Sprintf("%s (%v)", term.Printable(n.node.ID), n.err))
+			}
+			continue
+		}
+		s.known[id] = true
+		if tallies[at] == nil {
+			tallies[at] = &fleet.Tally{}
+		}
+		tallies[at].Add(n.node.ID, n.figures)
+	}
+	for _, t := range s.targets {
+		switch err := lost[t.Name]; {
+		case !s.changed(t.Name):
+		case err != nil:
+			silent = append(silent, err.Error())
+		case !here[t.Name] && slices.ContainsFunc(slices.Collect(maps.Keys(s.before)), func(at place) bool { return at.region == t.Name }):
+			silent = append(silent, t.Name+" (its edges are gone)")
+		}
+	}
+	return silent, nil
+}
+
+// measure takes the figures of all edges for a short time before the first wave.
+func (s *soaking) measure(ctx context.Context) error {
+	s.before, s.known = map[place]*fleet.Tally{}, map[string]bool{}
+	return s.twice(ctx, func() error {
+		_, err := s.count(ctx, s.before)
+		return cmp.Or(err, s.lost)
+	})
+}
+
+// judged are the regions to be judged now: those that this run changed, or, before it
+// has changed any, those that an earlier run did. Those have no past.
+func (s *soaking) judged() (regions []string, past bool) {
+	for _, r := range s.c.with(rollout.Applied, rollout.AlreadyThere) {
+		if !slices.Contains(s.resumed, r.target) {
+			regions = append(regions, r.target.Name)
+		}
+	}
+	if len(regions) > 0 {
+		return regions, true
+	}
+	for _, t := range s.resumed {
+		regions = append(regions, t.Name)
+	}
+	return regions, false
+}
+
+// sum adds up some sites, and those of the regions that are not changed.
+func (s *soaking) sum(tallies map[place]*fleet.Tally, when time.Time, judged func(place) bool) sample {
+	now := sample{at: when}
+	for at, t := range tallies {
+		if judged(at) {
+			now.canary = now.canary.Plus(t.Total)
+		} else if !s.changed(at.region) {
+			now.others = now.others.Plus(t.Total)
+		}
+	}
+	return now
+}
+
+// subject is what is judged: the changed regions together, or one of their sites.
+type subject struct {
+	name   string
+	alone  bool // a site
+	is     func(place) bool
+	before sample
+	late   *window
+}
+
+func (s *soaking) subject(name string, alone, past bool, is func(place) bool) *subject {
+	x := &subject{name: name, alone: alone, is: is, late: newWindow(s.bake, s.minRequests)}
+	if x.before = s.sum(s.before, time.Time{}, is); !past {
+		x.before.canary = fleet.Traffic{}
+	}
+	return x
+}
+
+// subjects are all that is judged in a soak.
+func (s *soaking) subjects() []*subject {
+	regions, past := s.judged()
+	list := []*subject{s.subject("the changed regions", false, past, func(at place) bool { return slices.Contains(regions, at.region) })}
+	if !past {
+		return list
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(s.before), func(a, b place) int { return cmp.Compare(a.String(), b.String()) }) {
+		if slices.Contains(regions, at.region) {
+			list = append(list, s.subject(at.String(), true, true, func(other place) bool { return other == at }))
+		}
+	}
+	return list
+}
+
+// watch returns why the next wave must not follow, nil if it may.
+func (s *soaking) watch(ctx context.Context, wave, of int) error {
+	progress := s.c.p.Progress()
+	tallies, subjects := map[place]*fleet.Tally{}, s.subjects()
+	outside, why, ends := 0, "", time.Now().Add(s.bake)
+	for {
+		silent, err := s.count(ctx, tallies)
+		if ctx.Err() != nil {
+			return term.Interrupted("interrupted")
+		}
+		if err != nil {
+			return err
+		}
+		var all sample
+		why = ""
+		for i, x := range subjects {
+			now := s.sum(tallies, time.Now(), x.is)
+			if i == 0 {
+				all = now
+			}
+			canary, others, long := x.late.add(now)
+			why = cmp.Or(why, s.worse(x, now), lately(long, s.worse(x, sample{now.at, canary, others})))
+		}
+		if outside++; why == "" {
+			outside = 0
+		}
+		left, before := time.Until(ends), &subjects[0].before.canary
+		progress.Update([]string{fmt.Sprintf("wave %d of %d: %.0f requests, limited %s (before %s), 5xx %s (before %s); %s left", wave, of, all.canary.Requests,
+			percent(all.canary.LimitedShare()), percent(before.LimitedShare()), percent(all.canary.ErrorShare()), percent(before.ErrorShare()), max(0, left).Round(time.Second))})
+		switch {
+		case outside == outsideLooks, left <= 0 && outside > 0:
+			return fmt.Errorf("%s", why)
+		case left > 0:
+		case len(silent) > 0:
+			return fmt.Errorf("the figures of %s could not be read at the end", strings.Join(silent, ", "))
+		case !s.enough(&all.canary):
+			return fmt.Errorf("the changed regions had only %.0f requests in %s, and are judged by at least %d; soak longer, or lower --min-requests", all.canary.Requests, s.bake, s.minRequests)
+		default:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(s.interval, max(0, left))):
+		}
+	}
+}
+
+// worse says in which figure a subject left its own past further than the others did; ""
+// if in none, or if there was too little to judge. Without a past it is compared with the
+// others, as a canary is. Of one site among many, only what is surely no chance counts.
+func (s *soaking) worse(x *subject, now sample) string {
+	switch {
+	case !s.enough(&now.canary):
+		return ""
+	case s.enough(&x.before.canary):
+		return cmp.Or(s.risen(x.name, x.before, now, x.alone), s.fallen(x.name, x.before, now, x.alone), s.slower(x.name, x.before, now))
+	case x.alone:
+		return ""
+	}
+	return cmp.Or(s.excess(&now.canary, &now.others), s.slower(x.name, x.before, now))
+}
