@@ -148,14 +148,6 @@ func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, state)
 }
 
-// wordsOf is "ok" or the error.
-func wordsOf(err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return adminapi.OK
-}
-
 // withoutDetail removes what a caller without the token must not see.
 func withoutDetail(state *adminapi.Readiness) *adminapi.Readiness {
 	brief := &adminapi.Readiness{RulesVersion: state.RulesVersion, Rules: adminapi.OK, Store: okOrAway(state.Store), Consul: okOrAway(state.Consul)}
@@ -190,6 +182,9 @@ func (e *Edge) showRules(w http.ResponseWriter, r *http.Request) {
 	}
 	if f := e.rules.follower; f != nil {
 		out.Consul, out.Cache = f.ConsulState.View(), f.CacheState.View()
+		if f.SignatureState != nil {
+			out.Signature = f.SignatureState.View()
+		}
 	}
 	writeJSON(w, http.StatusOK, out)
 }
@@ -204,6 +199,9 @@ func (r *ruleset) views() []adminapi.Rule {
 			ID: c.ID, Description: c.Description, Mode: c.Mode.String(), Algorithm: c.Algorithm.String(),
 			Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Burst: c.Limit.Burst,
 			Key: []string{}, OnFailure: c.Limit.OnFailure.String(),
+		}
+		if c.Limit.Leased {
+			v.Consistency = "leased"
 		}
 		for _, part := range c.Key {
 			v.Key = append(v.Key, part.String())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // bootstrapTimeout bounds one attempt to fetch a document, redirects included.
@@ -24,24 +25,49 @@ func bootstrapURL(text string) bool {
 }
 
 func authentic(u *url.URL) bool {
-	addr, err := netip.ParseAddr(u.Hostname())
-	local := u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
-	return u.Hostname() != "" && u.User == nil && (u.Scheme == "https" || u.Scheme == "http" && local)
+	return u.Hostname() != "" && u.User == nil && (u.Scheme == "https" || u.Scheme == "http" && local(u))
 }
 
-// fetchDocument gets what address holds. An error does not show the address, which may
-// be signed.
-func fetchDocument(ctx context.Context, address string) ([]byte, error) {
+// mayLead reports whether a redirect is followed. Another machine must not make this one
+// ask its own programs.
+func mayLead(from, to *url.URL) bool { return authentic(to) && (local(from) || !local(to)) }
+
+// local reports whether u leads to this machine.
+func local(u *url.URL) bool {
+	addr, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// fetch gets the document at rules.bootstrap, with its signatures if they are configured.
+func (r *RulesConfig) fetch(ctx context.Context) ([]byte, []sign.Signature, error) {
+	document, err := fetchDocument(ctx, "rules.bootstrap", r.Bootstrap)
+	if err != nil || r.BootstrapSignatures == "" {
+		return document, nil, err
+	}
+	text, err := fetchDocument(ctx, "rules.bootstrap_signatures", r.BootstrapSignatures)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := sign.Parse(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("rules.bootstrap_signatures: %w", err)
+	}
+	return document, list, nil
+}
+
+// fetchDocument gets what the address of a field holds. An error does not show the address,
+// which may be signed.
+func fetchDocument(ctx context.Context, field, address string) ([]byte, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
 	client := &http.Client{Timeout: bootstrapTimeout, Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if len(via) > 3 || !authentic(r.URL) {
+		if len(via) > 3 || !mayLead(via[0].URL, r.URL) {
 			return fmt.Errorf("redirected to %s://%s, which is not followed", r.URL.Scheme, r.URL.Host)
 		}
 		return nil
 	}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, errors.New("rules.bootstrap is no URL")
+		return nil, fmt.Errorf("%s is no URL", field)
 	}
 	answer, err := client.Do(r)
 	if err != nil {
@@ -49,18 +75,18 @@ func fetchDocument(ctx context.Context, address string) ([]byte, error) {
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return nil, fmt.Errorf("rules.bootstrap, %s: %w", r.URL.Host, err)
+		return nil, fmt.Errorf("%s, %s: %w", field, r.URL.Host, err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("rules.bootstrap, %s: answered %s; it must be 200", r.URL.Host, answer.Status)
+		return nil, fmt.Errorf("%s, %s: answered %s; it must be 200", field, r.URL.Host, answer.Status)
 	}
 	document, err := io.ReadAll(io.LimitReader(answer.Body, consul.MaxDocument+1))
 	if err == nil && len(document) > consul.MaxDocument {
 		err = fmt.Errorf("is longer than %d bytes", consul.MaxDocument)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("rules.bootstrap, %s: %w", r.URL.Host, err)
+		return nil, fmt.Errorf("%s, %s: %w", field, r.URL.Host, err)
 	}
 	return document, nil
 }

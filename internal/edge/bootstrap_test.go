@@ -3,6 +3,7 @@ package edge
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -89,7 +90,7 @@ func TestFetchDocumentRefuses(t *testing.T) {
 		t.Helper()
 		server := httptest.NewServer(answer)
 		defer server.Close()
-		_, err := fetchDocument(t.Context(), server.URL)
+		_, err := fetchDocument(t.Context(), "rules.bootstrap", server.URL)
 		require.ErrorContains(t, err, want)
 	}
 	f("is longer than 2097152 bytes", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 2<<20+1)) })
@@ -101,9 +102,23 @@ func TestFetchDocumentRefuses(t *testing.T) {
 		w.Header().Set("Content-Length", "9")
 		_, _ = w.Write([]byte("rules"))
 	})
+	leads := func(want bool, from, to string) {
+		t.Helper()
+		a, err := url.Parse(from)
+		require.NoError(t, err)
+		b, err := url.Parse(to)
+		require.NoError(t, err)
+		require.Equal(t, want, mayLead(a, b), "%s to %s", from, to)
+	}
+	leads(true, "https://a.example.com/", "https://b.example.com/")
+	leads(true, "http://127.0.0.1:9/", "https://b.example.com/")
+	leads(false, "https://a.example.com/", "http://b.example.com/")
+	leads(false, "https://a.example.com/", "http://127.0.0.1:8081/v1/rules") // its own admin side
+	leads(false, "https://a.example.com/", "https://localhost/")
+
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
-	_, err := fetchDocument(t.Context(), server.URL)
+	_, err := fetchDocument(t.Context(), "rules.bootstrap", server.URL)
 	require.ErrorContains(t, err, "certificate signed by unknown authority")
 
 	for text, ok := range map[string]bool{

@@ -31,6 +31,8 @@ func followsCanaryOfItsPoP(t *testing.T, p *publisher) {
 	})
 	require.Equal(t, candidate, ams.rulesView().Version)
 	require.False(t, fra.rulesView().Canary)
+	require.EqualValues(t, v.Pointer.ExpiresAt.Unix(), ams.metric("weir_rules_apart_until_seconds"))
+	require.Zero(t, fra.metric("weir_rules_apart_until_seconds"))
 
 	require.NoError(t, p.EndCanary(t.Context(), "ams1"))
 	v = ams.runs(second)

@@ -30,6 +30,7 @@ type Config struct {
 	Store          StoreConfig       `yaml:"store"`
 	Rules          RulesConfig       `yaml:"rules"`
 	Consul         ConsulConfig      `yaml:"consul"`
+	Documents      DocumentsConfig   `yaml:"documents"`
 	Shedder        ShedderConfig     `yaml:"shedder"`
 	Log            LogConfig         `yaml:"log"`
 	AccessLog      *accesslog.Config `yaml:"access_log"`
@@ -194,6 +195,7 @@ func (c *Config) validate() error {
 	c.validateStore(&f)
 	c.validateRules(&f)
 	c.validateShedder(&f)
+	c.validateDocuments(&f)
 	if _, err := c.Log.level(); err != nil {
 		f.add("log.level", "must be debug, info, warn or error (got %q)", c.Log.Level)
 	}
@@ -247,6 +249,9 @@ func Check(c *Config) (warnings []string, err error) {
 		return nil, fmt.Errorf("listen.admin_token_file: %s holds no token, so that every request to the admin side gets 401; write one into it", file)
 	}
 	if _, err := c.Shedder.readSecret(); err != nil {
+		return nil, err
+	}
+	if _, err := c.Documents.keys(); err != nil {
 		return nil, err
 	}
 	if warnings, err = c.checkRules(); err != nil {

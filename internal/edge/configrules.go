@@ -33,6 +33,8 @@ type RulesConfig struct {
 	// Bootstrap is a URL of a rule document, for a node that starts without a cached
 	// one while Consul is unreachable.
 	Bootstrap string `yaml:"bootstrap"`
+	// BootstrapSignatures is a URL of its signatures.
+	BootstrapSignatures string `yaml:"bootstrap_signatures"`
 	// Required keeps a node that has never had rules from serving. Only with
 	// Consul: without a good file no node starts.
 	Required bool `yaml:"required"`
@@ -57,7 +59,7 @@ func (c *Config) validateRules(f *faults) {
 		if c.Rules.File == "" {
 			f.add("rules.file", "must name a rule document when rules.source is file")
 		}
-		if c.Rules.Bootstrap != "" {
+		if c.Rules.Bootstrap != "" || c.Rules.BootstrapSignatures != "" {
 			f.add("rules.bootstrap", "is for rules.source consul; remove it")
 		}
 	case fromConsul:
@@ -69,6 +71,9 @@ func (c *Config) validateRules(f *faults) {
 		}
 		if c.Rules.Bootstrap != "" && !bootstrapURL(c.Rules.Bootstrap) {
 			f.add("rules.bootstrap", "must be an https:// URL such as https://bucket.s3.eu-west-1.amazonaws.com/rules.yaml; http:// is for this machine only")
+		}
+		if c.Rules.BootstrapSignatures != "" && (c.Rules.Bootstrap == "" || !bootstrapURL(c.Rules.BootstrapSignatures)) {
+			f.add("rules.bootstrap_signatures", "must be an https:// URL such as https://bucket.s3.eu-west-1.amazonaws.com/rules.yaml.sig, alongside rules.bootstrap; http:// is for this machine only")
 		}
 		c.validateConsul(f)
 	default:
@@ -219,9 +224,9 @@ func (c *Config) checkRules() (warnings []string, err error) {
 		return nil, fmt.Errorf("consul: %w", err)
 	}
 	client.Close()
-	err = c.checkCache("rules.cache", c.Rules.Cache, load)
+	err = c.checkCache("rules", c.Rules.Cache, load)
 	if err == nil && c.Shedder.Source == fromConsul {
-		err = c.checkCache("shedder.cache", c.Shedder.Cache, func(document []byte) error {
+		err = c.checkCache("shedder", c.Shedder.Cache, func(document []byte) error {
 			_, err := shedding.Parse(document)
 			return err
 		})
@@ -266,17 +271,20 @@ func (c *Config) cacheOwner() follow.Owner {
 	return follow.Owner{Region: c.Node.Region, Datacenter: c.Consul.Datacenter, Prefix: cmp.Or(c.Consul.Prefix, consul.DefaultPrefix)}
 }
 
-// checkCache reports what is wrong with a cached document, if there is one.
-func (c *Config) checkCache(path, file string, load func([]byte) error) error {
+// checkCache reports what is wrong with a cached document of a kind, if there is one.
+func (c *Config) checkCache(kind, file string, load func([]byte) error) error {
 	cached, err := follow.ReadCache(file, c.cacheOwner())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
+	}
+	if err == nil && c.Documents.RequireSigned {
+		err = c.verify().Check(kind, cached)
 	}
 	if err == nil {
 		err = load(cached.Document)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w; delete the file, the node writes it again", path, file, err)
+		return fmt.Errorf("%s.cache: %s: %w; delete the file, the node writes it again", kind, file, err)
 	}
 	return nil
 }

@@ -93,6 +93,9 @@ func (c *Config) validateForward(f *faults) {
 			f.add(at, "is not a group of upstreams%s", field.SuggestOr(name, groups...))
 		}
 		own := c.Upstream.Groups[name]
+		if own == (GroupConfig{}) {
+			f.add(at, "has no effect; set upgrade or health_check, or remove it")
+		}
 		if own.Upgrade != nil {
 			validateUpgrade(f, at+".upgrade", *own.Upgrade)
 		}

@@ -19,7 +19,7 @@ type registrar struct {
 	consul       *consul.Client    // nil unless Consul is followed
 	registration *follow.Condition // nil, too, if the node does not register
 	stateChanged chan struct{}     // holds one signal
-	shedLevel    atomic.Int64      // the highest of all groups as registered, in tenths
+	told         atomic.Pointer[toldLoad]
 }
 
 // openConsul prepares to follow Consul. It connects to nothing yet.
@@ -50,7 +50,7 @@ func (e *Edge) followConsul(wg *sync.WaitGroup, ctx, registered context.Context,
 		wg.Go(func() { e.consul.WatchNodes(ctx, nil, e.countNodes) })
 	}
 	if e.registration != nil {
-		wg.Go(func() { e.followLevel(ctx) })
+		wg.Go(func() { e.followLoad(ctx) })
 		wg.Go(func() { e.register(registered, public, admin) })
 	}
 }
@@ -70,12 +70,13 @@ func (e *Edge) register(ctx context.Context, public, admin net.Addr) {
 func (e *Edge) meta() map[string]string {
 	meta := e.rules.state.Load().meta()
 	meta[consul.MetaSchema] = strconv.Itoa(rules.Schema)
+	if by := e.config.Documents.signedBy(); by != "" {
+		meta[consul.MetaSignedBy] = by
+	}
 	if told := e.keeper.meta.Load(); told != nil {
 		maps.Copy(meta, *told)
 	}
-	if level := e.levelMeta(); level != "" {
-		meta[consul.MetaShedLevel] = level
-	}
+	e.told.Load().put(meta)
 	return meta
 }
 

@@ -23,7 +23,7 @@ const badRules = "rules:\n  - {id: a, key: [client_ip], limit: 0, window: 1h}\n 
 func TestFollowingConsul(t *testing.T) {
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{})
 	for name, f := range map[string]func(*testing.T, *publisher){
-		"changes": followsChanges, "the same again": sameVersionAgain,
+		"changes": followsChanges, "apart": apartOnPurpose, "the same again": sameVersionAgain,
 		"canary": followsCanaryOfItsPoP, "canary expires": canaryExpires, "canary is wrong": canaryIsWrong, "canary is promoted": canaryIsPromoted,
 		"refused document": refusesDocument, "pointer is lost": pointerIsLost, "missing version": versionIsMissing, "corrupt version": versionIsCorrupt,
 		"no rules": hasNoRules, "none required": needsNoRules, "large document": followsLargeDocument, "counts": countsStay, "under load": changesUnderLoad,
@@ -60,11 +60,30 @@ func followsChanges(t *testing.T, p *publisher) {
 	require.EqualValues(t, 1, n.metric(`weir_rules_info{version="`+second+`"}`))
 	require.EqualValues(t, 1, n.metric("weir_rules_source_up"))
 	require.Zero(t, n.metric("weir_rules_stale"))
+	require.Zero(t, n.metric("weir_rules_apart_until_seconds"))
 	require.Less(t, n.metric("weir_rules_age_seconds"), patience.Seconds())
 	require.Zero(t, n.metric("weir_rules_rejected_total"))
 	_, counted := n.series(`weir_decisions_total{rule="a",outcome="allowed",source="memory"}`)
 	require.False(t, counted, "a removed rule's counters are gone")
 	require.Empty(t, n.logs.lines(t, "rules cannot be read from consul; the node keeps what it has"))
+}
+
+// A region that was changed alone says that it differs on purpose, until a change of all.
+func apartOnPurpose(t *testing.T, p *publisher) {
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	to := p.put(ruleA)
+	to.ApartUntil = &until
+	p.point(to)
+	n := start(t, p.setup())
+	n.runs(to.Version)
+	require.EqualValues(t, until.Unix(), n.metric("weir_rules_apart_until_seconds"))
+
+	p.point(p.put(badRules))
+	eventually(t, "rules that are not those of the pointer differ for no purpose", func() bool {
+		return n.metric("weir_rules_stale") == 1 && n.metric("weir_rules_apart_until_seconds") == 0
+	})
+	n.runs(p.apply(ruleB))
+	require.Zero(t, n.metric("weir_rules_apart_until_seconds"))
 }
 
 // A document that already runs is not swapped, whatever else the pointer says.

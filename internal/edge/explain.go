@@ -129,6 +129,9 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 			Cost: c.Cost, Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Allowed: res.Allowed,
 			Remaining: res.Remaining, ResetAfter: res.ResetAfter.String(), Source: res.Source.String(),
 		}
+		if v.Leased = c.Limit.Leased; v.Leased && e.leases != nil {
+			v.Held, _ = e.leases.Held(c.Key)
+		}
 		if !res.Allowed && res.RetryAfter > 0 {
 			v.RetryAfter = res.RetryAfter.String()
 		}

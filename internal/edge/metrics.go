@@ -8,6 +8,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -38,6 +40,8 @@ type metrics struct {
 	sourceUp      prometheus.Gauge
 
 	rulesBootstrapped prometheus.Gauge
+	documentsUnsigned *prometheus.GaugeVec
+	rulesApart        prometheus.Gauge
 
 	cacheErrors prometheus.Counter
 
@@ -95,7 +99,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 		m.requests[i] = requests.WithLabelValues(class)
 	}
 	m.limited = counter("requests_limited_total", "Requests refused with 429, by any rule.")
-	m.requestSeconds = histogram("request_seconds", "Time from a request's header to the end of its response, in seconds.", prometheus.DefBuckets)
+	m.requestSeconds = histogram("request_seconds", "Time from a request's header to the end of its response, in seconds.", adminapi.RequestBounds[:])
 	m.decisions = counters("decisions_total", "Checks decided, by rule, outcome and who answered.", "rule", "outcome", "source")
 	decisionSeconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "weir_decision_seconds", Help: "Time to decide a request, in seconds, by who answered.", Buckets: decisionBuckets,
@@ -124,6 +128,14 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.rulesRejected = counter("rules_rejected_total", "Rule documents refused; the rules before them kept running.")
 	m.rulesStale = gauge("rules_stale", "1 while the running rules are not the newest published, or it is unknown which those are.")
 	m.rulesBootstrapped = gauge("rules_bootstrapped", "1 while the running rules are the copy at rules.bootstrap, because the node started without Consul.")
+	m.rulesApart = gauge("rules_apart_until_seconds", "Until when the running rules differ from other nodes' on purpose, in seconds since 1970: a canary's, a wave's, or those of a change with --region; 0 if they should not differ.")
+	m.documentsUnsigned = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "weir_documents_unsigned", Help: "1 while the active or the newest published document has no valid signature, 0 without documents.verify_keys.",
+	}, []string{"document"})
+	m.registry.MustRegister(m.documentsUnsigned)
+	for _, document := range [...]string{"rules", "shedder"} {
+		m.documentsUnsigned.WithLabelValues(document)
+	}
 	m.sourceUp = gauge("rules_source_up", "1 while the source of the rules can be read: Consul, or the file.")
 	m.cacheErrors = counter("rules_cache_errors_total", "Failures to write the last good rules to disk, or to use those found there.")
 
@@ -187,6 +199,11 @@ func (m *metrics) upgraded(tunnels func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_upgrades_active", Help: "Connections that have switched to another protocol, such as WebSocket.",
 	}, func() float64 { return float64(tunnels()) }))
+}
+
+// signed notes whether a document has a valid signature; state is nil if that does not matter.
+func (m *metrics) signed(document string, state *follow.Condition) {
+	m.documentsUnsigned.WithLabelValues(document).Set(oneIf(state != nil && !state.View().OK))
 }
 
 func (m *metrics) setStale(stale bool) { m.rulesStale.Set(oneIf(stale)) }

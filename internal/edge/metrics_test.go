@@ -27,6 +27,9 @@ var fixedMetrics = map[string][]string{
 	"weir_store_evicted_keys":        nil,
 	"weir_store_errors_total":        {"kind"},
 	"weir_store_batch_size":          nil,
+	"weir_leases":                    {"rule"},
+	"weir_lease_units_held":          {"rule"},
+	"weir_lease_units_total":         {"fate", "rule"},
 	"weir_clock_steps_total":         {"clock", "direction"},
 	"weir_rules_info":                {"version"},
 	"weir_rules_age_seconds":         nil,
@@ -34,6 +37,8 @@ var fixedMetrics = map[string][]string{
 	"weir_rules_source_up":           nil,
 	"weir_rules_stale":               nil,
 	"weir_rules_bootstrapped":        nil,
+	"weir_documents_unsigned":        {"document"},
+	"weir_rules_apart_until_seconds": nil,
 	"weir_rules_cache_errors_total":  nil,
 	"weir_store_nodes":               nil,
 	"weir_upstream_seconds":          {"upstream"},
@@ -57,6 +62,11 @@ var fixedMetrics = map[string][]string{
 	"weir_inflight":                   {"class", "upstream"},
 	"weir_inflight_max":               {"class", "upstream"},
 	"weir_shadow_shed_total":          {"candidate", "class", "upstream"},
+	"weir_shadow_knee":                {"candidate", "upstream"},
+	"weir_shed_auto_knee":             {"upstream"},
+	"weir_shed_full_rate":             {"upstream"},
+	"weir_shed_base_seconds":          {"upstream"},
+	"weir_shed_probes_total":          {"result", "upstream"},
 	"weir_shedder_info":               {"source", "version"},
 	"weir_shedder_secret_info":        {"fingerprint"},
 	"weir_shedder_rejected_total":     nil,
@@ -70,6 +80,7 @@ rules:
   - {id: hard, match: {paths: ["/limited/*"]}, key: [client_ip, "header:X-Api-Key", path], limit: 3, window: 1h}
   - {id: soft, match: {paths: ["/limited/*"]}, key: [client_ip], limit: 1, window: 1h, mode: shadow}
   - {id: local, match: {paths: [/local]}, key: [client_ip], limit: 100, window: 1h}
+  - {id: leased, match: {paths: [/leased]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: leased}
 `, origin: func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/broken" {
 			panic(http.ErrAbortHandler)
@@ -119,6 +130,13 @@ rules:
 	require.EqualValues(t, 1, n.metric(`weir_upstream_errors_total{kind="broken",upstream="default"}`))
 	require.EqualValues(t, 4, n.metric(`weir_upstream_seconds{upstream="default"}`))
 
+	eventually(t, "a hot key is leased", func() bool {
+		n.get("/leased")
+		return decided("leased", "allowed", "lease") > 0
+	})
+	require.EqualValues(t, 1, n.metric(`weir_leases{rule="leased"}`))
+	require.Positive(t, n.metric(`weir_lease_units_total{fate="granted",rule="leased"}`))
+
 	redis.Kill()
 	n.get("/local")
 	require.EqualValues(t, 1, decided("local", "allowed", "fallback"))
@@ -136,21 +154,24 @@ rules:
 func (n *node) checkMetricNames() {
 	n.t.Helper()
 	bounded := map[string]*regexp.Regexp{
+		"document":    regexp.MustCompile(`^(rules|shedder)$`),
 		"code_class":  regexp.MustCompile(`^([1-5]xx|other)$`),
-		"rule":        regexp.MustCompile(`^(hard|soft|local)$`),
+		"rule":        regexp.MustCompile(`^(hard|soft|local|leased)$`),
 		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error)$`),
-		"source":      regexp.MustCompile(`^(redis|memory|denied_memory|fallback|config)$`),
+		"source":      regexp.MustCompile(`^(redis|memory|denied_memory|fallback|lease|config)$`),
 		"kind":        regexp.MustCompile(`^[a-z_]{1,20}$`),
 		"class":       regexp.MustCompile(`^(critical|write|read|test)$`),
 		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?|proxy_protocol)$`),
 		"signal":      regexp.MustCompile(`^inflight$`),
 		"knee":        regexp.MustCompile(`^(low|high)$`),
+		"result":      regexp.MustCompile(`^(measured|undecided)$`),
 		"threshold":   regexp.MustCompile(`^(start|target)$`),
 		"upstream":    regexp.MustCompile(`^default$`),
 		"address":     regexp.MustCompile(`^127\.0\.0\.1:\d+$`),
 		"candidate":   regexp.MustCompile(`^other$`),
 		"clock":       regexp.MustCompile(`^(store|node)$`),
 		"direction":   regexp.MustCompile(`^(back|forward)$`),
+		"fate":        regexp.MustCompile(`^(granted|spent|returned|stranded)$`),
 		"version":     regexp.MustCompile(`^[0-9a-f]{12}$`),
 		"listener":    regexp.MustCompile(`^(public|admin)$`),
 		"fingerprint": regexp.MustCompile(`^(own|none|[0-9a-f]{4})$`),

@@ -9,17 +9,18 @@ import (
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // follow prepares to follow the rules of the region and the canary of this PoP,
 // and activates the cached ones. It connects to nothing yet.
 func (k *ruleKeeper) follow(c *Config, client *consul.Client) error {
-	var fetch func(context.Context) ([]byte, error)
+	var fetch func(context.Context) ([]byte, []sign.Signature, error)
 	if c.Rules.Bootstrap != "" {
-		fetch = func(ctx context.Context) ([]byte, error) { return fetchDocument(ctx, c.Rules.Bootstrap) }
+		fetch = c.Rules.fetch
 	}
 	k.follower = follow.New(follow.Config[rules.Set]{
-		Kind: follow.Kind[rules.Set]{Name: "rules", What: "rules", Compile: compile, Faults: messages, CanaryOf: c.Node.PoP},
+		Kind: follow.Kind[rules.Set]{Name: "rules", What: "rules", Compile: compile, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.verify()},
 		Log:  k.log, Consul: client, Cache: c.Rules.Cache, Owner: c.cacheOwner(), Bootstrap: fetch,
 		Rejected: k.metrics.rulesRejected.Inc, CacheFailed: k.metrics.cacheErrors.Inc,
 	})
@@ -51,6 +52,7 @@ func (k *ruleKeeper) settle(now time.Time) time.Duration {
 	if c.Document != nil {
 		s.source = c.Document.Source
 	}
+	k.metrics.signed(k.follower.Name, k.follower.SignatureState)
 	s.stale = !c.Known || c.Pointer == nil || running == nil || running.version != c.Pointer.Version
 	k.publish(s)
 	return time.Minute
@@ -69,6 +71,9 @@ func (k *ruleKeeper) describe(state *adminapi.Readiness) {
 	}
 	if v := k.follower.CacheState.View(); !v.OK {
 		state.RulesCache = v.Error
+	}
+	if s := k.follower.SignatureState; s != nil {
+		state.RulesSignature = s.View().Error
 	}
 	if b := k.follower.BootstrapState; b != nil && s.none() {
 		state.RulesBootstrap = b.View().Error

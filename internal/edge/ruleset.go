@@ -80,6 +80,18 @@ func (s *ruleState) version() string {
 	return s.running.version
 }
 
+// apart returns until when the running rules differ from other nodes' on purpose, in
+// seconds since 1970, or 0.
+func (s *ruleState) apart() float64 {
+	if s.stale || s.pointer == nil {
+		return 0
+	}
+	if until := s.pointer.Apart(s.canary); !until.IsZero() {
+		return float64(until.Unix())
+	}
+	return 0
+}
+
 // none reports whether there have never been any rules.
 func (s *ruleState) none() bool { return s.version() == adminapi.NoVersion }
 
@@ -117,6 +129,7 @@ func (k *ruleKeeper) unlimited() error {
 // publish shows operators what runs now and what is known about it.
 func (k *ruleKeeper) publish(s ruleState) {
 	s.running = k.running.Load()
+	k.metrics.rulesApart.Set(s.apart())
 	before := k.state.Swap(&s)
 	k.metrics.setStale(s.stale)
 	k.metrics.rulesBootstrapped.Set(oneIf(s.source == adminapi.SourceBootstrap))

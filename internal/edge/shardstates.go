@@ -2,11 +2,13 @@ package edge
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
@@ -21,34 +23,61 @@ type shardStates struct {
 	metrics *metrics
 
 	mu       sync.Mutex
-	down     map[string]error
+	down     map[string]*outage
 	logged   map[string]time.Time // error codes that the store sent
 	evicting map[string]*redisstore.Eviction
 }
 
+// outage is a shard that does not answer.
+type outage struct {
+	err    error // the latest
+	logged map[string]bool
+}
+
+// cause tells errors apart whose texts differ in a port or a time.
+func cause(err error) string {
+	if code := redisstore.ReplyCode(err); code != "" {
+		return code
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	return fmt.Sprintf("%T", err)
+}
+
 func newShardStates(log *slog.Logger, m *metrics) *shardStates {
 	return &shardStates{
-		log: log, metrics: m, down: map[string]error{}, logged: map[string]time.Time{},
+		log: log, metrics: m, down: map[string]*outage{}, logged: map[string]time.Time{},
 		evicting: map[string]*redisstore.Eviction{},
 	}
 }
 
-// set records why a shard is down; nil means it is back.
+// set records why a shard is down; nil means it is back. Each cause of an outage is logged
+// once.
 func (s *shardStates) set(addr string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil {
-		delete(s.down, addr)
-		s.log.Info("store is back", "addr", addr)
-	} else {
-		s.down[addr] = err
-	}
+	o := s.down[addr]
 	switch {
 	case err == nil:
-	case errors.Is(err, limiter.ErrReply):
-		s.refuses(err)
+		delete(s.down, addr)
+		s.log.Info("store is back", "addr", addr)
+	case o == nil:
+		o = &outage{logged: map[string]bool{}}
+		s.down[addr] = o
+		fallthrough
 	default:
-		s.log.Warn("store does not answer, its rules follow on_store_failure", "addr", addr, "error", err)
+		o.err = err
+		if c := cause(err); errors.Is(err, limiter.ErrReply) {
+			s.refuses(err)
+		} else if !o.logged[c] {
+			o.logged[c] = true
+			s.log.Warn("store does not answer, its rules follow on_store_failure", "addr", addr, "error", err)
+		}
 	}
 	s.metrics.storeUp.Set(oneIf(len(s.down) == 0))
 }
@@ -59,7 +88,7 @@ func (s *shardStates) text() string {
 	defer s.mu.Unlock()
 	var parts []string
 	for _, addr := range slices.Sorted(maps.Keys(s.down)) {
-		parts = append(parts, addr+": "+s.down[addr].Error())
+		parts = append(parts, addr+": "+s.down[addr].err.Error())
 	}
 	if len(parts) == 0 {
 		return adminapi.OK

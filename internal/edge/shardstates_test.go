@@ -2,7 +2,9 @@ package edge
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +25,30 @@ func TestStoreDownForTheSameReasonEverywhere(t *testing.T) {
 	require.Equal(t, 1, strings.Count(n.logs.String(), "store does not answer"), n.logs.String())
 	require.Contains(t, n.logs.String(), "NOAUTH")
 }
+
+// A store that resets connections and comes back with another password is logged for both,
+// and each once, though each connection has a port of its own.
+func TestStoreDownForAnotherReason(t *testing.T) {
+	n := start(t, setup{redis: testenv.Redis(t, testenv.Options{}), rules: ruleA})
+	reset := func(port string) error {
+		return fmt.Errorf("read tcp 127.0.0.1:%s->127.0.0.1:6379: %w", port, syscall.ECONNRESET)
+	}
+	for _, err := range []error{reset("50000"), reset("50001"), proto("WRONGPASS invalid password"), reset("50002"), proto("WRONGPASS again")} {
+		n.shards.set("127.0.0.1:6379", err)
+	}
+	require.Equal(t, 2, strings.Count(n.logs.String(), "store does not answer"), n.logs.String())
+	require.Contains(t, n.operate("GET", "/readyz").body, "WRONGPASS again", "the latest")
+	n.shards.set("127.0.0.1:6379", nil)
+	n.shards.set("127.0.0.1:6379", reset("50003"))
+	require.Equal(t, 3, strings.Count(n.logs.String(), "store does not answer"), "another outage")
+	n.shards.set("127.0.0.1:6379", nil)
+}
+
+// proto is an error that Redis sent while a connection was made.
+type proto string
+
+func (p proto) Error() string { return string(p) }
+func (p proto) RedisError()   {}
 
 // A store that answers decisions with errors is down everywhere, and is logged once.
 func TestStoreThatRefusesToDecide(t *testing.T) {

@@ -33,6 +33,9 @@ func (k *shedKeeper) view() adminapi.Shedder {
 	}
 	if f := k.follower; f.ConsulState != nil {
 		v.Consul, v.Cache = f.ConsulState.View(), f.CacheState.View()
+		if f.SignatureState != nil {
+			v.Signature = f.SignatureState.View()
+		}
 	}
 	for _, g := range k.upstreams.groups {
 		v.Upstreams = append(v.Upstreams, shedding.NewUpstreamStatus(g.shedder.Status()))

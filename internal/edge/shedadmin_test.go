@@ -79,6 +79,31 @@ func TestShedderEndpoint(t *testing.T) {
 	require.Equal(t, 200, n.get("/").status)
 }
 
+// Until requests have queued at the origin, an estimated knee is its upper bound.
+func TestAnEstimatedKnee(t *testing.T) {
+	n := start(t, setup{})
+	a := n.send("PUT", "/v1/shedder?for=10m", "signals: {inflight: {high: {min: 20, max: 500}}}\ncandidates: {free: {signals: {inflight: {high: 700}}}}\n")
+	require.Equal(t, 200, a.status, a.body)
+	for series, want := range map[string]float64{
+		`weir_shed_signal_knee{knee="high",signal="inflight",upstream="default"}`: 500,
+		`weir_inflight_max{class="test",upstream="default"}`:                      700,
+		`weir_shadow_knee{candidate="free",upstream="default"}`:                   700,
+		`weir_shed_auto_knee{upstream="default"}`:                                 0,
+		`weir_shed_probes_total{result="measured",upstream="default"}`:            0,
+		`weir_shed_total{class="read",reason="probe",upstream="default"}`:         0,
+	} {
+		got, known := n.series(series)
+		require.True(t, known, series)
+		require.Equal(t, want, got, series)
+	}
+	shown := strings.NewReplacer(" ", "", "\n", "").Replace(n.operate("GET", "/v1/shedder").body)
+	require.Contains(t, shown, `"inflight":{"low":0,"high":{"min":20,"max":500}}`)
+	require.Contains(t, shown, `"estimate":{"high":0,`)
+	a = n.send("PUT", "/v1/shedder", "signals: {inflight: {high: {min: 20, max: 5000}}}\n")
+	require.Equal(t, 400, a.status)
+	require.Contains(t, a.body, "signals.inflight.high.max: must be at most 875")
+}
+
 func TestShedderEndpointRefuses(t *testing.T) {
 	n := start(t, setup{})
 	before := n.settingsView()

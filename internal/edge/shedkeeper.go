@@ -48,7 +48,7 @@ type shedKeeper struct {
 func (k *shedKeeper) open(client *consul.Client) error {
 	k.wake = make(chan struct{}, 1)
 	k.follower = follow.New(follow.Config[shedding.Document]{
-		Kind: follow.Kind[shedding.Document]{Name: "shedder", What: "shedder settings", Compile: shedding.Parse, Faults: messages, Temporary: true},
+		Kind: follow.Kind[shedding.Document]{Name: "shedder", What: "shedder settings", Compile: shedding.Parse, Faults: messages, Temporary: true, Verify: k.config.verify()},
 		Log:  k.log, Consul: client, Cache: k.config.Shedder.Cache, Owner: k.config.cacheOwner(),
 		Rejected: k.metrics.shedderRejected.Inc, CacheFailed: k.metrics.shedCacheErrors.Inc,
 	})
@@ -86,6 +86,7 @@ func (k *shedKeeper) settle(now time.Time) (again time.Duration, err error) {
 		again = k.adminEnds.Sub(now)
 	}
 	c := k.follower.Choose(now)
+	k.metrics.signed(k.follower.Name, k.follower.SignatureState)
 	document, source := k.chosen(&c)
 	s := k.active.Load()
 	switch {
@@ -206,6 +207,9 @@ func (k *shedKeeper) enforce(d *shedding.Document, source string) (*shedSettings
 // describe adds faults to a readiness.
 func (k *shedKeeper) describe(state *adminapi.Readiness) {
 	state.ShedderRefused = (*k.meta.Load())[consul.MetaShedderRefused]
+	if s := k.follower.SignatureState; s != nil {
+		state.ShedderSignature = s.View().Error
+	}
 	if cache := k.follower.CacheState; cache != nil && !cache.View().OK {
 		state.ShedderCache = cache.Text()
 	}

@@ -21,6 +21,11 @@ var (
 	probabilityDesc = shedDesc("shed_probability", "Share of a class that the level sheds, 0 to 1.", "class", "upstream")
 	inflightDesc    = shedDesc("inflight", "Requests between admission and the end of the exchange with the upstream.", "class", "upstream")
 	inflightMaxDesc = shedDesc("inflight_max", "How many requests of all classes may be in flight before one of this class is refused.", "class", "upstream")
+	autoKneeDesc    = shedDesc("shed_auto_knee", "The high knee of inflight that the node estimates, without bounds, whether or not the settings use it; 0 until requests queued at the origin.", "upstream")
+	fullRateDesc    = shedDesc("shed_full_rate", "Requests per second that the origin answers this node while requests queue there; until they did, the most that it has answered.", "upstream")
+	baseDesc        = shedDesc("shed_base_seconds", "How long the origin takes for a request without a queue, as the node estimates; 0 until measured.", "upstream")
+	probesDesc      = shedDesc("shed_probes_total", "Probes that drained what was in flight to measure that, by result: measured, or undecided because too much stayed in flight or too little was answered.", "upstream", "result")
+	shadowKneeDesc  = shedDesc("shadow_knee", "The high knee of inflight by a candidate's settings.", "candidate", "upstream")
 	shadowDesc      = shedDesc("shadow_shed_total", "Requests that a candidate would have shed. "+shedding.ShadowBias, "candidate", "class", "upstream")
 )
 
@@ -31,7 +36,7 @@ func shedDesc(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c shedCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		utilizationDesc, signalUpDesc, signalDesc, kneeDesc, thresholdDesc, levelDesc, probabilityDesc, inflightDesc, inflightMaxDesc, shadowDesc,
+		utilizationDesc, signalUpDesc, signalDesc, kneeDesc, thresholdDesc, levelDesc, probabilityDesc, inflightDesc, inflightMaxDesc, autoKneeDesc, fullRateDesc, baseDesc, probesDesc, shadowKneeDesc, shadowDesc,
 	} {
 		ch <- d
 	}
@@ -47,7 +52,8 @@ func (c shedCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(levelDesc, s.Level, g.name)
 		gauge(thresholdDesc, s.Settings.Start, g.name, "start")
 		gauge(thresholdDesc, s.Settings.Target, g.name, "target")
-		for name, knees := range s.Settings.Signals {
+		for name := range s.Settings.Signals {
+			knees := s.Settings.Knees(name, &s.Estimate)
 			gauge(kneeDesc, knees.Low, name, g.name, "low")
 			gauge(kneeDesc, knees.High, name, g.name, "high")
 		}
@@ -64,7 +70,11 @@ func (c shedCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(inflightDesc, float64(class.InFlight), class.Name, g.name)
 			gauge(inflightMaxDesc, float64(class.MaxInFlight), class.Name, g.name)
 		}
+		c.estimate(ch, g.name, &s)
 		for _, candidate := range s.Candidates {
+			if candidate.Knee > 0 {
+				gauge(shadowKneeDesc, candidate.Knee, candidate.Name, g.name)
+			}
 			for i, n := range candidate.Shed {
 				if i < len(s.Classes) {
 					ch <- prometheus.MustNewConstMetric(shadowDesc, prometheus.CounterValue, float64(n), candidate.Name, s.Classes[i].Name, g.name)
@@ -74,14 +84,24 @@ func (c shedCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// shedByCap is the reason of a refusal at a class's cap.
-const shedByCap = "cap"
+// estimate sends what the node has learned about a group's origin.
+func (c shedCollector) estimate(ch chan<- prometheus.Metric, group string, s *shedder.Status) {
+	e := &s.Estimate
+	ch <- prometheus.MustNewConstMetric(autoKneeDesc, prometheus.GaugeValue, e.High(s.Settings.Target), group)
+	ch <- prometheus.MustNewConstMetric(fullRateDesc, prometheus.GaugeValue, e.Rate, group)
+	ch <- prometheus.MustNewConstMetric(baseDesc, prometheus.GaugeValue, e.Base, group)
+	ch <- prometheus.MustNewConstMetric(probesDesc, prometheus.CounterValue, float64(e.Probes), group, "measured")
+	ch <- prometheus.MustNewConstMetric(probesDesc, prometheus.CounterValue, float64(e.Undecided), group, "undecided")
+}
 
 // expectShed makes the counters of what these settings may shed, so that counting
 // allocates nothing.
 func (m *metrics) expectShed(s *shedSettings, settings *shedder.Settings, group string) {
 	for _, class := range settings.Classes {
-		reasons := []string{shedByCap}
+		reasons := []string{shedder.KindCap}
+		if settings.AutoFrom > 0 {
+			reasons = append(reasons, shedder.KindProbe)
+		}
 		for name := range settings.Signals {
 			reasons = append(reasons, name)
 		}
@@ -93,8 +113,8 @@ func (m *metrics) expectShed(s *shedSettings, settings *shedder.Settings, group 
 
 func (m *metrics) countShed(s *shedSettings, reason shedder.Reason) {
 	labels := shedLabels{reason.Class, reason.Signal, reason.Upstream}
-	if reason.Kind == shedder.KindCap {
-		labels.reason = shedByCap
+	if reason.Kind != shedder.KindLevel {
+		labels.reason = reason.Kind
 	}
 	counter := s.counters[labels]
 	if counter == nil { // decided by the settings before these

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/lease"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
@@ -17,6 +18,7 @@ type storage struct {
 	local    *memory.Store
 	shared   *redisstore.Store // nil without Redis
 	fallback *limiter.Fallback // nil without Redis
+	leases   *lease.Store      // nil without Redis
 	shards   *shardStates      // nil without Redis
 	nodes    atomic.Int64      // that share the store
 }
@@ -24,6 +26,7 @@ type storage struct {
 // openStore composes the layers that decide. From the request inwards:
 //
 //	Denied    refusals that are known to hold: no I/O
+//	lease     what this node was granted in advance: no I/O
 //	Spread    all or nothing across slots (cluster only)
 //	Fallback  what each rule wants while the store is unreachable
 //	Store     the master that owns the key; per master:
@@ -56,18 +59,26 @@ func (e *Edge) openStore() error {
 	e.shared = shared
 	nodes := func() int { return int(e.nodes.Load()) }
 	e.fallback = limiter.NewFallback(shared, e.local, nodes, e.shards.failed)
-	if !shared.Slots() {
-		e.remember(limiter.NewDenied(e.fallback, c.DeniedMemory, 0))
-		return nil
+	var next limiter.TakeReturner = e.fallback
+	var confirm time.Duration
+	if shared.Slots() {
+		next, confirm = limiter.NewSpread(e.fallback, c.Timeout), 4*c.Timeout
 	}
-	spread := limiter.NewSpread(e.fallback, c.Timeout)
-	e.remember(limiter.NewDenied(spread, c.DeniedMemory, 4*c.Timeout))
+	e.leases = lease.New(lease.Config{Next: next, Grants: shared, Nodes: nodes})
+	e.metrics.registry.MustRegister(leaseMetrics{e.leases})
+	e.remember(limiter.NewDenied(e.leases, c.DeniedMemory, confirm))
 	return nil
 }
 
 // remember puts the memory of refusals in front.
 func (e *Edge) remember(denied *limiter.Denied) {
-	e.decider.Store, e.rules.keep = denied, denied.Keep
+	e.decider.Store = denied
+	e.rules.keep = func(holds func(*limiter.Limit) bool) {
+		denied.Keep(holds)
+		if e.leases != nil {
+			e.leases.Keep(holds)
+		}
+	}
 }
 
 func (c *StoreConfig) redis() (redisstore.Config, error) {

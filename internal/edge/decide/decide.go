@@ -10,8 +10,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -180,7 +178,7 @@ func (d *Decider) admit(r *Request) bool {
 // user hashes the first of these parts that the request has, or its address: without
 // either, all such users would be shed at once. The hash is the same on every node, so
 // that a user who is shed here has no better luck elsewhere.
-func (r *Request) user(known []rules.KeyPart, secret *Secret) (user uint64) {
+func (r *Request) user(known []rules.KeyPart, secret *Secret) uint64 {
 	b := r.buf[:0]
 	for i := range known {
 		if b = known[i].Append(b, asked{r}); len(b) > 0 {
@@ -190,8 +188,8 @@ func (r *Request) user(known []rules.KeyPart, secret *Secret) (user uint64) {
 	if len(b) == 0 {
 		b = rules.KeyPart{Kind: rules.ByClient}.Append(b, asked{r})
 	}
-	user, r.buf = secret.hide(xxhash.Sum64(b), b)
-	return user
+	r.buf = b
+	return secret.place(b)
 }
 
 // take asks the store; it reports whether the request passes.

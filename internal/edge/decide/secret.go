@@ -7,12 +7,19 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/dchest/siphash"
 )
 
 // Secret hides which users the shedder sheds. Without it their places follow from public
-// constants, so that a client with many addresses could compute which of them pass.
-// One Secret gives the same places on every node. A nil Secret hides nothing.
-type Secret struct{ block cipher.Block }
+// constants, so that a client with many addresses could compute which of them pass, and one
+// that names its user freely could choose many names with one place. One Secret gives the
+// same places on every node. A nil Secret hides nothing.
+type Secret struct {
+	block  cipher.Block
+	k0, k1 uint64 // SipHash's key
+}
 
 // NewSecret makes a Secret of 32 bytes, nil of none.
 func NewSecret(key []byte) *Secret {
@@ -20,7 +27,9 @@ func NewSecret(key []byte) *Secret {
 	if err != nil {
 		return nil
 	}
-	return &Secret{block}
+	sip := make([]byte, aes.BlockSize) // another block than Fingerprint's
+	block.Encrypt(sip, sip)
+	return &Secret{block, binary.LittleEndian.Uint64(sip), binary.LittleEndian.Uint64(sip[8:])}
 }
 
 // RandomSecret makes a Secret that only this process knows.
@@ -35,18 +44,16 @@ func (s *Secret) Fingerprint() string {
 	if s == nil {
 		return "none"
 	}
-	out := slices.Repeat([]byte{0xff}, aes.BlockSize) // never a user, whose block ends with zeros
+	out := slices.Repeat([]byte{0xff}, aes.BlockSize)
 	s.block.Encrypt(out, out)
 	return fmt.Sprintf("%x", out[:2])
 }
 
-// hide returns the user that the shedder sees for a hash. buf is overwritten.
-func (s *Secret) hide(user uint64, buf []byte) (hidden uint64, grown []byte) {
+// place returns where the shedder puts a user. The hash is keyed, so that nobody without the
+// secret finds two names with one place.
+func (s *Secret) place(user []byte) uint64 {
 	if s == nil {
-		return user, buf
+		return xxhash.Sum64(user)
 	}
-	buf = binary.BigEndian.AppendUint64(buf[:0], user)
-	buf = binary.BigEndian.AppendUint64(buf, 0)
-	s.block.Encrypt(buf, buf)
-	return binary.BigEndian.Uint64(buf), buf
+	return siphash.Hash(s.k0, s.k1, user)
 }

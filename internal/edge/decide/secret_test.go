@@ -80,3 +80,57 @@ func TestFingerprint(t *testing.T) {
 	require.Equal(t, one.Fingerprint(), NewSecret(bytes.Repeat([]byte{1}, 32)).Fingerprint())
 	require.NotEqual(t, one.Fingerprint(), NewSecret(bytes.Repeat([]byte{2}, 32)).Fingerprint())
 }
+
+// A user's name is up to the client. Nothing that it can compute finds two names with one
+// place: names that collide under the public hash do not under the keyed one.
+func TestSecretPlacesNamesApart(t *testing.T) {
+	s := NewSecret(bytes.Repeat([]byte{1}, 32))
+	seen := map[uint64]bool{}
+	for i := range 100_000 {
+		seen[s.place(fmt.Appendf(nil, "user-%d", i))] = true
+	}
+	require.Len(t, seen, 100_000)
+	// A pair that an attacker with the public hash would use.
+	a, b := collision(t)
+	require.NotEqual(t, a, b)
+	require.Equal(t, (*Secret)(nil).place(a)>>collides, (*Secret)(nil).place(b)>>collides)
+	require.NotEqual(t, s.place(a)>>collides, s.place(b)>>collides)
+}
+
+// collides leaves the bits in which a collision is quick to find.
+const collides = 64 - 24
+
+// collision finds two names that the public hash puts close together.
+func collision(t *testing.T) (a, b []byte) {
+	t.Helper()
+	seen := map[uint64]int{}
+	for i := range 1 << 20 {
+		name := fmt.Appendf(nil, "user-%d", i)
+		at := (*Secret)(nil).place(name) >> collides
+		if other, taken := seen[at]; taken {
+			return fmt.Appendf(nil, "user-%d", other), name
+		}
+		seen[at] = i
+	}
+	require.Fail(t, "no collision")
+	return nil, nil
+}
+
+func TestPlaceAllocatesNothing(t *testing.T) {
+	s := NewSecret(bytes.Repeat([]byte{1}, 32))
+	user := []byte("203.0.113.7")
+	require.Zero(t, testing.AllocsPerRun(100, func() { s.place(user) }))
+}
+
+func BenchmarkPlace(b *testing.B) {
+	s := NewSecret(bytes.Repeat([]byte{1}, 32))
+	for _, n := range []int{8, 16, 64, 1024} {
+		user := bytes.Repeat([]byte{'u'}, n)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s.place(user)
+			}
+		})
+	}
+}

@@ -28,25 +28,34 @@ func (f *Follower[T]) bootstrap(ctx context.Context) {
 		if lost == nil || errors.Is(lost, ErrNoAnswer) {
 			continue
 		}
-		document, err := f.Bootstrap(ctx)
+		d, err := f.fetch(ctx)
 		if ctx.Err() != nil {
 			return
-		}
-		var made *T
-		if err == nil {
-			made, err = f.Compile(document)
 		}
 		f.BootstrapState.Note(err)
 		if err != nil {
 			continue
 		}
-		pointer := consul.NewPointer(document, "", time.Time{})
 		select {
 		case <-ctx.Done():
-		case f.events <- event[T]{bootstrap: &Document[T]{Pointer: pointer, Bytes: document, Made: made, Source: adminapi.SourceBootstrap}}:
+		case f.events <- event[T]{bootstrap: d}:
 		}
 		return
 	}
+}
+
+// fetch returns a good document, signed if it must be.
+func (f *Follower[T]) fetch(ctx context.Context) (*Document[T], error) {
+	document, signatures, err := f.Bootstrap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made, err := f.Compile(document)
+	if err != nil {
+		return nil, err
+	}
+	d := &Document[T]{Pointer: consul.NewPointer(document, "", time.Time{}), Bytes: document, Made: made, Source: adminapi.SourceBootstrap, Signatures: signatures}
+	return d, f.accept(d)
 }
 
 // lacks reports whether nothing is known: no document, and nothing from Consul.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/disk"
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // maxCache is what a file of the longest document takes, each byte escaped.
@@ -21,9 +22,13 @@ const maxCache = 6*consul.MaxDocument + 1<<20
 
 // Cached is what a cache holds.
 type Cached struct {
-	Pointer  consul.Pointer
-	Document []byte
+	Pointer    consul.Pointer
+	Document   []byte
+	Signatures []sign.Signature // of a node that verifies them
 }
+
+// id tells what is written from what is not. A document may be signed later.
+func (c *Cached) id() string { return fmt.Sprint(c.Pointer.SHA256, c.Signatures) }
 
 // Owner is whose document a cache holds. A file on a disk that came from
 // another region must not limit this one's clients.
@@ -58,7 +63,7 @@ type cache struct {
 	failed    func() // at each failure
 	lookEvery time.Duration
 	next      chan *Cached
-	written   string // SHA-256 of the document in the file
+	written   string // the id of what is in the file
 }
 
 func newCache(file string, owner Owner, state *Condition, failed func()) *cache {
@@ -74,7 +79,7 @@ func (c *cache) read() (*Cached, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; it is overwritten by the next good document", c.file, err)
 	}
-	c.written = p.Pointer.SHA256
+	c.written = p.id()
 	return p, nil
 }
 
@@ -92,12 +97,12 @@ func (c *cache) prepare() error {
 }
 
 // put makes run write a document soon, in place of one that is pending.
-func (c *cache) put(pointer consul.Pointer, document []byte) {
+func (c *cache) put(d *Cached) {
 	select {
 	case <-c.next:
 	default:
 	}
-	c.next <- &Cached{pointer, document} // room: there is one caller at a time
+	c.next <- d // room: there is one caller at a time
 }
 
 // run keeps the file up to date until ctx ends. It retries failures.
@@ -132,11 +137,11 @@ func (c *cache) run(ctx context.Context) {
 // keep writes p to the file. If the file has it already, or there is nothing to write, keep
 // checks whether an earlier fault is over.
 func (c *cache) keep(p *Cached) error {
-	if p != nil && (p.Pointer.SHA256 != c.written || !c.present()) {
+	if p != nil && (p.id() != c.written || !c.present()) {
 		if err := c.write(p); err != nil {
 			return err
 		}
-		c.written = p.Pointer.SHA256
+		c.written = p.id()
 		return nil
 	}
 	if c.state.View().OK {
@@ -152,7 +157,7 @@ func (c *cache) present() bool {
 }
 
 func (c *cache) write(p *Cached) error {
-	data, err := encodeCache(c.owner, p.Pointer, p.Document)
+	data, err := encodeCache(c.owner, p)
 	if err != nil {
 		return err
 	}
@@ -164,12 +169,15 @@ type cacheFile struct {
 	Owner
 	Pointer  consul.Pointer `json:"pointer"`
 	Document string         `json:"document"` // UTF-8
+	// Signatures are missing unless the node verifies them: releases before this one take
+	// a file with them for damaged.
+	Signatures []sign.Signature `json:"signatures,omitempty"`
 	// Checksum is the SHA-256 of the others as they stand in the file.
 	Checksum string `json:"checksum"`
 }
 
-func encodeCache(owner Owner, pointer consul.Pointer, document []byte) ([]byte, error) {
-	c := cacheFile{Owner: owner, Pointer: pointer, Document: string(document)}
+func encodeCache(owner Owner, d *Cached) ([]byte, error) {
+	c := cacheFile{Owner: owner, Pointer: d.Pointer, Document: string(d.Document), Signatures: d.Signatures}
 	data, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
@@ -181,7 +189,7 @@ func encodeCache(owner Owner, pointer consul.Pointer, document []byte) ([]byte, 
 
 // WriteCache writes what ReadCache reads.
 func WriteCache(file string, owner Owner, pointer consul.Pointer, document []byte) error {
-	return (&cache{file: file, owner: owner}).write(&Cached{pointer, document})
+	return (&cache{file: file, owner: owner}).write(&Cached{Pointer: pointer, Document: document})
 }
 
 var errDamaged = errors.New("is damaged: it is not what the node wrote")
@@ -200,18 +208,18 @@ func decodeCache(data []byte, owner Owner) (*Cached, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, fmt.Errorf("%w (%w)", errDamaged, err)
 	}
-	document := []byte(c.Document)
+	d := &Cached{c.Pointer, []byte(c.Document), c.Signatures}
 	// Writing it again compares all of it: names, spaces and the checksum too.
-	again, err := encodeCache(c.Owner, c.Pointer, document)
+	again, err := encodeCache(c.Owner, d)
 	if err != nil || !bytes.Equal(again, data) {
 		return nil, errDamaged
 	}
-	named := consul.NewPointer(document, "", time.Time{})
+	named := consul.NewPointer(d.Document, "", time.Time{})
 	if c.Pointer.SHA256 != named.SHA256 || c.Pointer.Version != named.Version {
 		return nil, fmt.Errorf("%w (the document has version %s, its pointer names %s)", errDamaged, named.Version, c.Pointer.Version)
 	}
 	if err := owner.refuse(c.Owner); err != nil {
 		return nil, err
 	}
-	return &Cached{c.Pointer, document}, nil
+	return d, nil
 }

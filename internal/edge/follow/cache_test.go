@@ -24,7 +24,7 @@ var europe = Owner{Region: "eu-west", Prefix: "weir"}
 
 func encodedCache(t testing.TB) []byte {
 	t.Helper()
-	data, err := encodeCache(europe, consul.NewPointer([]byte(cachedDocument), "op@example", time.Now()), []byte(cachedDocument))
+	data, err := encodeCache(europe, &Cached{Pointer: consul.NewPointer([]byte(cachedDocument), "op@example", time.Now()), Document: []byte(cachedDocument)})
 	require.NoError(t, err)
 	return data
 }
@@ -38,7 +38,7 @@ func TestCacheRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		document := rapid.String().Draw(t, "document")
 		pointer := consul.NewPointer([]byte(document), rapid.String().Draw(t, "by"), time.Unix(rapid.Int64Range(0, 1<<32).Draw(t, "at"), 0))
-		data, err := encodeCache(europe, pointer, []byte(document))
+		data, err := encodeCache(europe, &Cached{Pointer: pointer, Document: []byte(document)})
 		require.NoError(t, err)
 		p, err := decodeCache(data, europe)
 		require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestDamagedCacheIsNotRead(t *testing.T) {
 
 	// An intact file that lies about its document.
 	pointer := consul.NewPointer([]byte("other"), "", time.Now())
-	lie, err := encodeCache(europe, pointer, []byte(cachedDocument))
+	lie, err := encodeCache(europe, &Cached{Pointer: pointer, Document: []byte(cachedDocument)})
 	require.NoError(t, err)
 	damaged(lie, "another document", 0)
 }
@@ -87,7 +87,7 @@ func FuzzCache(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := encodeCache(europe, p.Pointer, p.Document)
+		again, err := encodeCache(europe, p)
 		require.NoError(t, err)
 		require.Equal(t, again, data)
 		require.Equal(t, p.Pointer.SHA256, consul.NewPointer(p.Document, "", time.Time{}).SHA256)
@@ -115,9 +115,9 @@ func TestDeletedCacheIsWrittenAgain(t *testing.T) {
 			return err == nil && kept.Pointer.SHA256 == p.SHA256
 		})
 	}
-	c.put(p, []byte(cachedDocument))
+	c.put(&Cached{Pointer: p, Document: []byte(cachedDocument)})
 	holds("it is written")
-	c.put(p, []byte(cachedDocument))
+	c.put(&Cached{Pointer: p, Document: []byte(cachedDocument)})
 	eventually(t, "the same is taken", func() bool { return len(c.next) == 0 })
 	require.NoError(t, os.Remove(file))
 	holds("it is written again")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // Kind is a kind of document.
@@ -25,6 +26,7 @@ type Kind[T any] struct {
 	CanaryOf string
 	// Temporary: the current pointer may expire, and names what follows.
 	Temporary bool
+	Verify    *Verify // nil: signatures do not matter
 }
 
 // Config is how a node follows a kind.
@@ -37,7 +39,7 @@ type Config[T any] struct {
 	Owner  Owner
 	// Bootstrap fetches a document for a node that starts without Consul and without a
 	// cached one. Nil: such a node waits for Consul.
-	Bootstrap func(context.Context) ([]byte, error)
+	Bootstrap func(context.Context) ([]byte, []sign.Signature, error)
 	// What is counted; each may be nil.
 	Rejected, CacheFailed func()
 }
@@ -48,6 +50,10 @@ type Document[T any] struct {
 	Bytes   []byte
 	Made    *T     // what it compiled to
 	Source  string // adminapi.SourceConsul, SourceCache or SourceBootstrap
+	// Signatures are those that were read with it, and Unsigned is why none is valid. Both
+	// are nil if signatures do not matter.
+	Signatures []sign.Signature
+	Unsigned   error
 }
 
 // Choice is what should be active now, and what is known.
@@ -67,6 +73,7 @@ type Follower[T any] struct {
 	Config[T]
 	ConsulState, CacheState *Condition // nil without Consul
 	BootstrapState          *Condition // nil without Bootstrap
+	SignatureState          *Condition // nil without Verify
 
 	cache  *cache
 	events chan event[T]
@@ -102,6 +109,9 @@ func New[T any](c Config[T]) *Follower[T] {
 	if f.Bootstrap != nil {
 		f.BootstrapState = NewCondition(f.Log, c.What+" cannot be bootstrapped; the node retries until consul answers", c.What+" are bootstrapped", nil)
 	}
+	if f.Verify != nil {
+		f.SignatureState = NewCondition(f.Log, c.What+" have no valid signature", c.What+" have a valid signature again", nil)
+	}
 	f.cache = newCache(c.Cache, c.Owner, f.CacheState, f.CacheFailed)
 	if err := f.readCache(); err != nil {
 		f.CacheFailed()
@@ -124,8 +134,11 @@ func (f *Follower[T]) readCache() error {
 	if err != nil {
 		return err
 	}
-	f.base = &Document[T]{Pointer: cached.Pointer, Bytes: cached.Document, Made: made, Source: adminapi.SourceCache}
-	f.current.good = f.base
+	d := &Document[T]{Pointer: cached.Pointer, Bytes: cached.Document, Made: made, Source: adminapi.SourceCache, Signatures: cached.Signatures}
+	if err := f.accept(d); err != nil {
+		return err
+	}
+	f.base, f.current.good = d, d
 	return nil
 }
 
@@ -212,7 +225,7 @@ func (f *Follower[T]) takeCurrent(now time.Time) {
 	found := &f.current.finding
 	p := found.pointer
 	switch {
-	case p == nil: // what is gone or malformed changes nothing
+	case p == nil || found.untrusted: // what is gone, malformed or unsigned changes nothing
 	case p.ExpiresAt == nil || !f.Temporary:
 		if found.good != nil {
 			f.base, f.temporary = found.good, nil
@@ -246,7 +259,7 @@ func (f *Follower[T]) Choose(now time.Time) Choice[T] {
 	// not outlive its end in a node that starts from there while Consul is unreachable.
 	if f.base != nil && f.base != f.kept && f.base.Source == adminapi.SourceConsul {
 		f.kept = f.base
-		f.cache.put(f.base.Pointer, f.base.Bytes)
+		f.cache.put(&Cached{f.base.Pointer, f.base.Bytes, f.base.Signatures})
 	}
 	c := Choice[T]{Document: f.base, Pointer: f.current.finding.pointer, Known: f.current.known && (f.canary.known || f.CanaryOf == "")}
 	if f.temporary != nil {
@@ -259,6 +272,9 @@ func (f *Follower[T]) Choose(now time.Time) Choice[T] {
 		}
 	} else if f.canary.finding.pointer != nil {
 		f.canary.refused = nil // its time is over
+	}
+	if f.SignatureState != nil {
+		f.SignatureState.Note(f.unsigned(now, c.Document))
 	}
 	c.Refused = newer(f.current.refused, f.canary.refused)
 	c.Lost = unanswered(f.current.asked, f.canary.asked, f.current.finding.failure, f.canary.finding.failure)

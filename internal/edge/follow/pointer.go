@@ -34,7 +34,7 @@ func (f *pointer[T]) note(ev event[T], now time.Time) bool {
 	}
 	found := *ev.finding
 	f.known, f.finding = true, found
-	if found.pointer != nil && found.pointer.ExpiresAt != nil {
+	if found.pointer != nil && found.pointer.ExpiresAt != nil && (ev.canary || !found.untrusted) {
 		f.see(found.pointer, now)
 	}
 	if found.good != nil {

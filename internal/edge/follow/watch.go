@@ -11,6 +11,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // finding is the result of following a pointer in Consul. T is what its document is compiled to.
@@ -20,6 +21,9 @@ type finding[T any] struct {
 	then    *Document[T]    // what follows it; nil if nothing does, or it is not good
 	fault   error           // why there is none, if pointer or document is at fault
 	failure error           // why there is none, if Consul could not be asked
+	// untrusted: the pointer names what must be signed and is not, so nothing that it says
+	// counts, such as when something ends.
+	untrusted bool
 }
 
 // event is what a watch sends its follower: the outcome of a request to Consul, or a finding;
@@ -110,6 +114,13 @@ func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T],
 	f.pointer = &p
 	if !p.Expired(time.Now()) || !w.canary && !w.kind.Temporary {
 		f.good, again = w.load(ctx, p, w.good, &f)
+		f.untrusted = w.kind.Verify.requires() && sign.IsFault(f.fault)
+	} else if !w.canary && p.Then == nil && w.kind.Verify.requires() { // returns to the configuration
+		if _, err := w.signatures(ctx, p); sign.IsFault(err) {
+			f.fault, f.untrusted, again = err, true, true
+		} else if err != nil {
+			f.failure, f.untrusted, again = err, true, true
+		}
 	}
 	if f.good != nil {
 		w.good = f.good
@@ -129,10 +140,24 @@ func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T],
 // load returns the document that p names, and notes in f why there is none. known is
 // one that was good, and is not loaded again.
 func (w *watch[T]) load(ctx context.Context, p consul.Pointer, known *Document[T], f *finding[T]) (good *Document[T], again bool) {
-	if known != nil && known.Pointer.SHA256 == p.SHA256 { // the same document, applied again
-		return &Document[T]{Pointer: p, Bytes: known.Bytes, Made: known.Made, Source: adminapi.SourceConsul}, false
+	signatures, err := w.signatures(ctx, p)
+	unsigned := err
+	switch {
+	case sign.IsFault(err):
+		if again = true; w.kind.Verify.Require { // somebody may still sign it
+			f.fault = err
+			return nil, again
+		}
+	case err != nil:
+		f.failure = err
+		return nil, true
 	}
-	document, err := w.documents.Load(ctx, p)
+	good = &Document[T]{Pointer: p, Signatures: signatures, Unsigned: unsigned, Source: adminapi.SourceConsul}
+	if known != nil && known.Pointer.SHA256 == p.SHA256 { // the same document, applied again
+		good.Bytes, good.Made = known.Bytes, known.Made
+		return good, again
+	}
+	good.Bytes, err = w.documents.Load(ctx, p)
 	if errors.Is(err, consul.ErrMissing) || errors.Is(err, consul.ErrCorrupt) {
 		f.fault = err
 		return nil, true
@@ -141,10 +166,21 @@ func (w *watch[T]) load(ctx context.Context, p consul.Pointer, known *Document[T
 		f.failure = err
 		return nil, true
 	}
-	made, err := w.kind.Compile(document)
-	if err != nil {
+	if good.Made, err = w.kind.Compile(good.Bytes); err != nil {
 		f.fault = err
 		return nil, false
 	}
-	return &Document[T]{Pointer: p, Bytes: document, Made: made, Source: adminapi.SourceConsul}, false
+	return good, again
+}
+
+// signatures returns those of what p names, which are valid unless the error says otherwise.
+func (w *watch[T]) signatures(ctx context.Context, p consul.Pointer) ([]sign.Signature, error) {
+	if w.kind.Verify == nil {
+		return nil, nil
+	}
+	list, err := w.documents.Signatures(ctx, p.Version)
+	if err != nil {
+		return nil, err
+	}
+	return list, w.kind.Verify.verify(w.kind.Name, p, list)
 }

@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+const leasedLimit = 3000
+
+// leasedRules lease each algorithm that can be, over a window longer than any test.
+const leasedRules = `
+rules:
+  - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 3000, window: 24h, consistency: leased, on_store_failure: closed}
+  - {id: sliding, match: {paths: [/sliding]}, key: [client_ip], algorithm: sliding_window, limit: 3000, window: 24h, consistency: leased, on_store_failure: closed}
+  - {id: token, match: {paths: [/token]}, key: [client_ip], algorithm: token_bucket, limit: 3000, window: 24h, burst: 3000, consistency: leased, on_store_failure: closed}
+  - {id: ring, match: {paths: [/ring]}, key: [client_ip], algorithm: rolling_window, limit: 3000, window: 24h, consistency: leased, on_store_failure: closed}
+  - {id: set, match: {paths: [/set]}, key: [client_ip], algorithm: rolling_window, storage: sorted_set, limit: 3000, window: 24h, consistency: leased, on_store_failure: closed}
+`
+
+// refilled is what a token_bucket of these rules refills during a test.
+const refilled = 10
+
+// exhaust sends requests until the limit is used up: none has passed for longer than a
+// lease lasts, so that nobody holds any. It returns how many passed.
+func exhaust(t *testing.T, nodes []*testenv.EdgeNode, path, who string) (passed int) {
+	t.Helper()
+	last := time.Now()
+	for time.Since(last) < 4*time.Second {
+		if n := statuses(t, nodes, path, who, 60, 600)[http.StatusOK]; n > refilled/5 {
+			passed, last = passed+n, time.Now()
+		} else {
+			passed += n
+		}
+	}
+	return passed
+}
+
+func leased(t *testing.T, n *testenv.EdgeNode, rule string) float64 {
+	return metrics(t, n, "weir_lease_units_total")[fmt.Sprintf(`weir_lease_units_total{fate="spent",rule=%q}`, rule)]
+}
+
+func TestLeasesAreExactOverThreeNodesAndACluster(t *testing.T) {
+	cluster := testenv.Cluster(t, testenv.Options{})
+	nodes := edges(t, 3, redisConfig(origin(t, nil), "cluster", cluster.Addrs(), generous, 3, ""), leasedRules)
+	for i, rule := range []string{"fixed", "sliding", "token", "ring", "set"} {
+		t.Run(rule, func(t *testing.T) {
+			path, who := "/"+rule, fmt.Sprintf("198.51.100.%d", i)
+			awaitRedis(t, nodes, path, who)
+			require.InDelta(t, leasedLimit, exhaust(t, nodes, path, who), refilled*map[bool]float64{true: 1}[rule == "token"])
+			for _, n := range nodes {
+				require.Positive(t, leased(t, n, rule), "nothing was leased")
+			}
+		})
+	}
+}
+
+// A node that is killed, one that stops for longer than a lease lasts, and a store that
+// does: no more passes than the limit.
+func TestLeasesWhenPartsFail(t *testing.T) {
+	type failure func(t *testing.T, nodes []*testenv.EdgeNode, redis *testenv.Server) (rest []*testenv.EdgeNode)
+	killed := func(_ *testing.T, nodes []*testenv.EdgeNode, _ *testenv.Server) []*testenv.EdgeNode {
+		nodes[2].Kill()
+		return nodes[:2]
+	}
+	paused := func(t *testing.T, nodes []*testenv.EdgeNode, _ *testenv.Server) []*testenv.EdgeNode {
+		require.NoError(t, nodes[2].Signal(syscall.SIGSTOP))
+		eventually(t, time.Minute, "ten seconds have passed", after(10*time.Second))
+		require.NoError(t, nodes[2].Signal(syscall.SIGCONT))
+		return nodes
+	}
+	unreachable := func(t *testing.T, nodes []*testenv.EdgeNode, redis *testenv.Server) []*testenv.EdgeNode {
+		redis.Suspend()
+		eventually(t, time.Minute, "three seconds have passed", after(3*time.Second))
+		redis.Resume()
+		return nodes
+	}
+	for name, c := range map[string]struct {
+		rule string
+		fail failure
+	}{
+		"killed, fixed": {"fixed", killed}, "killed, token": {"token", killed},
+		"paused, ring": {"ring", paused}, "paused, token": {"token", paused},
+		"store, set": {"set", unreachable}, "store, sliding": {"sliding", unreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule := c.rule
+			redis := testenv.Redis(t, testenv.Options{})
+			nodes := edges(t, 3, redisConfig(origin(t, nil), "single", []string{redis.Addr}, 100*time.Millisecond, 3, ""), leasedRules)
+			who := "198.51.100.1"
+			awaitRedis(t, nodes, "/"+rule, who)
+			var passed, more int
+			var load sync.WaitGroup
+			load.Go(func() { passed = statuses(t, nodes, "/"+rule, who, 30, 2*leasedLimit)[http.StatusOK] })
+			eventually(t, time.Minute, "it is leased", func() bool { return leased(t, nodes[2], rule) > 0 })
+			rest := c.fail(t, nodes, redis)
+			load.Wait()
+			more = exhaust(t, rest, "/"+rule, who)
+			t.Logf("%d passed of %d", passed+more, leasedLimit)
+			require.LessOrEqual(t, passed+more, leasedLimit+refilled*map[bool]int{true: 1}[rule == "token"])
+			require.Greater(t, passed+more, leasedLimit/2)
+		})
+	}
+}
+
+func after(d time.Duration) func() bool {
+	end := time.Now().Add(d)
+	return func() bool { return time.Now().After(end) }
+}

@@ -1,0 +1,71 @@
+package edge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/sign"
+)
+
+// DocumentsConfig says whose signatures make rules and shedder settings of Consul acceptable.
+type DocumentsConfig struct {
+	// VerifyKeys are files with public keys.
+	VerifyKeys []string `yaml:"verify_keys"`
+	// RequireSigned refuses what none of the keys has signed.
+	RequireSigned bool `yaml:"require_signed"`
+}
+
+func (c *Config) validateDocuments(f *faults) {
+	d := &c.Documents
+	for i, name := range d.VerifyKeys {
+		path := field.Index("documents.verify_keys", i)
+		if name == "" {
+			f.add(path, "must name a file with a public key")
+		}
+		f.file(path, name)
+	}
+	switch {
+	case d.RequireSigned && len(d.VerifyKeys) == 0:
+		f.add("documents.verify_keys", "must name a file with a public key when documents.require_signed is true")
+	case len(d.VerifyKeys) > 0 && !c.followsConsul():
+		f.add("documents.verify_keys", "is for rules.source consul; remove it")
+	}
+	if d.RequireSigned && c.Rules.Bootstrap != "" && c.Rules.BootstrapSignatures == "" {
+		f.add("rules.bootstrap_signatures", "must be a URL of the signatures of rules.bootstrap when documents.require_signed is true")
+	}
+}
+
+// verify returns how this node verifies documents, nil if it does not.
+func (c *Config) verify() *follow.Verify {
+	if len(c.Documents.VerifyKeys) == 0 {
+		return nil
+	}
+	return &follow.Verify{Keys: c.Documents.keys, Require: c.Documents.RequireSigned, Region: c.Node.Region}
+}
+
+// keys reads the keys, which may change while the node runs.
+func (d *DocumentsConfig) keys() (sign.Keys, error) {
+	keys, err := sign.ReadPublic(d.VerifyKeys)
+	if err != nil {
+		return nil, fmt.Errorf("documents.verify_keys: %w", err)
+	}
+	return keys, nil
+}
+
+// signedBy returns the keys that the node registers, "" if it requires none. Consul takes
+// 512 characters: of more keys, the first in order are named.
+func (d *DocumentsConfig) signedBy() string {
+	if !d.RequireSigned {
+		return ""
+	}
+	keys, err := d.keys()
+	if err != nil {
+		return ""
+	}
+	ids := slices.Sorted(maps.Keys(keys))
+	return strings.Join(ids[:min(len(ids), 30)], ",")
+}

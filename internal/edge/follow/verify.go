@@ -1,0 +1,66 @@
+package follow
+
+import (
+	"errors"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
+)
+
+// Verify is how a node verifies who signed its documents.
+type Verify struct {
+	// Keys reads the trusted keys, for each document: a replaced key needs no restart.
+	Keys func() (sign.Keys, error)
+	// Require refuses documents without a valid signature. Otherwise the node only says so.
+	Require bool
+	Region  string
+}
+
+func (v *Verify) requires() bool { return v != nil && v.Require }
+
+// verify returns a *sign.Fault unless p may activate what these are the signatures of, a
+// document of this kind.
+func (v *Verify) verify(kind string, p consul.Pointer, list []sign.Signature) error {
+	if v == nil {
+		return nil
+	}
+	keys, err := v.Keys()
+	if err != nil {
+		return &sign.Fault{Why: err.Error()}
+	}
+	return keys.Verify(sign.Subject{Kind: kind, Region: v.Region, SHA256: p.SHA256}, list, p.ExpiresAt)
+}
+
+// Check verifies a cached document.
+func (v *Verify) Check(kind string, c *Cached) error { return v.verify(kind, c.Pointer, c.Signatures) }
+
+// unsigned returns why what Consul names, or what is active, counts as unsigned.
+func (f *Follower[T]) unsigned(now time.Time, active *Document[T]) error {
+	for _, p := range []*pointer[T]{&f.current, &f.canary} {
+		if p == &f.canary && !p.lives(now) {
+			continue
+		}
+		if sign.IsFault(p.finding.fault) {
+			return p.finding.fault
+		}
+		if good := p.finding.good; good != nil && good.Unsigned != nil {
+			return good.Unsigned
+		}
+	}
+	if active != nil {
+		return active.Unsigned
+	}
+	return nil
+}
+
+// accept verifies a document that does not come from Consul.
+func (f *Follower[T]) accept(d *Document[T]) error {
+	d.Unsigned = f.Verify.verify(f.Name, d.Pointer, d.Signatures)
+	if f.Verify.requires() && d.Unsigned != nil {
+		return errors.Join(errUnsigned, d.Unsigned)
+	}
+	return nil
+}
+
+var errUnsigned = errors.New("documents.require_signed is set")

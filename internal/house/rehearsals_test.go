@@ -1,0 +1,81 @@
+package house
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each chapter and runbook of OPERATIONS names what rehearses it, and that exists.
+func TestEveryRunbookIsRehearsed(t *testing.T) {
+	page, table, found := strings.Cut(documents(t)["docs/OPERATIONS.md"], "\n## Rehearsals\n")
+	require.True(t, found)
+	rehearsed := map[string]bool{}
+	rows := regexp.MustCompile(`(?m)^\| (.*) \| (.*) \|$`).FindAllStringSubmatch(table, -1)
+	for _, row := range rows[1:] {
+		what := regexp.MustCompile(`^\[([^]]+)\]\(#[a-z0-9-]+\).*$`).ReplaceAllString(row[1], "$1")
+		require.False(t, rehearsed[what], "%s is there twice", what)
+		rehearsed[what] = true
+		requireRehearsal(t, what, row[2])
+	}
+
+	prose := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(page, "")
+	headings := regexp.MustCompile(`(?m)^##+ (.*)$|^\*\*((?:Maintenance|Adding|Upgrading)[^*]*)\.\*\*`).FindAllStringSubmatch(prose, -1)
+	require.Greater(t, len(headings), 20)
+	for _, m := range headings {
+		name := m[1] + m[2]
+		if name == "Alerts of the routers" { // each of them is one
+			continue
+		}
+		require.True(t, rehearsed[name], "docs/OPERATIONS.md: no rehearsal of %q; name one below Rehearsals", name)
+		delete(rehearsed, name)
+	}
+	require.Empty(t, rehearsed, "docs/OPERATIONS.md: these are rehearsed, and no chapter or runbook")
+}
+
+// requireRehearsal requires what a cell names: make targets, which another test checks, or
+// tests of a folder.
+func requireRehearsal(t *testing.T, what, cell string) {
+	var tests []string
+	n := 0
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
+		switch name := m[1]; {
+		case strings.HasPrefix(name, "make "):
+			n++
+		case strings.HasPrefix(name, "Test"):
+			tests = append(tests, name)
+		default:
+			require.NotEmpty(t, tests, "%s: %s without a test", what, name)
+			for _, test := range tests {
+				requireTest(t, what, name, test)
+				n++
+			}
+			tests = nil
+		}
+	}
+	require.Positive(t, n, "%s is rehearsed by nothing", what)
+	require.Empty(t, tests, "%s: tests of no folder", what)
+}
+
+// requireTest finds a test in a folder, and the script that a part of it runs.
+func requireTest(t *testing.T, what, folder, name string) {
+	test, script, parts := strings.Cut(name, "/")
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*_test.go"))
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	require.Contains(t, all.String(), "\nfunc "+test+"(", "%s: no %s in %s", what, test, folder)
+	if parts {
+		scripts, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "testdata", "*", script+".txtar"))
+		require.NoError(t, err)
+		require.NotEmpty(t, scripts, "%s: no script %s in %s", what, script, folder)
+	}
+}
