@@ -149,8 +149,11 @@ func fleet() dashboard {
 				},
 				{
 					id: 24, kind: series, title: "Nodes by version of the rules", unit: plain, stacked: true,
-					text:    "After a change, all of a region's nodes move to the new version within a second or two. Two versions that stay are a canary, or nodes that refused the new one.",
-					queries: []query{{"{{region}} {{version}}", `count by (region, version) (weir_rules_info{@})`}},
+					text: "After a change, all of a region's nodes move to the new version within a second or two. Two versions that stay are a canary, a wave, regions with rules of their own, or nodes that refused the new one. Apart: nodes that differ from others on purpose.",
+					queries: []query{
+						{"{{region}} {{version}}", `count by (region, version) (weir_rules_info{@})`},
+						{"{{region}} apart", `sum by (region) (weir_rules_apart_until_seconds{@} > bool time())`},
+					},
 				},
 				{
 					id: 25, kind: series, title: "Nodes by version of the shedder's settings", unit: plain, stacked: true,
@@ -223,7 +226,7 @@ func fleet() dashboard {
 			{id: 40, title: "Optional: DNS, by regionctl dns", folded: true, panels: []panel{
 				{
 					id: 41, kind: series, title: "DNS answers (optional)", unit: perSecond, width: 24, stacked: true,
-					text:    "Needs regionctl dns scraped, for whichever region. Queries answered each second, by kind of answer. answer is the usual; spilled skipped the nearest PoP because it sheds; fail_open means that no PoP is healthy, and all are returned. refused and nxdomain are for unknown names: many of them are somebody probing.",
+					text:    "Needs regionctl dns scraped, for whichever region. Queries answered each second, by kind of answer. answer is the usual; spilled skipped the nearest PoP because it cannot serve all of its clients; fail_open means that no PoP is healthy, and all are returned. refused and nxdomain are for unknown names: many of them are somebody probing.",
 					queries: []query{{"{{answer}}", `sum by (answer) (rate(weir_dns_queries_total{region=~"$region|"}[$__rate_interval]))`}},
 				},
 				{
@@ -237,14 +240,24 @@ func fleet() dashboard {
 					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_drained{region=~"$region"})`}},
 				},
 				{
-					id: 44, kind: series, title: "Share given to neighbors (optional)", unit: share, width: 12, atMost: 1,
-					text:    "Needs regionctl dns scraped. The share of its clients that an overloaded PoP passes to the next one: what its nodes shed, on average. Two neighbors that rise in turn pass load to each other; both need more nodes.",
-					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_shed_level{region=~"$region"})`}},
+					id: 44, kind: series, title: "Clients given to other PoPs (optional)", unit: share, width: 12, atMost: 1,
+					text:    "Needs regionctl dns scraped. The share of its clients that DNS sends elsewhere, because the PoP cannot serve them all. It should rise within a few TTLs and then stand still. If it never returns to 0, the PoP needs more nodes.",
+					queries: []query{{"{{region}} {{pop}} to {{to}}", `max by (region, pop, to) (weir_dns_pop_gives{region=~"$region"})`}},
+				},
+				{
+					id: 53, kind: series, title: "Demand as part of capacity (optional)", unit: share, width: 12,
+					text:    "Needs regionctl dns scraped. What each PoP is asked for, divided by what it can serve, as DNS routers see it. Above 0.97 the PoP gives clients away, to PoPs below 0.93. If all are high, nobody has room: the fleet needs more nodes. A PoP without a line publishes no figures: its shedder is off, or its nodes run an older release.",
+					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_demand{region=~"$region"} / weir_dns_pop_capacity{region=~"$region"})`}},
 				},
 				{
 					id: 45, kind: states, title: "Region known to DNS (optional)", unit: plain, width: 12, words: noYes(red, green),
 					text:    "Needs regionctl dns scraped. No: neither the region's Consul nor another one can be asked about it, and the answers use the last known state. Repair this before its PoPs change.",
 					queries: []query{{"{{region}}", `min by (region) (weir_dns_region_known{region=~"$region"})`}},
+				},
+				{
+					id: 54, kind: states, title: "Topology without a signature (optional)", unit: plain, width: 12, words: noYes(green, red),
+					text:    "Needs regionctl dns scraped, with --verify-keys. Yes: nobody with a trusted key has signed the topology in the region's Consul. Routers keep the one that they have; one that starts has none. If somebody forgot --sign, they apply it again; otherwise find out who wrote it.",
+					queries: []query{{"{{region}}", `max by (region) (weir_dns_topology_unsigned{region=~"$region"})`}},
 				},
 				{
 					id: 46, kind: states, title: "Routers that answer (optional)", unit: plain, width: 12, words: noYes(red, green),

@@ -70,7 +70,7 @@ func limits() dashboard {
 			{id: 20, title: "What decides, and how fast", panels: []panel{
 				{
 					id: 21, kind: series, title: "Checks by source", unit: perSecond, stacked: true,
-					text:    "redis is exact. denied_memory is a refusal that the node remembered, which is exact too and needs no call: it grows under attack, and Redis's load does not. memory is a node without Redis. fallback is a node that counts alone because Redis does not answer in time: limits then hold only approximately.",
+					text:    "redis is exact. denied_memory is a refusal that the node remembered, which is exact too and needs no call: it grows under attack, and Redis's load does not. lease is a unit that the node was granted in advance (consistency: leased), which is never over the limit either. memory is a node without Redis. fallback is a node that counts alone because Redis does not answer in time: limits then hold only approximately.",
 					queries: []query{{"{{source}}", `sum by (source) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`}},
 				},
 				{
@@ -98,6 +98,19 @@ func limits() dashboard {
 						{"{{kind}}", `sum by (kind) (rate(weir_store_errors_total{@}[$__rate_interval]))`},
 						{"total", `sum(rate(weir_store_errors_total{@}[$__rate_interval])) or 0 * sum(weir_store_up{@})`},
 					},
+				},
+				{
+					id: 27, kind: series, title: "Leases", unit: plain,
+					text: "Keys that nodes hold a lease of, and the units that they may still spend without Redis: rules with consistency: leased. A client may be refused early by what the other nodes hold. None while no key of such a rule is busy.",
+					queries: []query{
+						{"keys, {{rule}}", `sum by (rule) (weir_leases{@,rule=~"$rule"})`},
+						{"units held, {{rule}}", `sum by (rule) (weir_lease_units_held{@,rule=~"$rule"})`},
+					},
+				},
+				{
+					id: 28, kind: series, title: "What becomes of leased units", unit: perSecond,
+					text:    "granted is what Redis charged in advance, spent what requests used of it, returned what came back unused. stranded is neither: nodes that died, or returns that Redis did not confirm; it counts until it leaves the window. Much returned next to little spent means that demand is uneven.",
+					queries: []query{{"{{fate}}", `sum by (fate) (rate(weir_lease_units_total{@,rule=~"$rule"}[$__rate_interval]))`}},
 				},
 				{
 					id: 26, kind: series, title: "Calls to Redis", unit: plain,

@@ -57,6 +57,31 @@ func shedder() dashboard {
 					"The node's CPU use, as a share of what it may use. It protects the node, not the origin: if this is the highest signal, add nodes or cores."),
 				signal(44, "Scheduling latency, between its knees", "sched_latency", seconds,
 					"99th percentile of how long work on the node waits for a core. It rises after CPU is full, or when other processes on the machine take it. No line on a quiet node."),
+				{
+					id: 45, kind: series, title: "What nodes estimate about the origin", unit: plain, width: 12, lines: []line{{"active knee", red}},
+					text: "The high knee of inflight that nodes estimate, over all nodes, next to what is in flight and to the active knee (dashed). It is estimated whether or not the settings use it (high: auto), so it shows what auto would do before you choose it, and whether a knee set by hand still fits. " +
+						"It is 0 until requests have queued at the origin since the node's start. candidate lines are the knees of candidates. If estimate and in flight rise together while latency does, nodes' clocks may differ: they must drain the origin at the same moment to measure it.",
+					queries: []query{
+						{"estimate {{region}} {{pop}} ({{upstream}})", `sum by (region, pop, upstream) (weir_shed_auto_knee{@,upstream=~"$upstream"})`},
+						{"in flight {{region}} {{pop}} ({{upstream}})", `sum by (region, pop, upstream) (weir_shed_signal_value{@,upstream=~"$upstream",signal="inflight"})`},
+						{"candidate {{candidate}} ({{upstream}})", `sum by (candidate, upstream) (weir_shadow_knee{@,upstream=~"$upstream"})`},
+						{"active knee", `sum(weir_shed_signal_knee{@,upstream=~"$upstream",signal="inflight",knee="high"})`},
+					},
+				},
+				{
+					id: 46, kind: series, title: "Origin without a queue", unit: seconds, width: 6,
+					text:    "How long the origin takes for a request when none waits, as the nodes estimate: it should be the same on all of them. A step up is slower work, a step down faster work or a cache. A node that stays far above the others has a clock that differs, or joined while requests waited.",
+					queries: []query{{"{{region}} {{pop}} {{node}} ({{upstream}})", `max by (region, pop, node, upstream) (weir_shed_base_seconds{@,upstream=~"$upstream"})`}},
+				},
+				{
+					id: 47, kind: series, title: "Origin's full rate and probes", unit: perSecond, width: 6,
+					text: "Requests a second that the origin answers with a queue, over all nodes; before there was one, the most that it has answered. Probes drain what is in flight for less than a second to measure the round trip without a queue: about one a minute for each node in an overload, none otherwise. " +
+						"Undecided ones learned nothing; if they persist, the first class alone fills the origin.",
+					queries: []query{
+						{"full rate {{region}} {{pop}} ({{upstream}})", `sum by (region, pop, upstream) (weir_shed_full_rate{@,upstream=~"$upstream"})`},
+						{"probes {{result}}", `sum by (result) (rate(weir_shed_probes_total{@,upstream=~"$upstream"}[$__rate_interval]))`},
+					},
+				},
 			}},
 			{id: 10, title: "What", panels: []panel{
 				{
@@ -71,7 +96,7 @@ func shedder() dashboard {
 				},
 				{
 					id: 13, kind: series, title: "Shed by reason", unit: perSecond, stacked: true,
-					text:    "The signal that was highest when a request was refused, or cap. inflight and upstream_wait: the origin is slow. cpu and sched_latency: the node itself is overloaded. cap for more than the first second of a flood: the caps are below the range of inflight, so raise them, or the law is cap.",
+					text:    "The signal that was highest when a request was refused, or cap. inflight and upstream_wait: the origin is slow. cpu and sched_latency: the node itself is overloaded. cap for more than the first second of a flood: the caps are below the range of inflight, so raise them, or the law is cap. probe: with high: auto, a moment in which the node measures the origin.",
 					queries: []query{{"{{reason}}", `sum by (reason) (rate(weir_shed_total{@}[$__rate_interval]))`}},
 				},
 				{

@@ -84,9 +84,10 @@ func stores() dashboard {
 				},
 				{
 					id: 22, kind: states, title: "Rules are stale", unit: plain, width: 12, words: noYes(green, red),
-					text: "By node. Yes: the node does not run the published version, or cannot tell which one is published. It may be yes for a second after a change. If it stays, the new document was refused or Consul is unreachable. Bootstrapped: the node started without Consul and runs the copy at rules.bootstrap.",
+					text: "By node. Yes: the node does not run the published version, or cannot tell which one is published. It may be yes for a second after a change. If it stays, the new document was refused or Consul is unreachable. Bootstrapped: the node started without Consul and runs the copy at rules.bootstrap. Unsigned: the published document has no valid signature.",
 					queries: []query{
 						{"{{region}} {{pop}} {{node}}", `max by (region, pop, node) (weir_rules_stale{@})`},
+						{"{{region}} {{pop}} {{node}} unsigned {{document}}", `max by (region, pop, node, document) (weir_documents_unsigned{@})`},
 						{"{{region}} {{pop}} {{node}} bootstrapped", `max by (region, pop, node) (weir_rules_bootstrapped{@})`},
 					},
 				},

@@ -63,7 +63,7 @@ func example(t *testing.T, values string) *scratch {
 }
 
 func TestAWSOutputs(t *testing.T) {
-	out := example(t, "").outputs()
+	out := example(t, `dns = { mode = "regionctl", zone = "edge.example.com", hosted_zone_id = "Z0123456789" }`).outputs()
 	require.Equal(t, "https://edge.example.com/", out["url"])
 	require.Equal(t, map[string]any{
 		"ns-eu-west.edge.example.com": []any{"198.51.100.0", "198.51.100.1", "198.51.100.2"},
@@ -116,6 +116,22 @@ func TestAWSWithRoute53(t *testing.T) {
 	require.Empty(t, plan["pairs"])
 	require.Empty(t, plan["routes"])
 	require.Len(t, plan["checks"], 2)
+}
+
+// Before the zone is delegated, routers run and Route 53 answers; the delegation then comes
+// before the latency records go.
+func TestAWSDelegatesLast(t *testing.T) {
+	out := example(t, `dns = { mode = "regionctl", zone = "edge.example.com", hosted_zone_id = "Z0123456789", delegate = false }`).outputs()
+	plan := out["plan"].(map[string]any)
+	require.Len(t, plan["checks"], 6)
+	require.Len(t, out["name_servers"], 2)
+	require.Len(t, plan["dns"], 6)
+
+	m := load(t, "aws")
+	pop := m.text(m.resources["aws_route53_record.pop"].Body.Range())
+	require.Contains(t, pop, "depends_on = [aws_route53_record.delegation]")
+	require.Contains(t, pop, "create_before_destroy = true")
+	require.Equal(t, "local.latency ? 0 : 1", m.text(m.resources["aws_route53_record.delegation"].Body.Attributes["count"].Expr.Range()))
 }
 
 // A certificate that ACM issues is renewed by a record in the zone, which the topology has.

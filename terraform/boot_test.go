@@ -86,7 +86,7 @@ func boot(t *testing.T, text string) *instance {
 	sum := sha256.Sum256([]byte(read(t, release)))
 	m.write("/etc/weir/boot.env", strings.Replace(m.read("/etc/weir/boot.env"), strings.Repeat("0", 64), hex.EncodeToString(sum[:]), 1), 0o644)
 	m.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "WEIR_ROOT="+m.root, "SECRETS="+m.secrets, "RELEASE="+release)
-	require.Len(t, config.Run, 1)
+	require.Equal(t, [][]string{{"systemctl", "start", "--no-block", "weir-boot.service"}}, config.Run)
 	return m
 }
 
@@ -136,9 +136,12 @@ var regionStands = []stand{
 	{`tls_locally_signed_cert\.consul\.cert_pem`, `"CERT"`},
 }
 
-func regionOutputs(t *testing.T) map[string]any {
+// regionOutputs evaluates modules/region, with further values.
+func regionOutputs(t *testing.T, values ...string) map[string]any {
 	t.Helper()
-	return regionScratch(t).outputs()
+	s := regionScratch(t)
+	s.write("zz.auto.tfvars", strings.Join(values, "\n"))
+	return s.outputs()
 }
 
 func regionScratch(t *testing.T) *scratch {
@@ -190,6 +193,9 @@ func TestRegionRefuses(t *testing.T) {
 		`upstream = { health_check = { interval = "5s" } }`:          `attribute "path" is required`,
 		`upstream = { health_check = { path = "/", timeout = "1" }}`: "numbers with units",
 		`upstream = { health_check = { path = "healthz" } }`:         "must begin with /",
+		`require_signed = true`:                                      "require_signed needs verify_keys",
+		`verify_keys = ["ana.pem.pub"]`:                              "Ed25519 public keys in PEM",
+		`verify_keys = ["-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE KEY-----\n"]`: "never a private key",
 	} {
 		s.write("zz.auto.tfvars", values)
 		require.Contains(t, s.fault(), want, "%s", values)
@@ -257,7 +263,9 @@ func TestBootRefusesAnotherRelease(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(m.root, "systemctl"))
 }
 
-func TestDNSInstance(t *testing.T) {
+// dnsScratch evaluates modules/dns.
+func dnsScratch(t *testing.T) *scratch {
+	t.Helper()
 	m := load(t, filepath.Join("modules", "dns"))
 	s := newScratch(t)
 	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" })
@@ -282,11 +290,22 @@ consuls = {
 }
 `)
 	s.init()
+	return s
+}
+
+// router is a booted instance of modules/dns.
+func router(t *testing.T, s *scratch) *instance {
+	t.Helper()
 	i := boot(t, s.outputs()["dns"].(string))
 	i.secret("here", "token-1\n")
 	i.secret("there", "token-2\n")
 	out, err := i.run("/usr/local/lib/weir/boot")
 	require.NoError(t, err, "%s", out)
+	return i
+}
+
+func TestDNSInstance(t *testing.T) {
+	i := router(t, dnsScratch(t))
 	require.Equal(t, "token-2\n", i.read("/etc/weir/tokens/us-east"))
 	require.Equal(t, `WEIR_DNS_FLAGS="--listen `+ip+`:53 --metrics `+ip+`:9153 --zone edge.example.com --ttl 20s`+
 		` --ns ns-eu-west.edge.example.com=192.0.2.1,192.0.2.2 --ns ns-us-east.edge.example.com=192.0.2.9"`+"\n", i.read("/etc/weir/dns.env"))

@@ -23,7 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
-	regionconsul "github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // authority certifies a server as Terraform's tls provider would.
@@ -125,6 +124,8 @@ func TestConsulServerAndAgent(t *testing.T) {
 	server.write("/etc/consul.d/server.key", key, 0o600)
 
 	local := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+	joined := func(server string) error { return joins(t, out, local(ports[0]), server) }
+	require.Error(t, joined(local(ports[2])), "Consul does not run yet")
 	server.consul(map[string]any{
 		"node_name": "server-1", "bind_addr": "127.0.0.1", "bootstrap_expect": 1, "retry_join": []string{}, "retry_join_wan": []string{},
 		"ports": map[string]int{"http": ports[0], "https": ports[1], "server": ports[2], "serf_lan": ports[3], "serf_wan": ports[4], "grpc": -1, "grpc_tls": -1, "dns": -1},
@@ -139,6 +140,8 @@ func TestConsulServerAndAgent(t *testing.T) {
 		return err == nil
 	}, testenv.Patience, 200*time.Millisecond, "no leader")
 	require.Contains(t, last, "are in place")
+	require.NoError(t, joined(local(ports[2])))
+	require.Error(t, joined("10.9.9.9:8300"), "no server of this datacenter")
 
 	edge.consul(map[string]any{
 		"bind_addr": "127.0.0.1", "retry_join": []string{local(ports[3])},
@@ -161,6 +164,30 @@ func TestConsulServerAndAgent(t *testing.T) {
 		services, _, err := ctl.Health().Service("weir-edge", "", false, nil)
 		return err == nil && len(services) == 1 && services[0].Node.Node == id
 	}, testenv.Patience, 100*time.Millisecond, "the edge does not reach the catalog")
+}
+
+// joins runs what tells the autoscaling group that a server has joined, and requires that
+// it tells the group exactly if it succeeds, also where nobody waits for that.
+func joins(t *testing.T, out map[string]any, addr, server string) (err error) {
+	t.Helper()
+	m := boot(t, out["consul"].(string))
+	bin := t.TempDir()
+	for _, answer := range []string{"exit 0", "echo 'No active Lifecycle Action found' >&2; exit 254"} {
+		aws := "#!/bin/sh\necho \"$@\" >>\"$WEIR_ROOT/told\"\n" + answer + "\n"
+		require.NoError(t, os.WriteFile(filepath.Join(bin, "aws"), []byte(aws), 0o755))
+		cmd := exec.Command(filepath.Join(m.root, "usr/local/lib/weir/joined"))
+		cmd.Env = append(os.Environ(), "WEIR_ROOT="+m.root, "CONSUL_HTTP_ADDR="+addr, "PATH="+bin+":"+os.Getenv("PATH"))
+		for line := range strings.Lines(m.read("/etc/weir/joined.env")) {
+			cmd.Env = append(cmd.Env, strings.TrimSpace(line))
+		}
+		cmd.Env = append(cmd.Env, "SERVER="+server)
+		if _, err = cmd.CombinedOutput(); err != nil {
+			require.NoFileExists(t, filepath.Join(m.root, "told"))
+			return err
+		}
+	}
+	require.Equal(t, 2, strings.Count(m.read("told"), "autoscaling complete-lifecycle-action --region eu-west-1 --auto-scaling-group-name weir-eu-west-consul --lifecycle-hook-name joined --instance-id @INSTANCE_ID@ --lifecycle-action-result CONTINUE"))
+	return nil
 }
 
 func mustAbs(t *testing.T, name string) string {
@@ -298,46 +325,4 @@ func TestConsulTokenRotation(t *testing.T) {
 	consul.Kill()
 	require.Contains(t, run("secrets"), "does not know the new token yet")
 	require.Contains(t, m.read("/node/agent.json"), second)
-}
-
-// The servers copy the published rules to where edges without Consul look for them.
-func TestSnapshot(t *testing.T) {
-	out := regionOutputs(t)
-	server, edge := machine(t, out, "consul"), machine(t, out, "edge")
-	require.Contains(t, edge.read("/etc/weir/edge.yaml"), `bootstrap: "https://rules.s3.eu-west-1.amazonaws.com/rules.yaml"`)
-	require.Equal(t, "SNAPSHOT_BUCKET=rules\nSNAPSHOT_REGION=eu-west-1\n", server.read("/etc/weir/snapshot.env"))
-
-	consul := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true, Datacenter: "eu-west"})
-	_, token := consul.NewToken(t, read(t, "modules/region/files/policies/edge.hcl"))
-	fleet := strings.NewReplacer("127.0.0.1:8500", consul.Addr(), "/etc/weir", server.root+"/etc/weir").Replace(server.read("/etc/weir/fleet.yaml"))
-	server.write("/etc/weir/fleet.yaml", fleet, 0o600)
-	server.write("/etc/weir/tokens/edge", token+"\n", 0o600)
-	server.write("/var/lib/weir/.keep", "", 0o600)
-	bin := filepath.Dir(testenv.Program(t, "regionctl"))
-	stub := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(stub, "aws"), []byte("#!/bin/sh\nfor last; do from=$to; to=$last; done\necho \"$to\" >>$WEIR_ROOT/copied\ncp \"$from\" $WEIR_ROOT/copy\n"), 0o755))
-	server.env = append(os.Environ(), "PATH="+stub+":"+bin+":"+os.Getenv("PATH"), "WEIR_ROOT="+server.root, "SNAPSHOT_BUCKET=rules", "SNAPSHOT_REGION=eu-west-1")
-
-	text, err := server.run("/usr/local/lib/weir/snapshot")
-	require.Error(t, err, "nothing is published: %s", text)
-	require.NoFileExists(t, filepath.Join(server.root, "copied"))
-
-	document := "rules:\n  - {id: a, key: [client_ip], limit: 1, window: 1h} # as written\n"
-	admin := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(admin, []byte(consul.Token()), 0o600))
-	c, err := regionconsul.Open(regionconsul.Config{Addr: consul.Addr(), TokenFile: admin})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	p := regionconsul.NewPointer([]byte(document), "ana", time.Now())
-	_, err = c.Documents("rules").Put(t.Context(), []byte(document))
-	require.NoError(t, err)
-	ok, err := c.Documents("rules").Point(t.Context(), p, 0)
-	require.NoError(t, err)
-	require.True(t, ok)
-	for range 2 {
-		text, err = server.run("/usr/local/lib/weir/snapshot")
-		require.NoError(t, err, "%s", text)
-	}
-	require.Equal(t, "s3://rules/rules.yaml\n", server.read("copied"), "once: it has not changed")
-	require.Equal(t, document, server.read("copy"))
 }

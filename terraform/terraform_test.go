@@ -184,7 +184,7 @@ func TestEveryResourceNamesItsRegion(t *testing.T) {
 
 func TestEverythingIsTagged(t *testing.T) {
 	// AWS keeps no tags for these.
-	bare := regexp.MustCompile(`^aws_(route|route_table_association|iam_role_policy|autoscaling_policy|acm_certificate_validation|s3_bucket_policy|s3_bucket_public_access_block|secretsmanager_secret_version|secretsmanager_secret_rotation|lambda_permission|route53_record)\.`)
+	bare := regexp.MustCompile(`^aws_(route|route_table_association|iam_role_policy|autoscaling_policy|autoscaling_lifecycle_hook|acm_certificate_validation|s3_bucket_policy|s3_bucket_public_access_block|secretsmanager_secret_version|secretsmanager_secret_rotation|lambda_permission|route53_record)\.`)
 	for dir, m := range allModules(t) {
 		for name, b := range m.resources {
 			if !strings.HasPrefix(name, "aws_") {
@@ -264,6 +264,43 @@ func TestRoutersSeeLostRegions(t *testing.T) {
 	require.Equal(t, `var.dns.mode == "regionctl" ? local.fleet_cidrs : []`, root.text(root.modules["region"].Body.Attributes["probe_cidrs"].Expr.Range()))
 	require.Equal(t, "local.fleet_cidrs", root.text(root.modules["dns"].Body.Attributes["fleet_cidrs"].Expr.Range()))
 	require.Contains(t, text("modules/dns", "aws_lb_target_group", "dns"), `path = "/readyz"`)
+}
+
+// Instances start once they can set themselves up, repeat that until it succeeds, and end
+// an older one only when they work.
+func TestHalfAnApplyHeals(t *testing.T) {
+	all := allModules(t)
+	region, dns := all[filepath.FromSlash("modules/region")], all[filepath.FromSlash("modules/dns")]
+	requires := func(what, text string, names ...string) {
+		t.Helper()
+		_, needs, found := strings.Cut(text, "depends_on = ")
+		require.True(t, found, what)
+		for _, name := range names {
+			require.Contains(t, needs, name, what)
+		}
+	}
+	network := []string{"aws_route.nat", "aws_route_table_association.private", "aws_vpc_endpoint.s3"}
+	for _, group := range []string{"edge", "consul"} {
+		requires(group, region.text(region.resources["aws_autoscaling_group."+group].Body.Range()), append(network, "aws_secretsmanager_secret_version.token", "aws_iam_role_policy.instance")...)
+	}
+	requires("private_subnet_ids", region.text(region.outputs["private_subnet_ids"].Body.Range()), network...)
+	requires("public_subnet_ids", region.text(region.outputs["public_subnet_ids"].Body.Range()), "aws_route.internet")
+	requires("secret_arns", region.text(region.outputs["secret_arns"].Body.Range()), "aws_secretsmanager_secret_version.token")
+
+	for name, text := range map[string]string{
+		"edge":   region.text(region.resources["aws_autoscaling_group.edge"].Body.Range()),
+		"router": dns.text(dns.resources["aws_autoscaling_group.node"].Body.Range()),
+	} {
+		require.Contains(t, text, `health_check_type = "ELB"`, name)
+	}
+	hook := region.text(region.resources["aws_autoscaling_lifecycle_hook.consul"].Body.Range())
+	require.Contains(t, hook, `default_result = "ABANDON"`)
+	require.Contains(t, hook, `lifecycle_transition = "autoscaling:EC2_INSTANCE_LAUNCHING"`)
+
+	unit := read(t, "modules/cloud-init/files/weir-boot.service")
+	for _, line := range []string{"StartLimitIntervalSec=0", "Restart=on-failure", "ExecStart=/usr/local/lib/weir/boot"} {
+		require.Contains(t, unit, "\n"+line+"\n")
+	}
 }
 
 // An instance's permissions are listed: no action is a pattern, and only what cannot be

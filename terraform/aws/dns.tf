@@ -1,4 +1,4 @@
-# mode route53: latency records. A record is left out while its load balancer has no
+# mode route53, and before dns.delegate: latency records. A record is left out while its load balancer has no
 # healthy edge, or while requests through each of its addresses fail.
 
 resource "aws_route53_health_check" "address" {
@@ -15,7 +15,7 @@ resource "aws_route53_health_check" "address" {
 }
 
 resource "aws_route53_health_check" "pop" {
-  for_each = { for name, r in var.regions : name => r if var.dns.mode == "route53" }
+  for_each = { for name, r in var.regions : name => r if local.latency }
 
   type                   = "CALCULATED"
   child_health_threshold = 1
@@ -40,6 +40,14 @@ resource "aws_route53_record" "pop" {
 
   latency_routing_policy {
     region = var.regions[each.key].aws_region
+  }
+
+  # The delegation comes before these go: resolvers would keep the absence of both for
+  # minutes.
+  depends_on = [aws_route53_record.delegation]
+
+  lifecycle {
+    create_before_destroy = true
   }
 }
 
@@ -69,6 +77,8 @@ module "dns" {
   fleet_cidrs    = local.fleet_cidrs
   edge_port      = module.region[each.key].edge_port
   operator_cidrs = var.operator_cidrs
+  # Routers cannot verify without requiring.
+  verify_keys    = var.require_signed ? var.verify_keys : []
   name_servers   = { for name, host in local.name_servers : host => [for zone in range(var.regions[name].zones) : aws_eip.dns["${name}:${zone}"].public_ip] }
   allocation_ids = { for zone in range(var.regions[each.key].zones) : tostring(zone) => aws_eip.dns["${each.key}:${zone}"].allocation_id }
   tags           = var.tags
@@ -87,7 +97,7 @@ module "dns" {
 }
 
 resource "aws_route53_record" "delegation" {
-  count = var.dns.mode == "regionctl" ? 1 : 0
+  count = local.latency ? 0 : 1
 
   zone_id = var.dns.hosted_zone_id
   name    = var.dns.zone

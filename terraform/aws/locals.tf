@@ -43,10 +43,11 @@ locals {
     }
   ]...)
 
-  # In mode route53, Route 53 checks every address of each PoP.
+  # Until the zone is delegated, Route 53 answers for it, and checks every address of each PoP.
+  latency = var.dns.mode == "route53" || !var.dns.delegate
   checks = merge({}, [
     for name in local.names : {
       for zone in range(var.regions[name].zones) : "${name}:${zone}" => { region = name, zone = zone }
-    } if var.dns.mode == "route53"
+    } if local.latency
   ]...)
 }

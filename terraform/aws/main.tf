@@ -54,6 +54,8 @@ module "region" {
   certificate_arn = local.certificates[each.key]
   gossip_key      = random_bytes.gossip.base64
   shedder_secret  = random_bytes.shedder.hex
+  verify_keys     = var.verify_keys
+  require_signed  = var.require_signed
   tags            = var.tags
 
   ca = {

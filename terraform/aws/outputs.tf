@@ -37,6 +37,7 @@ output "topology" {
         pops = [merge(
           { name = var.regions[name].pop, addresses = module.region[name].addresses },
           var.regions[name].location == null ? {} : { location = var.regions[name].location },
+          var.regions[name].capacity == null ? {} : { capacity = var.regions[name].capacity },
           length(var.regions[name].clients) == 0 ? {} : { clients = var.regions[name].clients },
         )]
       }]

@@ -17,6 +17,7 @@ variable "regions" {
     pop             = string
     location        = optional(object({ lat = number, lon = number }))
     clients         = optional(list(string), [])
+    capacity        = optional(number)
     upstreams       = list(string)
     certificate_arn = optional(string)
     alarm_topic_arn = optional(string)
@@ -129,7 +130,7 @@ variable "operator_cidrs" {
 }
 
 variable "dns" {
-  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests, and that routers probe: the origin must answer it with 2xx or 3xx. steering distinguishes clients in mode regionctl if no region has client networks: geoip, if every router has a GeoIP database, or first, to send all to the first region."
+  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests, and that routers probe: the origin must answer it with 2xx or 3xx. steering distinguishes clients in mode regionctl if no region has client networks: geoip, if every router has a GeoIP database, or first, to send all to the first region. delegate = false keeps the latency records in mode regionctl: routers start, and the zone is delegated to them once it is true, which is the default."
   type = object({
     mode           = string
     zone           = string
@@ -137,6 +138,7 @@ variable "dns" {
     ttl            = optional(number, 20)
     health_path    = optional(string, "/")
     steering       = optional(string)
+    delegate       = optional(bool, true)
     nodes          = optional(object({ count = optional(number, 2), instance_type = optional(string, "t3.small") }), {})
   })
 
@@ -163,6 +165,28 @@ variable "dns" {
   validation {
     condition     = var.dns.mode == "route53" || length(var.regions) < 2 || contains(["geoip", "first"], coalesce(var.dns.steering, "clients")) || length(flatten([for r in var.regions : r.clients])) > 0
     error_message = "dns: nothing distinguishes clients, so all would go to the first region. Give regions clients, or set dns.steering to geoip or first."
+  }
+}
+
+variable "verify_keys" {
+  description = "The public keys, in PEM, of all who may publish. Edges verify rules and shedder settings with them, and report what none of them has signed. A private key never belongs here."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = length(var.verify_keys) <= 20 && alltrue([for text in var.verify_keys : can(regex("^(-----BEGIN PUBLIC KEY-----\\r?\\nMCowBQYDK2VwAyEA[A-Za-z0-9+/]{43}=\\r?\\n-----END PUBLIC KEY-----\\s*)+$", text))])
+    error_message = "verify_keys must be at most 20 Ed25519 public keys in PEM, as regionctl keys generate writes them to KEYFILE.pub; never a private key."
+  }
+}
+
+variable "require_signed" {
+  description = "Edges refuse rules and shedder settings, and routers a topology, that none of verify_keys has signed. Sign what is active first: see README.md."
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !var.require_signed || length(var.verify_keys) > 0
+    error_message = "require_signed needs verify_keys: without a key, no document could be accepted. Add the public keys of all who publish."
   }
 }
 

@@ -54,6 +54,15 @@ func TestLife(t *testing.T) {
 		require.Contains(t, l.regionctl("shedder", "show", "--live"), "us-east-iad1-1")
 		require.Contains(t, l.regionctl("limits", "explain", "--client", "203.0.113.7", "--path", "/"), "redis")
 	})
+	t.Run("edges, router and Consul run as their systemd units say", func(t *testing.T) {
+		for name, unit := range map[string]string{
+			"eu-west/edge-ams1-1": "../../deploy/systemd/weir-edge.service",
+			router:                "../../deploy/systemd/weir-dns.service",
+			"us-east/consul":      "../modules/region/files/weir-consul.service",
+		} {
+			l.requireUnit(name, unit, first[name])
+		}
+	})
 	t.Run("the router sends clients to their region", func(t *testing.T) {
 		require.Equal(t, l.address(1, 11), l.dig("198.51.100.7/32"))
 		require.Equal(t, l.address(2, 11), l.dig("203.0.113.7/32"))

@@ -29,6 +29,7 @@ locals {
         { name = pop.name, addresses = module.region[name].pops[pop.name] },
         pop.location == null ? {} : { location = pop.location },
         pop.weight == null ? {} : { weight = pop.weight },
+        pop.capacity == null ? {} : { capacity = pop.capacity },
         length(pop.clients) == 0 ? {} : { clients = pop.clients },
       )]
     }]
@@ -38,10 +39,10 @@ locals {
   globals = merge(
     !var.dns ? {} : {
       dns = {
-        command = ["${local.bin}/regionctl", "dns", "--fleet", "${local.dir}/fleet.yaml", "--listen", "${local.dns_address}:5300", "--metrics", "${local.dns_address}:9153", "--ttl", "2s"]
+        command = module.dns_unit.command
+        before  = module.dns_unit.before
         # It reads the fleet once, so another fleet needs another process.
-        config      = yamlencode(local.fleet)
-        config_file = "fleet.yaml"
+        files = { "etc/weir/fleet.yaml" = yamlencode(local.fleet), "etc/weir/dns.env" = "WEIR_DNS_FLAGS=\"${local.dns_flags}\"\n" }
         # Every PoP starts as down; until one is up, clients are sent to all of them.
         ready = "m=$(curl -fsS -m 2 http://${local.dns_address}:9153/metrics) && echo \"$m\" | grep -q '^weir_dns_pop_up{' && ! echo \"$m\" | grep '^weir_dns_pop_up{.* 0$'"
       }
@@ -52,20 +53,21 @@ locals {
           "prometheus", "--config.file=${local.dir}/global/prometheus/prometheus.yaml", "--web.listen-address=${local.prometheus_address}",
           "--storage.tsdb.path=${local.dir}/global/prometheus/data", "--storage.tsdb.retention.time=2d", "--storage.tsdb.retention.size=1GB",
         ]
-        config      = local.prometheus_config
-        config_file = "prometheus.yaml"
-        ready       = "curl -fsS -o /dev/null -m 2 http://${local.prometheus_address}/-/ready"
+        before = ""
+        files  = { "prometheus.yaml" = local.prometheus_config }
+        ready  = "curl -fsS -o /dev/null -m 2 http://${local.prometheus_address}/-/ready"
       }
       redis-exporter = {
         # Without its own server: Prometheus names one in each scrape, and learns of a
         # hanging one before the scrape ends.
-        command     = ["prometheus-redis-exporter", "-web.listen-address=${local.exporter_address}", "-redis.addr=", "-connection-timeout=500ms"]
-        config      = ""
-        config_file = ""
-        ready       = "curl -fsS -o /dev/null -m 2 http://${local.exporter_address}/health"
+        command = ["prometheus-redis-exporter", "-web.listen-address=${local.exporter_address}", "-redis.addr=", "-connection-timeout=500ms"]
+        before  = ""
+        files   = {}
+        ready   = "curl -fsS -o /dev/null -m 2 http://${local.exporter_address}/health"
       }
     },
   )
+  dns_flags          = "--listen ${local.dns_address}:5300 --metrics ${local.dns_address}:9153 --ttl 2s"
   dns_address        = "${var.network}.0.53"
   prometheus_address = "${var.network}.0.90:9090"
   exporter_address   = "${var.network}.0.91:9121"
@@ -151,14 +153,23 @@ resource "terraform_data" "publish" {
   depends_on = [module.region]
 }
 
+module "dns_unit" {
+  source = "./unit"
+
+  file        = "${path.module}/../../deploy/systemd/weir-dns.service"
+  root        = "${local.dir}/global/dns"
+  programs    = { "/usr/local/bin/regionctl" = "${local.bin}/regionctl" }
+  environment = { WEIR_DNS_FLAGS = local.dns_flags }
+}
+
 module "global" {
   source   = "./process"
   for_each = local.globals
 
   name        = "global/${each.key}"
   command     = each.value.command
-  config      = each.value.config
-  config_file = each.value.config_file
+  before      = each.value.before
+  files       = each.value.files
   ready       = each.value.ready
   scripts     = local.scripts
   environment = local.environment

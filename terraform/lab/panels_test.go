@@ -14,13 +14,14 @@ import (
 )
 
 // A rule that refuses any load the machine can make, one in shadow that would, one that
-// gives up without its Redis, and one that counts separately.
+// gives up without its Redis, one that counts separately, and one that is leased.
 const panelRules = `
 rules:
   - {id: login, match: {paths: ["/login"]}, key: [], limit: 5, window: 1m}
   - {id: tried-out, key: [client_ip], limit: 1, window: 1m, mode: shadow}
   - {id: lenient, match: {paths: ["/open"]}, key: [client_ip], limit: 1000, window: 1s, on_store_failure: open}
   - {id: per-client, key: [client_ip], algorithm: token_bucket, limit: 1000, window: 1s}
+  - {id: whole-site, match: {paths: ["/", "/open"]}, key: [], algorithm: fixed_window, limit: 1000000, window: 10m, consistency: leased}
 `
 
 // Settings under which waiting at the origin is an overload but a busy machine is not;
@@ -84,6 +85,7 @@ func TestPanelsHaveData(t *testing.T) {
 		until("requests are limited", `weir_requests_limited_total{%s}`)
 		until("refusals are remembered", `weir_decisions_total{%s,source="denied_memory"}`)
 		until("a rule in shadow would limit", `weir_decisions_total{%s,outcome="shadow_limited"}`)
+		until("units are leased", `weir_lease_units_total{%s,rule="whole-site"}`)
 		until("requests are shed", `weir_shed_total{%s,reason="inflight"}`)
 		until("a candidate would shed", `weir_shadow_shed_total{%s}`)
 	}
@@ -129,7 +131,10 @@ func TestPanelsHaveData(t *testing.T) {
 	load()
 
 	dashboards.QueryAll(t, l.prometheus(), dashboards.Span{From: began, To: time.Now(), Window: panelWindow}, dashboards.Except{
-		Panels: map[string]string{"weir-fleet/26": "the lab has no TLS"},
+		Panels: map[string]string{
+			"weir-fleet/26": "the lab has no TLS",
+			"weir-fleet/44": "a PoP that gives no clients away has no series",
+		},
 	})
 }
 

@@ -1,5 +1,5 @@
 variable "regions" {
-  description = "The regions, by name; terraform.tfvars has the three of make lab. number (1 to 250) is the third part of a region's addresses and never changes while the region stands; regions are listed in its order. Each PoP has edges_per_pop edges; location, weight and clients are written to the topology."
+  description = "The regions, by name; terraform.tfvars has the three of make lab. number (1 to 250) is the third part of a region's addresses and never changes while the region stands; regions are listed in its order. Each PoP has edges_per_pop edges; location, weight, clients and capacity are written to the topology."
   type = map(object({
     number        = number
     edges_per_pop = optional(number, 2)
@@ -8,6 +8,7 @@ variable "regions" {
       location = optional(object({ lat = number, lon = number }))
       weight   = optional(number)
       clients  = optional(list(string), [])
+      capacity = optional(number)
     }))
   }))
 

@@ -7,15 +7,15 @@ resource "terraform_data" "process" {
     before_stop = var.before_stop
     environment = var.environment
   }
-  triggers_replace = [var.command, var.config]
+  triggers_replace = [var.command, var.files, var.before]
 
   provisioner "local-exec" {
     command = "${var.scripts}/start.sh ${var.name}"
     environment = merge(var.environment, {
-      COMMAND     = join("\n", var.command)
-      CONFIG      = var.config
-      CONFIG_FILE = var.config_file
-      READY       = var.ready
+      COMMAND = join("\n", var.command)
+      FILES   = join("\n", [for name, content in var.files : "${name} ${base64encode(content)}"])
+      BEFORE  = var.before
+      READY   = var.ready
     })
   }
 

@@ -8,14 +8,14 @@ variable "command" {
   type        = list(string)
 }
 
-variable "config" {
-  description = "The content of the configuration file. Changing it replaces the process."
-  type        = string
-  default     = ""
+variable "files" {
+  description = "Configuration files, by their path within the folder of the process. Changing one replaces the process. No path may hold a space."
+  type        = map(string)
+  default     = {}
 }
 
-variable "config_file" {
-  description = "The name of the configuration file, within the folder of the process; none without config."
+variable "before" {
+  description = "A shell command that the process runs first; it does not start if this fails."
   type        = string
   default     = ""
 }

@@ -21,16 +21,24 @@ resource "terraform_data" "folder" {
   }
 }
 
+module "consul_unit" {
+  source = "../unit"
+
+  file     = "${path.module}/../../modules/region/files/weir-consul.service"
+  root     = "${local.dir}/consul"
+  programs = { "/usr/local/bin/consul" = var.consul }
+}
+
 module "consul" {
   source = "../process"
 
-  name        = "${var.name}/consul"
-  command     = [var.consul, "agent", "-config-file", "${local.dir}/consul/consul.json"]
-  config_file = "consul.json"
-  config = jsonencode({
+  name    = "${var.name}/consul"
+  command = module.consul_unit.command
+  before  = module.consul_unit.before
+  files = { "etc/consul.d/consul.json" = jsonencode({
     server         = true, bootstrap_expect = 1
     datacenter     = var.name, node_name = "${var.name}-consul"
-    data_dir       = "${local.dir}/consul/data"
+    data_dir       = "${local.dir}/consul/var/lib/consul"
     bind_addr      = local.consul, client_addr = local.consul
     ports          = { http = 8500, https = -1, grpc = -1, grpc_tls = -1, dns = -1, server = 8300, serf_lan = 8301, serf_wan = 8302 }
     gossip_wan     = { gossip_interval = "50ms", probe_interval = "500ms", probe_timeout = "300ms", suspicion_mult = 3 }
@@ -46,7 +54,7 @@ module "consul" {
     # For Prometheus; series without updates for this long are forgotten.
     telemetry            = { prometheus_retention_time = "24h", disable_hostname = true }
     disable_update_check = true, log_level = "info"
-  })
+  }) }
   # A server without a leader answers, but not this request.
   ready       = "curl -fsS -o /dev/null -m 2 'http://${local.consul}:8500/v1/catalog/nodes?consistent'"
   before_stop = "curl -fsS -m 5 -X PUT http://${local.consul}:8500/v1/agent/leave"
@@ -60,13 +68,12 @@ module "redis" {
   source   = "../process"
   for_each = { for i, address in local.redis : i + 1 => address }
 
-  name        = "${var.name}/redis-${each.key}"
-  command     = ["redis-server", "${local.dir}/redis-${each.key}/redis.conf"]
-  config_file = "redis.conf"
+  name    = "${var.name}/redis-${each.key}"
+  command = ["redis-server", "${local.dir}/redis-${each.key}/redis.conf"]
   # Counters live for a window, so only the node's place in the cluster is kept on disk.
   # Without the announced address, other nodes would know every node as 127.0.0.1. The process
   # title is unchanged: its command line identifies a process.
-  config      = <<-E
+  files = { "redis.conf" = <<-E
     bind ${each.value}
     bind-source-addr ${each.value}
     port 6379
@@ -86,6 +93,7 @@ module "redis" {
     maxmemory-policy noeviction
     lazyfree-lazy-expire yes
   E
+  }
   ready       = "test \"$(redis-cli -h ${each.value} ping)\" = PONG"
   scripts     = var.scripts
   environment = var.environment
@@ -114,14 +122,23 @@ module "origin" {
   depends_on = [terraform_data.folder]
 }
 
+module "edge_unit" {
+  source   = "../unit"
+  for_each = local.edges
+
+  file     = "${path.module}/../../../deploy/systemd/weir-edge.service"
+  root     = "${local.dir}/edge-${each.key}"
+  programs = { "/usr/local/bin/edge" = "${var.bin}/edge" }
+}
+
 module "edge" {
   source   = "../process"
   for_each = local.edges
 
-  name        = "${var.name}/edge-${each.key}"
-  command     = ["${var.bin}/edge", "-config", "${local.dir}/edge-${each.key}/edge.yaml"]
-  config_file = "edge.yaml"
-  config = yamlencode({
+  name    = "${var.name}/edge-${each.key}"
+  command = module.edge_unit[each.key].command
+  before  = module.edge_unit[each.key].before
+  files = { "etc/weir/edge.yaml" = yamlencode({
     node      = { id = "${var.name}-${each.key}", region = var.name, pop = each.value.pop }
     listen    = { public = "${each.value.address}:8080", admin = "${each.value.address}:8081", admin_tls = var.admin_tls }
     upstreams = [{ url = "http://${local.origin}:9000" }]
@@ -132,9 +149,9 @@ module "edge" {
     # is known here: an edge that has to ask Consul uses the whole limit until it has an
     # answer.
     store  = { kind = "redis", timeout = "500ms", nodes = length(local.edges), redis = { mode = "cluster", addrs = [for a in local.redis : "${a}:6379"] } }
-    rules  = { source = "consul", cache = "${local.dir}/edge-${each.key}/rules.json" }
+    rules  = { source = "consul", cache = "${local.dir}/edge-${each.key}/var/lib/weir/rules.json" }
     consul = { addr = "${local.consul}:8500", datacenter = var.name }
-  })
+  }) }
   # Not readyz: it waits for rules, which are published once edges run.
   ready       = "curl -kfsS -o /dev/null -m 2 ${var.admin_tls == null ? "http" : "https"}://${each.value.address}:8081/healthz"
   scripts     = var.scripts

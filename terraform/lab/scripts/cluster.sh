@@ -26,35 +26,48 @@ tell() { # ADDRESS COMMAND...
 # view ADDRESS FILTER: what this node knows, through an awk filter of
 #   id address@bus flags master ping pong epoch link slots...
 view() { ask "$1" cluster nodes | awk "$2"; }
-my_id() { ask "$1" cluster myid; }
 first_slot() { echo $(($1 * 16384 / masters)); }
 
+ids=
 for a in $addresses; do
   began=$(now)
-  until [ "$(ask "$a" ping)" = PONG ]; do
-    [ $(($(now) - began)) -lt "$start_limit" ] || fail "$region: redis $a does not answer: $(ask "$a" ping)"
+  until id=$(ask "$a" cluster myid) && [ ${#id} = 40 ]; do
+    [ $(($(now) - began)) -lt "$start_limit" ] || fail "$region: redis $a does not answer: $id"
     sleep 0.1
   done
+  ids="$ids $id"
 done
-
-ids=
-for a in $addresses; do ids="$ids $(my_id "$a")"; done
+# id_of ADDRESS prints the id of its node.
+id_of() {
+  # shellcheck disable=SC2086 # words
+  set -- "$1" $ids
+  wanted=$1
+  for a in $addresses; do
+    shift
+    [ "$a" != "$wanted" ] || { echo "$1"; return; }
+  done
+}
 
 # Every node meets every other, which saves rounds of gossip. A fresh node gets its own
 # epoch at once: equal ones would be resolved one by one.
-n=0
+n=0 answer=
 for a in $addresses; do
   n=$((n + 1))
-  [ "$(ask "$a" cluster nodes | wc -l)" -gt 1 ] || ask "$a" cluster set-config-epoch $n >/dev/null || true
   known=$(view "$a" '{print $1}')
-  m=0
-  for id in $ids; do
-    m=$((m + 1))
-    [ $m -lt $n ] || break
-    case $known in *"$id"*) continue ;; esac
-    b=$(echo "$addresses" | cut -d' ' -f$m)
-    tell "$a" cluster meet "$b" 6379
+  # shellcheck disable=SC2086 # words
+  set -- $known
+  [ $# -gt 1 ] || ask "$a" cluster set-config-epoch $n >/dev/null || true
+  # shellcheck disable=SC2086
+  set -- $ids
+  meets=
+  for b in $addresses; do
+    [ "$b" != "$a" ] || break
+    case $known in *"$1"*) ;; *) meets="${meets}cluster meet $b 6379
+" ;; esac
+    shift
   done
+  [ -z "$meets" ] || answer=$(printf '%s' "$meets" | ask "$a") || true
+  case $meets$answer in *ERR*) fail "$region: redis $a meets nobody: $answer" ;; esac
 done
 
 # joined: all know all, by name.
@@ -68,33 +81,34 @@ joined() {
 }
 began=$(now)
 until joined; do
-  [ $(($(now) - began)) -lt "$start_limit" ] || fail "$region: the redis nodes do not meet: $(ask "$1" cluster nodes)"
+  [ $(($(now) - began)) -lt "$start_limit" ] || fail "$region: the redis nodes do not meet: $(ask "$a" cluster nodes)"
   sleep 0.1
 done
 
 listed() { case $ids in *"$1"*) return 0 ;; esac; return 1; }
 
+# look keeps what each node knows, with the node's address before each line.
+look() { for a in $addresses; do ask "$a" cluster nodes | sed "s/^/$a /"; done >"$LAB/$region/views"; }
+
 # If a replica's master is gone for good, the replica takes its place without a vote.
-for a in $addresses; do
-  for master in $(view "$a" '$3 ~ /myself,slave/ {print $4}'); do
-    listed "$master" || tell "$a" cluster failover takeover
-  done
+look
+for pair in $(awk '$4 ~ /myself,slave/ {print $1 "=" $5}' "$LAB/$region/views"); do
+  listed "${pair#*=}" || tell "${pair%%=*}" cluster failover takeover
 done
 
 # Nodes that are gone for good, or came back empty and so under another name.
-for a in $addresses; do
-  for id in $(view "$a" '$3 !~ /myself|handshake/ {print $1}'); do
-    listed "$id" || tell "$a" cluster forget "$id"
-  done
+for pair in $(awk '$4 !~ /myself|handshake/ {print $1 "=" $2}' "$LAB/$region/views"); do
+  listed "${pair#*=}" || tell "${pair%%=*}" cluster forget "${pair#*=}"
 done
 
-# owner SLOT prints the address of its owner, by the newest claim known to any node.
+# owner SLOT prints the address of its owner, by the newest claim that any node knew when
+# last looked at.
 owner() {
-  for a in $addresses; do
-    view "$a" '{for (i = 9; i <= NF; i++) if ($i !~ /^\[/) {
-      n = split($i, r, "-"); if (r[1] <= '"$1"' && '"$1"' <= r[n]) { split($2, p, ":"); print $7, p[1] }}}'
-  done | sort -rn | head -n 1 | cut -d' ' -f2
+  awk -v slot="$1" '{for (i = 10; i <= NF; i++) if ($i !~ /^\[/) {
+    n = split($i, r, "-"); if (r[1] + 0 <= slot + 0 && slot + 0 <= r[n] + 0) { split($3, p, ":"); print $8, p[1] }}}' "$LAB/$region/views" |
+    sort -rn | head -n 1 | cut -d' ' -f2
 }
+look
 n=0
 for a in $addresses; do
   [ $n -lt "$masters" ] || break
@@ -104,14 +118,16 @@ for a in $addresses; do
   n=$((n + 1))
 done
 
+look
 # A master without slots must become a replica of the node with its place's slots.
 n=0
 for a in $addresses; do
-  if [ -z "$(view "$a" '$3 ~ /myself/ && ($3 ~ /slave/ || NF > 8) {print}')" ]; then
+  if [ -z "$(awk -v a="$a" '$1 == a && $4 ~ /myself/ && ($4 ~ /slave/ || NF > 9) {print}' "$LAB/$region/views")" ]; then
     began=$(now)
-    until master=$(my_id "$(owner "$(first_slot $((n % masters)))")") && [ "$(ask "$a" cluster replicate "$master")" = OK ]; do
+    until master=$(id_of "$(owner "$(first_slot $((n % masters)))")") && [ "$(ask "$a" cluster replicate "$master")" = OK ]; do
       [ $(($(now) - began)) -lt "$start_limit" ] || fail "$region: redis $a becomes nobody's replica: $(ask "$a" cluster replicate "$master")"
       sleep 0.1
+      look
     done
   fi
   n=$((n + 1))
@@ -120,13 +136,13 @@ done
 # healthy prints what is wrong.
 healthy() {
   for a in $addresses; do
-    info=$(ask "$a" cluster info | tr -d '\r')
+    info=$(printf 'cluster info\ncluster nodes\ninfo replication\n' | ask "$a" | tr -d '\r')
     for want in cluster_state:ok cluster_slots_ok:16384 "cluster_known_nodes:$count" "cluster_size:$masters"; do
       case $info in *"$want
 "*) ;; *) echo "$a: no $want"; return 1 ;; esac
     done
-    [ "$(view "$a" '$3 ~ /slave/' | wc -l)" = $((count - masters)) ] || { echo "$a: knows too few replicas"; return 1; }
-    case $(ask "$a" info replication | tr -d '\r') in
+    [ "$(printf '%s\n' "$info" | awk 'NF > 7 && $3 ~ /slave/' | wc -l)" = $((count - masters)) ] || { echo "$a: knows too few replicas"; return 1; }
+    case $info in
       *role:master*) ;;
       *master_link_status:up*) ;;
       *) echo "$a: not synced with its master"; return 1 ;;
@@ -138,4 +154,5 @@ until amiss=$(healthy); do
   [ $(($(now) - began)) -lt "$start_limit" ] || fail "$region: the redis cluster is not healthy: $amiss"
   sleep 0.1
 done
+rm -f "$LAB/$region/views"
 printf '%s\n' "$region $masters $addresses" >"$made"

@@ -3,6 +3,7 @@
 # folder region/process with
 #   command  what was started, one argument a line
 #   pid      of the process, which writes the file itself
+#   before   a shell command that it runs first
 #   ready    a shell command that succeeds once it may be used
 #   log      its output
 # A pid alone proves nothing: by now the number may belong to another process. So a
@@ -59,7 +60,7 @@ launch() {
   command -v "$program" >/dev/null || fail "$program is missing; make lab builds or installs it"
   ! ready "$1" || fail "${1#"$LAB/"} not started: something that is not of this lab answers in its place already: $(cat "$1/ready"); end it, or choose another network, as in: TF_VAR_network=127.2 make lab LAB_DIR=\$PWD/.lab2"
   (
-    unset COMMAND CONFIG CONFIG_FILE READY BEFORE_STOP
+    unset COMMAND FILES BEFORE READY BEFORE_STOP
     set -f
     IFS='
 '
@@ -70,7 +71,7 @@ launch() {
     export LAB WEIR_LAB_MARK="$LAB"
     # shellcheck disable=SC2016 # expanded by the inner shell
     exec setsid sh -c '
-      cd "$0" && echo $$ >pid.new && mv pid.new pid && [ ! -e "$LAB/closing" ] && [ -e pid ] && exec "$@"
+      cd "$0" && echo $$ >pid.new && mv pid.new pid && [ ! -e "$LAB/closing" ] && [ -e pid ] && { [ ! -e before ] || . ./before; } && exec "$@"
     ' "$@" >>"$1/log" 2>&1 </dev/null 9>&-
   ) &
 }

@@ -1,29 +1,39 @@
 #!/bin/sh
 # start.sh NAME: starts a process and waits until it is ready. A running one, as after
-# an interrupted apply, is kept if it is the requested one. COMMAND, CONFIG, CONFIG_FILE
+# an interrupted apply, is kept if it is the requested one. COMMAND, FILES, BEFORE
 # and READY describe it: see process/main.tf.
 . "$(dirname "$0")/lib.sh"
 enter
 dir=$LAB/$1
 mkdir -p "$dir"
 
-file=$dir/${CONFIG_FILE:-config}
+put() { # FILE: standard input
+  mkdir -p "$(dirname "$1")"
+  cat >"$1.new"
+  mv "$1.new" "$1"
+}
+# same: the files of the process are those wanted. Every line of FILES is a name and its
+# content in base64.
+same() {
+  printf '%s\n' "$FILES" | while read -r name content; do
+    [ -z "$name" ] || printf '%s' "$content" | base64 -d | cmp -s - "$dir/$name" || exit 1
+  done
+}
 if alive "$dir" >/dev/null; then
-  if [ "$(cat "$dir/command")" != "$COMMAND" ] || [ "$(cat "$file" 2>/dev/null)" != "$CONFIG" ]; then
+  if [ "$(cat "$dir/command")" != "$COMMAND" ] || [ "$(cat "$dir/before" 2>/dev/null)" != "$BEFORE" ] || ! same; then
     stop "$dir"
   fi
 fi
-put() {
-  printf '%s\n' "$2" >"$1.new"
-  mv "$1.new" "$1"
-}
-[ -z "$CONFIG_FILE" ] || put "$file" "$CONFIG"
-put "$dir/ready" "$READY"
+printf '%s\n' "$FILES" | while read -r name content; do
+  [ -z "$name" ] || printf '%s' "$content" | base64 -d | put "$dir/$name"
+done
+printf '%s\n' "$BEFORE" | put "$dir/before"
+printf '%s\n' "$READY" | put "$dir/ready"
 begin() {
   alive "$dir" >/dev/null || launch "$dir"
   await "$dir"
 }
-put "$dir/command" "$COMMAND"
+printf '%s\n' "$COMMAND" | put "$dir/command"
 if ! (begin); then
   # Terraform will request it again; until then it is not a process of the lab.
   stop "$dir"

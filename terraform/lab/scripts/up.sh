@@ -28,7 +28,7 @@ exec 9>"$LAB/lock"
 flock -n 9 || fail "another make lab is running here; wait for it, or end everything with make lab-down"
 enter
 log=$LAB/terraform.log
-began=$(now)
+started=$(now)
 
 # What has died starts again where it was, with its data. Terraform is not involved:
 # nothing that it knows of has changed.
@@ -72,7 +72,7 @@ shown() {
   count=$((count + 1))
   # module.region["eu-west"].module.redis["1"].terraform_data.process: -> eu-west redis 1
   name=$(echo "${1%%: *}" | sed 's/\.terraform_data\.process$//; s/module\.region\["\([^"]*\)"\]\./\1 /; s/module\.global\["\([^"]*\)"\]/global \1/; s/module\.//; s/terraform_data\.//; s/\["\([^"]*\)"\]/ \1/')
-  printf '[%3d/%d] %3d s  %s: %s\n' "$count" "$total" "$(($(now) - began))" "$name" "$2"
+  printf '[%3d/%d] %3d s  %s: %s\n' "$count" "$total" "$(($(now) - started))" "$name" "$2"
 }
 
 echo "the lab in $LAB; Terraform's output is in $log"
@@ -109,10 +109,23 @@ if [ -n "$healed" ]; then
   "$scripts/wan.sh" $(cat "$LAB/wan")
 fi
 
-# The result may include a PoP that DNS now returns.
+# failing prints what status says of edges that do not pass their check, or nothing.
+failing() {
+  status=$("$LAB_BIN/regionctl" --fleet "$LAB/fleet.yaml" status 2>&1) || true
+  edges=$(processes '*/edge-*' | wc -l)
+  case $status in *" $((edges)) of $((edges)) edge"*" passing"*) ;; *) echo "$status" ;; esac
+}
+
+# The result may include a PoP that DNS now returns, and a Consul that has lost its data
+# must hear of every edge again.
 if [ -n "$healed" ] || grep -q ' complete after ' "$log"; then
   [ ! -e "$LAB/global/dns/ready" ] || await "$LAB/global/dns" || exit 1
+  began=$(now)
+  until why=$(failing) && [ -z "$why" ]; do
+    [ $(($(now) - began)) -lt "$start_limit" ] || fail "not every edge passes its check after $start_limit s: $why"
+    sleep 0.2
+  done
 fi
 
 cat "$LAB/summary"
-echo "up after $(($(now) - began)) s"
+echo "up after $(($(now) - started)) s"

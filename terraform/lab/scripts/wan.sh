@@ -9,21 +9,37 @@ first=${1#*=}
 
 get() { curl -fsS -m 3 "$@"; }
 
-for pair in "$@"; do
-  [ "${pair#*=}" = "$first" ] || get -o /dev/null -X PUT "http://$first:8500/v1/agent/join/${pair#*=}:8302?wan=1" || fail "consul $pair cannot be joined with $1"
+# One curl asks for all of them: a process for each of n x n answers takes half a minute
+# with twelve regions.
+all=$*
+joins=
+for pair in $all; do
+  [ "${pair#*=}" = "$first" ] || joins="$joins -o /dev/null http://$first:8500/v1/agent/join/${pair#*=}:8302?wan=1"
 done
+# shellcheck disable=SC2086 # words
+[ -z "$joins" ] || get --fail-early -X PUT $joins || fail "not every consul can be joined with $1"
 
 for node in $("$CONSUL" members -wan -http-addr "$first:8500" | awk '$3 == "failed" {print $1}'); do
   case " $*" in *" ${node##*.}="*) continue ;; esac
   get -o /dev/null -X PUT "http://$first:8500/v1/agent/force-leave/$node?wan=1&prune=1" || fail "consul $first does not forget $node"
 done
 
-for pair in "$@"; do
-  for other in "$@"; do
-    began=$(now)
-    until reason=$(get -o /dev/null "http://${pair#*=}:8500/v1/catalog/nodes?dc=${other%%=*}" 2>&1); do
-      [ $(($(now) - began)) -lt "$start_limit" ] || fail "consul of ${pair%%=*} does not reach that of ${other%%=*}: $reason"
-      sleep 0.1
-    done
+# reads PAIR: waits until this one reads the catalog of every other.
+reads() {
+  urls=
+  for other in $all; do
+    urls="$urls -o /dev/null http://${1#*=}:8500/v1/catalog/nodes?dc=${other%%=*}"
   done
+  began=$(now)
+  # shellcheck disable=SC2086 # words
+  until reason=$(get --fail-early $urls 2>&1); do
+    [ $(($(now) - began)) -lt "$start_limit" ] || fail "consul of ${1%%=*} does not reach all others: $reason"
+    sleep 0.1
+  done
+}
+waits=
+for pair in $all; do
+  (trap - EXIT && reads "$pair") &
+  waits="$waits $!"
 done
+for pid in $waits; do wait "$pid" || exit 1; done

@@ -18,6 +18,7 @@ locals {
     "/usr/lib/sysusers.d/weir.conf"            = { mode = "0644", content = file("${path.module}/../../../deploy/systemd/weir.sysusers") }
     "/usr/local/lib/weir/boot"                 = { mode = "0755", content = file("${path.module}/files/boot.sh") }
     "/usr/local/lib/weir/secrets"              = { mode = "0755", content = file("${path.module}/files/secrets.sh") }
+    "/etc/systemd/system/weir-boot.service"    = { mode = "0644", content = file("${path.module}/files/weir-boot.service") }
     "/etc/systemd/system/weir-secrets.service" = { mode = "0644", content = file("${path.module}/files/weir-secrets.service") }
     "/etc/systemd/system/weir-secrets.timer"   = { mode = "0644", content = file("${path.module}/files/weir-secrets.timer") }
   }
@@ -29,6 +30,7 @@ locals {
       permissions = file.mode
       content     = file.content
     }]
-    runcmd = [["/usr/local/lib/weir/boot"]]
+    # Not the script itself, which cloud-init would run only once.
+    runcmd = [["systemctl", "start", "--no-block", "weir-boot.service"]]
   }
 }

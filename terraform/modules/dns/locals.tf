@@ -4,6 +4,8 @@ locals {
   dns_port = 53
   # /metrics for Prometheus, /readyz for the load balancer.
   metrics_port = 9153
+  # Who may sign a topology.
+  keys_file = "/etc/weir/document-keys.pem"
 
   secrets = {
     for region, consul in var.consuls : "/etc/weir/tokens/${region}" => { arn = consul.token_arn, group = "weir", consul = { addr = consul.addr, server_name = consul.server_name } }

@@ -9,7 +9,7 @@ module "user_data" {
     "weir-dns.service" = file("${path.module}/../../../deploy/systemd/weir-dns.service")
   }
 
-  files = {
+  files = merge({
     "/etc/weir/ca.pem" = { content = var.ca_certificate }
     "/etc/weir/fleet.yaml" = {
       content = templatefile("${path.module}/templates/fleet.yaml.tftpl", { consuls = var.consuls })
@@ -21,9 +21,12 @@ module "user_data" {
         zone         = var.zone
         ttl          = var.ttl
         name_servers = var.name_servers
+        keys_file    = length(var.verify_keys) == 0 ? "" : local.keys_file
       })
     }
-  }
+    }, length(var.verify_keys) == 0 ? {} : {
+    (local.keys_file) = { content = join("", [for key in var.verify_keys : "${trimspace(key)}\n"]) }
+  })
 }
 
 # Everyone may reach the load balancer's port 53; only the load balancer may reach the

@@ -169,6 +169,17 @@ variable "ami_id" {
   }
 }
 
+variable "verify_keys" {
+  description = "The public keys, in PEM, of all who may publish a topology. With any, routers ignore a topology that none of them has signed."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = length(var.verify_keys) <= 20 && alltrue([for text in var.verify_keys : can(regex("^(-----BEGIN PUBLIC KEY-----\\r?\\nMCowBQYDK2VwAyEA[A-Za-z0-9+/]{43}=\\r?\\n-----END PUBLIC KEY-----\\s*)+$", text))])
+    error_message = "verify_keys must be at most 20 Ed25519 public keys in PEM, as regionctl keys generate writes them to KEYFILE.pub; never a private key."
+  }
+}
+
 variable "tags" {
   description = "Tags for every resource, in addition to weir:fleet and weir:region."
   type        = map(string)

@@ -28,9 +28,9 @@ module "consul_user_data" {
 
   release = var.release
   secrets = local.instance_secrets.consul
-  start   = ["weir-consul.service", "weir-consul-acl.timer", "weir-snapshot.timer"]
+  start   = ["weir-consul.service", "weir-consul-acl.timer", "weir-snapshot.timer", "weir-joined.service"]
 
-  units = { for name in ["consul.service", "consul-acl.service", "consul-acl.timer", "snapshot.service", "snapshot.timer"] : "weir-${name}" => file("${path.module}/files/weir-${name}") }
+  units = { for name in ["consul.service", "consul-acl.service", "consul-acl.timer", "snapshot.service", "snapshot.timer", "joined.service"] : "weir-${name}" => file("${path.module}/files/weir-${name}") }
 
   files = merge(
     {
@@ -46,7 +46,9 @@ module "consul_user_data" {
       "/etc/consul.d/server.pem"       = { content = tls_locally_signed_cert.consul.cert_pem }
       "/usr/local/lib/weir/consul-acl" = { content = file("${path.module}/files/consul-acl.sh"), mode = "0755" }
       "/usr/local/lib/weir/snapshot"   = { content = file("${path.module}/files/snapshot.sh"), mode = "0755" }
-      "/etc/weir/snapshot.env"         = { content = "SNAPSHOT_BUCKET=${aws_s3_bucket.rules.bucket}\nSNAPSHOT_REGION=${var.aws_region}\n" }
+      "/usr/local/lib/weir/joined"     = { content = file("${path.module}/files/joined.sh"), mode = "0755" }
+      "/etc/weir/joined.env"           = { content = "GROUP=${local.name}-consul\nGROUP_REGION=${var.aws_region}\nINSTANCE=@INSTANCE_ID@\nSERVER=@PRIVATE_IP@:8300\n" }
+      "/etc/weir/snapshot.env"         = { content = "SNAPSHOT_BUCKET=${aws_s3_bucket.rules.bucket}\nSNAPSHOT_REGION=${var.aws_region}\nSNAPSHOT_SIGNATURES=${length(var.verify_keys) == 0 ? "no" : var.require_signed ? "require" : "keep"}\n" }
       "/etc/weir/fleet.yaml" = {
         content = yamlencode({ regions = [{ name = var.region, consul = { addr = "http://127.0.0.1:8500", datacenter = var.region, token_file = "/etc/weir/tokens/edge" } }] })
       }
@@ -143,7 +145,33 @@ resource "aws_autoscaling_group" "consul" {
     }
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token]
+  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.joined, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token]
+}
+
+# A refresh must not take a new server for a working one because its machine runs: with a
+# release that does not start, it would replace all of them, and the data would be gone. A
+# server that has not joined in time is ended, and the old ones stay.
+resource "aws_autoscaling_lifecycle_hook" "consul" {
+  region                 = var.aws_region
+  name                   = "joined"
+  autoscaling_group_name = aws_autoscaling_group.consul.name
+  lifecycle_transition   = "autoscaling:EC2_INSTANCE_LAUNCHING"
+  default_result         = "ABANDON"
+  heartbeat_timeout      = 900
+}
+
+data "aws_iam_policy_document" "joined" {
+  statement {
+    sid       = "Joined"
+    actions   = ["autoscaling:CompleteLifecycleAction"]
+    resources = ["arn:aws:autoscaling:${var.aws_region}:*:autoScalingGroup:*:autoScalingGroupName/${local.name}-consul"]
+  }
+}
+
+resource "aws_iam_role_policy" "joined" {
+  name   = "${local.name}-joined"
+  role   = aws_iam_role.instance["consul"].id
+  policy = data.aws_iam_policy_document.joined.json
 }
 
 # Consul's HTTPS interface for regionctl, under a stable name.

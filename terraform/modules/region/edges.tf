@@ -10,7 +10,7 @@ module "edge_user_data" {
     "weir-edge.service"   = file("${path.module}/../../../deploy/systemd/weir-edge.service")
   }
 
-  files = {
+  files = merge({
     "/etc/weir/edge.yaml" = {
       content = templatefile("${path.module}/templates/edge.yaml.tftpl", {
         region     = var.region
@@ -22,6 +22,7 @@ module "edge_user_data" {
         server     = { for field, value in var.server : field => value if value != null }
         upstream   = local.upstream
         bootstrap  = "https://${aws_s3_bucket.rules.bucket_regional_domain_name}/rules.yaml"
+        documents  = length(var.verify_keys) == 0 ? null : { verify_keys = [local.keys_file], require_signed = var.require_signed }
         redis      = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"
       })
     }
@@ -33,7 +34,9 @@ module "edge_user_data" {
     }
     "/etc/consul.d/ca.pem"    = { content = nonsensitive(var.ca.certificate) }
     "/etc/weir/tls/admin.pem" = { content = tls_locally_signed_cert.edge.cert_pem }
-  }
+    }, length(var.verify_keys) == 0 ? {} : {
+    (local.keys_file) = { content = join("", [for key in var.verify_keys : "${trimspace(key)}\n"]) }
+  })
 }
 
 resource "aws_launch_template" "edge" {
@@ -129,7 +132,7 @@ resource "aws_autoscaling_group" "edge" {
     ignore_changes = [desired_capacity]
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
+  depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
 }
 
 # More edges above the target, fewer well below it. A new edge takes no clients before it is

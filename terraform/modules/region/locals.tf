@@ -20,6 +20,9 @@ locals {
     "provider=aws region=${var.peers[region].aws_region} tag_key=${local.join_tag} tag_value=${var.name}-${region} addr_type=private_v4"
   ]
 
+  # Who may sign documents, as the edges read it.
+  keys_file = "/etc/weir/document-keys.pem"
+
   consul_server_name = "server.${var.region}.consul"
   edge_admin_name    = "edge-admin.${var.region}.weir"
 

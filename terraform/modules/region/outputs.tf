@@ -6,11 +6,17 @@ output "vpc_id" {
 output "public_subnet_ids" {
   description = "The public subnets, by zone."
   value       = { for key, subnet in aws_subnet.public : key => subnet.id }
+
+  # AWS refuses a public load balancer where no internet gateway is yet.
+  depends_on = [aws_route.internet, aws_route_table_association.public]
 }
 
 output "private_subnet_ids" {
   description = "The private subnets, by zone."
   value       = { for key, subnet in aws_subnet.private : key => subnet.id }
+
+  # An instance needs them from its first second.
+  depends_on = [aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3]
 }
 
 output "route_table_ids" {
@@ -60,6 +66,9 @@ output "redis_endpoint" {
 output "secret_arns" {
   description = "The secrets, by what they hold."
   value       = merge({ for name, secret in aws_secretsmanager_secret.this : name => secret.arn }, { redis = aws_secretsmanager_secret.redis.arn })
+
+  # Who reads one expects a value.
+  depends_on = [aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
 }
 
 output "role_arns" {

@@ -1,5 +1,9 @@
-# A copy of the region's rules, for edges that start while Consul is unreachable. Consul's
+# A copy of the region's rules and their signatures, for edges that start while Consul is unreachable. Consul's
 # servers write it; edges read it without credentials, and only through the VPC's endpoint.
+
+locals {
+  snapshot_files = ["rules.yaml", "rules.yaml.sig"]
+}
 
 resource "aws_s3_bucket" "rules" {
   region        = var.aws_region
@@ -22,7 +26,7 @@ data "aws_iam_policy_document" "rules" {
   statement {
     sid       = "Edges"
     actions   = ["s3:GetObject"]
-    resources = ["${aws_s3_bucket.rules.arn}/rules.yaml"]
+    resources = [for name in local.snapshot_files : "${aws_s3_bucket.rules.arn}/${name}"]
 
     principals {
       type        = "*"
@@ -50,7 +54,7 @@ data "aws_iam_policy_document" "snapshot" {
   statement {
     sid       = "Snapshot"
     actions   = ["s3:PutObject"]
-    resources = ["${aws_s3_bucket.rules.arn}/rules.yaml"]
+    resources = [for name in local.snapshot_files : "${aws_s3_bucket.rules.arn}/${name}"]
   }
 }
 

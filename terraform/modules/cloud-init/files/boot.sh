@@ -1,6 +1,6 @@
 #!/bin/sh
-# Sets up a fresh instance according to its files. Runs once, by cloud-init; running it
-# again is harmless.
+# Sets up a fresh instance according to its files. weir-boot.service runs it until it
+# succeeds; running it again is harmless.
 set -eu
 root=${WEIR_ROOT:-} # a test's
 . "$root/etc/weir/boot.env"

@@ -1,4 +1,4 @@
-key "weir/topology" { policy = "read" }
+key_prefix "weir/topology" { policy = "read" }
 key_prefix "weir/drain/" { policy = "read" }
 service "weir-edge" { policy = "read" }
 node_prefix "" { policy = "read" }

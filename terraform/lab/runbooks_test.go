@@ -1,0 +1,195 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// rehearsed is a lab with what the runbooks lose: nodes, replicas, a PoP, a region.
+const rehearsed = `
+regions = {
+  eu-west = { number = 1, edges_per_pop = 2, pops = [{ name = "ams1", location = { lat = 52.37, lon = 4.90 }, clients = ["198.51.100.0/24"] }] }
+  us-east = { number = 2, edges_per_pop = 1, pops = [{ name = "iad1", location = { lat = 38.95, lon = -77.45 }, clients = ["203.0.113.0/24"] }] }
+}
+prometheus = false
+`
+
+// runbook is a row of the table of runbooks in docs/OPERATIONS.md.
+type runbook struct{ happens, sees, rehearse string }
+
+func runbooks(t *testing.T) (list []runbook) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/OPERATIONS.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(text), "\n### Runbooks\n")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n**")
+	for _, m := range regexp.MustCompile("(?m)^\\| (an? .*|nothing .*) \\| (.*) \\| .* \\| `(terraform/lab/.*)` \\|$").FindAllStringSubmatch(table, -1) {
+		list = append(list, runbook{m[1], m[2], m[3]})
+	}
+	require.Equal(t, strings.Count(table, "terraform/lab/scripts/"), len(list), "each row is read")
+	return list
+}
+
+// Each row of the table of runbooks is rehearsed as it says: its command causes what it
+// says is seen, and make lab repairs it.
+func TestRunbooks(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	vars := l.write("rehearsed.tfvars", rehearsed)
+	l.up(vars)
+	seen := map[string]func(){
+		"an edge node dies": func() {
+			l.shows("ams1 +serving, 1 of 2", "eu-west-ams1-1 +failing")
+			require.Equal(t, "hello from eu-west: GET /\n", get(t, "http://"+l.address(1, 12)+":8080/"), "the other one serves")
+		},
+		"a Redis master dies": func() {
+			eventually(t, func() bool { return l.role(4) == "master" })
+			l.shows("eu-west-ams1-1 +passing .* up\\n")
+		},
+		"a whole Redis Cluster is lost": func() {
+			l.shows("eu-west-ams1-1 +passing .* down\\n", "us-east-iad1-1 .* up\\n")
+			require.Equal(t, "hello from eu-west: GET /\n", get(t, "http://"+l.address(1, 11)+":8080/"), "every request is still answered")
+		},
+		"a Consul datacenter is lost": func() {
+			l.shows("eu-west +not known|eu-west.*\\n.*not known|not known.*eu-west")
+			eventually(t, func() bool {
+				return strings.Contains(l.routerSays("/metrics"), `weir_dns_region_known{region="eu-west"} 0`)
+			})
+			require.Contains(t, l.dig("198.51.100.7/32"), l.address(1, 11), "its PoP stays")
+			// It is drained by an entry in another region.
+			out, err := l.tryRegionctl("drain", "ams1", "--reason", "rehearsal", "--yes", "--ttl", "2s", "--wait", "10s")
+			require.Error(t, err, "%s: one region could not be written", out)
+			eventually(t, func() bool { return l.dig("198.51.100.7/32") == l.address(2, 11) })
+		},
+		"a PoP is lost": func() {
+			l.shows("ams1 +down")
+			eventually(t, func() bool { return l.dig("198.51.100.7/32") == l.address(2, 11) })
+		},
+		"a region is lost": func() {
+			l.shows("not known")
+			eventually(t, func() bool { return l.dig("198.51.100.7/32") == l.address(2, 11) })
+			require.Equal(t, "hello from us-east: GET /\n", get(t, "http://"+l.address(2, 11)+":8080/"), "elsewhere nothing changes")
+		},
+		"nothing is healthy": func() {
+			eventually(t, func() bool { return len(strings.Fields(l.dig("198.51.100.7/32"))) == 3 })
+			require.Regexp(t, `weir_dns_queries_total\{answer="fail_open"[^}]*\} [1-9]`, l.routerSays("/metrics"))
+		},
+	}
+	for _, r := range runbooks(t) {
+		t.Run(r.happens, func(t *testing.T) {
+			require.Contains(t, seen, r.happens, "a new runbook needs a rehearsal")
+			l := l.of(t)
+			l.shell(r.rehearse)
+			seen[r.happens]()
+			l.up(vars)
+			if r.happens == "a Consul datacenter is lost" {
+				l.regionctl("undrain", "ams1", "--yes")
+			}
+			l.inOrder()
+			delete(seen, r.happens)
+		})
+	}
+	require.Empty(t, seen, "rehearsals without a runbook")
+
+	t.Run("maintenance of a PoP, and upgrading its edges", func(t *testing.T) {
+		l := l.of(t)
+		before := l.pids()
+		l.regionctl("drain", "ams1", "--reason", "kernel update, CHG-77", "--yes", "--ttl", "2s")
+		require.Equal(t, l.address(2, 11), l.dig("198.51.100.7/32"))
+		l.shell(`terraform/lab/scripts/restart.sh 'eu-west/edge-ams1-*'`)
+		l.regionctl("undrain", "ams1", "--yes")
+		eventually(t, func() bool { return strings.Contains(l.dig("198.51.100.7/32"), l.address(1, 11)) })
+		require.NotEqual(t, before["eu-west/edge-ams1-1"], l.pids()["eu-west/edge-ams1-1"])
+		l.inOrder()
+	})
+	t.Run("a router does not answer, and does again", func(t *testing.T) {
+		l := l.of(t)
+		l.shell("terraform/lab/scripts/signal.sh STOP global/dns")
+		out, err := exec.Command("dig", "@"+l.address(0, 53), "-p", "5300", "edge.lab.test", "+tries=1", "+time=1").CombinedOutput()
+		require.Error(t, err, "%s", out)
+		l.shell("terraform/lab/scripts/signal.sh CONT global/dns")
+		l.inOrder()
+	})
+}
+
+// Twelve regions fit on one machine, and all of them work once make lab returns.
+func TestTwelveRegions(t *testing.T) {
+	l := newLab(t)
+	out := l.up("twelve.tfvars")
+	t.Log(out[strings.LastIndex(out, "up after "):])
+	l.inOrder()
+	status := l.regionctl("status")
+	require.Contains(t, status, "12 regions, 18 of 18 PoPs serving, 36 of 36 edges passing")
+	m := regexp.MustCompile(`133 of 133 run, (\d+) MB`).FindStringSubmatch(l.script("status.sh"))
+	require.NotNil(t, m)
+	megabytes, err := strconv.Atoi(m[1])
+	require.NoError(t, err)
+	require.Less(t, megabytes, 16<<10)
+}
+
+// of is the same lab for a part of the test.
+func (l *lab) of(t *testing.T) *lab {
+	part := *l
+	part.t = t
+	return &part
+}
+
+// shell runs a command of a document, from the root.
+func (l *lab) shell(command string) {
+	l.t.Helper()
+	cmd := exec.Command("sh", "-c", command)
+	cmd.Dir, cmd.Env = filepath.Join("..", ".."), l.env
+	out, err := cmd.CombinedOutput()
+	require.NoError(l.t, err, "%s: %s", command, out)
+}
+
+// shows waits until regionctl status shows all of these.
+func (l *lab) shows(patterns ...string) {
+	l.t.Helper()
+	for _, pattern := range patterns {
+		looks := regexp.MustCompile(pattern)
+		var out string
+		for range 300 {
+			if out, _ = l.tryRegionctl("status"); looks.MatchString(out) {
+				break
+			}
+		}
+		require.Regexp(l.t, looks, out)
+	}
+}
+
+// tryRegionctl returns what regionctl prints, also if it fails.
+func (l *lab) tryRegionctl(args ...string) (string, error) {
+	out, err := exec.Command(filepath.Join(built.dir, "regionctl"), append([]string{"--fleet", filepath.Join(l.dir, "fleet.yaml")}, args...)...).CombinedOutput()
+	return string(out), err
+}
+
+func (l *lab) routerSays(path string) string {
+	return get(l.t, fmt.Sprintf("http://%s:9153%s", l.address(0, 53), path))
+}
+
+// inOrder requires what make lab promises when it returns: status shows every edge
+// passing and every PoP serving, and the router answers what dns explain says, with each
+// client's own PoP.
+func (l *lab) inOrder() {
+	l.t.Helper()
+	status := l.regionctl("status")
+	require.NotRegexp(l.t, `(?m)failing|down|not known|drained|serving, \d+ of \d+ *$`, status)
+	for client, edge := range map[string]string{"198.51.100.7": l.address(1, 11), "203.0.113.7": l.address(2, 11)} {
+		answer := l.dig(client + "/32")
+		require.Contains(l.t, answer, edge)
+		explained := l.regionctl("dns", "explain", "--client", client)
+		for address := range strings.FieldsSeq(answer) {
+			require.Contains(l.t, explained, address)
+		}
+	}
+}
