@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test check lint compat bench overload overload-fast profile soak fuzz drills tables k6 release release-test loadtest loadtest-full lab lab-down lab-status terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test test-race test-plain check lint compat bench overload overload-fast profile soak fuzz drills steering tables k6 release release-test loadtest loadtest-full lab lab-down lab-status terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -19,21 +19,27 @@ unit: ## run the tests that start no server and no other program
 
 # These drive other processes or read files: the race detector would watch only the test
 # itself, and slow down its load.
-PLAIN = $(filter %/internal/e2e %/internal/testenv %/internal/house %/dashboards %/terraform %/terraform/lab,$(PACKAGES))
+PLAIN = $(filter %/internal/e2e %/internal/testenv %/internal/house %/internal/spillsim %/dashboards %/terraform %/terraform/lab,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
 test: ## install what the tests need, then run them all, most with the race detector
 	@$(MAKE) --no-print-directory -j2 deps tools
+	@$(MAKE) --no-print-directory -j2 test-race test-plain
+	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing"
+	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow -out bin/loadtest-test"
+
+# These two run at once: one uses the processor that the other, which waits for servers, does not.
+test-race:
 	$(GO) test -race -timeout 15m $(filter-out $(PLAIN),$(PACKAGES))
+
+test-plain:
 	$(GO) test -timeout 15m $(PLAIN)
 	@echo "allocation bounds, which the race detector distorts"
 	$(GO) test -count 1 -run Alloc $(addprefix ./,$(ALLOC))
 	cd tools && $(GO) vet ./... && $(GO) test ./internal/... ./manifests && $(GO) test -race ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(GO) test ./...
-	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing"
-	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow -out bin/loadtest-test"
 
 check: lint test build ## lint, test and build; CI runs this and make release-test
 	bin/edge -version
@@ -82,11 +88,11 @@ bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate; abo
 	bin/bench
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/limiter/rules
 
-overload: deps-overload build ## compare the load shedder with none, caps and the published law; about 45 minutes
+overload: deps-overload build ## compare the load shedder with none, caps and the published law; 75 minutes, or a part: ONLY=weir,2x PARALLEL=2
 	cd tools && $(GO) build -o ../bin/overload ./overload
-	bin/overload -svg docs/overload.svg -doc docs/SHEDDING.md
+	bin/overload -results docs/overload.json -svg docs/overload.svg -doc docs/SHEDDING.md -only "$(ONLY)" -parallel $(or $(PARALLEL),1)
 
-overload-fast: deps-overload build ## the same for weir's law only, with steps of 20 s; about 6 minutes
+overload-fast: deps-overload build ## the same for weir's law only, with steps of 20 s; about 7 minutes
 	cd tools && $(GO) build -o ../bin/overload ./overload
 	bin/overload -short -only weir
 
@@ -95,6 +101,9 @@ profile: deps-bench build ## profile the edge under load, for profile-guided bui
 	rm -rf bin/profiles
 	for part in refuse proxy; do bin/bench -only $$part -rounds 3 -profiles bin/profiles || exit 1; done
 	$(GO) tool pprof -proto bin/profiles/*.pprof >cmd/edge/default.pgo
+
+steering: ## simulate overloaded PoPs, the routers and the resolvers in virtual time, and write the table of docs/DNS.md; about 3 minutes
+	$(GO) test -count 1 -run TestSpill -v ./internal/spillsim -update
 
 tables: deps ## measure the published tables of algorithms: overshoot, memory, time, calls to Redis; about 3 minutes
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
