@@ -8,7 +8,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -22,6 +21,7 @@ import (
 	"syscall"
 
 	"github.com/weir-edge/weir/tools/internal/overload"
+	"github.com/weir-edge/weir/tools/internal/report"
 )
 
 func main() {
@@ -156,10 +156,10 @@ func (o *options) run(ctx context.Context) error {
 		}
 		results.Put(measured, o.title(), columns)
 	}
-	report := report{texts: map[string]string{}}
+	out := outcome{texts: map[string]string{}}
 	for _, kind := range []string{simulated, measured} {
 		if columns := results.Columns(kind); columns != nil {
-			if err := report.add(kind, results.Title(kind), columns); err != nil {
+			if err := out.add(kind, results.Title(kind), columns); err != nil {
 				return err
 			}
 		}
@@ -167,7 +167,7 @@ func (o *options) run(ctx context.Context) error {
 	for i := range curves {
 		curves[i].Real = points(results.Columns(measured), curves[i].Name)
 	}
-	if err := o.save(curves, report.texts); err != nil {
+	if err := o.save(curves, out.texts); err != nil {
 		return err
 	}
 	if o.results != "" {
@@ -175,8 +175,8 @@ func (o *options) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(report.missed) > 0 {
-		return fmt.Errorf("missed:\n  %s", strings.Join(report.missed, "\n  "))
+	if len(out.missed) > 0 {
+		return fmt.Errorf("missed:\n  %s", strings.Join(out.missed, "\n  "))
 	}
 	return nil
 }
@@ -204,14 +204,14 @@ func plural(word string, n int) string {
 	return word + "s"
 }
 
-// report collects tables, as Markdown by name, and the bars that were missed and must not be.
-type report struct {
+// outcome collects tables, as Markdown by name, and the bars that were missed and must not be.
+type outcome struct {
 	texts  map[string]string
 	missed []string
 }
 
 // add prints a table and keeps it.
-func (r *report) add(name, title string, columns []overload.Column) error {
+func (r *outcome) add(name, title string, columns []overload.Column) error {
 	table := overload.NewTable(columns)
 	fmt.Printf("\n%s\n\n", title)
 	if err := table.Terminal(os.Stdout); err != nil {
@@ -279,11 +279,7 @@ func (o *options) simulation(contenders []overload.Contender, scenarios []overlo
 // save writes the picture and the document, if requested.
 func (o *options) save(curves []overload.Curve, tables map[string]string) error {
 	if o.svg != "" && len(curves) > 0 {
-		var picture bytes.Buffer
-		if err := overload.Plot(&picture, curves); err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.svg, picture.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(o.svg, overload.Plot(curves), 0o644); err != nil {
 			return err
 		}
 	}
@@ -295,7 +291,7 @@ func (o *options) save(curves []overload.Curve, tables map[string]string) error 
 		return err
 	}
 	for name, table := range tables {
-		if text, err = overload.Regenerate(text, name, table); err != nil {
+		if text, err = report.Regenerate(text, "overload", name, table); err != nil {
 			return fmt.Errorf("%s: %w", o.document, err)
 		}
 	}

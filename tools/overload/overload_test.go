@@ -233,11 +233,6 @@ func TestOnlyChooses(t *testing.T) {
 	require.ErrorContains(t, err, `there is no "weird"; choose from none, one cap`)
 }
 
-// A machine that is slow for one round changes no ratio.
-func TestRatiosAreWithinRounds(t *testing.T) {
-	require.Equal(t, 1.1, ratio([]float64{1.1, 2.2, 1.1, 4.4, 1.3}, []float64{1, 2, 1, 4, 1}))
-}
-
 func TestCPUTimeIsThatOfTheProcess(t *testing.T) {
 	before, err := cpuTime(os.Getpid())
 	require.NoError(t, err)

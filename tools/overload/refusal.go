@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-edge/weir/pkg/shedder"
 	"github.com/weir-edge/weir/tools/internal/overload"
+	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
 // cost is what a server spent on requests.
@@ -22,13 +23,13 @@ type cost struct {
 	name    string
 	addr    string
 	process *process
-	cpu     []time.Duration // user and system time per request, by round
-	rates   []float64       // requests a second, by round
+	cpu     []float64 // ns of user and system time a request, by round
+	rates   []float64 // requests a second, by round
 }
 
 // refusal measures the cost of refusing for weir and for bare fasthttp, in turn, with
 // 64 connections that send as fast as they get answers. The ratios are to the server
-// with a short message.
+// that sends the same bytes.
 func (o *options) refusal(ctx context.Context) (r *overload.Refusal, err error) {
 	l, err := newLab()
 	if err != nil {
@@ -48,10 +49,13 @@ func (o *options) refusal(ctx context.Context) (r *overload.Refusal, err error) 
 	}
 	weir.addr, weir.process = n.public, n.process
 
-	rounds, each := 7, 3*time.Second
+	const least, most, each = 15, 60, 2 * time.Second
 	allocs, refused := 0.0, 0.0
-	for i := range rounds {
-		order := []*cost{bare, same, weir}
+	for i := 0; i < least || i < most && !settled(weir, same); i++ {
+		order := []*cost{same, weir}
+		if i%5 == 0 { // for orientation
+			order = append(order, bare)
+		}
 		if i%2 == 1 { // what the machine does meanwhile shall not favor one of them
 			slices.Reverse(order)
 		}
@@ -73,21 +77,20 @@ func (o *options) refusal(ctx context.Context) (r *overload.Refusal, err error) 
 			}
 		}
 	}
-	fmt.Printf("\nRefusing, 64 connections\n  %-44s %12s %8s %16s %8s\n", "", "a second", "ratio", "CPU a request", "ratio")
-	for _, c := range []*cost{bare, same, weir} {
-		fmt.Printf("  %-44s %12.0f %8.2f %16s %8.2f\n", c.name, median(c.rates), ratio(c.rates, bare.rates), median(c.cpu), ratio(c.cpu, bare.cpu))
+	fmt.Printf("\nRefusing, 64 connections\n  %-44s %12s %8s %16s %8s\n", "", "a second", "ratio", "CPU a request, ns", "ratio")
+	for _, c := range []*cost{same, bare, weir} {
+		fmt.Printf("  %-44s %12.0f %8.2f %16.0f %8.2f\n", c.name, median(c.rates), median(c.rates)/median(same.rates), median(c.cpu), median(c.cpu)/median(same.cpu))
 	}
-	return &overload.Refusal{CPU: ratio(weir.cpu, bare.cpu), Rate: ratio(bare.rates, weir.rates), Allocs: allocs / refused}, nil
+	rate, fault := paired.Compare(weir.rates, same.rates)
+	cpu, _ := paired.Compare(weir.cpu, same.cpu)
+	fmt.Printf("  weir: %.3f ± %.3f of the throughput, %.2f of the CPU time, %d rounds\n", rate, fault, cpu, len(weir.rates))
+	return &overload.Refusal{CPU: cpu, Throughput: rate, Allocs: allocs / refused}, nil
 }
 
-// ratio returns the median over the rounds of a to b in the same round: what slows the
-// machine down for longer than a round slows both down.
-func ratio[T float64 | time.Duration](a, b []T) float64 {
-	ratios := make([]float64, len(a))
-	for i := range a {
-		ratios[i] = float64(a[i]) / float64(b[i])
-	}
-	return median(ratios)
+// settled reports whether the ratio is known well enough that five runs agree within 2 %.
+func settled(a, b *cost) bool {
+	ratio, fault := paired.Compare(a.rates, b.rates)
+	return fault <= 0.005*ratio
 }
 
 // full starts a node that refuses everything: one request may be in flight, and one is.
@@ -146,7 +149,7 @@ func (c *cost) measure(ctx context.Context, d time.Duration) (float64, error) {
 	if requests == 0 || requests != refused {
 		return 0, fmt.Errorf("%.0f of %.0f requests were refused; all had to be: %s", refused, requests, out)
 	}
-	c.cpu = append(c.cpu, time.Duration(float64(after-before)/requests))
+	c.cpu = append(c.cpu, float64(after-before)/requests)
 	c.rates = append(c.rates, rate)
 	return requests, nil
 }
@@ -183,7 +186,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }
 
-func median[T float64 | time.Duration](v []T) T {
+func median(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	return s[len(s)/2]
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+	"github.com/weir-edge/weir/tools/internal/report"
+	"github.com/weir-edge/weir/tools/internal/svg"
 )
 
 // together is how many decisions share a script call: one in a Cluster, where each slot
@@ -17,11 +19,13 @@ var together = []int{1, 12, 64}
 
 // decisions measures what a decision that passes costs inside Redis, by its own account
 // (commandstats): the time in the script, without the network and its protocol.
-func decisions(ctx context.Context, server *server, d time.Duration) (table, error) {
-	t := table{name: "decisions", title: fmt.Sprintf("Time of Redis in the script, a decision that passes: %d uniform clients, 100 a minute each; the quickest twentieth of rounds of %d calls", users, roundCalls),
-		head: []string{"algorithm"}}
-	for _, n := range together {
-		t.head = append(t.head, fmt.Sprintf("%d in a call", n))
+func decisions(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
+	t := &report.Table{Name: "decisions", Title: fmt.Sprintf("Time of Redis in the script, a decision that passes: %d uniform clients, 100 a minute each; the quickest twentieth of rounds of %d calls", users, roundCalls),
+		Head: []string{"algorithm"}}
+	panels := make([]svg.Panel, len(together))
+	for i, n := range together {
+		panels[i].Title = fmt.Sprintf("µs, %d in a call", n)
+		t.Head = append(t.Head, fmt.Sprintf("%d in a call", n))
 	}
 	all := contenders(100, time.Minute)
 	for _, storage := range []limiter.Storage{limiter.Ring, limiter.LargeRing} {
@@ -39,15 +43,17 @@ func decisions(ctx context.Context, server *server, d time.Duration) (table, err
 		if err := fill(ctx, server, c, clients); err != nil {
 			return t, err
 		}
-		for _, n := range together {
+		for i, n := range together {
 			us, err := decide(ctx, server, c, clients, n, d/time.Duration(len(together)))
 			if err != nil {
 				return t, err
 			}
 			row = append(row, fmt.Sprintf("%.1f µs", us))
+			panels[i].Values = append(panels[i].Values, us)
 		}
-		t.add(row...)
+		t.Add(row...)
 	}
+	draw(t, names(all), panels...)
 	return t, nil
 }
 

@@ -13,12 +13,15 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+	"github.com/weir-edge/weir/tools/internal/report"
+	"github.com/weir-edge/weir/tools/internal/svg"
 )
 
 func main() {
@@ -46,16 +49,16 @@ func run(ctx context.Context, doc, only string, rounds int, duration time.Durati
 		return err
 	}
 	defer cluster.stop()
-	var tables []table
+	var tables []*report.Table
 	for _, m := range []struct {
 		name    string
-		measure func() (table, error)
+		measure func() (*report.Table, error)
 	}{
-		{"overshoot", func() (table, error) { return overshoot(ctx, server, rounds) }},
-		{"memory", func() (table, error) { return memoryTable(ctx, server) }},
-		{"times", func() (table, error) { return times(ctx, server, duration) }},
-		{"decisions", func() (table, error) { return decisions(ctx, server, duration) }},
-		{"calls", func() (table, error) { return calls(ctx, server, cluster, duration) }},
+		{"overshoot", func() (*report.Table, error) { return overshoot(ctx, server, rounds) }},
+		{"memory", func() (*report.Table, error) { return memoryTable(ctx, server) }},
+		{"times", func() (*report.Table, error) { return times(ctx, server, duration) }},
+		{"decisions", func() (*report.Table, error) { return decisions(ctx, server, duration) }},
+		{"calls", func() (*report.Table, error) { return calls(ctx, server, cluster, duration) }},
 	} {
 		if only != "" && only != m.name {
 			continue
@@ -64,22 +67,13 @@ func run(ctx context.Context, doc, only string, rounds int, duration time.Durati
 		if err != nil {
 			return err
 		}
-		fmt.Println(t.text())
+		fmt.Println(t.Text())
 		tables = append(tables, t)
 	}
 	if doc == "" {
 		return nil
 	}
-	text, err := os.ReadFile(doc)
-	if err != nil {
-		return err
-	}
-	for _, t := range tables {
-		if text, err = regenerate(text, t.name, t.markdown()); err != nil {
-			return fmt.Errorf("%s: %w", doc, err)
-		}
-	}
-	return os.WriteFile(doc, text, 0o644)
+	return report.Save(doc, "tables", tables)
 }
 
 // contender is an algorithm with its published figures.
@@ -111,10 +105,10 @@ type admitted struct{ sent, answered time.Time }
 
 // overshoot floods every contender at the same time: it pauses, so that buckets are full,
 // then sends without pause for two windows around a boundary of the clock.
-func overshoot(ctx context.Context, server *server, rounds int) (table, error) {
+func overshoot(ctx context.Context, server *server, rounds int) (*report.Table, error) {
 	const limit, window = 100, 2 * time.Second
-	t := table{name: "overshoot", title: fmt.Sprintf("Worst overshoot: %d in %v, a client that asks every millisecond for 4 s after a pause, %d times", limit, window, rounds),
-		head: []string{"algorithm", "most in one window", "overshoot", "published"}}
+	t := &report.Table{Name: "overshoot", Title: fmt.Sprintf("Worst overshoot: %d in %v, a client that asks every millisecond for 4 s after a pause, %d times", limit, window, rounds),
+		Head: []string{"algorithm", "most in one window", "overshoot", "published"}}
 	all := contenders(limit, window)
 	worst := make([]int, len(all))
 	store, err := open(server)
@@ -140,9 +134,13 @@ func overshoot(ctx context.Context, server *server, rounds int) (table, error) {
 			return t, err
 		}
 	}
+	over := svg.Panel{Title: "worst overshoot, % of the limit"}
 	for i, c := range all {
-		t.add(c.name, strconv.Itoa(worst[i]), fmt.Sprintf("%d %%", 100*(worst[i]-limit)/limit), c.overshoot)
+		percent := 100 * (worst[i] - limit) / limit
+		t.Add(c.name, strconv.Itoa(worst[i]), fmt.Sprintf("%d %%", percent), c.overshoot)
+		over.Values, over.Texts = append(over.Values, float64(percent)), append(over.Texts, besides(fmt.Sprintf("%d %%", percent), c.overshoot))
 	}
+	draw(t, names(all), over)
 	return t, nil
 }
 
@@ -185,14 +183,15 @@ func most(passed []admitted, window time.Duration) int {
 }
 
 // memoryTable uses up one client's limit and asks Redis how much memory that takes.
-func memoryTable(ctx context.Context, server *server) (table, error) {
-	t := table{name: "memory", title: "Memory of one client in Redis, its limit spent: all of it (MEMORY USAGE), and what is left without the key, its entry and its object",
-		head: []string{"algorithm", "limit", "all, B", "payload, B", "payload a request, B", "published"}}
+func memoryTable(ctx context.Context, server *server) (*report.Table, error) {
+	t := &report.Table{Name: "memory", Title: "Memory of one client in Redis, its limit spent: all of it (MEMORY USAGE), and what is left without the key, its entry and its object",
+		Head: []string{"algorithm", "limit", "all, B", "payload, B", "payload a request, B", "published"}}
 	store, err := open(server)
 	if err != nil {
 		return t, err
 	}
 	defer store.close()
+	bytesOf := map[int64]*svg.Panel{100: {Title: "B a client, limit 100"}, 1000: {Title: "B a client, limit 1,000"}}
 	for i := range contenders(1, time.Second) {
 		for _, limit := range []int64{100, 1000} {
 			c := contenders(limit, time.Hour)[i]
@@ -221,9 +220,11 @@ func memoryTable(ctx context.Context, server *server) (table, error) {
 			if err != nil {
 				return t, err
 			}
-			t.add(c.name, strconv.FormatInt(limit, 10), strconv.FormatInt(bytes, 10), strconv.FormatInt(bytes-empty, 10), fmt.Sprintf("%.1f", float64(bytes-empty)/float64(limit)), c.memory)
+			t.Add(c.name, strconv.FormatInt(limit, 10), strconv.FormatInt(bytes, 10), strconv.FormatInt(bytes-empty, 10), fmt.Sprintf("%.1f", float64(bytes-empty)/float64(limit)), c.memory)
+			bytesOf[limit].Values = append(bytesOf[limit].Values, float64(bytes))
 		}
 	}
+	draw(t, names(contenders(1, time.Second)), *bytesOf[100], *bytesOf[1000])
 	return t, errors.Join(store.failure())
 }
 
@@ -231,9 +232,10 @@ func memoryTable(ctx context.Context, server *server) (table, error) {
 const users = 100_000
 
 // times measures one caller that waits for each answer, and 64 of them.
-func times(ctx context.Context, server *server, d time.Duration) (table, error) {
-	t := table{name: "times", title: fmt.Sprintf("Time of one operation: %d uniform clients, 100 a minute each, over loopback", users),
-		head: []string{"algorithm", "one caller: median", "p99", "script in Redis", "64 callers: CPU of Redis a decision", "published"}}
+func times(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
+	t := &report.Table{Name: "times", Title: fmt.Sprintf("Time of one operation: %d uniform clients, 100 a minute each, over loopback", users),
+		Head: []string{"algorithm", "one caller: median", "p99", "script in Redis", "64 callers: CPU of Redis a decision", "published"}}
+	one, cpu := svg.Panel{Title: "one caller: p99, µs"}, svg.Panel{Title: "64 callers: CPU of Redis a decision, µs"}
 	for _, c := range contenders(100, time.Minute) {
 		store, err := open(server)
 		if err != nil {
@@ -248,9 +250,38 @@ func times(ctx context.Context, server *server, d time.Duration) (table, error) 
 			return t, err
 		}
 		store.close()
-		t.add(c.name, micro(alone.median), micro(alone.p99), fmt.Sprintf("%.1f µs", alone.script), fmt.Sprintf("%.1f µs", 1e6*many.cpu/many.decisions), c.time)
+		t.Add(c.name, micro(alone.median), micro(alone.p99), fmt.Sprintf("%.1f µs", alone.script), fmt.Sprintf("%.1f µs", 1e6*many.cpu/many.decisions), c.time)
+		one.Values, one.Texts = append(one.Values, float64(alone.p99.Microseconds())), append(one.Texts, besides(micro(alone.p99), c.time))
+		cpu.Values = append(cpu.Values, 1e6*many.cpu/many.decisions)
 	}
+	draw(t, names(contenders(100, time.Minute)), one, cpu)
 	return t, nil
+}
+
+func micro(d time.Duration) string { return fmt.Sprintf("%.0f µs", float64(d)/1e3) }
+
+func names(all []*contender) (labels []string) {
+	for _, c := range all {
+		labels = append(labels, c.name)
+	}
+	return labels
+}
+
+// besides puts a published figure beside a measured one.
+func besides(measured, published string) string {
+	if published == "" {
+		return measured
+	}
+	return measured + " (published: " + published + ")"
+}
+
+// draw gives a table a chart with a bar for each label.
+func draw(t *report.Table, labels []string, panels ...svg.Panel) {
+	var rows []svg.Row
+	for _, l := range labels {
+		rows = append(rows, svg.Row{Label: l})
+	}
+	t.Charts = []report.Chart{{Alt: t.Title + ", as bars", Picture: &svg.Bars{Title: t.Title, Rows: rows, Panels: panels}}}
 }
 
 // target is the required decisions a second, and busy the share of a core that a Redis
@@ -261,9 +292,9 @@ const (
 )
 
 // calls counts what reaches Redis, and its CPU time.
-func calls(ctx context.Context, single, cluster *server, d time.Duration) (table, error) {
-	t := table{name: "calls", title: fmt.Sprintf("Calls to Redis and Redis nodes for %d decisions a second: %d clients, 256 callers of one edge node, 100 a minute each", target, users),
-		head: []string{"algorithm", "load", "Redis", "decisions a second here", "refused", "asked of Redis, a decision", "script calls a decision", "CPU of Redis a decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f %%", 100*busy)}}
+func calls(ctx context.Context, single, cluster *server, d time.Duration) (*report.Table, error) {
+	t := &report.Table{Name: "calls", Title: fmt.Sprintf("Calls to Redis and Redis nodes for %d decisions a second: %d clients, 256 callers of one edge node, 100 a minute each", target, users),
+		Head: []string{"algorithm", "load", "Redis", "decisions a second here", "refused", "asked of Redis, a decision", "script calls a decision", "CPU of Redis a decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f %%", 100*busy)}}
 	for _, c := range contenders(100, time.Minute) {
 		for _, load := range []struct {
 			zipf   bool
@@ -272,15 +303,23 @@ func calls(ctx context.Context, single, cluster *server, d time.Duration) (table
 			if c.limit.Algorithm != limiter.RollingWindow && (!load.zipf || load.server == single) {
 				continue
 			}
-			if err := t.calls(ctx, c, load.server, load.zipf, d); err != nil {
+			if err := addCalls(ctx, t, c, load.server, load.zipf, d); err != nil {
 				return t, err
 			}
 		}
 	}
+	var labels []string
+	cpu, nodes := svg.Panel{Title: "CPU of Redis a decision, µs"}, svg.Panel{Title: t.Head[len(t.Head)-1]}
+	for _, row := range t.Rows {
+		labels = append(labels, strings.Join(row[:3], ", "))
+		cpu.Values = append(cpu.Values, number(strings.TrimSuffix(row[7], " µs")))
+		nodes.Values = append(nodes.Values, number(row[9]))
+	}
+	draw(t, labels, cpu, nodes)
 	return t, nil
 }
 
-func (t *table) calls(ctx context.Context, c *contender, server *server, zipf bool, d time.Duration) error {
+func addCalls(ctx context.Context, t *report.Table, c *contender, server *server, zipf bool, d time.Duration) error {
 	store, err := open(server)
 	if err != nil {
 		return err
@@ -298,7 +337,7 @@ func (t *table) calls(ctx context.Context, c *contender, server *server, zipf bo
 		mode = "single"
 	}
 	cores := target * l.cpu / l.decisions
-	t.add(c.name, traffic, mode, strconv.Itoa(int(l.decisions/l.seconds)), fmt.Sprintf("%.0f %%", 100*l.refused/l.decisions),
+	t.Add(c.name, traffic, mode, strconv.Itoa(int(l.decisions/l.seconds)), fmt.Sprintf("%.0f %%", 100*l.refused/l.decisions),
 		fmt.Sprintf("%.3f", l.asked/l.decisions), fmt.Sprintf("%.3f", l.calls/l.decisions), fmt.Sprintf("%.2f µs", 1e6*l.cpu/l.decisions),
 		fmt.Sprintf("%.0f (%.1f)", math.Ceil(cores), cores), fmt.Sprintf("%.0f", math.Ceil(cores/busy)))
 	return nil

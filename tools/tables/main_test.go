@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/tools/internal/report"
 )
 
 // Requests that may lie in one window count only if they must.
@@ -22,20 +24,12 @@ func TestMost(t *testing.T) {
 	require.Equal(t, 1, most(at(0, 1, 999, 1000), time.Second), "it may have been decided a whole window later")
 }
 
-func TestRegenerate(t *testing.T) {
-	out, err := regenerate([]byte("a\n<!-- make tables: x -->\nold\n<!-- end: x -->\nb\n"), "x", "new\n")
-	require.NoError(t, err)
-	require.Equal(t, "a\n<!-- make tables: x -->\nnew\n<!-- end: x -->\nb\n", string(out))
-	_, err = regenerate([]byte("a"), "x", "new")
-	require.ErrorContains(t, err, `no place for "x"`)
-}
-
 // The document has a place for every table.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/TABLES.md")
 	require.NoError(t, err)
-	for _, name := range []string{"overshoot", "memory", "times", "calls"} {
-		_, err := regenerate(text, name, "")
+	for _, name := range []string{"overshoot", "memory", "times", "decisions", "calls", "nodes", "growth"} {
+		_, err := report.Regenerate(text, "tables", name, "")
 		require.NoError(t, err)
 	}
 }

@@ -79,8 +79,8 @@ func bars() []bar {
 		bar{load: "a refusal", text: "CPU time ≤ 1.1 × a bare 503", judge: refusalBar(func(r *Refusal) Cell {
 			return judged(fmt.Sprintf("%.2f", r.CPU), r.CPU <= 1.1)
 		})},
-		bar{load: "a refusal", text: "1 / throughput ≤ 1.1 × a bare 503", judge: refusalBar(func(r *Refusal) Cell {
-			return judged(fmt.Sprintf("%.2f", r.Rate), r.Rate <= 1.1)
+		bar{load: "a refusal", text: "throughput ≥ 0.93 of a bare 503", judge: refusalBar(func(r *Refusal) Cell {
+			return judged(fmt.Sprintf("%.3f", r.Throughput), r.Throughput >= 0.93)
 		})},
 		bar{load: "a refusal", text: "allocations: 0", judge: refusalBar(func(r *Refusal) Cell {
 			return judged(fmt.Sprintf("%.2f", r.Allocs), r.Allocs < 0.05) // the rest is the process's own upkeep

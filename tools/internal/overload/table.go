@@ -16,11 +16,12 @@ type Column struct {
 	Refusal *Refusal // nil if not measured
 }
 
-// Refusal is the cost of refusing a request, as a multiple of a bare server's.
+// Refusal is the cost of refusing a request, as a multiple of that of a bare server that
+// sends the same bytes.
 type Refusal struct {
-	CPU    float64 // user and system time of the process for each request
-	Rate   float64 // the bare server's requests a second, divided by those refused a second
-	Allocs float64 // allocations for each request, not a multiple
+	CPU        float64 // user and system time of the process for each request
+	Throughput float64 // requests a second
+	Allocs     float64 // allocations for each request, not a multiple
 }
 
 func (c *Column) result(scenario string) *Result {
