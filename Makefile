@@ -37,7 +37,7 @@ test-plain:
 	$(GO) test -timeout 15m $(PLAIN)
 	@echo "allocation bounds, which the race detector distorts"
 	$(GO) test -count 1 -run Alloc $(addprefix ./,$(ALLOC))
-	cd tools && $(GO) vet ./... && $(GO) test ./internal/... ./manifests && $(GO) test -race ./overload ./tables ./unit
+	cd tools && $(GO) vet ./... && $(GO) test ./internal/... ./manifests && $(GO) test -race ./bench ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(GO) test ./...
 
@@ -83,9 +83,9 @@ fuzz: ## fuzz every parser that hostile bytes reach, FUZZTIME each; FUZZ=./pkg/p
 drills: deps tools ## break each part under load, and write docs/DRILLS.md
 	WEIR_DRILLS=../../docs/DRILLS.md $(GO) test -count 1 -timeout 30m -run TestDrills ./internal/e2e
 
-bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate; about 9 minutes
+bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate, and write the tables of docs/BENCHMARKS.md; about 25 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
-	bin/bench
+	bin/bench -doc docs/BENCHMARKS.md
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/limiter/rules
 
 overload: deps-overload build ## compare the load shedder with none, caps and the published law; 75 minutes, or a part: ONLY=weir,2x PARALLEL=2
@@ -99,16 +99,17 @@ overload-fast: deps-overload build ## the same for weir's law only, with steps o
 profile: deps-bench build ## profile the edge under load, for profile-guided builds; 2 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
 	rm -rf bin/profiles
-	for part in refuse proxy; do bin/bench -only $$part -rounds 3 -profiles bin/profiles || exit 1; done
+	for part in refuse proxy; do bin/bench -only $$part -rounds 3 -duration 4s -profiles bin/profiles || exit 1; done
 	$(GO) tool pprof -proto bin/profiles/*.pprof >cmd/edge/default.pgo
 
 steering: ## simulate overloaded PoPs, the routers and the resolvers in virtual time, and write the table of docs/DNS.md; about 3 minutes
 	$(GO) test -count 1 -run TestSpill -v ./internal/spillsim -update
 
-tables: deps ## measure the published tables of algorithms: overshoot, memory, time, calls to Redis; about 3 minutes
+tables: deps ## measure the published tables of algorithms, and Redis nodes for 400,000 decisions a second; about 15 minutes
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
 	cd tools && $(GO) build -o ../bin/tables ./tables
 	bin/tables -doc docs/TABLES.md
+	cd tools && $(GO) test -count 1 -timeout 60m -run TestNodes -v ./tables -args -full -doc ../../docs/TABLES.md
 
 k6: ## build k6 with the extension that checks limits; about 2 minutes the first time
 	cd loadtest/xk6-weir && CGO_ENABLED=0 $(GO) build -o ../../bin/k6 ./cmd/k6

@@ -13,25 +13,22 @@ func serveBare(ctx context.Context, role, listen, origin string) error {
 	switch role {
 	case "origin":
 		body := []byte("hello from the origin\n")
-		handler = func(ctx *fasthttp.RequestCtx) { ctx.SetBody(body) }
-	case "refuse":
-		body := []byte(`{"title":"Too many requests","status":429}`)
-		handler = func(ctx *fasthttp.RequestCtx) {
-			ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
-			ctx.Response.Header.Set("Retry-After", "60")
-			ctx.SetContentType("application/problem+json")
-			ctx.SetBody(body)
+		handler = func(req *fasthttp.RequestCtx) {
+			if string(req.Path()) == "/hold" { // keeps a request in flight
+				<-ctx.Done()
+			}
+			req.SetBody(body)
 		}
-	case "refuse-same": // the message that weir sends
-		body := []byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"violated-policies":["per-client"]}`)
-		handler = func(ctx *fasthttp.RequestCtx) {
-			ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
-			ctx.SetContentType("application/problem+json")
-			ctx.Response.Header.Set("Retry-After", "600")
-			ctx.Response.Header.Set("RateLimit-Policy", `"per-client";q=1;w=600`)
-			ctx.Response.Header.Set("RateLimit", `"per-client";r=0;t=600`)
-			ctx.SetBody(body)
-		}
+	case "refuse-short-429":
+		handler = refuse(fasthttp.StatusTooManyRequests, `{"title":"Too many requests","status":429}`, "Retry-After", "60")
+	case "refuse-short-503":
+		handler = refuse(fasthttp.StatusServiceUnavailable, `{"title":"Shedding load","status":503}`, "Retry-After", "5")
+	case "refuse-429": // the message that weir sends
+		handler = refuse(fasthttp.StatusTooManyRequests, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"violated-policies":["per-client"]}`,
+			"Retry-After", "600", "RateLimit-Policy", `"per-client";q=1;w=600`, "RateLimit", `"per-client";r=0;t=600`)
+	case "refuse-503":
+		handler = refuse(fasthttp.StatusServiceUnavailable, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Shedding load","status":503,"class":"read"}`,
+			"Retry-After", "5")
 	case "proxy":
 		client := &fasthttp.HostClient{Addr: origin, MaxConns: 1024}
 		handler = func(ctx *fasthttp.RequestCtx) {
@@ -47,4 +44,17 @@ func serveBare(ctx context.Context, role, listen, origin string) error {
 	server := &fasthttp.Server{Handler: handler}
 	go func() { <-ctx.Done(); _ = server.Shutdown() }()
 	return server.ListenAndServe(listen)
+}
+
+// refuse returns the smallest handler that sends one answer, with these headers.
+func refuse(status int, text string, headers ...string) fasthttp.RequestHandler {
+	body := []byte(text)
+	return func(req *fasthttp.RequestCtx) {
+		req.SetStatusCode(status)
+		req.SetContentType("application/problem+json")
+		for i := 0; i < len(headers); i += 2 {
+			req.Response.Header.Set(headers[i], headers[i+1])
+		}
+		req.SetBody(body)
+	}
 }

@@ -1,31 +1,38 @@
 // Command bench compares weir with its alternatives, in one run on one machine, and
-// prints ratios. docs/BENCHMARKS.md records a run of it.
+// prints ratios. make bench writes them into docs/BENCHMARKS.md, each table with a chart.
 //
 // It starts every server itself on loopback: redis-server, nginx, wrk and the edge must
-// be installed or built (make bench does both). It measures each pair in turn, for
-// several rounds, and compares the medians.
+// be installed or built (make bench does both). The contenders of a table take turns, for
+// several rounds; a ratio is the median of those within a round.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/weir-edge/weir/tools/internal/paired"
+	"github.com/weir-edge/weir/tools/internal/report"
 )
 
 func main() {
 	role := flag.String("role", "", "internal: run one of the bare servers")
 	listen := flag.String("listen", "", "internal: its address")
 	origin := flag.String("origin", "", "internal: where it forwards")
-	edge := flag.String("edge", "bin/edge", "the edge `BINARY` to measure")
-	rounds := flag.Int("rounds", 3, "rounds of each pair")
-	duration := flag.Duration("duration", 4*time.Second, "of one measurement")
-	only := flag.String("only", "", "one of: proxy, refuse, store, memory, swap (default all)")
-	profiles := flag.String("profiles", "", "write CPU profiles of the edge under load into this `FOLDER`")
+	o := options{}
+	flag.StringVar(&o.edge, "edge", "bin/edge", "the edge `BINARY` to measure")
+	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each comparison; 0 for as many as each part needs")
+	flag.DurationVar(&o.duration, "duration", 0, "of one measurement; 0 for what suits each part")
+	flag.StringVar(&o.only, "only", "", "comma-separated `PARTS`: "+strings.Join(names(), ", ")+" (default all)")
+	flag.StringVar(&o.profiles, "profiles", "", "write CPU profiles of the edge under load into this `FOLDER`")
+	flag.StringVar(&o.document, "doc", "", "write the tables into this Markdown `FILE`, between its comments, and their charts into the folder plots beside it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -34,9 +41,7 @@ func main() {
 	if *role != "" {
 		err = serveBare(ctx, *role, *listen, *origin)
 	} else {
-		b := &bench{edge: *edge, rounds: *rounds, duration: *duration, profiles: *profiles, admins: map[string]string{}}
-		err = b.run(ctx, *only)
-		b.close()
+		err = run(ctx, o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -44,78 +49,95 @@ func main() {
 	}
 }
 
-type bench struct {
-	edge     string
-	rounds   int
-	duration time.Duration
-	profiles string
-	dir      string
-	started  []*process
-	admins   map[string]string // of edges, by public address
+type options struct {
+	edge, only, profiles, document string
+	rounds                         int
+	duration                       time.Duration
 }
 
-func (b *bench) run(ctx context.Context, only string) error {
+// bench is one run.
+type bench struct {
+	options
+	length  paired.Length
+	dir     string
+	started []*process
+	admins  map[string]string // of edges, by public address
+	held    []net.Conn        // whose requests are in flight
+	tables  []*report.Table
+}
+
+// part is a group of comparisons that share servers.
+type part struct {
+	name     string
+	length   paired.Length
+	duration time.Duration
+	run      func(*bench, context.Context) error
+}
+
+// A refusal is compared until its ratio has a standard error of 0.5 %: then five runs are
+// within 2 % of each other, unless one in twenty is not.
+var (
+	few     = paired.Length{Least: 5}
+	precise = paired.Length{Least: 15, Most: 150, Precision: 0.005}
+)
+
+var parts = []part{
+	{"proxy", few, 4 * time.Second, (*bench).proxy},
+	{"leased", few, 4 * time.Second, (*bench).leased},
+	{"refuse", precise, time.Second, (*bench).refuse},
+	{"shed", precise, time.Second, (*bench).shed},
+	{"store", few, 3 * time.Second, (*bench).store},
+	{"hot", few, 3 * time.Second, (*bench).hot},
+	{"memory", paired.Length{Least: 3}, 3 * time.Second, (*bench).memory},
+	{"swap", paired.Length{Least: 3}, 10 * time.Second, (*bench).swap},
+}
+
+func names() (all []string) {
+	for _, p := range parts {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+func run(ctx context.Context, o options) error {
+	var only []string
+	if o.only != "" {
+		only = strings.Split(o.only, ",")
+	}
+	for _, name := range only {
+		if !slices.Contains(names(), name) {
+			return fmt.Errorf("-only: there is no part %q; choose from %s", name, strings.Join(names(), ", "))
+		}
+	}
 	dir, err := os.MkdirTemp("", "weir-bench-")
 	if err != nil {
 		return err
 	}
-	b.dir = dir
-	for _, part := range []struct {
-		name string
-		run  func(context.Context) error
-	}{{"proxy", b.proxy}, {"refuse", b.refuse}, {"store", b.store}, {"memory", b.memory}, {"swap", b.swap}} {
-		if only != "" && only != part.name {
+	b := &bench{options: o, dir: dir, admins: map[string]string{}}
+	defer b.close()
+	for _, p := range parts {
+		if only != nil && !slices.Contains(only, p.name) {
 			continue
 		}
-		if err := part.run(ctx); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
+		b.length, b.duration = p.length, p.duration
+		if o.rounds > 0 {
+			b.length = paired.Length{Least: o.rounds}
+		}
+		if o.duration > 0 {
+			b.duration = o.duration
+		}
+		if err := p.run(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		b.stopAll()
 	}
-	return nil
+	if o.document == "" {
+		return nil
+	}
+	return report.Save(o.document, "bench", b.tables)
 }
 
 func (b *bench) close() {
 	b.stopAll()
-	if b.dir != "" {
-		_ = os.RemoveAll(b.dir)
-	}
-}
-
-// contender is one of the things measured side by side.
-type contender struct {
-	name    string
-	measure func(context.Context) (sample, error)
-	rates   []float64
-	p99     []time.Duration
-}
-
-type sample struct {
-	rate float64 // a second
-	p99  time.Duration
-}
-
-// compare measures the contenders in turn and prints them as ratios to the first.
-func (b *bench) compare(ctx context.Context, title string, contenders ...*contender) error {
-	fmt.Printf("\n%s\n", title)
-	for range b.rounds {
-		for _, c := range contenders {
-			s, err := c.measure(ctx)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
-			}
-			c.rates, c.p99 = append(c.rates, s.rate), append(c.p99, s.p99)
-		}
-	}
-	base := median(contenders[0].rates)
-	fmt.Printf("  %-48s %12s %9s %9s\n", "", "a second", "p99", "ratio")
-	for _, c := range contenders {
-		fmt.Printf("  %-48s %12.0f %9s %9.2f\n", c.name, median(c.rates), median(c.p99).Round(10*time.Microsecond), median(c.rates)/base)
-	}
-	return nil
-}
-
-func median[T float64 | time.Duration](v []T) T {
-	s := slices.Sorted(slices.Values(v))
-	return s[len(s)/2]
+	_ = os.RemoveAll(b.dir)
 }

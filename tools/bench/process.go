@@ -11,6 +11,10 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
 // process is a server that runs until the comparison is over.
@@ -53,6 +57,10 @@ func (b *bench) stopAll() {
 		_ = p.cmd.Wait()
 	}
 	b.started = nil
+	for _, c := range b.held {
+		_ = c.Close()
+	}
+	b.held = nil
 }
 
 func freeAddr() string {
@@ -80,25 +88,54 @@ var (
 const connections = 64
 
 // wrk loads addr for the duration with 64 connections.
-func (b *bench) wrk(ctx context.Context, addr, script string) (sample, error) {
-	args := []string{"-t2", "-c", strconv.Itoa(connections), "-d", fmt.Sprintf("%ds", int(b.duration.Seconds())), "--latency"}
-	if script != "" {
-		args = append(args, "-s", script)
-	}
+func (b *bench) wrk(ctx context.Context, addr string, more ...string) (paired.Sample, error) {
+	args := append([]string{"-t2", "-c", strconv.Itoa(connections), "-d", fmt.Sprintf("%ds", max(1, int(b.duration.Seconds()))), "--latency"}, more...)
 	profiled := make(chan error, 1)
 	go func() { profiled <- b.profile(ctx, addr) }()
 	out, err := exec.CommandContext(ctx, "wrk", append(args, "http://"+addr+"/hello")...).CombinedOutput()
 	if err != nil {
-		return sample{}, fmt.Errorf("wrk: %w: %s", err, out)
+		return paired.Sample{}, fmt.Errorf("wrk: %w: %s", err, out)
 	}
 	if err := <-profiled; err != nil {
-		return sample{}, err
+		return paired.Sample{}, err
 	}
 	rate, p99 := wrkRate.FindSubmatch(out), wrkP99.FindSubmatch(out)
 	if rate == nil || p99 == nil {
-		return sample{}, fmt.Errorf("wrk printed no rate: %s", out)
+		return paired.Sample{}, fmt.Errorf("wrk printed no rate: %s", out)
 	}
 	r, _ := strconv.ParseFloat(string(rate[1]), 64)
 	d, err := time.ParseDuration(string(p99[1]) + string(p99[2]))
-	return sample{rate: r, p99: d}, err
+	return paired.Sample{Rate: r, P99: d}, err
+}
+
+var scriptCalls = regexp.MustCompile(`(?m)^cmdstat_evalsha:calls=(\d+)`)
+
+// counted also counts the script calls that a Redis received meanwhile.
+func (b *bench) counted(addr string, measure func(context.Context, int) (paired.Sample, error)) func(context.Context, int) (paired.Sample, error) {
+	calls := func(ctx context.Context) (float64, error) {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		defer client.Close()
+		text, err := client.Info(ctx, "commandstats").Result()
+		m := scriptCalls.FindStringSubmatch(text)
+		if err != nil || m == nil {
+			return 0, err
+		}
+		return strconv.ParseFloat(m[1], 64)
+	}
+	return func(ctx context.Context, round int) (paired.Sample, error) {
+		before, err := calls(ctx)
+		if err != nil {
+			return paired.Sample{}, err
+		}
+		began := time.Now()
+		s, err := measure(ctx, round)
+		if err != nil {
+			return s, err
+		}
+		took := time.Since(began)
+		after, err := calls(ctx)
+		// The load takes a little less than its process; the difference only adds calls.
+		s.Calls = (after - before) / (s.Rate * min(took, b.duration).Seconds())
+		return s, err
+	}
 }

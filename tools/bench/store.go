@@ -15,8 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/lease"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
 // decider decides once for one of the users.
@@ -28,24 +30,17 @@ func (b *bench) store(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 512})
-	defer client.Close()
-	lib := redis_rate.NewLimiter(client)
-	limit := redis_rate.PerMinute(100)
-	names := make([]string, users)
-	for i := range names {
-		names[i] = "user-" + strconv.Itoa(i)
-	}
-	library := func(ctx context.Context, user int) error {
-		_, err := lib.Allow(ctx, names[user], limit)
-		return err
-	}
-	for _, keys := range []string{"uniform", "zipf(1.1)"} {
+	for _, keys := range []struct {
+		name, title string
+		goal        float64 // of 64 callers
+	}{{"uniform", "uniform", 2.5}, {"zipf", "zipf(1.1)", 8}} {
 		for _, callers := range []int{64, 512} {
-			contenders := []*contender{{name: "redis_rate", measure: b.callers(client, library, keys, callers)}}
+			library, closeLibrary := redisRate(addr, 100)
+			defer closeLibrary()
+			all := []*contender{b.callers("redis_rate", addr, library, keys.name, callers)}
 			for _, l := range []*limiter.Limit{
-				{Rule: "lb", Algorithm: limiter.LeakyBucket, Limit: 100, Burst: 99, Window: time.Minute},
 				{Rule: "rr", Algorithm: limiter.RollingWindow, Limit: 100, Window: time.Minute},
+				{Rule: "lb", Algorithm: limiter.LeakyBucket, Limit: 100, Burst: 99, Window: time.Minute},
 				{Rule: "rs", Algorithm: limiter.RollingWindow, Storage: limiter.SortedSet, Limit: 100, Window: time.Minute},
 			} {
 				weir, closeWeir, err := openWeir(addr, l)
@@ -53,14 +48,68 @@ func (b *bench) store(ctx context.Context) error {
 					return err
 				}
 				defer closeWeir()
-				contenders = append(contenders, &contender{name: "weir, " + describe(l), measure: b.callers(client, weir, keys, callers)})
+				c := b.callers("weir, "+describe(l), addr, weir, keys.name, callers)
+				c.ours = true
+				if callers == 64 && l.Storage != limiter.SortedSet {
+					c.goal = keys.goal
+				}
+				all = append(all, c)
 			}
-			if err := b.compare(ctx, fmt.Sprintf("The store alone, %d callers, %s keys of %d, 100 a minute each", callers, keys, users), contenders...); err != nil {
+			title := fmt.Sprintf("The store alone, strict, %d callers, %s keys of %d, 100 a minute each", callers, keys.title, users)
+			if err := b.compare(ctx, fmt.Sprintf("store-%s-%d", keys.name, callers), title, "decisions", all...); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// hot: one key that is far below its limit.
+func (b *bench) hot(ctx context.Context) error {
+	addr, err := b.startRedis()
+	if err != nil {
+		return err
+	}
+	const limit, callers = limiter.MaxCount, 64
+	library, closeLibrary := redisRate(addr, limit)
+	defer closeLibrary()
+	all := []*contender{b.callers("redis_rate", addr, library, "one", callers)}
+	for _, l := range []*limiter.Limit{
+		{Rule: "ts", Algorithm: limiter.TokenBucket, Limit: limit, Burst: limit, Window: time.Minute},
+		{Rule: "tl", Algorithm: limiter.TokenBucket, Limit: limit, Burst: limit, Window: time.Minute, Leased: true},
+		{Rule: "sl", Algorithm: limiter.SlidingWindow, Limit: limit, Window: time.Minute, Leased: true},
+	} {
+		weir, closeWeir, err := openWeir(addr, l)
+		if err != nil {
+			return err
+		}
+		defer closeWeir()
+		name := "weir, " + l.Algorithm.String() + ", strict"
+		if l.Leased {
+			name = "weir, " + l.Algorithm.String() + ", leased"
+		}
+		c := b.callers(name, addr, weir, "one", callers)
+		c.ours = true
+		if l.Leased {
+			c.goal = 50
+		}
+		all = append(all, c)
+	}
+	return b.compare(ctx, "hot", fmt.Sprintf("The store alone, one hot key that is always allowed, %d callers", callers), "decisions", all...)
+}
+
+// redisRate returns the library's limiter with so many a minute for each user.
+func redisRate(addr string, limit int) (decider, func()) {
+	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 512})
+	lib, allowed := redis_rate.NewLimiter(client), redis_rate.PerMinute(limit)
+	names := make([]string, users)
+	for i := range names {
+		names[i] = "user-" + strconv.Itoa(i)
+	}
+	return func(ctx context.Context, user int) error {
+		_, err := lib.Allow(ctx, names[user], allowed)
+		return err
+	}, func() { _ = client.Close() }
 }
 
 func describe(l *limiter.Limit) string {
@@ -78,14 +127,16 @@ func openWeir(addr string, l *limiter.Limit) (decider, func(), error) {
 	}
 	var failed atomic.Int64
 	local := memory.New(memory.Config{})
-	store := limiter.NewDenied(limiter.NewFallback(shared, local, func() int { return 1 }, func(error) { failed.Add(1) }), 100_000, 0)
-	decide := decideBy(store, l)
+	one := func() int { return 1 }
+	leases := lease.New(lease.Config{Next: limiter.NewFallback(shared, local, one, func(error) { failed.Add(1) }), Grants: shared, Nodes: one})
+	decide := decideBy(limiter.NewDenied(leases, 100_000, 0), l)
 	return func(ctx context.Context, user int) error {
 			if failed.Load() > 0 {
 				return fmt.Errorf("%d decisions fell back", failed.Load())
 			}
 			return decide(ctx, user)
 		}, func() {
+			leases.Close()
 			_ = shared.Close()
 		}, nil
 }
@@ -109,11 +160,14 @@ type question struct {
 	decision limiter.Decision
 }
 
-// callers measures n goroutines that each decide repeatedly, after a flush.
-func (b *bench) callers(client *redis.Client, decide decider, keys string, n int) func(context.Context) (sample, error) {
-	return func(ctx context.Context) (sample, error) {
-		if err := client.FlushDB(ctx).Err(); err != nil {
-			return sample{}, err
+// callers measures n goroutines that each decide repeatedly. Counters stay from round to
+// round, so that later ones show clients that have spent their limits.
+func (b *bench) callers(name, addr string, decide decider, keys string, n int) *contender {
+	return &contender{Contender: paired.Contender{Name: name, Measure: func(ctx context.Context, round int) (paired.Sample, error) {
+		if round == 0 {
+			if err := flush(ctx, addr); err != nil {
+				return paired.Sample{}, err
+			}
 		}
 		runtime.GC()
 		var total atomic.Int64
@@ -126,7 +180,10 @@ func (b *bench) callers(client *redis.Client, decide decider, keys string, n int
 			wg.Go(func() {
 				r := rand.New(rand.NewSource(int64(i)))
 				next := func() int { return r.Intn(users) }
-				if keys != "uniform" {
+				switch keys {
+				case "one":
+					next = func() int { return 0 }
+				case "zipf":
 					z := rand.NewZipf(r, 1.1, 1, users-1)
 					next = func() int { return int(z.Uint64()) }
 				}
@@ -149,12 +206,18 @@ func (b *bench) callers(client *redis.Client, decide decider, keys string, n int
 		}
 		wg.Wait()
 		if err := failure.Load(); err != nil {
-			return sample{}, *err
+			return paired.Sample{}, *err
 		}
 		all := slices.Concat(latencies...)
 		slices.Sort(all)
-		return sample{rate: float64(total.Load()) / time.Since(began).Seconds(), p99: all[len(all)*99/100]}, nil
-	}
+		return paired.Sample{Rate: float64(total.Load()) / time.Since(began).Seconds(), P99: all[len(all)*99/100]}, nil
+	}}}
+}
+
+func flush(ctx context.Context, addr string) error {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	return client.FlushDB(ctx).Err()
 }
 
 // memory: the store in this process, on one core.
@@ -167,19 +230,19 @@ func (b *bench) memory(ctx context.Context) error {
 			l.Burst = 100
 		}
 		decide := decideBy(memory.New(memory.Config{}), l)
-		contenders = append(contenders, &contender{name: a.String(), measure: func(ctx context.Context) (sample, error) {
+		contenders = append(contenders, &contender{ours: true, Contender: paired.Contender{Name: a.String(), Measure: func(ctx context.Context, _ int) (paired.Sample, error) {
 			r := rand.New(rand.NewSource(1))
 			n, began := 0, time.Now()
 			for time.Since(began) < b.duration {
 				for range 1000 {
 					if err := decide(ctx, r.Intn(1000)); err != nil {
-						return sample{}, err
+						return paired.Sample{}, err
 					}
 				}
 				n += 1000
 			}
-			return sample{rate: float64(n) / time.Since(began).Seconds()}, nil
-		}})
+			return paired.Sample{Rate: float64(n) / time.Since(began).Seconds()}, nil
+		}}})
 	}
-	return b.compare(ctx, "The memory store, one core, 1000 keys", contenders...)
+	return b.compare(ctx, "memory", "The memory store, one core, 1,000 keys", "decisions", contenders...)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
 // swapRate is the node's load in requests a second: far below its maximum, since the
@@ -22,16 +24,15 @@ func (b *bench) swap(ctx context.Context) error {
 	if err := b.self(origin, "origin"); err != nil {
 		return err
 	}
-	edge, err := b.startEdge("swap", origin, "", string(manyRules(0)))
+	edge, err := b.startEdge("swap", origin, "", string(manyRules(0)), "")
 	if err != nil {
 		return err
 	}
 	node := b.started[len(b.started)-1].cmd.Process
-	steady := func(ctx context.Context) (sample, error) { return b.steady(ctx, edge) }
 	documents := []string{"rules:\n" + string(manyRules(1)), "rules:\n" + string(manyRules(2))}
 	version := 0
-	exchanging := func(first, every time.Duration) func(context.Context) (sample, error) {
-		return func(ctx context.Context) (sample, error) {
+	exchanging := func(name string, first, every time.Duration) *contender {
+		return &contender{ours: true, Contender: paired.Contender{Name: name, Measure: func(ctx context.Context, _ int) (paired.Sample, error) {
 			ctx, stop := context.WithCancel(ctx)
 			defer stop()
 			done := make(chan error, 1)
@@ -60,12 +61,12 @@ func (b *bench) swap(ctx context.Context) error {
 				err = serr
 			}
 			return s, err
-		}
+		}}}
 	}
-	return b.compare(ctx, fmt.Sprintf("10,000 rules, %d requests a second, time from the intended send", swapRate),
-		&contender{name: "weir, rules unchanged", measure: steady},
-		&contender{name: "weir, all rules replaced once", measure: exchanging(b.duration/2, time.Hour)},
-		&contender{name: "weir, all rules replaced each second", measure: exchanging(0, time.Second)},
+	return b.compare(ctx, "swap", fmt.Sprintf("10,000 rules, %d requests a second, time from the intended send", swapRate), "requests",
+		exchanging("rules unchanged", time.Hour, time.Hour),
+		exchanging("all rules replaced once", b.duration/2, time.Hour),
+		exchanging("all rules replaced each second", 0, time.Second),
 	)
 }
 
@@ -81,7 +82,7 @@ func manyRules(version int) []byte {
 // steady sends requests to the edge at swapRate for the duration, and counts each time
 // from when the request was due, so that a pause counts for every request that it
 // delayed.
-func (b *bench) steady(ctx context.Context, addr string) (sample, error) {
+func (b *bench) steady(ctx context.Context, addr string) (paired.Sample, error) {
 	const callers = 64
 	client := &fasthttp.HostClient{Addr: addr, MaxConns: callers}
 	defer client.CloseIdleConnections()
@@ -122,8 +123,8 @@ func (b *bench) steady(ctx context.Context, addr string) (sample, error) {
 	}
 	wg.Wait()
 	if failed != nil || len(times) == 0 {
-		return sample{}, fmt.Errorf("%d answers, then %w", len(times), failed)
+		return paired.Sample{}, fmt.Errorf("%d answers, then %w", len(times), failed)
 	}
 	slices.Sort(times)
-	return sample{rate: float64(len(times)) / time.Since(begin).Seconds(), p99: times[len(times)*99/100]}, nil
+	return paired.Sample{Rate: float64(len(times)) / time.Since(begin).Seconds(), P99: times[len(times)*99/100]}, nil
 }
