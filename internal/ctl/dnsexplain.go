@@ -30,7 +30,8 @@ How many clients an overloaded PoP gives to others depends on what routers did b
 router has a GeoIP database, give the same to this.
 
 Among equals, where the router chooses at random for resolvers that pass no network on, this
-shows the choice for those that do.
+shows the choice for those that do. Addresses are listed as configured; each answer of the
+router has those of a PoP in another order.
 
 Exits with 0, or with 3 if not every region could be asked.`
 

@@ -191,10 +191,15 @@ func (r *reply) fill(n *node, from netip.Addr) {
 		for _, rr := range list {
 			r.add(rr)
 		}
+		if r.asksAddress() {
+			r.spread(n, len(list))
+		}
 	case n.choose && r.asksAddress():
 		r.choose(from, n.region)
 	case n.pop != nil && r.asksAddress():
-		r.addresses(n.pop.Addresses)
+		if r.addresses(n); !r.trims {
+			r.empty()
+		}
 	default:
 		r.empty()
 	}
@@ -222,7 +227,16 @@ func (r *reply) choose(from netip.Addr, in string) {
 	case a.Spilled:
 		r.kind = kindSpilled
 	}
-	r.addresses(a.Addresses)
+	pops := a.PoPs[:min(1, len(a.PoPs))]
+	if a.FailOpen {
+		pops = a.PoPs
+	}
+	for _, name := range pops {
+		r.addresses(r.zone.pops[name])
+	}
+	if !r.trims {
+		r.empty()
+	}
 	if r.tailored() && len(a.PoPs) > 0 && r.config.Observer != nil && r.moves.moved(q.Client, r.node.name, a.PoPs[0]) {
 		r.config.Observer.Moved()
 	}
@@ -231,17 +245,22 @@ func (r *reply) choose(from netip.Addr, in string) {
 	}
 }
 
-// addresses adds those of the family in the question.
-func (r *reply) addresses(list []netip.Addr) {
-	for _, a := range list {
+// addresses adds a PoP's addresses of the family in the question.
+func (r *reply) addresses(n *node) {
+	count := 0
+	for _, a := range n.pop.Addresses {
 		if a.Is4() == (r.q.qtype == wire.TypeA) {
 			r.msg.Answer = append(r.msg.Answer, record(r.owner, a, r.config.ttl()))
-			r.trims = true
+			count++
 		}
 	}
-	if !r.trims {
-		r.empty()
-	}
+	r.spread(n, count)
+	r.trims = r.trims || count > 0
+}
+
+// spread orders the last records, which are addresses of n.
+func (r *reply) spread(n *node, count int) {
+	spread(r.msg.Answer[len(r.msg.Answer)-count:], r.seed, n.turns.next(r.q.qtype))
 }
 
 // add answers with a copy of a record, in the letter case of the question.

@@ -157,7 +157,7 @@ func TestFailOpenAnswersTheNearest(t *testing.T) {
 	s := serve(t, config(view(t, text.String()+"]", region.PoPState{})))
 	out := dig(t, s, "+bufsize=512", "+subnet=10.0.24.0/24", "edge.example.com", "AAAA")
 	require.Contains(t, out, "ANSWER: 16,")
-	require.Contains(t, out, "edge.example.com. 20 IN AAAA 2001:db8::24 edge.example.com. 20 IN AAAA 2001:db8::1:24 edge.example.com. 20 IN AAAA 2001:db8:: ")
+	require.Regexp(t, `AAAA 2001:db8::(1:)?24 edge.example.com. 20 IN AAAA 2001:db8::(1:)?24 edge.example.com. 20 IN AAAA 2001:db8::(1:0)? `, out)
 }
 
 // Static records: at names, below wildcards and behind CNAMEs, over UDP and TCP.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"runtime"
@@ -74,6 +75,7 @@ type Server struct {
 	zone    atomic.Pointer[zone]
 	limiter *limiter
 	moves   *moves
+	seed    uint64 // of the order of addresses
 	started time.Time
 
 	udp []*net.UDPConn
@@ -104,7 +106,7 @@ func New(c Config) (*Server, error) {
 			add("hostmaster", "must be a mail address (got %q)", c.Hostmaster)
 		}
 	}
-	s := &Server{config: c, limiter: newLimiter(c.RateLimit), moves: newMoves(), started: time.Now()}
+	s := &Server{config: c, limiter: newLimiter(c.RateLimit), moves: newMoves(), seed: rand.Uint64(), started: time.Now()}
 	if faults = append(faults, c.checkZone(c.Zone)...); faults != nil {
 		return nil, faults
 	}

@@ -23,6 +23,7 @@ type zone struct {
 	topology *region.Topology // that it was made from
 	soa      wire.SOA
 	nodes    map[string]*node // by full name in lower case
+	pops     map[string]*node // those of PoPs, by the PoP's name
 }
 
 // node is the content of one name. An empty one exists because of the names below it.
@@ -32,6 +33,7 @@ type node struct {
 	pop     *region.PoP          // the PoP with these addresses
 	choose  bool                 // answer with the nearest PoP,
 	region  string               // of this region, if not empty
+	turns   turns                // of its addresses
 }
 
 // newZone makes the zone of a configuration and a topology, which may be nil. Its error
@@ -40,7 +42,7 @@ func newZone(name string, c *Config, t *region.Topology) (*zone, error) {
 	if faults := c.checkZone(name); faults != nil {
 		return nil, faults
 	}
-	z := &zone{name: name + ".", topology: t, nodes: map[string]*node{}}
+	z := &zone{name: name + ".", topology: t, nodes: map[string]*node{}, pops: map[string]*node{}}
 	apex := z.at(z.name)
 	apex.choose = true
 	for _, prefix := range []string{"pop.", "region."} {
@@ -80,7 +82,8 @@ func (z *zone) addTopology(t *region.Topology) {
 		n := z.at(r.Name + ".region." + z.name)
 		n.choose, n.region = true, r.Name
 		for j := range r.PoPs {
-			z.at(r.PoPs[j].Name + ".pop." + z.name).pop = &r.PoPs[j]
+			p := z.at(r.PoPs[j].Name + ".pop." + z.name)
+			p.pop, z.pops[r.PoPs[j].Name] = &r.PoPs[j], p
 		}
 	}
 	for i := range t.Records {
