@@ -1,6 +1,10 @@
 package shedder
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 const (
 	// rememberFull is how long a measured capacity counts after the site was last full. Then it
@@ -41,6 +45,13 @@ func (c capacity) next(now time.Time, dt time.Duration, s *State, r *Reading, se
 		c.measured = max(c.measured, r.Served)
 	}
 	return c
+}
+
+// fillAs reports whether a site is full under s when it was under before: only then does
+// what it served tell what it can serve now.
+func (s *Settings) fillAs(before *Settings) bool {
+	return s.Target == before.Target && s.AutoFrom == before.AutoFrom &&
+		maps.Equal(s.Signals, before.Signals) && slices.Equal(s.Classes, before.Classes)
 }
 
 // promise returns what a site that was not full can serve at least.

@@ -42,3 +42,22 @@ func TestPromise(t *testing.T) {
 	require.False(t, st.Measured)
 	require.Zero(t, st.Capacity)
 }
+
+// What was measured counts as long as the site is full at the same load.
+func TestSettingsThatChangeWhatIsFullForgetTheCapacity(t *testing.T) {
+	f := func(want float64, change func(*Settings)) {
+		t.Helper()
+		s := newShedder(t, small())
+		s.ticker.capacity.measured = 500
+		settings := small()
+		change(&settings)
+		require.NoError(t, s.Configure(settings))
+		require.Equal(t, want, s.ticker.capacity.measured)
+	}
+	f(500, func(*Settings) {})
+	f(500, func(s *Settings) { s.Version, s.Patience, s.Rotate = "2", 3*s.Patience, 2*s.Rotate })
+	f(0, func(s *Settings) { s.Signals[SignalInFlight] = Knees{0, 3 * s.Signals[SignalInFlight].High} })
+	f(0, func(s *Settings) { s.Signals["queue"] = Knees{0, 10} })
+	f(0, func(s *Settings) { s.Target /= 2 })
+	f(0, func(s *Settings) { s.Classes[1].MaxInFlight++ })
+}

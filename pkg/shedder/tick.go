@@ -29,7 +29,10 @@ type ticker struct {
 func (t *ticker) configure(settings Settings) {
 	same := slices.EqualFunc(settings.Classes, t.settings.Classes, func(a, b Class) bool { return a.Name == b.Name })
 	if !same {
-		t.demand, t.capacity = demand{}, capacity{}
+		t.demand = demand{}
+	}
+	if !settings.fillAs(&t.settings) {
+		t.capacity = capacity{}
 	}
 	if !same || !settings.Enabled || settings.Law != t.settings.Law {
 		t.state = State{}
