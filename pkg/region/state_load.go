@@ -1,44 +1,78 @@
 package region
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// SetLoad sets the PoP's demand and capacity from what its passing nodes publish. What nodes
-// measured while they were full comes first; then what the topology states for the PoP with
-// all of its nodes; then what they promise. Nodes that tell nothing, those of the previous
-// release, count as the mean of the others, since all nodes of a PoP get alike.
+// SetLoad sets the PoP's demand and capacity from what its passing nodes publish. Nodes that
+// tell nothing, those of the previous release, count as the mean of the others, since all
+// nodes of a PoP are alike.
 func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
-	var sum consul.Load
-	told, full := 0, 0
-	for _, n := range passing {
-		if n.TellsLoad {
-			told++
-			sum.Demand += n.Demand
-			sum.CapacityAtLeast += n.CapacityAtLeast
-		}
-		if n.TellsLoad && n.Capacity > 0 {
-			full++
-			sum.Capacity += n.Capacity
-		}
-	}
 	s.Demand, s.Capacity = 0, 0
-	if told == 0 {
+	told := slices.DeleteFunc(slices.Clone(passing), func(n consul.Instance) bool { return !n.TellsLoad })
+	if len(told) == 0 {
 		return
 	}
-	all := float64(len(passing))
-	s.Demand = sum.Demand * all / float64(told)
-	switch {
-	case full > 0:
-		s.Capacity = sum.Capacity * all / float64(full)
-	case stated != nil:
-		s.Capacity = *stated * all / float64(max(s.Nodes, len(passing)))
-	default:
-		// Nobody has shown that it cannot serve what it is asked for.
-		s.Capacity = max(sum.CapacityAtLeast*all/float64(told), s.Demand/receiveTo)
+	var full, demand, capacity float64
+	for i, c := range s.capacities(told, len(passing), stated) {
+		d := told[i].Demand
+		demand, capacity = demand+d, capacity+c
+		if d > 0 {
+			full += d * d / c
+		}
 	}
+	all := float64(len(passing)) / float64(len(told))
+	if demand == 0 {
+		s.Capacity = capacity * all
+		return
+	}
+	s.Demand = demand * all
+	s.Capacity = s.Demand / fullness(full/demand, demand/capacity)
+}
+
+// capacities returns what each node can serve: what it measured while it was full; what
+// the others measured on average; what the topology states for the PoP with all of its
+// nodes; or what it promises, if no node measured anything. An idle node promises many
+// times what it serves, so no promise counts for more than that of the node with the most
+// demand, which has shown more of what such a node can do.
+func (s *PoPState) capacities(told []consul.Instance, passing int, stated *float64) []float64 {
+	sum, measured := 0.0, 0
+	busiest := told[0]
+	for _, n := range told {
+		if n.Capacity > 0 {
+			sum, measured = sum+n.Capacity, measured+1
+		}
+		if n.Demand > busiest.Demand {
+			busiest = n
+		}
+	}
+	list := make([]float64, len(told))
+	for i, n := range told {
+		switch {
+		case n.Capacity > 0:
+			list[i] = n.Capacity
+		case measured > 0:
+			list[i] = sum / float64(measured)
+		case stated != nil:
+			list[i] = *stated / float64(max(s.Nodes, passing))
+		default:
+			// Nobody has shown that it cannot serve what it is asked for.
+			list[i] = max(min(n.CapacityAtLeast, busiest.CapacityAtLeast), n.Demand/receiveTo)
+		}
+	}
+	return list
+}
+
+// fullness returns how full a PoP is, between how full the node is that its clients use, on
+// average over clients, and how full all would be if the clients spread evenly. The room
+// of one node does not help clients of another: with one node overloaded and one idle, a
+// PoP is full. But while there is room at all nodes, what matters is what new clients find,
+// and answers spread those evenly.
+func fullness(found, even float64) float64 {
+	return even + (found-even)*min(1, found/returnBelow)
 }
 
 // age returns for how long the nodes of a region have not been reported.

@@ -281,14 +281,14 @@ func TestStates(t *testing.T) {
 	facts := fleetFacts{topology: topology, regions: map[string]regionFacts{
 		"eu-west": {
 			listed: true, drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "ann", Since: epoch}}},
-			nodes: []consul.Instance{asked(seen("ams1", "a", true), 300, 200), asked(seen("ams1", "b", true), 100, 100), asked(seen("ams1", "c", false), 1, 1), seen("fra1", "liar", true)},
+			nodes: []consul.Instance{asked(seen("ams1", "a", true), 300, 200), asked(seen("ams1", "b", true), 150, 100), asked(seen("ams1", "c", false), 1, 1), seen("fra1", "liar", true)},
 		},
 		"us-east": {drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "bob", Since: epoch.Add(-time.Hour)}, "ams2": {Who: "bob"}}}},
 	}}
 	states, healths := facts.states(nil, epoch)
 	require.Len(t, states, 5)
 	ams1 := states["ams1"]
-	require.Equal(t, PoPState{Healthy: true, Known: true, Nodes: 3, Passing: 2, Demand: 400, Capacity: 300, Since: epoch}, ams1)
+	require.Equal(t, PoPState{Healthy: true, Known: true, Nodes: 3, Passing: 2, Demand: 450, Capacity: 300, Since: epoch}, ams1)
 	require.Equal(t, PoPState{Known: true, Since: epoch, Drained: &Drain{Who: "bob"}}, states["ams2"])
 	require.Equal(t, PoPState{}, states["fra1"], "a region reports only its own nodes")
 	require.Equal(t, PoPState{Drained: &Drain{Who: "bob", Since: epoch.Add(-time.Hour)}}, states["nyc1"], "the oldest drain of any region")
