@@ -79,9 +79,9 @@ func TestNeverOverTheLimit(t *testing.T) {
 	}
 }
 
-// disturbed lets a world run for a few windows, with nodes that pause, die, stop and are cut
-// off, calls and answers that are lost, and requests that another limit refuses. It returns
-// how many units were spent of leases.
+// disturbed lets a world run for a few windows, with nodes that pause, die, stop, are
+// suspended and cut off, clocks that are set, calls and answers that are lost, and requests
+// that another limit refuses. It returns how many units were spent of leases.
 func (w *world) disturbed(l *limiter.Limit) (leased int) {
 	other := &limiter.Limit{Rule: "other", Algorithm: limiter.FixedWindow, Limit: l.Limit / 3, Window: 7 * time.Second}
 	length := 3 * l.Window
@@ -131,11 +131,16 @@ func (w *world) disturbed(l *limiter.Limit) (leased int) {
 		}
 		group.Go(func() {
 			for end := time.Now().Add(length); time.Now().Before(end); {
-				sleep(time.Duration(w.draw() * float64(l.Window)))
+				sleep(2*sweepEvery + time.Duration(w.draw()*float64(l.Window)))
 				long := time.Duration(w.draw() * float64(10*time.Second))
-				if w.draw() < 0.5 {
+				switch w.random.IntN(8) {
+				case 0:
+					w.suspend(n, long)
+				case 1: // somebody sets its clock
+					n.wall.Add(int64(4*long) - int64(20*time.Second))
+				case 2, 3, 4:
 					n.set(func() { n.paused = time.Now().Add(long) })
-				} else {
+				default:
 					n.set(func() { n.cut = time.Now().Add(long) })
 				}
 			}

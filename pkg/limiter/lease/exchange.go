@@ -65,9 +65,9 @@ func (s *Store) run(j *job) {
 	}
 	checks := [1]limiter.Check{{Limit: j.limit, Key: []byte(j.key), Cost: j.units, Nodes: max(1, s.nodes())}}
 	var d limiter.Decision
-	sent := s.now()
+	sent := s.clock.now()
 	err := s.grants.Take(context.Background(), checks[:], &d)
-	now := s.now() // after the answer, so after the grant
+	now := s.clock.now() // after the answer, so after the grant
 	var granted *limiter.Result
 	if err == nil {
 		granted = &d.Results[0]
@@ -112,8 +112,8 @@ func (s *Store) answer(j *job, granted *limiter.Result, sent, now time.Duration)
 
 // life returns how long units may be spent after the call that granted them was sent: the
 // lease time, and no longer than the window of a limit whose windows begin at fixed times.
-// A thousandth less, because clocks that NTP slews drift apart, and a microsecond, because
-// the store's clock counts whole ones.
+// A thousandth less, because clocks that NTP slews drift apart, a microsecond, because the
+// store's clock counts whole ones, and what a suspension may last unnoticed.
 func life(l *limiter.Limit, reset time.Duration) time.Duration {
 	t := l.LeaseTime()
 	switch l.Algorithm {
@@ -122,7 +122,7 @@ func life(l *limiter.Limit, reset time.Duration) time.Duration {
 	case limiter.SlidingWindow:
 		t = min(t, reset-l.Window)
 	}
-	return t - t/1000 - time.Microsecond
+	return t - t/1000 - time.Microsecond - missedAtLeast
 }
 
 // giveBack returns units to the store. It is not tried again: a return whose answer was
@@ -140,7 +140,7 @@ func (s *Store) giveBack(j *job) {
 // giveBackAll returns many at once, within closeWithin.
 func (s *Store) giveBackAll(unspent []job) {
 	const atOnce = 256
-	until := s.now() + closeWithin
+	until := s.clock.now() + closeWithin
 	var group sync.WaitGroup
 	next := make(chan *job)
 	for range min(atOnce, len(unspent)) {
@@ -151,7 +151,7 @@ func (s *Store) giveBackAll(unspent []job) {
 		})
 	}
 	for i := range unspent {
-		if s.now() >= until {
+		if s.clock.now() >= until {
 			unspent[i].use.strand(&unspent[i])
 			continue
 		}
@@ -171,6 +171,7 @@ func (s *Store) sweep() {
 			return
 		case <-tick.C:
 		}
+		s.clock.follow()
 		unspent := s.postponed()
 		if s.leases.Load() > 0 {
 			for i := range s.shards {
@@ -189,7 +190,7 @@ func (s *Store) sweep() {
 }
 
 func (s *Store) sweepShard(sh *shard, unspent []job) []job {
-	now := s.now()
+	now := s.clock.now()
 	sh.Lock()
 	defer sh.Unlock()
 	for len(sh.due) > 0 && sh.due[0].due <= now {

@@ -8,7 +8,7 @@
 //
 // Nothing here depends on another machine's clock: a node stops spending a lease by its
 // own monotonic clock, one lease time after it sent the call that granted it, which is
-// never later than the store believes.
+// never later than the store believes. Time in which the machine was suspended counts.
 package lease
 
 import (
@@ -32,8 +32,8 @@ type Config struct {
 	Nodes func() int
 	// MaxKeys bounds how many keys have a lease; 0 means DefaultMaxKeys.
 	MaxKeys int
-	// Clock returns monotonic time; nil means the system's.
-	Clock func() time.Duration
+	// Clock returns monotonic and wall time; nil means the system's.
+	Clock func() (monotonic, wall time.Duration)
 }
 
 // DefaultMaxKeys bounds the leases of a Store unless Config says otherwise. A lease takes
@@ -51,7 +51,7 @@ const (
 type Store struct {
 	next, grants limiter.TakeReturner
 	nodes        func() int
-	now          func() time.Duration
+	clock        *clock
 	perShard     int
 	seed         maphash.Seed
 	heat         heat
@@ -90,11 +90,10 @@ func New(c Config) *Store {
 		c.MaxKeys = DefaultMaxKeys
 	}
 	if c.Clock == nil {
-		born := time.Now()
-		c.Clock = func() time.Duration { return time.Since(born) }
+		c.Clock = systemClock()
 	}
 	s := &Store{
-		next: c.Next, grants: c.Grants, nodes: c.Nodes, now: c.Clock,
+		next: c.Next, grants: c.Grants, nodes: c.Nodes, clock: newClock(c.Clock),
 		perShard: max(1, c.MaxKeys/shardCount), seed: maphash.MakeSeed(),
 		jobs: make(chan job, maxJobs), stop: make(chan struct{}),
 		rests: sync.Pool{New: func() any { return &rest{} }},
@@ -115,7 +114,7 @@ func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 	if !leasable(checks) || s.closed.Load() {
 		return s.next.Take(ctx, checks, d)
 	}
-	now := s.now()
+	now := s.clock.now()
 	d.Reset(len(checks))
 	spent := 0
 	for i := range checks {

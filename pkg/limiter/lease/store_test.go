@@ -260,7 +260,7 @@ func BenchmarkMemory(b *testing.B) {
 			c := limiter.Check{Limit: l, Key: fmt.Appendf(nil, "weir:{203.0.113.%d}:per-client:fw", i), Cost: 1}
 			sh := &s.shards[i%shardCount]
 			sh.Lock()
-			s.begin(sh, &c, hotAt, s.now())
+			s.begin(sh, &c, hotAt, s.clock.now())
 			sh.Unlock()
 		}
 		runtime.GC()

@@ -20,7 +20,7 @@ type world struct {
 	*testing.T
 	random *rand.Rand
 	store  *memory.Store
-	offset time.Duration // of the store's clock
+	offset atomic.Int64 // of the store's clock
 	nodes  []*node
 
 	mu     sync.Mutex
@@ -40,6 +40,8 @@ type node struct {
 	loss   float64   // of calls and of answers
 	delay  time.Duration
 	calls  atomic.Int64
+
+	monotonic, wall atomic.Int64 // what is added to its clocks
 }
 
 var errLost = errors.New("lost")
@@ -71,15 +73,18 @@ func sleep(d time.Duration) { time.Sleep(d) }
 
 func newWorld(t *testing.T, nodes int, seed uint64) *world {
 	w := &world{T: t, random: rand.New(&source{PCG: rand.NewPCG(seed, 1)}), passed: map[string][]storetest.Passed{}}
-	w.offset = time.Duration(w.random.Int64N(int64(10 * time.Minute)))
+	w.offset.Store(w.random.Int64N(int64(10 * time.Minute)))
 	w.store = memory.New(memory.Config{Clock: w.clock})
 	born := time.Now()
 	for range nodes {
 		n := &node{world: w, delay: time.Duration(w.random.Int64N(int64(3 * time.Millisecond)))}
-		offset := time.Duration(w.random.Int64N(int64(10 * time.Minute)))
+		n.monotonic.Store(w.random.Int64N(int64(10 * time.Minute)))
 		n.lease = New(Config{
 			Next: link{n}, Grants: link{n}, Nodes: func() int { return nodes },
-			Clock: func() time.Duration { return time.Since(born) + offset },
+			Clock: func() (monotonic, wall time.Duration) {
+				passed := time.Since(born)
+				return passed + time.Duration(n.monotonic.Load()), passed + time.Duration(n.wall.Load())
+			},
 		})
 		n.denied = limiter.NewDenied(n.lease, 1000, 0)
 		w.nodes = append(w.nodes, n)
@@ -87,7 +92,19 @@ func newWorld(t *testing.T, nodes int, seed uint64) *world {
 	return w
 }
 
-func (w *world) clock() int64 { return time.Now().Add(w.offset).UnixMicro() }
+func (w *world) clock() int64 { return time.Now().Add(time.Duration(w.offset.Load())).UnixMicro() }
+
+// suspend lets that much time pass for all but a node's monotonic clock. The node's own
+// goroutines notice nothing of it, as when its machine is suspended.
+func (w *world) suspend(n *node, d time.Duration) {
+	for _, other := range w.nodes {
+		if other != n {
+			other.monotonic.Add(int64(d))
+		}
+		other.wall.Add(int64(d))
+	}
+	w.offset.Add(int64(d)) // the store last: no node may be behind it unawares
+}
 
 func (w *world) close() {
 	for _, n := range w.nodes {
