@@ -16,8 +16,10 @@ const closeWithin = 2 * time.Second
 // job is a call to the store that no request waits for: an ask for a lease, or a return of
 // what a lease has left.
 type job struct {
-	lease *lease // the one to ask for; nil for a return
-	asked uint64
+	lease     *lease // the one to ask for; nil for a return
+	asked     uint64
+	nodes     int
+	saturated bool // asks as if alone
 
 	limit   *limiter.Limit
 	key     string
@@ -29,7 +31,7 @@ type job struct {
 
 // ask queues an ask, once at a time for each lease. The shard is locked.
 func (s *Store) ask(l *lease, want int64) {
-	j := job{lease: l, asked: l.asked, limit: l.limit, key: l.key, units: want, use: l.use}
+	j := job{lease: l, asked: l.asked, nodes: max(1, s.nodes()), saturated: l.saturated, limit: l.limit, key: l.key, units: want, use: l.use}
 	select {
 	case s.jobs <- j:
 		l.asking = true
@@ -63,7 +65,10 @@ func (s *Store) run(j *job) {
 		s.giveBack(j)
 		return
 	}
-	checks := [1]limiter.Check{{Limit: j.limit, Key: []byte(j.key), Cost: j.units, Nodes: max(1, s.nodes())}}
+	checks := [1]limiter.Check{{Limit: j.limit, Key: []byte(j.key), Cost: j.units, Nodes: j.nodes}}
+	if j.saturated {
+		checks[0].Nodes = 1
+	}
 	var d limiter.Decision
 	sent := s.clock.now()
 	err := s.grants.Take(context.Background(), checks[:], &d)
@@ -86,9 +91,8 @@ func (s *Store) answer(j *job, granted *limiter.Result, sent, now time.Duration)
 	switch {
 	case granted == nil:
 		l.resume = now + l.time
-	case granted.Granted == 0: // the limit is near, and requests are decided one by one
-		l.resume = now + l.time/4
-		l.remaining = granted.Remaining
+	case l.asked == j.asked:
+		l.settle(j, granted, now)
 	}
 	if granted == nil || granted.Granted == 0 {
 		l.shard.Unlock()
@@ -102,7 +106,6 @@ func (s *Store) answer(j *job, granted *limiter.Result, sent, now time.Duration)
 		return
 	}
 	p := parcel{units: granted.Granted, size: granted.Granted, from: now, until: sent + life(j.limit, granted.ResetAfter), takenAt: granted.TakenAt}
-	l.remaining, l.reset = granted.Remaining, now+granted.ResetAfter
 	accepted := now < p.until && l.arrive(p)
 	l.shard.Unlock()
 	if !accepted {

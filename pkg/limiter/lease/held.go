@@ -33,6 +33,12 @@ type lease struct {
 	resume        time.Duration // ask no sooner
 	trip          time.Duration // how long the last call took
 
+	// See saturated.go.
+	saturated, hidden bool
+	quiet             time.Duration // until then, what no units are held for is refused
+	floor             int64         // if it costs as much
+	free              time.Duration // when the store expected to pass what it refused
+
 	pace   int64         // units expected in a lease time
 	demand int64         // units requested in this one
 	period time.Duration // its end
@@ -93,7 +99,7 @@ func (l *lease) observe(cost int64, now time.Duration) {
 // wants returns how many units to ask for now, so that they arrive before what is held is
 // spent; 0 for none.
 func (l *lease) wants(now time.Duration) int64 {
-	if l.asking || l.ended || now < l.resume || l.newer.units > 0 {
+	if l.asking || l.ended || now < l.resume || l.newer.units > 0 || l.saturated && now < l.free {
 		return 0
 	}
 	// A demand that grows is extrapolated from the part of the period that has passed.
@@ -165,6 +171,7 @@ func (l *lease) forget() {
 		p.retire(l.use)
 	}
 	l.asked++
+	l.saturated, l.quiet, l.free, l.resume = false, 0, 0, 0
 }
 
 // retire empties a parcel and counts what was spent of it.

@@ -57,6 +57,7 @@ type Store struct {
 	heat         heat
 	shards       [shardCount]shard
 	leases       atomic.Int64
+	resets       atomic.Uint64
 	usages       sync.Map // *usage by rule
 	rests        sync.Pool
 	holds        atomic.Pointer[func(*limiter.Limit) bool]
@@ -76,7 +77,7 @@ type shard struct {
 	_      [24]byte // keeps neighboring locks out of this cache line
 }
 
-// rest is the part of a request that no lease covers.
+// rest is the part of a request that is not decided here.
 type rest struct {
 	checks   []limiter.Check
 	decision limiter.Decision
@@ -116,20 +117,32 @@ func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 	}
 	now := s.clock.now()
 	d.Reset(len(checks))
-	spent := 0
+	decided := 0
+	d.Allowed = true
 	for i := range checks {
-		if checks[i].Limit.Leased && s.spend(&checks[i], &d.Results[i], now) {
-			spent++
+		if c, r := &checks[i], &d.Results[i]; c.Limit.Leased && s.spend(c, r, now) {
+			decided++
+			d.Allowed = d.Allowed && !r.Refuses(c)
 		}
 	}
-	switch spent {
-	case len(checks):
-		d.Allowed = true
+	switch {
+	case !d.Allowed:
+		s.unspendAll(checks, d)
 		return nil
-	case 0:
-		return s.next.Take(ctx, checks, d)
+	case decided == len(checks):
+		return nil
 	}
-	return s.takeRest(ctx, checks, d)
+	resets := s.resets.Load()
+	var err error
+	if decided == 0 {
+		err = s.next.Take(ctx, checks, d)
+	} else {
+		err = s.takeRest(ctx, checks, d)
+	}
+	if err == nil && !d.Allowed {
+		s.heed(checks, d, now, resets)
+	}
+	return err
 }
 
 func leasable(checks []limiter.Check) bool {
@@ -141,26 +154,24 @@ func leasable(checks []limiter.Check) bool {
 	return false
 }
 
-// takeRest lets the next store decide the checks that no lease covered.
+// takeRest lets the next store decide the checks that were not decided here.
 func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	r := s.rests.Get().(*rest)
 	defer s.rests.Put(r)
 	r.checks = r.checks[:0]
 	for i := range checks {
-		if d.Results[i].Source != limiter.SourceLease {
+		if d.Results[i].Source == limiter.SourceNone {
 			r.checks = append(r.checks, checks[i])
 		}
 	}
 	err := s.next.Take(ctx, r.checks, &r.decision)
 	d.Allowed, d.Unavailable = err == nil && r.decision.Allowed, err == nil && r.decision.Unavailable
+	if !d.Allowed {
+		s.unspendAll(checks, d)
+	}
 	at := 0
 	for i := range checks {
-		switch {
-		case d.Results[i].Source == limiter.SourceLease:
-			if !d.Allowed {
-				s.unspend(&checks[i], &d.Results[i])
-			}
-		case err == nil:
+		if err == nil && d.Results[i].Source == limiter.SourceNone {
 			d.Results[i] = r.decision.Results[at]
 			at++
 		}
@@ -168,8 +179,8 @@ func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter
 	return err
 }
 
-// spend takes the cost of a check from this node's lease and reports whether it held
-// enough.
+// spend decides a check by what this node holds, and reports whether it could: it takes the
+// cost from the lease, or refuses while the key is quiet (see saturated.go).
 func (s *Store) spend(c *limiter.Check, r *limiter.Result, now time.Duration) bool {
 	hash := maphash.Bytes(s.seed, c.Key)
 	sh := &s.shards[hash%shardCount]
@@ -188,13 +199,18 @@ func (s *Store) spend(c *limiter.Check, r *limiter.Result, now time.Duration) bo
 		}
 		l.limit = c.Limit
 	}
-	l.observe(c.Cost, now)
 	if l.older.units > 0 && now >= l.older.until {
 		for _, j := range l.lapsed(now) {
 			s.queue(j)
 		}
 	}
 	p := l.from(c.Cost, now)
+	if p == nil && l.refuses(c.Cost, now) {
+		l.hide(now)
+		*r = l.refusal(c, now)
+		return true
+	}
+	l.observe(c.Cost, now)
 	if p != nil {
 		p.units -= c.Cost
 		*r = limiter.Result{
@@ -208,6 +224,15 @@ func (s *Store) spend(c *limiter.Check, r *limiter.Result, now time.Duration) bo
 	return p != nil
 }
 
+// unspendAll gives back what a request that is refused has taken from leases.
+func (s *Store) unspendAll(checks []limiter.Check, d *limiter.Decision) {
+	for i := range checks {
+		if d.Results[i].Source == limiter.SourceLease {
+			s.unspend(&checks[i], &d.Results[i])
+		}
+	}
+}
+
 // unspend gives back to this node's lease, or to the store if that lease has ended.
 func (s *Store) unspend(c *limiter.Check, r *limiter.Result) {
 	if !r.Charged {
@@ -215,7 +240,7 @@ func (s *Store) unspend(c *limiter.Check, r *limiter.Result) {
 	}
 	r.Charged = false
 	r.Remaining += c.Cost
-	sh := &s.shards[maphash.Bytes(s.seed, c.Key)%shardCount]
+	sh := s.shard(c.Key)
 	sh.Lock()
 	defer sh.Unlock()
 	l := sh.leases[string(c.Key)]
@@ -304,8 +329,9 @@ func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.D
 // spend what they hold until its lease time ends.
 func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
 	err := s.next.Reset(ctx, checks)
+	s.resets.Add(1)
 	for i := range checks {
-		sh := &s.shards[maphash.Bytes(s.seed, checks[i].Key)%shardCount]
+		sh := s.shard(checks[i].Key)
 		sh.Lock()
 		if l := sh.leases[string(checks[i].Key)]; l != nil {
 			l.forget()
@@ -322,6 +348,8 @@ func (s *Store) Keep(holds func(*limiter.Limit) bool) {
 	s.postpone(s.endAll(func(l *limiter.Limit) bool { return !holds(l) }))
 	s.forgetRules(holds)
 }
+
+func (s *Store) shard(key []byte) *shard { return &s.shards[maphash.Bytes(s.seed, key)%shardCount] }
 
 func (s *Store) postpone(unspent []job) {
 	s.mu.Lock()

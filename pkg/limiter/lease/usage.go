@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"hash/maphash"
 	"sync/atomic"
 	"time"
 
@@ -83,7 +82,7 @@ func (s *Store) Usages() (list []Usage) {
 // Held returns how many units of a key this node may spend, and for how long at most.
 func (s *Store) Held(key []byte) (units int64, left time.Duration) {
 	now := s.clock.now()
-	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
+	sh := s.shard(key)
 	sh.Lock()
 	defer sh.Unlock()
 	l := sh.leases[string(key)]

@@ -13,19 +13,20 @@ import (
 )
 
 // With more demand than the limit on 20 nodes, almost all of the limit is used, and the
-// store is asked for a small part of what passes.
+// store is asked for a small part of what is requested, although the limit is used up.
 func TestUse(t *testing.T) {
 	const window, windows, nodes = time.Minute, 2, 20
 	for _, c := range []struct {
 		name   string
 		limit  int
 		unused float64 // of the limit
+		calls  float64 // a request
 	}{
-		{"fixed_window", 60_000, 0.01},
-		{"sliding_window", 60_000, 0.01},
-		{"ring", 10_000, 0.02},
-		{"sorted_set", 60_000, 0.02},
-		{"token_bucket", 60_000, 0.02},
+		{"fixed_window", 60_000, 0.01, 0.1},
+		{"sliding_window", 60_000, 0.01, 0.25},
+		{"ring", 10_000, 0.02, 0.6}, // 5 requests in a lease time
+		{"sorted_set", 60_000, 0.02, 0.25},
+		{"token_bucket", 60_000, 0.02, 0.25},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, nodes, 1, func(t *testing.T, w *world) {
@@ -56,8 +57,42 @@ func TestUse(t *testing.T) {
 				t.Logf("%s: used %.3f%% of the limit, %.4f calls a request, %.4f a request that passed", c.name, 100*share,
 					float64(calls)/float64(w.asked), float64(calls)/float64(len(log)))
 				require.Greater(t, share, 1-c.unused)
+				require.Less(t, float64(calls)/float64(w.asked), c.calls)
 			})
 		})
+	}
+}
+
+// A request that is refused early is so by no more than what other nodes hold, what becomes
+// free in a lease time, and what its node last received. A log frees units as they were
+// granted, a window ago: up to what was requested in one and a half lease times at once.
+func TestRefusedEarly(t *testing.T) {
+	for name := range lines {
+		for _, nodes := range []int{1, 3, 20} {
+			t.Run(fmt.Sprintf("%s/%d", name, nodes), func(t *testing.T) {
+				inWorld(t, nodes, 1, func(t *testing.T, w *world) {
+					line := fmt.Sprintf(lines[name], 6000, time.Minute)
+					if name == "token_bucket" {
+						line = fmt.Sprintf(lines[name], 6000, time.Minute, 600)
+					}
+					l := limit(t, line)
+					perLease := int64(float64(l.Limit) * l.LeaseTime().Seconds() / l.Window.Seconds())
+					freed := perLease
+					if l.Algorithm == limiter.RollingWindow {
+						freed = 2 * perLease * 3 / 2
+					}
+					var most int64
+					w.refused = func(n *node, free int64) {
+						most = max(most, free)
+						if bound := freed + n.received.Load() + 1; free > bound {
+							t.Errorf("%d were free, %d is the bound", free, bound)
+						}
+					}
+					w.saturate(l, 2*time.Minute)
+					t.Logf("%s on %d nodes: at most %d were free when a request was refused; %d become free in a lease time on average", name, nodes, most, perLease)
+				})
+			})
+		}
 	}
 }
 

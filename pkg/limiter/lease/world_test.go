@@ -20,12 +20,19 @@ type world struct {
 	*testing.T
 	random *rand.Rand
 	store  *memory.Store
-	offset atomic.Int64 // of the store's clock
-	nodes  []*node
+	// replica, if set, follows the store; lost counts the units that it has not seen.
+	replica   *memory.Store
+	following sync.Mutex
+	behind    bool
+	lost      int64
+	offset    atomic.Int64 // of the store's clock
+	nodes     []*node
 
 	mu     sync.Mutex
 	passed map[string][]storetest.Passed // by key
 	asked  int64
+	// refused, if set, receives how much of the limit was free when a node refused a request.
+	refused func(n *node, free int64)
 }
 
 // node is one node with a link to the store that delays, loses and is cut.
@@ -41,6 +48,7 @@ type node struct {
 	delay  time.Duration
 	calls  atomic.Int64
 
+	received        atomic.Int64 // by its last grant that was not empty
 	monotonic, wall atomic.Int64 // what is added to its clocks
 }
 
@@ -93,6 +101,51 @@ func newWorld(t *testing.T, nodes int, seed uint64) *world {
 }
 
 func (w *world) clock() int64 { return time.Now().Add(time.Duration(w.offset.Load())).UnixMicro() }
+
+func (w *world) take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	w.following.Lock()
+	defer w.following.Unlock()
+	err := w.store.Take(ctx, checks, d)
+	switch {
+	case w.replica == nil:
+	case w.behind:
+		for i, r := range d.Results {
+			switch {
+			case checks[i].Nodes > 0:
+				w.lost += r.Granted
+			case r.Charged:
+				w.lost += checks[i].Cost
+			}
+		}
+	default:
+		var same limiter.Decision
+		_ = w.replica.Take(ctx, checks, &same) // never fails
+	}
+	return err
+}
+
+func (w *world) giveBack(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	w.following.Lock()
+	defer w.following.Unlock()
+	if w.replica != nil && !w.behind {
+		_ = w.replica.Return(ctx, checks, d) // never fails
+	}
+	return w.store.Return(ctx, checks, d)
+}
+
+// replicate lets the replica follow, or fall behind.
+func (w *world) replicate(on bool) {
+	w.following.Lock()
+	defer w.following.Unlock()
+	w.behind = !on
+}
+
+// promote lets the replica take over.
+func (w *world) promote() {
+	w.following.Lock()
+	defer w.following.Unlock()
+	w.store, w.replica = w.replica, nil
+}
 
 // suspend lets that much time pass for all but a node's monotonic clock. The node's own
 // goroutines notice nothing of it, as when its machine is suspended.
@@ -162,13 +215,17 @@ func (l link) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decis
 		if at, ok := ctx.Value(decidedAt{}).(*int64); ok {
 			*at = l.world.clock()
 		}
-		return l.world.store.Take(ctx, checks, d)
+		err := l.world.take(ctx, checks, d)
+		if g := d.Results[0].Granted; g > 0 {
+			l.received.Store(g)
+		}
+		return err
 	})
 }
 
 // Return implements limiter.Returner.
 func (l link) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
-	return l.over(func() error { return l.world.store.Return(ctx, checks, d) })
+	return l.over(func() error { return l.world.giveBack(ctx, checks, d) })
 }
 
 // Reset implements limiter.Resetter.
@@ -188,6 +245,9 @@ func (n *node) request(checks ...limiter.Check) bool {
 	defer w.mu.Unlock()
 	w.asked++
 	if err != nil || !d.Allowed {
+		if w.refused != nil {
+			w.refused(n, checks[0].Limit.Limit-w.used(checks[0]))
+		}
 		return false
 	}
 	for i := range checks {

@@ -1,0 +1,91 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// A key is saturated while its limit is nearly used up: the store refused one of its
+// requests, or the share that one of several nodes may take in advance is below one unit.
+// Deciding each request at the store would then cost as many calls as a strict limit does.
+// Instead a node asks once in a while for as much as half of what remains. If that is less
+// than it wanted, or a request was refused, it refuses what it has no units for until it
+// asks again, a quiet time later. A request may thus be refused although the store would
+// have passed it: by what other nodes hold, by what has become free in the quiet time, and
+// by the other half, which is no more than what this node received.
+
+// quietTime is how long the node refuses before it asks again.
+func (l *lease) quietTime() time.Duration { return l.time / 2 }
+
+// refuses reports whether the store would probably refuse the cost, or did, so recently
+// that it is not asked.
+func (l *lease) refuses(cost int64, now time.Duration) bool { return now < l.quiet && cost >= l.floor }
+
+// hush lets the node refuse what costs at least that much.
+func (l *lease) hush(cost int64, now time.Duration) {
+	if now < l.quiet {
+		l.floor = min(l.floor, cost)
+		return
+	}
+	l.quiet, l.floor, l.hidden = now+l.quietTime(), cost, false
+	l.resume = max(l.resume, l.quiet)
+}
+
+// hide leaves the rest of a quiet time out of the period that demand is counted in, because
+// a memory of refusals in front of this store answers from now on.
+func (l *lease) hide(now time.Duration) {
+	if !l.hidden {
+		l.hidden = true
+		l.period += l.quiet - now
+	}
+}
+
+// refusal is the answer while quiet.
+func (l *lease) refusal(c *limiter.Check, now time.Duration) limiter.Result {
+	wait := l.quiet - now
+	return limiter.Result{
+		Source: limiter.SourceDenied, Limit: c.Limit.Limit, Remaining: max(0, min(l.remaining, c.Cost-1)),
+		RetryAfter: wait, ResetAfter: max(wait, l.reset-now),
+	}
+}
+
+// refused notes that the store refused a request that came at now.
+func (l *lease) refused(cost int64, r *limiter.Result, now time.Duration) {
+	l.saturated = true
+	l.remaining, l.reset, l.free = r.Remaining, now+r.ResetAfter, now+r.RetryAfter
+	l.hush(cost, now)
+}
+
+// heed remembers what the store has just refused of hot keys. resets is what s.resets was
+// before it was asked: a refusal may be older than a reset.
+func (s *Store) heed(checks []limiter.Check, d *limiter.Decision, now time.Duration, resets uint64) {
+	for i := range checks {
+		c, r := &checks[i], &d.Results[i]
+		// A fallback's refusal is this node's own and ends when the store comes back.
+		if !c.Limit.Leased || r.Allowed || r.RetryAfter <= 0 || r.Failed || r.Source == limiter.SourceNone || r.Source == limiter.SourceFallback {
+			continue
+		}
+		sh := s.shard(c.Key)
+		sh.Lock()
+		if l := sh.leases[string(c.Key)]; l != nil && l.limit.Same(c.Limit) && s.resets.Load() == resets {
+			l.refused(c.Cost, r, now)
+		}
+		sh.Unlock()
+	}
+}
+
+// settle notes what the answer to an ask says about the rest of the limit.
+func (l *lease) settle(j *job, granted *limiter.Result, now time.Duration) {
+	l.remaining, l.reset = granted.Remaining, now+granted.ResetAfter
+	switch {
+	case !j.saturated:
+		l.saturated = granted.Granted == 0
+	case limiter.Advance(j.units, granted.Remaining, j.nodes) == j.units:
+		l.saturated = false // again there is enough for all nodes
+	case granted.Granted == 0:
+		l.hush(granted.Remaining+1, now)
+	case granted.Granted < j.units && granted.Remaining <= granted.Granted+1:
+		l.hush(1, now)
+	}
+}
