@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -245,27 +244,4 @@ func BenchmarkSpend(b *testing.B) {
 			_ = s.Take(context.Background(), checks, &d)
 		}
 	})
-}
-
-// BenchmarkMemory reports the bytes of a lease.
-func BenchmarkMemory(b *testing.B) {
-	l := limit(b, generous)
-	for b.Loop() {
-		s := open(b, 0)
-		const keys = 200_000
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		for i := range keys {
-			c := limiter.Check{Limit: l, Key: fmt.Appendf(nil, "weir:{203.0.113.%d}:per-client:fw", i), Cost: 1}
-			sh := &s.shards[i%shardCount]
-			sh.Lock()
-			s.begin(sh, &c, hotAt, s.clock.now())
-			sh.Unlock()
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/keys, "B/key")
-		runtime.KeepAlive(s)
-	}
 }
