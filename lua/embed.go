@@ -51,6 +51,10 @@ func Lease() string { return join("lease", "") }
 // Return returns the script that gives back what Take charged. See return.lua.
 func Return() string { return join("return", "") }
 
+// Report returns the script that counts what nodes admitted under reported limits with a
+// bucket. See report.lua.
+func Report() string { return join("report", "tb") }
+
 // marker is a line that begins a part in an algorithm's file, and calls for it in others.
 var marker = regexp.MustCompile(`(?m)^ *--- (\w+)\n`)
 

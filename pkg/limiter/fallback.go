@@ -39,10 +39,11 @@ func (f *Fallback) Take(ctx context.Context, checks []Check, d *Decision) error 
 	if !errors.Is(err, ErrBroken) { // it may have been charged, and only the answer was lost
 		f.slots.adopt(checks, nil)
 	}
-	return f.takeLocal(ctx, checks, d)
+	return f.TakeLocal(ctx, checks, d)
 }
 
-func (f *Fallback) takeLocal(ctx context.Context, checks []Check, d *Decision) error {
+// TakeLocal decides by the rules' policies without asking the shared store.
+func (f *Fallback) TakeLocal(ctx context.Context, checks []Check, d *Decision) error {
 	d.Reset(len(checks))
 	d.Allowed = true
 	for i := range checks {

@@ -129,6 +129,8 @@ type Limit struct {
 	CountDenied bool
 	// Leased lets nodes take part of the limit in advance; see leased.go.
 	Leased bool
+	// Reported lets nodes decide by counts that are a moment old; see reported.go.
+	Reported bool
 	// Shadow decides and reports but never refuses.
 	Shadow    bool
 	OnFailure OnFailure
@@ -183,6 +185,9 @@ func (l *Limit) Validate() field.Errors {
 	}
 	if l.Leased {
 		l.leaseFaults(bad)
+	}
+	if l.Reported {
+		l.reportFaults(bad)
 	}
 	if l.Algorithm != RollingWindow && l.Storage != Ring {
 		bad("storage", "only rolling_window has a storage; remove it")
@@ -280,6 +285,9 @@ func gcd(a, b int64) int64 {
 // Tag returns the part of a Redis key that names the state's format, so that a rule
 // whose algorithm changes starts with new keys.
 func (l *Limit) Tag() string {
+	if l.Reported {
+		return l.reportedTag()
+	}
 	switch l.Algorithm {
 	case FixedWindow:
 		return "fw"
@@ -350,11 +358,11 @@ func (l *Limit) Lifetime(reset int64) int64 {
 
 // RefusalHolds reports whether a refusal stays valid until its RetryAfter. It does not
 // for concurrency, whose slots free up at any time; for a shared bucket, which drains
-// faster while a higher tier uses it; or with CountDenied, whose attempts must reach
-// the store.
+// faster while a higher tier uses it; with CountDenied, whose attempts must reach the
+// store; or for a reported limit, which the next report may free.
 func (l *Limit) RefusalHolds() bool {
 	shared := l.Shared && (l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket)
-	return l.Algorithm != Concurrency && !l.CountDenied && !shared
+	return l.Algorithm != Concurrency && !l.CountDenied && !l.Reported && !shared
 }
 
 // Same reports whether two limits decide identically, as those of an unchanged rule do

@@ -5,7 +5,7 @@
 // Everything between the request path and the counters (the memory of refusals, batching,
 // fallback) is a Store around a Store, so the layers compose and each can be read alone:
 //
-//	Denied → lease → Spread → Fallback → (per shard) Breaker → Combine → redisstore
+//	Denied → report → lease → Spread → Fallback → (per shard) Breaker → Combine → redisstore
 package limiter
 
 import (
@@ -46,6 +46,7 @@ const (
 	SourceDenied
 	SourceFallback
 	SourceLease
+	SourceReported
 	sourceCount
 )
 
@@ -65,6 +66,8 @@ func (s Source) String() string {
 		return "fallback"
 	case SourceLease:
 		return "lease"
+	case SourceReported:
+		return "reported"
 	}
 	return "none"
 }

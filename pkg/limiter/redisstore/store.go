@@ -50,6 +50,7 @@ type Store struct {
 // shard is one master with the layers in front of it.
 type shard struct {
 	client  *redis.Client
+	node    *node
 	combine *limiter.Combine
 	breaker *limiter.Breaker
 	seen    time.Time   // when it was last a master
@@ -121,15 +122,21 @@ func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.dialTimeout())
 	defer cancel()
 	for i := range checks {
-		var err error
-		if s.cluster != nil {
-			err = s.cluster.Unlink(ctx, string(checks[i].Key)).Err()
-		} else {
-			err = s.single.Unlink(ctx, string(checks[i].Key)).Err()
+		if err := s.unlink(ctx, checks[i].Key); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("reset %s: %w", checks[i].Key, err)
-		}
+	}
+	return nil
+}
+
+func (s *Store) unlink(ctx context.Context, key []byte) (err error) {
+	if s.cluster != nil {
+		err = s.cluster.Unlink(ctx, string(key)).Err()
+	} else {
+		err = s.single.Unlink(ctx, string(key)).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("reset %s: %w", key, err)
 	}
 	return nil
 }
@@ -205,7 +212,7 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 		}
 	})
 	ctx, cancel := context.WithCancel(s.ctx)
-	sh := &shard{client: client, combine: combine, breaker: breaker, seen: time.Now(), unwatch: cancel}
+	sh := &shard{client: client, node: node, combine: combine, breaker: breaker, seen: time.Now(), unwatch: cancel}
 	shards := make(map[*redis.Client]*shard, len(old)+1)
 	for k, v := range old {
 		shards[k] = v

@@ -1,0 +1,28 @@
+-- report adds what nodes have admitted to the buckets of reported limits, even beyond what
+-- a bucket holds: it is then in debt, and refuses until that has drained.
+--
+-- KEYS  one per report
+-- ARGV  test clock ('' in production), number of rules, the rules, then per report:
+--         index of its rule, units (below 0: taken back)
+-- Reply: the time, then per report the level in the rule's units; -1 if the key does not
+--   hold what these scripts write
+local rules, position, returning, lease = {}, 3 + ARGV[2], false, 0
+for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
+
+local reply = { now }
+for i = 1, #KEYS do
+  local key, rule, s = KEYS[i], rules[tonumber(ARGV[position])], {}
+  local units, readable = tonumber(ARGV[position + 1]), true
+  position = position + 2
+  --- load
+  if readable then
+    s.level = min(max(0, s.level + units * rule.unit), 4503599627370496)
+    if units ~= 0 or s.stepped then
+      --- save
+    end
+    reply[i + 1] = s.level
+  else
+    reply[i + 1] = -1
+  end
+end
+return reply

@@ -1,0 +1,244 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// Reports are plain commands, which cost Redis a tenth of a script: INCRBY adds to the
+// counter of a window and answers with the sum, GET only asks. A bucket drains meanwhile,
+// so it takes a script. All reports to one master go in one pipeline.
+
+// maxReports bounds one pipeline, and thus how long it keeps a master busy: some
+// milliseconds, during which Redis serves other clients, too.
+const maxReports = 4096
+
+var _ limiter.Reporter = (*Store)(nil)
+
+// Report answers the reports, those to different masters concurrently.
+func (s *Store) Report(ctx context.Context, reports []limiter.Report) {
+	byShard := map[*shard][]*limiter.Report{}
+	for i := range reports {
+		r := &reports[i]
+		r.Err, r.Lost = nil, false
+		sh, err := s.shardFor(ctx, r.Key)
+		if err != nil {
+			r.Err = err
+			continue
+		}
+		byShard[sh] = append(byShard[sh], r)
+	}
+	var group sync.WaitGroup
+	for sh, list := range byShard {
+		group.Go(func() {
+			for len(list) > 0 {
+				n := min(len(list), maxReports)
+				sh.report(ctx, list[:n])
+				list = list[n:]
+			}
+		})
+	}
+	group.Wait()
+}
+
+// report makes one round trip, and another for buckets if Redis lost the script.
+func (sh *shard) report(ctx context.Context, list []*limiter.Report) {
+	if sh.breaker.Open() {
+		for _, r := range list {
+			r.Err = limiter.ErrBroken
+		}
+		return
+	}
+	again, moved, err := sh.node.report(ctx, list)
+	if len(again) > 0 {
+		if err = sh.node.load(ctx); err == nil {
+			_, _, err = sh.node.report(ctx, again)
+		}
+	}
+	if moved {
+		sh.node.cluster.ReloadState(ctx)
+	}
+	sh.breaker.Record(clean(err))
+}
+
+// bucketPack is a script call that answers for some buckets.
+type bucketPack struct {
+	cmd  *redis.IntSliceCmd
+	list []*limiter.Report
+}
+
+// report makes one round trip. It returns the reports that have to be sent again once the
+// script is loaded, whether keys have moved to another master, and why this one did not
+// answer.
+func (n *node) report(ctx context.Context, list []*limiter.Report) (again []*limiter.Report, moved bool, failure error) {
+	pipe := n.client.Pipeline()
+	clock := pipe.Time(ctx)
+	type window struct{ count, before redis.Cmder }
+	windows := make([]window, len(list))
+	var packs []bucketPack
+	for i, r := range list {
+		if r.Limit.Algorithm == limiter.TokenBucket {
+			packs = n.packBucket(packs, r)
+			continue
+		}
+		windows[i].count = add(ctx, pipe, r.Key, r.Units, r.Expire)
+		if r.Earlier != nil {
+			windows[i].before = add(ctx, pipe, r.Earlier, r.Late, r.Expire-r.Limit.Window)
+		}
+	}
+	for i := range packs {
+		packs[i].cmd = redis.NewIntSliceCmd(ctx, n.bucketArgs(packs[i].list)...)
+		_ = pipe.Process(ctx, once{packs[i].cmd})
+	}
+	_, err := pipe.Exec(ctx) // the first error; each command holds its own
+
+	now := clock.Val().UnixMicro()
+	if n.clock != nil {
+		now = n.clock()
+	}
+	var reply redis.Error
+	if err != nil && !errors.As(err, &reply) {
+		failure = err
+	}
+	failed := func(r *limiter.Report, err error) {
+		r.Err, r.Lost = clean(err), maySent(err)
+		moved = moved || n.cluster != nil && movedAway(err)
+	}
+	for i, r := range list {
+		if windows[i].count == nil {
+			continue
+		}
+		r.Now = now
+		if r.Count, err = value(windows[i].count); err == nil && windows[i].before != nil {
+			r.Before, err = value(windows[i].before)
+		}
+		if err == nil {
+			err = clock.Err()
+		}
+		if err != nil {
+			failed(r, err)
+			r.Lost = r.Lost || windows[i].count.Err() == nil // counted, though another command failed
+		}
+	}
+	for _, p := range packs {
+		levels, err := p.cmd.Result()
+		if notLoaded(err) {
+			again = append(again, p.list...)
+		}
+		if err == nil && len(levels) != 1+len(p.list) {
+			err = fmt.Errorf("the script returned %d numbers instead of %d", len(levels), 1+len(p.list))
+		}
+		for i, r := range p.list {
+			switch {
+			case err != nil:
+				failed(r, err)
+			case levels[1+i] < 0:
+				r.Err = errForeign
+			default:
+				_, unit := r.Limit.Rate()
+				r.Err, r.Lost = nil, false
+				r.Now, r.Level = levels[0], float64(levels[1+i])/float64(unit)
+			}
+		}
+	}
+	return again, moved, failure
+}
+
+// add queues the command that adds units to a window's counter, or only reads it.
+func add(ctx context.Context, pipe redis.Pipeliner, key []byte, units int64, expire time.Duration) redis.Cmder {
+	if units == 0 {
+		return pipe.Get(ctx, string(key))
+	}
+	cmd := redis.NewIntCmd(ctx, "incrby", key, units)
+	_ = pipe.Process(ctx, onceInt{cmd}) // queues only
+	if expire > 0 {
+		pipe.PExpire(ctx, string(key), expire)
+	}
+	return cmd
+}
+
+// onceInt is a command that the client must not retry, see once.
+type onceInt struct{ *redis.IntCmd }
+
+// NoRetry implements redis.Cmder.
+func (onceInt) NoRetry() bool { return true }
+
+func value(cmd redis.Cmder) (int64, error) {
+	switch c := cmd.(type) {
+	case *redis.IntCmd:
+		return c.Result()
+	case *redis.StringCmd:
+		text, err := c.Result()
+		if errors.Is(err, redis.Nil) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return 0, errForeign
+		}
+		return n, nil
+	}
+	return 0, cmd.Err()
+}
+
+// maySent reports whether a command that failed may have run: not if the server refused it
+// or no connection was made.
+func maySent(err error) bool {
+	var reply redis.Error
+	var network *net.OpError
+	return !errors.As(err, &reply) && !(errors.As(err, &network) && network.Op == "dial")
+}
+
+// packBucket puts a report into a pack with room for it. In a cluster, those of different
+// slots cannot share a script.
+func (n *node) packBucket(packs []bucketPack, r *limiter.Report) []bucketPack {
+	if last := len(packs) - 1; last >= 0 && int64(len(packs[last].list)) < n.maxWeight {
+		packs[last].list = append(packs[last].list, r)
+		return packs
+	}
+	return append(packs, bucketPack{list: []*limiter.Report{r}})
+}
+
+func (n *node) bucketArgs(list []*limiter.Report) []any {
+	args := append(make([]any, 0, 5+4*len(list)), "evalsha", n.scripts.report.sha, len(list))
+	for _, r := range list {
+		args = append(args, r.Key)
+	}
+	index := map[*limiter.Limit]int{}
+	var rules []any
+	for _, r := range list {
+		if index[r.Limit] == 0 {
+			rules = append(rules, r.Limit.Encoded())
+			index[r.Limit] = len(rules)
+		}
+	}
+	args = append(append(args, n.now(), len(rules)), rules...)
+	for _, r := range list {
+		args = append(args, index[r.Limit], r.Units)
+	}
+	return args
+}
+
+// Forget deletes counters.
+func (s *Store) Forget(ctx context.Context, keys [][]byte) error {
+	ctx, cancel := context.WithTimeout(ctx, s.config.dialTimeout())
+	defer cancel()
+	for _, key := range keys {
+		if err := s.unlink(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
