@@ -70,7 +70,7 @@ func limits() dashboard {
 			{id: 20, title: "What decides, and how fast", panels: []panel{
 				{
 					id: 21, kind: series, title: "Checks by source", unit: perSecond, stacked: true,
-					text:    "redis is exact. denied_memory is a refusal that the node remembered, which is exact too and needs no call: it grows under attack, and Redis's load does not. lease is a unit that the node was granted in advance (consistency: leased), which is never over the limit either. memory is a node without Redis. fallback is a node that counts alone because Redis does not answer in time: limits then hold only approximately.",
+					text:    "redis is exact. denied_memory is a refusal that the node remembered, which is exact too and needs no call: it grows under attack, and Redis's load does not. lease is a unit that the node was granted in advance (consistency: leased), which is never over the limit either. reported is a decision by what the node knows (consistency: reported), which may exceed a limit: see Overshoot. memory is a node without Redis. fallback is a node that counts alone because Redis does not answer in time: limits then hold only approximately.",
 					queries: []query{{"{{source}}", `sum by (source) (rate(weir_decisions_total{@,rule=~"$rule"}[$__rate_interval]))`}},
 				},
 				{
@@ -111,6 +111,22 @@ func limits() dashboard {
 					id: 28, kind: series, title: "What becomes of leased units", unit: perSecond,
 					text:    "granted is what Redis charged in advance, spent what requests used of it, returned what came back unused. stranded is neither: nodes that died, or returns that Redis did not confirm; it counts until it leaves the window. Much returned next to little spent means that demand is uneven.",
 					queries: []query{{"{{fate}}", `sum by (fate) (rate(weir_lease_units_total{@,rule=~"$rule"}[$__rate_interval]))`}},
+				},
+				{
+					id: 34, kind: series, title: "Overshoot", unit: share,
+					text: "By what part a limit was exceeded in the last 30 to 60 seconds, the worst key of each rule with consistency: reported, and the most that is to be expected at the rate at which it was asked for. Above that line reports take too long: see Time to decide in Redis and Decisions that the store could not make.",
+					queries: []query{
+						{"{{rule}}", `max by (rule) (weir_overshoot_ratio{@,rule=~"$rule"})`},
+						{"{{rule}}, bound", `max by (rule) (weir_overshoot_bound_ratio{@,rule=~"$rule"})`},
+					},
+				},
+				{
+					id: 35, kind: series, title: "Reported units", unit: perSecond,
+					text: "What nodes admitted and reported, and the keys that they know the counts of. lost are units of reports without an answer: if Redis has not counted them, they pass in addition.",
+					queries: []query{
+						{"{{fate}}", `sum by (fate) (rate(weir_reported_units_total{@,rule=~"$rule"}[$__rate_interval]))`},
+						{"keys", `sum(weir_reported_keys{@,rule=~"$rule"})`},
+					},
 				},
 				{
 					id: 26, kind: series, title: "Calls to Redis", unit: plain,

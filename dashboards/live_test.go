@@ -30,6 +30,7 @@ rules:
   - {id: per-client, key: [client_ip], algorithm: token_bucket, limit: 30, window: 1s, burst: 30}
   - {id: tried-out, key: [client_ip], limit: 1, window: 1m, mode: shadow}
   - {id: leased, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: leased}
+  - {id: reported, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: reported}
   - {id: lenient, match: {paths: ["/open"]}, key: [client_ip], limit: 1000, window: 1s, on_store_failure: open}
 `
 

@@ -230,6 +230,11 @@ type RuleDecision struct {
 	// inspect adds up the nodes of a region.
 	Leased bool  `json:"leased,omitempty"`
 	Held   int64 `json:"held,omitempty"`
+	// Delay is set for a rule with consistency: reported: for how long nodes may admit more
+	// than the limit. Overshoot is how much more, as a part of the limit, if clients ask for
+	// ten times as much.
+	Delay     string  `json:"delay,omitempty"`
+	Overshoot float64 `json:"overshoot,omitempty"`
 }
 
 // Reset is DELETE /v1/limits: the keys of the counters that are gone.

@@ -164,8 +164,8 @@ func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
 	add("missing", map[bool]string{false: "skip", true: "limit"}[c.CountMissing])
 	add("mode", c.Mode.String())
 	add("on_store_failure", l.OnFailure.String())
-	if l.Leased {
-		add("consistency", "leased")
+	if word := l.Consistency(); word != "strict" {
+		add("consistency", word)
 	}
 	return list
 }

@@ -133,6 +133,7 @@ func (e *explained) write(b *bytes.Buffer, s term.Style) {
 	} else {
 		writeRules(b, s, e.Rules)
 	}
+	writeDelays(b, e.Rules)
 	for _, r := range e.OtherMethods {
 		fmt.Fprintf(b, "  rule %s would count it as %s: add --method %s\n", term.Printable(r.Rule), term.Printable(strings.Join(r.Methods, " or ")), term.Printable(strings.Join(r.Methods[:min(len(r.Methods), 1)], "")))
 	}
@@ -153,6 +154,16 @@ func writeRules(b *bytes.Buffer, s term.Style, list []adminapi.RuleDecision) {
 			allowed, brief(r.ResetAfter), term.Printable(r.Source), term.Printable(r.Key))
 	}
 	t.Print(b)
+}
+
+// writeDelays says by how much reported rules may be exceeded.
+func writeDelays(b *bytes.Buffer, list []adminapi.RuleDecision) {
+	for _, r := range list {
+		if r.Delay != "" {
+			fmt.Fprintf(b, "  %s is reported: edges decide by counts of up to %s ago, so at ten times the limit up to %s more may pass\n",
+				term.Printable(r.Rule), brief(r.Delay), percent(r.Overshoot))
+		}
+	}
 }
 
 // brief is a duration that an edge wrote, to the millisecond.

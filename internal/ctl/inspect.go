@@ -214,6 +214,7 @@ func (r *inspected) write(b *bytes.Buffer, s term.Style) {
 			fmt.Fprintf(b, "  %s is leased: edges hold %d that LEFT does not contain\n", term.Printable(rule.Rule), rule.Held)
 		}
 	}
+	writeDelays(b, r.Rules)
 	if r.Silent > 0 {
 		fmt.Fprintf(b, "  … and %s that did not answer\n", term.Plural(r.Silent, "edge"))
 	}

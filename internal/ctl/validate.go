@@ -11,6 +11,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/limiter"
 )
 
 const validateHelp = `Reports every fault of a rule document, with the path of its field and what to do about
@@ -40,6 +41,23 @@ type validation struct {
 	Errors  []problem `json:"errors"`
 	// Warnings tell of rules that cannot work as they are.
 	Warnings []string `json:"warnings,omitempty"`
+	// Overshoot tells by what part reported rules may be exceeded at ten times the limit.
+	Overshoot []overshoot `json:"overshoot,omitempty"`
+}
+
+type overshoot struct {
+	Rule  string  `json:"rule"`
+	Ratio float64 `json:"ratio"`
+}
+
+// overshoots are the bounds of the reported rules, with the default store.timeout.
+func (b *ruleBook) overshoots() (list []overshoot) {
+	for _, c := range b.set.Rules() {
+		if c.Limit.Reported {
+			list = append(list, overshoot{c.ID, c.Limit.Overshoot(limiter.TenTimes, limiter.UsualReportDelay, 0)})
+		}
+	}
+	return list
 }
 
 func (p *program) validate(name string) error {
@@ -53,6 +71,7 @@ func (p *program) validate(name string) error {
 	if err == nil {
 		p.warnOf(d)
 		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(bookOf(d).rules), bookOf(d).Warnings()
+		v.Overshoot = bookOf(d).overshoots()
 	} else {
 		v.Errors = problems(err)
 	}
@@ -60,6 +79,12 @@ func (p *program) validate(name string) error {
 		err = p.WriteJSON(v)
 	} else if v.Valid {
 		_, err = fmt.Fprintf(p.Out, "%s is good: %s, version %s\n", term.Printable(name), term.Plural(v.Rules, "rule"), v.Version)
+		for _, o := range v.Overshoot {
+			if err == nil {
+				_, err = fmt.Fprintf(p.Out, "rule %s is reported: at ten times its limit up to %s more may pass, and two requests a node\n",
+					term.Printable(o.Rule), percent(o.Ratio))
+			}
+		}
 	} else {
 		_, err = io.WriteString(p.Out, term.Clean(field.All(err).In(name).Error()+"\n"))
 	}

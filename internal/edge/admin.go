@@ -200,8 +200,8 @@ func (r *ruleset) views() []adminapi.Rule {
 			Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Burst: c.Limit.Burst,
 			Key: []string{}, OnFailure: c.Limit.OnFailure.String(),
 		}
-		if c.Limit.Leased {
-			v.Consistency = "leased"
+		if word := c.Limit.Consistency(); word != "strict" {
+			v.Consistency = word
 		}
 		for _, part := range c.Key {
 			v.Key = append(v.Key, part.String())

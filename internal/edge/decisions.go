@@ -41,7 +41,7 @@ func (s *ruleset) count(r *decide.Request, took time.Duration) {
 		if res.Source == limiter.SourceNone {
 			continue
 		}
-		if slowest == limiter.SourceNone || slowest == limiter.SourceLease || res.Source == limiter.SourceFallback {
+		if slowest == limiter.SourceNone || slowest == limiter.SourceReported || slowest == limiter.SourceLease || res.Source == limiter.SourceFallback {
 			slowest = res.Source
 		}
 		var o outcome

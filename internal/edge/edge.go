@@ -214,6 +214,7 @@ func (e *Edge) close() {
 	}
 	e.upstreams.close()
 	if e.shared != nil {
+		e.reports.Close()
 		e.leases.Close() // while the store still takes back what they hold
 		e.fallback.Close()
 		_ = e.shared.Close()

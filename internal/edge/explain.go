@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/paths"
 )
@@ -131,6 +132,10 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		}
 		if v.Leased = c.Limit.Leased; v.Leased && e.leases != nil {
 			v.Held, _ = e.leases.Held(c.Key)
+		}
+		if c.Limit.Reported && e.reports != nil {
+			delay := limiter.ReportDelay(e.config.Store.Timeout)
+			v.Delay, v.Overshoot = delay.String(), c.Limit.Overshoot(limiter.TenTimes, delay, int(e.nodes.Load()))
 		}
 		if !res.Allowed && res.RetryAfter > 0 {
 			v.RetryAfter = res.RetryAfter.String()

@@ -30,6 +30,10 @@ var fixedMetrics = map[string][]string{
 	"weir_leases":                    {"rule"},
 	"weir_lease_units_held":          {"rule"},
 	"weir_lease_units_total":         {"fate", "rule"},
+	"weir_reported_keys":             {"rule"},
+	"weir_reported_units_total":      {"fate", "rule"},
+	"weir_overshoot_ratio":           {"rule"},
+	"weir_overshoot_bound_ratio":     {"rule"},
 	"weir_clock_steps_total":         {"clock", "direction"},
 	"weir_rules_info":                {"version"},
 	"weir_rules_age_seconds":         nil,
@@ -81,6 +85,7 @@ rules:
   - {id: soft, match: {paths: ["/limited/*"]}, key: [client_ip], limit: 1, window: 1h, mode: shadow}
   - {id: local, match: {paths: [/local]}, key: [client_ip], limit: 100, window: 1h}
   - {id: leased, match: {paths: [/leased]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: leased}
+  - {id: reported, match: {paths: [/reported]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: reported}
 `, origin: func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/broken" {
 			panic(http.ErrAbortHandler)
@@ -137,6 +142,12 @@ rules:
 	require.EqualValues(t, 1, n.metric(`weir_leases{rule="leased"}`))
 	require.Positive(t, n.metric(`weir_lease_units_total{fate="granted",rule="leased"}`))
 
+	n.get("/reported")
+	require.EqualValues(t, 1, decided("reported", "allowed", "reported"))
+	eventually(t, "it is reported", func() bool { return n.metric(`weir_reported_units_total{fate="counted",rule="reported"}`) == 1 })
+	require.EqualValues(t, 1, n.metric(`weir_reported_keys{rule="reported"}`))
+	require.Positive(t, n.metric(`weir_overshoot_bound_ratio{rule="reported"}`))
+
 	redis.Kill()
 	n.get("/local")
 	require.EqualValues(t, 1, decided("local", "allowed", "fallback"))
@@ -156,9 +167,9 @@ func (n *node) checkMetricNames() {
 	bounded := map[string]*regexp.Regexp{
 		"document":    regexp.MustCompile(`^(rules|shedder)$`),
 		"code_class":  regexp.MustCompile(`^([1-5]xx|other)$`),
-		"rule":        regexp.MustCompile(`^(hard|soft|local|leased)$`),
+		"rule":        regexp.MustCompile(`^(hard|soft|local|leased|reported)$`),
 		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error)$`),
-		"source":      regexp.MustCompile(`^(redis|memory|denied_memory|fallback|lease|config)$`),
+		"source":      regexp.MustCompile(`^(redis|memory|denied_memory|fallback|lease|reported|config)$`),
 		"kind":        regexp.MustCompile(`^[a-z_]{1,20}$`),
 		"class":       regexp.MustCompile(`^(critical|write|read|test)$`),
 		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?|proxy_protocol)$`),
@@ -171,7 +182,7 @@ func (n *node) checkMetricNames() {
 		"candidate":   regexp.MustCompile(`^other$`),
 		"clock":       regexp.MustCompile(`^(store|node)$`),
 		"direction":   regexp.MustCompile(`^(back|forward)$`),
-		"fate":        regexp.MustCompile(`^(granted|spent|returned|stranded)$`),
+		"fate":        regexp.MustCompile(`^(granted|spent|returned|stranded|counted|lost)$`),
 		"version":     regexp.MustCompile(`^[0-9a-f]{12}$`),
 		"listener":    regexp.MustCompile(`^(public|admin)$`),
 		"fingerprint": regexp.MustCompile(`^(own|none|[0-9a-f]{4})$`),

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/lease"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+	"github.com/weir-edge/weir/pkg/limiter/report"
 )
 
 // storage is the stores behind decisions.
@@ -19,6 +20,7 @@ type storage struct {
 	shared   *redisstore.Store // nil without Redis
 	fallback *limiter.Fallback // nil without Redis
 	leases   *lease.Store      // nil without Redis
+	reports  *report.Store     // nil without Redis
 	shards   *shardStates      // nil without Redis
 	nodes    atomic.Int64      // that share the store
 }
@@ -26,6 +28,7 @@ type storage struct {
 // openStore composes the layers that decide. From the request inwards:
 //
 //	Denied    refusals that are known to hold: no I/O
+//	report    what this node knows of reported limits: no I/O
 //	lease     what this node was granted in advance: no I/O
 //	Spread    all or nothing across slots (cluster only)
 //	Fallback  what each rule wants while the store is unreachable
@@ -66,7 +69,11 @@ func (e *Edge) openStore() error {
 	}
 	e.leases = lease.New(lease.Config{Next: next, Grants: shared, Nodes: nodes})
 	e.metrics.registry.MustRegister(leaseMetrics{e.leases})
-	e.remember(limiter.NewDenied(e.leases, c.DeniedMemory, confirm))
+	e.reports = report.New(report.Config{
+		Next: e.leases, Reporter: shared, Local: e.fallback, Nodes: nodes, Trip: c.Timeout, Failed: e.shards.failed,
+	})
+	e.metrics.registry.MustRegister(reportMetrics{e.reports})
+	e.remember(limiter.NewDenied(e.reports, c.DeniedMemory, confirm))
 	return nil
 }
 
@@ -77,6 +84,7 @@ func (e *Edge) remember(denied *limiter.Denied) {
 		denied.Keep(holds)
 		if e.leases != nil {
 			e.leases.Keep(holds)
+			e.reports.Keep(holds)
 		}
 	}
 }

@@ -250,7 +250,12 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 		CountDenied: r.CountDenied, Shadow: mode == Shadow,
 		OnFailure: limiter.OnFailure(v.word("on_store_failure", r.OnStoreFailure,
 			limiter.Local.String(), limiter.Open.String(), limiter.Closed.String())),
-		Leased: v.word("consistency", r.Consistency, "strict", "leased") == 1,
+	}
+	switch v.word("consistency", r.Consistency, "strict", "leased", "reported") {
+	case 1:
+		l.Leased = true
+	case 2:
+		l.Reported = true
 	}
 	if r.Window == "" {
 		v.bad("window", "is required, for example 1m")

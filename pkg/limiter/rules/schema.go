@@ -15,7 +15,8 @@ import (
 //	3  high: auto in the shedder's settings
 //	4  storage: large_ring
 //	5  consistency
-const Schema = 5
+//	6  consistency: reported
+const Schema = 6
 
 // Needs returns the schema that a node must support to read these rules, and where and
 // what needs it; "" for 1. It depends on the text: even client_ip/64, which means
@@ -33,6 +34,8 @@ func Needs(list []Rule) (schema int, what string) {
 
 func (r *Rule) needs(at string) (schema int, what string) {
 	switch {
+	case r.Consistency == "reported":
+		return 6, at + "consistency: reported"
 	case r.Consistency != "":
 		return 5, at + "consistency"
 	case r.Storage == limiter.LargeRing.String():

@@ -21,6 +21,7 @@ func TestNeeds(t *testing.T) {
 	f("key: [client_ip], mode: off, match: {paths: [/a], not: {methods: [GET]}}", 2, "rules[1].match.not")
 	f("key: [client_net], consistency: leased", 5, "rules[1].consistency")
 	f("key: [path], consistency: strict", 5, "rules[1].consistency")
+	f("key: [client_net], algorithm: fixed_window, consistency: reported", 6, "rules[1].consistency: reported")
 	f("key: [path, client_net]", 2, "rules[1].key: client_net")
 	f("key: [client_net/20/40]", 2, "rules[1].key: client_net/20/40")
 	f("key: [client_ip], storage: large_ring", 4, "rules[1].storage: large_ring")
