@@ -105,11 +105,11 @@ profile: deps-bench build ## profile the edge under load, for profile-guided bui
 steering: ## simulate overloaded PoPs, the routers and the resolvers in virtual time, and write the table of docs/DNS.md; about 3 minutes
 	$(GO) test -count 1 -run TestSpill -v ./internal/spillsim -update
 
-tables: deps ## measure the published tables of algorithms, and Redis nodes for 400,000 decisions a second; about 15 minutes
+tables: deps ## measure the published tables of algorithms, and Redis nodes for 400,000 decisions a second; about 40 minutes
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
 	cd tools && $(GO) build -o ../bin/tables ./tables
 	bin/tables -doc docs/TABLES.md
-	cd tools && $(GO) test -count 1 -timeout 60m -run TestNodes -v ./tables -args -full -doc ../../docs/TABLES.md
+	cd tools && $(GO) test -count 1 -timeout 120m -run TestNodes -v ./tables -args -full -doc ../../docs/TABLES.md
 
 k6: ## build k6 with the extension that checks limits; about 2 minutes the first time
 	cd loadtest/xk6-weir && CGO_ENABLED=0 $(GO) build -o ../../bin/k6 ./cmd/k6
