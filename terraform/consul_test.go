@@ -259,6 +259,8 @@ func TestConsulTokens(t *testing.T) {
 	require.True(t, reads(dns, "weir/topology"))
 	require.True(t, reads(dns, "weir/drain/ams1"))
 	require.False(t, reads(dns, "weir/rules/current"))
+	require.NoError(t, put(dns, "weir/spill"))
+	require.Error(t, put(edge, "weir/spill"))
 	for _, c := range []*api.Client{ctl, dns} {
 		services, _, err := c.Health().Service("weir-edge", "", false, nil)
 		require.NoError(t, err)

@@ -205,6 +205,9 @@ func (r *router) remarks(v *region.View) []string {
 	if why := v.Topology.CannotSteer(r.Geo != nil); why != "" {
 		lines = append(lines, why)
 	}
+	if v.SpillErr != nil {
+		lines = append(lines, "cannot agree with other routers on which clients go elsewhere: "+v.SpillErr.Error())
+	}
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		if s := v.Regions[name]; !s.Known {
 			age := "not reported yet"

@@ -32,6 +32,13 @@ func (s *stateLog) changed(v *region.View) {
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		s.region(name, s.before.Regions[name], v.Regions[name], v.At)
 	}
+	switch told := errorText(v.SpillErr); {
+	case told == errorText(s.before.SpillErr):
+	case told != "":
+		s.log.Warn("cannot agree with other routers on which clients go elsewhere; one that starts may answer differently", "error", told)
+	default:
+		s.log.Info("agrees with other routers again on which clients go elsewhere")
+	}
 	if v.Topology != nil {
 		if v.Topology != s.before.Topology {
 			s.topology(v.Topology)

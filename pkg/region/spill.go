@@ -2,7 +2,6 @@ package region
 
 import (
 	"maps"
-	"math"
 	"time"
 )
 
@@ -20,8 +19,10 @@ const (
 	giveTo      = 0.93 // down to this
 	returnBelow = 0.83 // a PoP below it gets its own clients back,
 	returnTo    = 0.90 // up to this
+	settledBack = 0.70 // returnBelow of a PoP that is settled
 	keepTo      = 0.97 // a PoP beyond it keeps fewer clients of others,
-	receiveTo   = 0.93 // and below it receives more, up to this
+	receiveTo   = 0.93 // and below it receives more, up to this,
+	strainTo    = 0.95 // or this, if they would be shed otherwise
 	leastGift   = 0.01 // of a PoP's clients; less is not worth a move
 )
 
@@ -36,7 +37,7 @@ const (
 	publishing = 10 * time.Second
 	// agreeing is the time constant with which gifts fade: less is given until the giver
 	// asks again. All routers then add the same, so what they began with differently fades.
-	agreeing = time.Hour
+	agreeing = 6 * time.Hour
 )
 
 // Part is the share of a PoP's clients that one other PoP gets, 0..1.
@@ -44,7 +45,9 @@ type Part struct {
 	Goal    float64 `json:"goal"`
 	Share   float64 `json:"share"`   // what is answered: follows Goal
 	Noticed float64 `json:"noticed"` // what the published figures show of it: follows Share
-	cut     bool    // the receiver is full
+	// Most is the share with which the settled receiver was full; 0: it was not.
+	Most float64 `json:"most,omitempty"`
+	cut  bool    // the receiver is full
 }
 
 // Gift is what a PoP gives away.
@@ -52,12 +55,16 @@ type Gift struct {
 	Own   float64         `json:"own"` // requests per second of the PoP's own clients, wherever they are sent
 	Parts map[string]Part `json:"parts"`
 	Out   bool            `json:"out,omitempty"` // the PoP is down or drained
+	Last  Change          `json:"last"`
 }
 
 // Spill is what a router remembers of its moves.
 type Spill struct {
 	At    time.Time       `json:"at"`
 	Gifts map[string]Gift `json:"gifts"` // by the PoP that gives
+	By    string          `json:"by,omitempty"`
+	Deaf  int             `json:"deaf,omitempty"` // of how many PoPs the figures are old
+	Since time.Time       `json:"since"`          // when the router started, or Deaf last fell
 }
 
 // given returns how many of a PoP's clients go elsewhere, 0..1, by one of Part's fields.
@@ -90,13 +97,14 @@ type spilling struct {
 	states map[string]PoPState
 	gifts  map[string]Gift
 	ttl    time.Duration
+	now    time.Time
 	dt     float64 // seconds
 }
 
 // spill returns the state after before. It is pure, and changes nothing that before refers
 // to.
 func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Duration, now time.Time) *Spill {
-	w := &spilling{chooser: c, states: states, gifts: map[string]Gift{}, ttl: ttl}
+	w := &spilling{chooser: c, states: states, gifts: map[string]Gift{}, ttl: ttl, now: now}
 	w.dt = min(now.Sub(before.At), longestSpillStep).Seconds()
 	for _, name := range c.all {
 		g := before.Gifts[name]
@@ -110,13 +118,26 @@ func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Dura
 				parts[to] = p
 			}
 		}
-		w.gifts[name] = Gift{g.Own, parts, !s.up()}
+		if g.Out == s.up() {
+			g.Last = Change{}
+		}
+		w.gifts[name] = Gift{g.Own, parts, !s.up(), g.Last}
 	}
 	w.estimate()
+	w.notice()
 	w.allocate()
 	w.move()
 	maps.DeleteFunc(w.gifts, func(_ string, g Gift) bool { return g.Own == 0 && len(g.Parts) == 0 })
-	return &Spill{At: now, Gifts: w.gifts}
+	next := &Spill{At: now, Gifts: w.gifts, By: before.By, Since: before.Since}
+	for _, s := range states {
+		if s.up() && s.Stale {
+			next.Deaf++
+		}
+	}
+	if next.Since.IsZero() || next.Deaf < before.Deaf {
+		next.Since = now
+	}
+	return next
 }
 
 // up reports whether a PoP serves its own clients.
@@ -179,7 +200,9 @@ func (w *spilling) allocate() {
 				continue
 			}
 			keep := min(has, want[i], max(room[to].keep, 0))
-			p.cut = keep < min(has, want[i])
+			if p.cut = keep < min(has, want[i]); p.cut && w.settled(name, to) {
+				p.Most = p.Share
+			}
 			want[i] -= keep
 			w.take(room, to, keep)
 			p.Goal = 0
@@ -189,20 +212,54 @@ func (w *spilling) allocate() {
 			g.Parts[to] = p
 		}
 	}
-	for nth := range n { // the nearest pairs first, so that no PoP takes what is nearer to another
+	// A promise may be more than the PoP can serve, so half of all promises come first.
+	half := map[string]space{}
+	for name, r := range room {
+		if s := w.states[name]; s.Promised {
+			r.more /= 2
+		}
+		half[name] = r
+	}
+	w.fill(want, fixed, half)
+	for name, r := range half {
+		if s := w.states[name]; s.Promised {
+			half[name] = space{r.keep, r.more + room[name].more/2}
+		}
+	}
+	room = half
+	w.fill(want, fixed, room)
+	for i, name := range w.all { // what is still to be shed may fill the others a bit more
+		s, g := w.states[name], w.gifts[name]
+		if s.up() {
+			want[i] = min(want[i], g.Own*(1-g.given(goal, w.near[i]))-s.Capacity)
+		}
+		if r, ok := room[name]; ok && s.tells() && !s.Promised {
+			room[name] = space{r.keep, r.more + (strainTo-receiveTo)*s.Capacity}
+		}
+	}
+	w.fill(want, fixed, room)
+}
+
+// fill gives what is wanted to whoever has room: the nearest pairs first, so that no PoP
+// takes what is nearer to another.
+func (w *spilling) fill(want []float64, fixed []bool, room map[string]space) {
+	for nth := range w.all {
 		for i, name := range w.all {
 			g := w.gifts[name]
 			if fixed[i] || nth >= len(w.near[i]) || want[i] < leastGift*g.Own || g.Own == 0 {
 				continue
 			}
 			to := w.near[i][nth]
+			p := g.Parts[to]
 			add := min(want[i], max(room[to].more, 0))
+			if p.Most > 0 {
+				add = min(add, (p.Most-p.Goal)*g.Own)
+			}
 			if add < leastGift*g.Own {
 				continue
 			}
 			want[i] -= add
 			w.take(room, to, add)
-			p := g.Parts[to]
 			p.Goal += add / g.Own
 			g.Parts[to] = p
 		}
@@ -224,7 +281,7 @@ func (w *spilling) want(i int) (rate float64, fixed bool) {
 		return 0, false // nobody says that it is full
 	case staying > giveAbove*s.Capacity:
 		return g.Own - giveTo*s.Capacity, false
-	case staying < returnBelow*s.Capacity:
+	case staying < w.returnBelow(w.all[i])*s.Capacity:
 		return min(g.Own*given, max(0, g.Own-returnTo*s.Capacity)), false
 	}
 	return g.Own * given * (1 - w.dt/agreeing.Seconds()), false
@@ -258,29 +315,4 @@ func (w *spilling) rooms() map[string]space {
 func (w *spilling) take(room map[string]space, to string, rate float64) {
 	r := room[to]
 	room[to] = space{r.keep - rate, r.more - rate}
-}
-
-// move lets the shares follow the goals, slowly compared with the time in which clients
-// follow the shares, and more slowly on the way back.
-func (w *spilling) move() {
-	ttl := w.ttl.Seconds()
-	for _, name := range w.all {
-		from, g := w.states[name], w.gifts[name]
-		for to, p := range g.Parts {
-			receiver := w.states[to]
-			pace := ttl / 5
-			if p.Goal < p.Share && !p.cut {
-				pace = 1.5 * ttl
-			}
-			switch off := p.Goal - p.Share; {
-			case from.Stale || receiver.Stale && receiver.up():
-			case !from.up() || !receiver.up(), math.Abs(off) < leastGift/2:
-				p.Share = p.Goal
-			default:
-				p.Share += off * min(1, w.dt/pace)
-			}
-			p.Noticed += (p.Share - p.Noticed) * min(1, w.dt/(ttl/2+publishing.Seconds()))
-			g.Parts[to] = p
-		}
-	}
 }

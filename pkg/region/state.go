@@ -23,6 +23,7 @@ type PoPState struct {
 	// Demand and Capacity are in requests per second, as the passing nodes measure them; a
 	// Capacity of 0 is unknown.
 	Demand, Capacity float64
+	Promised         bool      // Capacity is neither measured nor stated
 	Stale            bool      // Demand and Capacity are too old to move clients by
 	Sight            Sight     // what this router's probes find
 	Since            time.Time // when Healthy last changed
@@ -45,6 +46,7 @@ type View struct {
 	Regions  map[string]RegionState
 	At       time.Time
 	Spill    *Spill // never nil
+	SpillErr error  // why the router cannot agree with others on Spill
 	chooser  *chooser
 	slots    map[string][]slot // of Spill, by the PoP that gives
 	text     string            // of Topology, for the Follower
@@ -57,6 +59,13 @@ func NewView(t *Topology, pops map[string]PoPState, geo Locator) *View {
 		v.chooser = newChooser(t, geo)
 	}
 	return v
+}
+
+// With returns v with other states of its PoPs.
+func (v *View) With(pops map[string]PoPState) *View {
+	next := *v
+	next.PoPs = pops
+	return &next
 }
 
 // Spilled returns v with what its router gives away a moment later: spill is what it gave

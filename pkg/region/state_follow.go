@@ -45,6 +45,10 @@ type Follower struct {
 	mu     sync.Mutex
 	facts  map[string]*regionFacts // by region
 	sights map[string]sight        // by PoP; replaced, never changed
+
+	agreement Agreement
+	adopted   *Spill // from which the next look continues; nil: from its own
+	spillErr  error  // why this router cannot agree with others
 }
 
 // NewFollower returns a follower with an empty view.
@@ -53,7 +57,9 @@ func NewFollower(c FollowConfig) *Follower {
 	for _, r := range c.Regions {
 		f.facts[r.Name] = &regionFacts{datacenter: cmp.Or(r.Consul.Datacenter(), r.Name), reached: map[string]int{}}
 	}
-	f.view.Store(NewView(nil, nil, nil))
+	v := NewView(nil, nil, nil)
+	v.Spill = firstSpill(v.Spill, time.Now())
+	f.view.Store(v)
 	return f
 }
 
@@ -71,6 +77,7 @@ func (f *Follower) Run(ctx context.Context, changed func(*View)) {
 		all.Go(func() { f.follow(ctx, r) })
 	}
 	all.Go(func() { f.probe(ctx) })
+	all.Go(func() { f.share(ctx) })
 	ticker := time.NewTicker(healthEvery)
 	defer ticker.Stop()
 	healths := map[string]health{}
@@ -99,18 +106,23 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 		copied.reached = maps.Clone(r.reached)
 		facts.regions[name] = copied
 	}
+	before := f.view.Load()
+	spill, spillErr := cmp.Or(f.adopted, before.Spill), f.spillErr
+	f.adopted = nil
 	f.mu.Unlock()
 
-	before := f.view.Load()
 	var text string
 	facts.topology, text = f.prevailing(facts.regions, before)
 	states, healths := facts.states(healths, now)
-	v := &View{Topology: facts.topology, PoPs: states, Regions: map[string]RegionState{}, At: now, Spill: before.Spill, chooser: before.chooser, slots: before.slots, text: text}
+	v := &View{Topology: facts.topology, PoPs: states, Regions: map[string]RegionState{}, At: now, Spill: spill, SpillErr: spillErr, chooser: before.chooser, slots: before.slots, text: text}
 	if v.Topology != before.Topology {
 		v.chooser = newChooser(v.Topology, f.config.Geo)
 	}
-	if now.Sub(v.Spill.At) >= spillEvery || v.Topology != before.Topology {
+	if now.Sub(v.Spill.At) >= spillEvery || v.Topology != before.Topology || spill != before.Spill {
 		v = v.Spilled(v.Spill, f.config.TTL, now)
+		f.mu.Lock()
+		f.agreement.Note(v.Spill)
+		f.mu.Unlock()
 	}
 	for name, r := range facts.regions {
 		_, known := r.effective(now)

@@ -94,7 +94,7 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 	}
 	if k.Spill != nil {
 		v := NewView(nil, nil, nil)
-		v.Spill = k.Spill
+		v.Spill = firstSpill(k.Spill, now)
 		f.view.Store(v)
 	}
 	return nil

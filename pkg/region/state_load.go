@@ -11,11 +11,12 @@ import (
 // tell nothing, those of the previous release, count as the mean of the others, since all
 // nodes of a PoP are alike.
 func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
-	s.Demand, s.Capacity = 0, 0
+	s.Demand, s.Capacity, s.Promised = 0, 0, false
 	told := slices.DeleteFunc(slices.Clone(passing), func(n consul.Instance) bool { return !n.TellsLoad })
 	if len(told) == 0 {
 		return
 	}
+	s.Promised = stated == nil && !slices.ContainsFunc(told, func(n consul.Instance) bool { return n.Capacity > 0 })
 	var full, demand, capacity float64
 	for i, c := range s.capacities(told, len(passing), stated) {
 		d := told[i].Demand

@@ -1,5 +1,6 @@
 key_prefix "weir/topology" { policy = "read" }
 key_prefix "weir/drain/" { policy = "read" }
+key "weir/spill" { policy = "write" }
 service "weir-edge" { policy = "read" }
 node_prefix "" { policy = "read" }
 agent_prefix "" { policy = "read" }

@@ -1,0 +1,92 @@
+package region
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Routers that hear the same facts from the same start move alike without talking. Those
+// that missed some would differ for hours, and clients that ask both move with each answer.
+// So one router, the senior, records its spill, and others continue from that.
+const (
+	// recordEvery is the least time between two looks at the record, and so between two
+	// writes; refreshEvery is when an unchanged one is written again.
+	recordEvery  = 10 * time.Second
+	refreshEvery = time.Minute
+	// goneAfter is the age from which the record's writer is gone, and a junior writes;
+	// outdated is the age from which not even a router that knows nothing starts from it.
+	goneAfter = 3 * time.Minute
+	outdated  = time.Hour
+)
+
+// Agreement compares a router's spill with the record. The zero value is ready to use.
+type Agreement struct {
+	past []*Spill // what this router answered by lately, the oldest first
+}
+
+// Agree returns the spill from which a router continues: mine, or that of a senior router's
+// record, which is nil if there is none. write reports whether the result is to be recorded.
+func (a *Agreement) Agree(mine, record *Spill, now time.Time) (next *Spill, write bool) {
+	if record == nil {
+		return mine, true
+	}
+	age := now.Sub(record.At)
+	follows := mine.junior(record) && (age < goneAfter || mine.Since.After(record.At) && age < outdated)
+	if !follows {
+		return mine, record.By != mine.By || age >= refreshEvery || mine.differs(record)
+	}
+	// The record is some seconds old, so it is compared with what was answered then.
+	if then := a.at(record.At); then != nil && !then.differs(record) {
+		return mine, false
+	}
+	a.past = nil
+	adopted := *mine
+	adopted.Gifts = record.Gifts
+	return &adopted, false
+}
+
+// Note keeps what a router answers by from now on.
+func (a *Agreement) Note(s *Spill) {
+	a.past = slices.DeleteFunc(append(a.past, s), func(old *Spill) bool { return s.At.Sub(old.At) > refreshEvery+2*recordEvery })
+}
+
+// at returns what the router answered by at some time; nil: that is not known.
+func (a *Agreement) at(t time.Time) *Spill {
+	for _, s := range slices.Backward(a.past) {
+		if !s.At.After(t) {
+			return s
+		}
+	}
+	return nil
+}
+
+// junior reports whether other knows better: whoever hears more PoPs, then whoever has
+// heard them for longer. The last says only that one of two is junior.
+func (s *Spill) junior(other *Spill) bool {
+	return cmp.Or(cmp.Compare(s.Deaf, other.Deaf), s.Since.Compare(other.Since), cmp.Compare(s.By, other.By)) > 0
+}
+
+// differs reports whether two spills send clients to different PoPs, or would soon.
+func (s *Spill) differs(other *Spill) bool {
+	gives := func(g, than Gift) bool {
+		for to, p := range g.Parts {
+			if q := than.Parts[to]; math.Abs(p.Share-q.Share) >= leastGift/2 || math.Abs(p.Noticed-q.Noticed) >= leastGift {
+				return true
+			}
+		}
+		return g.Out != than.Out || math.Abs(g.Own-than.Own) > sudden*max(g.Own, than.Own)
+	}
+	for name, g := range s.Gifts {
+		if gives(g, other.Gifts[name]) {
+			return true
+		}
+	}
+	for name, g := range other.Gifts {
+		if gives(g, s.Gifts[name]) {
+			return true
+		}
+	}
+	return false
+}

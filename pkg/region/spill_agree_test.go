@@ -1,0 +1,94 @@
+package region
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func giving(by string, since time.Time, at time.Time, share float64) *Spill {
+	return &Spill{By: by, Since: since, At: at, Gifts: map[string]Gift{"a1": {Own: 1000, Parts: map[string]Part{"b1": {Goal: share, Share: share}}}}}
+}
+
+// A router that missed something continues from what the one records that heard it all.
+func TestAgreement(t *testing.T) {
+	after := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	same := func(mine, record *Spill, now time.Time, wantWrite bool, past ...*Spill) {
+		t.Helper()
+		a := Agreement{past: past}
+		next, write := a.Agree(mine, record, now)
+		require.Same(t, mine, next)
+		require.Equal(t, wantWrite, write)
+	}
+	adopts := func(mine, record *Spill, now time.Time, past ...*Spill) {
+		t.Helper()
+		a := Agreement{past: past}
+		next, write := a.Agree(mine, record, now)
+		require.Equal(t, record.Gifts, next.Gifts)
+		require.Equal(t, mine.Since, next.Since)
+		require.Equal(t, mine.By, next.By)
+		require.False(t, write)
+		require.Nil(t, a.past)
+	}
+	old := giving("a", noon, after(100), 0.2)
+	same(old, nil, after(100), true)
+	same(old, old, after(110), false)
+	same(old, old, after(170), true) // so that others see that it is alive
+	same(giving("a", noon, after(110), 0.3), old, after(110), true)
+
+	fresh := giving("b", after(105), after(106), 0)
+	adopts(fresh, old, after(106))
+	adopts(&Spill{By: "b", Since: after(105)}, old, after(105))
+	adopts(fresh, old, after(100+59*60))
+	same(fresh, old, after(100+61*60), true)
+
+	// What counts is what the junior answered when the record was written.
+	young := giving("b", after(50), after(110), 0.4)
+	same(young, old, after(110), false, giving("b", after(50), after(99), 0.2), giving("b", after(50), after(101), 0.3))
+	adopts(young, old, after(110), giving("b", after(50), after(99), 0.1), giving("b", after(50), after(101), 0.2))
+	same(young, old, after(100+181), true) // the senior is gone
+
+	same(old, young, after(111), true)
+	deaf := *old
+	deaf.Deaf = 1
+	adopts(&deaf, young, after(111))
+	same(young, &deaf, after(111), true)
+}
+
+func TestSpillKnowsSinceWhenItHears(t *testing.T) {
+	topology := mustParse(t, row)
+	states := loads(topology, 500, 1000, 500, 1000, 500, 1000)
+	step := func(before *Spill, seconds int) *Spill {
+		return NewView(topology, states, nil).Spilled(before, 20*time.Second, noon.Add(time.Duration(seconds)*time.Second)).Spill
+	}
+	s := step(&Spill{By: "a", Since: noon}, 1)
+	require.Equal(t, &Spill{By: "a", Since: noon, At: s.At, Gifts: s.Gifts}, s)
+	old := states["b1"]
+	old.Stale = true
+	states["b1"] = old
+	s = step(s, 2)
+	require.Equal(t, noon, s.Since)
+	require.Equal(t, 1, s.Deaf)
+	old.Stale = false
+	states["b1"] = old
+	s = step(s, 3)
+	require.Equal(t, noon.Add(3*time.Second), s.Since)
+	require.Zero(t, s.Deaf)
+}
+
+func TestReadSpill(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"gifts": {"a1": {"own": 10, "parts": {"b1": {"share": 0.5}}}}}`: "",
+		`{"gifts": {"a1": {"own": -1}}}`:                                  "has a share of a1 that is not 0 to 1",
+		`{"gifts": {"a1": {"own": 1, "parts": {"b1": {"goal": 2}}}}}`:     "has a share of a1 that is not 0 to 1",
+		`x`: "invalid character 'x' looking for beginning of value",
+	} {
+		_, err := readSpill([]byte(text))
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, want)
+		}
+	}
+}

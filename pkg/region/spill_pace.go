@@ -1,0 +1,129 @@
+package region
+
+import (
+	"math"
+	"time"
+)
+
+// Change is when a PoP's clients, and those that it was given, last became free to move as
+// fast as the TTL lets them, and how loaded the PoP was.
+type Change struct {
+	At       time.Time `json:"at"`
+	Own      float64   `json:"own"`            // Gift.Own then
+	Capacity float64   `json:"capacity"`       // the most since
+	Less     bool      `json:"less,omitempty"` // Own fell
+}
+
+// Clients are free to move for a few TTLs after a sudden change of what their PoP is asked
+// for or can serve. Then it is settled: only so many of its clients move a minute. So
+// whatever the figures do, a PoP moves more than that only once for each sudden change and
+// once every resting; an error that feeds on itself decays to that.
+const (
+	// sudden is how much is a change, as a share. It is more than what one network brings,
+	// or the error of an estimate while clients move.
+	sudden = 0.2
+	// freeTTLs is for how many TTLs, besides the time of publishing, clients are free.
+	freeTTLs = 3
+	// resting is after how long a settled PoP that is not served well is free again.
+	resting = 15 * time.Minute
+	// settledPace is the part of the fleet's clients that may move a minute while their
+	// PoPs are settled.
+	settledPace = 0.006
+)
+
+// notice finds the PoPs that have changed.
+func (w *spilling) notice() {
+	promised, arriving := w.sent(goal), w.sent(noticed)
+	for i, name := range w.all {
+		s, g := w.states[name], w.gifts[name]
+		last := g.Last
+		if s.tells() {
+			last.Capacity = max(last.Capacity, s.Capacity)
+		}
+		// What clients on the move ask for is known less well than how many they are.
+		large := sudden*max(g.Own, last.Own) + arriving[name]/2
+		if w.free(name) {
+			large += g.given(noticed, w.near[i]) * g.Own / 4
+		}
+		given := g.given(goal, w.near[i])
+		staying := g.Own * (1 - given)
+		unserved := s.tells() && (staying+promised[name] > keepTo*s.Capacity || given > 0 && staying < returnBelow*s.Capacity)
+		if last.At.IsZero() || math.Abs(g.Own-last.Own) > large || s.tells() && s.Capacity < (1-sudden)*last.Capacity ||
+			unserved && w.now.Sub(last.At) >= resting {
+			last = Change{w.now, g.Own, s.Capacity, g.Own < last.Own || staying < returnBelow*s.Capacity}
+			for to, p := range g.Parts {
+				p.Most = 0
+				g.Parts[to] = p
+			}
+		}
+		g.Last = last
+		w.gifts[name] = g
+	}
+}
+
+// free reports whether a PoP's clients may move fast.
+func (w *spilling) free(name string) bool {
+	return w.now.Sub(w.gifts[name].Last.At) < freeTTLs*w.ttl+publishing
+}
+
+// settled reports whether both of two PoPs are.
+func (w *spilling) settled(from, to string) bool { return !w.free(from) && !w.free(to) }
+
+// returnBelow returns the load below which a PoP gets its own clients back. Unless it has just
+// been asked for less, it has a wider band than one network fills, or an error of an estimate
+// while clients leave: so none comes and goes.
+func (w *spilling) returnBelow(name string) float64 {
+	if w.free(name) && w.gifts[name].Last.Less {
+		return returnBelow
+	}
+	return settledBack
+}
+
+// move lets the shares follow the goals, slowly compared with the time in which clients
+// follow the shares, and more slowly on the way back.
+func (w *spilling) move() {
+	ttl := w.ttl.Seconds()
+	givers := 0
+	for _, g := range w.gifts {
+		if len(g.Parts) > 0 {
+			givers++
+		}
+	}
+	for i, name := range w.all {
+		from, g := w.states[name], w.gifts[name]
+		if len(g.Parts) == 0 {
+			continue
+		}
+		left := settledPace * float64(len(w.all)) / float64(givers) * w.dt / 60
+		for _, to := range w.near[i] {
+			p, given := g.Parts[to]
+			if !given {
+				continue
+			}
+			receiver := w.states[to]
+			pace := ttl / 5
+			if p.Goal < p.Share && !p.cut {
+				pace = ttl
+			}
+			if p.cut && w.settled(name, to) { // what the receiver's figures do not show yet is undone at once
+				p.Share = min(p.Share, max(p.Noticed, p.Goal))
+			}
+			off := p.Goal - p.Share
+			switch {
+			case from.Stale && from.up() || receiver.Stale && receiver.up(): // frozen
+			case !receiver.up():
+				p.Share = p.Goal
+			case w.settled(name, to):
+				off = max(-left, min(left, off))
+				left -= math.Abs(off)
+				p.Share += off
+			case !from.up(), math.Abs(off) < leastGift/2:
+				p.Share = p.Goal
+			default:
+				p.Share += off * min(1, w.dt/pace)
+			}
+			p.Noticed += (p.Share - p.Noticed) * min(1, w.dt/(ttl/2+publishing.Seconds()))
+			g.Parts[to] = p
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package region
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// spillKey is the record of what routers give away, in the first region whose Consul answers.
+func spillKey(c *consul.Client) string { return c.Key("spill") }
+
+// share keeps this router's spill in agreement with that of others until ctx ends.
+func (f *Follower) share(ctx context.Context) {
+	wait := time.Duration(0)
+	for {
+		pause(ctx, wait)
+		if ctx.Err() != nil {
+			return
+		}
+		answered, err := f.agree(ctx)
+		f.mu.Lock()
+		f.spillErr = err
+		f.mu.Unlock()
+		if wait = recordEvery; !answered {
+			wait = pulseEvery
+		}
+	}
+}
+
+// agree looks at the record once. answered reports whether that is enough for recordEvery.
+func (f *Follower) agree(ctx context.Context) (answered bool, err error) {
+	for _, r := range f.config.Regions {
+		f.mu.Lock()
+		away := !f.facts[r.Name].failing.IsZero()
+		f.mu.Unlock()
+		if away {
+			continue
+		}
+		var status *consul.StatusError
+		entry, err := r.Consul.Get(ctx, spillKey(r.Consul))
+		if err == nil {
+			return len(f.View().Spill.Gifts) > 0, f.agreeOn(ctx, r.Consul, entry)
+		}
+		if errors.As(err, &status) {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// agreeOn adopts what the record says, or writes it.
+func (f *Follower) agreeOn(ctx context.Context, c *consul.Client, entry *consul.Entry) error {
+	var record *Spill
+	var index uint64
+	if entry != nil {
+		index = entry.ModifyIndex
+		record, _ = readSpill(entry.Value) // an unreadable one is overwritten
+	}
+	now := time.Now()
+	mine := f.View().Spill
+	f.mu.Lock()
+	next, write := f.agreement.Agree(mine, record, now)
+	if next != mine {
+		f.adopted = next
+	}
+	f.mu.Unlock()
+	if next != mine {
+		f.lookSoon()
+	}
+	if !write || len(mine.Gifts) == 0 {
+		return nil
+	}
+	value, err := json.Marshal(mine)
+	if err != nil {
+		return err
+	}
+	// Another router may have been faster: then its record is as good.
+	_, err = c.Swap(ctx, spillKey(c), value, index)
+	return err
+}
+
+// readSpill reads a record. Another router wrote it, so nothing in it is taken on trust.
+func readSpill(value []byte) (*Spill, error) {
+	s := &Spill{}
+	if err := json.Unmarshal(value, s); err != nil {
+		return nil, err
+	}
+	share := func(v float64) bool { return v >= 0 && v <= 1+1e-6 }
+	for name, g := range s.Gifts {
+		sound := g.Own >= 0
+		for _, p := range g.Parts {
+			sound = sound && share(p.Goal) && share(p.Share) && share(p.Noticed) && share(p.Most)
+		}
+		if !sound {
+			return nil, fmt.Errorf("has a share of %s that is not 0 to 1", name)
+		}
+	}
+	return s, nil
+}
+
+// firstSpill is what a router that starts gives away: what it gave before, if that is known.
+func firstSpill(before *Spill, now time.Time) *Spill {
+	return &Spill{At: before.At, Gifts: before.Gifts, By: rand.Text()[:8], Since: now}
+}
