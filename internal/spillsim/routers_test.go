@@ -11,40 +11,60 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// spilling is a real router: the law and the choice of this release.
+// spilling is a real router: the law, the choice and the agreement of this release.
 type spilling struct {
 	view       *region.View
+	agreement  region.Agreement
+	by         string
 	loads      []consul.Load
 	heard      int // how many registrations of the world
 	index      map[string]int
 	deaf, anew time.Duration
+	hears      time.Duration // again; 0: never
 	last       time.Duration // when it last heard
 }
 
-func newSpilling(w *world) router {
-	r := &spilling{loads: make([]consul.Load, len(w.pops)), index: map[string]int{}, view: region.NewView(w.topology, nil, nil)}
+func newSpilling(w *world) router { return newRouter(w, "a", 0) }
+
+func newRouter(w *world, by string, t time.Duration) *spilling {
+	r := &spilling{loads: make([]consul.Load, len(w.pops)), index: map[string]int{}, by: by}
 	for i, s := range w.topology.Regions {
 		r.index[s.PoPs[0].Name] = i
 	}
+	r.start(w, t)
 	return r
+}
+
+// start makes the router know nothing.
+func (r *spilling) start(w *world, t time.Duration) {
+	r.view, r.agreement = region.NewView(w.topology, nil, nil), region.Agreement{}
+	r.view.Spill = &region.Spill{By: r.by, Since: w.epoch.Add(t)}
 }
 
 // second is the router to which the scenario does something.
 func second(w *world) router {
-	r := newSpilling(w).(*spilling)
-	r.deaf, r.anew = w.deaf, w.anew
+	r := newRouter(w, "b", time.Second)
+	r.deaf, r.anew, r.hears = w.deaf, w.anew, w.hears
 	return r
 }
 
 func (r *spilling) hear(w *world, t time.Duration) {
-	if r.anew != 0 && t-warmUp == r.anew {
-		r.view = region.NewView(w.topology, nil, nil)
+	since, spill := t-warmUp, r.view.Spill
+	if r.anew != 0 && since == r.anew {
+		r.start(w, t)
+		spill = r.view.Spill
 	}
-	if r.deaf == 0 || t-warmUp < r.deaf {
+	if r.deaf == 0 || since < r.deaf || r.hears != 0 && since >= r.hears {
 		for ; r.heard < len(w.heard) && w.heard[r.heard].at <= t; r.heard++ {
 			r.loads[w.heard[r.heard].pop] = w.heard[r.heard].load
 		}
 		r.last = t
+		if since == r.anew || t%(10*time.Second) == time.Duration(r.by[0]-96)*3*time.Second {
+			next, write := r.agreement.Agree(spill, w.record, w.epoch.Add(t))
+			if spill = next; write {
+				w.record = next
+			}
+		}
 	}
 	states := map[string]region.PoPState{}
 	for i, s := range w.topology.Regions {
@@ -53,7 +73,8 @@ func (r *spilling) hear(w *world, t time.Duration) {
 		state.SetLoad([]consul.Instance{{Load: r.loads[i], TellsLoad: true}}, p.Capacity)
 		states[p.Name] = state
 	}
-	r.view = region.NewView(w.topology, states, nil).Spilled(r.view.Spill, ttl, w.epoch.Add(t))
+	r.view = r.view.With(states).Spilled(spill, w.ttl, w.epoch.Add(t))
+	r.agreement.Note(r.view.Spill)
 }
 
 func (r *spilling) pick(_ *world, n *network) int {

@@ -1,6 +1,7 @@
 package spillsim
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -15,7 +16,8 @@ import (
 )
 
 const (
-	ttl = 20 * time.Second
+	// usualTTL is how long clients keep an answer unless the scenario says otherwise.
+	usualTTL = 20 * time.Second
 	// networks is how many client networks a PoP has. Their demand has a heavy tail.
 	networks = 1000
 	// workers serve at each origin, so that its capacity is workers / the mean service time.
@@ -35,20 +37,20 @@ type scenario struct {
 	demand   func(pop int, t time.Duration) float64
 	lost     func(pop int, t time.Duration) bool // nil: never
 	change   time.Duration                       // when it is over
+	ttl      time.Duration                       // 0: usualTTL
+	tail     float64                             // the nth network's demand is as n^-tail; 0: 0.6
 	length   time.Duration                       // from then on; 0: 10 minutes
 	// deaf is when the second router stops hearing; anew is when it starts again and knows
 	// nothing. 0: never.
 	deaf, anew time.Duration
-	// What routers that disagree cost beyond the bounds: % of networks that move a minute,
-	// and what is shed at first, as a part of demand.
-	moves, shed float64
+	hears      time.Duration // when the deaf one hears again; 0: never
+	// What is beyond the bounds: % of networks that move in the worst minute; as parts of
+	// demand, what is shed at first and then, and because of others' clients.
+	moves, shed, late, pushed float64
 }
 
 // warmUp is how long the world runs before the change.
-const (
-	warmUp = 2 * time.Minute
-	early  = 5 * ttl
-)
+const warmUp = 2 * time.Minute
 
 // network is one client network, which asks DNS again whenever its answer expires.
 type network struct {
@@ -67,7 +69,7 @@ type pop struct {
 	told     consul.Load
 	toldAt   time.Duration
 	arriving float64 // requests per second sent here now
-	steered  float64 // of them, those of others' clients
+	own      float64 // what the PoP's own clients ask for, wherever they are sent
 	shed     int
 }
 
@@ -85,8 +87,12 @@ type world struct {
 	topology *region.Topology
 	pops     []*pop
 	networks []*network
+	due      []*network // in the order in which they ask; next is who asks next
+	next     int
+	flow     [][]float64 // of each PoP's own demand, the part that goes to each PoP
 	routers  []router
 	heard    []heardLoad
+	record   *region.Spill // what routers have in common
 	result   result
 }
 
@@ -109,6 +115,7 @@ type result struct {
 }
 
 func newWorld(s scenario, seed uint64, routers ...func(*world) router) *world {
+	s.ttl, s.tail, s.length = cmp.Or(s.ttl, usualTTL), cmp.Or(s.tail, 0.6), cmp.Or(s.length, 10*time.Minute)
 	w := &world{scenario: s, rng: rand.New(rand.NewPCG(seed, 1)), epoch: time.Unix(1_700_000_000, 0), topology: &region.Topology{Zone: "edge.example.com"}}
 	for p, c := range s.capacity {
 		settings := shedder.Defaults()
@@ -131,7 +138,7 @@ func newWorld(s scenario, seed uint64, routers ...func(*world) router) *world {
 		for n := range networks {
 			net := &network{
 				client: netip.PrefixFrom(address(p, n), 24), home: p, at: p,
-				weight: 1 / math.Pow(float64(n+1), 0.6), asks: time.Duration(w.rng.Int64N(int64(ttl))),
+				weight: 1 / math.Pow(float64(n+1), s.tail), asks: time.Duration(w.rng.Int64N(int64(s.ttl))),
 			}
 			sum += net.weight
 			w.networks = append(w.networks, net)
@@ -139,7 +146,11 @@ func newWorld(s scenario, seed uint64, routers ...func(*world) router) *world {
 		for _, n := range w.networks[p*networks:] {
 			n.weight /= sum
 		}
+		w.flow = append(w.flow, make([]float64, len(s.capacity)))
+		w.flow[p][p] = 1
 	}
+	w.due = slices.Clone(w.networks)
+	slices.SortStableFunc(w.due, func(a, b *network) int { return cmp.Compare(a.asks, b.asks) })
 	for _, r := range routers {
 		w.routers = append(w.routers, r(w))
 	}
@@ -155,9 +166,6 @@ func address(pop, nth int) netip.Addr {
 
 // run lets the world live until the end of its scenario.
 func (w *world) run() result {
-	if w.length == 0 {
-		w.length = 10 * time.Minute
-	}
 	end := warmUp + w.change + w.length
 	seconds := int(end / time.Second)
 	w.result.moves = make([]int, seconds+1)
@@ -175,7 +183,7 @@ func (w *world) run() result {
 			p.shedder.Tick(w.epoch.Add(t), nil)
 			n := float64(p.shed - before[i])
 			shed[second] += n
-			if own := p.arriving - p.steered; own <= p.capacity && !w.dead(i, t) {
+			if p.own <= p.capacity && !w.dead(i, t) {
 				pushed[second] += n
 			}
 			if t%time.Second == 0 {
@@ -200,25 +208,29 @@ func (w *world) dead(p int, t time.Duration) bool {
 // rate returns the demand of a PoP's own clients.
 func (w *world) rate(p int, t time.Duration) float64 { return w.demand(p, t-warmUp) }
 
+// settling is how long a change may take: 5 TTLs, and with a short TTL the time in which
+// figures are published a few times.
+func (w *world) settling() time.Duration { return max(5*w.ttl, 100*time.Second) }
+
 // resolve lets the networks ask whose answers have expired, and adds up what arrives where.
 func (w *world) resolve(t time.Duration) {
-	rates := make([]float64, len(w.pops))
-	for i, p := range w.pops {
-		rates[i] = w.rate(i, t)
-		p.arriving, p.steered = 0, 0
-	}
-	for _, n := range w.networks {
-		if t >= n.asks {
-			n.asks += ttl
-			if at := w.routers[w.rng.IntN(len(w.routers))].pick(w, n); at != n.at {
-				w.result.moves[t/time.Second]++
-				n.at = at
-			}
+	for ; w.due[w.next].asks <= t; w.next = (w.next + 1) % len(w.due) {
+		n := w.due[w.next]
+		n.asks += w.ttl
+		if at := w.routers[w.rng.IntN(len(w.routers))].pick(w, n); at != n.at {
+			w.result.moves[t/time.Second]++
+			w.flow[n.home][n.at] -= n.weight
+			w.flow[n.home][at] += n.weight
+			n.at = at
 		}
-		rate := n.weight * rates[n.home]
-		w.pops[n.at].arriving += rate
-		if n.at != n.home {
-			w.pops[n.at].steered += rate
+	}
+	for _, p := range w.pops {
+		p.arriving = 0
+	}
+	for i, p := range w.pops {
+		p.own = w.rate(i, t)
+		for k, part := range w.flow[i] {
+			w.pops[k].arriving += max(part, 0) * p.own
 		}
 	}
 }
@@ -301,7 +313,7 @@ func (w *world) note(t time.Duration) {
 
 // summarize divides what was counted by the time that it took.
 func (w *world) summarize(shed, pushed []float64) {
-	from, settled, end := int((warmUp+w.change)/time.Second), int((warmUp+w.change+early)/time.Second), len(shed)-1
+	from, settled, end := int((warmUp+w.change)/time.Second), int((warmUp+w.change+w.settling())/time.Second), len(shed)-1
 	r := &w.result
 	sum := func(list []float64) (s float64) {
 		for _, v := range list {
