@@ -272,7 +272,6 @@ func (c *change) warnOfCanaries(ctx context.Context) (tried bool) {
 			targets = append(targets, r.target)
 		}
 	}
-	now := time.Now()
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (map[string]consul.Pointer, error) {
 		canaries, wrong, err := t.Docs.Canaries(ctx)
 		for _, note := range wrong {
@@ -284,7 +283,7 @@ func (c *change) warnOfCanaries(ctx context.Context) (tried bool) {
 			c.p.Warn("%s: canaries: %v", a.Target.Name, a.Err)
 		}
 		for _, pop := range sortedKeys(a.Value) {
-			if canary := a.Value[pop]; !canary.Expired(now) {
+			if canary := a.Value[pop]; !canary.Expired(a.Target.Consul.Now()) {
 				tried = true
 				c.p.Warn("%s: %s tries %s on %s until %s; its edges follow that, and applying ends the trial", a.Target.Name,
 					term.Printable(canary.AppliedBy), canary.Version, term.Printable(pop), until(&canary))

@@ -85,7 +85,7 @@ func (c *change) newTrial(ctx context.Context, targets []*fleet.Target, o *canar
 		}
 		t.site.Homes = append(t.site.Homes, a.Target)
 		t.site.Before[a.Target] = a.Value.index
-		if other := a.Value.other; other != nil && !other.Expired(time.Now()) && other.Version != c.doc.Version() {
+		if other := a.Value.other; other != nil && !other.Expired(a.Target.Consul.Now()) && other.Version != c.doc.Version() {
 			return nil, term.Conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s; wait for that, or end it with regionctl rules apply or rollback without --canary", a.Target.Name,
 				term.Printable(other.AppliedBy), other.Version, o.pop, term.Stamp(other.AppliedAt), until(other))
 		}
@@ -153,7 +153,7 @@ func (t *trial) try(ctx context.Context) error {
 	if err := t.measure(ctx); err != nil {
 		return err
 	}
-	now := time.Now()
+	now := t.p.now()
 	t.site.Pointer = consul.NewPointer(t.c.doc.Bytes, t.c.by, now)
 	expires := now.Add(t.bake + grace).UTC().Round(0)
 	t.site.Pointer.ExpiresAt = &expires
@@ -307,7 +307,7 @@ func (t *trial) still(ctx context.Context) error {
 			return fmt.Errorf("nothing was changed: canary on %s: %w", t.pop, a.Err)
 		}
 	}
-	if t.site.Pointer.Expired(time.Now()) {
+	if t.site.Pointer.Expired(t.p.now()) {
 		return term.Conflict("nothing was changed: the canary on %s expired while this waited for another change", t.pop)
 	}
 	return nil

@@ -144,7 +144,7 @@ func (c *change) begin(targets []*fleet.Target) {
 					return err
 				}
 			}
-			c.at = time.Now().UTC().Round(0)
+			c.at = c.p.now().UTC().Round(0)
 			return c.restore(ctx)
 		},
 		Written: func(ctx context.Context, r *rollout.Region[fleet.Current]) {
@@ -229,6 +229,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		return now, err
 	})
 	asking.Wait()
+	c.p.warnOfClock()
 	c.engine.Compare()
 	away, err := reached(c.engine.Results(), c.partial, otherRegions)
 	if err != nil {

@@ -244,7 +244,7 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 	if err != nil {
 		return err
 	}
-	d.next = &region.Drain{Who: who, Why: o.reason, Since: time.Now().UTC().Truncate(time.Second)}
+	d.next = &region.Drain{Who: who, Why: o.reason, Since: p.now().UTC().Truncate(time.Second)}
 	if ended := region.Ended(pop, drainsOf(d.seen())); !d.next.Since.After(ended) {
 		d.next.Since = ended.Add(time.Millisecond)
 	}

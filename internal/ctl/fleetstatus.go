@@ -134,7 +134,8 @@ func (p *program) fleetStatus(ctx context.Context, names []string, every time.Du
 	if every > 0 {
 		l.limit = min(p.timeout, max(every, 500*time.Millisecond))
 		return p.watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
-			v := newFleetStatus(l.look(ctx))
+			answers := l.look(ctx)
+			v := newFleetStatus(p.now(), answers)
 			return v, v.write
 		})
 	}
@@ -148,7 +149,7 @@ func (p *program) fleetStatus(ctx context.Context, names []string, every time.Du
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	v := newFleetStatus(answers)
+	v := newFleetStatus(p.now(), answers)
 	if err := p.Show(v, v.write); err != nil {
 		return err
 	}
@@ -209,8 +210,8 @@ func (m *measured) byNode() map[string]*fleet.Figures {
 }
 
 // newFleetStatus puts together what the regions say.
-func newFleetStatus(answers []fleet.Answer[*measured]) *fleetStatus {
-	v := &fleetStatus{At: time.Now().UTC()}
+func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *fleetStatus {
+	v := &fleetStatus{At: at.UTC()}
 	var list []*sites
 	for _, a := range answers {
 		if a.Err == nil {

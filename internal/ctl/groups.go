@@ -38,7 +38,8 @@ type diffGroup struct {
 	Difference changes `json:"difference,omitempty"`
 	Unreadable string  `json:"unreadable,omitempty"`
 
-	step *step // of the first of them
+	at   time.Time // the moment, by the region's clock
+	step *step     // of the first of them
 }
 
 // groupByVersion leaves out regions that did not answer.
@@ -60,7 +61,7 @@ func groupByVersion(answers []fleet.Answer[*step]) []diffGroup {
 			continue
 		}
 		place[id] = len(groups)
-		g := diffGroup{Regions: []string{a.Target.Name}, Running: s.from.Pointer, Same: version == s.next.Version() && s.from.Damage == nil && !s.ends, step: s}
+		g := diffGroup{Regions: []string{a.Target.Name}, Running: s.from.Pointer, Same: version == s.next.Version() && s.from.Damage == nil && !s.ends, at: s.from.At, step: s}
 		switch {
 		case s.from.Damage != nil:
 			g.Unreadable = s.from.Damage.Error()
@@ -81,7 +82,7 @@ func (g *diffGroup) runs(s term.Style) string {
 	if len(g.Regions) > 1 {
 		verb = "run"
 	}
-	now, p := time.Now(), g.Running
+	now, p := g.at, g.Running
 	switch {
 	case p == nil && g.Unreadable == "":
 		return fmt.Sprintf("%s: no %s published yet", where, saidOf(g.step.next.Kind).what)

@@ -48,6 +48,7 @@ type past struct {
 // memory is what a region remembers, as far as it was read.
 type memory struct {
 	kind    *fleet.Kind
+	now     time.Time // by the region's clock
 	pointer *consul.Pointer
 	changes []consul.Change // the newest, newest first
 	wrong   error           // some of them cannot be read
@@ -57,7 +58,7 @@ type memory struct {
 func recall(enough func(*memory) bool) func(context.Context, *fleet.Target) (memory, error) {
 	return func(ctx context.Context, t *fleet.Target) (memory, error) {
 		s, err := fleet.LookAtPointer(ctx, t)
-		m := memory{kind: t.Kind, pointer: s.Pointer, wrong: s.Damage}
+		m := memory{kind: t.Kind, now: s.At, pointer: s.Pointer, wrong: s.Damage}
 		if err != nil || enough(&m) {
 			return m, err
 		}
@@ -78,11 +79,11 @@ func recallBefore(ctx context.Context, t *fleet.Target) (memory, error) {
 	recorded, asked := false, false
 	var failure error
 	m, err := recall(func(m *memory) bool {
-		if p := m.pointer; p != nil && !p.Expired(time.Now()) && !asked {
+		if p := m.pointer; p != nil && !p.Expired(m.now) && !asked {
 			asked = true
 			recorded, failure = t.Docs.Recorded(ctx, *p)
 		}
-		return failure != nil || m.version() == "" || m.knows(recorded || m.pointer.Expired(time.Now()))
+		return failure != nil || m.version() == "" || m.knows(recorded || m.pointer.Expired(m.now))
 	})(ctx, t)
 	return m, errors.Join(err, failure)
 }
@@ -114,7 +115,7 @@ func (m *memory) isCurrent(c consul.Change) bool {
 	switch {
 	case m.pointer == nil:
 		return false
-	case !m.pointer.Expired(time.Now()):
+	case !m.pointer.Expired(m.now):
 		return wrote(c, m.pointer)
 	}
 	return m.pointer.Then != nil && c.ExpiresAt == nil && c.Version == m.pointer.Then.Version
@@ -123,7 +124,7 @@ func (m *memory) isCurrent(c consul.Change) bool {
 // version is the active one, "" if there is none.
 func (m *memory) version() string {
 	if m.pointer != nil {
-		if n := m.pointer.InForce(time.Now()); n != nil {
+		if n := m.pointer.InForce(m.now); n != nil {
 			return n.Version
 		}
 	}

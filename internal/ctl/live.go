@@ -27,7 +27,7 @@ func (s *convergence) writeLive(b *bytes.Buffer, st term.Style) {
 
 // writeLive returns whether there are candidates.
 func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Time) (candidates bool) {
-	g := diffGroup{Regions: []string{v.Region}, Running: v.Pointer, Unreadable: v.Error, step: &step{next: &fleet.Document{Kind: shedderKind}}}
+	g := diffGroup{Regions: []string{v.Region}, Running: v.Pointer, Unreadable: v.Error, at: v.At, step: &step{next: &fleet.Document{Kind: shedderKind}}}
 	fmt.Fprintf(b, "%s, converged: %s\n", g.runs(st), st.Verdict(v.Converged))
 	if v.Error != "" {
 		fmt.Fprintf(b, "  %s\n", indented(term.Clean(v.Error)))

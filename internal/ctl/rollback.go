@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -95,7 +94,7 @@ func temporaries(answers []fleet.Answer[memory]) (string, error) {
 	for _, a := range answers {
 		switch p := a.Value.pointer; {
 		case a.Err != nil:
-		case p != nil && p.ExpiresAt != nil && !p.Expired(time.Now()):
+		case p != nil && p.ExpiresAt != nil && !p.Expired(a.Target.Consul.Now()):
 			versions, with = append(versions, p.Version), append(with, a.Target.Name)
 		default:
 			without = append(without, a.Target.Name)

@@ -114,10 +114,10 @@ func (p *program) showAll(ctx context.Context, targets []*fleet.Target, write fu
 }
 
 func (p *program) lookAll(ctx context.Context, targets []*fleet.Target) (*convergence, []fleet.Answer[*fleet.RegionView]) {
-	s := &convergence{At: time.Now().UTC(), Converged: true, Regions: []fleet.RegionView{}}
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*fleet.RegionView, error) {
 		return t.View(ctx, nil, "")
 	})
+	s := &convergence{At: p.now().UTC(), Converged: true, Regions: []fleet.RegionView{}}
 	for _, a := range answers {
 		v := a.Value
 		if a.Err != nil {

@@ -61,6 +61,8 @@ type settingsInForce struct {
 	InForce  *consul.Named `json:"in_force"`
 	Document string        `json:"document,omitempty"`
 	Error    string        `json:"error,omitempty"`
+
+	at time.Time // by the region's clock
 }
 
 func (p *program) showSettings(ctx context.Context, names []string) error {
@@ -85,7 +87,7 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 			same.Regions = append(same.Regions, a.Target.Name)
 			continue
 		}
-		entry := &settingsInForce{Regions: []string{a.Target.Name}, Pointer: s.Pointer, InForce: s.Active}
+		entry := &settingsInForce{Regions: []string{a.Target.Name}, Pointer: s.Pointer, InForce: s.Active, at: s.At}
 		if s.Damage != nil {
 			entry.Error = s.Damage.Error()
 		} else if s.State == fleet.Active {
@@ -125,9 +127,9 @@ func withoutHeading(document string) string {
 
 // write makes a document with a comment, which is one, too.
 func (e *settingsInForce) write(b *bytes.Buffer, s term.Style) {
-	g := diffGroup{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, step: &step{next: &fleet.Document{Kind: shedderKind}}}
+	g := diffGroup{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, at: e.at, step: &step{next: &fleet.Document{Kind: shedderKind}}}
 	fmt.Fprintf(b, heading+"%s\n", g.runs(s))
-	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(time.Now()) {
+	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(e.at) {
 		fmt.Fprintf(b, heading+"and then %s\n", follows(p.Then))
 	}
 	if e.Error != "" {

@@ -35,10 +35,11 @@ type stub struct {
 	stays   bool   // keeps its version, whatever is published
 	refuses string // the version that it refuses
 	reasons []string
-	old     bool     // of a release that registered no schema
-	silent  bool     // its admin listener answers 500
-	claims  string   // whose answers its admin listener gives, if not its own
-	asked   []string // to explain
+	ahead   time.Duration // of this machine's clock
+	old     bool          // of a release that registered no schema
+	silent  bool          // its admin listener answers 500
+	claims  string        // whose answers its admin listener gives, if not its own
+	asked   []string      // to explain
 	current *consul.Pointer
 	onTrial *consul.Pointer
 	shedder stubShedder
@@ -145,7 +146,7 @@ func (s *stub) follow(to **consul.Pointer, e *consul.Entry) {
 		return
 	}
 	wanted := s.current
-	s.canary = s.onTrial != nil && !s.onTrial.Expired(time.Now())
+	s.canary = s.onTrial != nil && !s.onTrial.Expired(time.Now().Add(s.ahead))
 	if s.canary {
 		wanted = s.onTrial
 	}

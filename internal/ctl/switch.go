@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
@@ -101,13 +100,12 @@ func (c *change) endCanaries(ctx context.Context) {
 			targets = append(targets, r.target)
 		}
 	}
-	now := time.Now()
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (ended []string, err error) {
 		canaries, _, err := t.Docs.Canaries(ctx)
 		for _, pop := range sortedKeys(canaries) {
 			if wrong := t.Docs.EndCanary(ctx, pop); wrong != nil {
 				err = errors.Join(err, wrong)
-			} else if p := canaries[pop]; !p.Expired(now) {
+			} else if p := canaries[pop]; !p.Expired(t.Consul.Now()) {
 				ended = append(ended, fmt.Sprintf("canary of %s on %s ended", term.OrDash(p.AppliedBy), pop))
 			}
 		}

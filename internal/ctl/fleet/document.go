@@ -54,6 +54,7 @@ func ParseDocument(k *Kind, name string, data []byte) (*Document, error) {
 // Current is what a region's pointer makes its edges run.
 type Current struct {
 	State    State
+	At       time.Time       // when it was read, by the region's clock
 	Index    uint64          // for compare-and-set
 	Pointer  *consul.Pointer // while Active or Ended
 	Active   *consul.Named   // while Active: the document that the pointer named when it was read
@@ -89,9 +90,9 @@ func (c *Current) Returns() *consul.Named {
 	return c.Active
 }
 
-// Until is when the active document expires, nil if it does not.
+// Until is when the document that was active when it was read expires, nil if it does not.
 func (c *Current) Until() *time.Time {
-	if c.Pointer == nil || c.Pointer.Expired(time.Now()) {
+	if c.Pointer == nil || c.Pointer.Expired(c.At) {
 		return nil
 	}
 	return c.Pointer.ExpiresAt
@@ -127,13 +128,13 @@ func LookAtPointer(ctx context.Context, t *Target) (Current, error) {
 	if err != nil && index == 0 {
 		return Current{}, err
 	}
-	c := Current{Index: index, Pointer: pointer, Damage: err}
+	c := Current{At: t.Consul.Now(), Index: index, Pointer: pointer, Damage: err}
 	switch {
 	case err != nil:
 		c.State = Unreadable
 	case pointer != nil:
 		c.State = Ended
-		if c.Active = pointer.InForce(time.Now()); c.Active != nil {
+		if c.Active = pointer.InForce(c.At); c.Active != nil {
 			c.State = Active
 		}
 	}

@@ -43,6 +43,7 @@ type NodeView struct {
 // RegionView is what is known of one region at a moment.
 type RegionView struct {
 	Region  string          `json:"region"`
+	At      time.Time       `json:"-"` // the moment, by the region's clock
 	Pointer *consul.Pointer `json:"pointer"`
 	// Canaries are those that have not expired, by PoP.
 	Canaries  map[string]consul.Pointer `json:"canaries"`
@@ -75,7 +76,7 @@ func (v *RegionView) Active() *consul.Named {
 	if v.Pointer == nil {
 		return nil
 	}
-	return v.Pointer.InForce(time.Now())
+	return v.Pointer.InForce(v.At)
 }
 
 // expected is the version that a PoP's nodes should run, "" if there is none, own if
@@ -125,16 +126,15 @@ func (t *Target) View(ctx context.Context, wanted func(consul.Node) bool, versio
 	}); err != nil {
 		return nil, err
 	}
-	v.Pointer = s.Pointer
+	v.Pointer, v.At = s.Pointer, s.At
 	if s.Damage != nil {
 		v.Error = s.Damage.Error()
 	}
 	for _, err := range wrong {
 		v.Notes = append(v.Notes, err.Error())
 	}
-	now := time.Now()
 	for pop, c := range canaries {
-		if !c.Expired(now) {
+		if !c.Expired(s.At) {
 			v.Canaries[pop] = c
 		}
 	}

@@ -49,6 +49,7 @@ type Client struct {
 	prefix    string
 	api       *api.Client
 	transport *http.Transport
+	clock     *clock
 	lookEvery time.Duration // how often to check for a lost registration; tests shorten it
 	holdFor   time.Duration // how long another node's check must fail; likewise
 }
@@ -84,12 +85,13 @@ func Open(c Config) (*Client, error) {
 	if c.Dial != nil {
 		transport.DialContext = c.Dial
 	}
+	clock := &clock{}
 	client, err := api.NewClient(&api.Config{
 		Address: addr, Scheme: scheme, Datacenter: c.Datacenter,
 		// Without one, the library looks for a token in the environment.
 		Token: "replaced by authorized",
 		HttpClient: &http.Client{
-			Transport: &authorized{next: transport, tokenFile: c.TokenFile},
+			Transport: &authorized{next: transport, tokenFile: c.TokenFile, clock: clock},
 			// Following a redirect would reveal the token to its target.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -105,7 +107,7 @@ func Open(c Config) (*Client, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	return &Client{config: c, name: name, prefix: prefix, api: client, transport: transport, lookEvery: lookEvery, holdFor: holdFor}, nil
+	return &Client{config: c, name: name, prefix: prefix, api: client, transport: transport, clock: clock, lookEvery: lookEvery, holdFor: holdFor}, nil
 }
 
 // Close closes idle connections. Requests in progress and watches end with their

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/field"
@@ -106,6 +107,7 @@ func readToken(file string) (string, error) {
 type authorized struct {
 	next      http.RoundTripper
 	tokenFile string
+	clock     *clock
 }
 
 // tokenOf is the key of a context's value: the Config whose token a request carries in
@@ -140,6 +142,7 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.clock.hear(resp.Header.Get("Date"), time.Now())
 	resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
 	// Any web server can answer 404. Reading that as a missing key would turn a wrong
 	// address into an answer.

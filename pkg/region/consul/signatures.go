@@ -2,7 +2,6 @@ package consul
 
 import (
 	"context"
-	"time"
 
 	"github.com/weir-edge/weir/pkg/sign"
 )
@@ -45,7 +44,7 @@ func (d *Documents) Sign(ctx context.Context, version string, s sign.Signature) 
 		if err != nil && !sign.IsFault(err) {
 			return err
 		}
-		text, err := sign.Encode(sign.Add(list, s, time.Now()))
+		text, err := sign.Encode(sign.Add(list, s, d.consul.Now()))
 		if err != nil {
 			return err
 		}

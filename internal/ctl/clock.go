@@ -1,0 +1,39 @@
+package ctl
+
+import (
+	"slices"
+	"time"
+)
+
+// clockApart is the difference of clocks that an operator should know of.
+const clockApart = time.Minute
+
+// ahead is by how much the fleet's clock is ahead of this machine's: the middle one of what
+// the answers of the regions' Consuls said. One region with a wrong clock does not count.
+func (p *program) ahead() time.Duration {
+	var list []time.Duration
+	for _, t := range p.opened {
+		if d, known := t.Consul.Ahead(); known {
+			list = append(list, d)
+		}
+	}
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return list[(len(list)-1)/2]
+}
+
+// now is the time by the fleet's clock. What expires is dated by it, because its nodes
+// compare that with their own clocks.
+func (p *program) now() time.Time { return time.Now().Add(p.ahead()) }
+
+// warnOfClock tells an operator whose clock is wrong why times look odd.
+func (p *program) warnOfClock() {
+	switch by := p.ahead().Round(time.Second); {
+	case by > clockApart:
+		p.Warn("the clock of this machine is %s behind the Consuls'; the change is dated by theirs", by)
+	case by < -clockApart:
+		p.Warn("the clock of this machine is %s ahead of the Consuls'; the change is dated by theirs", -by)
+	}
+}

@@ -1,0 +1,84 @@
+package ctl
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+)
+
+// dated is an answer of a Consul whose clock differs.
+type dated struct {
+	http.ResponseWriter
+	ahead time.Duration
+}
+
+func (d dated) WriteHeader(status int) {
+	d.Header().Set("Date", time.Now().Add(d.ahead).UTC().Format(http.TimeFormat))
+	d.ResponseWriter.WriteHeader(status)
+}
+
+// elsewhen returns the fleet, Consuls and edges, as one whose clocks are ahead of this machine's.
+func (f *testFleet) elsewhen(t *testing.T, ahead time.Duration) *testFleet {
+	t.Helper()
+	through := f
+	for _, name := range f.names {
+		through = through.faulty(t, name, func(w http.ResponseWriter, r *http.Request) bool {
+			forward(dated{w, ahead}, r, f.consuls[name].Addr())
+			return true
+		})
+	}
+	return through
+}
+
+// The clocks of the operator's machine and of the fleet are hours apart: what expires does so
+// by the fleet's.
+func TestClocksApart(t *testing.T) {
+	t.Parallel()
+	f := func(ahead time.Duration, warning string) func(*testing.T, *testFleet) {
+		return func(t *testing.T, f *testFleet) {
+			through := f.elsewhen(t, ahead)
+			byTheirs := func(at time.Time) { t.Helper(); require.WithinDuration(t, time.Now().Add(ahead), at, time.Hour) }
+			through.good(t, "rules", "apply", write(t, "one.yaml", rulesOf(1)), "--yes", "--wait", "0")
+			traffic := func(s *stub) { s.traffic, s.ahead = load(100, 2, 0), ahead }
+			for _, s := range []*stub{f.edge(t, "eu-west", "ams1", "ams1-1", traffic), f.edge(t, "us-east", "iad1", "iad1-1", traffic)} {
+				require.Eventually(t, func() bool { return s.runs() == versionOf(rulesOf(1)) }, patience, tick)
+			}
+			next := versionOf(rulesOf(2))
+			two := write(t, "two.yaml", rulesOf(2))
+
+			c := through.converse(t, "rules", "apply", two, "--canary", "ams1", "--bake", "10m", "--interval", "100ms", "--yes")
+			c.sees(t, " left") // its edge follows
+			p, _, err := f.rules("eu-west").Canary(t.Context(), "ams1")
+			require.NoError(t, err)
+			byTheirs(p.AppliedAt)
+			require.Equal(t, 10*time.Minute+grace, p.ExpiresAt.Sub(p.AppliedAt))
+			status := parse[struct{ Regions []fleet.RegionView }](t, through.good(t, "rules", "status", "-o", "json").out)
+			require.Equal(t, next, status.Regions[0].Canaries["ams1"].Version)
+			c.cancel()
+			require.Contains(t, c.end(t).errOut, "the canary was removed")
+
+			r := through.good(t, "rules", "apply", two, "--canary", "ams1", "--bake", "500ms", "--interval", "100ms", "--yes")
+			require.Regexp(t, warning, r.errOut)
+			require.Equal(t, next, f.current(t, "us-east"))
+
+			// So do temporary settings, and only what has not expired can be ended.
+			through.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--wait", "0")
+			settings, _, err := f.settings("eu-west").Current(t.Context())
+			require.NoError(t, err)
+			byTheirs(settings.AppliedAt)
+			require.NotContains(t, through.good(t, "shedder", "show").out, "ended")
+			through.good(t, "shedder", "rollback", "--yes", "--wait", "0")
+			// An answer dates in whole seconds, so the end may seem a second away.
+			require.Eventually(t, func() bool { return strings.Contains(through.run(t, "shedder", "show").out, "ended") }, patience, tick)
+		}
+	}
+	inFleets(t, map[string]func(*testing.T, *testFleet){
+		"operator behind": f(3*time.Hour, `warning: the clock of this machine is (3h0m[01]|2h59m59)s behind the Consuls'; the change is dated by theirs`),
+		"operator ahead":  f(-3*time.Hour, `warning: the clock of this machine is (3h0m[01]|2h59m59)s ahead of the Consuls'`),
+	})
+}
