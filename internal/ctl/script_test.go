@@ -230,6 +230,13 @@ func (s *script) edge(args []string) {
 				_, err := fmt.Sscanf(value, "%g,%g,%g", &requests, &limited, &errors)
 				require.NoError(s, err)
 				e.traffic = load(requests, limited, errors)
+			case "loses": // its traffic while it runs that version
+				before := e.traffic
+				e.traffic = func(e *stub, version string) {
+					if version != value {
+						before(e, version)
+					}
+				}
 			case "restarts": // at every third reading
 				before, looks := e.traffic, 0
 				e.traffic = func(e *stub, version string) {

@@ -22,6 +22,7 @@ type soaking struct {
 	resumed []*fleet.Target // had the version when this run began: their past is unknown
 	before  map[place]*fleet.Tally
 	known   map[string]bool // nodes whose figures could be read
+	warned  map[place]bool  // sites that could not be judged
 	lost    error           // why regions did not answer at the last look
 }
 
@@ -90,7 +91,7 @@ func (s *soaking) count(ctx context.Context, tallies map[place]*fleet.Tally) (si
 
 // measure takes the figures of all edges for a short time before the first wave.
 func (s *soaking) measure(ctx context.Context) error {
-	s.before, s.known = map[place]*fleet.Tally{}, map[string]bool{}
+	s.before, s.known, s.warned = map[place]*fleet.Tally{}, map[string]bool{}, map[place]bool{}
 	return s.twice(ctx, func() error {
 		_, err := s.count(ctx, s.before)
 		return cmp.Or(err, s.lost)
@@ -197,7 +198,7 @@ func (s *soaking) watch(ctx context.Context, wave, of int) error {
 		case !s.enough(&all.canary):
 			return fmt.Errorf("the changed regions had only %.0f requests in %s, and are judged by at least %d; soak longer, or lower --min-requests", all.canary.Requests, s.bake, s.minRequests)
 		default:
-			return nil
+			return s.idle(tallies)
 		}
 		select {
 		case <-ctx.Done():
@@ -219,4 +220,25 @@ func (s *soaking) worse(x *subject, now sample) string {
 		return ""
 	}
 	return cmp.Or(s.excess(&now.canary, &now.others), s.slower(x.name, x.before, now))
+}
+
+// idle says which changed sites had too few requests in a soak to be judged. One that had
+// enough of them before, in a fraction of the time, is an error: they may be gone because of
+// the change. Of others nothing is known, which is a warning: they may never have any.
+func (s *soaking) idle(tallies map[place]*fleet.Tally) error {
+	for _, at := range slices.SortedFunc(maps.Keys(s.before), func(a, b place) int { return cmp.Compare(a.String(), b.String()) }) {
+		was, is := s.before[at].Total, fleet.Traffic{}
+		if t := tallies[at]; t != nil {
+			is = t.Total
+		}
+		switch {
+		case !s.changed(at.region) || s.enough(&is):
+		case s.enough(&was):
+			return fmt.Errorf("%s had only %.0f requests in %s, and %.0f in %s before; find out why its clients are gone", at, is.Requests, s.bake, was.Requests, s.baseline())
+		case !s.warned[at]:
+			s.warned[at] = true
+			s.c.p.Warn("%s had only %.0f requests in %s, and is judged by at least %d: whether the change harms it is unknown", at, is.Requests, s.bake, s.minRequests)
+		}
+	}
+	return nil
 }

@@ -20,7 +20,9 @@ just before, and with the regions that are not changed yet: the shares of limite
 of 5xx answers, which include what is shed, and how long 99 % of the requests take; over the
 whole soak and its last minutes; within --max-limited-increase, --max-limited-decrease,
 --max-5xx-increase and --max-p99-factor. Outside twice in a row, or if somebody else changes
-one of the regions, the change halts, says why, and leaves each region as it is. The lock is
+one of the regions, the change halts, says why, and leaves each region as it is. It halts also
+if a site that had --min-requests before has not had them in a soak; of sites that never had
+as many it warns, because they cannot be judged. The lock is
 given back during a soak. The same command again begins where an earlier one ended, also one
 that was killed: it watches the regions that have the version for a soak, compared with those
 that have not, and continues.`
@@ -142,7 +144,7 @@ func (c *change) runWaves(ctx context.Context, w *waves) error {
 		}
 		if c.apart = chosen; i < len(groups)-1 {
 			// An hour for the waves' own work; a fleet that is still divided then was forgotten.
-			until := time.Now().Add(time.Duration(len(groups)-1-i)*w.soak + time.Hour).UTC().Round(time.Second)
+			until := c.p.now().Add(time.Duration(len(groups)-1-i)*w.soak + time.Hour).UTC().Round(time.Second)
 			c.apart = &until
 		}
 		c.p.Say("wave %d of %d: %s", i+1, len(groups), plan[i])
