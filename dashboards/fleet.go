@@ -256,7 +256,7 @@ func fleet() dashboard {
 				},
 				{
 					id: 54, kind: states, title: "Topology without a signature (optional)", unit: plain, width: 12, words: noYes(green, red),
-					text:    "Needs regionctl dns scraped, with --verify-keys. Yes: nobody with a trusted key has signed the topology in the region's Consul. Routers keep the one that they have; one that starts has none. If somebody forgot --sign, they apply it again; otherwise find out who wrote it.",
+					text:    "Needs regionctl dns scraped, with --verify-keys. Yes: nobody with a trusted key has signed the topology in the region's Consul. With --require-signed, routers keep the one that they have, and one that starts has none; without it, they answer by it. If somebody forgot --sign, they apply it again; otherwise find out who wrote it.",
 					queries: []query{{"{{region}}", `max by (region) (weir_dns_topology_unsigned{region=~"$region"})`}},
 				},
 				{

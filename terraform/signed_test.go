@@ -77,20 +77,26 @@ func TestEdgeVerifies(t *testing.T) {
 	m.trusts("/etc/weir/document-keys.pem", keys)
 }
 
-// Routers cannot verify without requiring, so they get keys when that is wanted.
-func TestRouterRequiresSignatures(t *testing.T) {
+// Routers get keys to report with, and a flag to require a signature, as edges do.
+func TestRouterVerifiesSignatures(t *testing.T) {
 	keys, value := signers(t)
-	s := dnsScratch(t)
-	s.write("zz.auto.tfvars", value)
-	i := router(t, s)
-	require.True(t, strings.HasSuffix(i.read("/etc/weir/dns.env"), ` --verify-keys /etc/weir/document-keys.pem"`+"\n"))
-	i.trusts("/etc/weir/document-keys.pem", keys)
+	f := func(variables, ends string) {
+		t.Helper()
+		s := dnsScratch(t)
+		s.write("zz.auto.tfvars", variables)
+		i := router(t, s)
+		require.True(t, strings.HasSuffix(i.read("/etc/weir/dns.env"), ends+`"`+"\n"))
+		i.trusts("/etc/weir/document-keys.pem", keys)
+	}
+	f(value, " --verify-keys /etc/weir/document-keys.pem")
+	f(value+"\nrequire_signed = true", " --verify-keys /etc/weir/document-keys.pem --require-signed")
 
 	root := load(t, "aws")
-	require.Equal(t, "var.require_signed ? var.verify_keys : []", root.text(root.modules["dns"].Body.Attributes["verify_keys"].Expr.Range()))
-	region := root.modules["region"].Body.Attributes
-	require.Equal(t, "var.verify_keys", root.text(region["verify_keys"].Expr.Range()))
-	require.Equal(t, "var.require_signed", root.text(region["require_signed"].Expr.Range()))
+	for _, module := range []string{"dns", "region"} {
+		attributes := root.modules[module].Body.Attributes
+		require.Equal(t, "var.verify_keys", root.text(attributes["verify_keys"].Expr.Range()), module)
+		require.Equal(t, "var.require_signed", root.text(attributes["require_signed"].Expr.Range()), module)
+	}
 }
 
 // snapshots is a server that copies rules from a Consul of its own to a folder.

@@ -46,8 +46,9 @@ bad looks, and back after five good seconds, longer if it keeps failing.
 without a dot is in the zone. This server should be among them. Without --ns it calls
 itself ns1 of the zone, at the addresses of --listen.
 
-With --verify-keys it takes only a topology that somebody has signed with topology apply
---sign, and keeps the one that it has until then. Drains are not signed.
+With --verify-keys it verifies who has signed the topology (topology apply --sign), and says
+in its log and in weir_dns_topology_unsigned when nobody has. With --require-signed, too, it
+ignores such a topology, and keeps the one that it has. Drains are not signed.
 
 With --state it keeps the topology, drains and the state of PoPs in a file, and starts from
 that if no Consul answers; /readyz and weir_dns_region_facts_age_seconds say how old it is.
@@ -89,7 +90,8 @@ func (p *program) dnsCommand() *cobra.Command {
 	f.DurationVar(&o.TTL, "ttl", 20*time.Second, "for how long resolvers may keep an answer; clients leave a lost PoP after that")
 	o.geoFlag(c)
 	o.stateFlag(c)
-	f.StringSliceVar(&o.VerifyKeys, "verify-keys", nil, "public `FILES`; a topology that none of their keys has signed is ignored (see regionctl keys --help)")
+	f.StringSliceVar(&o.VerifyKeys, "verify-keys", nil, "public `FILES`; says when none of their keys has signed the topology (see regionctl keys --help)")
+	f.BoolVar(&o.RequireSigned, "require-signed", false, "ignore a topology that no key of --verify-keys has signed, and keep the one before")
 	f.StringVar(&o.Metrics, "metrics", "127.0.0.1:9153", "`ADDRESS:PORT` for /metrics, /healthz and /readyz; empty: none")
 	f.IntVar(&o.RateLimit, "rate-limit", 100, "how often a second one answer goes over UDP to the clients of one /24 or /56, all together ten times as often; of the rest every second is sent to TCP; 0: no limit")
 	f.Float64Var(&o.PassingShare, "passing-share", 0, "how much of a PoP's edges must pass for it to be healthy, 0 to 1; one in any case")
@@ -171,6 +173,9 @@ func (o *dnsOptions) check() error {
 			return term.Misused("--ns %q: %w", text, err)
 		}
 		o.NS = append(o.NS, n)
+	}
+	if o.RequireSigned && len(o.VerifyKeys) == 0 {
+		return term.Misused("--require-signed needs --verify-keys FILES: without a key, no topology could be accepted")
 	}
 	if err := o.Check(); err != nil {
 		return term.Misused("%w", ofFlags(err))

@@ -38,6 +38,7 @@ func TestDNSFlags(t *testing.T) {
 	f("--zone a..b", "must be a domain name")
 	f("--zone x.y --ns ns.q.z=192.0.2.1", "is not in the zone x.y")
 	f("--hostmaster nobody", "--hostmaster: must be a mail address")
+	f("--require-signed", "--require-signed needs --verify-keys FILES")
 	f("explain", "--client is missing")
 	f("explain --client x", "must be an address such as")
 	f("", "nowhere.yaml")

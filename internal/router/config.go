@@ -30,9 +30,12 @@ type Config struct {
 	// State is the file that keeps the fleet's state for the next start; empty: none.
 	State string
 	Log   *slog.Logger
-	// VerifyKeys are files with public keys, of which one must have signed the topology; none:
+	// VerifyKeys are files with public keys, of which one should have signed the topology; none:
 	// signatures do not matter.
 	VerifyKeys []string
+	// RequireSigned ignores a topology that none of them has signed. Otherwise the router only
+	// says so.
+	RequireSigned bool
 }
 
 // ConfigError is a fault of a Config that only the topology reveals.
@@ -53,6 +56,7 @@ func (c *Config) follow() region.FollowConfig {
 	f := region.FollowConfig{Regions: c.Regions, PassingShare: c.PassingShare, TTL: c.TTL}
 	if len(c.VerifyKeys) > 0 {
 		f.Verify = func() (sign.Keys, error) { return sign.ReadPublic(c.VerifyKeys) }
+		f.RequireSigned = c.RequireSigned
 	}
 	if c.Geo != nil {
 		f.Geo = c.Geo

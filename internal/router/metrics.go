@@ -81,7 +81,7 @@ var (
 		[]string{"region"}, nil)
 	regionAgeDesc = prometheus.NewDesc("weir_dns_region_facts_age_seconds", "How old the state of a region is: 0 while it is known, +Inf if it was never reported.",
 		[]string{"region"}, nil)
-	unsignedDesc = prometheus.NewDesc("weir_dns_topology_unsigned", "1 while the topology that a region's Consul holds has no valid signature, and this router therefore ignores it; 0 without --verify-keys.",
+	unsignedDesc = prometheus.NewDesc("weir_dns_topology_unsigned", "1 while the topology that a region's Consul holds has no valid signature, 0 without --verify-keys.",
 		[]string{"region"}, nil)
 	steersDesc = prometheus.NewDesc("weir_dns_steers", "0 while this router sends clients to the first region although the topology has others and does not ask for it.", nil, nil)
 )

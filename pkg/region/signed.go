@@ -32,7 +32,7 @@ type SignedTopology struct {
 	Signatures []sign.Signature `json:"signatures"`
 }
 
-// check returns nil unless signatures are required and none is valid.
+// check returns nil unless signatures are verified and none is valid.
 func (c *FollowConfig) check(s *SignedTopology) error {
 	if c.Verify == nil {
 		return nil
@@ -47,17 +47,20 @@ func (c *FollowConfig) check(s *SignedTopology) error {
 	return keys.Verify(sign.Subject{Kind: topologyKind, SHA256: consul.NewPointer(s.Text, "", time.Time{}).SHA256}, s.Signatures, nil)
 }
 
-// takeTopology takes a published topology. While it is unsigned, or that is unknown, it asks
-// again until ctx ends: somebody may still sign it.
+// takeTopology takes a published topology, if it is signed or need not be. While it is
+// unsigned, or that is unknown, it asks again until ctx ends: somebody may still sign it.
 func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul.Entry) {
 	for failures := 0; ; failures++ {
-		signed, err := f.signedTopology(ctx, r, e)
+		signed, unsigned := f.signedTopology(ctx, r, e)
 		if ctx.Err() != nil {
 			return
 		}
 		var t *Topology
 		var text []byte
-		again := err != nil
+		var err error
+		if f.config.RequireSigned {
+			err = unsigned
+		}
 		if err == nil {
 			t, err = readTopology(e.Value)
 		}
@@ -65,13 +68,16 @@ func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul
 			text, err = json.Marshal(t)
 		}
 		f.change(r.Name, func(facts *regionFacts) {
+			if facts.signatureErr = nil; unsigned != nil && !f.config.RequireSigned {
+				facts.signatureErr = r.Consul.Unreadable(e.Key, unsigned)
+			}
 			if err == nil {
 				facts.topology, facts.topologyText, facts.topologyErr, facts.signed = t, string(text), nil, signed
 			} else {
 				facts.topologyErr = r.Consul.Unreadable(e.Key, err)
 			}
 		})
-		if !again {
+		if unsigned == nil {
 			return
 		}
 		select {
@@ -82,7 +88,7 @@ func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul
 	}
 }
 
-// signedTopology returns a topology with its signatures, nil if these do not matter.
+// signedTopology returns a topology with its signatures, nil unless one of them is valid.
 func (f *Follower) signedTopology(ctx context.Context, r FollowedRegion, e *consul.Entry) (*SignedTopology, error) {
 	if f.config.Verify == nil {
 		return nil, nil
@@ -96,7 +102,10 @@ func (f *Follower) signedTopology(ctx context.Context, r FollowedRegion, e *cons
 		return nil, err
 	}
 	s := &SignedTopology{Text: bytes.Clone(text), Signatures: list}
-	return s, f.config.check(s)
+	if err := f.config.check(s); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // signed returns the signed form of a topology, nil if no region holds one.
@@ -109,13 +118,19 @@ func (f *Follower) signed(text string) *SignedTopology {
 	return nil
 }
 
-// known returns the topology that k holds, which must be signed if f requires it.
-func (f *Follower) known(k *Known) ([]byte, error) {
+// known returns the topology that k holds, which must be signed if f requires it, and why
+// it counts as unsigned otherwise.
+func (f *Follower) known(k *Known) (text []byte, unsigned, err error) {
 	if f.config.Verify == nil {
-		return k.Topology, nil
+		return k.Topology, nil, nil
 	}
-	if err := f.config.check(k.Signed); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
+	unsigned = f.config.check(k.Signed)
+	if unsigned == nil {
+		return k.Signed.Text, nil, nil
 	}
-	return k.Signed.Text, nil
+	unsigned = fmt.Errorf("topology: %w", unsigned)
+	if f.config.RequireSigned {
+		return nil, nil, unsigned
+	}
+	return k.Topology, unsigned, nil
 }

@@ -28,7 +28,8 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	require.NoError(t, err)
 	key, err := sign.ReadKey(file)
 	require.NoError(t, err)
-	config := FollowConfig{Regions: []FollowedRegion{{Name: "eu", Consul: c}}, Verify: func() (sign.Keys, error) { return sign.ReadPublic([]string{file + ".pub"}) }}
+	config := FollowConfig{Regions: []FollowedRegion{{Name: "eu", Consul: c}}, RequireSigned: true,
+		Verify: func() (sign.Keys, error) { return sign.ReadPublic([]string{file + ".pub"}) }}
 	topology := func(zone string) *Topology {
 		return mustParse(t, `{zone: `+zone+`, regions: [{name: eu, pops: [{name: ams, addresses: [203.0.113.1]}]}]}`)
 	}
@@ -93,4 +94,29 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	require.ErrorContains(t, err, "topology: the signature by key")
 	require.NoError(t, SignTopology(t.Context(), c, second, key))
 	zone("second.example")
+
+	// One that only verifies takes what is not signed, and says so; also what it starts from.
+	config.RequireSigned = false
+	next, err = restore(func(k *Known) { k.Signed, k.Topology = nil, text })
+	require.NoError(t, err)
+	require.Contains(t, next.facts["eu"].topologyText, "second.example")
+	require.ErrorContains(t, next.facts["eu"].signatureErr, "topology: is not signed")
+	next, err = restore(func(k *Known) {})
+	require.NoError(t, err)
+	require.NoError(t, next.facts["eu"].signatureErr)
+	cancel()
+	running.Wait()
+	f = next
+	third := topology("third.example")
+	publish(third)
+	later, stop := context.WithCancel(t.Context())
+	running.Go(func() { f.Run(later, nil) })
+	t.Cleanup(func() { stop(); running.Wait() })
+	zone("third.example")
+	faulty("weir/topology: is not signed; apply it with regionctl --sign KEYFILE")
+	require.True(t, f.View().Regions["eu"].Unsigned)
+	require.Nil(t, f.Known().Signed)
+	require.NoError(t, SignTopology(t.Context(), c, third, key))
+	require.Eventually(t, func() bool { return !f.View().Regions["eu"].Unsigned && f.Known().Signed != nil }, testenv.Patience, 5*time.Millisecond)
+	require.NoError(t, f.View().Regions["eu"].Err)
 }

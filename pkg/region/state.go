@@ -35,7 +35,8 @@ type RegionState struct {
 	Heard time.Time // when its Consul last answered; zero: never
 	Via   string    // the region whose Consul reports on it while its own does not
 	Err   error     // why its own Consul does not answer
-	// Unsigned reports that its Consul names a topology that FollowConfig.Verify refuses.
+	// Unsigned reports that its Consul holds a topology that none of FollowConfig.Verify's
+	// keys has signed.
 	Unsigned bool
 }
 

@@ -29,9 +29,11 @@ type regionFacts struct {
 	// topologyErr is why the current one cannot be read; topology is the last readable
 	// one.
 	topologyErr error
-	signed      *SignedTopology // nil unless signatures are required
-	drains      *Drains
-	second      *opinion // nil unless the region is in doubt
+	signed      *SignedTopology // topology with its signatures, if one was verified
+	// signatureErr is why the current one counts as unsigned, though it is taken.
+	signatureErr error
+	drains       *Drains
+	second       *opinion // nil unless the region is in doubt
 	// reached holds the addresses of nodes that have accepted a connection from here, and
 	// how many consecutive probes each has left unanswered since.
 	reached map[string]int

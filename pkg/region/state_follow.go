@@ -24,8 +24,11 @@ type FollowConfig struct {
 	PassingShare float64
 	// TTL is how long clients keep an answer; 0: they do not.
 	TTL time.Duration
-	// Verify reads the keys of which one must have signed a topology; nil: none need to.
+	// Verify reads the keys of which one should have signed a topology; nil: none need to.
 	Verify func() (sign.Keys, error)
+	// RequireSigned ignores a topology that none of them has signed. Otherwise the follower
+	// only says so.
+	RequireSigned bool
 }
 
 // FollowedRegion is a region and its Consul.
@@ -126,7 +129,7 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 	}
 	for name, r := range facts.regions {
 		_, known := r.effective(now)
-		s := RegionState{Known: known, Heard: r.heard, Err: errors.Join(r.err, r.topologyErr), Unsigned: sign.IsFault(r.topologyErr)}
+		s := RegionState{Known: known, Heard: r.heard, Err: errors.Join(r.err, r.topologyErr, r.signatureErr), Unsigned: sign.IsFault(r.topologyErr) || sign.IsFault(r.signatureErr)}
 		if r.second != nil && r.doubtful(now) {
 			s.Via = r.second.via
 		}

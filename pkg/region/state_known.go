@@ -18,7 +18,7 @@ type Known struct {
 	Topology json.RawMessage        `json:"topology"`
 	Regions  map[string]KnownRegion `json:"regions"`
 	Spill    *Spill                 `json:"spill,omitempty"` // releases before it have none
-	// Signed is missing unless the follower requires signatures.
+	// Signed is missing unless the follower has verified a signature.
 	Signed *SignedTopology `json:"signed,omitempty"`
 }
 
@@ -58,7 +58,7 @@ var errSinceStart = errors.New("has not answered since this router started")
 // answers, its facts are the restored ones. Call it before Run. An error means that k
 // belongs to another fleet or cannot be read; then nothing has changed.
 func (f *Follower) Restore(k *Known, now time.Time) error {
-	published, err := f.known(k)
+	published, unsigned, err := f.known(k)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,10 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 	}
 	for _, r := range f.config.Regions {
 		facts := f.facts[r.Name]
-		facts.topology, facts.topologyText, facts.signed = t, string(text), k.Signed
+		facts.topology, facts.topologyText, facts.signatureErr = t, string(text), unsigned
+		if unsigned == nil {
+			facts.signed = k.Signed
+		}
 		facts.fail(errSinceStart, now)
 		if was, ok := k.Regions[r.Name]; ok {
 			facts.listed, facts.nodes, facts.heard, facts.datacenter, facts.drains = true, was.Nodes, was.Heard, was.Datacenter, was.Drains

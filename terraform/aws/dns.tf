@@ -77,8 +77,8 @@ module "dns" {
   fleet_cidrs    = local.fleet_cidrs
   edge_port      = module.region[each.key].edge_port
   operator_cidrs = var.operator_cidrs
-  # Routers cannot verify without requiring.
-  verify_keys    = var.require_signed ? var.verify_keys : []
+  verify_keys    = var.verify_keys
+  require_signed = var.require_signed
   name_servers   = { for name, host in local.name_servers : host => [for zone in range(var.regions[name].zones) : aws_eip.dns["${name}:${zone}"].public_ip] }
   allocation_ids = { for zone in range(var.regions[each.key].zones) : tostring(zone) => aws_eip.dns["${each.key}:${zone}"].allocation_id }
   tags           = var.tags

@@ -169,7 +169,7 @@ variable "dns" {
 }
 
 variable "verify_keys" {
-  description = "The public keys, in PEM, of all who may publish. Edges verify rules and shedder settings with them, and report what none of them has signed. A private key never belongs here."
+  description = "The public keys, in PEM, of all who may publish. Edges verify rules and shedder settings with them, and routers the topology, and report what none of them has signed. A private key never belongs here."
   type        = list(string)
   default     = []
 

@@ -16,12 +16,13 @@ module "user_data" {
     }
     "/etc/weir/dns.env" = {
       content = templatefile("${path.module}/templates/dns.env.tftpl", {
-        port         = local.dns_port
-        metrics      = local.metrics_port
-        zone         = var.zone
-        ttl          = var.ttl
-        name_servers = var.name_servers
-        keys_file    = length(var.verify_keys) == 0 ? "" : local.keys_file
+        port           = local.dns_port
+        metrics        = local.metrics_port
+        zone           = var.zone
+        ttl            = var.ttl
+        name_servers   = var.name_servers
+        keys_file      = length(var.verify_keys) == 0 ? "" : local.keys_file
+        require_signed = var.require_signed
       })
     }
     }, length(var.verify_keys) == 0 ? {} : {

@@ -170,13 +170,24 @@ variable "ami_id" {
 }
 
 variable "verify_keys" {
-  description = "The public keys, in PEM, of all who may publish a topology. With any, routers ignore a topology that none of them has signed."
+  description = "The public keys, in PEM, of all who may publish a topology. Routers report a topology that none of them has signed."
   type        = list(string)
   default     = []
 
   validation {
     condition     = length(var.verify_keys) <= 20 && alltrue([for text in var.verify_keys : can(regex("^(-----BEGIN PUBLIC KEY-----\\r?\\nMCowBQYDK2VwAyEA[A-Za-z0-9+/]{43}=\\r?\\n-----END PUBLIC KEY-----\\s*)+$", text))])
     error_message = "verify_keys must be at most 20 Ed25519 public keys in PEM, as regionctl keys generate writes them to KEYFILE.pub; never a private key."
+  }
+}
+
+variable "require_signed" {
+  description = "Routers ignore a topology that none of verify_keys has signed."
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !var.require_signed || length(var.verify_keys) > 0
+    error_message = "require_signed needs verify_keys: without a key, no topology could be accepted. Add the public keys of all who publish."
   }
 }
 
