@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,16 +16,6 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// policy returns the ACL policy that the manual lists under a name.
-func policy(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/OPERATIONS.md")
-	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)```hcl\n# " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(text)
-	require.NotNil(t, block, "no policy %s", name)
-	return string(block[1])
-}
-
 // Each role of the manual may do what the manual says in a Consul with ACLs. What it may not
 // do changes nothing, and the error names the missing permission.
 func TestRoles(t *testing.T) {
@@ -38,7 +27,7 @@ func TestRoles(t *testing.T) {
 	fleetOf := func(role string) *testFleet {
 		token := filepath.Join(dir, role+".token")
 		if accessors[role] == "" {
-			accessor, secret := server.NewToken(t, policy(t, role))
+			accessor, secret := server.NewToken(t, testenv.Policy(t, role))
 			require.NoError(t, os.WriteFile(token, []byte(secret), 0o600))
 			c, err := consul.Open(consul.Config{Addr: server.Addr(), TokenFile: token})
 			require.NoError(t, err)

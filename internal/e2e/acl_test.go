@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"testing"
 	"time"
 
@@ -14,16 +13,6 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// manual returns the ACL policy that docs/OPERATIONS.md lists under that name.
-func manual(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/OPERATIONS.md")
-	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)```hcl\n# " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(text)
-	require.NotNil(t, block, "no policy %s", name)
-	return string(block[1])
-}
-
 // The manual's policies allow what the manual describes, and nothing more.
 func TestLeastPrivilege(t *testing.T) {
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})
@@ -31,7 +20,7 @@ func TestLeastPrivilege(t *testing.T) {
 	f := &fleet{t: t, regions: []*site{s}}
 	dir := t.TempDir()
 	secretIn := func(file, policy string) (accessor, secret, path string) {
-		accessor, secret = consul.NewToken(t, manual(t, policy))
+		accessor, secret = consul.NewToken(t, testenv.Policy(t, policy))
 		path = filepath.Join(dir, file)
 		require.NoError(t, os.WriteFile(path, []byte(secret+"\n"), 0o600))
 		return accessor, secret, path

@@ -57,7 +57,7 @@ func (x *exercise) edgeToken(t *testing.T, consul *testenv.Consul, o testenv.Con
 		return ""
 	}
 	if x.token == "" {
-		x.accessor, x.token = consul.NewToken(t, manual(t, "weir-edge"))
+		x.accessor, x.token = consul.NewToken(t, testenv.Policy(t, "weir-edge"))
 		x.tokenFile = filepath.Join(t.TempDir(), "edge.token")
 		require.NoError(t, os.WriteFile(x.tokenFile, []byte(x.token), 0o600))
 	}
@@ -125,7 +125,7 @@ func consulDrills() []drill {
 			})
 			x.sees("the revoked token shows", follows(false))
 			x.answers(400)
-			_, fresh := c.NewToken(t, manual(t, "weir-edge"))
+			_, fresh := c.NewToken(t, testenv.Policy(t, "weir-edge"))
 			x.changes(func() { require.NoError(t, os.WriteFile(x.tokenFile, []byte(fresh), 0o600)) })
 			x.recovers("the new token is taken up", follows(true))
 		}},

@@ -16,10 +16,11 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// distant is a shard behind a network: it decides one call after another, and its answer
-// travels back.
+// distant is a simulated Redis behind a network, in virtual time: it works on one batch of
+// calls after another, which costs it what cost says, and its answer travels back.
 type distant struct {
 	trip time.Duration
+	cost func(calls int) time.Duration // called under the mutex
 
 	mu      sync.Mutex
 	busy    time.Time // until when
@@ -28,16 +29,11 @@ type distant struct {
 	calls   int
 }
 
-// What a script call costs Redis, and a decision in it: see TABLES.md.
-const (
-	callCost     = 5 * time.Microsecond
-	decisionCost = 4 * time.Microsecond
-)
-
+// Do implements limiter.Batcher.
 func (d *distant) Do(_ context.Context, calls []*limiter.Call) {
 	time.Sleep(d.trip / 2)
-	cost := callCost + time.Duration(len(calls))*decisionCost
 	d.mu.Lock()
+	cost := d.cost(len(calls))
 	if now := time.Now(); d.busy.Before(now) {
 		d.busy = now
 	}
@@ -53,6 +49,12 @@ func (d *distant) Do(_ context.Context, calls []*limiter.Call) {
 	}
 }
 
+// What a script call costs Redis, and a decision in it: see TABLES.md.
+const (
+	callCost     = 5 * time.Microsecond
+	decisionCost = 4 * time.Microsecond
+)
+
 // A node of 20,000 requests a second waits for about one round trip, however long the way,
 // in batches no smaller than on a short one. The times are virtual; -v prints them.
 func TestLongWaysCostOneRoundTrip(t *testing.T) {
@@ -62,7 +64,7 @@ func TestLongWaysCostOneRoundTrip(t *testing.T) {
 	var short float64
 	for _, trip := range []time.Duration{150 * time.Microsecond, 350 * time.Microsecond, 1150 * time.Microsecond, 5150 * time.Microsecond} {
 		synctest.Test(t, func(t *testing.T) {
-			d := &distant{trip: trip}
+			d := &distant{trip: trip, cost: func(calls int) time.Duration { return callCost + time.Duration(calls)*decisionCost }}
 			c := limiter.NewCombine(d, time.Minute, nil)
 			random := rand.New(rand.NewSource(1))
 			took := make([]time.Duration, requests)

@@ -1,7 +1,6 @@
 package limiter_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand"
 	"strings"
@@ -15,14 +14,6 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// partitioned is a distant master of a Cluster, where the calls of each partition share a
-// script; 0 partitions means that each subject is one.
-type partitioned struct {
-	distant
-	partitions, scripts int
-	random              *rand.Rand
-}
-
 // What a batch, the command and start of a script, and a decision in it cost Redis: the
 // last two from TABLES.md, where a lone decision takes 7.5 µs and one of 64 takes 3.6.
 const (
@@ -31,32 +22,22 @@ const (
 	shareCost  = 3600 * time.Nanosecond
 )
 
-func (p *partitioned) Do(_ context.Context, calls []*limiter.Call) {
-	time.Sleep(p.trip / 2)
-	p.mu.Lock()
-	scripts := len(calls)
-	if p.partitions > 0 {
-		seen := map[int]bool{}
-		for range calls {
-			seen[p.random.Intn(p.partitions)] = true
+// partitioned returns a distant master of a Cluster, where the calls of each partition share a
+// script, and counts the scripts; 0 partitions means that each subject is one.
+func partitioned(trip time.Duration, partitions int, scripts *int) *distant {
+	random := rand.New(rand.NewSource(1))
+	return &distant{trip: trip, cost: func(calls int) time.Duration {
+		begun := calls
+		if partitions > 0 {
+			seen := map[int]bool{}
+			for range calls {
+				seen[random.Intn(partitions)] = true
+			}
+			begun = len(seen)
 		}
-		scripts = len(seen)
-	}
-	cost := batchCost + time.Duration(scripts)*scriptCost + time.Duration(len(calls))*shareCost
-	if now := time.Now(); p.busy.Before(now) {
-		p.busy = now
-	}
-	p.busy = p.busy.Add(cost)
-	p.work += cost
-	p.batches++
-	p.calls += len(calls)
-	p.scripts += scripts
-	wait := time.Until(p.busy)
-	p.mu.Unlock()
-	time.Sleep(wait + p.trip/2)
-	for _, c := range calls {
-		c.Now, c.Answers = time.Now().UnixMicro(), append(c.Answers, limiter.Answer{Fits: 1})
-	}
+		*scripts += begun
+		return batchCost + time.Duration(begun)*scriptCost + time.Duration(calls)*shareCost
+	}}
 }
 
 // 20 nodes of 20,000 strict decisions a second each, for subjects of their own, on seven
@@ -71,7 +52,8 @@ func TestPartitionsWouldNotPay(t *testing.T) {
 		var alone float64
 		for _, partitions := range []int{0, 1024, 256, 64} {
 			synctest.Test(t, func(t *testing.T) {
-				p := &partitioned{distant: distant{trip: trip}, partitions: partitions / masters, random: rand.New(rand.NewSource(1))}
+				scripts := 0
+				p := partitioned(trip, partitions/masters, &scripts)
 				var all sync.WaitGroup
 				for node := range nodes {
 					c := limiter.NewCombine(p, time.Minute, nil)
@@ -93,7 +75,7 @@ func TestPartitionsWouldNotPay(t *testing.T) {
 					name, alone = "a subject", us
 				}
 				table = append(table, fmt.Sprintf("%-12v %-12s %16.1f %20.2f %22.1f", trip, name,
-					float64(p.calls)/float64(p.batches), float64(p.scripts)/(nodes*requests), us))
+					float64(p.calls)/float64(p.batches), float64(scripts)/(nodes*requests), us))
 				require.Greater(t, us, alone*0.93, "%d partitions at %v", partitions, trip)
 			})
 		}
