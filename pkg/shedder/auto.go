@@ -38,12 +38,23 @@ type Estimate struct {
 	flooded            int     // observations in a row of a queue that counts before any probe
 	proven             bool    // a probe has shown that Found is true
 	again              bool    // the last probe changed much, so another should follow
+	age                float64 // seconds since Base was learned, at most searchFor
+	search             search
 	probe              probe
+}
+
+// search is how a newcomer finds out whether its first base is others' queue: it lowers what
+// it has in flight again and again, at the moments at which the others probe.
+type search struct {
+	tries int
+	fell  bool // a try has lowered the base
+	over  bool
 }
 
 // probe drains what is in flight and measures a round trip meanwhile.
 type probe struct {
 	goal    float64 // requests in flight; 0: no probe is running
+	search  bool
 	elapsed float64 // seconds
 	drained bool    // the goal was reached
 	settle  float64 // seconds until it can measure; since then, in seconds and requests:
@@ -95,6 +106,14 @@ const (
 	drainAtLeast, drainLongest = 0.1, 5.0
 	probeSeconds, probeLongest = 0.3, 2.0
 	probeAnswers               = 20
+	// A newcomer whose first round trips hold more in flight than searchFrom of the headroom
+	// searches, within searchFor seconds. Each try leaves searchDepth of that and takes
+	// searchAnswers; only a fall of more than searchSurely standard deviations counts. If the
+	// first lowers nothing, nobody's queue is there; after searchTries the others have probed.
+	searchFrom, searchFor      = 0.75, 10.0
+	searchDepth                = 0.25
+	searchTries, searchAnswers = 4, 100
+	searchSurely               = 3.0
 	// lag is the share by which a round trip may exceed the mean of the second before.
 	lag = 1.25
 	// muchChanged is the change of the knee by a probe that makes another follow.
@@ -162,6 +181,7 @@ func (e Estimate) After(o *Observation) Estimate {
 		}
 		return e
 	}
+	e.age = min(e.age+dt, searchFor)
 	if trip < e.Base || e.answered < calm*e.Rate && e.inFlight < calm*(e.Rate*e.Base+headroom(e.Rate)) {
 		e.Base += (trip - e.Base) * -math.Expm1(-dt/baseMemory)
 	}
@@ -180,6 +200,10 @@ func (e Estimate) After(o *Observation) Estimate {
 		e.queued, e.floor, e.probed = 0, 0, false
 	case e.queued > 0:
 		e.queued += dt
+	}
+	if e.searches(o) {
+		e.probe = probe{goal: max(1, searchDepth*e.inFlight), search: true}
+		return e
 	}
 	if e.queued == 0 {
 		return e
@@ -206,9 +230,18 @@ func (e Estimate) After(o *Observation) Estimate {
 // due reports whether a probe should begin: the first soon after a queue has shown, others
 // when Rate may fall no further or the last one changed much, and one at every turn.
 func (e *Estimate) due(o *Observation) bool {
-	slot, before := o.Now.UnixNano()/int64(probeSlot), o.Now.Add(-o.For).UnixNano()/int64(probeSlot)
-	return slot != before && e.queued >= probeAfter &&
-		(!e.probed || e.again || e.Rate <= e.floor || slot%probeTurn == 0)
+	return o.slot() && e.queued >= probeAfter &&
+		(!e.probed || e.again || e.Rate <= e.floor || o.Now.UnixNano()/int64(probeSlot)%probeTurn == 0)
+}
+
+// searches reports whether a newcomer's next try should begin.
+func (e *Estimate) searches(o *Observation) bool {
+	return o.MayProbe && o.slot() && !e.search.over && e.age < searchFor && e.inFlight >= searchFrom*headroom(e.answered)
+}
+
+// slot reports whether the observation is the first of its slot.
+func (o *Observation) slot() bool {
+	return o.Now.UnixNano()/int64(probeSlot) != o.Now.Add(-o.For).UnixNano()/int64(probeSlot)
 }
 
 // measure continues a probe. What is in flight then is no measure of demand, so the means
@@ -216,6 +249,7 @@ func (e *Estimate) due(o *Observation) bool {
 func (e Estimate) measure(o *Observation, dt float64) Estimate {
 	p := &e.probe
 	p.elapsed += dt
+	e.age = min(e.age+dt, searchFor)
 	trip := e.inFlight / e.answered
 	if !p.drained {
 		// After a round trip all that was in flight before is answered, and a first class
@@ -229,7 +263,11 @@ func (e Estimate) measure(o *Observation, dt float64) Estimate {
 		return e
 	}
 	p.seconds, p.area, p.count = p.seconds+dt, p.area+o.InFlight*dt, p.count+o.Answered
-	if p.seconds < min(max(probeSeconds, trip), probeLongest) || p.count < probeAnswers && p.seconds < probeLongest {
+	answers := float64(probeAnswers)
+	if p.search && p.area < (1-muchChanged)*e.Base*p.count { // else nothing falls, and it ends early
+		answers = searchAnswers
+	}
+	if p.seconds < min(max(probeSeconds, trip), probeLongest) || p.count < answers && p.seconds < probeLongest {
 		return e
 	}
 	if p.count < fewAnswers || p.area/p.seconds > (1+probeDepth)/2*e.inFlight {
@@ -237,6 +275,13 @@ func (e Estimate) measure(o *Observation, dt float64) Estimate {
 	}
 	// To drain makes no round trip longer, and the mean lags: beyond this, something stalled.
 	base := min(lag*trip, p.area/p.count)
+	if p.search {
+		fell := base < (1-searchSurely/math.Sqrt(p.count))*e.Base
+		if e.search.note(fell); !fell {
+			e.probe = probe{} // the work takes that long, or the others keep the queue up
+			return e
+		}
+	}
 	before := e.Rate*e.Base + headroom(e.Rate)
 	wait := headroom(e.answered) / e.answered
 	e.probe, e.probed, e.Base = probe{}, true, base
@@ -250,8 +295,15 @@ func (e Estimate) measure(o *Observation, dt float64) Estimate {
 	return e
 }
 
+// note takes the result of a try.
+func (s *search) note(fell bool) {
+	s.tries, s.fell = s.tries+1, s.fell || fell
+	s.over = !s.fell || s.tries == searchTries
+}
+
 // undecided ends a probe that learned nothing. The next one waits for its turn.
 func (e Estimate) undecided() Estimate {
+	e.search.over = e.search.over || e.probe.search
 	e.probe, e.probed, e.again = probe{}, true, false
 	e.Undecided++
 	return e

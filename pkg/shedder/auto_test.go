@@ -116,7 +116,7 @@ func TestEstimateTellsSlowWorkFromAQueue(t *testing.T) {
 func TestEstimateRecoversFromAStandingQueue(t *testing.T) {
 	f := newFluid().load(1000)
 	f.inFlight = 300
-	f.run(3)
+	f.run(1.5) // until its first probe
 	require.InEpsilon(t, 0.3, f.e.Base, 0.05)
 	f.load(1300).run(60).requireEstimate(t, 1000, 0.020)
 }
@@ -231,4 +231,34 @@ func TestEstimateStaysFinite(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A newcomer whose work takes long is alone: it finds that out by one try.
+func TestANewcomerThatIsAloneSearchesOnce(t *testing.T) {
+	f := newFluid()
+	f.base = 0.100
+	f.load(500).run(30)
+	require.Equal(t, search{tries: 1, over: true}, f.e.search)
+	require.InEpsilon(t, 0.100, f.e.Base, 0.02)
+	require.False(t, f.e.Found)
+	require.Zero(t, f.e.Probes)
+	require.Positive(t, f.refused)
+	require.Less(t, f.refused, 0.6*500, "half a second's requests")
+}
+
+// One that finds a queue has it all when it starts, and searches until others have probed.
+func TestANewcomerSearchesInAQueue(t *testing.T) {
+	f := newFluid().load(1500)
+	f.inFlight = 300
+	f.run(12)
+	require.True(t, f.e.search.over)
+	require.Greater(t, f.e.search.tries, 1)
+	require.LessOrEqual(t, f.e.search.tries, searchTries)
+	f.run(60).requireEstimate(t, 1000, 0.020)
+}
+
+// A node that met no load while it was new does not search later.
+func TestOnlyNewcomersSearch(t *testing.T) {
+	f := newFluid().load(100).run(20).load(1500).run(60)
+	require.Zero(t, f.e.search)
 }

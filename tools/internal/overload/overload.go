@@ -68,6 +68,7 @@ type Sample struct {
 	// Of what nodes estimate: the knee High of what is in flight, summed, the longest base,
 	// and the rate, summed.
 	Knee, Base, Rate float64
+	Nodes            []shedder.Estimate // by node, in the simulation
 }
 
 // Run is what happened: every attempt, in any order, and a sample per Interval.

@@ -197,6 +197,7 @@ func (s *simulation) tick() {
 				sample.Knee += signal.Knees.High
 			}
 		}
+		sample.Nodes = append(sample.Nodes, st.Estimate)
 		sample.Base, sample.Rate = max(sample.Base, st.Estimate.Base), sample.Rate+st.Estimate.Rate
 	}
 	s.run.Samples = append(s.run.Samples, sample)
