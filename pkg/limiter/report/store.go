@@ -54,7 +54,7 @@ type Config struct {
 }
 
 // DefaultMaxKeys bounds the keys of a Store unless Config says otherwise. A key takes about
-// 500 bytes.
+// 300 bytes.
 const DefaultMaxKeys = 1_000_000
 
 const shardCount = 64
