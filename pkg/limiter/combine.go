@@ -23,6 +23,7 @@ type Batcher interface {
 type Combine struct {
 	shard   Batcher
 	budget  time.Duration
+	flights int
 	onBatch func(calls int)
 
 	calls sync.Pool
@@ -43,14 +44,14 @@ const (
 
 var _ TakeReturner = (*Combine)(nil)
 
-// NewCombine batches the calls to shard. onBatch, if not nil, receives the size of each
-// batch. Close stops it.
-func NewCombine(shard Batcher, budget time.Duration, onBatch func(calls int)) *Combine {
+// NewCombine batches the calls to shard, with so many batches in flight at most. onBatch,
+// if not nil, receives the size of each batch. Close stops it.
+func NewCombine(shard Batcher, budget time.Duration, flights int, onBatch func(calls int)) *Combine {
 	if onBatch == nil {
 		onBatch = func(int) {}
 	}
 	c := &Combine{
-		shard: shard, budget: budget, onBatch: onBatch,
+		shard: shard, budget: budget, flights: max(1, min(flights, MaxFlights)), onBatch: onBatch,
 		calls: sync.Pool{New: newCall}, seed: maphash.MakeSeed(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}

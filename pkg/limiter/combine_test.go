@@ -18,7 +18,7 @@ import (
 // combined returns a Combine over a shard that hangs, with one call in progress.
 func combined(t *testing.T) (*limiter.Combine, *shard) {
 	s := newShard()
-	c := limiter.NewCombine(s, budget, nil)
+	c := limiter.NewCombine(s, budget, limiter.MaxFlights, nil)
 	s.hang()
 	go func() {
 		var d limiter.Decision
@@ -47,7 +47,7 @@ func TestCombineOverlapsLongRoundTrips(t *testing.T) {
 		var mu sync.Mutex
 		var sent []int
 		s := newShard()
-		c := limiter.NewCombine(s, budget, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
+		c := limiter.NewCombine(s, budget, limiter.MaxFlights, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
 		sizes := func(want ...int) { t.Helper(); mu.Lock(); defer mu.Unlock(); require.Equal(t, want, sent) }
 		l := rule(t, "r fixed_window limit=1 window=1h")
 		clients := 0
@@ -91,7 +91,7 @@ func TestCombineBatchesWhileOneIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int
 		s := newShard()
-		c := limiter.NewCombine(s, budget, func(calls int) { sizes = append(sizes, calls) })
+		c := limiter.NewCombine(s, budget, limiter.MaxFlights, func(calls int) { sizes = append(sizes, calls) })
 		l := rule(t, "r fixed_window limit=1 window=1h")
 		s.hang()
 		for i := range 1001 {
@@ -110,7 +110,7 @@ func TestCombineBatchesWhileOneIsUnderWay(t *testing.T) {
 
 func TestCombineLoneRequestDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := limiter.NewCombine(newShard(), budget, nil)
+		c := limiter.NewCombine(newShard(), budget, limiter.MaxFlights, nil)
 		defer c.Close()
 		begin := time.Now()
 		for range 10 {
@@ -261,7 +261,7 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 	f := func(closing bool) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShard()
-			c := limiter.NewCombine(s, budget, nil)
+			c := limiter.NewCombine(s, budget, limiter.MaxFlights, nil)
 			l, counted := rule(t, "c concurrency limit=1 window=1h"), rule(t, "r fixed_window limit=9 window=1h")
 			mine := check(l, "a", 1)
 			mine.Slot = 7
@@ -288,7 +288,7 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 func TestCombineAbandonedTwin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &gate{shard: newShard(), open: make(chan struct{})}
-		c := limiter.NewCombine(s, budget, nil)
+		c := limiter.NewCombine(s, budget, limiter.MaxFlights, nil)
 		defer c.Close()
 		l := rule(t, "r fixed_window limit=2 window=1h")
 		go ask(t, c, check(l, "other", 1))
@@ -363,7 +363,7 @@ func TestCombineCloseAnswersWhoWaits(t *testing.T) {
 func TestCombineReturnsOnlyWhatWasCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard()
-		c := limiter.NewCombine(s, budget, nil)
+		c := limiter.NewCombine(s, budget, limiter.MaxFlights, nil)
 		l, shadow := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "s fixed_window limit=1 window=1h shadow")
 		checks := []limiter.Check{check(shadow, "a", 1), check(l, "a", 1)}
 		ask(t, c, checks...)
@@ -382,7 +382,7 @@ func TestCombineReturnsOnlyWhatWasCharged(t *testing.T) {
 
 // With many goroutines on few keys, exactly the limit passes.
 func TestCombineExact(t *testing.T) {
-	c := limiter.NewCombine(newShard(), time.Minute, nil)
+	c := limiter.NewCombine(newShard(), time.Minute, limiter.MaxFlights, nil)
 	defer c.Close()
 	l, slot := rule(t, "r rolling_window limit=1000 window=1h"), rule(t, "c concurrency limit=300 window=1h")
 	var passed, inFlight atomic.Int64

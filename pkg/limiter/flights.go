@@ -14,7 +14,7 @@ import (
 const (
 	usualTrip = 500 * time.Microsecond
 	perCall   = 10 * time.Microsecond
-	// MaxFlights bounds the batches in flight, and the connections that they use.
+	// MaxFlights bounds the batches in flight to a master, and the connections that they use.
 	MaxFlights = 4
 )
 
@@ -33,9 +33,9 @@ func (c *Combine) run() {
 	var pilots sync.WaitGroup
 	defer pilots.Wait()
 
-	landed := make(chan *flight, MaxFlights)
+	landed := make(chan *flight, c.flights)
 	var idle []*flight
-	for range MaxFlights {
+	for range c.flights {
 		f := &flight{leads: map[uint64]*Call{}, start: make(chan struct{}, 1)}
 		idle = append(idle, f)
 		defer close(f.start)
@@ -56,7 +56,7 @@ func (c *Combine) run() {
 		calls -= len(f.batch)
 	}
 	for {
-		for len(idle) < MaxFlights {
+		for len(idle) < c.flights {
 			wait := usualTrip + time.Duration(calls)*perCall - time.Since(last)
 			if len(idle) == 0 {
 				land(<-landed)
@@ -74,7 +74,7 @@ func (c *Combine) run() {
 		}
 		f := idle[len(idle)-1]
 		if f.batch = c.next(f.batch); f.batch == nil {
-			if len(idle) == MaxFlights {
+			if len(idle) == c.flights {
 				return
 			}
 			land(<-landed) // it may queue returns

@@ -56,7 +56,7 @@ func TestPartitionsWouldNotPay(t *testing.T) {
 				p := partitioned(trip, partitions/masters, &scripts)
 				var all sync.WaitGroup
 				for node := range nodes {
-					c := limiter.NewCombine(p, time.Minute, nil)
+					c := limiter.NewCombine(p, time.Minute, limiter.MaxFlights, nil)
 					defer c.Close()
 					random := rand.New(rand.NewSource(int64(node)))
 					all.Go(func() {

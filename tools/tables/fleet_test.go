@@ -196,7 +196,7 @@ func (w *world) master(key []byte) *master {
 func (w *world) node(index int) {
 	shards := map[*master]*limiter.Combine{}
 	for _, m := range w.owners {
-		shards[m] = limiter.NewCombine(link{m, index}, time.Minute, nil)
+		shards[m] = limiter.NewCombine(link{m, index}, time.Minute, limiter.MaxFlights, nil)
 		defer shards[m].Close()
 	}
 	next := spread{w, shards}

@@ -39,6 +39,9 @@ type Config struct {
 	// Timeout bounds a whole decision, including the wait for Redis. 0 means
 	// DefaultTimeout.
 	Timeout time.Duration
+	// Flights is how many batches may be in flight to a master at a time, at most
+	// limiter.MaxFlights; 0 means that.
+	Flights int
 	// Clock returns Unix microseconds, for tests only; nil uses the server's clock, the
 	// only one that all nodes share.
 	Clock func() int64
@@ -82,6 +85,9 @@ func (c *Config) validate() error {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
+	}
+	if c.Flights == 0 {
+		c.Flights = limiter.MaxFlights
 	}
 	return nil
 }
