@@ -19,6 +19,7 @@ import (
 type loaded struct {
 	decisions, refused, seconds float64
 	asked, calls, script, cpu   float64 // decisions asked for; scripts; µs of each; s of CPU
+	batches                     float64 // round trips
 	median, p99                 time.Duration
 }
 
@@ -37,7 +38,7 @@ func load(ctx context.Context, server *server, store *layers, l *limiter.Limit, 
 		return nil, err
 	}
 	var total, refused atomic.Int64
-	asked := store.asked.Load()
+	asked, batches := store.asked.Load(), store.batches.Load()
 	took, errs := make([][]time.Duration, callers), make([]error, callers)
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -73,28 +74,41 @@ func load(ctx context.Context, server *server, store *layers, l *limiter.Limit, 
 	if err := errors.Join(append(errs, err, ctx.Err(), store.failure())...); err != nil {
 		return nil, err
 	}
-	out.asked = float64(store.asked.Load() - asked)
+	out.asked, out.batches = float64(store.asked.Load()-asked), float64(store.batches.Load()-batches)
 	out.calls, out.cpu = after.calls-before.calls, after.cpu-before.cpu
 	out.script = (after.usec - before.usec) / max(1, out.calls)
 	all := slices.Concat(took...)
-	slices.Sort(all)
 	if len(all) > 0 {
-		out.median, out.p99 = all[len(all)/2], all[len(all)*99/100]
+		out.median = median(all)
+		out.p99 = all[len(all)*99/100]
 	}
 	return out, nil
+}
+
+// median sorts.
+func median(took []time.Duration) time.Duration {
+	slices.Sort(took)
+	return took[len(took)/2]
 }
 
 // layers are the ones that an edge puts in front of Redis.
 type layers struct {
 	limiter.Store
-	shared *redisstore.Store
-	failed atomic.Int64
-	asked  atomic.Int64 // decisions that reached Redis
+	shared  *redisstore.Store
+	failed  atomic.Int64
+	asked   atomic.Int64 // decisions that reached Redis
+	batches atomic.Int64
 }
 
 func open(server *server) (*layers, error) {
+	return openAt(redisstore.Config{Mode: server.mode, Addrs: []string{server.addr}})
+}
+
+func openAt(c redisstore.Config) (*layers, error) {
 	l := &layers{}
-	shared, err := redisstore.Open(redisstore.Config{Mode: server.mode, Addrs: []string{server.addr}, Timeout: 5 * time.Second, Hooks: redisstore.Hooks{Batch: func(n int) { l.asked.Add(int64(n)) }}})
+	c.Timeout = 5 * time.Second
+	c.Hooks.Batch = func(n int) { l.asked.Add(int64(n)); l.batches.Add(1) }
+	shared, err := redisstore.Open(c)
 	if err != nil {
 		return nil, err
 	}

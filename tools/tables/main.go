@@ -27,7 +27,7 @@ import (
 func main() {
 	doc := flag.String("doc", "", "write the tables into this Markdown `FILE`, between its comments")
 	rounds := flag.Int("rounds", 5, "floods against each limit, for the worst")
-	only := flag.String("only", "", "measure only the table of this `NAME`: overshoot, memory, times, decisions or calls")
+	only := flag.String("only", "", "measure only the table of this `NAME`: overshoot, memory, times, decisions, calls or overlap")
 	duration := flag.Duration("duration", 4*time.Second, "of each measurement of time and calls")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -59,6 +59,7 @@ func run(ctx context.Context, doc, only string, rounds int, duration time.Durati
 		{"times", func() (*report.Table, error) { return times(ctx, server, duration) }},
 		{"decisions", func() (*report.Table, error) { return decisions(ctx, server, duration) }},
 		{"calls", func() (*report.Table, error) { return calls(ctx, server, cluster, duration) }},
+		{"overlap", func() (*report.Table, error) { return overlap(ctx, server, duration) }},
 	} {
 		if only != "" && only != m.name {
 			continue

@@ -28,7 +28,7 @@ func TestMost(t *testing.T) {
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/TABLES.md")
 	require.NoError(t, err)
-	for _, name := range []string{"overshoot", "memory", "times", "decisions", "calls", "nodes", "growth"} {
+	for _, name := range []string{"overshoot", "memory", "times", "decisions", "calls", "nodes", "growth", "overlap"} {
 		_, err := report.Regenerate(text, "tables", name, "")
 		require.NoError(t, err)
 	}
