@@ -111,6 +111,8 @@ func (c *control) do(ctx context.Context, what string) (answer []byte, err error
 		err := l.script(ctx, "up.sh", l.vars...)
 		c.hurt = err != nil
 		return nil, err
+	case "calls":
+		return l.calls(ctx, rest)
 	case "rules", "rules-halved":
 		return nil, c.swap(ctx, verb == "rules-halved")
 	case "shedder-tight":

@@ -133,7 +133,9 @@ func realistic() *report {
 			return second{Passed: 40 + 20*(i%2), Limited: 100 - 20*(i%2)}
 		}),
 		played("zipf-tail", "20,000 clients a region by Zipf (1.1)", 12, nil, []string{"api"}, calm(165, 2)),
-		step, loss, master, swap, shadow,
+		step, loss, master, swap,
+		played("leases", "one big tenant, allowed", 17, nil, []string{"leased", "tenant"}, calm(110, 30)),
+		shadow,
 	}}
 	for i := range all.Scenarios {
 		all.Scenarios[i].Problems = all.Scenarios[i].judge(three)

@@ -6,14 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -239,50 +235,4 @@ func (l *lab) restoreKind(ctx context.Context, kind string) error {
 		errs = append(errs, err, os.Remove(file))
 	}
 	return errors.Join(errs...)
-}
-
-var (
-	fallback = regexp.MustCompile(`(?m)^weir_decisions_total\{.*source="fallback".*\} ([0-9.e+]+)$`)
-	started  = regexp.MustCompile(`(?m)^process_start_time_seconds(?:\{.*\})? (\S+)$`)
-)
-
-// fallbacks counts each edge process's decisions without the store: a restarted one
-// counts from zero.
-func (l *lab) fallbacks(ctx context.Context) map[[2]string]float64 {
-	counts := map[[2]string]float64{}
-	client := http.Client{Timeout: 2 * time.Second}
-	for _, r := range l.state.Regions {
-		for _, p := range r.Pops {
-			for _, a := range p.Addresses {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(a, "8081")+"/metrics", nil)
-				if err != nil {
-					continue
-				}
-				res, err := client.Do(req)
-				if err != nil {
-					continue // a dead one has none
-				}
-				text, _ := io.ReadAll(res.Body)
-				res.Body.Close()
-				process := a
-				if m := started.FindSubmatch(text); m != nil {
-					process += " since " + string(m[1])
-				}
-				for _, m := range fallback.FindAllSubmatch(text, -1) {
-					v, _ := strconv.ParseFloat(string(m[1]), 64)
-					counts[[2]string{r.Name, process}] += v
-				}
-			}
-		}
-	}
-	return counts
-}
-
-// difference sums by region.
-func difference(before, after map[[2]string]float64) map[string]int {
-	all := map[string]int{}
-	for key, v := range after {
-		all[key[0]] += int(v - before[key])
-	}
-	return all
 }

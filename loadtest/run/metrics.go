@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+var (
+	fallback = regexp.MustCompile(`(?m)^weir_decisions_total\{.*source="fallback".*\} ([0-9.e+]+)$`)
+	decided  = regexp.MustCompile(`(?m)^weir_decisions_total\{.*\} ([0-9.e+]+)$`)
+	called   = regexp.MustCompile(`(?m)^weir_store_batch_size_sum ([0-9.e+]+)$`)
+	started  = regexp.MustCompile(`(?m)^process_start_time_seconds(?:\{.*\})? (\S+)$`)
+)
+
+// metrics calls f with the metrics of each edge that answers.
+func (l *lab) metrics(ctx context.Context, f func(region, address string, text []byte)) {
+	client := http.Client{Timeout: 2 * time.Second}
+	for _, r := range l.state.Regions {
+		for _, p := range r.Pops {
+			for _, a := range p.Addresses {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(a, "8081")+"/metrics", nil)
+				if err != nil {
+					continue
+				}
+				res, err := client.Do(req)
+				if err != nil {
+					continue // a dead one has none
+				}
+				text, _ := io.ReadAll(res.Body)
+				res.Body.Close()
+				f(r.Name, a, text)
+			}
+		}
+	}
+}
+
+// sum adds up what matches.
+func sum(metric *regexp.Regexp, text []byte) (all float64) {
+	for _, m := range metric.FindAllSubmatch(text, -1) {
+		v, _ := strconv.ParseFloat(string(m[1]), 64)
+		all += v
+	}
+	return all
+}
+
+// fallbacks counts each edge process's decisions without the store: a restarted one
+// counts from zero.
+func (l *lab) fallbacks(ctx context.Context) map[[2]string]float64 {
+	counts := map[[2]string]float64{}
+	l.metrics(ctx, func(region, process string, text []byte) {
+		if m := started.FindSubmatch(text); m != nil {
+			process += " since " + string(m[1])
+		}
+		if n := sum(fallback, text); n > 0 {
+			counts[[2]string{region, process}] += n
+		}
+	})
+	return counts
+}
+
+// calls answers how many checks the edges of a region have decided, and how many calls to
+// Redis they have made.
+func (l *lab) calls(ctx context.Context, region string) ([]byte, error) {
+	var all struct {
+		Decisions float64 `json:"decisions"`
+		Calls     float64 `json:"calls"`
+	}
+	l.metrics(ctx, func(of, _ string, text []byte) {
+		if of == region {
+			all.Decisions += sum(decided, text)
+			all.Calls += sum(called, text)
+		}
+	})
+	return json.Marshal(all)
+}
+
+// difference sums by region.
+func difference(before, after map[[2]string]float64) map[string]int {
+	all := map[string]int{}
+	for key, v := range after {
+		all[key[0]] += int(v - before[key])
+	}
+	return all
+}
