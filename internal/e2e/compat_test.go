@@ -82,6 +82,45 @@ func TestTwoReleases(t *testing.T) {
 	stdout, _, status := f.regionctl("rules", "status")
 	require.Equal(t, term.StatusPartial, status)
 	require.Contains(t, stdout, "eu-west-1 refused "+version)
+	besideLeases(t, f, old)
+}
+
+// besideLeases applies rules to both nodes, and then, as another program would, makes them
+// leased on the new one alone. Both still count together, except under a token_bucket,
+// whose leased form has another key.
+func besideLeases(t *testing.T, f *fleet, old *testenv.EdgeNode) {
+	const who = "198.51.100.77" // whom no other rules have counted
+	s := f.regions[0]
+	leased := strings.ReplaceAll(leasedRules, "  - {id: local, match: {paths: [/local]}", "  - {id: away, match: {paths: [/away]}")
+	strict := strings.ReplaceAll(leased, ", consistency: leased", "")
+	f.apply(strict)
+	for _, n := range s.nodes {
+		n.WaitReady()
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(leased), 0o600))
+	_, stderr, status := f.regionctl("rules", "apply", file, "--yes")
+	require.Equal(t, term.StatusFailed, status)
+	require.Contains(t, stderr, "rules[0].consistency needs a node that reads schema 5; eu-west-1 in eu-west reads 1")
+
+	version := s.publish(t, []byte(leased))
+	eventually(t, 10*time.Second, "the new node leases", func() bool {
+		took, err := rulesOf(s.nodes[0])
+		kept, err2 := rulesOf(old)
+		return err == nil && err2 == nil && took.Version == version && kept.Refused != nil && kept.Refused.Version == version
+	})
+	for _, rule := range []string{"fixed", "sliding", "ring", "set", "token"} {
+		awaitRedis(t, s.nodes, "/"+rule, who)
+		passed := exhaust(t, s.nodes, "/"+rule, who)
+		t.Logf("%s, leased by one of two releases: %d passed of %d", rule, passed, leasedLimit)
+		if rule == "token" {
+			require.InDelta(t, 2*leasedLimit, passed, 2*refilled)
+		} else {
+			require.Equal(t, leasedLimit, passed, rule)
+		}
+		spent := metrics(t, s.nodes[0], "weir_lease_units_total")[fmt.Sprintf(`weir_lease_units_total{fate="spent",rule=%q}`, rule)]
+		require.Positive(t, spent, "nothing was leased")
+	}
 }
 
 // regionctl of each release changes the same regions: each waits for the other while that is
