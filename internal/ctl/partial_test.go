@@ -23,7 +23,7 @@ func TestPartialFailure(t *testing.T) {
 
 	dying := f.faulty(t, "us-east", atWrite(f.consuls["us-east"].Kill))
 	var out buffer
-	p := &program{Terminal: term.New(strings.NewReader(""), &out, &buffer{}), fleetFile: dying.file, timeout: 2 * time.Second}
+	p := &program{Terminal: term.New(strings.NewReader(""), &out, &buffer{}), fleetFile: dying.file, timeout: 5 * time.Second}
 	p.Format = "json"
 	doc, err := p.readDocument(rulesKind, file)
 	require.NoError(t, err)
