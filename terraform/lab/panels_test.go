@@ -14,7 +14,7 @@ import (
 )
 
 // A rule that refuses any load the machine can make, one in shadow that would, one that
-// gives up without its Redis, one that counts separately, and one that is leased.
+// gives up without its Redis, one that counts separately, one leased and one reported.
 const panelRules = `
 rules:
   - {id: login, match: {paths: ["/login"]}, key: [], limit: 5, window: 1m}
@@ -22,6 +22,7 @@ rules:
   - {id: lenient, match: {paths: ["/open"]}, key: [client_ip], limit: 1000, window: 1s, on_store_failure: open}
   - {id: per-client, key: [client_ip], algorithm: token_bucket, limit: 1000, window: 1s}
   - {id: whole-site, match: {paths: ["/", "/open"]}, key: [], algorithm: fixed_window, limit: 1000000, window: 10m, consistency: leased}
+  - {id: watched, match: {paths: ["/", "/open"]}, key: [client_ip], algorithm: sliding_window, limit: 1000000, window: 10m, consistency: reported}
 `
 
 // Settings under which waiting at the origin is an overload but a busy machine is not;
@@ -86,6 +87,7 @@ func TestPanelsHaveData(t *testing.T) {
 		until("refusals are remembered", `weir_decisions_total{%s,source="denied_memory"}`)
 		until("a rule in shadow would limit", `weir_decisions_total{%s,outcome="shadow_limited"}`)
 		until("units are leased", `weir_lease_units_total{%s,rule="whole-site"}`)
+		until("units are reported", `weir_reported_units_total{%s,rule="watched"}`)
 		until("requests are shed", `weir_shed_total{%s,reason="inflight"}`)
 		until("a candidate would shed", `weir_shadow_shed_total{%s}`)
 	}
