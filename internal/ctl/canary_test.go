@@ -52,7 +52,7 @@ func startTrial(t *testing.T) (*site, *session) {
 	f := startFleet(t, "eu-west")
 	s := &site{testFleet: f, old: f.publish(t, rulesOf(1), "ana", f.names...), file: write(t, "rules.yaml", rulesOf(2))}
 	f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = load(10, 0, 0) })
-	return s, s.converse(t, s.args("--bake", "10m", "--yes", "--timeout", "1s")...)
+	return s, s.converse(t, s.args("--bake", "10m", "--yes", "--timeout", "5s")...)
 }
 
 // Consul is gone when the canary is to be removed: it expires on its edges.

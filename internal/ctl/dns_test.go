@@ -99,7 +99,7 @@ func TestDNS(t *testing.T) {
 	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "--state nowhere: there is no such file; name the one that the router writes, or leave --state out")
 	f.consuls["us-east"].Kill()
-	r = f.run(t, "dns", "explain", "--client", "198.51.100.7", "--timeout", "2s")
+	r = f.run(t, "dns", "explain", "--client", "198.51.100.7", "--timeout", "5s")
 	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.out, "203.0.113.1")
 	require.Contains(t, r.errOut, "the state of us-east is unknown\nus-east: ")
