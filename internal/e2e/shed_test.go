@@ -38,11 +38,14 @@ func shedderStatus(t testing.TB, node *testenv.EdgeNode) map[string]document.Ups
 func TestSlowOriginShedsItsOwn(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(100 * time.Millisecond) }))
 	t.Cleanup(slow.Close)
+	// The clients wait for their answers, so they demand no more than is served: nothing but
+	// chance shortens the patience.
 	node := testenv.Edge(t, fmt.Sprintf(`
 upstreams: [{url: %q}, {url: %q, group: reports}]
 routes: [{match: {paths: ["/reports/*"]}, group: reports}]
 store: {kind: memory}
 shedder:
+  patience: 1s
   signals: {cpu: off, sched_latency: off, upstream_wait: off}
   upstreams: {reports: {signals: {inflight: {low: 0, high: 20}}}}
 `, origin(t, nil), slow.URL), "rules: []")
