@@ -78,12 +78,15 @@ func exampleConfig(t testing.TB, targets string) string {
 func TestRules(t *testing.T) {
 	files, err := filepath.Glob("rules/*_test.yaml")
 	require.NoError(t, err)
-	promtool(t, append([]string{"test", "rules"}, files...)...)
 	var all strings.Builder
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		all.Write(text)
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			t.Parallel()
+			promtool(t, "test", "rules", name)
+		})
 	}
 	for _, rule := range rules(t) {
 		if rule.Alert != "" {
