@@ -97,7 +97,7 @@ func TestEveryPackageHasAComment(t *testing.T) {
 }
 
 func TestImportDirection(t *testing.T) {
-	siblings := []string{"pkg/limiter", "pkg/shedder", "pkg/region"}
+	siblings := []string{"pkg/limiter", "pkg/shedder", "pkg/behavior", "pkg/region"}
 	under := func(p, tree string) bool { return p == tree || strings.HasPrefix(p, tree+"/") }
 	for _, f := range goFiles(t) {
 		for _, spec := range f.ast.Imports {

@@ -1,0 +1,68 @@
+// Package behavior judges the subjects of a site, by default its clients, by what they do:
+// signals over short windows add up to a score, which decays and selects a tier. It only
+// judges; a limiter enforces.
+//
+// All state has a fixed size. Nothing here blocks on I/O, and observing a request
+// allocates nothing. What the limiter itself refuses is no signal: a client that stops
+// when it is told to is never worse off for having been refused.
+package behavior
+
+import "time"
+
+// Signal is one kind of conduct.
+type Signal uint8
+
+// The signals. A count covers Minute unless stated otherwise.
+const (
+	Burst      Signal = iota // requests in 10 s, compared with the subject's own past
+	Repetition               // requests with the same fingerprint, or for the same route
+	Scan                     // distinct routes, many of them missing, in a minute or in 15
+	Denials                  // limited again before the time that Retry-After named
+	Failures                 // answers of one sort: 401 and 403, 404, or 5xx
+	Presence                 // requests that lack what real clients of the site send
+	numSignals
+)
+
+// Signals are all of them, in the order of their values.
+var Signals = [...]Signal{Burst, Repetition, Scan, Denials, Failures, Presence}
+
+func (s Signal) String() string {
+	return [...]string{"burst", "repetition", "scan", "denials", "failures", "presence"}[s]
+}
+
+// The windows in which requests are counted. They begin with a subject's first request and
+// follow each other without overlap.
+const (
+	Short  = 10 * time.Second
+	Minute = time.Minute
+	Long   = 15 * time.Minute
+)
+
+// Event is one finished request. Its hashes must be keyed with a secret, or clients could
+// choose requests that look alike here.
+type Event struct {
+	Route uint64 // hash of the path
+	Print uint64 // hash of what a repeated request has in common: method, path, query names, headers
+	Lacks bool   // a header that real clients always send is absent
+	// Status is the origin's answer; 0 if none came.
+	Status int
+	// Refused is set if the limiter refused the request, or the shedder. Such a request
+	// counts for nothing but Denials, and only after a RetryAfter was ignored.
+	Refused    bool
+	RetryAfter time.Duration // what the refusal told the client; 0 if nothing
+}
+
+// Standing is how a subject stands at one moment.
+type Standing struct {
+	Tier    int           // index in the policy's tiers
+	Score   float64       // 0 to 100
+	Refused time.Duration // for how long the tier refuses it from now on; 0 if it does not
+}
+
+// Reason is what one signal contributes to a score.
+type Reason struct {
+	Signal    Signal
+	Points    float64 // what is left of them
+	Value     float64 // what was counted when the signal rose last
+	Threshold float64 // what it was compared with
+}

@@ -1,0 +1,101 @@
+package behavior
+
+import (
+	"math"
+	"time"
+)
+
+// settle lets the score of a subject decay until now, and moves it between tiers.
+func (s *subject) settle(p *Policy, now tick) {
+	if score := s.score(); score > 0 {
+		if passed := now.since(s.scored); passed > 0 {
+			s.scale(math.Exp2(-float64(passed) / ticksPerSecond / p.HalfLife.Seconds()))
+		}
+	}
+	s.scored = now
+	last := len(p.Tiers) - 1
+	s.tier = min(s.tier, uint8(last)) // of a policy with more of them
+	if s.refuses {
+		if now.since(s.blocked) < 0 && p.Tiers[s.tier].Refuse > 0 {
+			return
+		}
+		s.release(p)
+	}
+	score := float64(s.score())
+	for int(s.tier) < last && score >= p.Tiers[s.tier+1].From {
+		s.tier++
+	}
+	for s.tier > 0 && score < p.Tiers[s.tier].Until {
+		s.tier--
+	}
+	if t := &p.Tiers[s.tier]; t.Refuse > 0 {
+		s.block(t, now)
+	}
+}
+
+// scale multiplies all points. Less than a hundredth of a point is nothing, so that most
+// subjects have none and need no arithmetic.
+func (s *subject) scale(by float64) {
+	for i := range s.points {
+		if s.points[i] *= float32(by); s.points[i] < 0.01 {
+			s.points[i] = 0
+		}
+	}
+}
+
+// release ends a refusal. What is left of the score puts the subject into the tier below:
+// only new conduct can refuse it again.
+func (s *subject) release(p *Policy) {
+	s.refuses = false
+	t := &p.Tiers[s.tier]
+	if s.tier == 0 || t.Refuse == 0 {
+		return
+	}
+	if score := float64(s.score()); score >= t.Until {
+		s.scale(t.Until / score * 0.999)
+	}
+	// Nor may what was counted before the refusal.
+	s.requests, s.total, s.lacks, s.auth, s.gone, s.broken, s.early = 0, 0, 0, 0, 0, 0, 0
+	s.printCounts, s.routeCounts = [4]uint16{}, [2]uint16{}
+	s.minuteOnes, s.minuteRoutes, s.longOnes, s.longRoute = ones{}, routes{}, ones{}, routes{}
+}
+
+// block refuses a subject: each time for twice as long as the time before, up to the
+// tier's maximum. It is forgotten after ten times the maximum.
+func (s *subject) block(t *Tier, now tick) {
+	if now.since(s.blocked) > ticks(10*t.RefuseMax) {
+		s.strikes = 0
+	}
+	length := t.RefuseMax
+	if s.strikes < 20 {
+		length = min(t.Refuse<<s.strikes, t.RefuseMax)
+	}
+	s.strikes = min(s.strikes+1, 20)
+	s.refuses, s.blocked = true, now+tick(ticks(length))
+}
+
+func ticks(d time.Duration) int32 { return int32(d / (time.Second / ticksPerSecond)) }
+
+// standing returns how a settled subject stands.
+func (s *subject) standing(now tick) Standing {
+	st := Standing{Tier: int(s.tier), Score: float64(s.score())}
+	if s.refuses {
+		st.Refused = time.Duration(max(0, s.blocked.since(now))) * (time.Second / ticksPerSecond)
+	}
+	return st
+}
+
+// reasons appends what the signals contribute to the score of a settled subject.
+func (s *subject) reasons(p *Policy, list []Reason) []Reason {
+	for i, points := range s.points {
+		if points == 0 {
+			continue
+		}
+		r := Reason{Signal: Signal(i), Points: float64(points), Value: float64(s.values[i]), Threshold: float64(p.Signals[i].AtLeast)}
+		if r.Signal == Burst {
+			r.Threshold = p.Signals[Burst].burst(s)
+		}
+		list = append(list, r)
+	}
+	return list
+}

@@ -1,0 +1,78 @@
+package behavior
+
+import "math"
+
+// routes counts distinct routes by linear counting (Whang et al., 1990): the share of bits
+// that stay clear tells how many routes there were. Half as many bits hold the routes that
+// do not exist.
+type routes struct {
+	seen    [seenBits / 64]uint64
+	missing [missingBits / 64]uint64
+}
+
+const (
+	seenBits    = 256
+	missingBits = 128
+	// fullOnes is when a bitmap is too full to count well: its window ends early, and the
+	// next one begins empty.
+	fullOnes = 230
+)
+
+// The estimates for n bits set of 256, and of 128.
+var distinctOf, missingOf = estimates(seenBits), estimates(missingBits)
+
+// fullRoutes is the largest number of distinct routes that a window can tell.
+var fullRoutes = int(distinctOf[fullOnes])
+
+func estimates(bits int) []uint16 {
+	list := make([]uint16, bits+1)
+	for n := range bits {
+		list[n] = uint16(math.Round(-float64(bits) * math.Log(1-float64(n)/float64(bits))))
+	}
+	list[bits] = list[bits-1]
+	return list
+}
+
+// ones counts the bits that are set in a routes' bitmaps.
+type ones struct{ seen, missing uint16 }
+
+func (r *routes) add(n *ones, route uint64, missing bool) {
+	if word, bit := &r.seen[route>>6%(seenBits/64)], uint64(1)<<(route%64); *word&bit == 0 {
+		*word |= bit
+		n.seen++
+	}
+	if !missing {
+		return
+	}
+	route >>= 8 // other bits than above
+	if word, bit := &r.missing[route>>6%(missingBits/64)], uint64(1)<<(route%64); *word&bit == 0 {
+		*word |= bit
+		n.missing++
+	}
+}
+
+// count counts a hash among the most frequent ones by Space-Saving (Metwally et al.,
+// 2005), and returns the count of its place: too high by at most what the place held
+// before.
+func count(hashes []uint32, counts []uint16, hash uint32) uint16 {
+	least := 0
+	for i, n := range counts {
+		if hashes[i] == hash && n > 0 {
+			counts[i] = saturate(n)
+			return counts[i]
+		}
+		if n < counts[least] {
+			least = i
+		}
+	}
+	hashes[least], counts[least] = hash, saturate(counts[least])
+	return counts[least]
+}
+
+// saturate adds one, up to the largest value.
+func saturate(n uint16) uint16 {
+	if n == math.MaxUint16 {
+		return n
+	}
+	return n + 1
+}

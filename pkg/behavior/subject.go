@@ -1,0 +1,206 @@
+package behavior
+
+import "math"
+
+// tick counts hundredths of a second. It wraps around after 497 days, and later ticks are
+// told from earlier ones over half of that.
+type tick uint32
+
+const ticksPerSecond = 100
+
+// since returns the ticks from then to now; negative if then is later.
+func (now tick) since(then tick) int32 { return int32(now - then) }
+
+const (
+	shortTicks  = 10 * ticksPerSecond
+	minuteTicks = 60 * ticksPerSecond
+	longTicks   = 900 * ticksPerSecond
+	// graceTicks is for requests that were on their way when the first one was refused.
+	graceTicks = 2 * ticksPerSecond
+	// settled is how many windows make a past to compare with.
+	settled = 3
+)
+
+// subject is all that is known of one. The fields that eviction reads come first.
+type subject struct {
+	key     uint64
+	seen    tick // the last request
+	blocked tick // until then, if the tier refuses
+	points  [numSignals]float32
+	scored  tick // when points were true
+	tier    uint8
+	strikes uint8 // refusals in a row
+	refuses bool  // blocked has not passed, or nobody has looked since
+
+	windows uint8 // that baseline is made of, up to settled
+	short   tick  // where the windows began
+	minute  tick
+	long    tick
+
+	requests uint32  // in this short window
+	baseline float32 // requests in earlier short windows with any
+
+	// In this minute.
+	total, lacks            uint32
+	auth, gone, broken      uint16 // answers 401 and 403, 404, 5xx
+	early                   uint16 // limited again before told
+	printCounts             [4]uint16
+	routeCounts             [2]uint16
+	printHashes             [4]uint32
+	routeHashes             [2]uint32
+	minuteOnes, longOnes    ones
+	minuteRoutes, longRoute routes
+
+	told   tick // when Retry-After says to come back
+	denied tick // the first refusal that was not followed by obedience
+
+	values [numSignals]uint16 // when the signal rose last
+}
+
+// begin starts the life of a subject. Its windows and times are all at now.
+func (s *subject) begin(key uint64, now tick) {
+	*s = subject{key: key, seen: now, scored: now, short: now, minute: now, long: now, told: now, denied: now, blocked: now}
+}
+
+// roll begins the windows anew that have passed. It reports whether a short one has.
+func (s *subject) roll(now tick) bool {
+	if now.since(s.long) >= longTicks || s.longOnes.seen >= fullOnes {
+		s.long, s.longOnes, s.longRoute = now, ones{}, routes{}
+	}
+	if now.since(s.minute) >= minuteTicks {
+		s.minute, s.total, s.lacks, s.auth, s.gone, s.broken, s.early = now, 0, 0, 0, 0, 0, 0
+		s.printCounts, s.routeCounts = [4]uint16{}, [2]uint16{}
+		s.minuteOnes, s.minuteRoutes = ones{}, routes{}
+	} else if s.minuteOnes.seen >= fullOnes {
+		s.minuteOnes, s.minuteRoutes = ones{}, routes{}
+	}
+	if now.since(s.short) < shortTicks {
+		return s.windows == 0 && s.requests == 0
+	}
+	// Quiet windows do not count: a client that sleeps is not a different client.
+	if s.windows == 0 {
+		s.baseline = float32(s.requests)
+	} else {
+		s.baseline += (float32(s.requests) - s.baseline) / 8
+	}
+	s.windows = min(s.windows+1, settled)
+	s.short, s.requests = now, 0
+	return true
+}
+
+// refusal counts a request that was refused although its subject had been told to wait.
+func (s *subject) refusal(p *Policy, e *Event, now tick) {
+	if now.since(s.minute) >= minuteTicks {
+		s.roll(now)
+	}
+	if now.since(s.told) >= 0 {
+		s.denied = now // it had waited; what came with this one is on its way
+	} else if now.since(s.denied) > graceTicks {
+		s.early = saturate(s.early)
+	}
+	if told := now + tick(min(e.RetryAfter, maxTold).Seconds()*ticksPerSecond); e.RetryAfter > 0 && told.since(s.told) > 0 {
+		s.told = told
+	}
+	if t := &p.Signals[Denials]; int(s.early) >= t.AtLeast {
+		s.rise(p, Denials, float64(s.early), float64(t.AtLeast))
+	}
+}
+
+// maxTold bounds what is remembered of Retry-After.
+const maxTold = Long
+
+// observe counts a request that reached the origin, and raises the signals that it brings
+// to their thresholds. excused says that errors are the origin's, not the subject's.
+func (s *subject) observe(p *Policy, e *Event, excused bool) {
+	s.requests++
+	s.total++
+	p.burst(s)
+	if t := &p.Signals[Presence]; e.Lacks {
+		s.lacks++
+		if int(s.lacks) >= t.AtLeast && float64(s.lacks) >= t.Share*float64(s.total) {
+			s.rise(p, Presence, float64(s.lacks), float64(t.AtLeast))
+		}
+	}
+	prints := count(s.printHashes[:], s.printCounts[:], uint32(e.Print))
+	same := count(s.routeHashes[:], s.routeCounts[:], uint32(e.Route))
+	// A route alone says less than a fingerprint: it needs twice as many.
+	if t := &p.Signals[Repetition]; int(max(prints, same/2)) >= t.AtLeast {
+		share := t.Share * float64(s.total)
+		if int(prints) >= t.AtLeast && float64(prints) >= share {
+			s.rise(p, Repetition, float64(prints), float64(t.AtLeast))
+		} else if float64(same) >= share {
+			s.rise(p, Repetition, float64(same), float64(2*t.AtLeast))
+		}
+	}
+	s.minuteRoutes.add(&s.minuteOnes, e.Route, e.Status == 404)
+	s.longRoute.add(&s.longOnes, e.Route, e.Status == 404)
+	p.scan(s, s.minuteOnes)
+	p.scan(s, s.longOnes)
+	p.failures(s, e.Status, excused)
+}
+
+func (p *Policy) burst(s *subject) {
+	if t := &p.Signals[Burst]; int(s.requests) >= t.AtLeast {
+		if threshold := t.burst(s); float64(s.requests) >= threshold {
+			s.rise(p, Burst, float64(s.requests), threshold)
+		}
+	}
+}
+
+// burst returns what a subject's short window is compared with.
+func (t *Threshold) burst(s *subject) float64 {
+	past := float64(s.baseline)
+	if s.windows < settled {
+		past = max(past, float64(t.AtLeast))
+	}
+	return max(float64(t.AtLeast), t.Times*past)
+}
+
+func (p *Policy) scan(s *subject, n ones) {
+	t := &p.Signals[Scan]
+	if routes := int(distinctOf[n.seen]); routes >= t.AtLeast && float64(missingOf[n.missing]) >= t.Share*float64(routes) {
+		s.rise(p, Scan, float64(routes), float64(t.AtLeast))
+	}
+}
+
+func (p *Policy) failures(s *subject, status int, excused bool) {
+	var n *uint16
+	switch {
+	case status == 401 || status == 403:
+		n = &s.auth
+	case status == 404:
+		n = &s.gone
+	case status >= 500 && !excused:
+		n = &s.broken
+	default:
+		return
+	}
+	*n = saturate(*n)
+	if t := &p.Signals[Failures]; int(*n) >= t.AtLeast && float64(*n) >= t.Share*float64(s.total) {
+		s.rise(p, Failures, float64(*n), float64(t.AtLeast))
+	}
+}
+
+// rise gives a signal the points that its value is worth, unless more are left of earlier
+// ones. Points of all signals are true at s.scored.
+func (s *subject) rise(p *Policy, signal Signal, value, threshold float64) {
+	points := float32(p.Signals[signal].Weight * min(value/threshold, maxSeverity))
+	if points <= s.points[signal] || points == 0 {
+		return
+	}
+	s.points[signal] = points
+	s.values[signal] = uint16(min(value, math.MaxUint16))
+	// The cap holds for what decays, so that a subject that stops is soon normal.
+	if sum := s.score(); sum > MaxScore {
+		for i := range s.points {
+			s.points[i] *= MaxScore / sum
+		}
+	}
+}
+
+func (s *subject) score() (sum float32) {
+	for _, points := range s.points {
+		sum += points
+	}
+	return sum
+}
