@@ -13,9 +13,9 @@ export const full = __ENV.FORM === 'full';
 const document = JSON.parse(open('./rules.json'));
 export const judge = oracle({ fresh: true });
 
-// rule declares a rule of rules.json to the oracle.
-export function rule(id) {
-  const found = document.rules.find((r) => r.id === id);
+// rule declares a rule of rules.json to the oracle, with what only the oracle needs.
+export function rule(id, more = {}) {
+  const found = Object.assign({}, document.rules.find((r) => r.id === id), more);
   judge.rule(found);
   return found;
 }
@@ -49,6 +49,10 @@ export function byName(path) {
 }
 export function byEdge(region, path, turn) {
   return `http://${edges[region][turn % edges[region].length]}:8080${path}`;
+}
+
+export function edgesOf(region) {
+  return edges[region].length;
 }
 
 // ask sends one request of a client, and tells the oracle which rule counts it.

@@ -113,6 +113,8 @@ func (c *control) do(ctx context.Context, what string) (answer []byte, err error
 		return nil, err
 	case "calls":
 		return l.calls(ctx, rest)
+	case "overshoot":
+		return l.overshoot(ctx, rest)
 	case "rules", "rules-halved":
 		return nil, c.swap(ctx, verb == "rules-halved")
 	case "shedder-tight":

@@ -135,6 +135,7 @@ func realistic() *report {
 		played("zipf-tail", "20,000 clients a region by Zipf (1.1)", 12, nil, []string{"api"}, calm(165, 2)),
 		step, loss, master, swap,
 		played("leases", "one big tenant, allowed", 17, nil, []string{"leased", "tenant"}, calm(110, 30)),
+		played("reports", "clients at twice a reported limit", 24, nil, []string{"debt", "reported"}, calm(200, 200)),
 		shadow,
 	}}
 	for i := range all.Scenarios {

@@ -27,7 +27,7 @@ type scenario struct {
 
 var scenarios = []scenario{
 	{name: "steady"}, {name: "flash-crowd"}, {name: "attacker"}, {name: "zipf-tail"}, {name: "shedder-step"},
-	{name: "region-loss"}, {name: "redis-master-loss"}, {name: "rules-swap"}, {name: "leases"}, {name: "shadow", mustFail: true},
+	{name: "region-loss"}, {name: "redis-master-loss"}, {name: "rules-swap"}, {name: "leases"}, {name: "reports"}, {name: "shadow", mustFail: true},
 }
 
 type options struct {

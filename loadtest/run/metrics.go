@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +16,8 @@ var (
 	fallback = regexp.MustCompile(`(?m)^weir_decisions_total\{.*source="fallback".*\} ([0-9.e+]+)$`)
 	decided  = regexp.MustCompile(`(?m)^weir_decisions_total\{.*\} ([0-9.e+]+)$`)
 	called   = regexp.MustCompile(`(?m)^weir_store_batch_size_sum ([0-9.e+]+)$`)
+	over     = regexp.MustCompile(`(?m)^weir_overshoot_ratio\{.*\} ([0-9.e+-]+)$`)
+	bounded  = regexp.MustCompile(`(?m)^weir_overshoot_bound_ratio\{.*\} ([0-9.e+-]+)$`)
 	started  = regexp.MustCompile(`(?m)^process_start_time_seconds(?:\{.*\})? (\S+)$`)
 )
 
@@ -78,6 +81,33 @@ func (l *lab) calls(ctx context.Context, region string) ([]byte, error) {
 		}
 	})
 	return json.Marshal(all)
+}
+
+// overshoot answers by what part of a reported limit the edges of a region have exceeded one,
+// as they measured it, and by how much they might. It is an error if none was used.
+func (l *lab) overshoot(ctx context.Context, region string) ([]byte, error) {
+	var all struct {
+		Overshoot float64 `json:"overshoot"`
+		Bound     float64 `json:"bound"`
+	}
+	l.metrics(ctx, func(of, _ string, text []byte) {
+		if of == region {
+			all.Overshoot, all.Bound = max(all.Overshoot, largest(over, text)), max(all.Bound, largest(bounded, text))
+		}
+	})
+	if all.Bound == 0 {
+		return nil, fmt.Errorf("no edge of %s has used a reported limit", region)
+	}
+	return json.Marshal(all)
+}
+
+// largest returns the largest of what matches.
+func largest(metric *regexp.Regexp, text []byte) (most float64) {
+	for _, m := range metric.FindAllSubmatch(text, -1) {
+		v, _ := strconv.ParseFloat(string(m[1]), 64)
+		most = max(most, v)
+	}
+	return most
 }
 
 // difference sums by region.

@@ -221,8 +221,12 @@ declare module 'k6/x/weir' {
     missing?: 'skip' | 'limit';
     mode?: 'enforce' | 'shadow' | 'off';
     on_store_failure?: 'local' | 'open' | 'closed';
-    /** The refusals of a leased rule are not judged: nodes may refuse early. */
-    consistency?: 'strict' | 'leased';
+    /** The refusals of a leased or reported rule are not judged: nodes may refuse early. */
+    consistency?: 'strict' | 'leased' | 'reported';
+    /** Not of a rule document; reported only: for how long what nodes are asked for may pass over the limit. */
+    delay?: Duration;
+    /** Likewise: how many nodes share the limit. Each may pass two requests more. */
+    nodes?: number;
   }
 
   export interface ReportLine {

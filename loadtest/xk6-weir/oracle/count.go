@@ -18,6 +18,7 @@ type count struct {
 	open    []*Ticket
 	pending []refusal // not judged yet: requests sent before their answer are in flight
 	accused series
+	demand  *demand // reported rules only
 	// known is the time from which maybe lacks no request.
 	known int64
 	seen  int64 // the last event
@@ -39,7 +40,11 @@ type refusal struct {
 
 func newCount(r *rule, p place, known int64) *count {
 	c := &count{rule: r, tag: p, kept: newFlow(), maybe: newFlow(), sure: newFlow(), accused: newSeries(), known: known}
-	if b, ok := r.method.(bucket); ok {
+	if r.Delay > 0 {
+		d := newDemand(r.Delay.Microseconds())
+		c.demand = &d
+	}
+	if b, ok := bucketOf(r.method); ok {
 		c.least = &levels{rate: b.rate, full: math.Inf(1), startAt: longAgo}
 		c.most = &levels{rate: b.rate, full: float64(b.capacity), startAt: longAgo}
 		c.floor = &levels{rate: b.rate, full: float64(b.capacity), startAt: longAgo}

@@ -208,6 +208,9 @@ func (o *Oracle) Begin(region, id, key string, cost int64) (*Ticket, error) {
 	c.seen = now
 	t := &Ticket{oracle: o, count: c, shard: s, sent: now - o.options.ClockError.Microseconds(), cost: cost}
 	c.open = append(c.open, t)
+	if c.demand != nil {
+		c.demand.begin(t.sent, cost)
+	}
 	return t, nil
 }
 
@@ -279,6 +282,13 @@ func (t *Ticket) End(a Answer) []Verdict {
 	answered := now + o.options.ClockError.Microseconds() + 1
 	c.close(t)
 	c.seen = now
+	if c.demand != nil {
+		ended := answered
+		if a.Outcome == Unknown {
+			ended += o.uncertain(c.rule)
+		}
+		c.demand.end(ended, t.cost)
+	}
 	if v, _ := o.rules.Load(c.rule.ID); v != c.rule {
 		return nil // the rule was replaced meanwhile
 	}
@@ -330,6 +340,9 @@ func (t *Ticket) Cancel() {
 	t.shard.Lock()
 	defer t.shard.Unlock()
 	t.count.close(t)
+	if d := t.count.demand; d != nil {
+		d.end(t.sent, t.cost)
+	}
 }
 
 // Finish ends the test: requests still in flight have an unknown outcome, and what

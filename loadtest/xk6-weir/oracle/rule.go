@@ -19,6 +19,11 @@ type Rule struct {
 	// Leased is set if nodes take parts of the limit in advance. They may refuse early, so
 	// only what passes is judged.
 	Leased bool
+	// Delay is set if nodes decide by reports: for how long what they are asked for may
+	// pass over the limit. Nodes is how many they are; each may pass two requests more.
+	// They may refuse early, too, so only what passes is judged.
+	Delay time.Duration
+	Nodes int64
 	// Subject is the first part of the rule's key. Rules with one subject are decided
 	// in one step; a rule may charge a request briefly before a rule with another
 	// subject refuses it. Empty: unknown.
@@ -80,6 +85,10 @@ func compile(r Rule, o *Options) (*rule, error) {
 		return nil, bad("burst", "must be at least 1 (got 0)")
 	case r.Hold < 0 || (r.Hold > 0 && r.Algorithm != "concurrency"):
 		return nil, bad("hold", "only concurrency has one, and it is not negative")
+	case r.Delay < 0 || r.Delay > 0 && !reportable[r.Algorithm]:
+		return nil, bad("delay", "only fixed_window, sliding_window and token_bucket have one, and it is not negative (got %s)", r.Delay)
+	case r.Delay > 0 && r.Nodes < 1:
+		return nil, bad("nodes", "must be at least 1 where there is a delay (got %d)", r.Nodes)
 	case r.CountDenied && r.Algorithm == "concurrency":
 		return nil, bad("count_denied", "a refused request is never in flight; remove it")
 	case r.Limit > int64(o.MaxRequests)/2 && r.Algorithm != "token_bucket" && r.Algorithm != "leaky_bucket":
@@ -87,6 +96,9 @@ func compile(r Rule, o *Options) (*rule, error) {
 	}
 	c := &rule{Rule: r, window: r.Window.Microseconds()}
 	windows := min(chain, max(1, chainEntries/r.Limit))
+	if r.Delay > 0 {
+		windows = 1 // each may be exceeded
+	}
 	switch r.Algorithm {
 	case "fixed_window":
 		c.method, c.life = fixedWindow{r.Limit, c.window, windows}, (windows+1)*c.window
@@ -110,6 +122,9 @@ func compile(r Rule, o *Options) (*rule, error) {
 		c.life = c.window + o.Release.Microseconds()
 	default:
 		return nil, bad("algorithm", "unknown (got %q); use one of fixed_window, sliding_window, token_bucket, leaky_bucket, rolling_window, concurrency", r.Algorithm)
+	}
+	if r.Delay > 0 {
+		c.method = reported{c.method, 2 * r.Nodes}
 	}
 	return c, nil
 }
