@@ -83,6 +83,7 @@ func TestTwoReleases(t *testing.T) {
 	require.Equal(t, term.StatusPartial, status)
 	require.Contains(t, stdout, "eu-west-1 refused "+version)
 	besideLeases(t, f, old)
+	besideReports(t, f, old)
 }
 
 // besideLeases applies rules to both nodes, and then, as another program would, makes them
@@ -120,6 +121,40 @@ func besideLeases(t *testing.T, f *fleet, old *testenv.EdgeNode) {
 		}
 		spent := metrics(t, s.nodes[0], "weir_lease_units_total")[fmt.Sprintf(`weir_lease_units_total{fate="spent",rule=%q}`, rule)]
 		require.Positive(t, spent, "nothing was leased")
+	}
+}
+
+// besideReports does the same with consistency: reported. Its keys are others than those of
+// strict rules, so a client passes one limit at each release, and no more.
+func besideReports(t *testing.T, f *fleet, old *testenv.EdgeNode) {
+	const who = "198.51.100.78"
+	s := f.regions[0]
+	strict := strings.ReplaceAll(reportedRules, ", consistency: reported", "")
+	before := s.publish(t, []byte(strict))
+	eventually(t, 10*time.Second, "both count strictly", func() bool {
+		one, err := rulesOf(s.nodes[0])
+		other, err2 := rulesOf(old)
+		return err == nil && err2 == nil && one.Version == before && other.Version == before
+	})
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(reportedRules), 0o600))
+	_, stderr, status := f.regionctl("rules", "apply", file, "--yes")
+	require.Equal(t, term.StatusFailed, status)
+	require.Contains(t, stderr, "rules[0].consistency: reported needs a node that reads schema 6; eu-west-1 in eu-west reads 1")
+
+	version := s.publish(t, []byte(reportedRules))
+	eventually(t, 10*time.Second, "the new node reports", func() bool {
+		took, err := rulesOf(s.nodes[0])
+		kept, err2 := rulesOf(old)
+		return err == nil && err2 == nil && took.Version == version && kept.Version == before && kept.Refused != nil && kept.Refused.Version == version
+	})
+	for _, rule := range []string{"fixed", "sliding", "token"} {
+		awaitRedis(t, s.nodes[1:], "/"+rule, who)
+		passed := exhaust(t, s.nodes, "/"+rule, who)
+		t.Logf("%s, reported by one of two releases: %d passed of %d", rule, passed, reportedLimit)
+		require.InDelta(t, 2*reportedLimit, passed, 2*refilled) // one node that reports exceeds nothing
+		require.Equal(t, map[int]int{http.StatusTooManyRequests: 4}, statuses(t, s.nodes, "/"+rule, who, 2, 4))
+		require.EqualValues(t, reportedLimit, min(reportedLimit, reported(t, s.nodes[0], "weir_reported_units_total", rule, `fate="counted",`)))
 	}
 }
 

@@ -3,12 +3,17 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/limiter"
 )
 
 const reportedLimit = 3000
@@ -48,6 +53,117 @@ func TestReportsOfThreeNodesAndACluster(t *testing.T) {
 			require.EqualValues(t, passed, counted)
 			require.InDelta(t, float64(passed-reportedLimit)/reportedLimit, over, 0.01)
 		})
+	}
+}
+
+// asking is clients that ask nodes at once until told to stop, and when each request was sent
+// and answered.
+type asking struct {
+	mu    sync.Mutex
+	asked []span
+}
+
+type span struct {
+	sent, answered time.Time
+	passed         bool
+}
+
+// ask sends a request every few milliseconds from `callers` clients of each node, until stop
+// is closed.
+func (a *asking) ask(nodes []*testenv.EdgeNode, path, who string, callers int, stop <-chan struct{}) {
+	c := client()
+	defer c.CloseIdleConnections()
+	var group sync.WaitGroup
+	for _, n := range nodes {
+		for range callers {
+			group.Go(func() {
+				tick := time.NewTicker(5 * time.Millisecond)
+				defer tick.Stop()
+				for {
+					select {
+					case <-stop:
+						return
+					case <-tick.C:
+					}
+					one := span{sent: time.Now()}
+					status, err := get(c, n.Public, path, who)
+					one.answered, one.passed = time.Now(), status == http.StatusOK && err == nil
+					a.mu.Lock()
+					a.asked = append(a.asked, one)
+					a.mu.Unlock()
+				}
+			})
+		}
+	}
+	group.Wait()
+}
+
+// passed returns how many passed.
+func (a *asking) passed() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, one := range a.asked {
+		if one.passed {
+			n++
+		}
+	}
+	return n
+}
+
+// most returns the most that nodes can have been asked for in any interval of that length.
+func (a *asking) most(length time.Duration) (most int) {
+	var sent, answered []time.Time
+	for _, one := range a.asked {
+		sent, answered = append(sent, one.sent), append(answered, one.answered)
+	}
+	slices.SortFunc(sent, time.Time.Compare)
+	slices.SortFunc(answered, time.Time.Compare)
+	gone := 0
+	for i, at := range sent {
+		for gone < len(answered) && answered[gone].Before(at.Add(-length)) {
+			gone++
+		}
+		most = max(most, i+1-gone)
+	}
+	return most
+}
+
+// The printed bound: three nodes that are asked at once, at many times the limit, pass no
+// more beyond it than they were asked for in the delay, and two requests a node. So does one
+// client that goes from node to node, of which each learns only when it is asked.
+func TestReportsStayWithinTheBound(t *testing.T) {
+	redis := testenv.Redis(t, testenv.Options{})
+	const budget = 100 * time.Millisecond
+	const limit = 10_000 // used up in seconds, many times the delay
+	rules := strings.ReplaceAll(reportedRules, "3000", strconv.Itoa(limit))
+	nodes := edges(t, 3, redisConfig(origin(t, nil), "single", []string{redis.Addr}, budget, 3, ""), rules)
+	for i, rule := range []string{"fixed", "sliding", "token"} {
+		for j, name := range []string{"at once", "in turn"} {
+			t.Run(rule+", "+name, func(t *testing.T) {
+				path, who := "/"+rule, fmt.Sprintf("198.51.100.%d", 2*i+j)
+				a := &asking{}
+				for _, some := range map[string][][]*testenv.EdgeNode{"at once": {nodes}, "in turn": {nodes[:1], nodes[1:2], nodes[2:]}}[name] {
+					stop, before := make(chan struct{}), a.passed()
+					var load sync.WaitGroup
+					load.Go(func() { a.ask(some, path, who, 18/len(some), stop) })
+					eventually(t, time.Minute, "the limit is used up, and these nodes know", func() bool {
+						now := a.passed()
+						defer func() { before = now }()
+						return now >= limit && now == before && statuses(t, some, path, who, 1, 3*len(some))[http.StatusTooManyRequests] == 3*len(some)
+					})
+					close(stop)
+					load.Wait()
+				}
+				over, bound := a.passed()-limit, a.most(limiter.ReportDelay(budget))+2*len(nodes)
+				t.Logf("%d asked, %d over the limit of %d, bound %d", len(a.asked), over, limit, bound)
+				require.GreaterOrEqual(t, over, 0)
+				require.LessOrEqual(t, over, bound)
+				for _, n := range nodes {
+					require.Zero(t, reported(t, n, "weir_reported_units_total", rule, `fate="lost",`))
+					require.LessOrEqual(t, reported(t, n, "weir_overshoot_ratio", rule, ""), reported(t, n, "weir_overshoot_bound_ratio", rule, ""))
+				}
+			})
+		}
 	}
 }
 
