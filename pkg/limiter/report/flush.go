@@ -27,22 +27,27 @@ func (s *Store) run() {
 	defer close(s.ended)
 	tick := time.NewTicker(limiter.ReportEvery)
 	defer tick.Stop()
+	next := s.config.Clock() + limiter.ReportEvery
 	for {
 		select {
 		case <-s.stop:
-			s.report() // what no request adds to any more
+			s.report(false) // what no request adds to any more
 			return
 		case <-tick.C:
-			s.report()
+			next = s.config.Clock() + limiter.ReportEvery
+			s.report(false)
 			s.sweep()
+		case <-s.wake:
+			s.reportUrgent(next)
 		}
 	}
 }
 
-// report makes one round: it collects what has changed, asks, and applies the answers.
-func (s *Store) report() {
+// report makes one round: it collects what has changed, or only what is urgent, asks, and
+// applies the answers.
+func (s *Store) report(urgent bool) {
 	r := &s.round
-	s.collect(r)
+	s.collect(r, urgent)
 	if len(r.entries) == 0 {
 		return
 	}
@@ -76,24 +81,42 @@ func (s *Store) report() {
 	clear(r.entries)
 }
 
-// collect takes what each shard has to report.
-func (s *Store) collect(r *round) {
+// collect takes what each shard has to report. A key that was urgent stays in the list of
+// changed ones, and is left out there if nothing was asked of it since.
+func (s *Store) collect(r *round, urgent bool) {
 	r.entries, r.reports, r.sent, r.names = r.entries[:0], r.reports[:0], r.sent[:0], r.names[:0]
 	now := s.config.Clock().Microseconds()
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.Lock()
-		for j, e := range sh.changed {
-			e.listed = false
-			e.roll(e.limit, now+e.offset)
-			r.entries = append(r.entries, e)
-			r.sent = append(r.sent, sent{e.start, e.asked, e.forgets})
-			r.reports = append(r.reports, e.begin(r))
-			sh.changed[j] = nil
+		for _, e := range sh.urgent {
+			e.hurried = false
+			if urgent {
+				r.add(e, now)
+			}
 		}
-		sh.changed = sh.changed[:0]
+		clear(sh.urgent)
+		sh.urgent = sh.urgent[:0]
+		if !urgent {
+			for _, e := range sh.changed {
+				e.listed = false
+				if e.pending != 0 || e.late != 0 || e.asked != 0 {
+					r.add(e, now)
+				}
+			}
+			clear(sh.changed)
+			sh.changed = sh.changed[:0]
+		}
 		sh.Unlock()
 	}
+}
+
+// add lets an entry report in this round.
+func (r *round) add(e *entry, now int64) {
+	e.roll(e.limit, now+e.offset)
+	r.entries = append(r.entries, e)
+	r.sent = append(r.sent, sent{e.start, e.asked, e.forgets})
+	r.reports = append(r.reports, e.begin(r))
 }
 
 // begin moves what is to be reported on its way.

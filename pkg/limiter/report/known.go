@@ -33,6 +33,7 @@ type entry struct {
 	demand, passed float64
 
 	listed  bool // its shard's list of changed keys has it
+	hurried bool // its shard's list of urgent keys has it
 	expires bool // the counter of this window has its expiry
 	settled bool // nobody adds to before any more
 	excused bool // the count was over the limit when the limit changed

@@ -72,6 +72,7 @@ type Store struct {
 	swept    int
 
 	closed atomic.Bool
+	wake   chan struct{} // some key is urgent
 	stop   chan struct{}
 	ended  chan struct{}
 
@@ -79,6 +80,7 @@ type Store struct {
 	trip     float64 // how long the last round took, in microseconds
 	failures int     // rounds in a row without an answer
 	round    round
+	hurried  time.Duration // when the last urgent round ended
 
 	down atomic.Bool // as many as make a key fail: new ones fail from the start
 }
@@ -87,7 +89,7 @@ type shard struct {
 	sync.Mutex
 	entries map[string]*entry
 	changed []*entry // to report next
-	_       [24]byte // keeps neighboring locks out of this cache line
+	urgent  []*entry // to report before that (see hurry)
 }
 
 var _ limiter.TakeReturner = (*Store)(nil)
@@ -110,7 +112,7 @@ func New(c Config) *Store {
 	s := &Store{
 		config: c, perShard: max(1, c.MaxKeys/shardCount), seed: maphash.MakeSeed(),
 		rests: sync.Pool{New: newRest},
-		stop:  make(chan struct{}), ended: make(chan struct{}),
+		wake:  make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	s.offset.Store(c.Wall() - c.Clock().Microseconds())
 	for i := range s.shards {
@@ -187,6 +189,9 @@ func (s *Store) decide(c *limiter.Check, r *limiter.Result, now int64) bool {
 	}
 	if e.failed >= failedAt {
 		return false
+	}
+	if e.asked > 1 && !e.hurried && t-e.heard > staleAfter {
+		s.hurry(sh, e)
 	}
 	draw := 1.0
 	if e.refuse > 0 {
