@@ -1,0 +1,40 @@
+package global
+
+import (
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// Bounds are what may pass beyond a limit of which regions hear from each other with a
+// delay, in units: in one window, or beyond a bucket's capacity in the time in which it
+// drains.
+type Bounds struct {
+	// Demand is for a stated demand and delay: what the other regions admit during the
+	// delay, and the shares that they keep to themselves.
+	Demand float64
+	// Worst is what somebody reaches who sends to all regions in the same instant, faster
+	// than any message.
+	Worst float64
+}
+
+// Over returns the bounds of a limit if clients of all regions together ask for `times`
+// the limit, and a region knows what another counted at most delay ago.
+//
+// Let a region admit at a time t. By what it knows, the limit is kept; what it does not
+// know is, of each other region, what that one admitted in the delay before t and at most
+// its Share. So all together exceed the limit by the sum of that at most, however the
+// demand is spread.
+func Over(l *limiter.Limit, regions int, times float64, delay time.Duration) Bounds {
+	others := float64(regions - 1)
+	flow := float64(l.Limit) * delay.Seconds() / l.Window.Seconds()
+	kept := others * float64(Share(l, regions))
+	worst := others * float64(whole(l))
+	if l.Algorithm != limiter.FixedWindow {
+		kept *= 2
+	}
+	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+		worst += others * flow // each bucket refills meanwhile
+	}
+	return Bounds{Demand: min(worst, times*flow+kept), Worst: worst}
+}

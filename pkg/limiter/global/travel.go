@@ -1,0 +1,80 @@
+package global
+
+import (
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// Keys of which a region may keep so much to itself that, over all regions, it is at most
+// one part in shareOf of the limit.
+const shareOf = 20
+
+// Share returns how many units of a key a region may have counted without telling the
+// others. Below one unit, it tells them of every key.
+func Share(l *limiter.Limit, regions int) int64 {
+	n := whole(l) / shareOf / int64(regions)
+	if l.Algorithm != limiter.FixedWindow {
+		n /= 2 // the window before counts too, and may miss as much
+	}
+	return n
+}
+
+// whole is what a key may use at once.
+func whole(l *limiter.Limit) int64 {
+	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+		return l.Capacity()
+	}
+	return l.Limit
+}
+
+// Width returns the length of the windows in which a limit's counters travel, in
+// microseconds. That of a bucket is the time in which it drains, whole milliseconds: what
+// was counted before the window before is gone.
+func Width(l *limiter.Limit) int64 {
+	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+		drain, unit := l.Rate()
+		full := (l.Capacity()*unit + drain - 1) / drain
+		return min(max(1000, (full+999)/1000*1000), limiter.MaxWindow.Microseconds())
+	}
+	return l.Window.Microseconds()
+}
+
+// travels reports whether the others must hear of a key now. They hear of it the sooner
+// the less is left of the limit, and the faster it grows: what is untold, and what will be
+// by the next message, must stay below the share, and small against what is left.
+func (c *Counts) travels(l *limiter.Limit, e *entry, now time.Duration) bool {
+	if e.told.Incarnation != e.own.Incarnation && e.told.Incarnation != 0 {
+		return true
+	}
+	untold := e.own.Count - e.told.Count
+	left := whole(l) - e.own.Count - e.sum
+	room := max(0, min(Share(l, c.config.Regions), left/int64(8*c.config.Regions)))
+	return untold > room || untold > 0 && untold+e.pace.expected(now) > room
+}
+
+// pace is how much a counter grew in the present period and in the one before.
+type pace struct {
+	began        time.Duration
+	here, before int64
+}
+
+func (p *pace) add(units int64, now time.Duration) {
+	p.roll(now)
+	p.here += units
+}
+
+func (p *pace) roll(now time.Duration) {
+	switch d := now - p.began; {
+	case d >= 2*Period:
+		p.began, p.here, p.before = now, 0, 0
+	case d >= Period:
+		p.began, p.here, p.before = p.began+Period, 0, p.here
+	}
+}
+
+// expected is how much it grows in a period.
+func (p *pace) expected(now time.Duration) int64 {
+	p.roll(now)
+	return max(p.here, p.before)
+}
