@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
@@ -65,7 +64,7 @@ func TestLeastPrivilege(t *testing.T) {
 	// token.
 	_, err = consul.Client().ACL().TokenDelete(accessor, nil)
 	require.NoError(t, err)
-	eventually(t, time.Minute, "the revoked token shows", func() bool {
+	eventually(t, testenv.Patience, "the revoked token shows", func() bool {
 		r, err := rulesOf(n)
 		return err == nil && !r.Consul.OK
 	})
@@ -75,7 +74,7 @@ func TestLeastPrivilege(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, policyOf(100_000), got)
 	secretIn("edge.token", "weir-edge")
-	eventually(t, 30*time.Second, "the new token is in use", func() bool {
+	eventually(t, testenv.Patience, "the new token is in use", func() bool {
 		r, err := rulesOf(n)
 		return err == nil && r.Consul.OK
 	})

@@ -58,7 +58,7 @@ func TestBadDocuments(t *testing.T) {
 		}
 		version := f.regions[0].publish(t, bad)
 		var now running
-		eventually(t, 10*time.Second, files[i]+" is refused", func() bool {
+		eventually(t, testenv.Patience, files[i]+" is refused", func() bool {
 			now, err = rulesOf(n)
 			return err == nil && now.Refused != nil && now.Refused.Version == version
 		})

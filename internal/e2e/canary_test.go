@@ -31,7 +31,7 @@ func TestCanary(t *testing.T) {
 	for _, n := range nodes {
 		n.WaitReady()
 	}
-	eventually(t, 10*time.Second, "Consul has seen that they are ready", func() bool {
+	eventually(t, testenv.Patience, "Consul has seen that they are ready", func() bool {
 		passing, _, err := f.regions[0].consul.Client().Health().Service("weir-edge", "", true, nil)
 		return err == nil && len(passing) == len(nodes)
 	})
@@ -89,7 +89,7 @@ func TestCanary(t *testing.T) {
 	require.Contains(t, stderr, "limited")
 	require.True(t, saw(0, 1), "the candidate was never tried")
 	require.False(t, saw(1, 1), "another PoP decided by the candidate")
-	eventually(t, 5*time.Second, "the PoP is back", func() bool {
+	eventually(t, testenv.Patience, "the PoP is back", func() bool {
 		got, err := policies(nodes[0], "/", "203.0.113.200")
 		return err == nil && got == policyOf(200_000)
 	})

@@ -73,7 +73,7 @@ func TestTwoReleases(t *testing.T) {
 	require.Contains(t, stderr, "rules[6].match.not needs a node that reads schema 2; eu-west-1 in eu-west reads 1")
 
 	version := s.publish(t, []byte(document))
-	eventually(t, 10*time.Second, "one node accepts it, the other refuses it", func() bool {
+	eventually(t, testenv.Patience, "one node accepts it, the other refuses it", func() bool {
 		took, err := rulesOf(s.nodes[0])
 		kept, err2 := rulesOf(old)
 		return err == nil && err2 == nil && took.Version == version && kept.Version == first.Version && kept.Refused != nil && kept.Refused.Version == version
@@ -105,7 +105,7 @@ func besideLeases(t *testing.T, f *fleet, old *testenv.EdgeNode) {
 	require.Contains(t, stderr, "rules[0].consistency needs a node that reads schema 5; eu-west-1 in eu-west reads 1")
 
 	version := s.publish(t, []byte(leased))
-	eventually(t, 10*time.Second, "the new node leases", func() bool {
+	eventually(t, testenv.Patience, "the new node leases", func() bool {
 		took, err := rulesOf(s.nodes[0])
 		kept, err2 := rulesOf(old)
 		return err == nil && err2 == nil && took.Version == version && kept.Refused != nil && kept.Refused.Version == version

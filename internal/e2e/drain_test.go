@@ -32,18 +32,19 @@ func (w *world) drains(t *testing.T) {
 	v := w.visit(europe)
 	began := time.Now()
 	out := w.good("drain", "ams1", "--reason", "kernel update", "--by", "ann", "--yes", "--ttl", dnsTTL.String())
-	t.Logf("drain took %s", time.Since(began).Round(10*time.Millisecond))
+	ended := time.Now()
+	t.Logf("drain took %s", ended.Sub(began).Round(10*time.Millisecond))
 	require.Contains(t, out, "ams1 is drained by ann")
 	require.Equal(t, fra.addr, w.answer(europe))
 	last := time.Unix(0, ams.last.Load())
-	require.Less(t, last.Sub(began), dnsTTL+2*time.Second, "a client came late")
-	t.Logf("the last client came %s after the drain", last.Sub(began).Round(10*time.Millisecond))
+	require.True(t, last.Before(ended), "a client came when the drain had ended")
+	promised(t, "the last client of a drained PoP", last.Sub(began), dnsTTL+2*time.Second)
 	require.Contains(t, w.good("dns", "explain", "--client", "198.51.100.7"), "ams1 is drained by ann: kernel update")
 	require.Contains(t, w.good("status"), "ams1 is drained by ann")
 	w.good("undrain", "ams1", "--yes")
 	w.within("ams1 is back", 2*time.Second, func() bool { return w.answer(europe) == ams.addr })
 	back := time.Now()
-	eventually(t, dnsTTL+2*time.Second, "clients are back", func() bool { return time.Unix(0, ams.last.Load()).After(back) })
+	eventually(t, testenv.Patience, "clients are back", func() bool { return time.Unix(0, ams.last.Load()).After(back) })
 	v.none(t, "a drain and its end")
 }
 
@@ -62,7 +63,7 @@ func (w *world) upgrades(t *testing.T) {
 			n.Terminate()
 			n.Start()
 			n.WaitReady()
-			eventually(t, 10*time.Second, "the balancer and Consul notice", func() bool {
+			eventually(t, testenv.Patience, "the balancer and Consul notice", func() bool {
 				return p.ready[i].Load() && !strings.Contains(w.good("status", "--region", p.region.name), "failing")
 			})
 		}
@@ -154,7 +155,7 @@ func (w *world) losesPoP(t *testing.T) {
 		n.Kill()
 	}
 	w.within("ams1 is out", outWithin, func() bool { return w.answer(europe) == fra.addr })
-	eventually(t, dnsTTL+2*time.Second, "clients have left", func() bool { return time.Since(time.Unix(0, ams.last.Load())) > time.Second })
+	eventually(t, testenv.Patience, "clients have left", func() bool { return time.Since(time.Unix(0, ams.last.Load())) > time.Second })
 	v.brief(t, "loss of a pop", lost)
 	for _, n := range ams.nodes {
 		n.Start()
@@ -177,14 +178,14 @@ func (w *world) losesRegion(t *testing.T) {
 		n.Kill()
 	}
 	w.within("eu is out", outWithin, func() bool { return w.answer(europe) == iad.addr })
-	eventually(t, dnsTTL+3*time.Second, "clients have left", func() bool {
+	eventually(t, testenv.Patience, "clients have left", func() bool {
 		return time.Since(time.Unix(0, ams.last.Load())) > time.Second && time.Since(time.Unix(0, w.pop("fra1").last.Load())) > time.Second
 	})
 	v.brief(t, "loss of a region", lost)
-	out, _, status := w.regionctl("status", "--timeout", "1s")
+	out, _, status := w.regionctl("status")
 	require.Equal(t, 3, status, out)
 	require.Contains(t, out, "1 region not known")
-	_, said, status := w.regionctl("drain", "ap1", "--reason", "x", "--yes", "--timeout", "1s")
+	_, said, status := w.regionctl("drain", "ap1", "--reason", "x", "--yes")
 	require.Equal(t, 2, status, said)
 
 	eu.consul.Start()

@@ -205,7 +205,7 @@ func (x *exercise) request(c *fasthttp.Client, worker, n int) {
 func (x *exercise) answers(n int64) {
 	x.t.Helper()
 	from := x.asked.Load()
-	eventually(x.t, time.Minute, "requests are answered", func() bool { return x.asked.Load() >= from+n })
+	eventually(x.t, testenv.Patience, "requests are answered", func() bool { return x.asked.Load() >= from+n })
 }
 
 // changes breaks or repairs something: the time to recover counts from the last change.
@@ -218,7 +218,7 @@ func (x *exercise) changes(what func()) {
 func (x *exercise) sees(what string, is func(n *testenv.EdgeNode) bool) {
 	x.t.Helper()
 	for _, n := range x.nodes {
-		eventually(x.t, time.Minute, what, func() bool { return is(n) })
+		eventually(x.t, testenv.Patience, what, func() bool { return is(n) })
 	}
 }
 

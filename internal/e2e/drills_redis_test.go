@@ -193,7 +193,7 @@ func promotion(t *testing.T, x *exercise) {
 			}
 		}
 	})
-	eventually(t, time.Minute, "the replica is master", func() bool { return c.MasterOf(key) != old })
+	eventually(t, testenv.Patience, "the replica is master", func() bool { return c.MasterOf(key) != old })
 	x.returns()
 }
 
@@ -210,7 +210,7 @@ func clusterLoss(hang bool) func(*testing.T, *exercise) {
 		x.changes(func() { take(old, hang) })
 		x.forgets(kept)
 		x.falls()
-		eventually(t, time.Minute, "a replica is promoted", func() bool { return c.MasterOf(e.Rules[0].Key) != old })
+		eventually(t, testenv.Patience, "a replica is promoted", func() bool { return c.MasterOf(e.Rules[0].Key) != old })
 		x.returns()
 		if hang {
 			old.Resume()

@@ -154,6 +154,16 @@ func metrics(t testing.TB, node *testenv.EdgeNode, prefix string) map[string]flo
 	return out
 }
 
+// promised holds a duration to what users are promised. Only the long forms do: elsewhere
+// other work may slow the machine.
+func promised(t testing.TB, what string, took, most time.Duration) {
+	t.Helper()
+	t.Logf("%s after %s", what, took.Round(10*time.Millisecond))
+	if soak() || long() {
+		require.LessOrEqual(t, took, most, what)
+	}
+}
+
 // eventually polls for a condition.
 func eventually(t testing.TB, limit time.Duration, what string, done func() bool) {
 	t.Helper()

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -29,19 +30,29 @@ rules:
 // refilled is what a token_bucket of these rules refills during a test.
 const refilled = 10
 
-// exhaust sends requests until the limit is used up: none has passed for longer than a
-// lease lasts, so that nobody holds any. It returns how many passed.
+// exhaust sends requests until the limit is used up: no node holds any of it, and none has
+// passed for longer than a lease lasts, for which a node may remember a refusal. It returns
+// how many passed.
 func exhaust(t *testing.T, nodes []*testenv.EdgeNode, path, who string) (passed int) {
 	t.Helper()
 	last := time.Now()
-	for time.Since(last) < 4*time.Second {
-		if n := statuses(t, nodes, path, who, 60, 600)[http.StatusOK]; n > refilled/5 {
-			passed, last = passed+n, time.Now()
-		} else {
-			passed += n
+	for time.Since(last) < 2*time.Second {
+		n := statuses(t, nodes, path, who, 60, 300)[http.StatusOK]
+		passed += n
+		if n > refilled/5 || slices.ContainsFunc(nodes, func(n *testenv.EdgeNode) bool { return holds(t, n, path[1:]) }) {
+			last = time.Now()
 		}
 	}
 	return passed
+}
+
+// holds reports whether a node has units of a rule that it neither spent nor returned.
+func holds(t *testing.T, n *testenv.EdgeNode, rule string) bool {
+	m := metrics(t, n, "weir_lease_units")
+	fate := func(name string) float64 {
+		return m[fmt.Sprintf(`weir_lease_units_total{fate=%q,rule=%q}`, name, rule)]
+	}
+	return fate("granted") > fate("spent")+fate("returned")+fate("stranded")
 }
 
 func leased(t *testing.T, n *testenv.EdgeNode, rule string) float64 {
@@ -73,13 +84,13 @@ func TestLeasesWhenPartsFail(t *testing.T) {
 	}
 	paused := func(t *testing.T, nodes []*testenv.EdgeNode, _ *testenv.Server) []*testenv.EdgeNode {
 		require.NoError(t, nodes[2].Signal(syscall.SIGSTOP))
-		eventually(t, time.Minute, "ten seconds have passed", after(10*time.Second))
+		eventually(t, testenv.Patience, "ten seconds have passed", after(10*time.Second))
 		require.NoError(t, nodes[2].Signal(syscall.SIGCONT))
 		return nodes
 	}
 	unreachable := func(t *testing.T, nodes []*testenv.EdgeNode, redis *testenv.Server) []*testenv.EdgeNode {
 		redis.Suspend()
-		eventually(t, time.Minute, "three seconds have passed", after(3*time.Second))
+		eventually(t, testenv.Patience, "three seconds have passed", after(3*time.Second))
 		redis.Resume()
 		return nodes
 	}
@@ -100,7 +111,7 @@ func TestLeasesWhenPartsFail(t *testing.T) {
 			var passed, more int
 			var load sync.WaitGroup
 			load.Go(func() { passed = statuses(t, nodes, "/"+rule, who, 30, 2*leasedLimit)[http.StatusOK] })
-			eventually(t, time.Minute, "it is leased", func() bool { return leased(t, nodes[2], rule) > 0 })
+			eventually(t, testenv.Patience, "it is leased", func() bool { return leased(t, nodes[2], rule) > 0 })
 			rest := c.fail(t, nodes, redis)
 			load.Wait()
 			more = exhaust(t, rest, "/"+rule, who)
@@ -132,16 +143,16 @@ func TestLostUnits(t *testing.T) {
 	}
 	passed := 0
 	lease := func(n *testenv.EdgeNode) {
-		eventually(t, time.Minute, "it holds units", func() bool {
+		eventually(t, testenv.Patience, "it holds units", func() bool {
 			passed += statuses(t, nodes, "/fixed", who, 4, 20)[http.StatusOK]
 			return held(n) > 0
 		})
 	}
 	one := nodes[0]
-	eventually(t, time.Minute, "units are lost, and counted", func() bool {
+	eventually(t, testenv.Patience, "units are lost, and counted", func() bool {
 		lease(one)
 		redis.Suspend()
-		eventually(t, time.Minute, "the lease has ended", func() bool {
+		eventually(t, testenv.Patience, "the lease has ended", func() bool {
 			return held(one) == 0 && units(one, "granted") == units(one, "spent")+units(one, "returned")+units(one, "stranded")
 		})
 		redis.Resume()

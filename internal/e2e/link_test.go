@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,10 +42,10 @@ func TestBadLink(t *testing.T) {
 			awaitRequests(t, nodes[0], 50)
 			_, err := p.Toxics.AddToxicJson(strings.NewReader(toxic))
 			require.NoError(t, err)
-			eventually(t, 30*time.Second, "decisions fall back", func() bool { return decidedBy(nodes[0]) == "fallback" })
+			eventually(t, testenv.Patience, "decisions fall back", func() bool { return decidedBy(nodes[0]) == "fallback" })
 			awaitRequests(t, nodes[0], 2000)
 			require.NoError(t, p.Toxics.RemoveToxic(t.Context(), "bad"))
-			eventually(t, 30*time.Second, "Redis decides again", func() bool { return decidedBy(nodes[0]) == "redis" })
+			eventually(t, testenv.Patience, "Redis decides again", func() bool { return decidedBy(nodes[0]) == "redis" })
 			asked, bad := stop()
 			inTime := punctual()
 			require.Positive(t, asked)

@@ -64,11 +64,11 @@ func TestSlotsOfADeadNodeComeBack(t *testing.T) {
 		}
 		return e.Rules[0].Remaining
 	}
-	eventually(t, 10*time.Second, "all slots are taken", func() bool { return remaining() == 0 })
+	eventually(t, testenv.Patience, "all slots are taken", func() bool { return remaining() == 0 })
 	require.Equal(t, map[int]int{http.StatusTooManyRequests: 1}, statuses(t, nodes[1:], "/", victim, 1, 1))
 	nodes[0].Kill()
 	wg.Wait()
-	eventually(t, 30*time.Second, "the slots expire", func() bool { return remaining() == 3 })
+	eventually(t, testenv.Patience, "the slots expire", func() bool { return remaining() == 3 })
 }
 
 // SIGTERM under load: requests in flight finish, and the process exits in time.
@@ -76,18 +76,18 @@ func TestTerminateFinishesRequests(t *testing.T) {
 	const rules = "rules:\n  - {id: roomy, key: [client_ip], algorithm: token_bucket, limit: 100000, burst: 100000, window: 1s}\n"
 	server := testenv.Redis(t, testenv.Options{})
 	hold := make(chan struct{})
-	nodes := edges(t, 1, redisConfig(origin(t, hold), "single", []string{server.Addr}, generous, 1, ""), rules)
+	nodes := edges(t, 1, redisConfig(origin(t, hold), "single", []string{server.Addr}, generous, 1, "")+"shutdown: {timeout: 1m}\n", rules)
 	awaitRedis(t, nodes, "/", victim)
 	var got map[int]int
 	var wg sync.WaitGroup
 	wg.Go(func() { got = statuses(t, nodes, "/", victim, 20, 20) })
 	allowed := `weir_decisions_total{outcome="allowed",rule="roomy",source="redis"}`
-	eventually(t, 10*time.Second, "requests are in flight", func() bool { return metrics(t, nodes[0], allowed)[allowed] == 20 })
+	eventually(t, testenv.Patience, "requests are in flight", func() bool { return metrics(t, nodes[0], allowed)[allowed] == 20 })
 
 	asked := time.Now()
 	gone := make(chan struct{})
 	go func() { nodes[0].Terminate(); close(gone) }()
-	eventually(t, 5*time.Second, "readyz fails first", func() bool {
+	eventually(t, testenv.Patience, "readyz fails first", func() bool {
 		resp, err := http.Get("http://" + nodes[0].Admin + "/readyz")
 		if err != nil {
 			return false
@@ -99,7 +99,7 @@ func TestTerminateFinishesRequests(t *testing.T) {
 	wg.Wait()
 	require.Equal(t, map[int]int{http.StatusOK: 20}, got)
 	<-gone
-	require.LessOrEqual(t, time.Since(asked), 5*time.Second)
+	promised(t, "the process ends", time.Since(asked), 5*time.Second)
 }
 
 // Requests that end or begin while Redis hangs leave no slot behind.
@@ -107,6 +107,8 @@ func TestSlotsOutlastAHang(t *testing.T) {
 	const rules = "rules:\n  - {id: in-flight, key: [client_ip], algorithm: concurrency, limit: 4, window: 1h}\n"
 	server := testenv.Redis(t, testenv.Options{})
 	hold := make(chan struct{})
+	// Ample for a decision on a busy machine, and short enough to wait for while Redis hangs.
+	const budget = time.Second
 	nodes := edges(t, 1, redisConfig(origin(t, hold), "single", []string{server.Addr}, budget, 1, ""), rules)
 	awaitRedis(t, nodes, "/", victim)
 	remaining := func(source string) int64 {
@@ -118,12 +120,12 @@ func TestSlotsOutlastAHang(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { statuses(t, nodes, "/", victim, 2, 2) })
-	eventually(t, 10*time.Second, "two slots are taken", func() bool { return remaining("redis") == 2 })
+	eventually(t, testenv.Patience, "two slots are taken", func() bool { return remaining("redis") == 2 })
 	server.Suspend()
 	wg.Go(func() { statuses(t, nodes, "/", victim, 2, 2) }) // Redis reads these when it wakes
-	eventually(t, 10*time.Second, "they pass locally", func() bool { return remaining("fallback") == 2 })
+	eventually(t, testenv.Patience, "they pass locally", func() bool { return remaining("fallback") == 2 })
 	close(hold)
 	wg.Wait()
 	server.Resume()
-	eventually(t, 10*time.Second, "every slot is free", func() bool { return remaining("redis") == 4 })
+	eventually(t, testenv.Patience, "every slot is free", func() bool { return remaining("redis") == 4 })
 }

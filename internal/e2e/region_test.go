@@ -32,8 +32,10 @@ const (
 	// outWithin and backWithin are the bounds for a PoP whose edges are killed and come
 	// back.
 	outWithin, backWithin = 5 * time.Second, 10 * time.Second
-	zone                  = "edge.example.com"
-	europe, america       = "198.51.100.0/24", "203.0.113.0/24" // clients of ams1, and of iad1
+	// probeTimeout is how long a balancer waits for an edge.
+	probeTimeout    = 2 * time.Second
+	zone            = "edge.example.com"
+	europe, america = "198.51.100.0/24", "203.0.113.0/24" // clients of ams1, and of iad1
 )
 
 // pop is a site: edges behind one public address, where a balancer sends each
@@ -138,8 +140,8 @@ func openWorld(t *testing.T, lands []land, config func(*site) string) *world {
 // settles waits until every client is sent to its own PoP.
 func (w *world) settles() {
 	w.t.Helper()
-	w.within("eu's clients are sent to ams1", time.Minute, func() bool { return w.answer(europe) == w.pop("ams1").addr })
-	w.within("america's to iad1", time.Minute, func() bool { return w.answer(america) == w.pop("iad1").addr })
+	eventually(w.t, testenv.Patience, "eu's clients are sent to ams1", func() bool { return w.answer(europe) == w.pop("ams1").addr })
+	eventually(w.t, testenv.Patience, "america's to iad1", func() bool { return w.answer(america) == w.pop("iad1").addr })
 }
 
 func (w *world) file2(name, text string) string {
@@ -189,7 +191,7 @@ func (w *world) startRouter() {
 			w.t.Errorf("the router ended with %v; its log:\n%s", err, text)
 		}
 	})
-	w.within("the router is ready", time.Minute, func() bool {
+	eventually(w.t, testenv.Patience, "the router is ready", func() bool {
 		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1]))
 		if err != nil {
 			return false
@@ -241,13 +243,13 @@ func (w *world) answer(network string) string {
 	return strings.Join(addrs, " ")
 }
 
-// within waits for a condition, and logs how long that took.
-func (w *world) within(what string, limit time.Duration, done func() bool) time.Duration {
+// within waits for a condition that is promised within that time.
+func (w *world) within(what string, most time.Duration, done func() bool) time.Duration {
 	w.t.Helper()
 	began := time.Now()
-	eventually(w.t, limit, what, done)
+	eventually(w.t, testenv.Patience, what, done)
 	took := time.Since(began)
-	w.t.Logf("%s after %s", what, took.Round(10*time.Millisecond))
+	promised(w.t, what, took, most)
 	return took
 }
 
@@ -258,7 +260,7 @@ func (p *pop) balance(t *testing.T, port int) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	probe := http.Client{Timeout: 300 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
+	probe := http.Client{Timeout: probeTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	for i, n := range p.nodes {
 		all.Go(func() {
 			tick := time.NewTicker(50 * time.Millisecond)
@@ -304,7 +306,7 @@ func (p *pop) forward(conn net.Conn) {
 		if !p.ready[i].Load() {
 			continue
 		}
-		to, err := net.DialTimeout("tcp", p.nodes[i].Public, time.Second)
+		to, err := net.DialTimeout("tcp", p.nodes[i].Public, probeTimeout)
 		if err != nil { // as a balancer that has not noticed yet
 			p.sentAway.Store(fmt.Sprintf("%s: %s at %s", p.nodes[i].Public, err, time.Now().Format(time.StampMilli)))
 			return

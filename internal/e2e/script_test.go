@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,7 +61,7 @@ func awaitRequests(t *testing.T, node *testenv.EdgeNode, n float64) {
 	t.Helper()
 	const name = `weir_requests_total{code_class="2xx"}`
 	from := metrics(t, node, name)[name]
-	eventually(t, time.Minute, "requests are served", func() bool { return metrics(t, node, name)[name] >= from+n })
+	eventually(t, testenv.Patience, "requests are served", func() bool { return metrics(t, node, name)[name] >= from+n })
 }
 
 func TestScriptFlushFailsNoRequest(t *testing.T) {
@@ -115,7 +114,7 @@ func TestPromotionFailsNoRequest(t *testing.T) {
 			require.NoError(t, n.Client().ClusterFailover(context.Background()).Err())
 		}
 	}
-	eventually(t, time.Minute, "the replica is master", func() bool { return cluster.MasterOf(e.Rules[0].Key) != old })
+	eventually(t, testenv.Patience, "the replica is master", func() bool { return cluster.MasterOf(e.Rules[0].Key) != old })
 	for _, n := range nodes {
 		awaitRequests(t, n, 200)
 	}

@@ -71,7 +71,7 @@ shedder:
 	}
 	stopped := sync.OnceFunc(func() { close(stop); wg.Wait() })
 	defer stopped()
-	eventually(t, 30*time.Second, "reports are shed", func() bool {
+	eventually(t, testenv.Patience, "reports are shed", func() bool {
 		s := shedderStatus(t, node)["reports"]
 		return s.Level > 0 && s.Classes[2].ShedByLevel > 100 && s.Winner == "inflight"
 	})
@@ -86,7 +86,7 @@ shedder:
 	require.Zero(t, shed[`weir_shed_total{class="read",reason="inflight",upstream="default"}`])
 
 	stopped()
-	eventually(t, 30*time.Second, "nothing is shed and nothing in flight", func() bool {
+	eventually(t, testenv.Patience, "nothing is shed and nothing in flight", func() bool {
 		s := shedderStatus(t, node)["reports"]
 		return s.Level == 0 && s.Classes[2].InFlight == 0
 	})
@@ -121,13 +121,13 @@ shedder:
 	release := sync.OnceFunc(func() { close(hold) })
 	defer release()
 	wg.Go(func() { statuses(t, nodes, "/", victim, 1, 1) })
-	eventually(t, 10*time.Second, "one is in flight", func() bool { return shedderStatus(t, node)["default"].Classes[0].InFlight == 1 })
+	eventually(t, testenv.Patience, "one is in flight", func() bool { return shedderStatus(t, node)["default"].Classes[0].InFlight == 1 })
 	require.Equal(t, map[int]int{http.StatusServiceUnavailable: 3}, statuses(t, nodes, "/", victim, 1, 3))
 	const off = `{"enabled": false, "classes": [{"name": "all", "max_in_flight": 1}], "default_class": "all"}`
 	require.Equal(t, http.StatusOK, operate(t, node, http.MethodPut, "/v1/shedder?for=1h", off))
 	var passed map[int]int
 	wg.Go(func() { passed = statuses(t, nodes, "/", victim, 3, 3) })
-	eventually(t, 10*time.Second, "all are in flight", func() bool { return shedderStatus(t, node)["default"].Classes[0].InFlight == 4 })
+	eventually(t, testenv.Patience, "all are in flight", func() bool { return shedderStatus(t, node)["default"].Classes[0].InFlight == 4 })
 	require.Equal(t, http.StatusOK, operate(t, node, http.MethodDelete, "/v1/shedder", ""))
 	require.Equal(t, map[int]int{http.StatusServiceUnavailable: 3}, statuses(t, nodes, "/", victim, 1, 3))
 	release()

@@ -112,31 +112,30 @@ func TestShedderTunedAtRunTime(t *testing.T) {
 	}
 	for _, n := range f.nodes() {
 		ask(n)
-		eventually(t, 10*time.Second, "one is in flight", func() bool { return inFlight(n, "read") == 1 })
+		eventually(t, testenv.Patience, "one is in flight", func() bool { return inFlight(n, "read") == 1 })
 		require.True(t, full(n))
 	}
 
-	const lasts = 8 * time.Second
+	const lasts = 20 * time.Second // ample for what follows before its end
 	off := f.set("enabled=false", "--for", lasts.String())
 	require.Equal(t, off.AppliedAt.Add(lasts), off.ExpiresAt)
 	requireSheddingBy(t, off.Version, f.regions...)
 	for _, n := range f.nodes() {
 		ask(n)
-		eventually(t, 10*time.Second, "the next passes", func() bool { return inFlight(n, "read") == 2 })
+		eventually(t, testenv.Patience, "the next passes", func() bool { return inFlight(n, "read") == 2 })
 	}
 	for _, s := range f.regions[1:] {
 		s.consul.Kill()
 	}
 	for _, n := range f.nodes() {
-		eventually(t, lasts+5*time.Second, "the previous settings return", func() bool {
+		eventually(t, testenv.Patience, "the previous settings return", func() bool {
 			s, err := sheddingOf(n)
 			return err == nil && s.Version == first.Version && s.Document.Enabled && s.ExpiresAt == nil
 		})
 		require.True(t, full(n))
 	}
 	late := time.Since(off.ExpiresAt)
-	t.Logf("the last of %d nodes was seen back %s after the end", len(f.nodes()), late.Round(time.Millisecond))
-	require.Less(t, late, 2*time.Second)
+	promised(t, "the previous settings are back, from the end on,", late, 2*time.Second)
 	require.GreaterOrEqual(t, late, time.Duration(0), "none was early")
 	close(hold)
 	all.Wait()
@@ -146,7 +145,7 @@ func TestShedderTunedAtRunTime(t *testing.T) {
 func TestShedderSetByTwo(t *testing.T) {
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west", "us-east", "ap-south")
 	for _, n := range f.nodes() {
-		eventually(t, 10*time.Second, "the admin side answers", func() bool { _, err := sheddingOf(n); return err == nil })
+		eventually(t, testenv.Patience, "the admin side answers", func() bool { _, err := sheddingOf(n); return err == nil })
 	}
 	// Nothing was published before, so the nodes return to their own settings.
 	configured, err := sheddingOf(f.nodes()[0])
@@ -185,7 +184,7 @@ func TestShedderSetByTwo(t *testing.T) {
 func TestShedderSetInPart(t *testing.T) {
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west", "us-east", "ap-south")
 	for _, n := range f.nodes() {
-		eventually(t, 10*time.Second, "the admin side answers", func() bool { _, err := sheddingOf(n); return err == nil })
+		eventually(t, testenv.Patience, "the admin side answers", func() bool { _, err := sheddingOf(n); return err == nil })
 	}
 	first := f.set("signals.inflight.high=500")
 	away := f.regions[1]
@@ -203,7 +202,7 @@ func TestShedderSetInPart(t *testing.T) {
 	requireSheddingBy(t, first.Version, away)
 
 	away.consul.Start()
-	eventually(t, time.Minute, "the region is back", func() bool {
+	eventually(t, testenv.Patience, "the region is back", func() bool {
 		_, _, status := f.regionctl("shedder", "show", "--region", away.name)
 		return status == 0
 	})

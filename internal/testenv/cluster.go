@@ -156,7 +156,7 @@ func find(servers []*Server, addr string) *Server {
 // cluster has healed, not before it has noticed.
 func (c *RedisCluster) WaitHealthy() {
 	c.t.Helper()
-	if err := poll(startLimit, c.health); err != nil {
+	if err := poll(Patience, c.health); err != nil {
 		logs := ""
 		for _, s := range c.Nodes {
 			logs += "\n" + s.Addr + " " + lastLines(s.file("log"), 5)

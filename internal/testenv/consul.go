@@ -211,7 +211,7 @@ func (c *Consul) Resume() {
 func (c *Consul) KillLeader() string {
 	c.t.Helper()
 	var leader *consulServer
-	if err := poll(startLimit, func() (err error) {
+	if err := poll(Patience, func() (err error) {
 		leader, err = c.leader()
 		return err
 	}); err != nil {
@@ -225,7 +225,7 @@ func (c *Consul) KillLeader() string {
 // ignores killed and suspended ones.
 func (c *Consul) WaitHealthy() {
 	c.t.Helper()
-	if err := poll(startLimit, c.health); err != nil {
+	if err := poll(Patience, c.health); err != nil {
 		c.t.Fatalf("testenv: consul %s is not healthy: %v%s", c.Datacenter, err, c.logs(20))
 	}
 }

@@ -138,7 +138,7 @@ func TestConsulDatacenters(t *testing.T) {
 			since = time.Now()
 			require.Eventually(t, func() bool {
 				return all[0].servers[0].reads(names[1]) == nil && all[1].servers[0].reads(names[2]) == nil
-			}, startLimit, pollEvery)
+			}, Patience, pollEvery)
 			t.Logf("rejoined in %v", time.Since(since))
 		})
 	}

@@ -103,7 +103,7 @@ func (n *EdgeNode) Start() {
 // WaitReady waits until /readyz reports that the node may receive traffic.
 func (n *EdgeNode) WaitReady() {
 	n.t.Helper()
-	err := poll(startLimit, func() error {
+	err := poll(Patience, func() error {
 		if n.proc.gone() {
 			return errGone
 		}

@@ -58,10 +58,6 @@ type Server struct {
 	suspended bool
 }
 
-// startLimit bounds every wait for a condition. It is far above what a loaded machine
-// needs, since only a failing test ever waits that long.
-const startLimit = 60 * time.Second
-
 // Redis starts one server and waits until it answers.
 func Redis(t testing.TB, o Options) *Server {
 	t.Helper()
@@ -195,7 +191,7 @@ func (s *Server) waitReady() {
 // wait fails the test with the server's log if ready does not succeed.
 func (s *Server) wait(what string, ready func() error) {
 	s.t.Helper()
-	if err := poll(startLimit, ready); err != nil {
+	if err := poll(Patience, ready); err != nil {
 		s.t.Fatalf("testenv: %s %s does not %s: %v\n%s", s.role, s.Addr, what, err, lastLines(s.file("log"), 20))
 	}
 }

@@ -120,7 +120,7 @@ func (r *RedisSentinel) Master() *Server {
 func (r *RedisSentinel) Failover() {
 	r.t.Helper()
 	old, first := r.Master(), r.Sentinels[0]
-	err := poll(startLimit, func() error {
+	err := poll(Patience, func() error {
 		if r.Master() != old {
 			return nil
 		}
@@ -145,7 +145,7 @@ func (r *RedisSentinel) Failover() {
 // killed master that returns becomes a replica after two to three seconds.
 func (r *RedisSentinel) WaitHealthy() {
 	r.t.Helper()
-	if err := poll(startLimit, r.health); err != nil {
+	if err := poll(Patience, r.health); err != nil {
 		logs := ""
 		for _, s := range slices.Concat(r.Nodes, r.Sentinels) {
 			logs += "\n" + s.Addr + " " + lastLines(s.file("log"), 5)

@@ -23,7 +23,7 @@ func Serve(t testing.TB, ports []int, name string, args ...string) {
 	}
 	t.Cleanup(proc.kill)
 	for _, port := range ports {
-		err := poll(startLimit, func() error {
+		err := poll(Patience, func() error {
 			if proc.gone() {
 				return errGone
 			}
