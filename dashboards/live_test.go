@@ -87,11 +87,12 @@ func TestPanelsHaveData(t *testing.T) {
 	setShedder(t, node, `{"enabled": false, "candidates": {"stricter": {"start": 0.5, "target": 0.4}}}`)
 	until("the settings have changed", `weir_shedder_info{source="admin"}`)
 	until("rules are evaluated", `pop:weir_limited:deviation`)
-	loaded := time.Now() // before the load ends: rates of a few seconds end with it
+	const window = 4 * time.Second
+	loaded := Scraped(t, promURL, window) // before the load ends: rates of a few seconds end with it
 	load()
 
 	// The lab has data for the collapsed rows: terraform/lab/panels_test.go.
-	QueryAll(t, promURL, Span{From: began, To: loaded, Window: 4 * time.Second}, Except{Folded: true})
+	QueryAll(t, promURL, Span{From: began, To: loaded, Window: window}, Except{Folded: true})
 	requireExported(t, node)
 	requireLabels(t, prometheus{url: promURL})
 }

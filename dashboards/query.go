@@ -35,7 +35,8 @@ type Except struct {
 // separately.
 //
 // Queries of panels that show the current state run at the end of the span, as in
-// Grafana; rates look back by Window from there, so load must have lasted until then.
+// Grafana; rates look back by Window from there, so load must have lasted until then, and
+// every target must have been scraped: Scraped returns such a moment.
 func QueryAll(t testing.TB, promURL string, over Span, except Except) {
 	t.Helper()
 	files, err := Files()
@@ -98,7 +99,7 @@ func QueryAll(t testing.TB, promURL string, over Span, except Except) {
 const orZero, andZero = " or 0 * ", " and 0 * "
 
 // Far more than a busy machine needs: only failures ever wait this long.
-const awaitLimit = time.Minute
+const awaitLimit = 2 * time.Minute
 
 // settle is more than two scrapes of any test: an instant shows nothing older.
 const settle = 5 * time.Second
@@ -132,6 +133,25 @@ func Await(t testing.TB, promURL string, since time.Time, what, query string) {
 		}
 		if time.Since(began) > awaitLimit || t.Context().Err() != nil {
 			t.Fatalf("%s: no answer, %v: %s", what, err, query)
+		}
+		<-time.After(200 * time.Millisecond)
+	}
+}
+
+// Scraped waits for a moment until which every target was scraped at least twice within the
+// window, so that rates have values, and returns it. On a busy machine scrapes time out.
+func Scraped(t testing.TB, promURL string, window time.Duration) (moment time.Time) {
+	t.Helper()
+	p := prometheus{url: strings.TrimSuffix(promURL, "/")}
+	query := fmt.Sprintf("min(sum_over_time(up[%s]) and on (job, instance) up == 1) >= 2 unless on () up == 0", window)
+	for began := time.Now(); ; {
+		p.span = Span{From: began, To: time.Now()}
+		n, err := p.samples(t.Context(), query, true, nil)
+		if err == nil && n > 0 {
+			return p.span.To
+		}
+		if time.Since(began) > awaitLimit || t.Context().Err() != nil {
+			t.Fatalf("some target is not scraped, %v", err)
 		}
 		<-time.After(200 * time.Millisecond)
 	}

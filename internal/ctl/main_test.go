@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 const (
 	patience = testenv.Patience
 	tick     = 10 * time.Millisecond
+	ample    = 20 * time.Second // for a Consul to answer on a busy machine
 )
 
 // rulesOf returns a document that allows this many requests a minute.

@@ -23,7 +23,7 @@ func TestPartialFailure(t *testing.T) {
 
 	dying := f.faulty(t, "us-east", atWrite(f.consuls["us-east"].Kill))
 	var out buffer
-	p := &program{Terminal: term.New(strings.NewReader(""), &out, &buffer{}), fleetFile: dying.file, timeout: 5 * time.Second}
+	p := &program{Terminal: term.New(strings.NewReader(""), &out, &buffer{}), fleetFile: dying.file, timeout: ample}
 	p.Format = "json"
 	doc, err := p.readDocument(rulesKind, file)
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	interrupting := f.faulty(t, "eu-west", atWrite(cancel))
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
-	p.fleetFile, p.timeout, p.Format = interrupting.file, 2*time.Second, "json"
+	p.fleetFile, p.timeout, p.Format = interrupting.file, ample, "json"
 	doc, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(rulesOf(1)))
 	require.NoError(t, err)
 	targets, err := p.targets(nil)
@@ -121,7 +121,7 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	f := startFleet(t, "eu-west", "us-east", "ap-south")
 	f.publish(t, rulesOf(1), "ana", f.names...)
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
-	p.fleetFile, p.timeout, p.Format = f.file, 2*time.Second, "json"
+	p.fleetFile, p.timeout, p.Format = f.file, ample, "json"
 	var out buffer
 	p.Out = &out
 	targets, err := p.targets(nil)

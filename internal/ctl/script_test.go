@@ -401,7 +401,7 @@ func (s *script) canary(args []string) {
 		require.NoError(s, err)
 		p, _, err := s.fleet.rules(args[0]).Canary(s.Context(), args[1])
 		require.NoError(s, err)
-		require.WithinDuration(s, time.Now().Add(limit), *p.ExpiresAt, 5*time.Second)
+		require.WithinDuration(s, time.Now().Add(limit), *p.ExpiresAt, 30*time.Second)
 	}
 }
 

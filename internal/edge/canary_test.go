@@ -49,7 +49,7 @@ func canaryExpires(t *testing.T, p *publisher) {
 	n := start(t, p.setup())
 	n.runs(first)
 	set := n.rules.running.Load().set
-	candidate := p.canary("ams1", ruleB, 1500*time.Millisecond)
+	candidate := p.canary("ams1", ruleB, 5*time.Second)
 	n.shows("the canary", func(v adminapi.Rules) bool { return v.Version == candidate && v.Canary })
 	v := n.runs(first)
 	require.False(t, v.Canary)
@@ -97,7 +97,7 @@ func canaryIsWrong(t *testing.T, p *publisher) {
 	n.refuses("", "expires_at: must be set: a canary that is forgotten must end")
 	p.canary("ams1", ruleC, time.Hour)
 	require.Nil(t, n.runs(good.Version).Refused)
-	p.canary("ams1", badRules, 500*time.Millisecond)
+	p.canary("ams1", badRules, 5*time.Second)
 	v = n.shows("a bad canary ends the good one", func(v adminapi.Rules) bool { return v.Version == second })
 	v = n.shows("the refusal ends when the canary expires", func(v adminapi.Rules) bool { return v.Refused == nil })
 	require.False(t, v.Stale)

@@ -149,7 +149,7 @@ func TestHealthChecksAreExportedAndLogged(t *testing.T) {
 		},
 		config: func(c *Config) {
 			h := &c.Upstream.HealthCheck
-			h.Path, h.Interval, h.Timeout = "/healthz", 300*time.Millisecond, 300*time.Millisecond
+			h.Path, h.Interval, h.Timeout = "/healthz", time.Second, time.Second
 		},
 	})
 	series := `weir_upstream_healthy{upstream="default",address="` + strings.TrimPrefix(n.config.Upstreams[0].URL, "http://") + `"}`

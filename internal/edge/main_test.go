@@ -42,6 +42,16 @@ func TestMain(m *testing.M) {
 
 const patience = testenv.Patience
 
+// promised holds a duration to what users are promised. Only the long form does: elsewhere
+// other work may slow the machine.
+func promised(t testing.TB, took, most time.Duration) {
+	t.Helper()
+	t.Logf("took %s of %s", took.Round(time.Millisecond), most)
+	if os.Getenv("WEIR_SOAK") != "" {
+		require.Less(t, took, most)
+	}
+}
+
 // eventually polls for a condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

@@ -183,7 +183,7 @@ func (n *node) remaining2(rule, more string) int64 {
 func TestPermitsComeBack(t *testing.T) {
 	n := start(t, setup{
 		rules:  "rules:\n  - {id: one, match: {paths: [/limited]}, key: [client_ip], limit: 1, window: 1h}\n  - {id: k, match: {paths: [/twice]}, key: [\"header:X-K\"], limit: 100, window: 1h}\n",
-		config: func(c *Config) { c.Shedder.Document = settings(t, calm); c.Upstream.Timeout = 200 * time.Millisecond },
+		config: func(c *Config) { c.Shedder.Document = settings(t, calm); c.Upstream.Timeout = time.Second },
 		origin: func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/abort":

@@ -53,8 +53,9 @@ func TestShedderEndpoint(t *testing.T) {
 	// Temporarily: the candidate is gone, and its series with it. The lines that
 	// dashboards draw are those of the active settings.
 	require.InDelta(t, 0.8, n.metric(`weir_shed_threshold{threshold="start",upstream="default"}`), 0)
-	a = n.send("PUT", "/v1/shedder?for=1s", "signals: {inflight: {low: 2, high: 9}, cpu: off, sched_latency: off, upstream_wait: off}\nstart: 0.6\ntarget: 0.5\n"+
-		"enabled: false\nclasses: [{name: all, max_in_flight: 5}]\ndefault_class: all\n")
+	const others = "signals: {inflight: {low: 2, high: 9}, cpu: off, sched_latency: off, upstream_wait: off}\nstart: 0.6\ntarget: 0.5\n" +
+		"enabled: false\nclasses: [{name: all, max_in_flight: 5}]\ndefault_class: all\n"
+	a = n.send("PUT", "/v1/shedder?for=1h", others)
 	require.Equal(t, 200, a.status, a.body)
 	for series, want := range map[string]float64{
 		`weir_shed_threshold{threshold="start",upstream="default"}`:               0.6,
@@ -68,11 +69,13 @@ func TestShedderEndpoint(t *testing.T) {
 	view := n.settingsView()
 	require.Equal(t, "admin", view.Source)
 	require.Equal(t, n.config.Shedder.Document.Version, view.Then)
-	require.WithinDuration(t, time.Now(), *view.ExpiresAt, 2*time.Second)
+	require.WithinDuration(t, time.Now().Add(time.Hour), *view.ExpiresAt, patience)
 	for _, series := range []string{`weir_shadow_shed_total{candidate="stricter",class="read",upstream="default"}`, `weir_shed_total{class="read",reason="cap",upstream="default"}`, `weir_inflight{class="read",upstream="default"}`} {
 		_, known = n.series(series)
 		require.False(t, known, series)
 	}
+	a = n.send("PUT", "/v1/shedder?for=1s", others)
+	require.Equal(t, 200, a.status, a.body)
 	n.shedsBy(n.config.Shedder.Document.Version, "config")
 	_, known = n.series(`weir_shed_total{class="read",reason="cap",upstream="default"}`)
 	require.True(t, known)

@@ -109,10 +109,10 @@ func settingsReturn(t *testing.T, p *publisher) {
 	p.point(permanent)
 	n := start(t, p.setup())
 	n.shedsBy(permanent.Version, "consul")
-	temporary := p.temporarily(settingsB, &permanent, 2*time.Second)
+	temporary := p.temporarily(settingsB, &permanent, 6*time.Second)
 	v := n.shedsBy(temporary, "consul")
 	require.Equal(t, permanent.Version, v.Then)
-	require.WithinDuration(t, time.Now(), *v.ExpiresAt, 3*time.Second)
+	require.WithinDuration(t, time.Now(), *v.ExpiresAt, 7*time.Second)
 	p.remove(p.CurrentKey()) // even if everything else is gone
 	p.remove(p.prefix + "/shedder/versions/" + permanent.Version)
 	v = n.shedsBy(permanent.Version, "consul")
@@ -123,7 +123,7 @@ func settingsReturn(t *testing.T, p *publisher) {
 }
 
 func settingsReturnToConfigured(t *testing.T, p *publisher) {
-	temporary := p.temporarily(settingsB, nil, 2*time.Second)
+	temporary := p.temporarily(settingsB, nil, 8*time.Second)
 	n := start(t, p.setup())
 	configured := n.config.Shedder.Document.Version
 	v := n.shedsBy(temporary, "consul")

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -107,12 +108,17 @@ func followAll(t testing.TB, regions ...FollowedRegion) *following {
 	return f
 }
 
-// within waits for a view, and returns how long that took.
-func (f *following) within(t testing.TB, limit time.Duration, what string, ok func(*View) bool) {
+// within waits for a view that is promised within that time. Only the long form holds it to
+// that: elsewhere other work may slow the machine.
+func (f *following) within(t testing.TB, most time.Duration, what string, ok func(*View) bool) {
 	t.Helper()
 	start := time.Now()
-	require.Eventually(t, func() bool { return ok(f.View()) }, limit, 10*time.Millisecond, "%s: %s", what, describe(f.View()))
-	t.Logf("%s after %s", what, time.Since(start).Round(10*time.Millisecond))
+	require.Eventually(t, func() bool { return ok(f.View()) }, patience, 10*time.Millisecond, "%s: %s", what, describe(f.View()))
+	took := time.Since(start)
+	t.Logf("%s after %s", what, took.Round(10*time.Millisecond))
+	if os.Getenv("WEIR_SOAK") != "" {
+		require.LessOrEqual(t, took, most, what)
+	}
 }
 
 func describe(v *View) string {

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/dashboards"
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // lab is one lab, with its own addresses.
@@ -340,7 +341,7 @@ func (s *stranger) lives() bool {
 
 func get(t *testing.T, url string) string {
 	t.Helper()
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := &http.Client{Timeout: testenv.Patience}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get(url)
 	require.NoError(t, err)
@@ -353,7 +354,7 @@ func get(t *testing.T, url string) string {
 
 func eventually(t *testing.T, done func() bool) {
 	t.Helper()
-	require.Eventually(t, done, 60*time.Second, 20*time.Millisecond)
+	require.Eventually(t, done, testenv.Patience, 20*time.Millisecond)
 }
 
 func (l *lab) prometheus() string { return fmt.Sprintf("http://%s:9090", l.address(0, 90)) }

@@ -36,7 +36,7 @@ func TestAdminToken(t *testing.T) {
 	defer server.Close()
 	addr := server.Listener.Addr().String()
 	ask := func(file string, insecure bool, admin string) error {
-		a, err := NewAdmin(&region.FleetRegion{AdminTokenFile: file}, insecure, 300*time.Millisecond)
+		a, err := NewAdmin(&region.FleetRegion{AdminTokenFile: file}, insecure, 2*time.Second)
 		require.NoError(t, err)
 		defer a.Close()
 		return a.Get(t.Context(), consul.Node{ID: "ams1-1", Admin: admin}, adminapi.PathRules, nil, &adminapi.Rules{})
@@ -83,7 +83,7 @@ func TestAdminIsBounded(t *testing.T) {
 	}))
 	defer server.Close()
 	defer close(hang)
-	a, err := NewAdmin(&region.FleetRegion{}, false, 200*time.Millisecond)
+	a, err := NewAdmin(&region.FleetRegion{}, false, time.Second)
 	require.NoError(t, err)
 	defer a.Close()
 	n := consul.Node{ID: "x", Admin: server.Listener.Addr().String()}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -105,8 +104,8 @@ func TestEvilUpstreams(t *testing.T) {
 					_, _ = io.Copy(io.Discard, br)
 				}
 			})
-			e := newEdge(t, Config{Upstreams: []string{up}, Timeout: 100 * time.Millisecond,
-				StreamTimeout: 100 * time.Millisecond, MaxResponseHeaderBytes: 4096}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{up}, Timeout: limitFor(want),
+				StreamTimeout: limitFor(want), MaxResponseHeaderBytes: 4096}, Via{})
 			resp, body := e.get(t, "/")
 			require.Equal(t, status, resp.StatusCode)
 			require.Equal(t, want.String(), body)

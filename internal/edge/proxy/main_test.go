@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 	"go.uber.org/goleak"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -28,7 +30,15 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
 }
 
-const patience = 10 * time.Second
+const patience = testenv.Patience
+
+// limitFor returns a limit that only what is to time out reaches.
+func limitFor(want Kind) time.Duration {
+	if want == KindTimeout {
+		return 100 * time.Millisecond
+	}
+	return patience
+}
 
 // outcomes records what the pool and the requests report.
 type outcomes struct {

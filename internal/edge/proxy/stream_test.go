@@ -126,7 +126,7 @@ func TestBrokenStreams(t *testing.T) {
 					_, _ = io.Copy(io.Discard, br)
 				}
 			})
-			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 100 * time.Millisecond}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: limitFor(want)}, Via{})
 			resp, err := e.client.Get(e.url)
 			require.NoError(t, err)
 			defer resp.Body.Close()
@@ -220,10 +220,10 @@ func TestClientStopsTaking(t *testing.T) {
 		defer close(gone)
 		_, _ = io.Copy(w, new(pattern)) // ends when the proxy hangs up
 	})
-	f := func(name string, stop func(c net.Conn)) {
+	f := func(name string, limit time.Duration, stop func(c net.Conn)) {
 		t.Run(name, func(t *testing.T) {
 			gone = make(chan struct{})
-			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 200 * time.Millisecond}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: limit}, Via{})
 			c, err := net.Dial("tcp", e.addr)
 			require.NoError(t, err)
 			defer c.Close()
@@ -240,8 +240,8 @@ func TestClientStopsTaking(t *testing.T) {
 			require.EqualValues(t, 1, e.finished.Load())
 		})
 	}
-	f("hangs up", func(c net.Conn) { c.Close() })
-	f("stalls", func(net.Conn) {})
+	f("hangs up", patience, func(c net.Conn) { c.Close() })
+	f("stalls", time.Second, func(net.Conn) {})
 }
 
 // An upload may take longer than any single timeout as long as it progresses.

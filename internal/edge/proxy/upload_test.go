@@ -18,13 +18,17 @@ import (
 
 func TestClientBreaksItsUpload(t *testing.T) {
 	f := func(name, request string, stop func(c net.Conn), wantStatus int) {
+		limit := patience
+		if wantStatus == 408 {
+			limit = 100 * time.Millisecond
+		}
 		t.Run(name, func(t *testing.T) {
 			whole := make(chan bool, 1)
 			up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
 				_, err := io.Copy(io.Discard, r.Body)
 				whole <- err == nil
 			})
-			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 100 * time.Millisecond, FailAfter: 1}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: limit, FailAfter: 1}, Via{})
 			c, err := net.Dial("tcp", e.addr)
 			require.NoError(t, err)
 			defer c.Close()
@@ -54,6 +58,7 @@ func TestClientBreaksItsUpload(t *testing.T) {
 }
 
 func TestSlowUpload(t *testing.T) {
+	const timeout, steps = time.Second, 10
 	step := make(chan struct{})
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
 		buf := make([]byte, 1)
@@ -65,13 +70,13 @@ func TestSlowUpload(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "done")
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}, Timeout: 50 * time.Millisecond, StreamTimeout: patience}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}, Timeout: timeout, StreamTimeout: patience}, Via{})
 	r, w := io.Pipe()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(20 * time.Millisecond) // the client's pace, not a wait for something
+		tick := time.NewTicker(timeout * 6 / 5 / steps) // the client's pace, not a wait for something
 		defer tick.Stop()
-		for range 10 {
+		for range steps {
 			<-tick.C
 			_, _ = w.Write([]byte("x"))
 			<-step // it arrived on its own

@@ -278,7 +278,7 @@ node_prefix "" { policy = "read" }`
 		w.success(t)
 		server.Set(t, "weir/rules/current", []byte("c"))
 		require.Equal(t, "c", string(w.until(t, "c", func(e event) bool { return e.told && string(e.entry.Value) == "c" }).entry.Value))
-		require.Less(t, time.Since(start), 10*time.Second)
+		promised(t, time.Since(start), 10*time.Second)
 	})
 }
 
@@ -309,7 +309,7 @@ func TestOtherDatacenter(t *testing.T) {
 	start := time.Now()
 	all[1].Set(t, "weir/k", []byte("far"))
 	require.Equal(t, "far", string(w.next(t).Value))
-	require.Less(t, time.Since(start), time.Second)
+	promised(t, time.Since(start), time.Second)
 	ok, err := far.Documents("rules").Point(t.Context(), NewPointer([]byte("x"), "ana", time.Now()), 0)
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -359,7 +359,7 @@ func TestElection(t *testing.T) {
 			require.Equal(t, "b", string(w.next(t).Value), "%s, never missing or old in between", addr)
 		}
 	}
-	require.Less(t, time.Since(start), 10*time.Second)
+	promised(t, time.Since(start), 10*time.Second)
 	watches[dead].failure(t)
 	server.Start()
 	require.Equal(t, "b", string(watches[dead].next(t).Value))

@@ -141,10 +141,10 @@ func TestRequestsAreBounded(t *testing.T) {
 	} {
 		all.Go(func() {
 			start := time.Now()
-			err := ask()
-			if err == nil || !strings.Contains(err.Error(), "no answer within 5s") || time.Since(start) > 8*time.Second {
-				t.Errorf("%s: %v after %s", what, err, time.Since(start))
+			if err := ask(); err == nil || !strings.Contains(err.Error(), "no answer within 5s") {
+				t.Errorf("%s: %v", what, err)
 			}
+			promised(t, time.Since(start), 8*time.Second)
 		})
 	}
 	all.Wait()
@@ -224,7 +224,7 @@ func TestTokenIsReadForEachRequest(t *testing.T) {
 	t.Cleanup(s.Close)
 	c := open(t, Config{Addr: s.URL, TokenFile: file})
 
-	_, _, err := c.get(t.Context(), "weir/k", query{}, time.Second)
+	_, _, err := c.get(t.Context(), "weir/k", query{}, patience)
 	require.NoError(t, err)
 	require.Equal(t, "first", <-seen)
 
@@ -235,7 +235,7 @@ func TestTokenIsReadForEachRequest(t *testing.T) {
 	require.NotContains(t, err.Error(), "second-secret")
 
 	require.NoError(t, os.Remove(file))
-	_, _, err = c.get(t.Context(), "weir/k", query{}, time.Second)
+	_, _, err = c.get(t.Context(), "weir/k", query{}, patience)
 	require.ErrorContains(t, err, "read weir/k: token_file: open "+file+": no such file or directory")
 	err = c.Put(t.Context(), "weir/k", []byte("x"))
 	require.ErrorContains(t, err, "token_file: open "+file)

@@ -35,6 +35,16 @@ func write(t testing.TB, name, content string) string {
 
 const patience = testenv.Patience
 
+// promised holds a duration to what users are promised. Only the long form does: elsewhere
+// other work may slow the machine.
+func promised(t testing.TB, took, most time.Duration) {
+	t.Helper()
+	t.Logf("took %s of %s", took.Round(time.Millisecond), most)
+	if os.Getenv("WEIR_SOAK") != "" {
+		require.Less(t, took, most)
+	}
+}
+
 // run calls f with a context that ends with the test, which waits for f.
 func run(t testing.TB, f func(context.Context)) (stop func()) {
 	t.Helper()
