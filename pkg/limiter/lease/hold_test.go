@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -92,9 +93,13 @@ func (unreachable) Take(context.Context, []limiter.Check, *limiter.Decision) err
 // DefaultMaxKeys says how much memory a lease takes.
 func TestMemoryOfALease(t *testing.T) {
 	l := limit(t, generous)
-	s := New(Config{Next: unreachable{}, Grants: unreachable{}, Nodes: func() int { return 1 }})
+	still := func() (monotonic, wall time.Duration) { return 0, 0 } // no lease cools
+	s := New(Config{Next: unreachable{}, Grants: unreachable{}, Nodes: func() int { return 1 }, Clock: still})
 	defer s.Close()
-	const keys = 100_000
+	keys := 100_000
+	if os.Getenv("WEIR_SOAK") != "" {
+		keys = DefaultMaxKeys
+	}
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -105,11 +110,11 @@ func TestMemoryOfALease(t *testing.T) {
 		s.begin(sh, &c, 1000, s.clock.now())
 		sh.Unlock()
 	}
-	require.EqualValues(t, keys, s.leases.Load())
+	require.InEpsilon(t, keys, s.leases.Load(), 0.02) // a shard may be full
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	each := (after.HeapAlloc - before.HeapAlloc) / keys
-	t.Logf("%d bytes a key", each)
-	require.LessOrEqual(t, each, uint64(550))
+	each := (after.HeapAlloc - before.HeapAlloc) / uint64(keys)
+	t.Logf("%d keys, %d bytes each", keys, each)
+	require.LessOrEqual(t, each, uint64(400))
 	runtime.KeepAlive(s)
 }

@@ -37,7 +37,7 @@ type Config struct {
 }
 
 // DefaultMaxKeys bounds the leases of a Store unless Config says otherwise. A lease takes
-// about 500 bytes.
+// less than 400 bytes: 352 of 100,000, 368 of a million.
 const DefaultMaxKeys = 1_000_000
 
 const (

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -216,21 +215,6 @@ func TestSpendingAllocatesNothing(t *testing.T) {
 		require.Zero(t, testing.AllocsPerRun(1000, func() { _ = s.Take(ctx, checks[:n], &d) }))
 		require.Equal(t, limiter.SourceLease, d.Results[0].Source)
 	}
-}
-
-// The memory of leases is bounded, and what an evicted one held goes back.
-func TestMaxKeys(t *testing.T) {
-	s := open(t, 64*shardCount)
-	l := limit(t, generous)
-	var d limiter.Decision
-	for i := range 20_000 {
-		c := limiter.Check{Limit: l, Key: fmt.Appendf(nil, "weir:{%d}:r:fw", i), Cost: 1}
-		for range hotAt + i%3 {
-			require.NoError(t, s.Take(t.Context(), []limiter.Check{c}, &d))
-		}
-	}
-	require.LessOrEqual(t, s.leases.Load(), int64(64*shardCount))
-	require.Greater(t, s.leases.Load(), int64(32*shardCount))
 }
 
 func BenchmarkSpend(b *testing.B) {
