@@ -18,7 +18,7 @@ const bound = new Trend('overshoot_of_bound');
 const seconds = full ? 120 : 24;
 
 export const options = {
-  scenarios: Object.assign(each(steadily(400, `${seconds}s`)), director),
+  scenarios: Object.assign(each(steadily(100, `${seconds}s`)), director),
   thresholds: Object.assign(calm(), { overshoot_of_bound: ['max<=1'], overshoot_ratio: ['max>=0'] }),
 };
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -45,6 +46,7 @@ type traffic struct {
 	byMaster           []int // calls
 	calls              int
 	p99                time.Duration // that a decision took
+	over, bound        float64       // reported rules: as parts of the limit
 }
 
 // batch is a round trip from a node to a master.
@@ -56,6 +58,7 @@ type op struct {
 	times int32
 	cost  int64
 	kind  kind
+	name  string // of the counter, for tally
 }
 
 type kind byte
@@ -64,6 +67,8 @@ const (
 	take kind = iota
 	grant
 	giveBack
+	tally // INCRBY, or GET without a cost
+	ask   // TIME
 )
 
 // key returns the key of a user.
@@ -125,8 +130,9 @@ type master struct {
 	index int
 	store *memory.Store
 
-	mu   sync.Mutex
-	busy time.Time
+	mu     sync.Mutex
+	busy   time.Time
+	counts map[string]int64 // of reported rules
 }
 
 // run lets the fleet run in a bubble and returns what it did.
@@ -141,7 +147,7 @@ func (f fleet) run(t *testing.T) *traffic {
 		w.t = t
 		clock := func() int64 { return time.Now().UnixMicro() }
 		for i := range f.masters {
-			w.owners = append(w.owners, &master{world: w, index: i, store: memory.New(memory.Config{Clock: clock, MaxKeys: f.users + 1000})})
+			w.owners = append(w.owners, &master{world: w, index: i, counts: map[string]int64{}, store: memory.New(memory.Config{Clock: clock, MaxKeys: f.users + 1000})})
 		}
 		w.fill()
 		w.from = time.Now().Add(f.warm)
@@ -161,7 +167,14 @@ func (w *world) fill() {
 	l := w.limit
 	charge := func(share float64) {
 		for user, rate := range w.rates() {
-			if n := int64(share * float64(l.Limit)); rate*l.Window.Seconds() > float64(l.Limit) && n > 0 {
+			n := int64(share * float64(l.Limit))
+			if rate*l.Window.Seconds() <= float64(l.Limit) || n == 0 {
+				continue
+			}
+			if l.Reported {
+				name := limiter.AppendWindow(nil, w.keys[user], time.Now().Truncate(l.Window).UnixMicro())
+				w.master(name).counts[string(name)] += n
+			} else {
 				checks := []limiter.Check{{Limit: l, Key: w.keys[user], Cost: n}}
 				var d limiter.Decision
 				require.NoError(w.t, w.master(w.keys[user]).store.Take(context.Background(), checks, &d))
@@ -188,7 +201,7 @@ func sleepTo(window, after time.Duration) {
 // master returns the one that owns a key.
 func (w *world) master(key []byte) *master {
 	h := fnv.New32a()
-	_, _ = h.Write(key)
+	_, _ = h.Write(key[:bytes.IndexByte(key, '}')]) // its hash tag
 	return w.owners[int(h.Sum32()>>8)%len(w.owners)]
 }
 
@@ -200,9 +213,15 @@ func (w *world) node(index int) {
 		defer shards[m].Close()
 	}
 	next := spread{w, shards}
+	reports, closeReports := w.reports(index, next)
+	defer closeReports()
 	leases := lease.New(lease.Config{Next: next, Grants: next, Nodes: func() int { return w.nodes }})
 	defer leases.Close()
-	store := limiter.NewDenied(leases, 100_000, 0)
+	var layer limiter.TakeReturner = leases
+	if w.limit.Reported {
+		layer = reports
+	}
+	store := limiter.NewDenied(layer, 100_000, 0)
 	r := rand.New(rand.NewSource(int64(index)))
 	user := func() int { return r.Intn(w.users) }
 	if w.zipf {
@@ -225,6 +244,10 @@ func (w *world) node(index int) {
 		})
 	}
 	requests.Wait()
+	over, bound := exceeded(reports)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.traffic.over, w.traffic.bound = max(w.traffic.over, over), max(w.traffic.bound, bound)
 }
 
 func (w *world) count(began time.Time, allowed bool) {

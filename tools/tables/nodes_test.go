@@ -29,23 +29,34 @@ type plan struct {
 	name      string
 	zipf      bool
 	algorithm limiter.Algorithm
-	leased    bool
+	shares    consistency
 	goal      int // nodes
 	begin     int // masters to try first
 	allowed   float64
 }
 
+// consistency of a plan's rule.
+type consistency byte
+
+const (
+	strict consistency = iota
+	leased
+	reported
+)
+
 // plans are the rows of the table. A consistency that is new has its row here.
 func plans() []plan {
 	return []plan{
-		{"strict, uniform, rolling_window (ring)", false, limiter.RollingWindow, false, 7, 7, 0.9},
-		{"strict, uniform, sliding_window", false, limiter.SlidingWindow, false, 7, 7, 0.9},
-		{"strict, zipf(1.1), sliding_window", true, limiter.SlidingWindow, false, 0, 7, 0.9},
-		{"strict, zipf(1.1), token_bucket", true, limiter.TokenBucket, false, 0, 7, 0.9},
-		{"leased, zipf(1.1), sliding_window", true, limiter.SlidingWindow, true, 3, 3, 0.9},
-		{"leased, zipf(1.1), token_bucket", true, limiter.TokenBucket, true, 3, 3, 0.9},
-		{"leased, zipf(1.1), token_bucket, all allowed", true, limiter.TokenBucket, true, 0, 3, 1},
-		{"leased, uniform, sliding_window", false, limiter.SlidingWindow, true, 0, 7, 0.9},
+		{"strict, uniform, rolling_window (ring)", false, limiter.RollingWindow, strict, 7, 7, 0.9},
+		{"strict, uniform, sliding_window", false, limiter.SlidingWindow, strict, 7, 7, 0.9},
+		{"strict, zipf(1.1), sliding_window", true, limiter.SlidingWindow, strict, 0, 7, 0.9},
+		{"strict, zipf(1.1), token_bucket", true, limiter.TokenBucket, strict, 0, 7, 0.9},
+		{"leased, zipf(1.1), sliding_window", true, limiter.SlidingWindow, leased, 3, 3, 0.9},
+		{"leased, zipf(1.1), token_bucket", true, limiter.TokenBucket, leased, 3, 3, 0.9},
+		{"leased, zipf(1.1), token_bucket, all allowed", true, limiter.TokenBucket, leased, 0, 3, 1},
+		{"leased, uniform, sliding_window", false, limiter.SlidingWindow, leased, 0, 7, 0.9},
+		{"reported, zipf(1.1), sliding_window", true, limiter.SlidingWindow, reported, 2, 2, 0.9},
+		{"reported, uniform, sliding_window", false, limiter.SlidingWindow, reported, 2, 2, 0.9},
 	}
 }
 
@@ -65,7 +76,7 @@ var (
 // fleet returns the plan's fleet with so many masters.
 func (p *plan) fleet(s scale, masters int) fleet {
 	f := fleet{nodes: s.nodes, masters: masters, users: s.users, rate: s.rate, zipf: p.zipf,
-		limit: &limiter.Limit{Rule: "t", Algorithm: p.algorithm, Window: time.Minute, Leased: p.leased},
+		limit: &limiter.Limit{Rule: "t", Algorithm: p.algorithm, Window: time.Minute, Leased: p.shares == leased, Reported: p.shares == reported},
 		trip:  200 * time.Microsecond, warm: s.warm, measured: s.measured}
 	f.limit.Limit = f.limitFor(p.allowed)
 	if p.allowed >= 1 {
@@ -102,7 +113,7 @@ func TestNodes(t *testing.T) {
 func nodesTable(t *testing.T, server *server, s scale) *report.Table {
 	table := &report.Table{
 		Name: "nodes", Title: fmt.Sprintf("Redis nodes for %d decisions a second: %d nodes of %.0f a second in virtual time, %d clients, 90 %% allowed, 0.2 ms to Redis; their calls replayed to a real server", target, s.nodes, s.rate/float64(s.nodes), s.users),
-		Head: []string{"rule and traffic", "masters tried", "allowed", "script calls a decision", "CPU of Redis a decision", "cores", "busiest master", fmt.Sprintf("nodes at %.0f %%", 100*busy), "goal", "p99 of a decision"},
+		Head: []string{"rule and traffic", "masters tried", "allowed", "commands a decision", "the least", "CPU of Redis a decision", "cores", "busiest master", fmt.Sprintf("nodes at %.0f %%", 100*busy), "goal", "p99 of a decision", "over the limit"},
 	}
 	var bars []svg.Row
 	cpu := svg.Panel{Title: "CPU of Redis a decision, µs"}
@@ -112,9 +123,10 @@ func nodesTable(t *testing.T, server *server, s scale) *report.Table {
 			continue
 		}
 		var c *cost
+		var f fleet
 		masters, need := p.begin, 0
 		for range 3 { // batches depend on the number of masters
-			f := p.fleet(s, masters)
+			f = p.fleet(s, masters)
 			c = measure(t, server, f, s.times)
 			need = max(1, int(math.Ceil(c.cores()/busy)))
 			t.Logf("%s, %d masters, limit %d: %.2f µs, %.3f calls, allowed %.3f, busiest %.3f, need %d", p.name, masters, f.limit.Limit, c.perDecision, c.calls, c.allowed, c.busiest, need)
@@ -123,16 +135,20 @@ func nodesTable(t *testing.T, server *server, s scale) *report.Table {
 			}
 			masters = need
 		}
-		if p.leased && p.zipf && p.allowed >= 1 {
+		if p.shares == leased && p.zipf && p.allowed >= 1 {
 			require.Less(t, c.calls, 0.9, "leases spare calls")
 		}
-		goal := ""
+		goal, over := "", ""
+		if p.shares == reported {
+			require.LessOrEqual(t, c.over, c.bound)
+			over = fmt.Sprintf("%.2f %%, bound %.2f %%", 100*c.over, 100*c.bound)
+		}
 		if p.goal > 0 {
 			goal = fmt.Sprintf("≤ %d %s", p.goal, mark(need <= p.goal))
 		}
-		table.Add(p.name, strconv.Itoa(masters), fmt.Sprintf("%.0f %%", 100*c.allowed), fmt.Sprintf("%.3f", c.calls), fmt.Sprintf("%.2f µs", c.perDecision),
-			fmt.Sprintf("%.2f", c.cores()), fmt.Sprintf("%.0f %%", 100*c.busy()), strconv.Itoa(need), goal, micro(c.p99))
-		bars = append(bars, svg.Row{Label: p.name, Anchor: !p.leased})
+		table.Add(p.name, strconv.Itoa(masters), fmt.Sprintf("%.0f %%", 100*c.allowed), fmt.Sprintf("%.3f", c.calls), least(&f), fmt.Sprintf("%.2f µs", c.perDecision),
+			fmt.Sprintf("%.2f", c.cores()), fmt.Sprintf("%.0f %%", 100*c.busy()), strconv.Itoa(need), goal, micro(c.p99), over)
+		bars = append(bars, svg.Row{Label: p.name, Anchor: p.shares == strict})
 		cpu.Values = append(cpu.Values, c.perDecision)
 		nodes.Values = append(nodes.Values, float64(need))
 		if p.goal > 0 {
@@ -143,6 +159,24 @@ func nodesTable(t *testing.T, server *server, s scale) *report.Table {
 	}
 	table.Charts = []report.Chart{{Alt: "CPU of Redis a decision and nodes for 400,000 a second, by consistency", Picture: &svg.Bars{Title: table.Title, Rows: bars, Panels: []svg.Panel{cpu, nodes}}}}
 	return table
+}
+
+// least returns the fewest commands that a decision can cost under the fleet's consistency: one a
+// request; one a lease time of a node in which the key is asked for at all, if leased; one
+// an interval between reports, if reported. Requests come at random times.
+func least(f *fleet) string {
+	each := f.limit.LeaseTime().Seconds()
+	if f.limit.Reported {
+		each = limiter.ReportEvery.Seconds()
+	}
+	if each == 0 {
+		return ""
+	}
+	sum := 0.0
+	for _, rate := range f.rates() {
+		sum += -math.Expm1(-rate/float64(f.nodes)*each) / each * float64(f.nodes)
+	}
+	return fmt.Sprintf("%.3f", sum/f.rate)
 }
 
 func mark(ok bool) string {
