@@ -74,13 +74,4 @@ func addrOf(a net.Addr) netip.Addr {
 func (r *request) Header(name string) [][]byte { return r.ctx.Request.Header.PeekAll(name) }
 
 // Cookie implements decide.Fields.
-func (r *request) Cookie(name string) (value []byte, n int) {
-	for k, v := range r.ctx.Request.Header.Cookies() {
-		if string(k) == name {
-			if n++; n == 1 {
-				value = v
-			}
-		}
-	}
-	return value, n
-}
+func (r *request) Cookie(name string) ([]byte, int) { return proxy.Cookie(&r.ctx.Request.Header, name) }

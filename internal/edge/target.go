@@ -2,8 +2,8 @@ package edge
 
 import (
 	"bytes"
-	"errors"
 
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/paths"
 )
@@ -15,24 +15,13 @@ const (
 	pathsNormalized = "normalized" // forward its normal form, and decide about that like match_all
 )
 
-var (
-	errFragment = errors.New("the request target has a fragment")
-	errTarget   = errors.New("the request target has a control character or a space; percent-encode it")
-	errAsterisk = errors.New("the request target * is for OPTIONS only")
-	errHost     = errors.New("the host is neither a name nor an address, with or without a port")
-)
 
 // readTarget finds the readings of the path. From here on, the target is a path or *, and
 // the host is the one that counts.
 func (r *request) readTarget() error {
 	h := &r.ctx.Request.Header
-	for _, c := range h.RequestURI() {
-		switch {
-		case c == '#':
-			return errFragment
-		case c <= ' ' || c == 0x7f:
-			return errTarget
-		}
+	if err := decide.CheckTarget(h.RequestURI()); err != nil {
+		return err
 	}
 	r.Method, r.Host = h.Method(), h.Host()
 	if h.IsConnect() {
@@ -41,17 +30,14 @@ func (r *request) readTarget() error {
 	if err := proxy.OriginForm(h); err != nil {
 		return err.Err
 	}
-	if r.Host = h.Host(); !validHost(r.Host) { // OriginForm may have changed it
-		return errHost
+	if r.Host = h.Host(); !decide.ValidHost(r.Host) { // OriginForm may have changed it
+		return decide.ErrHost
 	}
 	target := h.RequestURI()
 	path, query, _ := bytes.Cut(target, []byte("?"))
 	r.Query = query
 	if string(path) == "*" {
-		if !h.IsOptions() {
-			return errAsterisk
-		}
-		return r.Paths.Read([]byte("/*"))
+		return r.ReadAsterisk()
 	}
 	r.framed = true
 	if r.edge.config.Server.Paths == pathsNormalized {

@@ -1,4 +1,4 @@
-package edge
+package decide
 
 import (
 	"bytes"
@@ -7,10 +7,10 @@ import (
 	"unsafe"
 )
 
-// validHost reports whether a request's host, with its port, is one that every program
+// ValidHost reports whether a request's host, with its port, is one that every program
 // reads alike: a name of the characters that names have in practice, an IPv4 address, or
 // an IPv6 address in brackets. A request of HTTP/1.0 may have none.
-func validHost(host []byte) bool {
+func ValidHost(host []byte) bool {
 	if len(host) > 0 && host[0] == '[' {
 		end := bytes.IndexByte(host, ']')
 		if end < 0 {
