@@ -223,6 +223,21 @@ func fleet() dashboard {
 					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (increase(weir_panics_total{@}[5m]))`}},
 				},
 			}},
+			{id: 60, title: "Optional: gateways that ask, on listen.decide", folded: true, panels: []panel{
+				{
+					id: 61, kind: series, title: "Answers to gateways (optional)", unit: perSecond, width: 12, stacked: true,
+					text:    "What gateways were told about their requests. stranger is one that listen.decide.from does not list; failed is weir's own fault, or a rule that cannot be applied there; malformed is a request, or a gateway's configuration, that leaves something unclear.",
+					queries: []query{{"{{region}} {{protocol}} {{answer}}", `sum by (region, protocol, answer) (rate(weir_gateway_answers_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 62, kind: series, title: "Time to answer gateways (optional)", unit: seconds, width: 12,
+					text: "From a gateway's question to the answer. Each of the gateway's requests waits that long before it goes to its origin. Normal: about one round trip to Redis.",
+					queries: []query{
+						{"p99 {{region}} {{protocol}}", `histogram_quantile(0.99, sum by (region, protocol, le) (rate(weir_gateway_seconds_bucket{@}[$__rate_interval])))`},
+						{"p50 {{region}} {{protocol}}", `histogram_quantile(0.5, sum by (region, protocol, le) (rate(weir_gateway_seconds_bucket{@}[$__rate_interval])))`},
+					},
+				},
+			}},
 			{id: 40, title: "Optional: DNS, by regionctl dns", folded: true, panels: []panel{
 				{
 					id: 41, kind: series, title: "DNS answers (optional)", unit: perSecond, width: 24, stacked: true,

@@ -259,7 +259,7 @@ func startNode(t *testing.T, config string) *liveNode {
 	t.Cleanup(transport.CloseIdleConnections)
 	n := &liveNode{fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1]), files, &http.Client{Transport: transport}}
 	file := filepath.Join(t.TempDir(), "edge.yaml")
-	text := fmt.Sprintf("listen: {public: %q, admin: %q, tls: &pair {cert_file: %q, key_file: %q}, admin_tls: *pair}\n%s", n.public, n.admin, n.files.CertFile, n.files.KeyFile, config)
+	text := fmt.Sprintf("listen: {public: %q, admin: %q, tls: &pair {cert_file: %q, key_file: %q}, admin_tls: *pair, decide: {address: \"127.0.0.1:0\", from: [127.0.0.1]}}\n%s", n.public, n.admin, n.files.CertFile, n.files.KeyFile, config)
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	startProgram(t, testenv.Program(t, "edge"), "-config", file)
 	return n

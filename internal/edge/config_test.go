@@ -126,7 +126,7 @@ func TestCheckFindsWhatNewWouldRefuse(t *testing.T) {
 	f(func(c *Config) { c.Rules.File = bad }, bad+": rules[0].limit: ")
 	f(func(c *Config) { c.Listen.TLS = &TLSConfig{Pair: certs.Pair{CertFile: junk, KeyFile: junk}} }, "listen.tls: "+junk+", "+junk+": tls: ")
 	f(func(c *Config) {
-		c.Listen.AdminTLS = &AdminTLSConfig{certs.Pair{CertFile: junk, KeyFile: junk}, ""}
+		c.Listen.AdminTLS = &MutualTLSConfig{certs.Pair{CertFile: junk, KeyFile: junk}, ""}
 	}, "listen.admin_tls: "+junk)
 	f(func(c *Config) { c.Upstreams[0].URL = "ftp://x" }, `upstreams[0].url "ftp://x": want http:// or https://`)
 	f(func(c *Config) { c.Upstreams[0].URL = "http://x/path" }, "want no path")

@@ -298,7 +298,7 @@ func TestRegisteredWithTLS(t *testing.T) {
 	p.apply(ruleA)
 	n := start(t, p.setup(func(c *Config) {
 		c.Consul.Register = true
-		c.Listen.AdminTLS = &AdminTLSConfig{pairOf(files), files.CAFile}
+		c.Listen.AdminTLS = &MutualTLSConfig{pairOf(files), files.CAFile}
 	}))
 	client, err := consul.Open(p.config())
 	require.NoError(t, err)

@@ -133,9 +133,15 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		public.Close()
 		return fmt.Errorf("listen.admin: %w", err)
 	}
+	asked, err := e.openGateways()
+	if err != nil {
+		public.Close()
+		admin.Close()
+		return err
+	}
 	server, adminServer := e.publicServer(), e.adminServer()
 
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
@@ -146,6 +152,9 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 			failed <- err
 		}
 	})
+	if asked != nil {
+		wg.Go(func() { failed <- asked.serve(e) })
+	}
 	// e.ctx continues: slots of the last requests are returned under it.
 	watching, stopWatching := context.WithCancel(e.ctx)
 	defer stopWatching()
@@ -172,7 +181,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	case <-ctx.Done():
 	}
 	deregister() // while the drain runs, which takes longer
-	e.drain(server)
+	e.drain(server, asked)
 	// A server that is shut down before its Serve has begun does not know of it.
 	_ = public.Close()
 	stopAdmin, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
@@ -184,15 +193,20 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 }
 
 // drain stops taking requests and lets those in flight finish.
-func (e *Edge) drain(server *fasthttp.Server) {
+func (e *Edge) drain(server *fasthttp.Server, asked *gateways) {
 	e.draining.Store(true)
 	e.log.Info("draining", "delay", e.config.Shutdown.Delay.String(), "timeout", e.config.Shutdown.Timeout.String())
 	time.Sleep(e.config.Shutdown.Delay)
 	ctx, cancel := context.WithTimeout(context.Background(), e.config.Shutdown.Timeout)
 	defer cancel()
-	var tunnels sync.WaitGroup
-	defer tunnels.Wait()
-	tunnels.Go(func() { e.drainTunnels(e.config.Shutdown.Timeout) })
+	var rest sync.WaitGroup
+	defer rest.Wait()
+	rest.Go(func() { e.drainTunnels(e.config.Shutdown.Timeout) })
+	rest.Go(func() {
+		if err := asked.shutdown(ctx); err != nil {
+			e.log.Warn("questions of gateways cut off", "error", err)
+		}
+	})
 	if err := server.ShutdownWithContext(ctx); err != nil {
 		e.log.Warn("requests cut off", "error", err)
 		return
@@ -250,22 +264,28 @@ func (e *Edge) publicServer() *fasthttp.Server {
 
 // unreadable answers a request that could not be parsed; the connection then closes.
 func (e *Edge) unreadable(ctx *fasthttp.RequestCtx, err error) {
+	if status := answerUnreadable(ctx, err); proxy.Begun(ctx.Conn()) {
+		e.metrics.requests[status/100].Inc()
+	}
+}
+
+func answerUnreadable(ctx *fasthttp.RequestCtx, err error) (status int) {
 	status, title := fasthttp.StatusBadRequest, "the request could not be parsed"
 	var small *fasthttp.ErrSmallBuffer
 	var netErr net.Error
 	switch {
 	case errors.As(err, &small):
 		status, title = fasthttp.StatusRequestHeaderFieldsTooLarge, "the request's header is too large"
+	case errors.Is(err, fasthttp.ErrBodyTooLarge): // of a gateway: other bodies are streamed
+		status, title = fasthttp.StatusRequestEntityTooLarge, "the gateway must forward neither a body nor a Content-Length"
 	case errors.As(err, &netErr) && netErr.Timeout():
 		status, title = fasthttp.StatusRequestTimeout, "the request did not arrive in time"
-	}
-	if proxy.Begun(ctx.Conn()) {
-		e.metrics.requests[status/100].Inc()
 	}
 	ctx.Response.Reset()
 	ctx.SetStatusCode(status)
 	ctx.Response.Header.SetContentTypeBytes(problemJSON)
 	fmt.Fprintf(ctx, `{"type":"about:blank","title":%q,"status":%d}`, title, status)
+	return status
 }
 
 // quiet drops fasthttp's log of every client that hangs up.

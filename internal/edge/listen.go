@@ -18,9 +18,10 @@ type ListenConfig struct {
 	Public         string               `yaml:"public"`
 	Admin          string               `yaml:"admin"`
 	AdminTokenFile string               `yaml:"admin_token_file"`
-	AdminTLS       *AdminTLSConfig      `yaml:"admin_tls"`
+	AdminTLS       *MutualTLSConfig     `yaml:"admin_tls"`
 	TLS            *TLSConfig           `yaml:"tls"`
 	ProxyProtocol  *ProxyProtocolConfig `yaml:"proxy_protocol"`
+	Decide         *DecideConfig        `yaml:"decide"`
 
 	balancers []netip.Prefix
 }
@@ -36,8 +37,8 @@ type TLSConfig struct {
 	Certificates []certs.Pair `yaml:"certificates"`
 }
 
-// AdminTLSConfig names the certificate of the admin listener.
-type AdminTLSConfig struct {
+// MutualTLSConfig names the certificate of a listener that may require certificates of its callers.
+type MutualTLSConfig struct {
 	certs.Pair `yaml:",inline"`
 	// ClientCAFile holds the authorities of its clients, who must show a certificate then.
 	ClientCAFile string `yaml:"client_ca_file"`
@@ -81,6 +82,9 @@ func (c *Config) validateListen(f *faults) {
 		f.list.Take("listen.admin_tls", t.Validate())
 		f.file("listen.admin_tls.client_ca_file", t.ClientCAFile)
 	}
+	if l.Decide != nil {
+		l.Decide.validate(f, l)
+	}
 	if t := l.TLS; t != nil {
 		if len(t.Certificates) == 0 || t.Pair != (certs.Pair{}) {
 			f.list.Take("listen.tls", t.Validate())
@@ -111,8 +115,8 @@ func (l *ListenConfig) outside() bool {
 	return err == nil && host != "localhost" && (aerr != nil || !a.IsLoopback())
 }
 
-// listeners are the certificates of both listeners; nil where one has no TLS.
-type listeners struct{ public, admin *certs.Server }
+// listeners are the certificates of the listeners; nil where one has no TLS.
+type listeners struct{ public, admin, decide *certs.Server }
 
 func (l *ListenConfig) certificates() (s listeners, err error) {
 	if l.TLS != nil {
@@ -123,6 +127,11 @@ func (l *ListenConfig) certificates() (s listeners, err error) {
 	if l.AdminTLS != nil {
 		if s.admin, err = certs.NewServer([]certs.Pair{l.AdminTLS.Pair}, l.AdminTLS.ClientCAFile); err != nil {
 			return s, fmt.Errorf("listen.admin_tls: %w", err)
+		}
+	}
+	if d := l.Decide; d != nil && d.TLS != nil {
+		if s.decide, err = certs.NewServer([]certs.Pair{d.TLS.Pair}, d.TLS.ClientCAFile); err != nil {
+			return s, fmt.Errorf("listen.decide.tls: %w", err)
 		}
 	}
 	return s, nil
@@ -136,9 +145,9 @@ func secure(ln net.Listener, s *certs.Server) net.Listener {
 	return tls.NewListener(ln, s.Config())
 }
 
-// each calls f for every certificate of both listeners.
+// each calls f for every certificate of the listeners.
 func (s listeners) each(f func(listener, file string, expires time.Time)) {
-	for name, server := range map[string]*certs.Server{"public": s.public, "admin": s.admin} {
+	for name, server := range map[string]*certs.Server{"public": s.public, "admin": s.admin, "decide": s.decide} {
 		if server != nil {
 			server.Expiries(func(file string, at time.Time) { f(name, file, at) })
 		}
@@ -174,7 +183,7 @@ func (c *Config) warnings() (list []string) {
 	if s, err := c.Listen.certificates(); err == nil {
 		s.each(func(listener, file string, expires time.Time) {
 			if time.Now().After(expires) {
-				at := map[string]string{"public": "listen.tls", "admin": "listen.admin_tls"}[listener]
+				at := map[string]string{"public": "listen.tls", "admin": "listen.admin_tls", "decide": "listen.decide.tls"}[listener]
 				list = append(list, fmt.Sprintf("%s: %s expired at %s, so clients refuse it; replace it and its key", at, file, expires.UTC().Format(time.RFC3339)))
 			}
 		})

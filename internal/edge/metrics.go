@@ -58,6 +58,9 @@ type metrics struct {
 	connectionsRefused *prometheus.CounterVec
 
 	accessLogDropped prometheus.Counter
+
+	gatewayAnswers *prometheus.CounterVec
+	gatewaySeconds *prometheus.HistogramVec
 }
 
 // decisionBuckets are fine around a local round trip and have one just above the
@@ -156,6 +159,11 @@ func newMetrics(rulesAge func() float64) *metrics {
 		m.connectionsRefused.WithLabelValues(reason)
 	}
 	m.upstreamUnasked = counter("upstream_unasked_total", "Times an upstream sent bytes that no request asked for.")
+	m.gatewayAnswers = counters("gateway_answers_total", "Answers to gateways that asked whether a request may pass, by protocol.", "protocol", "answer")
+	m.gatewaySeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "weir_gateway_seconds", Help: "Time from a gateway's question to the answer, in seconds, by protocol.", Buckets: decisionBuckets,
+	}, []string{"protocol"})
+	m.registry.MustRegister(m.gatewaySeconds)
 	m.accessLogDropped = counter("access_log_dropped_total", "Lines of the access log that were lost: the disk was too slow, or the file could not be written.")
 	return m
 }

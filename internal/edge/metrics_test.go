@@ -51,6 +51,8 @@ var fixedMetrics = map[string][]string{
 	"weir_connections_refused_total": {"reason"},
 	"weir_upstream_unasked_total":    nil,
 	"weir_upstream_healthy":          {"address", "upstream"},
+	"weir_gateway_answers_total":     {"answer", "protocol"},
+	"weir_gateway_seconds":           {"protocol"},
 	"weir_panics_total":              nil,
 
 	"weir_certificate_expiry_seconds": {"file", "listener"}, // with TLS
@@ -79,7 +81,10 @@ var fixedMetrics = map[string][]string{
 
 func TestMetrics(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
-	n := start(t, setup{redis: redis, config: func(c *Config) { c.Shedder.Document = settings(t, calm+"candidates: {other: {start: 0.9}}\n") }, rules: `
+	n := start(t, setup{redis: redis, config: func(c *Config) {
+		c.Shedder.Document = settings(t, calm+"candidates: {other: {start: 0.9}}\n")
+		c.Listen.Decide = &DecideConfig{Address: "127.0.0.1:0", From: []string{"127.0.0.1"}}
+	}, rules: `
 rules:
   - {id: hard, match: {paths: ["/limited/*"]}, key: [client_ip, "header:X-Api-Key", path], limit: 3, window: 1h}
   - {id: soft, match: {paths: ["/limited/*"]}, key: [client_ip], limit: 1, window: 1h, mode: shadow}
@@ -166,6 +171,8 @@ func (n *node) checkMetricNames() {
 	n.t.Helper()
 	bounded := map[string]*regexp.Regexp{
 		"document":    regexp.MustCompile(`^(rules|shedder)$`),
+		"protocol":    regexp.MustCompile(`^http$`),
+		"answer":      regexp.MustCompile(`^(pass|limited|shed|failed|malformed|stranger)$`),
 		"code_class":  regexp.MustCompile(`^([1-5]xx|other)$`),
 		"rule":        regexp.MustCompile(`^(hard|soft|local|leased|reported)$`),
 		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error)$`),
@@ -184,7 +191,7 @@ func (n *node) checkMetricNames() {
 		"direction":   regexp.MustCompile(`^(back|forward)$`),
 		"fate":        regexp.MustCompile(`^(granted|spent|returned|stranded|counted|lost)$`),
 		"version":     regexp.MustCompile(`^[0-9a-f]{12}$`),
-		"listener":    regexp.MustCompile(`^(public|admin)$`),
+		"listener":    regexp.MustCompile(`^(public|admin|decide)$`),
 		"fingerprint": regexp.MustCompile(`^(own|none|[0-9a-f]{4})$`),
 		"file":        regexp.MustCompile(`^/.*\.crt$`),
 	}

@@ -15,7 +15,6 @@ const (
 	pathsNormalized = "normalized" // forward its normal form, and decide about that like match_all
 )
 
-
 // readTarget finds the readings of the path. From here on, the target is a path or *, and
 // the host is the one that counts.
 func (r *request) readTarget() error {

@@ -133,7 +133,7 @@ func TestCertificateCutShort(t *testing.T) {
 	ca, others := testenv.NewAuthority(t), testenv.NewAuthority(t)
 	served, next, operator, other := ca.Issue(time.Hour), ca.Issue(2*time.Hour), ca.Issue(time.Hour), others.Issue(time.Hour)
 	n := start(t, setup{config: func(c *Config) {
-		c.Listen.AdminTLS = &AdminTLSConfig{Pair: pairOf(served), ClientCAFile: other.CAFile}
+		c.Listen.AdminTLS = &MutualTLSConfig{Pair: pairOf(served), ClientCAFile: other.CAFile}
 	}})
 	shows := func(f testenv.TLSFiles) error {
 		n.speak(showing(t, served.ClientConfig(t), f))
@@ -174,7 +174,7 @@ func TestCertificateIsLoadedWithoutASignal(t *testing.T) {
 	files := ca.Issue(time.Hour)
 	n := start(t, setup{config: func(c *Config) {
 		c.Listen.TLS = &TLSConfig{Certificates: []certs.Pair{pairOf(files)}}
-		c.Listen.AdminTLS = &AdminTLSConfig{Pair: pairOf(files)}
+		c.Listen.AdminTLS = &MutualTLSConfig{Pair: pairOf(files)}
 	}})
 	files.Replace(t, ca.Issue(2*time.Hour))
 	for _, addr := range []string{n.public, n.admin} {
@@ -203,7 +203,7 @@ func TestAdminTLS(t *testing.T) {
 			operator, late := clients.Issue(time.Hour, "operator"), clients.Issue(-time.Hour, "operator")
 			n := start(t, setup{config: func(config *Config) {
 				config.Listen.AdminTokenFile = c.token
-				config.Listen.AdminTLS = &AdminTLSConfig{Pair: pairOf(files)}
+				config.Listen.AdminTLS = &MutualTLSConfig{Pair: pairOf(files)}
 				if c.mutual {
 					config.Listen.AdminTLS.ClientCAFile = operator.CAFile
 				}
@@ -271,9 +271,9 @@ func TestWarnings(t *testing.T) {
 	f(func(l *ListenConfig) { l.Admin, l.AdminTokenFile = "10.0.0.5:8081", "token" }, "listen.admin: the token travels in the clear to 10.0.0.5:8081; set listen.admin_tls")
 	f(func(l *ListenConfig) { l.Admin, l.AdminTokenFile = "127.0.0.1:8081", "token" })
 	f(func(l *ListenConfig) {
-		l.Admin, l.AdminTokenFile, l.AdminTLS = "10.0.0.5:8081", "token", &AdminTLSConfig{Pair: pairOf(good)}
+		l.Admin, l.AdminTokenFile, l.AdminTLS = "10.0.0.5:8081", "token", &MutualTLSConfig{Pair: pairOf(good)}
 	})
-	f(func(l *ListenConfig) { l.AdminTLS = &AdminTLSConfig{Pair: pairOf(late)} }, "listen.admin_tls: "+late.CertFile+" expired at ")
+	f(func(l *ListenConfig) { l.AdminTLS = &MutualTLSConfig{Pair: pairOf(late)} }, "listen.admin_tls: "+late.CertFile+" expired at ")
 	f(func(l *ListenConfig) { l.TLS = &TLSConfig{pairOf(good), []certs.Pair{pairOf(late)}} }, "listen.tls: "+late.CertFile+" expired at ")
 
 	c = Defaults()

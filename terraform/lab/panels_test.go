@@ -137,6 +137,8 @@ func TestPanelsHaveData(t *testing.T) {
 		Panels: map[string]string{
 			"weir-fleet/26": "the lab has no TLS",
 			"weir-fleet/44": "a PoP that gives no clients away has no series",
+			"weir-fleet/61": "the lab has no gateway that asks",
+			"weir-fleet/62": "the lab has no gateway that asks",
 		},
 	})
 }

@@ -30,6 +30,8 @@ func (d *Decider) Refuse(r *Request, v Verdict) Refusal {
 	switch {
 	case v == Malformed:
 		return Refusal{Status: http.StatusBadRequest, Body: Problem(http.StatusBadRequest, "Bad request", r.Err.Error())}
+	case v == Uncountable:
+		return Refusal{Status: http.StatusInternalServerError, Body: Problem(http.StatusInternalServerError, "Rule cannot be applied here", r.Err.Error())}
 	case v == Shed:
 		return d.shed(r)
 	case v == NoRules:

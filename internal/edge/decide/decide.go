@@ -6,6 +6,7 @@ package decide
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -70,11 +71,12 @@ type Verdict uint8
 
 // The verdicts. Refuse has the answer for all but Pass.
 const (
-	Pass      Verdict = iota
-	NoRules           // there have never been any rules, and nothing is to pass without
-	Malformed         // the origin might read the request in another way: see Request.Err
-	Limited           // see Request.Decision
-	Shed              // see Request.Permit
+	Pass        Verdict = iota
+	NoRules             // there have never been any rules, and nothing is to pass without
+	Malformed           // the origin might read the request in another way: see Request.Err
+	Limited             // see Request.Decision
+	Shed                // see Request.Permit
+	Uncountable         // a rule limits concurrency, but the request's end will be unknown: see Request.Err
 )
 
 // Decide decides about a request, from top to bottom.
@@ -86,6 +88,11 @@ func (d *Decider) Decide(r *Request) Verdict {
 	r.slot = rand.Uint64()
 	if r.Err = d.FindChecks(r); r.Err != nil {
 		return Malformed
+	}
+	if r.NoEnd {
+		if r.Err = r.holdNoSlots(); r.Err != nil {
+			return Uncountable
+		}
 	}
 	if d.known(r) {
 		return Limited
@@ -148,6 +155,25 @@ func (d *Decider) Destination(r *Request) (upstream int, class string) {
 	s := d.Shedding()
 	upstream, index := d.destination(r, s)
 	return upstream, s.Document.Classes[index].Name
+}
+
+// holdNoSlots reports a rule that limits concurrency. One in shadow must not change the
+// answer, so it is not asked.
+func (r *Request) holdNoSlots() error {
+	kept := 0
+	for i := range r.Match.Checks {
+		c := &r.Match.Checks[i]
+		if c.Limit.Algorithm == limiter.Concurrency {
+			if !c.Limit.Shadow {
+				return fmt.Errorf("rule %s limits concurrent requests, and the gateway does not say when a request ends; limit its rate instead, or let its requests pass through this node", c.Limit.Rule)
+			}
+			continue
+		}
+		r.Match.Checks[kept], r.Match.Rules[kept] = *c, r.Match.Rules[i]
+		kept++
+	}
+	r.Match.Checks, r.Match.Rules = r.Match.Checks[:kept], r.Match.Rules[:kept]
+	return nil
 }
 
 // known decides what takes no I/O: that a check is known to be refused. A flood of

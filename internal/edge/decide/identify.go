@@ -12,10 +12,10 @@ import (
 func (d *Decider) identify(r *Request) {
 	r.Client, r.Trusted = r.Peer, d.Trusts(r.Peer)
 	r.Tier = nil
-	if !r.Trusted {
+	if !r.Trusted && !r.Vouched {
 		return
 	}
-	if d.TierHeader != "" {
+	if r.Trusted && d.TierHeader != "" {
 		// Twice: the proxy added its own beside one that may be the client's.
 		if tiers := r.Fields.Header(d.TierHeader); len(tiers) == 1 {
 			r.Tier = tiers[0]
@@ -24,14 +24,9 @@ func (d *Decider) identify(r *Request) {
 	hops := r.Fields.Header("X-Forwarded-For")
 	for i := len(hops) - 1; i >= 0; i-- {
 		for rest := hops[i]; len(rest) > 0; {
-			var hop []byte
-			if comma := bytes.LastIndexByte(rest, ','); comma >= 0 {
-				rest, hop = rest[:comma], rest[comma+1:]
-			} else {
-				rest, hop = nil, rest
-			}
-			a, ok := parseHop(bytes.TrimSpace(hop))
-			if !ok {
+			var a netip.Addr
+			var ok bool
+			if a, rest, ok = NearestHop(rest); !ok {
 				return // the proxy before it is the last one known
 			}
 			r.Client = a
@@ -50,6 +45,17 @@ func (d *Decider) Trusts(a netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// NearestHop returns the last address of an X-Forwarded-For header, which the nearest proxy
+// wrote, and what stands before it.
+func NearestHop(hops []byte) (a netip.Addr, rest []byte, ok bool) {
+	hop := hops
+	if comma := bytes.LastIndexByte(hops, ','); comma >= 0 {
+		rest, hop = hops[:comma], hops[comma+1:]
+	}
+	a, ok = parseHop(bytes.TrimSpace(hop))
+	return a, rest, ok
 }
 
 // parseHop reads an element of X-Forwarded-For: an address, perhaps with a port.

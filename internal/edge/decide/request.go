@@ -22,6 +22,10 @@ type Request struct {
 	Paths  paths.Readings
 	Query  []byte // as sent
 	Fields Fields // kept by Reset
+	// Vouched lets the peer name the client: it is a gateway, proved otherwise than by Decider.Trusted.
+	Vouched bool
+	// NoEnd says that the end of the request will stay unknown, so that it can hold no slot.
+	NoEnd bool
 
 	// Who asks. Decide finds it; a caller that only describes a request sets it.
 	Client  netip.Addr // the peer, or whom trusted proxies name
@@ -29,7 +33,7 @@ type Request struct {
 	Tier    []byte
 
 	// What was decided.
-	Err      error // of a Malformed request
+	Err      error // of a Malformed or Uncountable request
 	Match    rules.Match
 	Decision limiter.Decision
 	Upstream int // group
@@ -56,6 +60,7 @@ type Fields interface {
 // Reset makes r ready for the next request: nothing of this one is left.
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
+	r.Vouched, r.NoEnd = false, false
 	r.Client, r.Trusted, r.Tier = netip.Addr{}, false, nil
 	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}
 	r.Paths.Reset()

@@ -1,0 +1,174 @@
+// Package gateway answers gateways that ask about each of their requests whether it may
+// pass: nginx, Caddy, Traefik and others, by forward authentication over HTTP.
+package gateway
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/pkg/certs"
+)
+
+// The paths at which gateways ask.
+const (
+	Path      = "/v1/decide"
+	PathNginx = "/v1/decide/nginx" // auth_request hands on no status but 401 and 403
+)
+
+// Answer is what a gateway was told.
+type Answer uint8
+
+// The answers.
+const (
+	Pass      Answer = iota
+	Limited          // 429
+	Shed             // 503, by the shedder
+	Failed           // 500 and 503, because of weir itself or its rules
+	Malformed        // 400
+	Stranger         // 403: not a gateway
+	Answers          // how many there are
+)
+
+var answerNames = [Answers]string{"pass", "limited", "shed", "failed", "malformed", "stranger"}
+
+func (a Answer) String() string { return answerNames[a] }
+
+// Config is what a Server needs.
+type Config struct {
+	Decider *decide.Decider
+	// From are the networks of the gateways. Certificates, if not nil, admits those that present
+	// a valid certificate. A gateway must satisfy all that is set.
+	From         []netip.Prefix
+	Certificates *certs.Server
+	Legacy       bool                        // add X-RateLimit headers
+	Log          *slog.Logger                // of panics
+	Asked        func(Answer, time.Duration) // called after each answer
+	Panicked     func()
+}
+
+// Server answers gateways.
+type Server struct {
+	config    Config
+	questions sync.Pool
+}
+
+// New returns a server.
+func New(c Config) *Server {
+	s := &Server{config: c}
+	s.questions.New = func() any { q := &question{server: s}; q.Fields = q; return q }
+	return s
+}
+
+// Serve answers one request of a gateway.
+func (s *Server) Serve(ctx *fasthttp.RequestCtx) {
+	q := s.questions.Get().(*question)
+	q.ctx, q.Began, q.Peer = ctx, ctx.Time(), addrOf(ctx.RemoteAddr())
+	q.Rules, q.Vouched, q.NoEnd = s.config.Decider.Rules(), true, true
+	defer q.end()
+	q.decide()
+}
+
+// end gives the question back, after a panic with an answer that no gateway takes for leave.
+func (q *question) end() {
+	s := q.server
+	if p := recover(); p != nil {
+		s.config.Log.Error("handler panicked", "panic", p, "stack", strings.TrimSpace(string(debug.Stack())))
+		s.config.Panicked()
+		q.ctx.Response.Reset()
+		q.ctx.SetConnectionClose()
+		q.answer = Failed
+		q.problem(http.StatusInternalServerError, "internal error", "")
+	}
+	q.Permit.Done()
+	s.config.Asked(q.answer, time.Since(q.Began))
+	q.Reset()
+	q.ctx, q.answer, q.nginx = nil, Pass, false
+	s.questions.Put(q)
+}
+
+var errPath = errors.New("gateways ask at " + Path + ", nginx at " + PathNginx)
+
+// decide answers the question.
+func (q *question) decide() {
+	if !q.server.admits(q) {
+		q.answer = Stranger
+		q.problem(http.StatusForbidden, "Not a gateway", "this address is not in listen.decide.from, or presents no certificate of listen.decide.tls.client_ca_file")
+		return
+	}
+	switch string(q.ctx.Path()) {
+	case PathNginx:
+		q.nginx = true
+	case Path:
+	default:
+		q.answer = Malformed
+		q.problem(http.StatusNotFound, "Not found", errPath.Error())
+		return
+	}
+	if h := &q.ctx.Request.Header; !h.IsGet() && !h.IsHead() {
+		q.answer = Malformed
+		q.problem(http.StatusMethodNotAllowed, "Method not allowed", "gateways ask with GET, and state the method of their client's request in a header")
+		return
+	}
+	v := decide.Malformed
+	if q.Err = q.read(); q.Err == nil {
+		v = q.server.config.Decider.Decide(&q.Request)
+	}
+	if v == decide.Pass {
+		q.ctx.SetStatusCode(http.StatusNoContent)
+		q.describe()
+		return
+	}
+	q.answer = answerTo(v, &q.Request)
+	q.refuse(v)
+}
+
+// admits reports whether a gateway asks.
+func (s *Server) admits(q *question) bool {
+	if s.config.From != nil && !contain(s.config.From, q.Peer) {
+		return false
+	}
+	if s.config.Certificates == nil {
+		return true
+	}
+	state := q.ctx.TLSConnectionState()
+	return state != nil && s.config.Certificates.Vouches(state)
+}
+
+func contain(networks []netip.Prefix, a netip.Addr) bool {
+	for _, p := range networks {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func answerTo(v decide.Verdict, r *decide.Request) Answer {
+	switch {
+	case v == decide.Malformed:
+		return Malformed
+	case v == decide.Shed:
+		return Shed
+	case v == decide.Limited && !r.Decision.Unavailable:
+		return Limited
+	}
+	return Failed
+}
+
+func addrOf(a net.Addr) netip.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		addr, _ := netip.AddrFromSlice(t.IP)
+		return addr.Unmap()
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,128 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/proxy"
+)
+
+// question is a gateway's description of one request. It is pooled: nothing of it may be
+// retained.
+type question struct {
+	decide.Request
+	server *Server
+	ctx    *fasthttp.RequestCtx
+	answer Answer
+	nginx  bool   // the answer is for auth_request
+	buf    []byte // scratch for header values
+}
+
+var _ decide.Fields = (*question)(nil)
+
+// Header implements decide.Fields: gateways forward the client's headers as they came.
+func (q *question) Header(name string) [][]byte { return q.ctx.Request.Header.PeekAll(name) }
+
+// Cookie implements decide.Fields.
+func (q *question) Cookie(name string) ([]byte, int) {
+	return proxy.Cookie(&q.ctx.Request.Header, name)
+}
+
+// The headers in which gateways state the request. nginx is configured to send the first
+// of each pair; Traefik, Caddy and most others send the second.
+var (
+	methodNames = [2]string{"X-Original-Method", "X-Forwarded-Method"}
+	targetNames = [2]string{"X-Original-Uri", "X-Forwarded-Uri"}
+	hostNames   = [2]string{"X-Original-Host", "X-Forwarded-Host"}
+)
+
+const clientName = "X-Forwarded-For"
+
+var errMethod = errors.New("the method is not one of HTTP's")
+
+// read fills in what the gateway states. Whatever is missing, occurs twice or contradicts itself is an error:
+// a gateway that leaves out a header would forward the client's own.
+func (q *question) read() error {
+	var target []byte
+	var err error
+	if q.Method, err = q.one(methodNames); err != nil {
+		return err
+	}
+	if target, err = q.one(targetNames); err != nil {
+		return err
+	}
+	if q.Host, err = q.one(hostNames); err != nil {
+		return err
+	}
+	if err := q.checkClient(); err != nil {
+		return err
+	}
+	switch {
+	case !validMethod(q.Method):
+		return errMethod
+	case !decide.ValidHost(q.Host):
+		return decide.ErrHost
+	}
+	if err := decide.CheckTarget(target); err != nil {
+		return err
+	}
+	path, query, _ := bytes.Cut(target, []byte("?"))
+	q.Query = query
+	if string(path) == "*" {
+		return q.ReadAsterisk()
+	}
+	return q.server.config.Decider.ReadPath(&q.Request, path)
+}
+
+// one returns what a gateway states in either of two headers.
+func (q *question) one(names [2]string) (value []byte, err error) {
+	for _, name := range names {
+		for i, v := range q.Header(name) {
+			switch {
+			case i > 0:
+				return nil, fmt.Errorf("%s occurs twice: the gateway must set it, not add to what the client sent", name)
+			case len(v) == 0: // gateways that remove a header leave it empty
+			case value == nil:
+				value = v
+			case !bytes.Equal(value, v):
+				return nil, fmt.Errorf("%s and %s differ: the gateway must set one and remove the other", names[0], names[1])
+			}
+		}
+	}
+	if value == nil {
+		return nil, fmt.Errorf("%s or %s is required: the gateway must set it", names[0], names[1])
+	}
+	return value, nil
+}
+
+// checkClient makes sure that the gateway names the client, which decide then reads as from any
+// trusted proxy.
+func (q *question) checkClient() error {
+	switch hops := q.Header(clientName); {
+	case len(hops) == 0:
+		return fmt.Errorf("%s is required: the gateway must name its client there", clientName)
+	case len(hops) > 1:
+		return fmt.Errorf("%s occurs twice: the gateway must send one list", clientName)
+	default:
+		if _, _, ok := decide.NearestHop(hops[0]); !ok {
+			return fmt.Errorf("%s must end in the address of the gateway's client", clientName)
+		}
+	}
+	return nil
+}
+
+// validMethod reports whether a method is a token (RFC 9110).
+func validMethod(method []byte) bool {
+	const longest = 32
+	for _, c := range method {
+		if c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+			return false
+		}
+	}
+	return len(method) > 0 && len(method) <= longest
+}

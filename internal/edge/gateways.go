@@ -1,0 +1,130 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/edge/gateway"
+	"github.com/weir-edge/weir/internal/edge/proxy"
+)
+
+// DecideConfig is the listener where gateways ask for decisions.
+type DecideConfig struct {
+	Address string `yaml:"address"`
+	// From are the gateways' networks, TLS the certificates. One of From and TLS.ClientCAFile
+	// must tell gateways from clients, who could otherwise claim to be anyone.
+	From []string         `yaml:"from"`
+	TLS  *MutualTLSConfig `yaml:"tls"`
+
+	gateways []netip.Prefix
+}
+
+func (d *DecideConfig) validate(f *faults, l *ListenConfig) {
+	f.address("listen.decide.address", d.Address)
+	for name, other := range map[string]string{"listen.public": l.Public, "listen.admin": l.Admin} {
+		if sameAddress(d.Address, other) {
+			f.add("listen.decide.address", "%s is taken by %s, %s; choose another port", d.Address, name, other)
+		}
+	}
+	d.gateways = f.networks("listen.decide.from", d.From)
+	if t := d.TLS; t != nil {
+		f.list.Take("listen.decide.tls", t.Validate())
+		f.file("listen.decide.tls.client_ca_file", t.ClientCAFile)
+	}
+	if len(d.From) == 0 && (d.TLS == nil || d.TLS.ClientCAFile == "") {
+		f.add("listen.decide.from", "is required: whoever asks may name any client; list your gateways' addresses, or set listen.decide.tls.client_ca_file")
+	}
+}
+
+// gateways is the listener where gateways ask; nil without listen.decide.
+type gateways struct {
+	server *fasthttp.Server
+	ln     net.Listener
+}
+
+// openGateways listens for gateways.
+func (e *Edge) openGateways() (*gateways, error) {
+	d := e.config.Listen.Decide
+	if d == nil {
+		return nil, nil
+	}
+	ln, err := net.Listen("tcp", d.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listen.decide: %w", err)
+	}
+	count := e.metrics.gateways("http")
+	config := gateway.Config{Decider: &e.decider, From: d.gateways, Legacy: e.config.LegacyHeaders, Log: e.log, Asked: count, Panicked: e.metrics.panics.Inc}
+	if d.TLS != nil && d.TLS.ClientCAFile != "" {
+		config.Certificates = e.files.decide
+	}
+	s := &e.config.Server
+	server := &fasthttp.Server{
+		Handler: gateway.New(config).Serve,
+		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
+			if proxy.Begun(ctx.Conn()) {
+				count(gateway.Malformed, 0)
+			}
+			answerUnreadable(ctx, err)
+		},
+		Name:                         "weir",
+		NoDefaultServerHeader:        true,
+		Concurrency:                  s.MaxConnections,
+		ReadBufferSize:               s.MaxHeaderBytes + questionBytes,
+		ReadTimeout:                  s.ReadTimeout,
+		WriteTimeout:                 s.WriteTimeout,
+		IdleTimeout:                  s.IdleTimeout,
+		MaxRequestBodySize:           1, // 0 would be the default; a question has none
+		DisablePreParseMultipartForm: true,
+		NoDefaultContentType:         true,
+		CloseOnShutdown:              true,
+		SecureErrorLogMessage:        true,
+		Logger:                       quiet{},
+	}
+	return &gateways{server, ln}, nil
+}
+
+// questionBytes is the room for what gateways add to a client's headers: the target again,
+// for one, which the public listener bounds as a part of the header.
+const questionBytes = 8 << 10
+
+// serve answers until shutdown.
+func (g *gateways) serve(e *Edge) error {
+	return g.server.Serve(proxy.Listen(secure(g.ln, e.files.decide)))
+}
+
+// shutdown finishes what is asked already.
+func (g *gateways) shutdown(ctx context.Context) error {
+	if g == nil {
+		return nil
+	}
+	err := g.server.ShutdownWithContext(ctx)
+	g.close()
+	return err
+}
+
+func (g *gateways) close() {
+	if g != nil {
+		_ = g.ln.Close() // a server that is shut down before its Serve has begun does not know of it
+	}
+}
+
+// gateways returns what counts the answers to gateways that ask by a protocol.
+func (m *metrics) gateways(protocol string) func(gateway.Answer, time.Duration) {
+	var answers [gateway.Answers]prometheus.Counter
+	for a := range gateway.Answers { // from 0, so that the first is an increase
+		answers[a] = m.gatewayAnswers.WithLabelValues(protocol, a.String())
+	}
+	seconds := m.gatewaySeconds.WithLabelValues(protocol)
+	return func(a gateway.Answer, took time.Duration) {
+		answers[a].Inc()
+		if took > 0 {
+			seconds.Observe(took.Seconds())
+		}
+	}
+}
