@@ -30,6 +30,7 @@ rules:
 // gatewayKind is a program that can ask weir, with its configuration in docs/GATEWAYS.md.
 type gatewayKind struct {
 	name string
+	with string // the name of a second file, or ""
 	// run starts it with this configuration, on this port.
 	run func(t *testing.T, conf string, port int)
 	// closed makes the configuration refuse requests while no node answers.
@@ -63,7 +64,26 @@ var gatewayKinds = []gatewayKind{
 		},
 		unreachable: []int{502, 503},
 	},
+	{
+		name: "haproxy.cfg",
+		with: "weir.lua",
+		run: func(t *testing.T, conf string, port int) {
+			// Both files have the address of HAProxy's own proxy in front of the nodes.
+			conf = strings.ReplaceAll(conf, "127.0.0.1:8085", fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0]))
+			cfg, script, _ := strings.Cut(conf, besides)
+			lua := write(t, "weir.lua", script)
+			file := write(t, "haproxy.cfg", strings.Replace(cfg, "lua-load weir.lua", "lua-load "+lua, 1))
+			testenv.Serve(t, []int{port}, "haproxy", "-db", "-f", file)
+		},
+		closed: func(conf string) string {
+			return strings.Replace(conf, "pass_when_unreachable = true", "pass_when_unreachable = false", 1)
+		},
+		unreachable: []int{503},
+	},
 }
+
+// besides separates the two files of a configuration.
+const besides = "\n-- besides --\n"
 
 func write(t *testing.T, name, text string) string {
 	t.Helper()
@@ -72,19 +92,29 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// documented returns a configuration of docs/GATEWAYS.md, for these addresses.
-func documented(t *testing.T, name string, port int, nodes [2]string, originURL string) string {
+// block returns the file of this name in docs/GATEWAYS.md.
+func block(t *testing.T, name string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/GATEWAYS.md")
 	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)```[a-z]*\n# " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(page)
-	require.NotNil(t, block, "docs/GATEWAYS.md has no %s", name)
-	conf := string(block[1])
+	found := regexp.MustCompile("(?s)```[a-z]*\n(?:#|--) " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(page)
+	require.NotNil(t, found, "docs/GATEWAYS.md has no %s", name)
+	return string(found[1])
+}
+
+// documented returns the configuration of a gateway, for these addresses.
+func documented(t *testing.T, kind gatewayKind, port int, nodes [2]string, originURL string) string {
+	t.Helper()
+	conf := block(t, kind.name)
+	if kind.with != "" {
+		conf += besides + block(t, kind.with)
+	}
 	for shown, real := range map[string]string{"127.0.0.1:8083": nodes[0], "127.0.0.1:8084": nodes[1], "127.0.0.1:9000": strings.TrimPrefix(originURL, "http://")} {
 		require.Contains(t, conf, shown)
 		conf = strings.ReplaceAll(conf, shown, real)
 	}
-	return strings.NewReplacer("listen 8000;", fmt.Sprintf("listen 127.0.0.1:%d;", port), "http://:8000", fmt.Sprintf("http://127.0.0.1:%d", port)).Replace(conf)
+	return strings.NewReplacer("listen 8000;", fmt.Sprintf("listen 127.0.0.1:%d;", port), "http://:8000", fmt.Sprintf("http://127.0.0.1:%d", port),
+		"bind :8000", fmt.Sprintf("bind 127.0.0.1:%d", port)).Replace(conf)
 }
 
 // gatewayLab is two nodes with one Redis, and two processes of a gateway in front of one origin.
@@ -121,7 +151,7 @@ func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
 		n.WaitReady()
 	}
 	for i, port := range ports[2:] {
-		conf := documented(t, kind.name, port, l.decide, origin.URL)
+		conf := documented(t, kind, port, l.decide, origin.URL)
 		addr := fmt.Sprintf("127.0.0.1:%d", port)
 		if i == 2 {
 			closed := kind.closed(conf)
