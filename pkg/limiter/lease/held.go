@@ -73,10 +73,11 @@ func (l *lease) from(cost int64, now time.Duration) *parcel {
 	return nil
 }
 
-// unspend reports whether a grant of that time is still here to take the units back.
+// unspend reports whether a grant of that time is still here to take the units back. Two
+// grants of a bucket may have one time; the units are those of the one that they fit in.
 func (l *lease) unspend(units, takenAt int64) bool {
 	for _, p := range [...]*parcel{&l.older, &l.newer} {
-		if p.size > 0 && p.takenAt == takenAt {
+		if p.size > 0 && p.takenAt == takenAt && p.units+units <= p.size {
 			p.units += units
 			return true
 		}

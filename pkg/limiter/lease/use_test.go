@@ -124,3 +124,16 @@ func (w *world) saturate(l *limiter.Limit, length time.Duration) {
 	}
 	group.Wait()
 }
+
+// Units go back to a grant that they fit in, or more would have come back of it than it had,
+// and the counter of spent ones would fall.
+func TestUnspendFitsTheGrant(t *testing.T) {
+	use := &usage{}
+	l := &lease{use: use, older: parcel{units: 2, size: 2, takenAt: 7}, newer: parcel{units: 5, size: 8, takenAt: 7}}
+	require.True(t, l.unspend(3, 7))
+	require.EqualValues(t, 2, l.older.units)
+	require.EqualValues(t, 8, l.newer.units)
+	require.False(t, l.unspend(1, 7), "both are full")
+	l.leave()
+	require.Zero(t, use.spent.Load())
+}
