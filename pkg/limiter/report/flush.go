@@ -62,7 +62,7 @@ func (s *Store) report(urgent bool) {
 	for i, e := range r.entries {
 		sh := s.shard([]byte(e.key))
 		sh.Lock()
-		s.answer(sh, e, &r.reports[i], &r.sent[i], ((from + to) / 2).Microseconds())
+		s.answer(sh, e, &r.reports[i], &r.sent[i], ((from + to) / 2).Microseconds(), urgent)
 		if e.failed >= failedAt {
 			failed = r.reports[i].Err
 		}
@@ -74,7 +74,10 @@ func (s *Store) report(urgent bool) {
 	if failed != nil {
 		s.config.Failed(failed)
 	}
-	if s.failures++; answered > 0 {
+	if !urgent {
+		s.failures++
+	}
+	if answered > 0 {
 		s.failures = 0
 	}
 	s.down.Store(s.failures >= failedAt)
@@ -89,9 +92,8 @@ func (s *Store) collect(r *round, urgent bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.Lock()
-		for _, e := range sh.urgent {
-			e.hurried = false
-			if urgent {
+		if urgent {
+			for _, e := range sh.urgent {
 				r.add(e, now)
 			}
 		}
@@ -99,7 +101,7 @@ func (s *Store) collect(r *round, urgent bool) {
 		sh.urgent = sh.urgent[:0]
 		if !urgent {
 			for _, e := range sh.changed {
-				e.listed = false
+				e.listed, e.hurried = false, false
 				if e.pending != 0 || e.late != 0 || e.asked != 0 {
 					r.add(e, now)
 				}
@@ -153,13 +155,16 @@ func (e *entry) question(r *round, units, late int64) limiter.Report {
 	return q
 }
 
-// answer applies what the store said. The entry's shard is locked.
-func (s *Store) answer(sh *shard, e *entry, q *limiter.Report, was *sent, at int64) {
+// answer applies what the store said. The entry's shard is locked. An urgent report that fails
+// is no sign yet that reports fail: it may be a moment after another one.
+func (s *Store) answer(sh *shard, e *entry, q *limiter.Report, was *sent, at int64, urgent bool) {
 	if was.forgets != e.forgets { // reset meanwhile; the next answer counts
 		return
 	}
 	if q.Err != nil {
-		e.failed = min(e.failed+1, failedAt)
+		if !urgent {
+			e.failed = min(e.failed+1, failedAt)
+		}
 		e.unanswered(q.Lost)
 		if (e.pending != 0 || e.late != 0) && !e.listed {
 			e.listed = true

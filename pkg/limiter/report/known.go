@@ -33,7 +33,7 @@ type entry struct {
 	demand, passed float64
 
 	listed  bool // its shard's list of changed keys has it
-	hurried bool // its shard's list of urgent keys has it
+	hurried bool // it was urgent since its shard's changed keys were last reported
 	expires bool // the counter of this window has its expiry
 	settled bool // nobody adds to before any more
 	excused bool // the count was over the limit when the limit changed
@@ -191,6 +191,9 @@ func (e *entry) admits(l *limiter.Limit, cost, t int64, draw float64) bool {
 // admitted and not reported: half an interval's worth on average. A node that is alone with
 // a key refuses nothing early: it knows all that counts.
 func (e *entry) learn(l *limiter.Limit, grown, own, asked int64, dt, trip float64) {
+	if grown < min(own, 0) { // reset on another node: what was asked for before ended there
+		e.rate, e.others, e.demand, e.passed = 0, 0, 0, 0
+	}
 	dt = max(dt, every/2)
 	admitted, others := float64(max(0, grown))/dt, float64(max(0, grown-own))/dt
 	e.peak = max(e.peak, admitted)
