@@ -38,3 +38,9 @@ func Over(l *limiter.Limit, regions int, times float64, delay time.Duration) Bou
 	}
 	return Bounds{Demand: min(worst, times*flow+kept), Worst: worst}
 }
+
+// Returns is how long after a region was last heard of its heir has its part of a limit
+// under escrow, at most: when the next epoch begins after a Term and a tenth.
+func Returns(l *limiter.Limit) time.Duration {
+	return Term + Term/10 + MaxSkew + time.Duration(epochLength(l, Epoch))*time.Microsecond
+}

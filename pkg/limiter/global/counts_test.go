@@ -40,7 +40,7 @@ func randomCounts(seed uint64, calm bool, prepare func(*countsWorld)) *countsWor
 // than the limit, what the others admitted in the measured lag, and the shares.
 func TestCountsKeepTheirBound(t *testing.T) {
 	over := 0
-	for seed := range uint64(worlds(50)) {
+	for seed := range uint64(worlds(30)) {
 		w := randomCounts(seed, false, nil)
 		require.Empty(t, w.faults, "world %d: %+v", seed, w.limit)
 		if w.over > 0 {
@@ -53,7 +53,7 @@ func TestCountsKeepTheirBound(t *testing.T) {
 
 // The printed bound holds at the printed demand and delay, if messages arrive.
 func TestCountsKeepThePrintedBound(t *testing.T) {
-	for seed := range uint64(worlds(50)) {
+	for seed := range uint64(worlds(30)) {
 		w := randomCounts(seed, true, func(w *countsWorld) { w.run(time.Second, true); w.over = 0 })
 		times, longest := 0.0, time.Duration(0)
 		for i, r := range w.regions {

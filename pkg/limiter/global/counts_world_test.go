@@ -35,6 +35,12 @@ type countsRegion struct {
 	history map[slot][]moment // of its own counters
 	lost    map[slot]int64    // counted before a restart
 	born    time.Duration     // of the incarnation
+	late    map[late]int64    // what arrived after it mattered
+}
+
+type late struct {
+	slot
+	from int
 }
 
 type moment struct {
@@ -72,7 +78,7 @@ func newCountsWorld(seed uint64, regions int) *countsWorld {
 	w.limit = l
 	total := float64(n) / l.Window.Seconds() * []float64{0.5, 1, 3, 10}[random.IntN(4)]
 	for i := range regions {
-		r := &countsRegion{levels: map[string]*modelBucket{}, history: map[slot][]moment{}, lost: map[slot]int64{}}
+		r := &countsRegion{levels: map[string]*modelBucket{}, history: map[slot][]moment{}, lost: map[slot]int64{}, late: map[late]int64{}}
 		r.Counts = NewCounts(Config{Self: i, Regions: regions, Incarnation: 1})
 		r.rate = total / float64(regions) * 2 * random.Float64()
 		r.next = w.net.now + time.Duration(random.Int64N(int64(Period)))
@@ -141,6 +147,12 @@ func (w *countsWorld) exchange(r *countsRegion) {
 
 func (w *countsWorld) deliver(to int, m *Message) {
 	r := w.regions[to]
+	for i := range m.Counts {
+		if n := &m.Counts[i]; !n.matters(w.wall(r)) {
+			at := late{slot{n.Key, n.Start}, m.From}
+			r.late[at] = max(r.late[at], n.Count)
+		}
+	}
 	for _, g := range r.Receive(m, w.wall(r), w.net.now) {
 		if b := r.levels[g.Key]; b != nil {
 			b.drain(float64(w.limit.Limit)/w.limit.Window.Seconds(), w.net.now)
@@ -260,6 +272,11 @@ func (w *countsWorld) unheardOf(r *countsRegion, key string) (sum float64) {
 			if s.key == key {
 				sum += float64(n)
 			}
+		}
+	}
+	for s, n := range r.late {
+		if s.key == key {
+			sum += float64(n)
 		}
 	}
 	return sum

@@ -29,13 +29,14 @@ func whole(l *limiter.Limit) int64 {
 }
 
 // Width returns the length of the windows in which a limit's counters travel, in
-// microseconds. That of a bucket is the time in which it drains, whole milliseconds: what
-// was counted before the window before is gone.
+// microseconds. That of a bucket is the time in which it drains, but at least ten seconds.
+// What arrives more than a window and MaxSkew after its window has ended is dropped: a
+// region that was cut off for longer owes nothing.
 func Width(l *limiter.Limit) int64 {
 	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
 		drain, unit := l.Rate()
 		full := (l.Capacity()*unit + drain - 1) / drain
-		return min(max(1000, (full+999)/1000*1000), limiter.MaxWindow.Microseconds())
+		return min(max(MaxSkew.Microseconds(), (full+999)/1000*1000), limiter.MaxWindow.Microseconds())
 	}
 	return l.Window.Microseconds()
 }
@@ -55,6 +56,7 @@ func (c *Counts) travels(l *limiter.Limit, e *entry, now time.Duration) bool {
 
 // pace is how much a counter grew in the present period and in the one before.
 type pace struct {
+	every        time.Duration // 0 stands for Period
 	began        time.Duration
 	here, before int64
 }
@@ -65,11 +67,15 @@ func (p *pace) add(units int64, now time.Duration) {
 }
 
 func (p *pace) roll(now time.Duration) {
+	every := p.every
+	if every == 0 {
+		every = Period
+	}
 	switch d := now - p.began; {
-	case d >= 2*Period:
+	case d >= 2*every:
 		p.began, p.here, p.before = now, 0, 0
-	case d >= Period:
-		p.began, p.here, p.before = p.began+Period, 0, p.here
+	case d >= every:
+		p.began, p.here, p.before = p.began+every, 0, p.here
 	}
 }
 
