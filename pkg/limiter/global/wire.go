@@ -97,7 +97,7 @@ func (m *Message) Append(b []byte) []byte {
 	return b
 }
 
-// Parse reads a message. What it holds may still be nonsense: Receive checks that.
+// Parse reads a message. What it holds may still be invalid: Receive checks that.
 func (m *Message) Parse(b []byte) error {
 	*m = Message{Counts: m.Counts[:0]}
 	var parts [][]byte

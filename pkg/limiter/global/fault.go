@@ -1,0 +1,36 @@
+package global
+
+import "github.com/weir-edge/weir/pkg/limiter"
+
+// CountsFault returns why regions cannot share a limit by Counts, and what to do instead,
+// or "".
+func CountsFault(l *limiter.Limit) string {
+	switch {
+	case l.Algorithm == limiter.RollingWindow:
+		return "rolling_window keeps the time of each request, and regions only tell sums; use sliding_window"
+	case l.Algorithm == limiter.Concurrency:
+		return "concurrency counts requests in flight, which have ended before other regions hear of them; remove scope: global"
+	case l.CountDenied:
+		return "count_denied counts refused attempts, and regions only tell what they admit; remove count_denied"
+	}
+	return ""
+}
+
+// RightsFault is the same for Rights.
+func RightsFault(l *limiter.Limit) string {
+	switch l.Algorithm {
+	case limiter.SlidingWindow:
+		return "sliding_window weighs what each region admitted in the window before, which moves with no right; use fixed_window, or mode: eventual"
+	case limiter.LeakyBucket:
+		return "leaky_bucket spaces requests evenly, which regions cannot do for each other; use token_bucket, or mode: eventual"
+	case limiter.RollingWindow:
+		return "rolling_window keeps the time of each request, which moves with no right; use fixed_window"
+	}
+	switch {
+	case l.Algorithm == limiter.Concurrency || l.CountDenied:
+		return CountsFault(l)
+	case isBucket(l) && l.Capacity() > maxCount/scale(l):
+		return "the burst is too large for its window to be divided exactly; use a smaller burst or a shorter window"
+	}
+	return ""
+}
