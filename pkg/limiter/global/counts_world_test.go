@@ -93,7 +93,7 @@ func (w *countsWorld) wall(r *countsRegion) int64 {
 
 // run lets the world go on. Disturbances are drawn at random if it is not calm.
 func (w *countsWorld) run(length time.Duration, calm bool) {
-	for end := w.net.now + length; w.net.now < end; {
+	for end := w.net.now + length; w.net.now < end && len(w.faults) == 0; {
 		w.net.step(w.deliver)
 		for _, r := range w.regions {
 			for _, key := range []string{"a", "b"} {

@@ -191,8 +191,13 @@ func (r *Rights) merge(from int, t *Transfer) {
 	}
 }
 
+// valid keeps sums exact, whatever a peer says.
 func (g Grant) valid(l *limiter.Limit) bool {
-	return g.Share >= 0 && g.Share < never && g.From >= 0 && g.Now >= 0 && g.Now < never
+	most := int64(maxCount)
+	if isBucket(l) {
+		most = never
+	}
+	return g.Share >= 0 && g.Share < maxCount && g.From >= 0 && g.Now >= 0 && g.Now < most
 }
 
 // answer gives what a region asks for and this one does not need. If there is too little

@@ -235,6 +235,9 @@ func (r *Rights) activate(e *right) {
 	e.active = true
 	e.base = r.entitled(e.limit, e.part)
 	e.share = e.base
+	for i := range e.peers {
+		e.share -= e.peers[i].out.Share // before a restart
+	}
 	if last := r.entries[part{e.key, e.epoch - r.epochLength(e.limit)}]; last != nil {
 		e.pace = last.pace // demand does not begin again
 	}
@@ -244,10 +247,9 @@ func (r *Rights) activate(e *right) {
 		e.avail = e.share
 	}
 	for i := range e.peers {
-		a := &e.peers[i]
-		e.share -= a.out.Share
-		r.receive(e, Grant{}, a.in)
+		r.receive(e, Grant{}, e.peers[i].in)
 	}
+	e.avail = max(0, e.avail)
 }
 
 // windowOf returns the start of the present window; for a bucket it is always 0.
@@ -268,7 +270,7 @@ func (r *Rights) roll(e *right) {
 	if w == e.window {
 		return
 	}
-	e.window, e.avail = w, e.share
+	e.window, e.avail = w, max(0, e.share)
 	if r.spentUnknown(e) {
 		e.avail = 0
 	}
@@ -276,7 +278,7 @@ func (r *Rights) roll(e *right) {
 		e.later = Grant{}
 		e.share += g.Share
 		if g.From < w {
-			e.avail = e.share
+			e.avail = max(0, e.share)
 		} else {
 			e.avail += g.Now
 		}
@@ -338,6 +340,9 @@ func (r *Rights) give(e *right, to int, share, now int64) bool {
 	a := e.account(to)
 	if e.window > a.out.From {
 		a.out.From, a.out.Now = e.window, 0
+	}
+	if a.out.Now > never/2 { // sums would not be exact
+		return false
 	}
 	a.out.Share += share
 	a.out.Now += now

@@ -85,7 +85,7 @@ func (w *rightsWorld) wall(r *rightsRegion) int64 {
 }
 
 func (w *rightsWorld) run(length time.Duration, calm bool) {
-	for end := w.net.now + length; w.net.now < end; {
+	for end := w.net.now + length; w.net.now < end && len(w.faults) == 0; {
 		w.net.step(w.deliver)
 		for _, r := range w.regions {
 			if w.net.now < r.downTo {
