@@ -178,7 +178,7 @@ func (r *Rights) merge(from int, t *Transfer) {
 		a.out = t.Got
 		if e.active {
 			e.share -= lost
-			e.avail = max(0, min(e.avail, r.capacity(e)))
+			e.avail = min(e.avail, r.capacity(e))
 		}
 	}
 	if t.Gave.Share > a.in.Share {
@@ -223,7 +223,7 @@ func (r *Rights) answer(to int, ask *Ask, now time.Duration) {
 	}
 	// Its part of the limit by demand, rounded up; what it holds beyond that is spare.
 	fair := min(e.share, part64(l.Limit, own, all)+min(own, 1))
-	avail := e.avail / scale(l)
+	avail := max(0, e.avail) / scale(l)
 	kept := avail
 	if e.share > 0 {
 		kept = min(rest, part64(avail, fair, e.share)+min(own, 1))

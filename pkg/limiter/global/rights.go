@@ -85,7 +85,9 @@ type right struct {
 
 	active bool
 	base   int64 // the region's own part and what it inherited
-	share  int64 // what it holds: base and what it got, without what it gave
+	// What it holds: base and what it got, without what it gave. Less than 0 for as long as
+	// a restart is not over, if not all is known that it got.
+	share  int64
 	avail  int64 // what it may spend now, in units / scale
 	window int64 // fixed_window: the start of the window that avail is for
 	at     int64 // buckets: the time that avail is as of
@@ -249,7 +251,7 @@ func (r *Rights) activate(e *right) {
 	for i := range e.peers {
 		r.receive(e, Grant{}, e.peers[i].in)
 	}
-	e.avail = max(0, e.avail)
+	e.avail = min(e.avail, r.capacity(e))
 }
 
 // windowOf returns the start of the present window; for a bucket it is always 0.
@@ -317,10 +319,7 @@ func (r *Rights) receive(e *right, was, is Grant) {
 	if r.spentUnknown(e) {
 		now = 0 // it may have been spent before the restart
 	}
-	e.avail += now
-	if isBucket(e.limit) {
-		e.avail = min(e.avail, r.capacity(e))
-	}
+	e.avail = min(e.avail+now, r.capacity(e))
 }
 
 // spentUnknown reports whether a restart has lost what was spent of what may be spent now.
