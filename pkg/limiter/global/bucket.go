@@ -59,6 +59,11 @@ func (r *Rights) refill(e *right) {
 		r.refill(e)
 		r.wall = wall
 	}
+	if e.epoch <= r.lostAt+r.config.Skew.Microseconds() { // its share may have seemed larger
+		if e.at = max(e.at, r.completeAt); r.completeAt == 0 {
+			e.at = max(e.at, r.wall)
+		}
+	}
 	passed, flow, full := r.wall-e.at, r.flow(e), r.capacity(e)
 	if passed <= 0 {
 		return

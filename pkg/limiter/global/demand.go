@@ -148,7 +148,9 @@ func (r *Rights) Receive(m *RightsMessage, wall int64, now time.Duration) {
 		r.merge(m.From, &m.Grants[i])
 	}
 	if m.Heard == r.config.Incarnation && m.Base <= l.got && l.got >= m.Position && !m.Partial {
-		r.merged[m.From] = true
+		if r.merged[m.From] = true; r.completeAt == 0 && r.complete(r.lostAt) {
+			r.completeAt = r.wall
+		}
 	}
 	for i := range m.Asks {
 		r.answer(m.From, &m.Asks[i], now)
@@ -178,6 +180,9 @@ func (r *Rights) merge(from int, t *Transfer) {
 		a.out = t.Got
 		if e.active {
 			e.share -= lost
+			if !isBucket(l) {
+				e.avail -= lost // nothing has been spent before all is known
+			}
 			e.avail = min(e.avail, r.capacity(e))
 		}
 	}

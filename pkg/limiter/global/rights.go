@@ -24,10 +24,12 @@ type Rights struct {
 	terms   terms
 	merged  []bool // peers that have told all since the last restart
 	lostAt  int64  // the wall clock at the last restart
-	short   map[*right]struct{}
-	asks    []Ask
-	wall    int64 // the latest time seen: it does not run backwards
-	credit  func(was, is Grant, window int64) (share, now int64)
+	// completeAt is when all had told; 0: not yet.
+	completeAt int64
+	short      map[*right]struct{}
+	asks       []Ask
+	wall       int64 // the latest time seen: it does not run backwards
+	credit     func(was, is Grant, window int64) (share, now int64)
 }
 
 // RightsConfig says where a region stands.
@@ -117,7 +119,7 @@ func NewRights(c RightsConfig, wall int64, now time.Duration) *Rights {
 
 func (r *Rights) forget(wall int64, now time.Duration) {
 	r.wall = max(r.wall, wall)
-	r.lostAt = r.wall
+	r.lostAt, r.completeAt = r.wall, 0
 	r.entries, r.journal, r.short, r.asks = map[part]*right{}, journal[*right]{}, map[*right]struct{}{}, nil
 	r.links, r.merged = make([]link, r.config.Regions), make([]bool, r.config.Regions)
 	for i := range r.links {
