@@ -33,7 +33,7 @@ func (b *bench) self(addr, role string, more ...string) error {
 }
 
 // startEdge runs the edge with these rules, in front of the origin; an empty redis selects
-// the memory store. more is added to its configuration.
+// the memory store. more is added to its configuration; indented lines at its beginning are part of listen.
 func (b *bench) startEdge(name, origin, redis, rules, more string) (string, error) {
 	public, admin := freeAddr(), freeAddr()
 	file := b.write(name+"-rules.yaml", "rules:\n"+rules)
@@ -42,12 +42,15 @@ func (b *bench) startEdge(name, origin, redis, rules, more string) (string, erro
 		store = fmt.Sprintf("{kind: redis, timeout: 100ms, redis: {mode: single, addrs: [%q]}}", redis)
 	}
 	config := b.write(name+".yaml", fmt.Sprintf(`
-listen: {public: %q, admin: %q}
+listen:
+  public: %q
+  admin: %q
+%s
 upstreams: [{url: "http://%s"}]
 store: %s
 rules: {source: file, file: %q}
 log: {level: warn}
-%s`, public, admin, origin, store, file, more))
+`, public, admin, more, origin, store, file))
 	b.admins[public] = admin
 	return public, b.start(public, b.edge, "-config", config)
 }

@@ -84,6 +84,7 @@ var (
 var parts = []part{
 	{"proxy", few, 4 * time.Second, (*bench).proxy},
 	{"leased", few, 4 * time.Second, (*bench).leased},
+	{"forward", few, 4 * time.Second, (*bench).forward},
 	{"refuse", precise, time.Second, (*bench).refuse},
 	{"shed", precise, time.Second, (*bench).shed},
 	{"store", few, 3 * time.Second, (*bench).store},

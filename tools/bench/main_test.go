@@ -13,14 +13,14 @@ import (
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/BENCHMARKS.md")
 	require.NoError(t, err)
-	for _, name := range []string{"proxy", "leased", "refuse", "shed", "store-uniform-64", "store-uniform-512", "store-zipf-64", "store-zipf-512", "hot", "memory", "swap"} {
+	for _, name := range []string{"proxy", "leased", "forward", "refuse", "shed", "store-uniform-64", "store-uniform-512", "store-zipf-64", "store-zipf-512", "hot", "memory", "swap"} {
 		_, err := report.Regenerate(text, "bench", name, "")
 		require.NoError(t, err)
 	}
 }
 
 func TestAnUnknownPartIsRefused(t *testing.T) {
-	require.ErrorContains(t, run(t.Context(), options{only: "proxy,refused"}), `there is no part "refused"; choose from proxy, leased`)
+	require.ErrorContains(t, run(t.Context(), options{only: "proxy,refused"}), `there is no part "refused"; choose from proxy, leased, forward`)
 }
 
 func TestRatios(t *testing.T) {

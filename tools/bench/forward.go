@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// forward: nginx forwards, and asks the edge about every request, with the configuration of
+// docs/GATEWAYS.md.
+func (b *bench) forward(ctx context.Context) error {
+	origin, redis := freeAddr(), ""
+	if err := b.self(origin, "origin"); err != nil {
+		return err
+	}
+	var err error
+	if redis, err = b.startRedis(); err != nil {
+		return err
+	}
+	plain := freeAddr()
+	if err := b.startNginx(plain, origin, "", ""); err != nil {
+		return err
+	}
+	script := b.write("users.lua", fmt.Sprintf(userScript, users, 1))
+	all := []*contender{b.by("nginx proxy that asks nobody", plain, false, "-s", script)}
+	for _, v := range []struct {
+		name, rule string
+		goal       float64
+		args       []string
+	}{
+		{"nginx asks weir, Redis, rolling_window", `key: ["header:X-User"], algorithm: rolling_window, limit: 1000, window: 1m`, 0.4, []string{"-s", script}},
+		{"nginx asks weir, one tenant, token_bucket, leased", `key: ["header:X-Tenant"], algorithm: token_bucket, consistency: leased, limit: 100000000, window: 1m`, 0.5, []string{"-H", "X-Tenant: big"}},
+	} {
+		decide, nginx := freeAddr(), freeAddr()
+		name := fmt.Sprint("forward-", len(all))
+		edge, err := b.startEdge(name, origin, redis, "  - {id: asked, "+v.rule+"}\n", fmt.Sprintf("  decide: {address: %q, from: [127.0.0.1]}\n", decide))
+		if err != nil {
+			return err
+		}
+		if err := b.startAsking(name, nginx, origin, decide); err != nil {
+			return err
+		}
+		b.admins[nginx] = b.admins[edge] // whose profile is that of the questions
+		c := b.by(v.name, nginx, true, v.args...)
+		c.goal = v.goal
+		all = append(all, c)
+	}
+	return b.compare(ctx, "forward", fmt.Sprintf("nginx with and without a question to weir for each request, %d connections", connections), "requests", all...)
+}
+
+var nginxBlock = regexp.MustCompile("(?s)```nginx\n# nginx.conf\n(.*?)```")
+
+// startAsking runs nginx with the configuration that users copy, as one worker like startNginx.
+func (b *bench) startAsking(name, addr, origin, decide string) error {
+	page, err := os.ReadFile(filepath.Join("docs", "GATEWAYS.md"))
+	if err != nil {
+		return err
+	}
+	block := nginxBlock.FindSubmatch(page)
+	if block == nil {
+		return errors.New("docs/GATEWAYS.md has no nginx.conf")
+	}
+	dir := filepath.Join(b.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	text := strings.NewReplacer(
+		"events {}", fmt.Sprintf("worker_processes 1; daemon off; pid %[1]s/nginx.pid; error_log %[1]s/nginx-error.log crit;\nevents { worker_connections 4096; }", dir),
+		"http {\n", fmt.Sprintf("http {\n  access_log off; keepalive_requests 100000000;\n  client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;\n", dir),
+		"listen 8000;", "listen "+addr+";", "127.0.0.1:8083", decide, "127.0.0.1:8084", decide, "127.0.0.1:9000", origin,
+	).Replace(string(block[1]))
+	return b.start(addr, "nginx", "-c", b.write(name+"-nginx.conf", text), "-p", dir)
+}
