@@ -134,6 +134,13 @@ func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
 	if match.Not != nil {
 		conditions("match.not", match.Not)
 	}
+	add("domain", c.Domain)
+	if c.Domain != "" {
+		add("descriptors", formsOf(b.rules[c.Index].Descriptors))
+	}
+	if c.MaxOverride > 0 {
+		add("max_override", strconv.FormatInt(c.MaxOverride, 10))
+	}
 	add("key", keyOf(c))
 	l := c.Limit
 	add("algorithm", l.Algorithm.String())
@@ -208,6 +215,9 @@ func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
 	}
 	if where := whereOf(&match.Conditions); where != "" {
 		words = append(words, "on "+where)
+	}
+	if c.Domain != "" {
+		words = append(words, "on "+c.Domain+" "+formsOf(b.rules[c.Index].Descriptors))
 	}
 	if match.Not != nil {
 		words = append(words, "but not on "+whereOf(match.Not))

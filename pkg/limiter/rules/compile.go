@@ -51,6 +51,10 @@ type Compiled struct {
 	// Cost of a request, unless a trusted proxy states another in CostHeader.
 	Cost       int64
 	CostHeader string
+	// Domain is that of the descriptors that the rule counts; "" if it counts requests.
+	Domain string
+	// MaxOverride is the largest limit that a descriptor may state; 0: it may state none.
+	MaxOverride int64
 
 	match   conditions
 	infix   string // between the subject and the rest of a key
@@ -58,6 +62,9 @@ type Compiled struct {
 	not     *residue // the exempt requests; nil: none
 	// notPaths are the paths of match.not.
 	notPaths []string
+
+	forms     []form // of descriptors
+	overrides overrides
 }
 
 // LimitFor returns the limit of a tier, or nil if it is unlimited.
@@ -91,6 +98,7 @@ type Set struct {
 	rules   []*Compiled
 	byID    map[string]*Compiled
 	index   index
+	domains map[string]*entryTable
 	headers map[string]bool // headers that any rule reads, in lower case
 }
 
@@ -115,7 +123,7 @@ func (s *Set) Holds(l *limiter.Limit) bool {
 			return true
 		}
 	}
-	return c.Limit.Same(l)
+	return c.Limit.Same(l) || c.mayOverride(l)
 }
 
 // Version identifies the content: the first 12 hex digits of the SHA-256 of the
@@ -193,6 +201,7 @@ func compile(doc *Document, data []byte) (*Set, field.Errors) {
 		return nil, p.list
 	}
 	s.index.build(s.rules)
+	s.buildDomains()
 	return s, nil
 }
 
@@ -216,10 +225,12 @@ func compileRule(i int, r *Rule, p *problems) *Compiled {
 	if r.Match.Not != nil {
 		c.notPaths = r.Match.Not.Paths
 	}
+	v.descriptors(r, c)
 	c.Limit = v.limit(r, c.Mode)
 	if c.Limit == nil {
 		return c // cost and tiers are checked against the limit
 	}
+	v.calls(r, c)
 	c.Algorithm, c.Window = c.Limit.Algorithm, c.Limit.Window
 	c.infix = "}:" + c.ID + ":" + c.Limit.Tag()
 	c.Cost, c.CostHeader = v.cost(r.Cost, c.Limit)

@@ -22,6 +22,10 @@ const (
 	maxName        = 64
 	maxValue       = 256
 	maxDescription = 1024
+
+	maxDomain  = 255
+	maxEntries = 6   // of a descriptor
+	maxForms   = 128 // of descriptors that a rule counts
 )
 
 // Document is a rule document as written.
@@ -35,6 +39,12 @@ type Rule struct {
 	ID          string `yaml:"id" json:"id"`
 	Description string `yaml:"description,omitempty" json:"description,omitempty"`
 	Match       Scope  `yaml:"match,omitempty" json:"match,omitzero"`
+	// Domain and Descriptors make it a rule for calls of Envoy's rate limit service: it
+	// counts descriptors of that domain, and no other requests.
+	Domain      string  `yaml:"domain,omitempty" json:"domain,omitempty"`
+	Descriptors []Entry `yaml:"descriptors,omitempty" json:"descriptors,omitempty"`
+	// MaxOverride is the largest limit that a descriptor may state; 0: it may state none.
+	MaxOverride int64 `yaml:"max_override,omitempty" json:"max_override,omitempty"`
 	// Key must be present; an empty, non-nil Key counts all requests together.
 	Key         []string `yaml:"key" json:"key"`
 	Algorithm   string   `yaml:"algorithm,omitempty" json:"algorithm,omitempty"`
@@ -69,6 +79,17 @@ type Conditions struct {
 	Methods []string          `yaml:"methods,omitempty" json:"methods,omitempty"`
 	Clients []string          `yaml:"clients,omitempty" json:"clients,omitempty"`
 	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty"`
+}
+
+// Entry is what an entry of a descriptor must be. The entry after it must be one of
+// Descriptors; without any, it must be the last.
+type Entry struct {
+	Key string `yaml:"key" json:"key"`
+	// Value is exact, or a beginning followed by *. Absent, any value will do.
+	Value string `yaml:"value,omitempty" json:"value,omitempty"`
+	// Not lists values, written in the same way, that will not do.
+	Not         []string `yaml:"not,omitempty" json:"not,omitempty"`
+	Descriptors []Entry  `yaml:"descriptors,omitempty" json:"descriptors,omitempty"`
 }
 
 // Empty reports whether c has no part and thus holds for every request.

@@ -35,7 +35,7 @@ func (x *index) build(rules []*Compiled) {
 		}
 	}
 	for _, c := range rules {
-		if c.Mode != Off {
+		if c.Mode != Off && c.Domain == "" {
 			x.add(c, frequency)
 		}
 	}

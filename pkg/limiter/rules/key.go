@@ -25,9 +25,10 @@ const (
 	ByMethod
 	ByTier
 	ByNet
+	ByDescriptor // of a call; the value of its entry Name, or all of it
 )
 
-var keyKinds = []string{"client_ip", "header", "cookie", "query", "host", "path", "method", "tier", "client_net"}
+var keyKinds = []string{"client_ip", "header", "cookie", "query", "host", "path", "method", "tier", "client_net", "descriptor"}
 
 // KeyPart is one of the values that a rule counts by.
 type KeyPart struct {
@@ -38,7 +39,7 @@ type KeyPart struct {
 
 // String returns the part as written in rules, in its shortest form.
 func (k KeyPart) String() string {
-	if k.secret() {
+	if k.secret() || k.Kind == ByDescriptor && k.Name != "" {
 		return keyKinds[k.Kind] + ":" + k.Name
 	}
 	return keyKinds[k.Kind] + k.suffix(k.Kind)
@@ -100,6 +101,10 @@ func (v *reader) keyPart(at, text string) (KeyPart, bool) {
 				v.bad(at, "%s (got %s)", networkForms[part.Kind], field.Shown(text))
 			}
 			return part, ok
+		case part.Kind == ByDescriptor && v.index < 0:
+			v.bad(at, "descriptors are counted by rules only; remove it")
+		case part.Kind == ByDescriptor && lengths == "" && (!named || name != ""):
+			return part, true
 		case (named || lengths != "") && !part.secret():
 			v.bad(at, "takes no name; write %s (got %s)", word, field.Shown(text))
 		case part.secret() && name == "":
@@ -164,6 +169,9 @@ func (c *Compiled) appendKey(dst []byte, q *request) (key []byte, counted bool, 
 
 // appendPart appends the value of one part, or nothing if the request has none.
 func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *DuplicateError) {
+	if part.Kind == ByDescriptor {
+		return q.appendDescriptor(dst, part), nil
+	}
 	if part.secret() {
 		value, n := q.named(part)
 		if n > 1 {

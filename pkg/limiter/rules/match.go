@@ -34,6 +34,9 @@ type Match struct {
 	Checks []limiter.Check
 	// Rules holds the rule of each check.
 	Rules []*Compiled
+	// Uses says which checks each descriptor of a call must pass, in the order of the
+	// descriptors. Descriptors that count by one key share a check.
+	Uses []Use
 
 	request request
 	host    []byte
@@ -52,13 +55,14 @@ type request struct {
 	host, path, method []byte
 	pathKey            *[]byte // buffer for the path part of a key
 	tier               []byte
+	pairs              []Pair // of the descriptor
 }
 
 // Reset empties m and releases the request, but keeps the buffers.
 func (m *Match) Reset() {
 	clear(m.Checks)
 	clear(m.Rules)
-	m.Checks, m.Rules = m.Checks[:0], m.Rules[:0]
+	m.Checks, m.Rules, m.Uses = m.Checks[:0], m.Rules[:0], m.Uses[:0]
 	m.found, m.keys, m.ends = m.found[:0], m.keys[:0], m.ends[:0]
 	m.request, m.dup = request{}, nil
 }
@@ -175,7 +179,11 @@ func (s *Set) checks(slot uint64, m *Match) {
 			return
 		}
 	}
-	// Only now, because appending moves the buffer.
+	m.slice()
+}
+
+// slice gives each check its key: only at the end, because appending moves the buffer.
+func (m *Match) slice() {
 	start := 0
 	for i, end := range m.ends {
 		m.Checks[i].Key = m.keys[start:end:end]

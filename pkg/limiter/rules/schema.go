@@ -16,7 +16,8 @@ import (
 //	4  storage: large_ring
 //	5  consistency
 //	6  consistency: reported
-const Schema = 6
+//	7  descriptors
+const Schema = 7
 
 // Needs returns the schema that a node must support to read these rules, and where and
 // what needs it; "" for 1. It depends on the text: even client_ip/64, which means
@@ -34,6 +35,8 @@ func Needs(list []Rule) (schema int, what string) {
 
 func (r *Rule) needs(at string) (schema int, what string) {
 	switch {
+	case r.Descriptors != nil:
+		return 7, at + "descriptors"
 	case r.Consistency == "reported":
 		return 6, at + "consistency: reported"
 	case r.Consistency != "":

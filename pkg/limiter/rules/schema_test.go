@@ -27,5 +27,6 @@ func TestNeeds(t *testing.T) {
 	f("key: [client_ip], storage: large_ring", 4, "rules[1].storage: large_ring")
 	f("key: [client_net], storage: large_ring", 4, "rules[1].storage: large_ring")
 	f("key: [client_ip/56]", 2, "rules[1].key: client_ip/56")
+	f("key: [descriptor], consistency: reported, algorithm: fixed_window, domain: a, descriptors: [{key: b}]", 7, "rules[1].descriptors")
 	f("key: [client_ip/64]", 2, "rules[1].key: client_ip/64") // means client_ip, but schema 1 lacks the word
 }

@@ -1,0 +1,181 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// form is one form of descriptors that a rule counts: what each entry must be.
+type form []entryForm
+
+type entryForm struct {
+	key, value string // a pattern; "" for any value
+	not        *pathTable[struct{}]
+}
+
+// entryTable finds rules by the entries of a descriptor, one level for each entry. A
+// value is looked up as a path is: exact, by its beginning, or any.
+type entryTable struct {
+	keys map[string]*pathTable[entryTable]
+	ends []formEnd // of forms that end here
+}
+
+type formEnd struct {
+	rule int32
+	form form // to verify Not; nil if no entry has any
+}
+
+func (s *Set) buildDomains() {
+	for _, c := range s.rules {
+		if c.Mode == Off {
+			continue
+		}
+		for _, f := range c.forms {
+			made(&s.domains, c.Domain).add(c, f)
+		}
+	}
+}
+
+func (t *entryTable) add(c *Compiled, f form) {
+	end := formEnd{rule: int32(c.Index)}
+	for _, e := range f {
+		t = made(&t.keys, e.key).at(e.value)
+		if e.not != nil {
+			end.form = f
+		}
+	}
+	t.ends = append(t.ends, end)
+}
+
+// descriptors reads what a rule for calls counts.
+func (v *reader) descriptors(r *Rule, c *Compiled) {
+	byDescriptor := slices.ContainsFunc(c.Key, func(k KeyPart) bool { return k.Kind == ByDescriptor })
+	if r.Descriptors == nil {
+		switch {
+		case r.Domain != "":
+			v.bad("descriptors", "is required with a domain; name the descriptors to count")
+		case r.MaxOverride != 0:
+			v.bad("max_override", "is for rules with descriptors; remove it")
+		case byDescriptor:
+			v.bad("key", "descriptor is for rules with descriptors; count by client_ip, for example")
+		}
+		return
+	}
+	if c.Domain = r.Domain; r.Domain == "" || len(r.Domain) > maxDomain || !printableText(r.Domain) {
+		v.bad("domain", "is required with descriptors: the domain of Envoy's rate limit filter, 1 to %d bytes without control characters (got %s)", maxDomain, field.Shown(r.Domain))
+	}
+	if !r.Match.Empty() || r.Match.Not != nil {
+		v.bad("match", "selects requests, and a rule with descriptors counts none; remove it")
+	}
+	v.entries("descriptors", r.Descriptors, nil, c)
+	for i, part := range c.Key {
+		at := field.Index("key", i)
+		switch {
+		case part.Kind != ByDescriptor:
+			v.bad(at, "a call has only descriptors; write descriptor for the whole of one, or descriptor:NAME for the value of an entry (got %s)", part)
+		case part.Name != "" && slices.ContainsFunc(c.forms, func(f form) bool { return f.count(part.Name) != 1 }):
+			v.bad(at, "must name an entry that every descriptor of this rule has once (got %s)", field.Shown(part.Name))
+		}
+	}
+}
+
+func (f form) count(key string) (n int) {
+	for _, e := range f {
+		if e.key == key {
+			n++
+		}
+	}
+	return n
+}
+
+// entries appends the forms that a list of entries stands for to the rule's.
+func (v *reader) entries(at string, list []Entry, before form, c *Compiled) {
+	switch {
+	case len(list) == 0:
+		v.bad(at, "is empty and would count nothing; name an entry, or remove it")
+	case len(before) == maxEntries:
+		v.bad(at, "is nested more than %d deep", maxEntries)
+		return
+	}
+	for i := range list {
+		e, at := &list[i], field.Index(at, i)
+		f := append(slices.Clip(before), v.entry(at, e))
+		if e.Descriptors != nil {
+			v.entries(at+".descriptors", e.Descriptors, f, c)
+			continue
+		}
+		if len(c.forms) == maxForms {
+			v.bad(at, "is one of more than %d forms of descriptors; split the rule", maxForms)
+			return
+		}
+		c.forms = append(c.forms, f)
+	}
+}
+
+func (v *reader) entry(at string, e *Entry) entryForm {
+	f := entryForm{key: e.Key, value: e.Value}
+	if e.Key == "" || len(e.Key) > maxValue || !printableText(e.Key) {
+		v.bad(at+".key", "is required: the key of the entry, 1 to %d bytes without control characters (got %s)", maxValue, field.Shown(e.Key))
+	}
+	v.entryValue(at+".value", e.Value)
+	if e.Value == "*" {
+		f.value = "" // any
+	}
+	if e.Not == nil {
+		return f
+	}
+	v.values(at+".not", e.Not, func(at, value string) (string, bool) { return value, v.entryValue(at, value) })
+	f.not = setOf(&pathTable[struct{}]{}, e.Not)
+	return f
+}
+
+func (v *reader) entryValue(at, value string) bool {
+	switch {
+	case len(value) > maxValue || !printableText(value):
+		v.bad(at, "must be at most %d bytes without control characters (got %s)", maxValue, field.Shown(value))
+	case strings.Contains(strings.TrimSuffix(value, "*"), "*"):
+		v.bad(at, "can have * only at the end, where it stands for the rest (got %s)", field.Shown(value))
+	default:
+		return true
+	}
+	return false
+}
+
+// calls checks what a call has no notion of: tiers, headers and an end.
+func (v *reader) calls(r *Rule, c *Compiled) {
+	if c.Domain == "" {
+		return
+	}
+	l := c.Limit
+	if l.Algorithm == limiter.Concurrency {
+		v.bad("algorithm", "concurrency needs to know when a request ends, which a rate limit service is not told; limit its rate")
+	}
+	if r.Tiers != nil {
+		v.bad("tiers", "a call has no tier; let a descriptor name it, or write max_override")
+	}
+	if strings.HasPrefix(r.Cost, "header:") {
+		v.bad("cost", "a call has no headers, but states hits_addend; remove it")
+	}
+	if l.Storage == limiter.SortedSet && max(l.Limit, r.MaxOverride) > limiter.MaxEntries {
+		v.bad("limit", "must be at most %d with storage sorted_set and descriptors, whose hits_addend may be any; %s", limiter.MaxEntries, otherStorage)
+	}
+	if r.MaxOverride == 0 {
+		return
+	}
+	switch {
+	case r.MaxOverride < 1 || r.MaxOverride > limiter.MaxCount:
+		v.bad("max_override", "must be between 1 and %d (got %d)", limiter.MaxCount, r.MaxOverride)
+	case l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket:
+		v.bad("max_override", "cannot be kept by %s, whose bucket all limits of a key share; use fixed_window, sliding_window or rolling_window", l.Algorithm)
+	case l.Leased || l.Reported:
+		v.bad("max_override", "needs consistency strict; remove one of them")
+	default:
+		c.MaxOverride = r.MaxOverride
+		for _, e := range c.overridden(r.MaxOverride, l.Window).Validate() {
+			v.bad("max_override", "%s: %s", e.Path, e.Msg)
+		}
+	}
+}
