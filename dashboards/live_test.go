@@ -253,13 +253,13 @@ type liveNode struct {
 // startNode runs a node; config is its configuration without listen.
 func startNode(t *testing.T, config string) *liveNode {
 	t.Helper()
-	ports := testenv.FreePorts(t, 2)
+	ports := testenv.FreePorts(t, 3)
 	files := testenv.Certificates(t)
 	transport := &http.Transport{TLSClientConfig: files.ClientConfig(t)}
 	t.Cleanup(transport.CloseIdleConnections)
 	n := &liveNode{fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1]), files, &http.Client{Transport: transport}}
 	file := filepath.Join(t.TempDir(), "edge.yaml")
-	text := fmt.Sprintf("listen: {public: %q, admin: %q, tls: &pair {cert_file: %q, key_file: %q}, admin_tls: *pair, decide: {address: \"127.0.0.1:0\", from: [127.0.0.1]}}\n%s", n.public, n.admin, n.files.CertFile, n.files.KeyFile, config)
+	text := fmt.Sprintf("listen: {public: %q, admin: %q, tls: &pair {cert_file: %q, key_file: %q}, admin_tls: *pair, decide: {address: \"127.0.0.1:0\", from: [127.0.0.1]}, rls: {address: \"127.0.0.1:%d\"}}\n%s", n.public, n.admin, n.files.CertFile, n.files.KeyFile, ports[2], config)
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	startProgram(t, testenv.Program(t, "edge"), "-config", file)
 	return n

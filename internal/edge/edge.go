@@ -37,6 +37,7 @@ type Edge struct {
 	decider decide.Decider
 	files   watchedFiles
 	secret  shedSecret
+	rls     rlsServer // set by Run
 
 	clients              clientConns
 	requests             sync.Pool
@@ -139,11 +140,21 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		admin.Close()
 		return err
 	}
+	if e.rls, err = e.openRLS(); err != nil {
+		public.Close()
+		admin.Close()
+		return err
+	}
 	server, adminServer := e.publicServer(), e.adminServer()
 
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	wg.Go(func() {
+		if err := e.rls.serve(); err != nil {
+			failed <- err
+		}
+	})
 	wg.Go(func() {
 		failed <- server.Serve(proxy.Listen(secure(clientListener{public, &e.clients}, e.files.public)))
 	})
@@ -195,6 +206,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 // drain stops taking requests and lets those in flight finish.
 func (e *Edge) drain(server *fasthttp.Server, asked *gateways) {
 	e.draining.Store(true)
+	e.rls.leave()
 	e.log.Info("draining", "delay", e.config.Shutdown.Delay.String(), "timeout", e.config.Shutdown.Timeout.String())
 	time.Sleep(e.config.Shutdown.Delay)
 	ctx, cancel := context.WithTimeout(context.Background(), e.config.Shutdown.Timeout)
@@ -205,6 +217,11 @@ func (e *Edge) drain(server *fasthttp.Server, asked *gateways) {
 	rest.Go(func() {
 		if err := asked.shutdown(ctx); err != nil {
 			e.log.Warn("questions of gateways cut off", "error", err)
+		}
+	})
+	rest.Go(func() {
+		if !e.rls.drain(ctx) {
+			e.log.Warn("calls of the rate limit service cut off")
 		}
 	})
 	if err := server.ShutdownWithContext(ctx); err != nil {

@@ -22,6 +22,7 @@ type ListenConfig struct {
 	TLS            *TLSConfig           `yaml:"tls"`
 	ProxyProtocol  *ProxyProtocolConfig `yaml:"proxy_protocol"`
 	Decide         *DecideConfig        `yaml:"decide"`
+	RLS            *RLSConfig           `yaml:"rls"`
 
 	balancers []netip.Prefix
 }
@@ -68,6 +69,7 @@ func (c *Config) validateListen(f *faults) {
 	if sameAddress(l.Public, l.Admin) {
 		f.add("listen.admin", "%s is taken by listen.public, %s; choose another port", l.Admin, l.Public)
 	}
+	c.validateRLS(f)
 	if p := l.ProxyProtocol; p != nil {
 		l.balancers = f.networks("listen.proxy_protocol.from", p.From)
 		if len(p.From) == 0 {
@@ -111,12 +113,17 @@ func sameAddress(one, other string) bool {
 // outside reports whether the admin side may be reached from other machines.
 func (l *ListenConfig) outside() bool {
 	host, _, err := net.SplitHostPort(l.Admin)
-	a, aerr := netip.ParseAddr(host)
-	return err == nil && host != "localhost" && (aerr != nil || !a.IsLoopback())
+	return err == nil && outside(host)
 }
 
-// listeners are the certificates of the listeners; nil where one has no TLS.
-type listeners struct{ public, admin, decide *certs.Server }
+// outside reports whether a listener on that host may be reached from other machines.
+func outside(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host != "localhost" && (err != nil || !a.IsLoopback())
+}
+
+// listeners are the certificates of all listeners; nil where one has no TLS.
+type listeners struct{ public, admin, decide, rls *certs.Server }
 
 func (l *ListenConfig) certificates() (s listeners, err error) {
 	if l.TLS != nil {
@@ -134,6 +141,11 @@ func (l *ListenConfig) certificates() (s listeners, err error) {
 			return s, fmt.Errorf("listen.decide.tls: %w", err)
 		}
 	}
+	if r := l.RLS; r != nil && r.TLS != nil {
+		if s.rls, err = certs.NewServer([]certs.Pair{r.TLS.Pair}, r.TLS.ClientCAFile); err != nil {
+			return s, fmt.Errorf("listen.rls.tls: %w", err)
+		}
+	}
 	return s, nil
 }
 
@@ -145,9 +157,9 @@ func secure(ln net.Listener, s *certs.Server) net.Listener {
 	return tls.NewListener(ln, s.Config())
 }
 
-// each calls f for every certificate of the listeners.
+// each calls f for every certificate of all listeners.
 func (s listeners) each(f func(listener, file string, expires time.Time)) {
-	for name, server := range map[string]*certs.Server{"public": s.public, "admin": s.admin, "decide": s.decide} {
+	for name, server := range map[string]*certs.Server{"public": s.public, "admin": s.admin, "decide": s.decide, "rls": s.rls} {
 		if server != nil {
 			server.Expiries(func(file string, at time.Time) { f(name, file, at) })
 		}
@@ -183,7 +195,7 @@ func (c *Config) warnings() (list []string) {
 	if s, err := c.Listen.certificates(); err == nil {
 		s.each(func(listener, file string, expires time.Time) {
 			if time.Now().After(expires) {
-				at := map[string]string{"public": "listen.tls", "admin": "listen.admin_tls", "decide": "listen.decide.tls"}[listener]
+				at := map[string]string{"public": "listen.tls", "admin": "listen.admin_tls", "decide": "listen.decide.tls", "rls": "listen.rls.tls"}[listener]
 				list = append(list, fmt.Sprintf("%s: %s expired at %s, so clients refuse it; replace it and its key", at, file, expires.UTC().Format(time.RFC3339)))
 			}
 		})

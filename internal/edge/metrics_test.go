@@ -55,6 +55,10 @@ var fixedMetrics = map[string][]string{
 	"weir_gateway_seconds":           {"protocol"},
 	"weir_panics_total":              nil,
 
+	"weir_rls_calls_total":               {"outcome"}, // with listen.rls
+	"weir_rls_call_seconds":              nil,
+	"weir_rls_connections_refused_total": nil,
+
 	"weir_certificate_expiry_seconds": {"file", "listener"}, // with TLS
 
 	"weir_shed_total":                 {"class", "reason", "upstream"},
@@ -84,6 +88,7 @@ func TestMetrics(t *testing.T) {
 	n := start(t, setup{redis: redis, config: func(c *Config) {
 		c.Shedder.Document = settings(t, calm+"candidates: {other: {start: 0.9}}\n")
 		c.Listen.Decide = &DecideConfig{Address: "127.0.0.1:0", From: []string{"127.0.0.1"}}
+		c.Listen.RLS = &RLSConfig{Address: "127.0.0.1:0"}
 	}, rules: `
 rules:
   - {id: hard, match: {paths: ["/limited/*"]}, key: [client_ip, "header:X-Api-Key", path], limit: 3, window: 1h}
@@ -175,7 +180,7 @@ func (n *node) checkMetricNames() {
 		"answer":      regexp.MustCompile(`^(pass|limited|shed|failed|malformed|stranger)$`),
 		"code_class":  regexp.MustCompile(`^([1-5]xx|other)$`),
 		"rule":        regexp.MustCompile(`^(hard|soft|local|leased|reported)$`),
-		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error)$`),
+		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error|ok|over_limit|invalid|unavailable|failed)$`),
 		"source":      regexp.MustCompile(`^(redis|memory|denied_memory|fallback|lease|reported|config)$`),
 		"kind":        regexp.MustCompile(`^[a-z_]{1,20}$`),
 		"class":       regexp.MustCompile(`^(critical|write|read|test)$`),
@@ -191,7 +196,7 @@ func (n *node) checkMetricNames() {
 		"direction":   regexp.MustCompile(`^(back|forward)$`),
 		"fate":        regexp.MustCompile(`^(granted|spent|returned|stranded|counted|lost)$`),
 		"version":     regexp.MustCompile(`^[0-9a-f]{12}$`),
-		"listener":    regexp.MustCompile(`^(public|admin|decide)$`),
+		"listener":    regexp.MustCompile(`^(public|admin|decide|rls)$`),
 		"fingerprint": regexp.MustCompile(`^(own|none|[0-9a-f]{4})$`),
 		"file":        regexp.MustCompile(`^/.*\.crt$`),
 	}

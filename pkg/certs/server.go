@@ -67,6 +67,23 @@ func (s *Server) Config() *tls.Config {
 	}
 }
 
+// Speaking is Config for other protocols than HTTP/1.1, for callers who must present a
+// certificate if the listener has authorities.
+func (s *Server) Speaking(protocols ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			c := s.current.Load().Clone()
+			c.NextProtos = protocols
+			if c.ClientCAs != nil {
+				c.ClientAuth = tls.RequireAndVerifyClientCert
+			}
+			return c, nil
+		},
+	}
+}
+
 // Reload reads the files. If one is missing, invalid or expired, its previous content
 // stays active; the error names each such file.
 func (s *Server) Reload() error {

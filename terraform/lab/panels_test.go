@@ -135,10 +135,13 @@ func TestPanelsHaveData(t *testing.T) {
 
 	dashboards.QueryAll(t, l.prometheus(), dashboards.Span{From: began, To: loaded, Window: panelWindow}, dashboards.Except{
 		Panels: map[string]string{
-			"weir-fleet/26": "the lab has no TLS",
-			"weir-fleet/44": "a PoP that gives no clients away has no series",
-			"weir-fleet/61": "the lab has no gateway that asks",
-			"weir-fleet/62": "the lab has no gateway that asks",
+			"weir-fleet/26":  "the lab has no TLS",
+			"weir-fleet/44":  "a PoP that gives no clients away has no series",
+			"weir-fleet/61":  "the lab has no gateway that asks",
+			"weir-fleet/62":  "the lab has no gateway that asks",
+			"weir-limits/51": "the lab has no Envoy",
+			"weir-limits/52": "the lab has no Envoy",
+			"weir-limits/53": "the lab has no Envoy",
 		},
 	})
 }

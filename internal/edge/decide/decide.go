@@ -107,6 +107,20 @@ func (d *Decider) Decide(r *Request) Verdict {
 	return Pass
 }
 
+// Check decides about a request whose checks the caller found. Nothing is shed: such a
+// request goes to no upstream of this node.
+func (d *Decider) Check(r *Request) Verdict {
+	if len(r.Match.Checks) == 0 {
+		r.Decision.Reset(0)
+		r.Decision.Allowed = true
+		return Pass
+	}
+	if d.known(r) || !d.take(r) {
+		return Limited
+	}
+	return Pass
+}
+
 var (
 	errAmbiguous = errors.New("the path can be read in several ways" + paths.Plainly)
 	errDisagree  = errors.New("the path can be read in several ways that are not limited and routed alike" + paths.Plainly)

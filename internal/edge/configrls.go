@@ -1,0 +1,54 @@
+package edge
+
+import (
+	"net"
+	"net/netip"
+)
+
+// RLSConfig says where the node is Envoy's rate limit service, and to whom.
+type RLSConfig struct {
+	Address string `yaml:"address"`
+	// From lists the networks of the Envoys; others are refused.
+	From []string         `yaml:"from"`
+	TLS  *MutualTLSConfig `yaml:"tls"`
+	// Descriptors says whether a call that one descriptor refuses charges the others.
+	Descriptors string `yaml:"descriptors"`
+	// Headers says whether answers name the response headers that describe the limits.
+	Headers *bool `yaml:"headers"`
+
+	from []netip.Prefix
+}
+
+// What RLSConfig.Descriptors may be.
+const (
+	descriptorsTogether = "together"
+	descriptorsSeparate = "separate"
+)
+
+func (r *RLSConfig) mutual() bool   { return r.TLS != nil && r.TLS.ClientCAFile != "" }
+func (r *RLSConfig) separate() bool { return r.Descriptors == descriptorsSeparate }
+func (r *RLSConfig) headers() bool  { return r.Headers == nil || *r.Headers }
+
+func (c *Config) validateRLS(f *faults) {
+	r := c.Listen.RLS
+	if r == nil {
+		return
+	}
+	f.address("listen.rls.address", r.Address)
+	for name, other := range map[string]string{"public": c.Listen.Public, "admin": c.Listen.Admin} {
+		if sameAddress(r.Address, other) {
+			f.add("listen.rls.address", "%s is taken by listen.%s; choose another port", r.Address, name)
+		}
+	}
+	r.from = f.networks("listen.rls.from", r.From)
+	if t := r.TLS; t != nil {
+		f.list.Take("listen.rls.tls", t.Validate())
+		f.file("listen.rls.tls.client_ca_file", t.ClientCAFile)
+	}
+	if host, _, err := net.SplitHostPort(r.Address); err == nil && outside(host) && len(r.From) == 0 && !r.mutual() {
+		f.add("listen.rls.from", "is required: %s can be reached from outside, and whoever calls can spend your limits; list your Envoys, or set listen.rls.tls.client_ca_file", r.Address)
+	}
+	if r.Descriptors != "" {
+		f.word("listen.rls.descriptors", r.Descriptors, descriptorsTogether, descriptorsSeparate)
+	}
+}

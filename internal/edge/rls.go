@@ -1,0 +1,96 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-edge/weir/internal/edge/rls"
+)
+
+// rlsServer is the listener of Envoy's rate limit service; the zero value has none.
+type rlsServer struct {
+	listener net.Listener
+	server   *rls.Server
+}
+
+// openRLS listens, if the configuration says so.
+func (e *Edge) openRLS() (s rlsServer, err error) {
+	c := e.config.Listen.RLS
+	if c == nil {
+		return s, nil
+	}
+	if s.listener, err = net.Listen("tcp", c.Address); err != nil {
+		return s, fmt.Errorf("listen.rls.address: %w", err)
+	}
+	m := newRLSMetrics(e.metrics.registry)
+	service := &rls.Service{
+		Decider: &e.decider, Separate: c.separate(), Headers: c.headers(), Legacy: e.config.LegacyHeaders,
+		Done: func(o rls.Outcome, took time.Duration) {
+			m.calls[o].Inc()
+			m.seconds.Observe(took.Seconds())
+		},
+		Panicked: func(panicked any) {
+			e.log.Error("rate limit service panicked", "panic", panicked, "stack", strings.TrimSpace(string(debug.Stack())))
+			e.metrics.panics.Inc()
+		},
+	}
+	config := rls.ServerConfig{
+		Certified: c.mutual(), From: c.from, Refused: m.refused.Inc,
+		Ready: func() bool { return e.rules.running.Load() != nil && !e.draining.Load() },
+	}
+	if e.files.listeners.rls != nil {
+		config.TLS = e.files.listeners.rls.Speaking("h2")
+	}
+	s.server = rls.NewServer(service, config)
+	e.log.Info("serving Envoy's rate limit service", "rls", s.listener.Addr().String())
+	return s, nil
+}
+
+// serve answers calls until drain.
+func (s rlsServer) serve() error {
+	if s.server == nil {
+		return nil
+	}
+	return s.server.Serve(s.listener)
+}
+
+// leave sends clients elsewhere, and drain lets the last calls finish.
+func (s rlsServer) leave() {
+	if s.server != nil {
+		s.server.Leave()
+	}
+}
+
+func (s rlsServer) drain(ctx context.Context) bool {
+	return s.server == nil || s.server.Drain(ctx)
+}
+
+type rlsMetrics struct {
+	calls   [len(rls.Outcomes)]prometheus.Counter
+	seconds prometheus.Histogram
+	refused prometheus.Counter
+}
+
+func newRLSMetrics(registry *prometheus.Registry) *rlsMetrics {
+	m := &rlsMetrics{}
+	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_rls_calls_total", Help: "Calls of Envoy's rate limit service, by outcome.",
+	}, []string{"outcome"})
+	for i, name := range rls.Outcomes {
+		m.calls[i] = calls.WithLabelValues(name)
+	}
+	m.seconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "weir_rls_call_seconds", Help: "Time to answer a call of Envoy's rate limit service, in seconds.", Buckets: decisionBuckets,
+	})
+	m.refused = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "weir_rls_connections_refused_total", Help: "Connections to listen.rls refused: not from listen.rls.from, or too many.",
+	})
+	registry.MustRegister(calls, m.seconds, m.refused)
+	return m
+}

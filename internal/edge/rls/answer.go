@@ -1,0 +1,265 @@
+package rls
+
+import (
+	"math"
+	"strconv"
+	"time"
+	"unsafe"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// answer is the response to a call, with what it points to. All of it is used again.
+type answer struct {
+	response pb.RateLimitResponse
+	statuses []*descriptorStatus // kept; the first n are in use
+	refused  bool
+
+	// The headers and the body are written to text, and become strings at the end.
+	text       []byte
+	fields     []field
+	body       field
+	headers    []*core.HeaderValue // kept
+	limited    []byte              // rules, with commas between
+	shadowed   []byte
+	retryAfter int64
+
+	metadata                   structpb.Struct
+	limitedBy, shadowLimitedBy structpb.Value_StringValue
+	retryAfterSeconds          structpb.Value_NumberValue
+}
+
+// field is a part of answer.text, under a name.
+type field struct {
+	name       string
+	start, end int
+}
+
+type descriptorStatus struct {
+	pb.RateLimitResponse_DescriptorStatus
+	limit pb.RateLimitResponse_RateLimit
+	times wrapperspb.UInt32Value
+	reset durationpb.Duration
+}
+
+func (a *answer) init() {
+	a.metadata.Fields = map[string]*structpb.Value{
+		"limited_by":        {Kind: &a.limitedBy},
+		"shadow_limited_by": {Kind: &a.shadowLimitedBy},
+		"retry_after":       {Kind: &a.retryAfterSeconds},
+	}
+}
+
+func (a *answer) reset() {
+	r := &a.response
+	clear(r.Statuses)
+	r.Statuses, r.ResponseHeadersToAdd, r.RawBody, r.DynamicMetadata = r.Statuses[:0], r.ResponseHeadersToAdd[:0], nil, nil
+	a.refused, a.retryAfter = false, 0
+	a.limited, a.shadowed = a.limited[:0], a.shadowed[:0]
+	a.erase()
+}
+
+// erase drops what was written about the call as a whole.
+func (a *answer) erase() { a.text, a.fields, a.body = a.text[:0], a.fields[:0], field{} }
+
+// begin makes room for n descriptors; one that no rule counts is OK and has no limit.
+func (a *answer) begin(n int) {
+	for len(a.statuses) < n {
+		a.statuses = append(a.statuses, &descriptorStatus{})
+	}
+	for _, s := range a.statuses[:n] {
+		s.Code, s.CurrentLimit, s.LimitRemaining, s.DurationUntilReset = pb.RateLimitResponse_OK, nil, 0, nil
+		a.response.Statuses = append(a.response.Statuses, &s.RateLimitResponse_DescriptorStatus)
+	}
+}
+
+// describe writes what was decided about the descriptors from the first on.
+func (c *call) describe(first int, passed bool) {
+	chosen, of := -1, int32(-1)
+	for _, u := range c.Match.Uses {
+		if u.Descriptor != of && chosen >= 0 {
+			c.show(c.answer.statuses[first+int(of)], chosen)
+			chosen = -1
+		}
+		of, chosen = u.Descriptor, c.tighter(chosen, int(u.Check))
+	}
+	if chosen >= 0 {
+		c.show(c.answer.statuses[first+int(of)], chosen)
+	}
+	for i := range c.Decision.Results {
+		switch res := &c.Decision.Results[i]; {
+		case res.Refuses(&c.Match.Checks[i]):
+			c.limited = appendRule(c.limited, c.Match.Rules[i].ID)
+		case !res.Allowed && res.Source != limiter.SourceNone:
+			c.shadowed = appendRule(c.shadowed, c.Match.Rules[i].ID)
+		}
+	}
+	c.describeAll(passed)
+}
+
+// tighter returns which of two checks says more about a descriptor: one that refuses, or
+// else the one with less left. Shadow rules, and checks that were not asked, say nothing.
+func (c *call) tighter(one, other int) int {
+	o := &c.Decision.Results[other]
+	if c.Match.Checks[other].Limit.Shadow || o.Source == limiter.SourceNone {
+		return one
+	}
+	if one < 0 {
+		return other
+	}
+	r := &c.Decision.Results[one]
+	if r.Allowed != o.Allowed {
+		if o.Allowed {
+			return one
+		}
+		return other
+	}
+	if o.Remaining < r.Remaining {
+		return other
+	}
+	return one
+}
+
+// show fills the status of a descriptor from a check.
+func (c *call) show(s *descriptorStatus, check int) {
+	l, res := c.Match.Checks[check].Limit, &c.Decision.Results[check]
+	s.limit.Name, s.limit.RequestsPerUnit = l.Rule, uint32(l.Limit) // at most limiter.MaxCount
+	s.limit.Unit, s.times.Value = unitOf(l.Window)
+	s.limit.UnitMultiplier = nil
+	if s.times.Value > 1 {
+		s.limit.UnitMultiplier = &s.times
+	}
+	s.CurrentLimit = &s.limit
+	s.LimitRemaining = uint32(min(max(res.Remaining, 0), l.Limit))
+	wait := res.ResetAfter
+	if !res.Allowed {
+		s.Code, wait = pb.RateLimitResponse_OVER_LIMIT, res.RetryAfter
+	}
+	wait = max(wait, 0)
+	s.reset.Seconds, s.reset.Nanos = int64(wait/time.Second), int32(wait%time.Second)
+	s.DurationUntilReset = &s.reset
+}
+
+// unitOf returns a window as a number of Envoy's units, the largest that fits.
+func unitOf(window time.Duration) (pb.RateLimitResponse_RateLimit_Unit, uint32) {
+	const day = 24 * time.Hour
+	for _, u := range [...]struct {
+		length time.Duration
+		unit   pb.RateLimitResponse_RateLimit_Unit
+	}{
+		{30 * day, pb.RateLimitResponse_RateLimit_MONTH}, {7 * day, pb.RateLimitResponse_RateLimit_WEEK}, {day, pb.RateLimitResponse_RateLimit_DAY},
+		{time.Hour, pb.RateLimitResponse_RateLimit_HOUR}, {time.Minute, pb.RateLimitResponse_RateLimit_MINUTE}, {time.Second, pb.RateLimitResponse_RateLimit_SECOND},
+	} {
+		if window%u.length == 0 && window/u.length <= math.MaxUint32 {
+			return u.unit, uint32(window / u.length)
+		}
+	}
+	return pb.RateLimitResponse_RateLimit_UNKNOWN, 0 // Envoy has no unit below a second
+}
+
+func appendRule(list []byte, id string) []byte {
+	if len(list) > 0 {
+		list = append(list, ',')
+	}
+	return append(list, id...)
+}
+
+// describeAll writes the headers and the body. Of descriptors that are decided separately,
+// the first that was refused decides what they say.
+func (c *call) describeAll(passed bool) {
+	a := &c.answer
+	if a.refused {
+		return
+	}
+	if !passed {
+		a.erase()
+		a.refused = true
+		if !c.Decision.Unavailable { // the body would say 503, and Envoy answers 429
+			refusal := c.service.Decider.Refuse(&c.Request, decide.Limited)
+			a.retryAfter = refusal.RetryAfter
+			a.text = append(a.text, refusal.Body...)
+			a.body = field{end: len(a.text)}
+			a.add("content-type", "application/problem+json")
+		} else {
+			a.retryAfter = c.service.Decider.Refuse(&c.Request, decide.Limited).RetryAfter
+		}
+		start := len(a.text)
+		a.text = strconv.AppendInt(a.text, a.retryAfter, 10)
+		a.fields = append(a.fields, field{"retry-after", start, len(a.text)})
+	}
+	if !c.service.Headers {
+		return
+	}
+	written := false
+	c.Describe(c.service.Legacy, func(name, value []byte) {
+		if !written && passed {
+			a.erase()
+		}
+		written = true
+		start := len(a.text)
+		a.text = append(a.text, value...)
+		a.fields = append(a.fields, field{headerName(name), start, len(a.text)})
+	})
+}
+
+func (a *answer) add(name, value string) {
+	start := len(a.text)
+	a.text = append(a.text, value...)
+	a.fields = append(a.fields, field{name, start, len(a.text)})
+}
+
+// headerName spells a name as HTTP/2 does, without a new string.
+func headerName(name []byte) string {
+	switch string(name) {
+	case "RateLimit-Policy":
+		return "ratelimit-policy"
+	case "RateLimit":
+		return "ratelimit"
+	case "X-RateLimit-Limit":
+		return "x-ratelimit-limit"
+	case "X-RateLimit-Remaining":
+		return "x-ratelimit-remaining"
+	case "X-RateLimit-Reset":
+		return "x-ratelimit-reset"
+	}
+	return string(name)
+}
+
+// finish completes the response.
+func (a *answer) finish() Outcome {
+	r := &a.response
+	r.OverallCode = pb.RateLimitResponse_OK
+	if a.refused {
+		r.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+	}
+	for len(a.headers) < len(a.fields) {
+		a.headers = append(a.headers, &core.HeaderValue{})
+	}
+	for i, f := range a.fields {
+		h := a.headers[i]
+		h.Key, h.Value = f.name, textOf(a.text[f.start:f.end])
+		r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, h)
+	}
+	if a.body.end > 0 {
+		r.RawBody = a.text[:a.body.end]
+	}
+	if len(a.limited)+len(a.shadowed) > 0 {
+		a.limitedBy.StringValue, a.shadowLimitedBy.StringValue = textOf(a.limited), textOf(a.shadowed)
+		a.retryAfterSeconds.NumberValue = float64(a.retryAfter)
+		r.DynamicMetadata = &a.metadata
+	}
+	if a.refused {
+		return OverLimit
+	}
+	return OK
+}
+
+// textOf is a string that lives as long as the call.
+func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

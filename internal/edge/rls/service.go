@@ -1,0 +1,112 @@
+// Package rls is Envoy's rate limit service (envoy.service.ratelimit.v3) over gRPC: it
+// turns the descriptors of a call into checks, lets package decide decide, and fills the
+// answer. A call is one pooled object, so that the limiter's own part allocates nothing.
+package rls
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+)
+
+// Service answers calls. Its fields are set before the first one.
+type Service struct {
+	Decider *decide.Decider
+	// Separate decides each descriptor of a call separately, as the reference service
+	// does. Otherwise a call that one descriptor refuses charges none.
+	Separate bool
+	// Headers describes the limits in fields of the response, and Legacy also by the
+	// older names.
+	Headers, Legacy bool
+	// Done is called after each call.
+	Done func(Outcome, time.Duration)
+	// Panicked is called with what a call panicked with.
+	Panicked func(any)
+
+	calls sync.Pool
+}
+
+// Outcome is what came of a call.
+type Outcome uint8
+
+// The outcomes, and their names in the metrics.
+const (
+	OK Outcome = iota
+	OverLimit
+	Invalid     // the caller's fault
+	Unavailable // there are no rules yet
+	Failed      // a fault of this program
+)
+
+// Outcomes are the names of the outcomes.
+var Outcomes = [...]string{"ok", "over_limit", "invalid", "unavailable", "failed"}
+
+// method is the service's only one. The generated description would allocate a request
+// for each call.
+var method = grpc.ServiceDesc{
+	ServiceName: pb.RateLimitService_ServiceDesc.ServiceName,
+	HandlerType: (*any)(nil),
+	Metadata:    pb.RateLimitService_ServiceDesc.Metadata,
+	Methods: []grpc.MethodDesc{{
+		MethodName: "ShouldRateLimit",
+		Handler: func(srv any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			return srv.(*Service).handle(ctx, read)
+		},
+	}},
+}
+
+// handle returns a *call, which the codec writes and releases, or an error.
+func (s *Service) handle(ctx context.Context, read func(any) error) (answer any, err error) {
+	began, outcome := time.Now(), Failed
+	c, _ := s.calls.Get().(*call)
+	if c == nil {
+		c = newCall(s)
+	}
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			s.Panicked(panicked)
+			answer, err = nil, status.Error(codes.Internal, "internal error") // c is in doubt: drop it
+		} else if err != nil {
+			c.release()
+		}
+		s.Done(outcome, time.Since(began))
+	}()
+	if err := read(c); err != nil {
+		outcome = Invalid
+		return nil, err
+	}
+	if c.malformed {
+		outcome = Invalid
+		return nil, status.Error(codes.InvalidArgument, "the message is not a RateLimitRequest of envoy.service.ratelimit.v3")
+	}
+	c.Began, c.Rules, c.Peer = began, s.Decider.Rules(), peerOf(ctx)
+	if outcome, err = c.decide(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func peerOf(ctx context.Context) netip.Addr {
+	if p, ok := peer.FromContext(ctx); ok {
+		return addrOf(p.Addr)
+	}
+	return netip.Addr{}
+}
+
+func addrOf(a net.Addr) netip.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		addr, _ := netip.AddrFromSlice(t.IP)
+		return addr.Unmap()
+	}
+	return netip.Addr{}
+}
