@@ -64,7 +64,7 @@ func (p *program) rulesCommand() *cobra.Command {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand()}},
+		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand(), p.importCommand()}},
 		{"Change:", []*cobra.Command{p.applyCommand(), p.rollbackCommand(rulesKind, rollbackHelp, rollbackExamples), p.pruneCommand(rulesKind)}},
 		{"Look after:", []*cobra.Command{p.rulesStatusCommand(), p.historyCommand(rulesKind, historyHelp, historyExamples), p.showCommand()}},
 	} {

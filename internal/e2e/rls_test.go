@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -125,4 +127,46 @@ rules:
 	}
 	close(stop)
 	wg.Wait()
+}
+
+// What regionctl translates from the reference service's configuration is what a node
+// serves.
+func TestRateLimitServiceServesImportedRules(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), testenv.Program(t, "regionctl"), "rules", "import", "envoy", "../ctl/envoy/testdata/messaging.yaml")
+	var report bytes.Buffer
+	cmd.Stderr = &report
+	imported, err := cmd.Output()
+	require.NoError(t, err, "%s", report.String())
+	require.Equal(t, 4, bytes.Count(report.Bytes(), []byte("\n")), "%s", report.String())
+	_, clients := rlsProcesses(t, 1, testenv.Redis(t, testenv.Options{}), string(imported))
+	f := func(want int, limit uint32, unit pb.RateLimitResponse_RateLimit_Unit, pairs ...string) {
+		t.Helper()
+		q := calls(pairs...)
+		q.Domain = "messaging"
+		var entries []*ratelimit.RateLimitDescriptor_Entry
+		for _, d := range q.Descriptors { // one descriptor of all
+			entries = append(entries, d.Entries...)
+		}
+		q.Descriptors = []*ratelimit.RateLimitDescriptor{{Entries: entries}}
+		passed := 0
+		for range 60 {
+			a, err := clients[0].ShouldRateLimit(context.Background(), q)
+			require.NoError(t, err)
+			if a.OverallCode != pb.RateLimitResponse_OK {
+				break
+			}
+			passed++
+			require.Equal(t, limit, a.Statuses[0].GetCurrentLimit().GetRequestsPerUnit())
+			require.Equal(t, unit, a.Statuses[0].GetCurrentLimit().GetUnit())
+		}
+		require.Equal(t, want, passed)
+	}
+	const all = 60
+	f(5, 5, pb.RateLimitResponse_RateLimit_DAY, "message_type", "marketing", "to_number", "+1")
+	f(5, 5, pb.RateLimitResponse_RateLimit_DAY, "message_type", "marketing", "to_number", "+2")
+	f(all, 0, pb.RateLimitResponse_RateLimit_UNKNOWN, "message_type", "marketing", "to_number", "+49901")
+	f(20, 20, pb.RateLimitResponse_RateLimit_MINUTE, "message_type", "promotion")
+	f(all, 0, pb.RateLimitResponse_RateLimit_UNKNOWN, "message_type", "alert") // in shadow
+	f(all, 100, pb.RateLimitResponse_RateLimit_WEEK, "to_number", "+1")
+	f(all, 0, pb.RateLimitResponse_RateLimit_UNKNOWN, "to_number", "911")
 }

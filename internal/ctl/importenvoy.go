@@ -1,0 +1,73 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-edge/weir/internal/ctl/envoy"
+	"github.com/weir-edge/weir/internal/ctl/term"
+)
+
+const importEnvoyHelp = `Reads the configuration of Envoy's reference rate limit service (envoyproxy/ratelimit),
+one domain a file, and prints the rules that decide as it does, for edges with listen.rls.
+
+Standard error has a line for each field that cannot be kept, and why. Nothing is sent
+anywhere. Check the result with regionctl rules validate.
+
+The reference service charges each descriptor of a call separately, also in a call that it
+refuses. Set listen.rls.descriptors to separate for the former.`
+
+func (p *program) importCommand() *cobra.Command {
+	c := group("import", "translate another program's limits", "Translate another program's limits into rules.")
+	sub := command("envoy CONFIG…", "of Envoy's reference rate limit service", importEnvoyHelp,
+		`  regionctl rules import envoy config/*.yaml >rules.yaml`,
+		func(_ context.Context, args []string) error { return p.importEnvoy(args) })
+	sub.ValidArgsFunction = completeDocument
+	c.AddCommand(sub)
+	return c
+}
+
+func (p *program) importEnvoy(names []string) error {
+	var files []envoy.File
+	for _, name := range names {
+		text, err := p.readForeign(name)
+		if err != nil {
+			return err
+		}
+		files = append(files, envoy.File{Name: name, Text: text})
+	}
+	doc, report, err := envoy.Translate(files)
+	if err != nil {
+		return term.Misused("%w", err)
+	}
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	if err := e.Encode(doc); err != nil {
+		return err
+	}
+	for _, line := range report {
+		fmt.Fprintln(p.ErrOut, line)
+	}
+	_, err = p.Out.Write(out.Bytes())
+	return err
+}
+
+func (p *program) readForeign(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, term.Misused("%w", err)
+	}
+	defer file.Close() // only read
+	text, err := io.ReadAll(io.LimitReader(file, envoy.MaxBytes+1))
+	if err != nil {
+		return nil, term.Misused("%s: %w", name, err)
+	}
+	return text, nil
+}
