@@ -71,7 +71,7 @@ func TestDNS(t *testing.T) {
 	logged(`"msg":"answering","zone":"edge.example.com"`)
 	port := regexp.MustCompile(`"listen":"127\.0\.0\.1:(\d+)"`).FindStringSubmatch(errOut.String())[1]
 	dig := func(args ...string) string {
-		out, err := exec.Command("dig", append([]string{"@127.0.0.1", "-p", port, "+short", "+timeout=2"}, args...)...).CombinedOutput()
+		out, err := exec.Command("dig", append([]string{"@127.0.0.1", "-p", port, "+short", "+timeout=20", "+tries=1"}, args...)...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return strings.TrimSpace(string(out))
 	}

@@ -14,6 +14,7 @@ import (
 
 // The manual's policies allow what the manual describes, and nothing more.
 func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})
 	s := &site{name: "eu-west", consul: consul, redis: testenv.Redis(t, testenv.Options{})}
 	f := &fleet{t: t, regions: []*site{s}}

@@ -35,6 +35,7 @@ func (s *site) publish(t *testing.T, document []byte) string {
 // Any bad document that reaches Consul without regionctl's checks is refused with the
 // reason, and the active rules stay.
 func TestBadDocuments(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west")
 	n := f.regions[0].nodes[0]
 	f.apply(doc(100_000))

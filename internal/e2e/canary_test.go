@@ -25,6 +25,7 @@ func (f *fleet) trial(document string) (stdout, stderr string, status int) {
 // A good candidate is tried at one PoP and then active everywhere; one that limits more
 // than the other PoPs do is withdrawn, and the others never decide by it.
 func TestCanary(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{}, 2, "eu-west")
 	nodes := f.regions[0].nodes
 	f.apply(doc(100_000))

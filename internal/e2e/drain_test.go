@@ -17,6 +17,7 @@ import (
 // One world loses its parts one by one and gets them back: starting it takes as long as
 // any test.
 func TestRegions(t *testing.T) {
+	t.Parallel()
 	w := startWorld(t)
 	t.Run("drain", func(t *testing.T) { w.drains(t) })
 	t.Run("rolling upgrade", func(t *testing.T) { w.upgrades(t) })
@@ -220,6 +221,7 @@ func (w *world) losesAll(t *testing.T) {
 // A limit counts per region, so a client that moves can use it once in each, however it
 // moves within one.
 func TestLimitsOfAClientThatMoves(t *testing.T) {
+	t.Parallel()
 	const rules = "rules:\n  - {id: fixed, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}\n"
 	const who = "198.51.100.7"
 	backend, pops, redis := origin(t, nil), map[string]*testenv.EdgeNode{}, map[string]*testenv.Server{}

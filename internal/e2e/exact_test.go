@@ -73,6 +73,7 @@ func TestExactOverThreeNodesAndACluster(t *testing.T) {
 }
 
 func TestExactConcurrencyOverThreeNodes(t *testing.T) {
+	t.Parallel()
 	cluster := testenv.Cluster(t, testenv.Options{})
 	const rules = "rules:\n  - {id: in-flight, key: [client_ip], algorithm: concurrency, limit: 50, window: 10m}\n"
 	for run := range runs() {
@@ -105,6 +106,7 @@ func TestExactConcurrencyOverThreeNodes(t *testing.T) {
 // Windows begin and end under load: the requests that passed equal the writes in Redis,
 // and no window exceeds the limit.
 func TestExactInEveryWindow(t *testing.T) {
+	t.Parallel()
 	const rules = `
 rules:
   - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 20, window: 1s}

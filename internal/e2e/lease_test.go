@@ -60,6 +60,7 @@ func leased(t *testing.T, n *testenv.EdgeNode, rule string) float64 {
 }
 
 func TestLeasesAreExactOverThreeNodesAndACluster(t *testing.T) {
+	t.Parallel()
 	cluster := testenv.Cluster(t, testenv.Options{})
 	nodes := edges(t, 3, redisConfig(origin(t, nil), "cluster", cluster.Addrs(), generous, 3, ""), leasedRules)
 	for i, rule := range []string{"fixed", "sliding", "token", "ring", "set"} {
@@ -84,7 +85,7 @@ func TestLeasesWhenPartsFail(t *testing.T) {
 	}
 	paused := func(t *testing.T, nodes []*testenv.EdgeNode, _ *testenv.Server) []*testenv.EdgeNode {
 		require.NoError(t, nodes[2].Signal(syscall.SIGSTOP))
-		eventually(t, testenv.Patience, "ten seconds have passed", after(10*time.Second))
+		eventually(t, testenv.Patience, "three seconds have passed", after(3*time.Second))
 		require.NoError(t, nodes[2].Signal(syscall.SIGCONT))
 		return nodes
 	}
@@ -103,6 +104,7 @@ func TestLeasesWhenPartsFail(t *testing.T) {
 		"store, set": {"set", unreachable}, "store, sliding": {"sliding", unreachable}, "store, local": {"local", unreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			rule := c.rule
 			redis := testenv.Redis(t, testenv.Options{})
 			nodes := edges(t, 3, redisConfig(origin(t, nil), "single", []string{redis.Addr}, 100*time.Millisecond, 3, ""), leasedRules)
@@ -131,6 +133,7 @@ func after(d time.Duration) func() bool {
 // The runbook "When leased units are lost": a Redis that hangs, and a node that is killed,
 // lose what nodes hold; a reset gives the client its whole limit back.
 func TestLostUnits(t *testing.T) {
+	t.Parallel()
 	redis := testenv.Redis(t, testenv.Options{})
 	nodes := edges(t, 2, redisConfig(origin(t, nil), "single", []string{redis.Addr}, 100*time.Millisecond, 2, ""), leasedRules)
 	const who = "198.51.100.1"

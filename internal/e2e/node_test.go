@@ -16,6 +16,7 @@ import (
 
 // TLS, an ACL user and a password file, as in production.
 func TestSecureRedis(t *testing.T) {
+	t.Parallel()
 	const user, password = "weir", "correct-horse"
 	options := testenv.Options{TLS: true, User: user, Password: password}
 	file := filepath.Join(t.TempDir(), "password")
@@ -47,6 +48,7 @@ func strict(t *testing.T, config string) {
 
 // A node that dies holds its concurrency slots no longer than the window.
 func TestSlotsOfADeadNodeComeBack(t *testing.T) {
+	t.Parallel()
 	const rules = "rules:\n  - {id: in-flight, key: [client_ip], algorithm: concurrency, limit: 3, window: 5s}\n"
 	server := testenv.Redis(t, testenv.Options{})
 	hold := make(chan struct{})
@@ -73,6 +75,7 @@ func TestSlotsOfADeadNodeComeBack(t *testing.T) {
 
 // SIGTERM under load: requests in flight finish, and the process exits in time.
 func TestTerminateFinishesRequests(t *testing.T) {
+	t.Parallel()
 	const rules = "rules:\n  - {id: roomy, key: [client_ip], algorithm: token_bucket, limit: 100000, burst: 100000, window: 1s}\n"
 	server := testenv.Redis(t, testenv.Options{})
 	hold := make(chan struct{})
@@ -104,6 +107,7 @@ func TestTerminateFinishesRequests(t *testing.T) {
 
 // Requests that end or begin while Redis hangs leave no slot behind.
 func TestSlotsOutlastAHang(t *testing.T) {
+	t.Parallel()
 	const rules = "rules:\n  - {id: in-flight, key: [client_ip], algorithm: concurrency, limit: 4, window: 1h}\n"
 	server := testenv.Redis(t, testenv.Options{})
 	hold := make(chan struct{})

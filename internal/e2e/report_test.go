@@ -35,6 +35,7 @@ func reported(t *testing.T, n *testenv.EdgeNode, name, rule, more string) float6
 // and what has passed is what all reported. By how much it exceeds the limit depends on the
 // speed of this machine, and nodes measure it.
 func TestReportsOfThreeNodesAndACluster(t *testing.T) {
+	t.Parallel()
 	cluster := testenv.Cluster(t, testenv.Options{})
 	nodes := edges(t, 3, redisConfig(origin(t, nil), "cluster", cluster.Addrs(), generous, 3, ""), reportedRules)
 	for i, rule := range []string{"fixed", "sliding", "token"} {
@@ -137,6 +138,7 @@ func (a *asking) most(length time.Duration) (most int) {
 // more beyond it than they were asked for in the delay, and two requests a node. So does one
 // client that goes from node to node, of which each learns only when it is asked.
 func TestReportsStayWithinTheBound(t *testing.T) {
+	t.Parallel()
 	redis := testenv.Redis(t, testenv.Options{})
 	const budget = 100 * time.Millisecond
 	const limit = 10_000 // used up in seconds, many times the delay
@@ -183,6 +185,7 @@ func TestReportsStayWithinTheBound(t *testing.T) {
 // A node that stops reports what it has admitted. One whose store is unreachable follows
 // on_store_failure, and asks again when it is back.
 func TestReportsWhenPartsFail(t *testing.T) {
+	t.Parallel()
 	redis := testenv.Redis(t, testenv.Options{})
 	nodes := edges(t, 2, redisConfig(origin(t, nil), "single", []string{redis.Addr}, 100*time.Millisecond, 2, ""), reportedRules)
 	const path, who = "/fixed", "198.51.100.1"

@@ -19,6 +19,7 @@ import (
 // Six nodes in three regions decide by new rules within two seconds, never by half a
 // document; counts stay, and Redis needs no new script.
 func TestApplyReachesEveryNode(t *testing.T) {
+	t.Parallel()
 	const before, after, spent = 100_000, 200_000, 30
 	f := startFleet(t, testenv.ConsulOptions{}, 2, "eu-west", "us-east", "ap-south")
 	for _, n := range f.nodes() {
@@ -110,6 +111,7 @@ func cachedScripts(t *testing.T, s *testenv.Server) string {
 
 // Consul is killed under load and comes back with newer rules.
 func TestConsulLoss(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{}, 2, "eu-west")
 	s := f.regions[0]
 	f.apply(doc(100_000))
@@ -176,6 +178,7 @@ func awayFor() time.Duration {
 
 // A leader is killed; the others elect another, and rules keep changing.
 func TestConsulElection(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{Servers: 3}, 1, "eu-west")
 	s := f.regions[0]
 	f.apply(doc(100_000))

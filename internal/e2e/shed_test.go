@@ -36,6 +36,7 @@ func shedderStatus(t testing.TB, node *testenv.EdgeNode) map[string]document.Ups
 // A slow origin sheds its own routes but not its neighbor's, and stops shedding when it
 // is quick again.
 func TestSlowOriginShedsItsOwn(t *testing.T) {
+	t.Parallel()
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(100 * time.Millisecond) }))
 	t.Cleanup(slow.Close)
 	// The clients wait for their answers, so they demand no more than is served: nothing but
@@ -106,6 +107,7 @@ func operate(t testing.TB, node *testenv.EdgeNode, method, path, body string) in
 
 // The kill switch works on a node that sheds, for exactly as long as requested.
 func TestKillSwitch(t *testing.T) {
+	t.Parallel()
 	hold := make(chan struct{})
 	node := testenv.Edge(t, fmt.Sprintf(`
 upstreams: [{url: %q}]

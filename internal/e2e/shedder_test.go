@@ -85,6 +85,7 @@ func requireSheddingBy(t *testing.T, version string, regions ...*site) {
 // request. The kill switch admits everything at once, and expires on every node without
 // regionctl or Consul.
 func TestShedderTunedAtRunTime(t *testing.T) {
+	t.Parallel()
 	hold := make(chan struct{})
 	f := startFleetBefore(t, origin(t, hold), testenv.ConsulOptions{}, 2, "eu-west", "us-east", "ap-south")
 	f.apply(doc(1_000_000))
@@ -143,6 +144,7 @@ func TestShedderTunedAtRunTime(t *testing.T) {
 
 // Two people change the settings at the same time: one of them wins everywhere.
 func TestShedderSetByTwo(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west", "us-east", "ap-south")
 	for _, n := range f.nodes() {
 		eventually(t, testenv.Patience, "the admin side answers", func() bool { _, err := sheddingOf(n); return err == nil })
@@ -182,6 +184,7 @@ func TestShedderSetByTwo(t *testing.T) {
 // An unreachable region blocks a change in all regions unless --partial is given; the
 // same command finishes it.
 func TestShedderSetInPart(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west", "us-east", "ap-south")
 	for _, n := range f.nodes() {
 		eventually(t, testenv.Patience, "the admin side answers", func() bool { _, err := sheddingOf(n); return err == nil })
