@@ -70,7 +70,8 @@ func TestUse(t *testing.T) {
 
 // A request that is refused early is so by no more than what other nodes hold, what becomes
 // free in a lease time, and what its node last received. A log frees units as they were
-// granted, a window ago: up to what was requested in one and a half lease times at once.
+// granted, a window ago: up to what was requested in one and a half lease times at once. Of
+// 20 nodes, the short form runs one algorithm of each kind.
 func TestRefusedEarly(t *testing.T) {
 	length := 70 * time.Second // beyond the window, into the next
 	if soak() {
@@ -78,6 +79,9 @@ func TestRefusedEarly(t *testing.T) {
 	}
 	for name := range lines {
 		for _, nodes := range []int{1, 3, 20} {
+			if nodes == 20 && (name == "sliding_window" || name == "sorted_set") && !soak() {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%d", name, nodes), func(t *testing.T) {
 				inWorld(t, nodes, 1, func(t *testing.T, w *world) {
 					line := fmt.Sprintf(lines[name], 6000, time.Minute)
