@@ -37,6 +37,8 @@ test-plain:
 	$(GO) test -timeout 15m $(PLAIN)
 	@echo "allocation bounds, which the race detector distorts"
 	$(GO) test -count 1 -run Alloc $(addprefix ./,$(ALLOC))
+	@echo "leases in all simulated worlds, most of which the race detector makes too slow"
+	$(GO) test -count 1 ./pkg/limiter/lease
 	cd tools && $(GO) vet ./... && $(GO) test ./internal/... ./manifests && $(GO) test -race ./bench ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(GO) test ./...

@@ -46,15 +46,15 @@ func drawLimit(w *world, name string) *limiter.Limit {
 	return limit(w, fmt.Sprintf(lines[name], n, window))
 }
 
-// soak reports whether the long forms were requested.
-func soak() bool { return os.Getenv("WEIR_SOAK") != "" }
-
 // However many nodes lease a limit, and whatever happens to them, no more passes than the
 // algorithm promises in any interval.
 func TestNeverOverTheLimit(t *testing.T) {
-	seeds := 3
-	if soak() {
+	seeds := 5
+	switch {
+	case os.Getenv("WEIR_SOAK") != "":
 		seeds = 250
+	case race:
+		seeds = 1
 	}
 	for name := range lines {
 		for _, nodes := range []int{1, 3, 20} {

@@ -13,8 +13,7 @@ import (
 )
 
 // With more demand than the limit on 20 nodes, almost all of the limit is used, and the
-// store is asked for a small part of what is requested, although the limit is used up. The
-// short form runs one algorithm of each kind: windows, logs, buckets.
+// store is asked for a small part of what is requested, although the limit is used up.
 func TestUse(t *testing.T) {
 	const window, windows, nodes = time.Minute, 2, 20
 	for _, c := range []struct {
@@ -22,15 +21,14 @@ func TestUse(t *testing.T) {
 		limit  int
 		unused float64 // of the limit
 		calls  float64 // a request
-		long   bool
 	}{
-		{"fixed_window", 60_000, 0.01, 0.1, false},
-		{"sliding_window", 60_000, 0.01, 0.25, true},
-		{"ring", 10_000, 0.02, 0.6, false}, // 5 requests in a lease time
-		{"sorted_set", 60_000, 0.02, 0.25, true},
-		{"token_bucket", 60_000, 0.02, 0.25, false},
+		{"fixed_window", 60_000, 0.01, 0.1},
+		{"sliding_window", 60_000, 0.01, 0.25},
+		{"ring", 10_000, 0.02, 0.6}, // 5 requests in a lease time
+		{"sorted_set", 60_000, 0.02, 0.25},
+		{"token_bucket", 60_000, 0.02, 0.25},
 	} {
-		if c.long && !soak() {
+		if race && c.name != "ring" {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
@@ -70,16 +68,11 @@ func TestUse(t *testing.T) {
 
 // A request that is refused early is so by no more than what other nodes hold, what becomes
 // free in a lease time, and what its node last received. A log frees units as they were
-// granted, a window ago: up to what was requested in one and a half lease times at once. Of
-// 20 nodes, the short form runs one algorithm of each kind.
+// granted, a window ago: up to what was requested in one and a half lease times at once.
 func TestRefusedEarly(t *testing.T) {
-	length := 70 * time.Second // beyond the window, into the next
-	if soak() {
-		length = 2 * time.Minute
-	}
 	for name := range lines {
 		for _, nodes := range []int{1, 3, 20} {
-			if nodes == 20 && (name == "sliding_window" || name == "sorted_set") && !soak() {
+			if race && nodes == 20 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%d", name, nodes), func(t *testing.T) {
@@ -101,7 +94,7 @@ func TestRefusedEarly(t *testing.T) {
 							t.Errorf("%d were free, %d is the bound", free, bound)
 						}
 					}
-					w.saturate(l, length)
+					w.saturate(l, 2*time.Minute)
 					t.Logf("%s on %d nodes: at most %d were free when a request was refused; %d become free in a lease time on average", name, nodes, most, perLease)
 				})
 			})
