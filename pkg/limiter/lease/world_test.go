@@ -31,6 +31,8 @@ type world struct {
 	mu     sync.Mutex
 	passed map[string][]storetest.Passed // by key
 	asked  int64
+	// arrived is when saturate sent requests, in order.
+	arrived []time.Time
 	// refused, if set, receives how much of the limit was free when a node refused a request.
 	refused func(n *node, free int64)
 }
