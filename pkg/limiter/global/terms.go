@@ -24,18 +24,19 @@ const Epoch = 5 * time.Minute
 //
 // What was fenced and inherited must survive a restart; it changes rarely and is small.
 type terms struct {
-	term    time.Duration
-	fence   time.Duration // after how long without a word of a region
-	skew    time.Duration
-	self    int
-	heirs   []int // of each region; -1: nobody takes over
-	peers   []standing
-	goodTo  int64 // the wall clock when this region last could spend
-	fenced  int64 // the latest incarnation of this region that others have fenced
-	lapsed  int64 // goodTo when that was heard of
-	free    int64 // from when the heir holds nothing of this region's; 0: it has not said
-	claimed int64 // how many parts were taken over, for operators
-	enough  func(n, of int, withFirst bool) bool
+	term   time.Duration
+	fence  time.Duration // after how long without a word of a region
+	skew   time.Duration
+	self   int
+	heirs  []int // of each region; -1: nobody takes over
+	peers  []standing
+	goodTo int64 // the wall clock when this region last could spend
+	fenced int64 // the latest incarnation of this region that others have fenced
+	// Before that it had its own part in epochs that began in [since, lapsed].
+	since, lapsed int64
+	free          int64 // from when the heir holds nothing of this region's; 0: it has not said
+	claimed       int64 // how many parts were taken over, for operators
+	enough        func(n, of int, withFirst bool) bool
 }
 
 // standing is what a region knows and says of another's right to spend.
@@ -132,7 +133,10 @@ func (t *terms) hear(m *RightsMessage, fresh bool, self int64, now time.Duration
 	}
 	if v := p.votes[t.self]; v > t.fenced {
 		// The heir may hold this region's part from some epoch on: it must say so.
-		t.fenced, t.lapsed, t.free = v, t.goodTo, 0
+		if t.fenced == 0 || t.free > 0 && t.free <= t.goodTo {
+			t.since, t.lapsed = t.free, t.goodTo
+		}
+		t.fenced, t.free = v, 0
 	}
 	if m.Heard != self {
 		return
@@ -147,7 +151,7 @@ func (t *terms) hear(m *RightsMessage, fresh bool, self int64, now time.Duration
 
 // owns reports whether this region's own part is its own in an epoch.
 func (t *terms) owns(epoch int64) bool {
-	return t.fenced == 0 || epoch <= t.lapsed || t.free > 0 && epoch >= t.free
+	return t.fenced == 0 || epoch >= t.since && epoch <= t.lapsed || t.free > 0 && epoch >= t.free
 }
 
 // inherits reports whether another's part is this region's in an epoch.
