@@ -28,7 +28,9 @@ type RightsMessage struct {
 	// Fenced says of each region which of its incarnations the sender has fenced.
 	Fenced []int64
 	// Free is the time from when on the sender holds nothing of the receiver's part.
-	Free   int64
+	Free int64
+	// Lost is when the sender's store last lost what it knew, by its clock.
+	Lost   int64
 	Grants []Transfer
 	Asks   []Ask
 }
@@ -117,7 +119,7 @@ func (r *Rights) Send(to int, now time.Duration) *RightsMessage {
 	for i := range r.terms.peers {
 		m.Fenced = append(m.Fenced, r.terms.peers[i].fenced)
 	}
-	m.Free = max(1, p.claim.until)
+	m.Free, m.Lost = max(1, p.claim.until), r.lostAt
 	m.Position = r.journal.since(m.Base, r.journal.position, MaxBatch, func(e *right) {
 		for i := range e.peers {
 			if a := &e.peers[i]; a.region == to && (a.out.Share > 0 || a.in.Share > 0) {
@@ -148,6 +150,7 @@ func (r *Rights) Receive(m *RightsMessage, wall int64, now time.Duration) {
 		r.merge(m.From, &m.Grants[i])
 	}
 	if m.Heard == r.config.Incarnation && m.Base <= l.got && l.got >= m.Position && !m.Partial {
+		r.peerLost[m.From] = m.Lost
 		if r.merged[m.From] = true; r.completeAt == 0 && r.complete(r.lostAt) {
 			r.completeAt = r.wall
 		}

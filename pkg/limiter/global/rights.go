@@ -23,7 +23,9 @@ type Rights struct {
 	links   []link
 	terms   terms
 	merged  []bool // peers that have told all since the last restart
-	lostAt  int64  // the wall clock at the last restart
+	// peerLost is when those had last lost all.
+	peerLost []int64
+	lostAt   int64 // the wall clock at the last restart
 	// completeAt is when all had told; 0: not yet.
 	completeAt int64
 	short      map[*right]struct{}
@@ -122,6 +124,7 @@ func (r *Rights) forget(wall int64, now time.Duration) {
 	r.lostAt, r.completeAt = r.wall, 0
 	r.entries, r.journal, r.short, r.asks = map[part]*right{}, journal[*right]{}, map[*right]struct{}{}, nil
 	r.links, r.merged = make([]link, r.config.Regions), make([]bool, r.config.Regions)
+	r.peerLost = make([]int64, r.config.Regions)
 	for i := range r.links {
 		// What earlier incarnations sent must not arrive now.
 		r.links[i].incarnation = r.terms.peers[i].latest
@@ -181,7 +184,8 @@ func (r *Rights) complete(epoch int64) bool {
 		return true
 	}
 	for i, ok := range r.merged {
-		if !ok && i != r.config.Self {
+		// What two have lost, nobody tells.
+		if i != r.config.Self && (!ok || epoch <= r.peerLost[i]+r.config.Skew.Microseconds()) {
 			return false
 		}
 	}

@@ -99,7 +99,7 @@ func calmRights(t *testing.T, line string, rates ...float64) *rightsWorld {
 	}
 	// The first whole epoch, and the time in which a bucket's rights stand still.
 	w.run(5*time.Minute-time.Duration(w.wall(w.regions[0])%300e6)*time.Microsecond+2*MaxSkew+time.Second, true)
-	w.run(40*time.Second-2*MaxSkew-time.Second, true)
+	w.run(5*time.Minute+40*time.Second-2*MaxSkew-time.Second, true)
 	w.run(20*time.Second, true)
 	for i, r := range w.regions {
 		r.rate = rates[i] / 1.5

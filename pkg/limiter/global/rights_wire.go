@@ -8,6 +8,7 @@ const (
 	fieldFree
 	fieldGrant
 	fieldAsk
+	fieldLost
 )
 
 // The fields of a Transfer. Times are in milliseconds.
@@ -39,6 +40,7 @@ func (m *RightsMessage) Append(b []byte) []byte {
 	}
 	b = protowire.AppendBytes(protowire.AppendTag(b, fieldFenced, protowire.BytesType), part)
 	b = appendVarint(b, fieldFree, m.Free)
+	b = appendVarint(b, fieldLost, m.Lost)
 	for i := range m.Grants {
 		g := &m.Grants[i]
 		part = protowire.AppendString(protowire.AppendTag(part[:0], grantKey, protowire.BytesType), g.Key)
@@ -67,8 +69,11 @@ func (m *RightsMessage) Parse(b []byte) error {
 	*m = RightsMessage{}
 	broken := false
 	err := fields(b, func(field protowire.Number, v uint64) {
-		if m.set(field, v); field == fieldFree {
+		switch m.set(field, v); field {
+		case fieldFree:
 			m.Free = int64(v)
+		case fieldLost:
+			m.Lost = int64(v)
 		}
 	}, func(field protowire.Number, v []byte) {
 		switch field {

@@ -44,7 +44,7 @@ func TestRightsMessagesAreReadAsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := func(name string) int64 { return rapid.Int64Range(0, 1<<50).Draw(t, name) }
 		grant := func() Grant { return Grant{number("share"), number("from") * 1000, number("now")} }
-		m := RightsMessage{Header: drawHeader(t), Free: number("free")}
+		m := RightsMessage{Header: drawHeader(t), Free: number("free"), Lost: number("lost")}
 		for range rapid.IntRange(0, 5).Draw(t, "fenced") {
 			m.Fenced = append(m.Fenced, number("fenced"))
 		}
