@@ -9,6 +9,9 @@ import (
 
 // serveBare runs the smallest fasthttp server for a job: the yardsticks.
 func serveBare(ctx context.Context, role, listen, origin string) error {
+	if role == "rls" {
+		return serveBareRLS(ctx, listen, origin)
+	}
 	var handler fasthttp.RequestHandler
 	switch role {
 	case "origin":

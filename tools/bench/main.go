@@ -87,6 +87,7 @@ var parts = []part{
 	{"forward", few, 4 * time.Second, (*bench).forward},
 	{"refuse", precise, time.Second, (*bench).refuse},
 	{"shed", precise, time.Second, (*bench).shed},
+	{"rls", few, 4 * time.Second, (*bench).rls},
 	{"store", few, 3 * time.Second, (*bench).store},
 	{"hot", few, 3 * time.Second, (*bench).hot},
 	{"memory", paired.Length{Least: 3}, 3 * time.Second, (*bench).memory},

@@ -13,7 +13,7 @@ import (
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/BENCHMARKS.md")
 	require.NoError(t, err)
-	for _, name := range []string{"proxy", "leased", "forward", "refuse", "shed", "store-uniform-64", "store-uniform-512", "store-zipf-64", "store-zipf-512", "hot", "memory", "swap"} {
+	for _, name := range []string{"proxy", "leased", "forward", "refuse", "shed", "rls", "rls-refuse", "store-uniform-64", "store-uniform-512", "store-zipf-64", "store-zipf-512", "hot", "memory", "swap"} {
 		_, err := report.Regenerate(text, "bench", name, "")
 		require.NoError(t, err)
 	}
