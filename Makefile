@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test test-race test-plain check lint compat bench overload overload-fast profile soak fuzz drills steering tables k6 release release-test loadtest loadtest-full lab lab-down lab-status terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test test-race test-plain check lint compat bench overload overload-fast profile soak fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -19,7 +19,7 @@ unit: ## run the tests that start no server and no other program
 
 # These drive other processes or read files: the race detector would watch only the test
 # itself, and slow down its load.
-PLAIN = $(filter %/internal/e2e %/internal/testenv %/internal/house %/internal/spillsim %/dashboards %/terraform %/terraform/lab,$(PACKAGES))
+PLAIN = $(filter %/internal/e2e %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/dashboards %/terraform %/terraform/lab,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
@@ -106,6 +106,9 @@ profile: deps-bench build ## profile the edge under load, for profile-guided bui
 
 steering: ## simulate overloaded PoPs, the routers and the resolvers in virtual time, and write the table of docs/DNS.md; about 3 minutes
 	$(GO) test -count 1 -run TestSpill -v ./internal/spillsim -update
+
+behavior: ## simulate benign and hostile clients in virtual time, and write the tables of docs/BEHAVIOR.md; about 5 minutes
+	$(GO) test -count 1 -timeout 60m -run TestCorpus -v ./internal/behaviorsim -update
 
 tables: deps ## measure the published tables of algorithms, and Redis nodes for 400,000 decisions a second; about 40 minutes
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore

@@ -57,6 +57,7 @@ type Standing struct {
 	Tier    int           // index in the policy's tiers
 	Score   float64       // 0 to 100
 	Refused time.Duration // for how long the tier refuses it from now on; 0 if it does not
+	Rose    bool          // the request that was observed moved it to a severer tier
 }
 
 // Reason is what one signal contributes to a score.

@@ -70,6 +70,22 @@ func Default() *Policy {
 	}
 }
 
+// DefaultRoutes returns the policy that is shipped for routes as subjects: a route where
+// many credentials are wrong is being guessed at, from however many addresses. Only answers
+// of 401 and 403 are to be observed with their status.
+func DefaultRoutes() *Policy {
+	p := Default()
+	p.Signals = [numSignals]Threshold{Failures: {Weight: 50, AtLeast: 60, Share: 0.5}}
+	for i := range p.Signals {
+		if p.Signals[i].Weight == 0 {
+			p.Signals[i] = Threshold{AtLeast: Signal(i).most()}
+		}
+	}
+	p.Signals[Burst].Times = 1
+	p.Tiers = p.Tiers[:3]
+	return p
+}
+
 // MaxTiers bounds the tiers of a policy.
 const MaxTiers = 8
 
@@ -116,7 +132,7 @@ func (s Signal) most() int {
 
 func (p *Policy) validateTiers(faults *field.Errors) {
 	if len(p.Tiers) < 2 || len(p.Tiers) > MaxTiers {
-		faults.Add("tiers", "must be from 2 to %d (got %d)", MaxTiers, len(p.Tiers))
+		faults.Add("tiers", "must list from 2 to %d (got %d)", MaxTiers, len(p.Tiers))
 	}
 	names := map[string]bool{}
 	for i, t := range p.Tiers {
@@ -150,7 +166,7 @@ func (t *Tier) validate(i int, path string, p *Policy, faults *field.Errors) {
 		faults.Add(field.Join(path, "refuse.max"), "must be from refuse.for to %s (got %s)", hours(maxRefuse), t.RefuseMax)
 	}
 	if t.Refuse != 0 && i < len(p.Tiers)-1 {
-		faults.Add(field.Join(path, "refuse"), "belongs to the severest tier: a refused subject is no longer observed, so no other could follow")
+		faults.Add(field.Join(path, "refuse"), "belongs to the severest tier: a refused subject is no longer observed, so that no other could follow; move it there")
 	}
 }
 

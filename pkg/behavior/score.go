@@ -7,12 +7,12 @@ import (
 
 // settle lets the score of a subject decay until now, and moves it between tiers.
 func (s *subject) settle(p *Policy, now tick) {
-	if score := s.score(); score > 0 {
-		if passed := now.since(s.scored); passed > 0 {
+	if passed := now.since(s.scored); passed > 0 { // callers may be a little late
+		if s.score() > 0 {
 			s.scale(math.Exp2(-float64(passed) / ticksPerSecond / p.HalfLife.Seconds()))
 		}
+		s.scored = now
 	}
-	s.scored = now
 	last := len(p.Tiers) - 1
 	s.tier = min(s.tier, uint8(last)) // of a policy with more of them
 	if s.refuses {
@@ -57,7 +57,7 @@ func (s *subject) release(p *Policy) {
 	// Nor may what was counted before the refusal.
 	s.requests, s.total, s.lacks, s.auth, s.gone, s.broken, s.early = 0, 0, 0, 0, 0, 0, 0
 	s.printCounts, s.routeCounts = [4]uint16{}, [2]uint16{}
-	s.minuteOnes, s.minuteRoutes, s.longOnes, s.longRoute = ones{}, routes{}, ones{}, routes{}
+	s.minuteWalk, s.minuteRoutes, s.longWalk, s.longRoute = walk{}, routes{}, walk{}, routes{}
 }
 
 // block refuses a subject: each time for twice as long as the time before, up to the

@@ -118,6 +118,16 @@ func TestScan(t *testing.T) {
 	l = newLife(t)
 	l.repeat(5000, 100*time.Millisecond, func(i int) Event { return Event{Route: key(i % 40), Status: 404 - i%2*204} })
 	require.NotContains(t, l.reasons(), "scan", "a broken page is not many routes")
+
+	l = newLife(t)
+	l.repeat(20_000, 40*time.Millisecond, func(i int) Event {
+		e := Event{Route: key(i % 300), Print: key(i), Status: 200}
+		if i%101 == 0 { // of another route each time
+			e.Status = 404
+		}
+		return e
+	})
+	require.NotContains(t, l.reasons(), "scan", "an office finds the site's dead links")
 }
 
 func TestDenials(t *testing.T) {
@@ -298,11 +308,11 @@ func TestValidate(t *testing.T) {
 	f("signals.scan.at_least: must be from 1 to 585 (got 1000)", func(p *Policy) { p.Signals[Scan].AtLeast = 1000 })
 	f("signals.failures.share: must be from 0 to 1 (got 1.5)", func(p *Policy) { p.Signals[Failures].Share = 1.5 })
 	f("signals.burst.times: must be from 1 to 1000 (got 0)", func(p *Policy) { p.Signals[Burst].Times = 0 })
-	f("tiers: must be from 2 to 8 (got 1)", func(p *Policy) { p.Tiers = p.Tiers[:1] })
+	f("tiers: must list from 2 to 8 (got 1)", func(p *Policy) { p.Tiers = p.Tiers[:1] })
 	f(`tiers[1].name: must be 1 to 32 lower-case letters, digits and hyphens (got "A b")`, func(p *Policy) { p.Tiers[1].Name = "A b" })
 	f(`tiers[2].name: "elevated" is another tier's name too; choose a different one`, func(p *Policy) { p.Tiers[2].Name = "elevated" })
 	f("tiers[0]: is the mildest tier and begins at a score of 0; remove from and until", func(p *Policy) { p.Tiers[0].From = 5 })
-	f("tiers[0].refuse: would refuse everyone; remove it from the mildest tier\ntiers[0].refuse: belongs to the severest tier: a refused subject is no longer observed, so no other could follow",
+	f("tiers[0].refuse: would refuse everyone; remove it from the mildest tier\ntiers[0].refuse: belongs to the severest tier: a refused subject is no longer observed, so that no other could follow; move it there",
 		func(p *Policy) { p.Tiers[0].Refuse, p.Tiers[0].RefuseMax = time.Minute, time.Hour })
 	f("tiers[2].from: must be above that of the tier before, up to 100 (got 25)",
 		func(p *Policy) { p.Tiers[2].From = 25 })

@@ -33,10 +33,14 @@ func estimates(bits int) []uint16 {
 	return list
 }
 
-// ones counts the bits that are set in a routes' bitmaps.
-type ones struct{ seen, missing uint16 }
+// walk counts the requests that routes holds, and the bits that they set.
+type walk struct{ total, gone, seen, missing uint16 }
 
-func (r *routes) add(n *ones, route uint64, missing bool) {
+func (r *routes) add(n *walk, route uint64, missing bool) {
+	if n.total == math.MaxUint16 {
+		return // the shares stay as they are
+	}
+	n.total++
 	if word, bit := &r.seen[route>>6%(seenBits/64)], uint64(1)<<(route%64); *word&bit == 0 {
 		*word |= bit
 		n.seen++
@@ -44,6 +48,7 @@ func (r *routes) add(n *ones, route uint64, missing bool) {
 	if !missing {
 		return
 	}
+	n.gone++
 	route >>= 8 // other bits than above
 	if word, bit := &r.missing[route>>6%(missingBits/64)], uint64(1)<<(route%64); *word&bit == 0 {
 		*word |= bit

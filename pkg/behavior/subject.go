@@ -41,14 +41,14 @@ type subject struct {
 	baseline float32 // requests in earlier short windows with any
 
 	// In this minute.
-	total, lacks            uint32
+	total, lacks            uint16
 	auth, gone, broken      uint16 // answers 401 and 403, 404, 5xx
 	early                   uint16 // limited again before told
 	printCounts             [4]uint16
 	routeCounts             [2]uint16
 	printHashes             [4]uint32
 	routeHashes             [2]uint32
-	minuteOnes, longOnes    ones
+	minuteWalk, longWalk    walk
 	minuteRoutes, longRoute routes
 
 	told   tick // when Retry-After says to come back
@@ -64,15 +64,15 @@ func (s *subject) begin(key uint64, now tick) {
 
 // roll begins the windows anew that have passed. It reports whether a short one has.
 func (s *subject) roll(now tick) bool {
-	if now.since(s.long) >= longTicks || s.longOnes.seen >= fullOnes {
-		s.long, s.longOnes, s.longRoute = now, ones{}, routes{}
+	if now.since(s.long) >= longTicks || s.longWalk.seen >= fullOnes {
+		s.long, s.longWalk, s.longRoute = now, walk{}, routes{}
 	}
 	if now.since(s.minute) >= minuteTicks {
 		s.minute, s.total, s.lacks, s.auth, s.gone, s.broken, s.early = now, 0, 0, 0, 0, 0, 0
 		s.printCounts, s.routeCounts = [4]uint16{}, [2]uint16{}
-		s.minuteOnes, s.minuteRoutes = ones{}, routes{}
-	} else if s.minuteOnes.seen >= fullOnes {
-		s.minuteOnes, s.minuteRoutes = ones{}, routes{}
+		s.minuteWalk, s.minuteRoutes = walk{}, routes{}
+	} else if s.minuteWalk.seen >= fullOnes {
+		s.minuteWalk, s.minuteRoutes = walk{}, routes{}
 	}
 	if now.since(s.short) < shortTicks {
 		return s.windows == 0 && s.requests == 0
@@ -113,10 +113,10 @@ const maxTold = Long
 // to their thresholds. excused says that errors are the origin's, not the subject's.
 func (s *subject) observe(p *Policy, e *Event, excused bool) {
 	s.requests++
-	s.total++
+	s.total = saturate(s.total)
 	p.burst(s)
 	if t := &p.Signals[Presence]; e.Lacks {
-		s.lacks++
+		s.lacks = saturate(s.lacks)
 		if int(s.lacks) >= t.AtLeast && float64(s.lacks) >= t.Share*float64(s.total) {
 			s.rise(p, Presence, float64(s.lacks), float64(t.AtLeast))
 		}
@@ -132,10 +132,10 @@ func (s *subject) observe(p *Policy, e *Event, excused bool) {
 			s.rise(p, Repetition, float64(same), float64(2*t.AtLeast))
 		}
 	}
-	s.minuteRoutes.add(&s.minuteOnes, e.Route, e.Status == 404)
-	s.longRoute.add(&s.longOnes, e.Route, e.Status == 404)
-	p.scan(s, s.minuteOnes)
-	p.scan(s, s.longOnes)
+	s.minuteRoutes.add(&s.minuteWalk, e.Route, e.Status == 404)
+	s.longRoute.add(&s.longWalk, e.Route, e.Status == 404)
+	p.scan(s, &s.minuteWalk)
+	p.scan(s, &s.longWalk)
 	p.failures(s, e.Status, excused)
 }
 
@@ -156,9 +156,12 @@ func (t *Threshold) burst(s *subject) float64 {
 	return max(float64(t.AtLeast), t.Times*past)
 }
 
-func (p *Policy) scan(s *subject, n ones) {
+// scan looks for many routes, many of them missing. Of the requests as many must have
+// missed: the few dead links of a site are found by everyone who stays long enough.
+func (p *Policy) scan(s *subject, n *walk) {
 	t := &p.Signals[Scan]
-	if routes := int(distinctOf[n.seen]); routes >= t.AtLeast && float64(missingOf[n.missing]) >= t.Share*float64(routes) {
+	if routes := int(distinctOf[n.seen]); routes >= t.AtLeast && float64(missingOf[n.missing]) >= t.Share*float64(routes) &&
+		float64(n.gone) >= t.Share*float64(n.total) {
 		s.rise(p, Scan, float64(routes), float64(t.AtLeast))
 	}
 }

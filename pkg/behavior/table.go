@@ -113,6 +113,7 @@ func (t *Table) Observe(key uint64, now time.Time, e *Event) Standing {
 		}
 	}
 	found.settle(p, at)
+	before := found.tier
 	if !found.refuses {
 		found.seen = at
 		if e.Refused {
@@ -126,7 +127,9 @@ func (t *Table) Observe(key uint64, now time.Time, e *Event) Standing {
 		}
 		found.settle(p, at)
 	}
-	return found.standing(at)
+	st := found.standing(at)
+	st.Rose = found.tier > before
+	return st
 }
 
 // Clear forgets a subject.

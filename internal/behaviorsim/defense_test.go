@@ -1,0 +1,251 @@
+package behaviorsim
+
+import (
+	"time"
+
+	"github.com/weir-edge/weir/pkg/behavior"
+)
+
+// request is what one client sends, and what the origin would answer.
+type request struct {
+	client int // of several that act together
+	route  uint64
+	print  uint64
+	lacks  bool // User-Agent or Accept
+	status int
+}
+
+// answer is what the client gets.
+type answer struct {
+	status     int
+	retryAfter time.Duration
+}
+
+// verdict is what a defense does with a request. Only what the defense does beyond the
+// static limits is its own.
+type verdict struct {
+	answer
+	static, own bool // refused by the limits alone; refused by the layer above them
+	delayed     bool
+	detected    bool // the subject is suspicious, or worse
+}
+
+type defense interface {
+	decide(now time.Time, q *request) verdict
+}
+
+// The rule that all three enforce: 20 requests a second for each client, 200 at once.
+const (
+	limitRate  = 20.0
+	limitBurst = 200.0
+)
+
+// bucket is a token bucket.
+type bucket struct {
+	spent float64
+	at    time.Time
+}
+
+func (b *bucket) take(now time.Time, factor float64) (ok bool, retryAfter time.Duration) {
+	rate, burst := limitRate*factor, limitBurst*factor
+	b.spent = max(0, b.spent-now.Sub(b.at).Seconds()*rate)
+	b.at = now
+	if b.spent+1 > burst {
+		wait := time.Duration((b.spent + 1 - burst) / rate * float64(time.Second))
+		return false, (wait/time.Second + 1) * time.Second
+	}
+	b.spent++
+	return true, 0
+}
+
+// limits are the static limits: as they are, and as a tier scales them.
+type limits struct {
+	plain, scaled map[int]*bucket
+}
+
+func newLimits() limits { return limits{map[int]*bucket{}, map[int]*bucket{}} }
+
+func (l *limits) decide(now time.Time, client int, factor float64) (v verdict) {
+	if l.plain[client] == nil {
+		l.plain[client], l.scaled[client] = &bucket{at: now}, &bucket{at: now}
+	}
+	ok, wait := l.plain[client].take(now, 1)
+	okScaled, waitScaled := l.scaled[client].take(now, factor)
+	switch {
+	case !ok:
+		v.static, v.answer = true, answer{429, max(wait, waitScaled)}
+	case !okScaled:
+		v.own, v.answer = true, answer{429, waitScaled}
+	}
+	return v
+}
+
+// static is a defense of limits alone: a client is detected once it is limited.
+type static struct{ limits }
+
+func (d *static) decide(now time.Time, q *request) verdict {
+	v := d.limits.decide(now, q.client, 1)
+	v.detected = v.static
+	if !v.static {
+		v.answer = answer{status: q.status}
+	}
+	return v
+}
+
+// shipped is weir's layer with its default policy. The tiers do what `regionctl policy
+// example` says.
+type shipped struct {
+	limits
+	clients, routes *behavior.Table
+	worst           int // tier that any subject was in
+}
+
+// factors of the limits by tier; suspicious requests wait as well.
+var factors = [...]float64{1, 0.6, 0.2, 0}
+
+const (
+	suspicious = 2
+	tarpit     = time.Second
+)
+
+func newShipped(start time.Time, clients int) *shipped {
+	return &shipped{newLimits(), behavior.NewTable(clients, behavior.Default(), start), behavior.NewTable(64, behavior.DefaultRoutes(), start), 0}
+}
+
+func mix(n uint64) uint64 {
+	n = (n + 1) * 0x9e3779b97f4a7c15
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	return n ^ n>>31
+}
+
+func (d *shipped) decide(now time.Time, q *request) (v verdict) {
+	key := mix(uint64(q.client))
+	st := d.clients.Look(key, now)
+	guessed := d.routes.Look(q.route, now).Tier
+	if st.Refused > 0 {
+		return verdict{own: true, detected: true, answer: answer{403, st.Refused}}
+	}
+	tier := max(st.Tier, guessed)
+	v = d.limits.decide(now, q.client, factors[tier])
+	v.delayed = tier >= suspicious
+	e := behavior.Event{Route: q.route, Print: q.print, Lacks: q.lacks, Status: q.status}
+	if v.static || v.own {
+		e = behavior.Event{Refused: true, RetryAfter: v.retryAfter}
+	} else {
+		v.answer = answer{status: q.status}
+		guess := behavior.Event{Route: q.route, Status: 200}
+		if q.status == 401 || q.status == 403 {
+			guess.Status = q.status
+		}
+		guessed = max(guessed, d.routes.Observe(q.route, now, &guess).Tier)
+	}
+	st = d.clients.Observe(key, now, &e)
+	v.detected = max(st.Tier, guessed) >= suspicious
+	return v
+}
+
+// published is the scoring that is widely published: five signals, exact counts, no decay,
+// own refusals count.
+type published struct {
+	limits
+	of map[int]*scored
+}
+
+type scored struct {
+	all     []observed // in the last 5 minutes
+	past    float64    // requests in earlier 10 s
+	window  time.Time
+	inside  int
+	blocked time.Time
+}
+
+type observed struct {
+	at      time.Time
+	route   uint64
+	print   uint64
+	lacks   bool
+	refused bool
+}
+
+func (s *scored) score(now time.Time) (score int) {
+	var recent, minute, denied, lacks, top int
+	prints, routes := map[uint64]int{}, map[uint64]bool{}
+	for i := len(s.all) - 1; i >= 0; i-- {
+		o := &s.all[i]
+		age := now.Sub(o.at)
+		if o.refused {
+			denied++
+		}
+		if age > time.Minute {
+			continue
+		}
+		if age <= 10*time.Second {
+			recent++
+		}
+		if o.lacks {
+			lacks++
+		}
+		minute++
+		routes[o.route] = true
+		prints[o.print]++
+		top = max(top, prints[o.print])
+	}
+	add := func(points int, when bool) {
+		if when {
+			score += points
+		}
+	}
+	add(35, recent >= 15 && float64(recent) >= 3*s.past)
+	add(30, top >= 8 && float64(top) >= 0.7*float64(minute))
+	add(25, len(routes) >= 12 && minute >= 30)
+	add(15, denied >= 5)
+	add(10, lacks >= 10)
+	return score
+}
+
+func (d *published) decide(now time.Time, q *request) (v verdict) {
+	s := d.of[q.client]
+	if s == nil {
+		s = &scored{window: now}
+		d.of[q.client] = s
+	}
+	for ; now.Sub(s.window) >= 10*time.Second; s.window = s.window.Add(10 * time.Second) {
+		s.past += (float64(s.inside) - s.past) / 6
+		s.inside = 0
+		if s.past < 0.01 {
+			s.past, s.window = 0, now
+			break
+		}
+	}
+	s.inside++
+	drop := 0
+	for drop < len(s.all) && now.Sub(s.all[drop].at) > 5*time.Minute {
+		drop++
+	}
+	// 600 are more than enough for each threshold, and keep the simulation fast.
+	s.all = s.all[max(drop, len(s.all)-600):]
+	score := s.score(now)
+	defer func() {
+		s.all = append(s.all, observed{now, q.route, q.print, q.lacks, v.own || v.static})
+	}()
+	if score >= 75 {
+		s.blocked = now.Add(5 * time.Minute)
+	}
+	if now.Before(s.blocked) {
+		return verdict{own: true, detected: true, answer: answer{429, s.blocked.Sub(now)}}
+	}
+	factor := 1.0
+	switch {
+	case score >= 50:
+		factor = 0.2
+	case score >= 25:
+		factor = 0.6
+	}
+	v = d.limits.decide(now, q.client, factor)
+	v.detected = score >= 50
+	if !v.static && !v.own {
+		v.answer = answer{status: q.status}
+	}
+	return v
+}

@@ -1,0 +1,194 @@
+package behaviorsim
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	update = flag.Bool("update", false, "simulate 1,000 subjects of each kind, and write the tables in docs/BEHAVIOR.md")
+	few    = flag.Int("subjects", 50, "of each kind, without -update")
+)
+
+const long = 1000
+
+var start = time.Date(2026, 1, 5, 9, 0, 0, 0, time.UTC)
+
+// outcome is what a defense did to the subjects of one kind.
+type outcome struct {
+	subjects, refusedSubjects, detected, inTime int
+	requests, refused, delayed, static          int
+	toRequests                                  []int // until detection
+	toTime                                      []time.Duration
+}
+
+var ways = []struct {
+	name string
+	make func(k *kind) defense
+}{
+	{"weir", func(k *kind) defense { return newShipped(start, max(1, k.clients)) }},
+	{"static", func(*kind) defense { return &static{newLimits()} }},
+	{"published", func(*kind) defense { return &published{newLimits(), map[int]*scored{}} }},
+}
+
+// run simulates subjects of one kind. The same seeds serve every defense.
+func run(k *kind, subjects int, make func(*kind) defense) (o outcome) {
+	if k.share > 0 {
+		subjects = max(5, int(float64(subjects)*k.share))
+	}
+	seed := fnv.New64a()
+	seed.Write([]byte(k.name))
+	for n := range subjects {
+		o.subject(k, k.make(rand.New(rand.NewPCG(seed.Sum64(), uint64(n)))), make(k))
+	}
+	return o
+}
+
+// subject simulates one subject from its first request on.
+func (o *outcome) subject(k *kind, act actor, d defense) {
+	now, n, was, refused := start, 0, false, false
+	var last answer
+	for {
+		wait, q := act(last)
+		if now = now.Add(wait); now.Sub(start) > k.lasts {
+			break
+		}
+		n++
+		v := d.decide(now, &q)
+		last = v.answer
+		o.requests++
+		if v.static {
+			o.static++
+		}
+		if v.own {
+			o.refused++
+			refused = true
+		}
+		if v.delayed && !v.own {
+			o.delayed++
+			now = now.Add(tarpit)
+		}
+		if v.detected && !was {
+			was = true
+			o.detected++
+			o.toRequests, o.toTime = append(o.toRequests, n), append(o.toTime, now.Sub(start))
+			if n <= 200 || now.Sub(start) <= k.within {
+				o.inTime++
+			}
+		}
+	}
+	o.subjects++
+	if refused {
+		o.refusedSubjects++
+	}
+}
+
+func percent(part, all int) float64 { return 100 * float64(part) / float64(max(1, all)) }
+
+// The goals of the shipped policy.
+func TestCorpus(t *testing.T) {
+	subjects := *few
+	if *update {
+		subjects = long
+	}
+	results := make([][]outcome, len(kinds))
+	var benign outcome
+	for i := range kinds {
+		k := &kinds[i]
+		results[i] = make([]outcome, len(ways))
+		for w, way := range ways {
+			if w == 0 {
+				results[i][w] = run(k, subjects, way.make)
+			} else if *update { // their shares need no precision
+				results[i][w] = run(k, subjects/10, way.make)
+			}
+		}
+		o := results[i][0]
+		t.Logf("%-38s %+v", k.name, []string{row(k, &o)})
+		if !k.hostile {
+			benign.subjects += o.subjects
+			benign.refusedSubjects += o.refusedSubjects
+			benign.requests += o.requests
+			benign.refused += o.refused
+			benign.delayed += o.delayed
+		} else if !k.reports {
+			require.GreaterOrEqual(t, percent(o.inTime, o.subjects), 95.0, "%s: detected within 200 requests or %s", k.name, k.within)
+		}
+	}
+	require.LessOrEqual(t, percent(benign.refusedSubjects, benign.subjects), 0.1, "benign subjects refused")
+	require.LessOrEqual(t, percent(benign.refused+benign.delayed, benign.requests), 0.05, "benign requests refused or delayed")
+	if *update {
+		write(t, results)
+	}
+}
+
+// row describes what weir did to one kind, for the log.
+func row(k *kind, o *outcome) string {
+	return fmt.Sprintf("subjects %d refused %d detected %d in time %d; requests %d static %d refused %d delayed %d", o.subjects, o.refusedSubjects, o.detected, o.inTime,
+		o.requests, o.static, o.refused, o.delayed)
+}
+
+// shareText prints a percentage that is honest about what lies between 0 and 0.01.
+func shareText(part, all int) string {
+	switch v := percent(part, all); {
+	case part == 0:
+		return "0"
+	case v < 0.01:
+		return "< 0.01 %"
+	case v < 1:
+		return fmt.Sprintf("%.2f %%", v)
+	case part == all:
+		return "100 %"
+	default:
+		return fmt.Sprintf("%.1f %%", v)
+	}
+}
+
+func median[T int | time.Duration](list []T) T {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+func write(t *testing.T, results [][]outcome) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("| benign kind | subjects | refused: weir | published | requests | refused or delayed: weir | published | by the limit alone |\n|---|---|---|---|---|---|---|---|\n")
+	for i, k := range kinds {
+		if w, p := results[i][0], results[i][2]; !k.hostile {
+			fmt.Fprintf(&b, "| %s | %d | %s | %s | %d | %s | %s | %s |\n", k.name, w.subjects, shareText(w.refusedSubjects, w.subjects), shareText(p.refusedSubjects, p.subjects),
+				w.requests, shareText(w.refused+w.delayed, w.requests), shareText(p.refused+p.delayed, p.requests), shareText(w.static, w.requests))
+		}
+	}
+	b.WriteString("\n| hostile kind | subjects | detected in time: weir | published | limit alone | weir: median requests | time | refused or delayed after all |\n|---|---|---|---|---|---|---|---|\n")
+	for i, k := range kinds {
+		if w, s, p := results[i][0], results[i][1], results[i][2]; k.hostile {
+			requests, after := "–", "–"
+			if len(w.toTime) > 0 {
+				requests, after = fmt.Sprint(median(w.toRequests)), fmt.Sprintf("%.0f s", median(w.toTime).Seconds())
+			}
+			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", k.name, w.subjects, shareText(w.inTime, w.subjects), shareText(p.inTime, p.subjects), shareText(s.inTime, s.subjects),
+				requests, after, shareText(w.refused+w.delayed, w.requests))
+		}
+	}
+	const begin, end = "<!-- make behavior -->\n", "<!-- end -->"
+	const name = "../../docs/BEHAVIOR.md"
+	page, err := os.ReadFile(name)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(page), begin)
+	require.True(t, ok)
+	_, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	require.NoError(t, os.WriteFile(name, []byte(before+begin+b.String()+end+after), 0o644))
+}
