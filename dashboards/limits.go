@@ -48,6 +48,7 @@ func limits() dashboard {
 					queries: []query{{"{{rule}}", `sum by (rule) (rate(weir_decisions_total{@,rule=~"$rule",outcome="limited"}[$__rate_interval]))`}},
 				},
 			}},
+			behaviorRow(),
 			{id: 10, title: "Against its own past", panels: []panel{
 				{
 					id: 11, kind: series, title: "Limited share and what is usual", unit: share, width: 12,

@@ -42,6 +42,7 @@ trusted_proxies: [127.0.0.1]
 store: {kind: redis, redis: {mode: single, addrs: [%q]}}
 rules: {source: consul, cache: %q}
 consul: {addr: %q}
+policy: {file: %q}
 shedder:
   signals: {inflight: {low: 0, high: 8}}
   classes:
@@ -63,7 +64,9 @@ func TestPanelsHaveData(t *testing.T) {
 		<-time.After(50 * time.Millisecond)
 	}))
 	t.Cleanup(origin.Close)
-	node := startNode(t, fmt.Sprintf(liveEdge, origin.URL, redis.Addr, filepath.Join(t.TempDir(), "rules.json"), consul.Addr()))
+	policy := filepath.Join(t.TempDir(), "policy.yaml") // in shadow: the load lacks a header
+	require.NoError(t, os.WriteFile(policy, []byte("signals: {presence: {weight: 30, at_least: 1, share: 0.1}}"), 0o600))
+	node := startNode(t, fmt.Sprintf(liveEdge, origin.URL, redis.Addr, filepath.Join(t.TempDir(), "rules.json"), consul.Addr(), policy))
 	applyRules(t, consul, liveRules)
 	waitReady(t, node.client, "https://"+node.admin+"/readyz")
 	promURL := startPrometheus(t, consul, node.files.CAFile)

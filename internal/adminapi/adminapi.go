@@ -202,6 +202,30 @@ type Explanation struct {
 	Rules        []RuleDecision `json:"rules"`
 	// OtherMethods are the rules that would decide the request by another method.
 	OtherMethods []RuleMethods `json:"other_methods,omitempty"`
+	// Conduct is what the behavior policy says of the client; nil without one.
+	Conduct *Conduct `json:"conduct,omitempty"`
+}
+
+// Conduct is how a client stands with the behavior policy of one node.
+type Conduct struct {
+	PolicyVersion string          `json:"policy_version"`
+	Mode          string          `json:"mode"`
+	Exempt        bool            `json:"exempt,omitempty"`
+	Tier          string          `json:"tier,omitempty"`
+	Score         float64         `json:"score"`
+	Limits        float64         `json:"limits,omitempty"` // multiplies the limits of all rules
+	Delay         string          `json:"delay,omitempty"`
+	RefusedFor    string          `json:"refused_for,omitempty"`
+	Signals       []ConductSignal `json:"signals,omitempty"`
+}
+
+// ConductSignal is what one signal adds to a score, and what was counted against what when
+// it rose last.
+type ConductSignal struct {
+	Signal    string  `json:"signal"`
+	Points    float64 `json:"points"`
+	Value     float64 `json:"value"`
+	Threshold float64 `json:"threshold"`
 }
 
 // RuleMethods are the methods that a rule is for.

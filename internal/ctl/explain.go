@@ -128,6 +128,7 @@ func (e *explained) write(b *bytes.Buffer, s term.Style) {
 	if e.Upstream != "" { // an older edge does not say
 		fmt.Fprintf(b, "  goes to upstream %s as class %s\n", term.Printable(e.Upstream), term.Printable(e.Class))
 	}
+	writeConduct(b, s, e.Conduct)
 	if len(e.Rules) == 0 {
 		b.WriteString("  no rule counts this request\n")
 	} else {
@@ -136,6 +137,31 @@ func (e *explained) write(b *bytes.Buffer, s term.Style) {
 	writeDelays(b, e.Rules)
 	for _, r := range e.OtherMethods {
 		fmt.Fprintf(b, "  rule %s would count it as %s: add --method %s\n", term.Printable(r.Rule), term.Printable(strings.Join(r.Methods, " or ")), term.Printable(strings.Join(r.Methods[:min(len(r.Methods), 1)], "")))
+	}
+}
+
+// writeConduct says how the client stands with the behavior policy, and why.
+func writeConduct(b *bytes.Buffer, s term.Style, c *adminapi.Conduct) {
+	switch {
+	case c == nil:
+		return
+	case c.Exempt:
+		fmt.Fprintf(b, "  the behavior policy exempts it\n")
+		return
+	}
+	fmt.Fprintf(b, "  tier %s, score %.0f (%s, policy %s)", s.Bold(term.Printable(c.Tier)), c.Score, term.Printable(c.Mode), term.Printable(c.PolicyVersion))
+	if c.Limits > 0 && c.Limits < 1 {
+		fmt.Fprintf(b, ", limits × %v", c.Limits)
+	}
+	if c.Delay != "" {
+		fmt.Fprintf(b, ", delayed by %s", brief(c.Delay))
+	}
+	if c.RefusedFor != "" {
+		fmt.Fprintf(b, ", refused for %s", brief(c.RefusedFor))
+	}
+	b.WriteByte('\n')
+	for _, r := range c.Signals {
+		fmt.Fprintf(b, "    %s: %.0f points; counted %.0f, threshold %.0f\n", term.Printable(r.Signal), r.Points, r.Value, r.Threshold)
 	}
 }
 

@@ -179,7 +179,7 @@ func (p *program) rootCommand() *cobra.Command {
 	complete(root, "output", "table", "json")
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
-	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.topologyCommand(), p.dnsCommand(),
+	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.policyCommand(), p.topologyCommand(), p.dnsCommand(),
 		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.auditCommand(), p.keysCommand(), p.versionCommand())
 	return root
 }

@@ -32,6 +32,7 @@ type Config struct {
 	Consul         ConsulConfig      `yaml:"consul"`
 	Documents      DocumentsConfig   `yaml:"documents"`
 	Shedder        ShedderConfig     `yaml:"shedder"`
+	Policy         PolicyConfig      `yaml:"policy"`
 	Log            LogConfig         `yaml:"log"`
 	AccessLog      *accesslog.Config `yaml:"access_log"`
 	Shutdown       ShutdownConfig    `yaml:"shutdown"`
@@ -121,6 +122,7 @@ func Defaults() Config {
 		},
 		Rules:    RulesConfig{Source: fromFile, Cache: "/var/lib/weir/rules.json", Required: true},
 		Consul:   ConsulConfig{Register: true},
+		Policy:   PolicyConfig{Source: fromFile, Subjects: 100_000},
 		Log:      LogConfig{Level: "info"},
 		Shutdown: ShutdownConfig{Delay: time.Second, Timeout: 3 * time.Second},
 	}
@@ -195,6 +197,7 @@ func (c *Config) validate() error {
 	c.validateStore(&f)
 	c.validateRules(&f)
 	c.validateShedder(&f)
+	c.validatePolicy(&f)
 	c.validateDocuments(&f)
 	if _, err := c.Log.level(); err != nil {
 		f.add("log.level", "must be debug, info, warn or error (got %q)", c.Log.Level)

@@ -86,6 +86,7 @@ func TestDefaults(t *testing.T) {
 		Consul:   ConsulConfig{Register: true},
 		Shedder:  ShedderConfig{Source: "config"},
 		Log:      LogConfig{"info"},
+		Policy:   PolicyConfig{Source: "file", Subjects: 100_000},
 		Shutdown: ShutdownConfig{time.Second, 3 * time.Second},
 	}, c)
 	require.Less(t, c.Shutdown.Delay+c.Shutdown.Timeout, 5*time.Second)

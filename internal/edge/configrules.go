@@ -202,6 +202,15 @@ func (s *StoreConfig) nodes() int {
 // checkRules reports what would keep the rules from being loaded, and warns of rules that
 // cannot work. It does not ask Consul.
 func (c *Config) checkRules() (warnings []string, err error) {
+	if c.Policy.File != "" {
+		data, err := c.Policy.read()
+		if err == nil {
+			_, err = c.Policy.parse(data)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	load := func(document []byte) error {
 		set, err := rules.Load(document)
 		if err == nil {

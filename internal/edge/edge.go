@@ -34,6 +34,7 @@ type Edge struct {
 	registrar
 	rules   *ruleKeeper
 	keeper  *shedKeeper
+	conduct *conductKeeper // nil without a policy
 	decider decide.Decider
 	files   watchedFiles
 	secret  shedSecret
@@ -100,6 +101,9 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	}
 	if err = e.keeper.open(followed); err == nil {
 		err = e.openSecret()
+	}
+	if err == nil {
+		err = e.openConduct()
 	}
 	if err == nil {
 		err = e.openStore()

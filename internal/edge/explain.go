@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/paths"
@@ -122,6 +123,13 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	default:
 		out.Verdict = "refuse, 429"
 		out.RetryAfter = d.RetryAfter(m.Checks).String()
+	}
+	if e.conduct != nil {
+		c := e.conduct.explain(asked)
+		if c.RefusedFor != "" && c.Mode == policy.Enforce {
+			out.Verdict, out.RetryAfter = "refuse, 429", c.RefusedFor
+		}
+		out.Conduct = c
 	}
 	for i := range m.Checks {
 		c, res, rule := &m.Checks[i], &d.Results[i], m.Rules[i]

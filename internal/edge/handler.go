@@ -42,11 +42,11 @@ func (r *request) pass() bool {
 			return false
 		}
 	}
-	verdict := r.edge.decider.Decide(&r.Request)
-	if verdict != decide.Pass {
-		r.refuse(verdict)
+	r.verdict = r.edge.decider.Decide(&r.Request)
+	if r.verdict != decide.Pass {
+		r.refuse(r.verdict)
 	}
-	return verdict == decide.Pass
+	return r.verdict == decide.Pass
 }
 
 // begin takes a request from the pool.
@@ -62,12 +62,14 @@ func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 func (r *request) reset() {
 	r.Reset()
 	r.ctx, r.form, r.status, r.line, r.framed = nil, proxy.Form{}, 0, r.line[:0], false
+	r.verdict, r.answered = decide.Pass, false
 }
 
 // forward hands the request to an upstream.
 func (r *request) forward() {
 	r.holders.Add(1) // until the response's body has gone out
 	r.hide()
+	r.risk()
 	via := proxy.Via{Peer: r.Peer, Trusted: r.Trusted, TLS: r.ctx.IsTLS(), Form: r.form, Done: r}
 	if r.form.Upgrades() {
 		via.Until = r.slotsEnd()
@@ -86,6 +88,7 @@ func (r *request) forward() {
 		}
 	} else {
 		r.Permit.Answered()
+		r.answered = true
 	}
 	r.status = r.ctx.Response.StatusCode()
 }
@@ -102,6 +105,7 @@ func (r *request) conclude(panicked any) {
 	if panicked != nil {
 		r.edge.log.Error("handler panicked", "panic", panicked, "stack", strings.TrimSpace(string(debug.Stack())))
 		r.edge.metrics.panics.Inc()
+		r.answered = false
 		r.ctx.Response.Reset()
 		r.ctx.SetConnectionClose()
 		r.problem(fasthttp.StatusInternalServerError, "internal error", "")
@@ -111,6 +115,7 @@ func (r *request) conclude(panicked any) {
 		r.ctx.SetConnectionClose()
 	}
 	r.status = r.ctx.Response.StatusCode()
+	r.learn()
 	r.beginLine()
 	r.release()
 }

@@ -33,6 +33,8 @@ func (r *request) decides(header string) bool {
 	switch header {
 	case "host", "content-length", "transfer-encoding", "forwarded", "x-real-ip":
 		return true
+	case "weir-risk":
+		return r.edge.conduct != nil
 	}
 	return strings.HasPrefix(header, "x-forwarded-") || r.edge.decider.Consults(&r.Request, header)
 }

@@ -61,6 +61,7 @@ type metrics struct {
 
 	gatewayAnswers *prometheus.CounterVec
 	gatewaySeconds *prometheus.HistogramVec
+	conductMetrics
 }
 
 // decisionBuckets are fine around a local round trip and have one just above the
@@ -70,7 +71,7 @@ var decisionBuckets = []float64{
 }
 
 func newMetrics(rulesAge func() float64) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry()}
+	m := &metrics{registry: prometheus.NewRegistry(), conductMetrics: newConductMetrics()}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

@@ -81,6 +81,16 @@ var fixedMetrics = map[string][]string{
 	"weir_shedder_secret_info":        {"fingerprint"},
 	"weir_shedder_rejected_total":     nil,
 	"weir_shedder_cache_errors_total": nil,
+
+	"weir_behavior_requests_total":        {"effect", "mode", "tier"}, // with a policy
+	"weir_behavior_rises_total":           {"kind", "tier"},
+	"weir_behavior_signals_total":         {"kind", "signal", "tier"},
+	"weir_behavior_subjects":              {"kind"},
+	"weir_behavior_evicted_total":         {"kind"},
+	"weir_behavior_untracked_total":       {"kind"},
+	"weir_behavior_delayed":               nil,
+	"weir_behavior_policy_info":           {"mode", "version"},
+	"weir_behavior_policy_rejected_total": nil,
 }
 
 func TestMetrics(t *testing.T) {
@@ -89,6 +99,7 @@ func TestMetrics(t *testing.T) {
 		c.Shedder.Document = settings(t, calm+"candidates: {other: {start: 0.9}}\n")
 		c.Listen.Decide = &DecideConfig{Address: "127.0.0.1:0", From: []string{"127.0.0.1"}}
 		c.Listen.RLS = &RLSConfig{Address: "127.0.0.1:0"}
+		c.Policy.File = policyFile(t, "signals: {presence: {weight: 30, at_least: 1, share: 0.1}}")
 	}, rules: `
 rules:
   - {id: hard, match: {paths: ["/limited/*"]}, key: [client_ip, "header:X-Api-Key", path], limit: 3, window: 1h}
@@ -183,9 +194,12 @@ func (n *node) checkMetricNames() {
 		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error|ok|over_limit|invalid|unavailable|failed)$`),
 		"source":      regexp.MustCompile(`^(redis|memory|denied_memory|fallback|lease|reported|config)$`),
 		"kind":        regexp.MustCompile(`^[a-z_]{1,20}$`),
+		"tier":        regexp.MustCompile(`^(normal|elevated|suspicious|blocked)$`),
+		"effect":      regexp.MustCompile(`^(passed|delayed|refused|crowded)$`),
+		"mode":        regexp.MustCompile(`^(shadow|enforce)$`),
 		"class":       regexp.MustCompile(`^(critical|write|read|test)$`),
 		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?|proxy_protocol)$`),
-		"signal":      regexp.MustCompile(`^inflight$`),
+		"signal":      regexp.MustCompile(`^(inflight|presence)$`),
 		"knee":        regexp.MustCompile(`^(low|high)$`),
 		"result":      regexp.MustCompile(`^(measured|undecided)$`),
 		"threshold":   regexp.MustCompile(`^(start|target)$`),

@@ -21,6 +21,9 @@ type request struct {
 	form proxy.Form
 	buf  []byte // scratch for header values
 
+	verdict  decide.Verdict
+	answered bool // by the origin
+
 	framed bool // where this request ends is certain, whatever becomes of its path
 
 	// holders counts who still uses this request: the handler, and the body

@@ -124,6 +124,9 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 			e.report("reload rules", &e.files.rulesFault, e.rules.load(asked))
 		}
 		e.reloadSecret()
+		if k := e.conduct; k != nil {
+			e.report("reload policy", &k.fault, k.reload())
+		}
 		e.reloadCertificates(e.files.public, &e.files.publicFault)
 		e.reloadCertificates(e.files.admin, &e.files.adminFault)
 		e.reloadCertificates(e.files.decide, &e.files.decideFault)

@@ -142,6 +142,10 @@ func TestPanelsHaveData(t *testing.T) {
 			"weir-limits/51": "the lab has no Envoy",
 			"weir-limits/52": "the lab has no Envoy",
 			"weir-limits/53": "the lab has no Envoy",
+			"weir-limits/41": "the lab has no behavior policy",
+			"weir-limits/42": "the lab has no behavior policy",
+			"weir-limits/43": "the lab has no behavior policy",
+			"weir-limits/44": "the lab has no behavior policy",
 		},
 	})
 }

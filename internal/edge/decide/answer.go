@@ -34,6 +34,8 @@ func (d *Decider) Refuse(r *Request, v Verdict) Refusal {
 		return Refusal{Status: http.StatusInternalServerError, Body: Problem(http.StatusInternalServerError, "Rule cannot be applied here", r.Err.Error())}
 	case v == Shed:
 		return d.shed(r)
+	case v == Misbehaved:
+		return r.conduct()
 	case v == NoRules:
 		return r.unavailable("No rules yet")
 	case r.Decision.Unavailable: // a rule that says closed could not be counted

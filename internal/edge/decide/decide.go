@@ -34,6 +34,8 @@ type Decider struct {
 	Store limiter.TakeReturner
 	// Shed is called with each request that was shed.
 	Shed func(*Request, shedder.Reason)
+	// Conduct judges by what clients do; nil: nothing does.
+	Conduct *Conduct
 }
 
 // Rules are a set of rules, and what counts their decisions.
@@ -77,6 +79,7 @@ const (
 	Limited             // see Request.Decision
 	Shed                // see Request.Permit
 	Uncountable         // a rule limits concurrency, but the request's end will be unknown: see Request.Err
+	Misbehaved          // see Request.Risk
 )
 
 // Decide decides about a request, from top to bottom.
@@ -93,6 +96,9 @@ func (d *Decider) Decide(r *Request) Verdict {
 		if r.Err = r.holdNoSlots(); r.Err != nil {
 			return Uncountable
 		}
+	}
+	if d.Conduct != nil && !d.Conduct.judge(r) {
+		return Misbehaved
 	}
 	if d.known(r) {
 		return Limited

@@ -77,7 +77,7 @@ func parseHop(hop []byte) (netip.Addr, bool) {
 // Consults reports whether anything goes by a header. Its name is in lower case.
 func (d *Decider) Consults(r *Request, header string) bool {
 	s := d.Shedding()
-	if strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.Consults(header) || s.Classes.Consults(header) ||
+	if d.Conduct != nil && d.Conduct.Policy().Consults(header) || strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.Consults(header) || s.Classes.Consults(header) ||
 		r.Rules != nil && r.Rules.Set().Consults(header) {
 		return true
 	}

@@ -38,6 +38,7 @@ type Request struct {
 	Decision limiter.Decision
 	Upstream int // group
 	Permit   shedder.Permit
+	Risk     Risk
 
 	path    []byte // the reading in question
 	decoded []byte // the query parameter asked for last
@@ -63,6 +64,7 @@ func (r *Request) Reset() {
 	r.Vouched, r.NoEnd = false, false
 	r.Client, r.Trusted, r.Tier = netip.Addr{}, false, nil
 	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}
+	r.Risk = Risk{}
 	r.Paths.Reset()
 	r.Match.Reset()
 	r.Decision.Reset(0)

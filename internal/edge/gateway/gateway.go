@@ -159,7 +159,7 @@ func answerTo(v decide.Verdict, r *decide.Request) Answer {
 		return Malformed
 	case v == decide.Shed:
 		return Shed
-	case v == decide.Limited && !r.Decision.Unavailable:
+	case v == decide.Limited && !r.Decision.Unavailable, v == decide.Misbehaved:
 		return Limited
 	}
 	return Failed

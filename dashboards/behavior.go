@@ -1,0 +1,38 @@
+package dashboards
+
+// behaviorRow shows what the behavior policy sees and does.
+func behaviorRow() row {
+	return row{id: 40, title: "Behavior", panels: []panel{
+		{
+			id: 41, kind: series, title: "Requests above the mildest tier", unit: perSecond, stacked: true,
+			text:    "By what the behavior policy did with them, or in shadow mode would have done: passed (perhaps under smaller limits), delayed, refused, and crowded: refused because 1,000 requests wait already. None without a policy, or while nobody misbehaves.",
+			queries: []query{{"{{tier}}, {{effect}} ({{mode}})", `sum by (tier, effect, mode) (rate(weir_behavior_requests_total{@}[$__rate_interval]))`}},
+		},
+		{
+			id: 42, kind: series, title: "Entered a severer tier", unit: perSecond,
+			text: "Clients, and routes where credentials are guessed, that entered a tier, and the signals that had part in it. The log names the clients, a second apart; regionctl limits explain shows one. Many at once after a change of the site or of the policy are the change.",
+			queries: []query{
+				{"{{kind}}, {{tier}}", `sum by (kind, tier) (rate(weir_behavior_rises_total{@}[$__rate_interval]))`},
+				{"signal {{signal}}", `sum by (signal) (rate(weir_behavior_signals_total{@}[$__rate_interval]))`},
+			},
+		},
+		{
+			id: 43, kind: series, title: "Subjects kept", unit: plain,
+			text: "Clients and routes that the nodes keep, those a second that gave way because policy.subjects is reached, requests a second of subjects that could not be kept, and requests that wait now.",
+			queries: []query{
+				{"{{kind}}", `sum by (kind) (weir_behavior_subjects{@})`},
+				{"{{kind}}, gave way", `sum by (kind) (rate(weir_behavior_evicted_total{@}[$__rate_interval]))`},
+				{"{{kind}}, not kept", `sum by (kind) (rate(weir_behavior_untracked_total{@}[$__rate_interval]))`},
+				{"waiting", `sum(weir_behavior_delayed{@})`},
+			},
+		},
+		{
+			id: 44, kind: series, title: "Behavior policies", unit: plain,
+			text: "Nodes by the version of the policy that they run, and documents refused in five minutes. Two versions for long mean that a node did not get the file.",
+			queries: []query{
+				{"{{version}} ({{mode}})", `count by (version, mode) (weir_behavior_policy_info{@})`},
+				{"refused", `sum(increase(weir_behavior_policy_rejected_total{@}[5m]))`},
+			},
+		},
+	}}
+}

@@ -1,0 +1,70 @@
+package edge
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/policy"
+)
+
+// conductMetrics count what the behavior policy does. Nodes without one export none.
+type conductMetrics struct {
+	conductRequests, conductRises, conductSignals *prometheus.CounterVec
+	policyInfo                                    *prometheus.GaugeVec
+	policyRejected                                prometheus.Counter
+}
+
+func newConductMetrics() conductMetrics {
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_" + name, Help: help}, labels)
+	}
+	return conductMetrics{
+		conductRequests: counters("behavior_requests_total", "Requests of subjects above the mildest tier, by what the policy did, or in shadow mode would have done.", "tier", "effect", "mode"),
+		conductRises:    counters("behavior_rises_total", "Times that a subject entered a severer tier.", "kind", "tier"),
+		conductSignals:  counters("behavior_signals_total", "Signals that had part in a subject's entering a severer tier.", "kind", "tier", "signal"),
+		policyInfo: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "weir_behavior_policy_info", Help: "1 for the version of the behavior policy that this node runs.",
+		}, []string{"version", "mode"}),
+		policyRejected: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_behavior_policy_rejected_total", Help: "Behavior policies refused; the one before kept running.",
+		}),
+	}
+}
+
+// policy exports which policy is active.
+func (m *conductMetrics) policy(p *policy.Policy) {
+	m.policyInfo.Reset()
+	m.policyInfo.WithLabelValues(p.Version, modeOf(p)).Set(1)
+}
+
+// conductCollector exports the tables of a node with a policy.
+type conductCollector struct{ conduct *decide.Conduct }
+
+var (
+	conductSubjects  = prometheus.NewDesc("weir_behavior_subjects", "Subjects that this node keeps.", []string{"kind"}, nil)
+	conductEvicted   = prometheus.NewDesc("weir_behavior_evicted_total", "Subjects that gave way to new ones because the table was full.", []string{"kind"}, nil)
+	conductUntracked = prometheus.NewDesc("weir_behavior_untracked_total", "Requests of new subjects for whom none could give way.", []string{"kind"}, nil)
+	conductDelayed   = prometheus.NewDesc("weir_behavior_delayed", "Requests that wait now because of their tier.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (conductCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{conductSubjects, conductEvicted, conductUntracked, conductDelayed} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c conductCollector) Collect(to chan<- prometheus.Metric) {
+	clients, routes := c.conduct.Clients.Counts(), c.conduct.Routes.Counts()
+	for i, kind := range []string{decide.KindClient, decide.KindRoute} {
+		n := clients
+		if i > 0 {
+			n = routes
+		}
+		to <- prometheus.MustNewConstMetric(conductSubjects, prometheus.GaugeValue, float64(n.Subjects), kind)
+		to <- prometheus.MustNewConstMetric(conductEvicted, prometheus.CounterValue, float64(n.Evicted), kind)
+		to <- prometheus.MustNewConstMetric(conductUntracked, prometheus.CounterValue, float64(n.Untracked), kind)
+	}
+	to <- prometheus.MustNewConstMetric(conductDelayed, prometheus.GaugeValue, float64(c.conduct.Delayed()))
+}

@@ -1,0 +1,284 @@
+package decide
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/pkg/behavior"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// MaxDelayed is how many requests wait at once because of their tier; others are refused.
+// They hold neither a permit nor anything of the store.
+const MaxDelayed = 1000
+
+// Conduct judges clients and routes by what was seen of them, and does what the policy says.
+type Conduct struct {
+	Policy  func() *policy.Policy
+	Clients *behavior.Table
+	Routes  *behavior.Table
+	Stop    <-chan struct{} // ends all delays
+	// Judged is called once for each request of a subject above the mildest tier.
+	Judged func(*Request)
+	// Rose is called when a request moves its client, or its route, to a severer tier.
+	Rose func(r *Request, kind string, tier string, st behavior.Standing, reasons []behavior.Reason)
+
+	seed    maphash.Seed
+	delayed atomic.Int64
+}
+
+// The kinds of subjects.
+const (
+	KindClient = "client"
+	KindRoute  = "route"
+)
+
+// NewConduct returns one that keeps up to subjects clients and a sixteenth as many routes.
+func NewConduct(active func() *policy.Policy, subjects int, now time.Time) *Conduct {
+	p := active()
+	routes := p.Routes
+	if routes == nil {
+		routes = behavior.DefaultRoutes()
+	}
+	return &Conduct{
+		Policy: active, Clients: behavior.NewTable(subjects, p.Clients, now), Routes: behavior.NewTable(subjects/16, routes, now),
+		seed: maphash.MakeSeed(),
+	}
+}
+
+// Activate has the tables judge by a policy that has become the active one.
+func (c *Conduct) Activate(p *policy.Policy) {
+	c.Clients.SetPolicy(p.Clients)
+	if p.Routes != nil {
+		c.Routes.SetPolicy(p.Routes)
+	}
+}
+
+// Delayed returns how many requests wait now.
+func (c *Conduct) Delayed() int64 { return c.delayed.Load() }
+
+// Effect is what was done to a request because of its tier.
+type Effect string
+
+// The effects. In shadow mode they are what would have been done.
+const (
+	Passed     Effect = "passed"
+	DelayedFor Effect = "delayed"
+	Refused    Effect = "refused"
+	Crowded    Effect = "crowded" // refused, because MaxDelayed wait already
+)
+
+// Risk is what the policy says of one request.
+type Risk struct {
+	Policy *policy.Policy // nil: the request is exempt, or was refused before it was judged
+	Tier   int
+	Score  float64 // of the client
+	Effect Effect
+
+	client, route uint64 // subjects
+	print         uint64
+	lacks         bool
+	wait          time.Duration
+}
+
+// Name returns the name of the tier.
+func (k *Risk) Name() string { return k.Policy.Effects[k.Tier].Name }
+
+// judge reports whether a request may go on. It scales the costs of its checks, and waits,
+// as its tier says.
+func (c *Conduct) judge(r *Request) bool {
+	p := c.Policy()
+	r.path = r.Paths.At(0)
+	if p.Exempts(asked{r}, &r.scratch) {
+		return true
+	}
+	k := &r.Risk
+	k.Policy = p
+	k.client, k.route = c.clientOf(r.Client), maphash.Bytes(c.seed, r.path)
+	st := c.Clients.Look(k.client, r.Began)
+	k.Score, k.Tier = st.Score, st.Tier
+	if p.Routes != nil {
+		k.Tier = max(k.Tier, c.Routes.Look(k.route, r.Began).Tier)
+	}
+	if st.Refused == 0 { // while the header is as it came
+		k.print, k.lacks = c.print(r), lacks(r)
+	}
+	if k.Tier = min(k.Tier, len(p.Effects)-1); k.Tier == 0 { // the policy may have been replaced
+		return true
+	}
+	e := &p.Effects[k.Tier]
+	k.Effect = Passed
+	switch {
+	case st.Refused > 0:
+		k.Effect, k.wait = Refused, st.Refused
+	case r.NoEnd: // a gateway waits for this answer only so long
+	case p.Shadow:
+		if e.Delay > 0 {
+			k.Effect = DelayedFor
+		}
+	case e.Delay > 0:
+		k.Effect, k.wait = c.delay(e.Delay), e.Delay
+	}
+	c.Judged(r)
+	if p.Shadow {
+		return true
+	}
+	scale(r.Match.Checks, e.Limits)
+	return k.Effect == Passed || k.Effect == DelayedFor
+}
+
+// clientOf names a client as rules do by default: IPv6 by its /64.
+func (c *Conduct) clientOf(a netip.Addr) uint64 {
+	b := a.Unmap().As16()
+	if a.Is6() && !a.Is4In6() {
+		clear(b[8:])
+	}
+	return maphash.Bytes(c.seed, b[:])
+}
+
+// delay waits, unless too many do already.
+func (c *Conduct) delay(d time.Duration) Effect {
+	defer c.delayed.Add(-1)
+	if c.delayed.Add(1) > MaxDelayed {
+		return Crowded
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.Stop:
+	}
+	return DelayedFor
+}
+
+// scale lets a request count as much as if the limits were smaller by a factor. A cost
+// between two whole numbers is one of them by chance, so that the mean is exact. Slots are
+// not divided.
+func scale(checks []limiter.Check, factor float64) {
+	if factor == 1 {
+		return
+	}
+	for i := range checks {
+		c := &checks[i]
+		if c.Limit.Algorithm == limiter.Concurrency {
+			continue
+		}
+		exact := float64(c.Cost) / factor
+		cost := int64(exact)
+		if rand.Float64() < exact-float64(cost) {
+			cost++
+		}
+		c.Cost = max(c.Cost, min(cost, c.Limit.MaxCost()))
+	}
+}
+
+// Learn counts a request that is finished. status is the origin's answer; 0 if none came.
+func (c *Conduct) Learn(r *Request, v Verdict, status int, now time.Time) {
+	k := &r.Risk
+	if k.Policy == nil || v != Pass && (v != Limited || r.Decision.Unavailable) {
+		return // neither what weir sheds nor what it refuses for its tier is conduct
+	}
+	e := behavior.Event{Route: k.route, Status: status}
+	if v == Limited {
+		e.Refused, e.RetryAfter = true, r.Decision.RetryAfter(r.Match.Checks)
+	} else {
+		e.Print, e.Lacks = k.print, k.lacks
+	}
+	c.rose(r, KindClient, c.Clients, k.client, c.Clients.Observe(k.client, now, &e), now)
+	if k.Policy.Routes == nil || v != Pass {
+		return
+	}
+	if status != http.StatusUnauthorized && status != http.StatusForbidden {
+		e.Status = http.StatusOK
+	}
+	e.Lacks = false
+	c.rose(r, KindRoute, c.Routes, k.route, c.Routes.Observe(k.route, now, &e), now)
+}
+
+func (c *Conduct) rose(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing, now time.Time) {
+	if tiers := r.Risk.Policy.Effects; st.Rose && st.Tier < len(tiers) {
+		c.Rose(r, kind, tiers[st.Tier].Name, st, table.Reasons(key, now, nil))
+	}
+}
+
+// print hashes what a repeated request has in common: method, path, names in the query,
+// and the headers of the policy.
+func (c *Conduct) print(r *Request) uint64 {
+	b := append(r.buf[:0], r.Method...)
+	b = strconv.AppendUint(append(b, ' '), r.Risk.route, 36)
+	name := true
+	for _, char := range r.Query {
+		switch {
+		case char == '&':
+			name = true
+			b = append(b, '&')
+		case char == '=':
+			name = false
+		case name:
+			b = append(b, char)
+		}
+	}
+	for _, header := range r.Risk.Policy.Fingerprint {
+		for _, value := range r.Fields.Header(header) {
+			b = append(append(b, '\n'), value...)
+		}
+	}
+	r.buf = b
+	return maphash.Bytes(c.seed, b)
+}
+
+// lacks reports whether a header that real clients always send is absent.
+func lacks(r *Request) bool {
+	for _, header := range r.Risk.Policy.Presence {
+		if len(r.Fields.Header(header)) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// AppendRisk writes what the origin learns of a request, as in
+// suspicious;score=62;signals=scan,denials. It writes nothing if the tier says nothing.
+func (c *Conduct) AppendRisk(dst []byte, r *Request) []byte {
+	k := &r.Risk
+	if k.Policy == nil || k.Policy.Shadow || !k.Policy.Effects[k.Tier].Header {
+		return dst
+	}
+	dst = append(append(dst, k.Name()...), ";score="...)
+	dst = strconv.AppendInt(dst, int64(k.Score), 10)
+	var few [len(behavior.Signals)]behavior.Reason
+	for i, reason := range c.Clients.Reasons(k.client, r.Began, few[:0]) {
+		if i == 0 {
+			dst = append(dst, ";signals="...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, reason.Signal.String()...)
+	}
+	return dst
+}
+
+// Explain returns how the client of a described request stands, and why; false if the
+// policy exempts the request.
+func (c *Conduct) Explain(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
+	r.path = r.Paths.At(0)
+	var scratch rules.Match
+	if c.Policy().Exempts(asked{r}, &scratch) {
+		return st, nil, false
+	}
+	key := c.clientOf(r.Client)
+	return c.Clients.Look(key, now), c.Clients.Reasons(key, now, nil), true
+}
+
+// conduct answers 429 until the client's tier lets it ask again.
+func (r *Request) conduct() Refusal {
+	r.buf = append(r.buf[:0], `{"type":"about:blank","title":"Refused because of earlier requests","status":429}`...)
+	return Refusal{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(r.Risk.wait), Body: r.buf}
+}

@@ -1,0 +1,53 @@
+package decide
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+func conductFor(t *testing.T, text string) *Conduct {
+	t.Helper()
+	p, err := policy.Parse([]byte(text))
+	require.NoError(t, err)
+	return NewConduct(func() *policy.Policy { return p }, 1000, time.Now())
+}
+
+func TestOnlySoManyRequestsWait(t *testing.T) {
+	stop := make(chan struct{})
+	c := conductFor(t, "{}")
+	c.Stop = stop
+	effects := make(chan Effect, MaxDelayed)
+	for range MaxDelayed {
+		go func() { effects <- c.delay(time.Hour) }()
+	}
+	require.Eventually(t, func() bool { return c.Delayed() == MaxDelayed }, time.Minute, time.Millisecond)
+	require.Equal(t, Crowded, c.delay(time.Hour))
+	require.EqualValues(t, MaxDelayed, c.Delayed())
+	close(stop)
+	for range MaxDelayed {
+		require.Equal(t, DelayedFor, <-effects)
+	}
+	require.Eventually(t, func() bool { return c.Delayed() == 0 }, time.Minute, time.Millisecond)
+}
+
+func TestScaledCostsAreExactOnAverage(t *testing.T) {
+	sum := int64(0)
+	const n = 100_000
+	for range n {
+		checks := []limiter.Check{
+			{Limit: &limiter.Limit{Algorithm: limiter.FixedWindow, Limit: 100}, Cost: 1},
+			{Limit: &limiter.Limit{Algorithm: limiter.FixedWindow, Limit: 2}, Cost: 2},
+			{Limit: &limiter.Limit{Algorithm: limiter.Concurrency, Limit: 100}, Cost: 1},
+		}
+		scale(checks, 0.6)
+		sum += checks[0].Cost
+		require.EqualValues(t, 2, checks[1].Cost, "what could never pass is not asked for")
+		require.EqualValues(t, 1, checks[2].Cost)
+	}
+	require.InDelta(t, 1/0.6, float64(sum)/n, 0.02)
+}

@@ -1,0 +1,136 @@
+// Package policy is the document that says which conduct of clients adds to a score, what
+// the score means, and what happens then: its format, its faults, and its compiled form.
+// pkg/behavior judges by it.
+package policy
+
+import (
+	_ "embed"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/behavior"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// Bounds of a document. Fingerprint and presence headers are looked up for every request.
+const (
+	MaxBytes     = 64 << 10
+	maxHeaders   = 8
+	maxExempt    = 64
+	leastLimits  = 0.01
+	longestDelay = 10 * time.Second
+)
+
+// The modes.
+const (
+	Shadow  = "shadow"  // judge and report, change nothing
+	Enforce = "enforce" // what the tiers say happens
+)
+
+// Example is a document that says what Defaults does, explained.
+//
+//go:embed example.yaml
+var Example string
+
+// Document is a policy as written.
+type Document struct {
+	Mode     string        `yaml:"mode"`
+	HalfLife time.Duration `yaml:"half_life"`
+	Signals  Signals       `yaml:"signals"`
+	// Fingerprint names headers that join the method, path and query names of a request.
+	Fingerprint []string `yaml:"fingerprint"`
+	Routes      Routes   `yaml:"routes"`
+	Tiers       []Tier   `yaml:"tiers"`
+	// Exempt lists requests that are not judged: those that meet all parts of an entry.
+	// One with headers holds only for requests that came through a trusted proxy.
+	Exempt []rules.Conditions `yaml:"exempt"`
+}
+
+// Signals are the signals of a client.
+type Signals struct {
+	Burst      Burst    `yaml:"burst"`
+	Repetition Shared   `yaml:"repetition"`
+	Scan       Shared   `yaml:"scan"`
+	Denials    Counted  `yaml:"denials"`
+	Failures   Shared   `yaml:"failures"`
+	Presence   Presence `yaml:"presence"`
+}
+
+// Routes are the signals of a route.
+type Routes struct {
+	// Guessing counts 401 and 403 of all clients.
+	Guessing Shared `yaml:"guessing"`
+}
+
+// Counted is a signal that rises at a count.
+type Counted struct {
+	Weight  float64 `yaml:"weight"`
+	AtLeast int     `yaml:"at_least"`
+}
+
+// Shared is one that also needs a share of the requests.
+type Shared struct {
+	Counted `yaml:",inline"`
+	Share   float64 `yaml:"share"`
+}
+
+// Burst is compared with the client's own past.
+type Burst struct {
+	Counted `yaml:",inline"`
+	Times   float64 `yaml:"times"`
+}
+
+// Presence counts requests that lack one of the headers.
+type Presence struct {
+	Shared  `yaml:",inline"`
+	Headers []string `yaml:"headers"`
+}
+
+// Tier is a range of scores, and what happens in it.
+type Tier struct {
+	Name  string  `yaml:"name" required:"name the tier, as in name: suspicious"`
+	From  float64 `yaml:"from"`
+	Until float64 `yaml:"until"`
+	// Limits multiplies the limits of all rules; nil for 1.
+	Limits *float64      `yaml:"limits"`
+	Delay  time.Duration `yaml:"delay"`
+	Refuse *Refuse       `yaml:"refuse"`
+	Header bool          `yaml:"header"` // tell the origin
+}
+
+// Refuse is for how long a tier refuses.
+type Refuse struct {
+	For time.Duration `yaml:"for" required:"say for how long the first time, as in for: 1m"`
+	Max time.Duration `yaml:"max" required:"say for how long at most, as in max: 1h"`
+}
+
+// Defaults returns the policy that is shipped, in shadow mode.
+func Defaults() *Document {
+	p, r := behavior.Default(), behavior.DefaultRoutes()
+	counted := func(p *behavior.Policy, s behavior.Signal) Counted {
+		return Counted{p.Signals[s].Weight, p.Signals[s].AtLeast}
+	}
+	shared := func(p *behavior.Policy, s behavior.Signal) Shared { return Shared{counted(p, s), p.Signals[s].Share} }
+	d := &Document{
+		Mode: Shadow, HalfLife: p.HalfLife,
+		Signals: Signals{
+			Burst:      Burst{counted(p, behavior.Burst), p.Signals[behavior.Burst].Times},
+			Repetition: shared(p, behavior.Repetition),
+			Scan:       shared(p, behavior.Scan),
+			Denials:    counted(p, behavior.Denials),
+			Failures:   shared(p, behavior.Failures),
+			Presence:   Presence{shared(p, behavior.Presence), []string{"User-Agent", "Accept"}},
+		},
+		Fingerprint: []string{"User-Agent"},
+		Routes:      Routes{Guessing: shared(r, behavior.Failures)},
+	}
+	for _, t := range p.Tiers {
+		d.Tiers = append(d.Tiers, Tier{Name: t.Name, From: t.From, Until: t.Until})
+		if t.Refuse > 0 {
+			d.Tiers[len(d.Tiers)-1].Refuse = &Refuse{t.Refuse, t.RefuseMax}
+		}
+	}
+	elevated, suspicious := &d.Tiers[1], &d.Tiers[2]
+	elevated.Limits, elevated.Header = new(0.6), true
+	suspicious.Limits, suspicious.Header, suspicious.Delay = new(0.2), true, time.Second
+	return d
+}

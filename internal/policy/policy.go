@@ -1,0 +1,209 @@
+package policy
+
+import (
+	"net/textproto"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/behavior"
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// form is the permitted form of a document.
+var form = field.Form{MaxBytes: MaxBytes, Empty: "write {} for the defaults", Exponents: true}
+
+// Policy is a document in its compiled form. It is immutable.
+type Policy struct {
+	// Version is the first 12 hex digits of the SHA-256 of what was parsed.
+	Version string
+	Shadow  bool
+	Clients *behavior.Policy
+	Routes  *behavior.Policy // nil if routes are not judged
+	Effects []Effect         // by tier
+	// Presence and Fingerprint name headers, in canonical form.
+	Presence    []string
+	Fingerprint []string
+
+	exempt  *rules.Matcher
+	trusted []bool // by condition: it holds only behind a trusted proxy
+}
+
+// Effect is what happens in a tier, beyond what behavior.Tier says.
+type Effect struct {
+	Name   string
+	Limits float64 // multiplies limits; from 0.01 to 1
+	Delay  time.Duration
+	Header bool
+}
+
+// Parse reads a YAML or JSON document of at most MaxBytes. Absent fields are as in
+// Defaults. The error is field.Errors: every fault, with the path of its field and a
+// remedy.
+func Parse(data []byte) (*Policy, error) {
+	d := Defaults()
+	root, err := field.Read(data, &form)
+	if err != nil {
+		return nil, err
+	}
+	unread := root.Decode(d, &form)
+	p, faults := d.compile()
+	if faults = unread.With(faults); len(faults) > 0 {
+		return nil, root.Locate(faults)
+	}
+	p.Version = consul.NewPointer(data, "", time.Time{}).Version
+	return p, nil
+}
+
+// Exempts reports whether a request is not judged. scratch is any Match that is not in
+// use; once it has grown, Exempts allocates nothing.
+func (p *Policy) Exempts(r rules.Request, scratch *rules.Match) bool {
+	for _, i := range p.exempt.Find(r, scratch) {
+		if !p.trusted[i] || r.Trusted() {
+			return true
+		}
+	}
+	return false
+}
+
+// Consults reports whether the policy depends on that header, given in lower case.
+func (p *Policy) Consults(header string) bool {
+	for _, list := range [][]string{p.Presence, p.Fingerprint} {
+		for _, name := range list {
+			if strings.EqualFold(name, header) {
+				return true
+			}
+		}
+	}
+	return p.exempt.Consults(header)
+}
+
+func (d *Document) compile() (*Policy, field.Errors) {
+	var faults field.Errors
+	if d.Mode != Shadow && d.Mode != Enforce {
+		faults.Add("mode", "must be shadow or enforce%s (got %s)", field.Suggest(d.Mode, Shadow, Enforce), field.Shown(d.Mode))
+	}
+	p := &Policy{Shadow: d.Mode != Enforce, Clients: d.clients()}
+	faults.Take("", p.Clients.Validate())
+	for i := range d.Tiers {
+		p.Effects = append(p.Effects, d.Tiers[i].effect(field.Index("tiers", i), i, &faults))
+	}
+	p.Routes = d.routes(p.Clients.Tiers, &faults)
+	p.Presence = headers("signals.presence.headers", d.Signals.Presence.Headers, &faults)
+	p.Fingerprint = headers("fingerprint", d.Fingerprint, &faults)
+	if len(p.Presence) == 0 && d.Signals.Presence.Weight > 0 {
+		faults.Add("signals.presence.headers", "must name at least one header; or write weight: 0 to turn the signal off")
+	}
+	if n := len(d.Exempt); n > maxExempt {
+		faults.Add("exempt", "has more than %d entries (got %d)", maxExempt, n)
+		return nil, faults
+	}
+	for i, c := range d.Exempt {
+		if c.Empty() {
+			faults.Add(field.Index("exempt", i), "is empty and would exempt every request; name at least one part, or remove it")
+		}
+		p.trusted = append(p.trusted, len(c.Headers) > 0)
+	}
+	var err error
+	p.exempt, err = rules.NewMatcher(d.Exempt)
+	faults.Take("exempt", err)
+	if faults != nil {
+		return nil, faults
+	}
+	return p, nil
+}
+
+func (c Counted) threshold() behavior.Threshold {
+	return behavior.Threshold{Weight: c.Weight, AtLeast: c.AtLeast}
+}
+
+func (s Shared) threshold() behavior.Threshold {
+	t := s.Counted.threshold()
+	t.Share = s.Share
+	return t
+}
+
+func (d *Document) clients() *behavior.Policy {
+	p := &behavior.Policy{HalfLife: d.HalfLife}
+	s := &d.Signals
+	p.Signals[behavior.Burst] = s.Burst.Counted.threshold()
+	p.Signals[behavior.Burst].Times = s.Burst.Times
+	p.Signals[behavior.Repetition] = s.Repetition.threshold()
+	p.Signals[behavior.Scan] = s.Scan.threshold()
+	p.Signals[behavior.Denials] = s.Denials.threshold()
+	p.Signals[behavior.Failures] = s.Failures.threshold()
+	p.Signals[behavior.Presence] = s.Presence.threshold()
+	for _, t := range d.Tiers {
+		tier := behavior.Tier{Name: t.Name, From: t.From, Until: t.Until}
+		if t.Refuse != nil {
+			tier.Refuse, tier.RefuseMax = t.Refuse.For, t.Refuse.Max
+		}
+		p.Tiers = append(p.Tiers, tier)
+	}
+	return p
+}
+
+// routes returns the policy for routes: all tiers but the one that refuses.
+func (d *Document) routes(tiers []behavior.Tier, faults *field.Errors) *behavior.Policy {
+	p := behavior.DefaultRoutes()
+	p.HalfLife = d.HalfLife
+	p.Signals[behavior.Failures] = d.Routes.Guessing.threshold()
+	p.Tiers = nil
+	for _, t := range tiers {
+		if t.Refuse == 0 {
+			p.Tiers = append(p.Tiers, t)
+		}
+	}
+	for _, e := range field.All(p.Validate()) {
+		if rest, ok := strings.CutPrefix(e.Path, "signals.failures"); ok {
+			faults.Add("routes.guessing"+rest, "%s", e.Msg)
+		}
+	}
+	if d.Routes.Guessing.Weight == 0 || len(p.Tiers) < 2 {
+		return nil
+	}
+	return p
+}
+
+func (t *Tier) effect(path string, i int, faults *field.Errors) Effect {
+	e := Effect{Name: t.Name, Limits: 1, Delay: t.Delay, Header: t.Header}
+	if t.Limits != nil {
+		if e.Limits = *t.Limits; !(e.Limits >= leastLimits && e.Limits <= 1) {
+			faults.Add(field.Join(path, "limits"), "must be from %v to 1 (got %v); refuse shuts a client out", leastLimits, e.Limits)
+		}
+	}
+	if t.Delay < 0 || t.Delay > longestDelay {
+		faults.Add(field.Join(path, "delay"), "must be from 0s to %s (got %s)", longestDelay, t.Delay)
+	}
+	if i == 0 && (e.Limits != 1 || t.Delay != 0 || t.Header) {
+		faults.Add(path, "is the tier of everyone whose score is low; remove limits, delay and header from it")
+	}
+	if t.Refuse != nil && (t.Limits != nil || t.Delay != 0 || t.Header) {
+		faults.Add(path, "refuses, so that no request is limited, delayed or forwarded; remove limits, delay and header, or refuse")
+	}
+	return e
+}
+
+// headers returns canonical names.
+func headers(path string, list []string, faults *field.Errors) (names []string) {
+	if len(list) > maxHeaders {
+		faults.Add(path, "has more than %d names (got %d); each is looked up for every request", maxHeaders, len(list))
+		return nil
+	}
+	seen := map[string]bool{}
+	for i, name := range list {
+		at := field.Index(path, i)
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		_, err := rules.ParseKey([]string{"header:" + name})
+		switch {
+		case err != nil:
+			faults.Add(at, "must be a header name of at most 64 letters, digits and -_. (got %s)", field.Shown(name))
+		case seen[canonical]:
+			faults.Add(at, "names %s twice; keep one", canonical)
+		}
+		seen[canonical] = true
+		names = append(names, canonical)
+	}
+	return names
+}
