@@ -140,12 +140,12 @@ func limits() dashboard {
 			}},
 			{id: 50, title: "Optional: Envoy's rate limit service, by listen.rls", folded: true, panels: []panel{
 				{
-					id: 51, kind: series, title: "Calls by outcome", unit: perSecond, stacked: true,
+					id: 51, kind: series, title: "Calls by outcome (optional)", unit: perSecond, stacked: true,
 					text:    "Calls that Envoys make to listen.rls. over_limit is a refusal. invalid calls cannot be read, and Envoy then does what failure_mode_deny says: correct its configuration. unavailable means that a node has never had rules. Empty without listen.rls.",
 					queries: []query{{"{{outcome}}", `sum by (outcome) (rate(weir_rls_calls_total{@}[$__rate_interval]))`}},
 				},
 				{
-					id: 52, kind: series, title: "Time to answer a call", unit: seconds, steps: []step{{0.025, red}},
+					id: 52, kind: series, title: "Time to answer a call (optional)", unit: seconds, steps: []step{{0.025, red}},
 					text: "Without the network between Envoy and the node. The filter's timeout must be longer than the slowest of these and a round trip. The dashed line is the default budget, store.timeout.",
 					queries: []query{
 						{"p99", `histogram_quantile(0.99, sum by (le) (rate(weir_rls_call_seconds_bucket{@}[$__rate_interval])))`},
@@ -153,7 +153,7 @@ func limits() dashboard {
 					},
 				},
 				{
-					id: 53, kind: series, title: "Connections refused", unit: perSecond,
+					id: 53, kind: series, title: "Connections refused (optional)", unit: perSecond,
 					text:    "Connections to listen.rls from addresses that are not in listen.rls.from, or too many. Envoys that are not listed get no answers.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_rls_connections_refused_total{@}[$__rate_interval]))`}},
 				},
