@@ -27,6 +27,9 @@ func TestJSONErrors(t *testing.T) {
 	}
 	list := []failure{
 		{"rules validate " + bad, term.StatusUsage, "usage", "has 1 problem"},
+		{"rules import envoy missing.yaml", term.StatusUsage, "usage", "no such file"},
+		{"policy example extra", term.StatusUsage, "usage", "unexpected argument"},
+		{"policy validate " + bad, term.StatusUsage, "usage", "problem"},
 		{"rules test " + rules + " missing.log", term.StatusFailed, "failed", "connection refused"},
 		{"rules diff " + rules, term.StatusFailed, "failed", "connection refused"},
 		{"rules apply " + rules + " --yes", term.StatusFailed, "failed", "connection refused"},

@@ -56,7 +56,10 @@ type Client struct {
 
 // Open returns a client for the Consul that c names. It reads the certificates but does
 // not connect yet. It ignores environment variables such as CONSUL_HTTP_TOKEN.
-func Open(c Config) (*Client, error) {
+func Open(c Config) (*Client, error) { return openBounded(c, maxAnswer) }
+
+// openBounded is Open for answers of at most that many bytes.
+func openBounded(c Config, most int64) (*Client, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -91,7 +94,7 @@ func Open(c Config) (*Client, error) {
 		// Without one, the library looks for a token in the environment.
 		Token: "replaced by authorized",
 		HttpClient: &http.Client{
-			Transport: &authorized{next: transport, tokenFile: c.TokenFile, clock: clock},
+			Transport: &authorized{next: transport, tokenFile: c.TokenFile, clock: clock, most: most},
 			// Following a redirect would reveal the token to its target.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},

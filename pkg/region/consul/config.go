@@ -108,6 +108,7 @@ type authorized struct {
 	next      http.RoundTripper
 	tokenFile string
 	clock     *clock
+	most      int64 // bytes of an answer
 }
 
 // tokenOf is the key of a context's value: the Config whose token a request carries in
@@ -143,7 +144,7 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	a.clock.hear(resp.Header.Get("Date"), time.Now())
-	resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	resp.Body = http.MaxBytesReader(nil, resp.Body, a.most)
 	// Any web server can answer 404. Reading that as a missing key would turn a wrong
 	// address into an answer.
 	if resp.StatusCode == http.StatusNotFound && strings.HasPrefix(r.URL.Path, "/v1/kv/") && resp.Header.Get("X-Consul-Index") == "" {
