@@ -122,7 +122,7 @@ func (w *rightsWorld) disturb() {
 	case 2: // its store has lost everything
 		r.Restart(0, w.wall(r), w.net.now)
 	case 3: // it is down, and has lost everything when it is back
-		r.downTo = w.net.now + time.Duration(w.random.Int64N(int64(15*time.Second)))
+		r.downTo = max(r.downTo, w.net.now+time.Duration(w.random.Int64N(int64(15*time.Second)))) // or its clock would be set back
 		w.net.cut[r.config.Self] = max(w.net.cut[r.config.Self], r.downTo)
 		r.Restart(0, w.wall(r)+(r.downTo-w.net.now).Microseconds(), r.downTo)
 	default: // clients move
