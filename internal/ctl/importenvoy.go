@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -18,7 +16,7 @@ const importEnvoyHelp = `Reads the configuration of Envoy's reference rate limit
 one domain a file, and prints the rules that decide as it does, for edges with listen.rls.
 
 Standard error has a line for each field that cannot be kept, and why. Nothing is sent
-anywhere. Check the result with regionctl rules validate.
+anywhere. Check the result with regionctl rules validate. CONFIG may be - for standard input.
 
 The reference service charges each descriptor of a call separately, also in a call that it
 refuses. Set listen.rls.descriptors to separate for the former.`
@@ -36,11 +34,11 @@ func (p *program) importCommand() *cobra.Command {
 func (p *program) importEnvoy(names []string) error {
 	var files []envoy.File
 	for _, name := range names {
-		text, err := p.readForeign(name)
+		text, err := p.readInput(envoy.MaxBytes, name)
 		if err != nil {
 			return err
 		}
-		files = append(files, envoy.File{Name: name, Text: text})
+		files = append(files, envoy.File{Name: inputName(name), Text: text})
 	}
 	doc, report, err := envoy.Translate(files)
 	if err != nil {
@@ -57,17 +55,4 @@ func (p *program) importEnvoy(names []string) error {
 	}
 	_, err = p.Out.Write(out.Bytes())
 	return err
-}
-
-func (p *program) readForeign(name string) ([]byte, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, term.Misused("%w", err)
-	}
-	defer file.Close() // only read
-	text, err := io.ReadAll(io.LimitReader(file, envoy.MaxBytes+1))
-	if err != nil {
-		return nil, term.Misused("%s: %w", name, err)
-	}
-	return text, nil
 }

@@ -11,7 +11,7 @@ import (
 // readDocument reads a file, or standard input for -. Its error is usage: either
 // there is no such file, or it lists every problem.
 func (p *program) readDocument(k *fleet.Kind, name string) (*fleet.Document, error) {
-	data, err := p.readInput(k, name)
+	data, err := p.readInput(k.Longest, name)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,9 @@ func inputName(name string) string {
 	return name
 }
 
-func (p *program) readInput(k *fleet.Kind, name string) ([]byte, error) {
+// readInput reads a file, or standard input, up to one byte more than the longest that is
+// allowed, so that validation sees that it is too long.
+func (p *program) readInput(longest int, name string) ([]byte, error) {
 	in := p.In
 	if name != "-" {
 		file, err := os.Open(name)
@@ -51,8 +53,7 @@ func (p *program) readInput(k *fleet.Kind, name string) ([]byte, error) {
 		defer file.Close() // only read
 		in = file
 	}
-	// One byte more than allowed, so that validation sees that it is too long.
-	data, err := io.ReadAll(io.LimitReader(in, int64(k.Longest)+1))
+	data, err := io.ReadAll(io.LimitReader(in, int64(longest)+1))
 	if err != nil {
 		return nil, term.Misused("%s: %w", name, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -54,25 +53,8 @@ type policyValidation struct {
 	Errors  []problem `json:"errors"`
 }
 
-func (p *program) readPolicy(name string) ([]byte, error) {
-	in := p.In
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, term.Misused("%w", err)
-		}
-		defer file.Close() // only read
-		in = file
-	}
-	data, err := io.ReadAll(io.LimitReader(in, policy.MaxBytes+1))
-	if err != nil {
-		return nil, term.Misused("%s: %w", name, err)
-	}
-	return data, nil
-}
-
 func (p *program) validatePolicy(name string) error {
-	data, err := p.readPolicy(name)
+	data, err := p.readInput(policy.MaxBytes, name)
 	if err != nil {
 		return err
 	}

@@ -196,7 +196,7 @@ func unfold(n *yaml.Node) {
 // parseTopology reads a topology as a person wrote it. It must name no region that
 // nobody would publish it to.
 func (p *program) parseTopology(name string, known []string) (*region.Topology, error) {
-	data, err := p.readInput(&fleet.Kind{Longest: consul.MaxDocument}, name)
+	data, err := p.readInput(consul.MaxDocument, name)
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func (b *ruleBook) overshoots() (list []overshoot) {
 }
 
 func (p *program) validate(name string) error {
-	data, err := p.readInput(rulesKind, name)
+	data, err := p.readInput(rulesKind.Longest, name)
 	if err != nil {
 		return err
 	}

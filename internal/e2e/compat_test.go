@@ -131,7 +131,7 @@ func besideReports(t *testing.T, f *fleet, old *testenv.EdgeNode) {
 	s := f.regions[0]
 	strict := strings.ReplaceAll(reportedRules, ", consistency: reported", "")
 	before := s.publish(t, []byte(strict))
-	eventually(t, 10*time.Second, "both count strictly", func() bool {
+	eventually(t, testenv.Patience, "both count strictly", func() bool {
 		one, err := rulesOf(s.nodes[0])
 		other, err2 := rulesOf(old)
 		return err == nil && err2 == nil && one.Version == before && other.Version == before
@@ -143,7 +143,7 @@ func besideReports(t *testing.T, f *fleet, old *testenv.EdgeNode) {
 	require.Contains(t, stderr, "rules[0].consistency: reported needs a node that reads schema 6; eu-west-1 in eu-west reads 1")
 
 	version := s.publish(t, []byte(reportedRules))
-	eventually(t, 10*time.Second, "the new node reports", func() bool {
+	eventually(t, testenv.Patience, "the new node reports", func() bool {
 		took, err := rulesOf(s.nodes[0])
 		kept, err2 := rulesOf(old)
 		return err == nil && err2 == nil && took.Version == version && kept.Version == before && kept.Refused != nil && kept.Refused.Version == version

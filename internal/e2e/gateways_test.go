@@ -309,7 +309,7 @@ func (l *gatewayLab) serves(n *testenv.EdgeNode) {
 	l.t.Helper()
 	const name = `weir_gateway_answers_total{answer="pass",protocol="http"}`
 	before := metrics(l.t, n, name)[name]
-	eventually(l.t, time.Minute, "gateways ask the node", func() bool { return metrics(l.t, n, name)[name] > before })
+	eventually(l.t, testenv.Patience, "gateways ask the node", func() bool { return metrics(l.t, n, name)[name] > before })
 }
 
 // redisLost: each rule decides what happens, and the gateway hands it on.
@@ -324,7 +324,7 @@ func (l *gatewayLab) redisLost() {
 		require.NotEmpty(l.t, a.header.Get("Retry-After"))
 	}
 	l.redis.Start()
-	eventually(l.t, time.Minute, "Redis counts again", func() bool { return l.ask(l.addrs[0], "GET", "/closed/x", "").status == 200 })
+	eventually(l.t, testenv.Patience, "Redis counts again", func() bool { return l.ask(l.addrs[0], "GET", "/closed/x", "").status == 200 })
 }
 
 // weirLost: the gateway's configuration decides what happens.
@@ -344,5 +344,5 @@ func (l *gatewayLab) weirLost(kind gatewayKind) {
 	}
 	l.nodes[0].Start()
 	l.nodes[0].WaitReady()
-	eventually(l.t, time.Minute, "the node decides again", func() bool { return l.ask(l.strict, "GET", "/free", "").status == 200 })
+	eventually(l.t, testenv.Patience, "the node decides again", func() bool { return l.ask(l.strict, "GET", "/free", "").status == 200 })
 }

@@ -153,7 +153,7 @@ func TestReportsStayWithinTheBound(t *testing.T) {
 					stop, before := make(chan struct{}), a.passed()
 					var load sync.WaitGroup
 					load.Go(func() { a.ask(some, path, who, 18/len(some), stop) })
-					eventually(t, time.Minute, "the limit is used up, and these nodes know", func() bool {
+					eventually(t, testenv.Patience, "the limit is used up, and these nodes know", func() bool {
 						now := a.passed()
 						defer func() { before = now }()
 						return now >= limit && now == before && statuses(t, some, path, who, 1, 3*len(some))[http.StatusTooManyRequests] == 3*len(some)

@@ -69,7 +69,7 @@ func TestLeasesUnderSiege(t *testing.T) {
 		switch turn % 4 {
 		case 0:
 			require.NoError(t, n.Signal(syscall.SIGSTOP))
-			eventually(t, time.Minute, "two seconds have passed", after(2*time.Second))
+			eventually(t, testenv.Patience, "two seconds have passed", after(2*time.Second))
 			require.NoError(t, n.Signal(syscall.SIGCONT))
 		case 1:
 			n.Kill()
@@ -79,13 +79,13 @@ func TestLeasesUnderSiege(t *testing.T) {
 			write(files[turn%3], strict)
 		case 3:
 			redis.Suspend()
-			eventually(t, time.Minute, "half a second has passed", after(500*time.Millisecond))
+			eventually(t, testenv.Patience, "half a second has passed", after(500*time.Millisecond))
 			redis.Resume()
 			for _, file := range files {
 				write(file, siegeRules)
 			}
 		}
-		eventually(t, time.Minute, "a part of a window has passed", after(time.Duration(700+turn*300)*time.Millisecond))
+		eventually(t, testenv.Patience, "a part of a window has passed", after(time.Duration(700+turn*300)*time.Millisecond))
 	}
 	notice()
 	close(stop)
