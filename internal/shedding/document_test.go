@@ -186,6 +186,7 @@ func (r *request) Host() []byte       { return []byte("localhost") }
 func (r *request) Path() []byte       { return []byte("/x") }
 func (r *request) Method() []byte     { return []byte(r.method) }
 func (r *request) Tier() []byte       { return nil }
+func (r *request) Risk() string       { return "" }
 func (r *request) Trusted() bool      { return r.trusted }
 
 func (r *request) Header(name string) ([]byte, int) {

@@ -48,10 +48,10 @@ func fifty(full float64) (list []float64) {
 
 var scenarios = []scenario{
 	{name: "1,200 of 1,000 beside one half idle", capacity: repeated(2, 1000), demand: step([]float64{600, 500}, []float64{1200, 500})},
-	{name: "6,500 of 5,000 beside a small one", capacity: []float64{5000, 1000}, demand: step([]float64{3500, 500}, []float64{6500, 500}), late: 0.005},
+	{name: "6,500 of 5,000 beside a small one", capacity: []float64{5000, 1000}, demand: step([]float64{3500, 500}, []float64{6500, 500}), seeds: 3, allowances: allowances{late: 0.005}},
 	{name: "ramp to 1,600 of 1,000 in 10 minutes, 3 PoPs", capacity: repeated(3, 1000), demand: ramp(repeated(3, 600), but(repeated(3, 600), 1600, 0), 10*time.Minute),
-		change: 10 * time.Minute},
-	{name: "flash crowd of 4 times at one of 6", capacity: repeated(6, 1000), demand: step(six, but(six, 2400, 2)), moves: 1.6},
+		change: 10 * time.Minute, seeds: 3, allowances: allowances{shed: 0.004}},
+	{name: "flash crowd of 4 times at one of 6", capacity: repeated(6, 1000), demand: step(six, but(six, 2400, 2)), seeds: 3, allowances: allowances{moves: 1.3}},
 	{name: "the crowd leaves after 10 minutes", capacity: repeated(6, 1000), change: 10 * time.Minute, demand: func(p int, t time.Duration) float64 {
 		if p == 2 && t >= 0 && t < 10*time.Minute {
 			return 2400
@@ -66,11 +66,11 @@ var scenarios = []scenario{
 	{name: "50 PoPs, 5 regions lost, capacity stated", capacity: fifty(1), stated: true, demand: step(fifty(0.65), fifty(0.65)), length: 5 * time.Minute,
 		lost: func(p int, _ time.Duration) bool { return p%10 == 4 }},
 	{name: "1,200 of 1,000; one router hears nothing from before", capacity: repeated(2, 1000), demand: step([]float64{600, 500}, []float64{1200, 500}),
-		deaf: -10 * time.Second, moves: 36, shed: 0.04, late: 0.003},
+		deaf: -10 * time.Second, allowances: allowances{moves: 36, shed: 0.04, late: 0.003}},
 	{name: "1,200 of 1,000; one router starts anew after 5 minutes", capacity: repeated(2, 1000), demand: step([]float64{600, 500}, []float64{1200, 500}),
 		anew: 5 * time.Minute, change: 5 * time.Minute},
 	{name: "1,200 of 1,000; one router hears nothing for 5 minutes", capacity: repeated(2, 1000), demand: step([]float64{600, 500}, []float64{1200, 500}),
-		deaf: -10 * time.Second, hears: 5 * time.Minute, change: 5 * time.Minute, shed: 0.005, moves: 1.3},
+		deaf: -10 * time.Second, hears: 5 * time.Minute, change: 5 * time.Minute, allowances: allowances{shed: 0.005, moves: 1.3}},
 }
 
 // crowded multiplies the demand of every tenth PoP.

@@ -44,10 +44,13 @@ type scenario struct {
 	// nothing. 0: never.
 	deaf, anew time.Duration
 	hears      time.Duration // when the deaf one hears again; 0: never
-	// What is beyond the bounds: % of networks that move in the worst minute; as parts of
-	// demand, what is shed at first and then, and because of others' clients.
-	moves, shed, late, pushed float64
+	seeds      uint64        // how many the short form judges; 0: 1
+	allowances
 }
+
+// allowances are what may be beyond the bounds: % of networks that move in the worst minute;
+// as parts of demand, what is shed at first and then, and because of others' clients.
+type allowances struct{ moves, shed, late, pushed float64 }
 
 // warmUp is how long the world runs before the change.
 const warmUp = 2 * time.Minute
@@ -258,7 +261,7 @@ func (w *world) serve(p *pop, dead bool) {
 			p.held[i].Answered()
 			p.held[i].Done()
 		}
-		p.held = slices.Delete(p.held, 0, done)
+		p.held = p.held[done:]
 	}
 }
 
@@ -279,8 +282,8 @@ func (w *world) poisson(mean float64) int {
 	if mean > 30 {
 		return max(0, int(math.Round(mean+w.rng.NormFloat64()*math.Sqrt(mean))))
 	}
-	n := 0
-	for p := w.rng.Float64(); p > math.Exp(-mean); p *= w.rng.Float64() {
+	n, none := 0, math.Exp(-mean)
+	for p := w.rng.Float64(); p > none; p *= w.rng.Float64() {
 		n++
 	}
 	return n

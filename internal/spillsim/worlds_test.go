@@ -83,7 +83,9 @@ func TestSpillAnywhere(t *testing.T) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
 				is := newWorld(s, *seed, newSpilling, second).run()
-				broken := outOfBounds(t, s, is, newWorld(s, *seed, newOmniscient).run())
+				best := newWorld(s, *seed, newOmniscient).run()
+				logged(t, is, best)
+				broken := outOfBounds(is, best, s.allowances)
 				if !soak {
 					require.Empty(t, broken)
 				} else if len(broken) > 0 {

@@ -20,9 +20,9 @@ const (
 	returnBelow = 0.83 // a PoP below it gets its own clients back,
 	returnTo    = 0.90 // up to this
 	settledBack = 0.70 // returnBelow of a PoP that is settled
-	keepTo      = 0.97 // a PoP beyond it keeps fewer clients of others,
+	keepTo      = 0.98 // a PoP beyond it keeps fewer clients of others,
 	receiveTo   = 0.93 // and below it receives more, up to this,
-	strainTo    = 0.95 // or this, if they would be shed otherwise
+	strainTo    = 0.96 // or this, if they would be shed otherwise
 	leastGift   = 0.01 // of a PoP's clients; less is not worth a move
 )
 
@@ -33,7 +33,7 @@ const (
 	longestSpillStep = 5 * time.Second
 	// staleAfter is the age of a PoP's figures from which clients stay where they are.
 	staleAfter = time.Minute
-	// publishing is how long a change takes to be measured and published.
+	// publishing is how long a change may take to be published.
 	publishing = 10 * time.Second
 	// agreeing is the time constant with which gifts fade: less is given until the giver
 	// asks again. All routers then add the same, so what they began with differently fades.
@@ -44,7 +44,9 @@ const (
 type Part struct {
 	Goal    float64 `json:"goal"`
 	Share   float64 `json:"share"`   // what is answered: follows Goal
-	Noticed float64 `json:"noticed"` // what the published figures show of it: follows Share
+	Noticed float64 `json:"noticed"` // what PoPs measure of it
+	// Asking is Share on its way to Noticed, while clients' answers expire.
+	Asking [3]float64 `json:"asking"`
 	// Most is the share with which the settled receiver was full; 0: it was not.
 	Most float64 `json:"most,omitempty"`
 	cut  bool    // the receiver is full
@@ -52,7 +54,10 @@ type Part struct {
 
 // Gift is what a PoP gives away.
 type Gift struct {
-	Own   float64         `json:"own"` // requests per second of the PoP's own clients, wherever they are sent
+	Own float64 `json:"own"` // requests per second of the PoP's own clients, wherever they are sent
+	// Told is the demand that the PoP published last, and Since is when.
+	Told  float64         `json:"told"`
+	Since time.Time       `json:"since"`
 	Parts map[string]Part `json:"parts"`
 	Out   bool            `json:"out,omitempty"` // the PoP is down or drained
 	Last  Change          `json:"last"`
@@ -121,7 +126,11 @@ func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Dura
 		if g.Out == s.up() {
 			g.Last = Change{}
 		}
-		w.gifts[name] = Gift{g.Own, parts, !s.up(), g.Last}
+		if s.tells() && s.Demand != g.Told {
+			g.Told, g.Since = s.Demand, now
+		}
+		g.Parts, g.Out = parts, !s.up()
+		w.gifts[name] = g
 	}
 	w.estimate()
 	w.notice()
@@ -145,23 +154,6 @@ func (s *PoPState) up() bool { return s.Healthy && s.Drained == nil }
 
 // tells reports whether a PoP's figures say how loaded it is.
 func (s *PoPState) tells() bool { return s.up() && !s.Stale && s.Capacity > 0 }
-
-// estimate finds what each PoP's own clients ask for: what arrives there, less what others
-// gave it, and more what it gave away. A PoP that is out keeps its last estimate.
-func (w *spilling) estimate() {
-	for range 8 { // each turn divides the error; gifts rarely pass from one to the next
-		arriving := w.sent(noticed)
-		for i, name := range w.all {
-			s, g := w.states[name], w.gifts[name]
-			left := 1 - g.given(noticed, w.near[i])
-			// Of a PoP that keeps almost nobody, too little is left to judge by.
-			if s.tells() && left > 0.1 {
-				g.Own = max(0, s.Demand-arriving[name]) / left
-				w.gifts[name] = g
-			}
-		}
-	}
-}
 
 // sent returns how many requests per second each PoP gets from others, by one of Part's
 // fields. It adds up in the order of the topology, so that all routers round alike.
@@ -246,7 +238,7 @@ func (w *spilling) fill(want []float64, fixed []bool, room map[string]space) {
 	for nth := range w.all {
 		for i, name := range w.all {
 			g := w.gifts[name]
-			if fixed[i] || nth >= len(w.near[i]) || want[i] < leastGift*g.Own || g.Own == 0 {
+			if fixed[i] || nth >= len(w.near[i]) || want[i] <= 0 || g.Own == 0 {
 				continue
 			}
 			to := w.near[i][nth]
@@ -255,7 +247,7 @@ func (w *spilling) fill(want []float64, fixed []bool, room map[string]space) {
 			if p.Most > 0 {
 				add = min(add, (p.Most-p.Goal)*g.Own)
 			}
-			if add < leastGift*g.Own {
+			if s := w.states[to]; add < leastGift*min(g.Own, s.Capacity) {
 				continue
 			}
 			want[i] -= add
@@ -304,7 +296,7 @@ func (w *spilling) rooms() map[string]space {
 			staying := own * (1 - w.gifts[name].given(goal, w.near[i]))
 			r := space{keepTo*s.Capacity - staying, receiveTo*s.Capacity - staying}
 			if promised[name] > r.keep {
-				r.keep = r.more
+				r.keep = strainTo*s.Capacity - staying
 			}
 			room[name] = r
 		}

@@ -19,9 +19,12 @@ type Change struct {
 // whatever the figures do, a PoP moves more than that only once for each sudden change and
 // once every resting; an error that feeds on itself decays to that.
 const (
-	// sudden is how much is a change, as a share. It is more than what one network brings,
-	// or the error of an estimate while clients move.
-	sudden = 0.2
+	// sudden is how much less capacity is a change, as a share, and grown how much more or less
+	// demand. Of clients that moved, heavy networks among them make an estimate wrong by some
+	// percent in addition; while they move it is worse.
+	sudden                  = 0.2
+	grown                   = 0.1
+	errorMoved, errorMoving = 0.1, 0.25
 	// freeTTLs is for how many TTLs, besides the time of publishing, clients are free.
 	freeTTLs = 3
 	// resting is after how long a settled PoP that is not served well is free again.
@@ -40,11 +43,11 @@ func (w *spilling) notice() {
 		if s.tells() {
 			last.Capacity = max(last.Capacity, s.Capacity)
 		}
-		// What clients on the move ask for is known less well than how many they are.
-		large := sudden*max(g.Own, last.Own) + arriving[name]/2
+		wrong := errorMoved
 		if w.free(name) {
-			large += g.given(noticed, w.near[i]) * g.Own / 4
+			wrong = errorMoving
 		}
+		large := grown*max(g.Own, last.Own) + arriving[name]/2 + wrong*g.given(noticed, w.near[i])*g.Own
 		given := g.given(goal, w.near[i])
 		staying := g.Own * (1 - given)
 		unserved := s.tells() && (staying+promised[name] > keepTo*s.Capacity || given > 0 && staying < returnBelow*s.Capacity)
@@ -101,7 +104,7 @@ func (w *spilling) move() {
 				continue
 			}
 			receiver := w.states[to]
-			pace := ttl / 5
+			pace := ttl / 10
 			if p.Goal < p.Share && !p.cut {
 				pace = ttl
 			}
@@ -122,7 +125,7 @@ func (w *spilling) move() {
 			default:
 				p.Share += off * min(1, w.dt/pace)
 			}
-			p.Noticed += (p.Share - p.Noticed) * min(1, w.dt/(ttl/2+publishing.Seconds()))
+			w.see(&p, from.Nodes)
 			g.Parts[to] = p
 		}
 	}

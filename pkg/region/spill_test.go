@@ -58,17 +58,17 @@ func TestSpillGoesWhereItFits(t *testing.T) {
 	first := func(demand float64) *View {
 		return NewView(topology, loads(topology, demand, 1000, 830, 1000, 500, 1000), nil).Spilled(&Spill{}, 0, noon)
 	}
-	v := first(1130)
+	v := first(1130) // which may be 1187
 	shares, few := of(v, 0)
-	require.InDelta(t, 0.1/1.13, shares["b1"], 0.02)
-	require.InDelta(t, 0.1/1.13, shares["c1"], 0.02)
+	require.InDelta(t, 0.1/1.158, shares["b1"], 0.02)
+	require.InDelta(t, 0.128/1.158, shares["c1"], 0.02)
 	for pop := 1; pop < 3; pop++ {
 		shares, _ = of(v, pop)
 		require.Len(t, shares, 1)
 	}
 	shares, many := of(first(1330), 0)
-	require.InDelta(t, 0.1/1.33, shares["b1"], 0.02)
-	require.InDelta(t, 0.3/1.33, shares["c1"], 0.02)
+	require.InDelta(t, 0.1/1.363, shares["b1"], 0.02)
+	require.InDelta(t, 0.333/1.363, shares["c1"], 0.02)
 	back, sideways := 0, 0
 	for i, at := range few {
 		switch {
@@ -83,7 +83,7 @@ func TestSpillGoesWhereItFits(t *testing.T) {
 	require.Less(t, sideways, 1<<12/50)
 
 	a := v.Choose(Query{Client: netip.MustParsePrefix("10.0.1.0/24"), Explain: true})
-	require.Contains(t, steps(a), "a1 is asked for 1130 requests a second and can serve 1000\na1 gives 8.8 % of its clients to b1\na1 gives 8.8 % of its clients to c1\na1 ")
+	require.Contains(t, steps(a), "a1 is asked for 1130 requests a second and can serve 1000\na1 gives 8.6 % of its clients to b1\na1 gives 11.1 % of its clients to c1\na1 ")
 	shares, _ = of(first(960), 0)
 	require.Len(t, shares, 1, "below 97 % nobody moves")
 }

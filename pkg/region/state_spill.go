@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -92,9 +93,10 @@ func readSpill(value []byte) (*Spill, error) {
 	}
 	share := func(v float64) bool { return v >= 0 && v <= 1+1e-6 }
 	for name, g := range s.Gifts {
-		sound := g.Own >= 0
+		sound := g.Own >= 0 && g.Told >= 0
 		for _, p := range g.Parts {
-			sound = sound && share(p.Goal) && share(p.Share) && share(p.Noticed) && share(p.Most)
+			sound = sound && share(p.Goal) && share(p.Share) && share(p.Noticed) && share(p.Most) &&
+				!slices.ContainsFunc(p.Asking[:], func(v float64) bool { return !share(v) })
 		}
 		if !sound {
 			return nil, fmt.Errorf("has a share of %s that is not 0 to 1", name)

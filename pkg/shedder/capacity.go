@@ -18,31 +18,77 @@ const (
 	// the clients of a lost site would be scattered over a fleet that is idle.
 	nearlyIdle = 1.0 / 16
 	manyTimes  = 20.0
-	// capacityMemory, in seconds, smooths what is served while the site is full.
-	capacityMemory = 5.0
+	// capacityMemory, in seconds, smooths what is served while the site is full, and busyMemory
+	// how busy it is: where few requests fill a site, utilization falls and rises with each.
+	capacityMemory = 10.0
+	busyMemory     = 1.0
+	// kneeMemory, in seconds, is long compared with chance where few, slow requests are in flight.
+	kneeMemory = 5.0
+	// leastFull, in seconds, is how long a site must be full before that says anything, and
+	// leastAnswers how many it must give.
+	leastFull    = 2.0
+	leastAnswers = 30
 )
 
 // capacity estimates how many requests per second the site can serve.
 type capacity struct {
 	measured float64   // 0: it was not full for rememberFull
 	full     time.Time // when it last was
+	busy     float64   // mean utilization
+	rate     float64   // requests per second that were answered since the site is full
+	seconds  float64   // for how long it is; beyond capacityMemory does not matter
+	knee     float64   // requests per second that the site can serve, judged by a queue; 0: none for rememberFull
+	queued   time.Time // when there last was one
+	waiting  float64   // requests in it, a mean over kneeMemory
 }
 
-// next returns c after dt. A site is full while it refuses requests and is busy: then what it
-// serves is what it can serve.
-func (c capacity) next(now time.Time, dt time.Duration, s *State, r *Reading, settings *Settings) capacity {
+// next returns c after dt, in which answered requests per second were. A site is full while
+// it refuses requests and is busy: then what it serves is what it can serve. What it served
+// before that says nothing, so the mean begins when it becomes full.
+func (c capacity) next(now time.Time, dt time.Duration, answered float64, s *State, r *Reading, settings *Settings, e *Estimate) capacity {
+	c = c.nextKnee(now, dt, r, e)
+	c.busy += (r.Utilization - c.busy) * min(1, dt.Seconds()/busyMemory)
 	refuses := s.Level > 0 || r.Capped > rarely*r.total()
-	switch {
-	case refuses && r.Utilization >= settings.Target/2:
-		if c.measured == 0 {
-			c.measured = r.Served
+	if refuses && c.busy >= settings.Target/2 {
+		if c.seconds == 0 && c.measured > 0 { // an estimate that a few seconds alone do not replace
+			c.rate, c.seconds = c.measured, capacityMemory
 		}
-		c.measured += (r.Served - c.measured) * min(1, dt.Seconds()/capacityMemory)
-		c.full = now
-	case c.measured > 0 && now.Sub(c.full) >= rememberFull:
-		c = capacity{}
-	case c.measured > 0:
+		c.seconds += dt.Seconds()
+		c.rate += (answered - c.rate) * dt.Seconds() / min(c.seconds, capacityMemory)
+		if c.seconds >= leastFull && c.rate*c.seconds >= leastAnswers {
+			c.measured, c.full = c.rate, now
+		}
+		return c
+	}
+	c.seconds, c.rate = 0, 0
+	if c.measured > 0 {
 		c.measured = max(c.measured, r.Served)
+		if now.Sub(c.full) >= rememberFull {
+			c.measured = 0
+		}
+	}
+	return c
+}
+
+// nextKnee returns c with what is known of the knee: where requests begin to queue, long before
+// any is refused. Not all that is learned so is true, because slower work looks like a queue
+// until a probe: so the knee bounds promises, and is no measured capacity. What can be
+// served there follows from how many wait: in the simplest queue, as many as are served for each that could be
+// served in addition.
+func (c capacity) nextKnee(now time.Time, dt time.Duration, r *Reading, e *Estimate) capacity {
+	c.waiting += (e.inFlight - e.answered*e.Base - c.waiting) * min(1, dt.Seconds()/kneeMemory)
+	switch {
+	case e.Base > 0 && e.answered >= fewAnswers && c.waiting >= max(1, queueFrom*headroom(e.answered)):
+		knee := e.answered * (1 + 1/c.waiting)
+		if c.knee == 0 {
+			c.knee = knee
+		}
+		c.knee += (knee - c.knee) * min(1, dt.Seconds()/capacityMemory)
+		c.queued = now
+	case c.knee > 0 && now.Sub(c.queued) >= rememberFull:
+		c.knee = 0
+	case c.knee > 0:
+		c.knee = max(c.knee, r.Served)
 	}
 	return c
 }
@@ -52,6 +98,15 @@ func (c capacity) next(now time.Time, dt time.Duration, s *State, r *Reading, se
 func (s *Settings) fillAs(before *Settings) bool {
 	return s.Target == before.Target && s.AutoFrom == before.AutoFrom &&
 		maps.Equal(s.Signals, before.Signals) && slices.Equal(s.Classes, before.Classes)
+}
+
+// atLeast returns what a site that was not full can serve at least: what it promises, but no
+// more than its knee.
+func (c *capacity) atLeast(r *Reading, target float64) float64 {
+	if p := promise(r, target); c.knee == 0 || p < c.knee {
+		return p
+	}
+	return c.knee
 }
 
 // promise returns what a site that was not full can serve at least.

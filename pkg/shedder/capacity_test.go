@@ -12,14 +12,15 @@ func TestCapacityIsWhatAFullSiteServes(t *testing.T) {
 	run := func(seconds int, level float64, r Reading) float64 {
 		for range seconds * 10 {
 			now = now.Add(Interval)
-			c = c.next(now, Interval, &State{Level: level}, &r, &settings)
+			c = c.next(now, Interval, r.Served, &State{Level: level}, &r, &settings, &Estimate{})
 		}
 		return c.measured
 	}
 	demand := [MaxClasses]float64{0: 1200}
 	require.Zero(t, run(60, 0, Reading{Utilization: 0.9, Demand: demand, Served: 900}), "it refuses nothing")
 	require.Zero(t, run(60, 0.5, Reading{Utilization: 0.1, Demand: demand, Served: 900}), "it is not busy")
-	require.InDelta(t, 1000, run(1, 0.5, Reading{Utilization: 0.8, Demand: demand, Served: 1000}), 0, "at once")
+	require.Zero(t, run(1, 0.5, Reading{Utilization: 0.8, Demand: demand, Served: 1000}), "a second says little")
+	require.InDelta(t, 1000, run(3, 0.5, Reading{Utilization: 0.8, Demand: demand, Served: 1000}), 1e-9, "soon")
 	require.InDelta(t, 800, run(60, 0.5, Reading{Utilization: 0.8, Demand: demand, Served: 800}), 1, "it became slower")
 	require.InDelta(t, 800, run(600, 0, Reading{Utilization: 0.1, Demand: demand, Served: 700}), 1)
 	require.InDelta(t, 850, run(600, 0, Reading{Utilization: 0.1, Demand: demand, Served: 850}), 1e-9, "it serves more")
@@ -27,7 +28,30 @@ func TestCapacityIsWhatAFullSiteServes(t *testing.T) {
 	require.Zero(t, run(200, 0, Reading{Served: 10}), "an hour after it was last full")
 
 	c = capacity{}
-	require.InDelta(t, 1000, run(1, 0, Reading{Utilization: 0.9, Demand: demand, Served: 1000, Capped: 200}), 0, "caps refuse, too")
+	require.InDelta(t, 1000, run(3, 0, Reading{Utilization: 0.9, Demand: demand, Served: 1000, Capped: 200}), 1e-9, "caps refuse, too")
+}
+
+// The mean of what is served lags behind at low rates. It must not pass for the capacity of a
+// site that has just become full, or routers send too many of its clients away.
+func TestFirstCapacityIsThatOfTheFullSite(t *testing.T) {
+	settings, c, now := Defaults(), capacity{}, start
+	served := rate{}
+	run := func(seconds int, answered, level, utilization float64) float64 {
+		for range seconds * 10 {
+			now = now.Add(Interval)
+			served.add(answered/10, 1, Interval)
+			r := Reading{Utilization: utilization, Served: served.calm}
+			c = c.next(now, Interval, answered, &State{Level: level}, &r, &settings, &Estimate{})
+		}
+		return c.measured
+	}
+	require.Zero(t, run(60, 13, 0, 0.3))
+	require.InDelta(t, 33, run(4, 33, 0.5, 0.8), 1e-9)
+	require.Less(t, served.calm, 25.0, "what it served before still counts in the mean")
+	require.InDelta(t, 33, run(60, 20, 0, 0.3), 1e-9)
+	// One that is full again for a moment does not forget what it could serve.
+	require.InDelta(t, 30, run(2, 20, 0.5, 0.8), 1)
+	require.InDelta(t, 20, run(60, 20, 0.5, 0.8), 0.1)
 }
 
 func TestPromise(t *testing.T) {
@@ -60,4 +84,28 @@ func TestSettingsThatChangeWhatIsFullForgetTheCapacity(t *testing.T) {
 	f(0, func(s *Settings) { s.Signals["queue"] = Knees{0, 10} })
 	f(0, func(s *Settings) { s.Target /= 2 })
 	f(0, func(s *Settings) { s.Classes[1].MaxInFlight++ })
+}
+
+// Requests that queue show how much a site can serve before it refuses any. Chance does not,
+// even where few, slow requests are in flight.
+func TestAQueueBoundsThePromise(t *testing.T) {
+	settings, c, now := Defaults(), capacity{}, start
+	run := func(seconds int, rate, trip float64) float64 {
+		for range seconds * 10 {
+			now = now.Add(Interval)
+			e := Estimate{Base: 0.1, answered: rate, inFlight: rate * trip}
+			c = c.next(now, Interval, rate, &State{}, &Reading{Served: rate}, &settings, &e)
+		}
+		return c.atLeast(&Reading{Served: rate, Utilization: 0.1}, 0.7)
+	}
+	promised := 600 * (1 + 0.3*(1-0.1/0.7))
+	require.InDelta(t, promised, run(60, 600, 0.1), 1e-9)
+	require.InDelta(t, promised, run(60, 600, 0.11), 1e-9, "6 in a queue are chance")
+	require.InDelta(t, promised, run(1, 600, 0.15), 1e-9, "a moment")
+	require.InDelta(t, 600*(1+1/30.0), run(60, 600, 0.15), 1)
+	require.InDelta(t, 606, run(30, 600, 0.3), 6, "the longer it is, the nearer")
+	require.InDelta(t, 606, run(3000, 600, 0.1), 6)
+	require.InDelta(t, 700, run(10, 700, 0.1), 1e-9, "it serves more")
+	require.InDelta(t, promised, run(700, 600, 0.1), 1e-9, "an hour later")
+	require.Zero(t, c.measured)
 }

@@ -60,7 +60,7 @@ func (s *Shedder) Status() Status {
 		st.Winner, st.Utilization = t.winner.Name, t.winner.Utilization
 	}
 	if st.Capacity, st.Measured = t.capacity.measured, t.capacity.measured > 0; !st.Measured {
-		st.Capacity = promise(t.demand.reading(st.Utilization), t.settings.Target)
+		st.Capacity = t.capacity.atLeast(t.demand.reading(st.Utilization), t.settings.Target)
 	}
 	classes := len(t.settings.Classes)
 	for i, class := range t.settings.Classes {

@@ -80,6 +80,7 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 		{Name: SignalInFlight, Value: float64(waiting), At: now},
 		t.wait.measure(now, waiting, served, dt),
 	}, shared...)
+	rate := float64(served) / dt.Seconds()
 	dt = min(dt, longestStep)
 	t.estimate = t.estimate.After(&Observation{
 		Now: now, For: dt, InFlight: float64(waiting), Answered: float64(served),
@@ -99,7 +100,7 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 		t.state = next(t.state, dt, t.winner, &t.demand, &t.settings)
 	}
 	if !paused {
-		t.capacity = t.capacity.next(now, dt, &t.state, t.demand.reading(t.utilization()), &t.settings)
+		t.capacity = t.capacity.next(now, dt, rate, &t.state, t.demand.reading(t.utilization()), &t.settings, &t.estimate)
 	}
 	_, t.probing = t.estimate.Limit()
 	s.verdicts.Store(t.verdicts(s.name))
