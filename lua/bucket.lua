@@ -36,7 +36,7 @@ end
 if now < at then time, stepped = clock(now, at, rule.window) end
 local full, drained = rule.capacity * rule.unit, 0
 if time > at then drained = (time - at) * rule.drain end
-local judged = level < full and level or full
+local judged = (level < full or rule.debt) and level or full
 s.now, s.stepped, s.full = time, stepped, full
 s.level = level > drained and level - drained or 0
 s.judged = judged > drained and judged - drained or 0
@@ -59,7 +59,7 @@ local added = min(units, rule.capacity) * rule.unit
 if s.judged + added <= s.full then
   s.level, s.judged = s.level + added, s.judged + added
 else -- counting a denied attempt at most fills the bucket
-  s.level, s.judged = max(s.level, min(s.level + added, s.full)), s.full
+  s.level, s.judged = max(s.level, min(s.level + added, s.full)), max(s.judged, s.full)
 end
 
 if lease > 0 then s.granted = s.granted + units end
@@ -67,7 +67,8 @@ if lease > 0 then s.granted = s.granted + units end
 --- answer
 local free = s.full - s.judged
 local short = cost * rule.unit - free
-remaining, reset = floor(free / rule.unit), ceil(s.level / rule.drain)
+reset = ceil(s.level / rule.drain)
+if free > 0 then remaining = floor(free / rule.unit) end
 if short > 0 then retry = ceil(short / rule.drain) end
 if rule.lease > 0 and s.granted + s.before > 0 and reset > 0 then reset = reset + 2 * rule.lease end
 
@@ -92,3 +93,7 @@ if back > 0 and s.level > 0 then
   s.level = max(0, s.level - back)
   changed = true
 end
+
+--- merge
+s.level = min(s.level + units * rule.unit, 4503599627370496)
+changed = true

@@ -55,6 +55,13 @@ func Return() string { return join("return", "") }
 // bucket. See report.lua.
 func Report() string { return join("report", "tb") }
 
+// Merge returns the script that charges what other regions have let pass. See merge.lua.
+func Merge() string { return join("merge", "") }
+
+// Tally returns the script that counts what a node has let pass under global limits. See
+// tally.lua.
+func Tally() string { return join("tally", "tb") }
+
 // marker is a line that begins a part in an algorithm's file, and calls for it in others.
 var marker = regexp.MustCompile(`(?m)^ *--- (\w+)\n`)
 

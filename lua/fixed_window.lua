@@ -38,3 +38,10 @@ if s.start == at - at % rule.window and s.count > 0 then
   s.count = max(0, s.count - units)
   changed = true
 end
+
+--- merge
+if at == s.start then
+  s.count = min(s.count + units, 99999999999999)
+  changed = true
+end
+early = at > s.start

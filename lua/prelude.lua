@@ -1,6 +1,6 @@
 -- Shared by every script. embed.go joins the files of this folder: it puts the parts of the
 -- algorithms that a script serves where a line such as `--- load` in take.lua or return.lua
--- names them. An algorithm has seven parts, over a state `s`:
+-- names them. An algorithm has these parts, over a state `s`:
 --   functions   what the others call
 --   load        fills s with the state of `key` as it is at `now`; readable = false if the
 --               key holds what no algorithm has written
@@ -11,6 +11,9 @@
 --               and until all is free
 --   save        writes s with a time to live; also if s.stepped, see clock
 --   refund      takes back units that were charged at `at`; changed = true if s must be saved
+--   merge       adds units that another region let pass in its window that began at `at`,
+--               beyond the limit if need be; changed as above; early = true if the window
+--               has not begun here. Only algorithms of global limits have it
 -- load only reads: a peek leaves no trace. It sets every field of s that the others read,
 -- because s is used again for the next request of the call.
 --
@@ -64,8 +67,8 @@ end
 -- rule_of reads what Go wrote (Limit.Encoded): a rule travels as data, so that changing one
 -- never changes the script.
 local function rule_of(text)
-  local tag, count_denied, shadow, limit, window, capacity, interval, drain, unit, slowest, lease =
-    struct.unpack('<c2BBdddddddd', text)
+  local tag, count_denied, shadow, debt, limit, window, capacity, interval, drain, unit, slowest, lease =
+    struct.unpack('<c2BBBdddddddd', text)
   return {
     tag = tag,
     limit = limit,
@@ -76,6 +79,7 @@ local function rule_of(text)
     unit = unit,
     count_denied = count_denied == 1,
     shadow = shadow == 1,
+    debt = debt == 1, -- regions share the limit, so a bucket may hold more than its capacity
     slowest = slowest,
     lease = lease,
     ttl_of = '',

@@ -68,3 +68,14 @@ elseif start == s.start - rule.window then
   s.previous = max(0, s.previous - units)
   changed = true
 end
+
+--- merge
+local most = min(floor(4503599627370496 / s.width), 99999999999999)
+if at == s.start then
+  s.current = min(s.current + units, most)
+  changed = true
+elseif at == s.start - rule.window then
+  s.previous = min(s.previous + units, most)
+  changed = true
+end
+early = at > s.start

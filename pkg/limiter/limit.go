@@ -134,6 +134,8 @@ type Limit struct {
 	// Shadow decides and reports but never refuses.
 	Shadow    bool
 	OnFailure OnFailure
+	// Global is set if regions share the limit; see global.go.
+	Global *Global
 	// Shared is set if other tiers fill and drain the same counter at their own limits.
 	Shared bool
 	// Slowest is the smallest Limit of those tiers, 0 if there are none: a bucket must
@@ -331,7 +333,7 @@ func (l *Limit) Encoded() *string {
 	case l.Algorithm == RollingWindow && l.Storage == LargeRing:
 		capacity = WholeLog
 	}
-	b := append([]byte(l.Tag()), flag(l.CountDenied), flag(l.Shadow))
+	b := append([]byte(l.Tag()), flag(l.CountDenied), flag(l.Shadow), flag(l.Global != nil))
 	for _, v := range []int64{l.Limit, l.Window.Microseconds(), capacity, l.MinInterval.Microseconds(), drain, unit, l.slowest(), l.LeaseTime().Microseconds()} {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v))) // exact: see the bounds
 	}
@@ -369,29 +371,4 @@ func (l *Limit) RefusalHolds() bool {
 // across a change of the document.
 func (l *Limit) Same(o *Limit) bool {
 	return l == o || l.Rule == o.Rule && l.Shared == o.Shared && *l.Encoded() == *o.Encoded()
-}
-
-// Share returns this limit divided among n nodes, rounded up: what each may pass alone
-// while the shared store is unreachable. The last result is cached, so calls with an
-// unchanged n cost nothing.
-func (l *Limit) Share(n int) *Limit {
-	if n <= 1 {
-		return l
-	}
-	divide := func(v int64) int64 { return (v + int64(n) - 1) / int64(n) }
-	limit, burst := divide(l.Limit), divide(l.Burst)
-	if l.Algorithm == LeakyBucket {
-		burst = divide(l.Capacity()) - 1
-	}
-	if s := l.share.Load(); s != nil && s.Limit == limit && s.Burst == burst {
-		return s
-	}
-	s := &Limit{
-		Rule: l.Rule, Algorithm: l.Algorithm, Storage: l.Storage,
-		Limit: limit, Window: l.Window, Burst: burst, MinInterval: l.MinInterval,
-		CountDenied: l.CountDenied, Shadow: l.Shadow, OnFailure: l.OnFailure, Shared: l.Shared,
-		Slowest: divide(l.Slowest),
-	}
-	l.share.Store(s)
-	return s
 }

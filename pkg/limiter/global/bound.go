@@ -18,6 +18,10 @@ type Bounds struct {
 	Worst float64
 }
 
+// UsualDelay is within what time regions usually learn of each other's counts: a Period in
+// which a node counts, another until its region tells the others, and the way to them.
+const UsualDelay = 2*Period + 300*time.Millisecond
+
 // Over returns the bounds of a limit if clients of all regions together ask for `times`
 // the limit, and a region knows what another counted at most delay ago.
 //
@@ -37,6 +41,22 @@ func Over(l *limiter.Limit, regions int, times float64, delay time.Duration) Bou
 		worst += others * flow // each bucket refills meanwhile
 	}
 	return Bounds{Demand: min(worst, times*flow+kept), Worst: worst}
+}
+
+// Excess returns by what part of itself a limit was exceeded if all regions let pass that
+// many units in one window of Width.
+func Excess(l *limiter.Limit, count int64) float64 {
+	most := float64(whole(l))
+	allowed := most
+	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+		allowed += float64(l.Limit) * float64(Width(l)) / float64(l.Window.Microseconds())
+	}
+	return max(0, (float64(count)-allowed)/most)
+}
+
+// Ratio returns bounds as parts of a limit.
+func (b Bounds) Ratio(l *limiter.Limit) Bounds {
+	return Bounds{b.Demand / float64(whole(l)), b.Worst / float64(whole(l))}
 }
 
 // Returns is how long after a region was last heard of its heir has its part of a limit

@@ -46,7 +46,9 @@ func (c Cell) Merge(o Cell) Cell {
 // Count is a counter on its way to another region. Start and Width are those of the window,
 // in Unix microseconds and microseconds.
 type Count struct {
-	Key          string
+	Key string
+	// Tier is that of the limit by which the key is counted; "" for the rule's own.
+	Tier         string
 	Start, Width int64
 	Cell
 }
@@ -107,6 +109,7 @@ type slot struct {
 type entry struct {
 	slot
 	width int64
+	tier  string
 	place record[*entry]
 	own   Cell
 	told  Cell // as it last entered the journal
@@ -130,6 +133,9 @@ func NewCounts(c Config) *Counts {
 // begins at start: what its store says, after its requests.
 func (c *Counts) Observe(l *limiter.Limit, key string, start, count int64, now time.Duration) {
 	e := c.entry(slot{key, start}, Width(l))
+	if l.Global != nil {
+		e.tier = l.Global.Tier
+	}
 	if count <= e.own.Count && e.own.Incarnation != 0 {
 		return // an answer that was late
 	}
@@ -194,7 +200,7 @@ func (c *Counts) Send(to int, now time.Duration) *Message {
 	m := &Message{Header: Header{From: c.config.Self, Incarnation: c.config.Incarnation}}
 	l.write(&m.Header, now, c.config.Resend)
 	m.Position = c.journal.since(m.Base, c.journal.position, MaxBatch, func(e *entry) {
-		m.Counts = append(m.Counts, Count{e.key, e.start, e.width, e.own})
+		m.Counts = append(m.Counts, Count{Key: e.key, Tier: e.tier, Start: e.start, Width: e.width, Cell: e.own})
 	})
 	m.Partial = m.Position < c.journal.position
 	l.wrote(m.Position, now)
@@ -239,6 +245,9 @@ func (c *Counts) receive(from int, n *Count) (gained int64) {
 		return 0
 	}
 	e := c.entry(s, n.Width)
+	if e.own.Incarnation == 0 {
+		e.tier = n.Tier
+	}
 	for i := range e.heard {
 		h := &e.heard[i]
 		if h.region != from {

@@ -203,7 +203,7 @@ func TestWhichKeysTravel(t *testing.T) {
 	require.Empty(t, c.Send(1, now).Counts)
 	c.Observe(small, "small", 0, 1, now)
 	m := c.Send(1, now)
-	require.Equal(t, []Count{{"small", 0, 60e6, Cell{1, 1}}}, m.Counts)
+	require.Equal(t, []Count{{"small", "", 0, 60e6, Cell{1, 1}}}, m.Counts)
 	require.Empty(t, c.Send(1, now).Counts, "it has been sent")
 	require.Len(t, c.Send(1, now+time.Second).Counts, 1, "nobody answered")
 	c.Observe(big, "big", 0, 130, now)
@@ -222,23 +222,23 @@ func TestCountsRefuseWhatCannotBe(t *testing.T) {
 	receive := func(from int, n ...Count) []Gain {
 		return c.Receive(&Message{Header: Header{From: from, Incarnation: 1}, Counts: n}, wall, 0)
 	}
-	good := Count{"a", wall, 60e6, Cell{1, 5}}
+	good := Count{"a", "", wall, 60e6, Cell{1, 5}}
 	require.Len(t, receive(1, good), 1)
 	require.Empty(t, receive(1, good), "a doubled message gains nothing")
 	for _, from := range []int{-1, 0, 2} {
 		require.Empty(t, receive(from, good))
 	}
 	for name, n := range map[string]Count{
-		"old":          {"b", wall - 200e6, 60e6, Cell{1, 5}},
-		"early":        {"b", wall + 11e6, 60e6, Cell{1, 5}},
-		"no width":     {"b", wall, 0, Cell{1, 5}},
-		"endless":      {"b", wall, 1 << 60, Cell{1, 5}},
-		"negative":     {"b", wall, 60e6, Cell{1, -5}},
-		"out of range": {"b", wall, 60e6, Cell{1, 1 << 60}},
+		"old":          {"b", "", wall - 200e6, 60e6, Cell{1, 5}},
+		"early":        {"b", "", wall + 11e6, 60e6, Cell{1, 5}},
+		"no width":     {"b", "", wall, 0, Cell{1, 5}},
+		"endless":      {"b", "", wall, 1 << 60, Cell{1, 5}},
+		"negative":     {"b", "", wall, 60e6, Cell{1, -5}},
+		"out of range": {"b", "", wall, 60e6, Cell{1, 1 << 60}},
 	} {
 		require.Empty(t, receive(1, n), name)
 	}
-	receive(1, Count{"b", wall, 60e6, Cell{1, 5}}, Count{"c", wall, 60e6, Cell{1, 5}}, Count{"d", wall, 60e6, Cell{1, 5}})
+	receive(1, Count{"b", "", wall, 60e6, Cell{1, 5}}, Count{"c", "", wall, 60e6, Cell{1, 5}}, Count{"d", "", wall, 60e6, Cell{1, 5}})
 	kept, _, refused := c.Keys()
 	require.Equal(t, 3, kept)
 	require.EqualValues(t, 7, refused)

@@ -1,6 +1,14 @@
 package global
 
-import "github.com/weir-edge/weir/pkg/limiter"
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// minWindow is long against the delay between regions.
+const minWindow = 5 * time.Second
 
 // CountsFault returns why regions cannot share a limit by Counts, and what to do instead,
 // or "".
@@ -12,6 +20,10 @@ func CountsFault(l *limiter.Limit) string {
 		return "concurrency counts requests in flight, which have ended before other regions hear of them; remove scope: global"
 	case l.CountDenied:
 		return "count_denied counts refused attempts, and regions only tell what they admit; remove count_denied"
+	case l.Reported:
+		return "nodes of one region would learn of what they admitted as late as regions do; use consistency: strict or leased"
+	case l.Window < minWindow:
+		return fmt.Sprintf("regions learn of each other too late for a window under %s (got %s); use a longer one, or remove scope: global", minWindow, l.Window)
 	}
 	return ""
 }

@@ -68,7 +68,7 @@ func (m *RightsMessage) Append(b []byte) []byte {
 func (m *RightsMessage) Parse(b []byte) error {
 	*m = RightsMessage{}
 	broken := false
-	err := fields(b, func(field protowire.Number, v uint64) {
+	err := Fields(b, func(field protowire.Number, v uint64) {
 		switch m.set(field, v); field {
 		case fieldFree:
 			m.Free = int64(v)
@@ -100,7 +100,7 @@ func (m *RightsMessage) Parse(b []byte) error {
 
 func (m *RightsMessage) parseGrant(b []byte) bool {
 	var g Transfer
-	err := fields(b, func(field protowire.Number, v uint64) {
+	err := Fields(b, func(field protowire.Number, v uint64) {
 		switch field {
 		case grantEpoch:
 			g.Epoch = int64(v) * 1000
@@ -128,7 +128,7 @@ func (m *RightsMessage) parseGrant(b []byte) bool {
 
 func (m *RightsMessage) parseAsk(b []byte) bool {
 	var a Ask
-	err := fields(b, func(field protowire.Number, v uint64) {
+	err := Fields(b, func(field protowire.Number, v uint64) {
 		switch field {
 		case askNow:
 			a.Now = int64(v)

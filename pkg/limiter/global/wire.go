@@ -30,6 +30,7 @@ const (
 	countWidth
 	countAhead
 	countUnits
+	countTier
 )
 
 // errMessage is what a message that is no such thing gets, without its content.
@@ -92,6 +93,9 @@ func (m *Message) Append(b []byte) []byte {
 		part = appendVarint(part, countWidth, n.Width/1000)
 		part = appendVarint(part, countAhead, n.Incarnation-m.Incarnation)
 		part = appendVarint(part, countUnits, n.Count)
+		if n.Tier != "" {
+			part = protowire.AppendString(protowire.AppendTag(part, countTier, protowire.BytesType), n.Tier)
+		}
 		b = protowire.AppendBytes(protowire.AppendTag(b, fieldCount, protowire.BytesType), part)
 	}
 	return b
@@ -101,7 +105,7 @@ func (m *Message) Append(b []byte) []byte {
 func (m *Message) Parse(b []byte) error {
 	*m = Message{Counts: m.Counts[:0]}
 	var parts [][]byte
-	err := fields(b, m.set, func(field protowire.Number, v []byte) {
+	err := Fields(b, m.set, func(field protowire.Number, v []byte) {
 		if field == fieldCount {
 			parts = append(parts, v)
 		}
@@ -115,7 +119,7 @@ func (m *Message) Parse(b []byte) error {
 	for _, part := range parts {
 		var n Count
 		n.Incarnation = m.Incarnation
-		err := fields(part, func(field protowire.Number, v uint64) {
+		err := Fields(part, func(field protowire.Number, v uint64) {
 			switch field {
 			case countStart:
 				n.Start = int64(v) * 1000
@@ -127,8 +131,11 @@ func (m *Message) Parse(b []byte) error {
 				n.Count = int64(v)
 			}
 		}, func(field protowire.Number, v []byte) {
-			if field == countKey {
+			switch field {
+			case countKey:
 				n.Key = string(v)
+			case countTier:
+				n.Tier = string(v)
 			}
 		})
 		if err != nil {
@@ -139,8 +146,8 @@ func (m *Message) Parse(b []byte) error {
 	return nil
 }
 
-// fields visits the numbers and the byte strings of an encoded message.
-func fields(b []byte, number func(protowire.Number, uint64), bytes func(protowire.Number, []byte)) error {
+// Fields visits the numbers and the byte strings of an encoded message.
+func Fields(b []byte, number func(protowire.Number, uint64), bytes func(protowire.Number, []byte)) error {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {

@@ -25,7 +25,7 @@ func TestMessagesAreReadAsWritten(t *testing.T) {
 		m := Message{Header: drawHeader(t)}
 		for range rapid.IntRange(0, 5).Draw(t, "counts") {
 			m.Counts = append(m.Counts, Count{
-				Key: rapid.String().Draw(t, "key"), Start: rapid.Int64Range(0, 1<<50).Draw(t, "start") * 1000, Width: rapid.Int64Range(1, 1<<30).Draw(t, "width") * 1000,
+				Key: rapid.String().Draw(t, "key"), Tier: rapid.StringN(0, 5, 20).Draw(t, "tier"), Start: rapid.Int64Range(0, 1<<50).Draw(t, "start") * 1000, Width: rapid.Int64Range(1, 1<<30).Draw(t, "width") * 1000,
 				Cell: Cell{rapid.Int64Range(0, 1<<62).Draw(t, "incarnation"), rapid.Int64Range(0, 1<<53).Draw(t, "count")},
 			})
 		}
@@ -92,7 +92,7 @@ func FuzzRightsMessage(f *testing.F) {
 
 // Whatever a peer sends, a region neither panics nor keeps a counter that makes no sense.
 func FuzzMessage(f *testing.F) {
-	m := Message{Header: Header{From: 1, Incarnation: 3, Position: 9}, Counts: []Count{{"k", 1e9, 1e7, Cell{3, 4}}}}
+	m := Message{Header: Header{From: 1, Incarnation: 3, Position: 9}, Counts: []Count{{"k", "gold", 1e9, 1e7, Cell{3, 4}}}}
 	f.Add(m.Append(nil))
 	f.Add([]byte{0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -42,7 +42,11 @@ func (s *bucket) at(l *limiter.Limit, now int64) {
 	if s.kept.unit != s.unit && level > 0 { // a changed rule keeps its count
 		level = int64(math.Ceil(float64(level) * float64(s.unit) / float64(s.kept.unit)))
 	}
-	s.judged = s.pass(min(level, l.Capacity()*s.unit), now)
+	judged := level
+	if l.Global == nil { // otherwise it may be in debt
+		judged = min(level, l.Capacity()*s.unit)
+	}
+	s.judged = s.pass(judged, now)
 	s.seen = bucketState{now: now, level: s.pass(level, now), unit: s.unit}
 	s.seen.granted, s.seen.before = s.kept.grants(now, s.lease)
 }
@@ -110,7 +114,7 @@ func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64, advance bool) {
 	} else { // counting a denied attempt at most fills the bucket
 		s.seen.level = max(s.seen.level, min(s.seen.level+added, full))
 	}
-	s.judged = min(s.judged+added, full)
+	s.judged = max(s.judged, min(s.judged+added, full))
 	if advance {
 		s.seen.granted += units
 	}
@@ -126,7 +130,7 @@ func (s *bucket) answer(l *limiter.Limit, cost int64) (remaining, retry, reset i
 	if s.seen.granted+s.seen.before > 0 && reset > 0 { // it may pause for as long as these are held
 		reset += 2 * s.lease
 	}
-	return free / s.unit, retry, reset
+	return max(0, free) / s.unit, retry, reset
 }
 
 // refund keeps what has drained since the charge: without the charge, the bucket might

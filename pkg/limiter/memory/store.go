@@ -44,8 +44,9 @@ var _ limiter.TakeReturner = (*Store)(nil)
 
 type shard struct {
 	sync.Mutex
-	entries map[string]*entry
-	_       [48]byte // keeps neighboring locks out of this cache line
+	entries  map[string]*entry
+	counters map[string]*counters // of global limits
+	_        [40]byte             // keeps neighboring locks out of this cache line
 }
 
 type entry struct {
@@ -255,6 +256,11 @@ func (s *Store) Sweep() {
 	for key, e := range sh.entries {
 		if e.expires <= now {
 			delete(sh.entries, key)
+		}
+	}
+	for name, c := range sh.counters {
+		if c.expires <= now {
+			delete(sh.counters, name)
 		}
 	}
 }

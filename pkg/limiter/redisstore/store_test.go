@@ -56,3 +56,11 @@ func TestLeases(t *testing.T) {
 	})
 	require.Equal(t, want, storetest.RunLeases(t, sequences, onTestClock(t)), "as in memory")
 }
+
+func TestMerges(t *testing.T) {
+	const sequences = 8
+	want := storetest.RunMerges(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+		return memory.New(memory.Config{Clock: clock})
+	})
+	require.Equal(t, want, storetest.RunMerges(t, sequences, onTestClock(t)), "as in memory")
+}

@@ -102,16 +102,3 @@ func TestClockSetBack(t *testing.T) {
 	require.True(t, e.admits(l, 1, t0, 0))
 	require.EqualValues(t, 10, e.late, "the window before learns of it")
 }
-
-func TestRecent(t *testing.T) {
-	var r recent
-	r.see(3, 0)
-	r.see(2, 1)
-	require.EqualValues(t, 3, r.value(halfMinute-1))
-	require.EqualValues(t, 3, r.value(halfMinute), "no new value since")
-	r.see(1, halfMinute)
-	require.EqualValues(t, 3, r.value(2*halfMinute-1))
-	r.see(1, 2*halfMinute)
-	require.EqualValues(t, 1, r.value(2*halfMinute))
-	require.Zero(t, r.value(4*halfMinute))
-}

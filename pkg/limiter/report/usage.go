@@ -1,7 +1,6 @@
 package report
 
 import (
-	"math"
 	"sync/atomic"
 
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -12,47 +11,7 @@ type usage struct {
 	limit         atomic.Pointer[limiter.Limit] // the newest
 	keys          atomic.Int64
 	counted, lost atomic.Int64
-	over, bound   recent
-}
-
-// recent is the largest value of the present and the last half of a minute.
-type recent struct{ half, now, before atomic.Uint64 }
-
-const halfMinute = 30_000_000
-
-// see takes note of a value at a time in microseconds. One goroutine calls it.
-func (r *recent) see(v float64, at int64) {
-	r.turn(at)
-	if v > math.Float64frombits(r.now.Load()) {
-		r.now.Store(math.Float64bits(v))
-	}
-}
-
-func (r *recent) turn(at int64) {
-	half := uint64(at / halfMinute)
-	switch was := r.half.Load(); {
-	case half == was:
-		return
-	case half == was+1:
-		r.before.Store(r.now.Load())
-	default:
-		r.before.Store(0)
-	}
-	r.now.Store(0)
-	r.half.Store(half)
-}
-
-// value returns the largest value, at a time in microseconds.
-func (r *recent) value(at int64) float64 {
-	half, v := uint64(at/halfMinute), 0.0
-	was := r.half.Load()
-	if half == was || half == was+1 {
-		v = math.Float64frombits(r.now.Load())
-	}
-	if half == was {
-		v = max(v, math.Float64frombits(r.before.Load()))
-	}
-	return v
+	over, bound   limiter.Recent
 }
 
 func (s *Store) usage(l *limiter.Limit) *usage {
@@ -74,12 +33,12 @@ func (s *Store) measure(e *entry) {
 		over = 0
 	}
 	at := s.config.Clock().Microseconds()
-	e.use.over.see(over, at)
+	e.use.over.See(over, at)
 	times := e.peak * float64(l.Window.Microseconds()) / float64(l.Limit)
 	if over == 0 && l.Algorithm == limiter.TokenBucket {
 		e.excused, e.peak = false, 0 // as a new window does
 	}
-	e.use.bound.see(l.Overshoot(times, limiter.ReportDelay(s.config.Trip), s.config.Nodes()), at)
+	e.use.bound.See(l.Overshoot(times, limiter.ReportDelay(s.config.Trip), s.config.Nodes()), at)
 }
 
 // Usage is what was measured of one rule.
@@ -103,7 +62,7 @@ func (s *Store) Usages() (list []Usage) {
 		u := value.(*usage)
 		list = append(list, Usage{
 			Rule: rule.(string), Keys: u.keys.Load(), Counted: u.counted.Load(), Lost: u.lost.Load(),
-			Overshoot: u.over.value(at), Bound: u.bound.value(at),
+			Overshoot: u.over.Value(at), Bound: u.bound.Value(at),
 		})
 		return true
 	})

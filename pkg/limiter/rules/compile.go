@@ -46,7 +46,7 @@ type Compiled struct {
 	CountMissing bool
 	// Limit applies to requests of a tier that is not in Tiers.
 	Limit *limiter.Limit
-	// Tiers holds the limits of tiers; nil means unlimited.
+	// Tiers holds the limits of tiers, and of risk tiers as risk:NAME; nil means unlimited.
 	Tiers map[string]*limiter.Limit
 	// Cost of a request, unless a trusted proxy states another in CostHeader.
 	Cost       int64
@@ -56,6 +56,7 @@ type Compiled struct {
 	// MaxOverride is the largest limit that a descriptor may state; 0: it may state none.
 	MaxOverride int64
 
+	risks   map[string]*limiter.Limit // those of Tiers, by name
 	match   conditions
 	infix   string // between the subject and the rest of a key
 	residue residue
@@ -67,8 +68,14 @@ type Compiled struct {
 	overrides overrides
 }
 
-// LimitFor returns the limit of a tier, or nil if it is unlimited.
-func (c *Compiled) LimitFor(tier []byte) *limiter.Limit {
+// LimitFor returns the limit of a tier, or nil if it is unlimited. That of the risk tier comes
+// first, if the rule names it.
+func (c *Compiled) LimitFor(tier []byte, risk string) *limiter.Limit {
+	if c.risks != nil {
+		if l, ok := c.risks[risk]; ok {
+			return l
+		}
+	}
 	if l, ok := c.Tiers[string(tier)]; ok {
 		return l
 	}
@@ -235,6 +242,7 @@ func compileRule(i int, r *Rule, p *problems) *Compiled {
 	c.infix = "}:" + c.ID + ":" + c.Limit.Tag()
 	c.Cost, c.CostHeader = v.cost(r.Cost, c.Limit)
 	c.Tiers = v.tiers(r.Tiers, c)
+	c.risks = risksOf(c.Tiers)
 	for _, l := range c.Tiers {
 		c.Limit.Shared = c.Limit.Shared || l != nil && l.Limit != c.Limit.Limit
 	}
@@ -292,6 +300,7 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 	if r.Storage == limiter.Ring.String() && l.Algorithm != limiter.RollingWindow {
 		v.bad("storage", "only rolling_window has a storage; remove it")
 	}
+	l.Global = v.global(r, l)
 	// Validating a word or duration that could not be read would only repeat the problem,
 	// in terms that the author never wrote.
 	if len(v.p.list) > before {

@@ -62,6 +62,9 @@ type Rule struct {
 	Mode           string            `yaml:"mode,omitempty" json:"mode,omitempty"`
 	OnStoreFailure string            `yaml:"on_store_failure,omitempty" json:"on_store_failure,omitempty"`
 	Consistency    string            `yaml:"consistency,omitempty" json:"consistency,omitempty"`
+	// Scope is region, or global for a limit that regions share, as Global says.
+	Scope  string  `yaml:"scope,omitempty" json:"scope,omitempty"`
+	Global *Global `yaml:"global,omitempty" json:"global,omitempty"`
 }
 
 // Scope selects the requests that a rule applies to: those that meet the conditions,

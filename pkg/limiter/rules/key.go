@@ -26,9 +26,10 @@ const (
 	ByTier
 	ByNet
 	ByDescriptor // of a call; the value of its entry Name, or all of it
+	ByRisk       // the tier in which a behavior policy puts the client
 )
 
-var keyKinds = []string{"client_ip", "header", "cookie", "query", "host", "path", "method", "tier", "client_net", "descriptor"}
+var keyKinds = []string{"client_ip", "header", "cookie", "query", "host", "path", "method", "tier", "client_net", "descriptor", "risk"}
 
 // KeyPart is one of the values that a rule counts by.
 type KeyPart struct {
@@ -103,6 +104,8 @@ func (v *reader) keyPart(at, text string) (KeyPart, bool) {
 			return part, ok
 		case part.Kind == ByDescriptor && v.index < 0:
 			v.bad(at, "descriptors are counted by rules only; remove it")
+		case part.Kind == ByRisk && v.index < 0:
+			v.bad(at, "risk tiers are counted by rules only; remove it")
 		case part.Kind == ByDescriptor && lengths == "" && (!named || name != ""):
 			return part, true
 		case (named || lengths != "") && !part.secret():
@@ -123,7 +126,7 @@ func (v *reader) keyPart(at, text string) (KeyPart, bool) {
 	}
 	hint := field.Suggest(word, keyKinds...)
 	if hint == "" {
-		hint = "; use client_ip, client_net, header:NAME, cookie:NAME, query:NAME, host, path, method or tier"
+		hint = "; use client_ip, client_net, header:NAME, cookie:NAME, query:NAME, host, path, method, tier or risk"
 	}
 	v.bad(at, "unknown key part %s%s", field.Shown(text), hint)
 	return KeyPart{}, false
@@ -186,6 +189,8 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 	}
 	var value []byte
 	switch part.Kind {
+	case ByRisk: // a name of letters, digits and hyphens
+		return append(dst, q.risk...), nil
 	case ByClient, ByNet:
 		var text [64]byte
 		return appendEscaped(dst, part.appendClient(text[:0], q.client), subject), nil
@@ -263,4 +268,11 @@ func appendEscaped(dst, value []byte, subject bool) []byte {
 		}
 	}
 	return dst
+}
+
+// RuleOf returns the id of the rule that a key belongs to, or "".
+func RuleOf(key string) string {
+	_, rest, _ := strings.Cut(key, "}:")
+	id, _, _ := strings.Cut(rest, ":")
+	return id
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -21,6 +22,9 @@ type Request interface {
 	Cookie(name string) (value []byte, n int)
 	Query(name string) (value []byte, n int)
 	Tier() []byte
+	// Risk returns the tier in which the behavior policy puts the client; "" for the mildest,
+	// and without a policy.
+	Risk() string
 	// Trusted reports whether the request came through a trusted proxy, which may state
 	// its cost.
 	Trusted() bool
@@ -55,6 +59,7 @@ type request struct {
 	host, path, method []byte
 	pathKey            *[]byte // buffer for the path part of a key
 	tier               []byte
+	risk               string
 	pairs              []Pair // of the descriptor
 }
 
@@ -103,7 +108,7 @@ func (m *Match) read(r Request) {
 	}
 	m.request = request{
 		Request: r, client: r.Client().Unmap().WithZone(""),
-		host: m.host, path: r.Path(), pathKey: &m.path, method: m.method, tier: r.Tier(),
+		host: m.host, path: r.Path(), pathKey: &m.path, method: m.method, tier: r.Tier(), risk: cmp.Or(r.Risk(), MildestRisk),
 	}
 }
 
@@ -194,7 +199,7 @@ func (m *Match) slice() {
 // add appends the check of a rule, if the rule counts this request.
 func (m *Match) add(c *Compiled, slot uint64) *DuplicateError {
 	q := &m.request
-	limit := c.LimitFor(q.tier)
+	limit := c.LimitFor(q.tier, q.risk)
 	if limit == nil {
 		return nil
 	}

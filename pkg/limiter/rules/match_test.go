@@ -19,6 +19,7 @@ type fake struct {
 	host, path, method, tier string
 	headers, cookies, query  map[string][]string
 	trusted                  bool
+	risk                     string
 
 	// so that answering allocates nothing
 	buf [5][]byte
@@ -29,6 +30,7 @@ func (f *fake) Host() []byte       { return f.bytes(0, f.host) }
 func (f *fake) Path() []byte       { return f.bytes(1, f.path) }
 func (f *fake) Method() []byte     { return f.bytes(2, f.method) }
 func (f *fake) Tier() []byte       { return f.bytes(4, f.tier) }
+func (f *fake) Risk() string       { return f.risk }
 func (f *fake) Trusted() bool      { return f.trusted }
 
 func (f *fake) bytes(i int, s string) []byte {

@@ -136,16 +136,16 @@ func TestDefaults(t *testing.T) {
 
 	b, _ := set.Rule("b")
 	require.Equal(t, int64(10), b.Limit.Burst, "the limit")
-	require.Equal(t, int64(25), b.LimitFor([]byte("pro")).Burst)
-	require.Nil(t, b.LimitFor([]byte("all")))
-	require.Same(t, b.Limit, b.LimitFor([]byte("other")))
+	require.Equal(t, int64(25), b.LimitFor([]byte("pro"), MildestRisk).Burst)
+	require.Nil(t, b.LimitFor([]byte("all"), MildestRisk))
+	require.Same(t, b.Limit, b.LimitFor([]byte("other"), MildestRisk))
 	require.Equal(t, Off, b.Mode)
 	require.Equal(t, 1, b.Index)
 
 	c, _ := set.Rule("c")
-	require.Equal(t, int64(13), c.LimitFor([]byte("pro")).Burst, "12.5, rounded up")
-	require.True(t, c.LimitFor([]byte("pro")).Shadow)
-	require.Equal(t, limiter.Closed, c.LimitFor([]byte("pro")).OnFailure)
+	require.Equal(t, int64(13), c.LimitFor([]byte("pro"), MildestRisk).Burst, "12.5, rounded up")
+	require.True(t, c.LimitFor([]byte("pro"), MildestRisk).Shadow)
+	require.Equal(t, limiter.Closed, c.LimitFor([]byte("pro"), MildestRisk).OnFailure)
 
 	d, _ := set.Rule("d")
 	require.Zero(t, d.Limit.Burst)

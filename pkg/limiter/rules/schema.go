@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -17,7 +18,9 @@ import (
 //	5  consistency
 //	6  consistency: reported
 //	7  descriptors
-const Schema = 7
+//	8  scope
+//	9  risk in keys and tiers
+const Schema = 9
 
 // Needs returns the schema that a node must support to read these rules, and where and
 // what needs it; "" for 1. It depends on the text: even client_ip/64, which means
@@ -34,7 +37,14 @@ func Needs(list []Rule) (schema int, what string) {
 }
 
 func (r *Rule) needs(at string) (schema int, what string) {
+	if needs, word := r.needsRisk(at); needs > 0 {
+		return needs, word
+	}
 	switch {
+	case r.Scope != "":
+		return 8, at + "scope"
+	case r.Global != nil:
+		return 8, at + "global"
 	case r.Descriptors != nil:
 		return 7, at + "descriptors"
 	case r.Consistency == "reported":
@@ -47,6 +57,19 @@ func (r *Rule) needs(at string) (schema int, what string) {
 		return 2, at + "match.not"
 	}
 	return KeyNeeds(at+"key", r.Key)
+}
+
+// needsRisk is needs for what names a risk tier.
+func (r *Rule) needsRisk(at string) (schema int, what string) {
+	if slices.Contains(r.Key, keyKinds[ByRisk]) {
+		return 9, at + "key: " + keyKinds[ByRisk]
+	}
+	for name := range sorted(r.Tiers) {
+		if strings.HasPrefix(name, riskPrefix) {
+			return 9, at + "tiers." + name
+		}
+	}
+	return 0, ""
 }
 
 // KeyNeeds is Needs for a list of key parts at a path.

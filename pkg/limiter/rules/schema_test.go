@@ -28,5 +28,9 @@ func TestNeeds(t *testing.T) {
 	f("key: [client_net], storage: large_ring", 4, "rules[1].storage: large_ring")
 	f("key: [client_ip/56]", 2, "rules[1].key: client_ip/56")
 	f("key: [descriptor], consistency: reported, algorithm: fixed_window, domain: a, descriptors: [{key: b}]", 7, "rules[1].descriptors")
+	f("key: [client_ip, risk]", 9, "rules[1].key: risk")
+	f("key: [client_net], tiers: {pro: 7, 'risk:blocked': 1, 'risk:bad': unlimited}", 9, "rules[1].tiers.risk:bad")
+	f("key: [client_ip], algorithm: token_bucket, scope: global", 8, "rules[1].scope")
+	f("key: [client_ip], scope: region", 8, "rules[1].scope")
 	f("key: [client_ip/64]", 2, "rules[1].key: client_ip/64") // means client_ip, but schema 1 lacks the word
 }

@@ -18,8 +18,13 @@ func (v *reader) tiers(written map[string]string, c *Compiled) map[string]*limit
 	tiers := make(map[string]*limiter.Limit, len(written))
 	for name, text := range sorted(written) {
 		at := "tiers." + field.Name(name)
-		if name == "" || len(name) > maxName || !tierName(name) {
-			v.bad(at, "must have a name of 1 to %d letters, digits, -, _ and .", maxName)
+		risk, isRisk := strings.CutPrefix(name, riskPrefix)
+		switch {
+		case isRisk && !riskName(risk):
+			v.bad(at, "must name a tier of the behavior policy after risk: with 1 to %d lower-case letters, digits and hyphens, as in risk:suspicious", maxRisk)
+			continue
+		case !isRisk && (name == "" || len(name) > maxName || !tierName(name)):
+			v.bad(at, "must have a name of 1 to %d letters, digits, -, _ and .; risk:NAME is a tier of the behavior policy", maxName)
 			continue
 		}
 		if text == "unlimited" {
@@ -27,10 +32,42 @@ func (v *reader) tiers(written map[string]string, c *Compiled) map[string]*limit
 			continue
 		}
 		if n, ok := v.number(at, text, "unlimited"); ok {
-			tiers[name] = v.tier(at, n, c)
+			tiers[name] = v.tier(at, name, n, c)
 		}
 	}
 	return tiers
+}
+
+// MildestRisk is the risk of a request without a policy, and of one whose policy puts it into
+// the mildest tier, by whatever name.
+const MildestRisk = "normal"
+
+const (
+	riskPrefix = "risk:"
+	maxRisk    = 32
+)
+
+// riskName reports whether a behavior policy may have a tier of that name.
+func riskName(s string) bool {
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxRisk
+}
+
+// risksOf returns the tiers that are risk tiers, nil without any.
+func risksOf(tiers map[string]*limiter.Limit) (risks map[string]*limiter.Limit) {
+	for name, l := range tiers {
+		if risk, ok := strings.CutPrefix(name, riskPrefix); ok {
+			if risks == nil {
+				risks = map[string]*limiter.Limit{}
+			}
+			risks[risk] = l
+		}
+	}
+	return risks
 }
 
 func tierName(s string) bool {
@@ -38,12 +75,13 @@ func tierName(s string) bool {
 }
 
 // tier returns the rule's limit scaled to n.
-func (v *reader) tier(at string, n int64, c *Compiled) *limiter.Limit {
+func (v *reader) tier(at, name string, n int64, c *Compiled) *limiter.Limit {
 	base := c.Limit
 	l := &limiter.Limit{
 		Rule: base.Rule, Algorithm: base.Algorithm, Storage: base.Storage, Limit: n,
 		Window: base.Window, MinInterval: base.MinInterval,
 		CountDenied: base.CountDenied, Leased: base.Leased, Shadow: base.Shadow, OnFailure: base.OnFailure,
+		Global: forTier(base.Global, name),
 	}
 	if n < 1 || n > limiter.MaxCount {
 		v.bad(at, "must be between 1 and %d, or unlimited (got %d)", limiter.MaxCount, n)

@@ -15,7 +15,7 @@
 // marks a check that disagrees with the verdict: + would pass alone, - (a shadow) would
 // refuse. Times count from a moment that is aligned to every window that divides a week.
 // Repeating a rule line with other values changes the rule. Options of a rule: limit
-// window burst min_interval storage count_denied shadow.
+// window burst min_interval storage count_denied shadow leased global.
 package storetest
 
 import (
@@ -133,6 +133,8 @@ func (r *runner) run(line string) {
 		if err := r.store.Reset(ctx, r.checks(rest, false)); err != nil {
 			r.fail("%v", err)
 		}
+	case "merge", "tally":
+		r.merge(op, rest, strings.Fields(want))
 	default:
 		r.fail("unknown operation %q", op)
 	}
@@ -234,6 +236,10 @@ func ParseLimit(words []string) (*limiter.Limit, error) {
 			}
 		case "count_denied":
 			l.CountDenied = true
+		case "global":
+			l.Global = &limiter.Global{}
+		case "leased":
+			l.Leased = true
 		case "shadow":
 			l.Shadow = true
 		default:

@@ -1,0 +1,46 @@
+package limiter
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// Recent is the largest value of the present and the last half of a minute.
+type Recent struct{ half, now, before atomic.Uint64 }
+
+const halfMinute = 30_000_000
+
+// See takes note of a value at a time in microseconds. One goroutine calls it at a time.
+func (r *Recent) See(v float64, at int64) {
+	r.turn(at)
+	if v > math.Float64frombits(r.now.Load()) {
+		r.now.Store(math.Float64bits(v))
+	}
+}
+
+func (r *Recent) turn(at int64) {
+	half := uint64(at / halfMinute)
+	switch was := r.half.Load(); {
+	case half == was:
+		return
+	case half == was+1:
+		r.before.Store(r.now.Load())
+	default:
+		r.before.Store(0)
+	}
+	r.now.Store(0)
+	r.half.Store(half)
+}
+
+// Value returns the largest value, at a time in microseconds.
+func (r *Recent) Value(at int64) float64 {
+	half, v := uint64(at/halfMinute), 0.0
+	was := r.half.Load()
+	if half == was || half == was+1 {
+		v = math.Float64frombits(r.now.Load())
+	}
+	if half == was {
+		v = max(v, math.Float64frombits(r.before.Load()))
+	}
+	return v
+}

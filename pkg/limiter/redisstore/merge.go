@@ -1,0 +1,225 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+var _ limiter.Merger = (*Store)(nil)
+
+// Fields of the hash that counts a key and window: what each node of this region has let
+// pass begins with nodeField, what was merged of another region with regionField.
+const (
+	nodeField   = "n:"
+	regionField = "r:"
+	ownField    = "own"
+)
+
+// mergeCall is a part of one script call: a tally or a merge. Scripts that it is part of
+// may be sent again, because neither counts twice.
+type mergeCall struct {
+	keys   []string
+	args   []any
+	limit  *limiter.Limit // nil for a tally
+	answer func(now int64, reply []int64)
+	fail   func(error)
+}
+
+// Tally counts what a node has let pass.
+func (s *Store) Tally(ctx context.Context, node string, tallies []limiter.Tally) {
+	calls := make([]mergeCall, len(tallies))
+	for i := range tallies {
+		t := &tallies[i]
+		calls[i] = mergeCall{
+			keys: []string{string(limiter.AppendCounters(nil, t.Key, t.Start))},
+			args: []any{t.Count, t.Start, t.Width},
+			fail: func(err error) { t.Err = err },
+			answer: func(_ int64, reply []int64) {
+				if t.Err, t.Known, t.Total = nil, reply[0], reply[1]; t.Known < 0 {
+					t.Err = errForeign
+				}
+			},
+		}
+	}
+	s.mergeAll(ctx, allScripts().tally, []any{nodeField + node}, 2, calls)
+}
+
+// Merge charges what other regions have let pass.
+func (s *Store) Merge(ctx context.Context, merges []limiter.Merge) {
+	calls := make([]mergeCall, len(merges))
+	for i := range merges {
+		m := &merges[i]
+		calls[i] = mergeCall{
+			keys:  []string{string(m.Key), string(limiter.AppendCounters(nil, m.Key, m.Start))},
+			args:  []any{regionField + m.Region, m.Count, m.Start, m.Width},
+			limit: m.Limit,
+			fail:  func(err error) { m.Err = err },
+			answer: func(_ int64, reply []int64) {
+				m.Err, m.Known, m.Early = nil, max(0, reply[0]), reply[0] == -2
+				if reply[0] == -1 {
+					m.Err = errForeign
+				}
+			},
+		}
+	}
+	s.mergeAll(ctx, allScripts().merge, nil, 1, calls)
+}
+
+// mergeAll sends the calls, those to different masters concurrently. Each has so many
+// numbers in the reply.
+func (s *Store) mergeAll(ctx context.Context, sc *script, head []any, numbers int, calls []mergeCall) {
+	byShard := map[*shard][]*mergeCall{}
+	for i := range calls {
+		c := &calls[i]
+		sh, err := s.shardFor(ctx, []byte(c.keys[0]))
+		if err != nil {
+			c.fail(err)
+			continue
+		}
+		byShard[sh] = append(byShard[sh], c)
+	}
+	var group sync.WaitGroup
+	for sh, list := range byShard {
+		group.Go(func() {
+			for len(list) > 0 {
+				n := min(len(list), maxReports)
+				sh.merge(ctx, sc, head, numbers, list[:n])
+				list = list[n:]
+			}
+		})
+	}
+	group.Wait()
+}
+
+func (sh *shard) merge(ctx context.Context, sc *script, head []any, numbers int, list []*mergeCall) {
+	if sh.breaker.Open() {
+		for _, c := range list {
+			c.fail(limiter.ErrBroken)
+		}
+		return
+	}
+	again, moved, err := sh.node.merge(ctx, sc, head, numbers, list)
+	if len(again) > 0 {
+		if err = sh.node.load(ctx); err == nil {
+			_, _, err = sh.node.merge(ctx, sc, head, numbers, again)
+		}
+	}
+	if moved {
+		sh.node.cluster.ReloadState(ctx)
+	}
+	sh.breaker.Record(clean(err))
+}
+
+// merge makes one round trip. Its results are those of report.
+func (n *node) merge(ctx context.Context, sc *script, head []any, numbers int, list []*mergeCall) (again []*mergeCall, moved bool, failure error) {
+	pipe := n.client.Pipeline()
+	size := int(max(1, n.maxWeight)) // in a cluster, different slots cannot share a script
+	var cmds []*redis.IntSliceCmd
+	for from := 0; from < len(list); from += size {
+		cmd := redis.NewIntSliceCmd(ctx, n.mergeArgs(sc, head, list[from:min(len(list), from+size)])...)
+		_ = pipe.Process(ctx, cmd) // queues only
+		cmds = append(cmds, cmd)
+	}
+	_, err := pipe.Exec(ctx) // the first error; each command holds its own
+	var reply redis.Error
+	if err != nil && !errors.As(err, &reply) {
+		failure = err
+	}
+	for i, cmd := range cmds {
+		part := list[i*size : min(len(list), (i+1)*size)]
+		values, err := cmd.Result()
+		if notLoaded(err) {
+			again = append(again, part...)
+		}
+		if err == nil && len(values) != 1+numbers*len(part) {
+			err = fmt.Errorf("the script returned %d numbers instead of %d", len(values), 1+numbers*len(part))
+		}
+		moved = moved || n.cluster != nil && movedAway(err)
+		for j, c := range part {
+			if err != nil {
+				c.fail(clean(err))
+			} else {
+				c.answer(values[0], values[1+numbers*j:1+numbers*(j+1)])
+			}
+		}
+	}
+	return again, moved, failure
+}
+
+func (n *node) mergeArgs(sc *script, head []any, list []*mergeCall) []any {
+	keys := 0
+	for _, c := range list {
+		keys += len(c.keys)
+	}
+	args := append(make([]any, 0, 5+7*len(list)), "evalsha", sc.sha, keys)
+	for _, c := range list {
+		for _, key := range c.keys {
+			args = append(args, key)
+		}
+	}
+	args = append(append(args, n.now()), head...)
+	index := map[*limiter.Limit]int{}
+	var rules []any
+	for _, c := range list {
+		if c.limit != nil && index[c.limit] == 0 {
+			rules = append(rules, c.limit.Encoded())
+			index[c.limit] = len(rules)
+		}
+	}
+	if rules != nil {
+		args = append(append(args, len(rules)), rules...)
+	}
+	for _, c := range list {
+		if c.limit != nil {
+			args = append(args, index[c.limit])
+		}
+		args = append(args, c.args...)
+	}
+	return args
+}
+
+// Counters returns what is counted of a key and window: this region's own count, and what
+// was merged of others.
+func (s *Store) Counters(ctx context.Context, key []byte, start int64) (own int64, others map[string]int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.dialTimeout())
+	defer cancel()
+	name := string(limiter.AppendCounters(nil, key, start))
+	var fields map[string]string
+	if s.cluster != nil {
+		fields, err = s.cluster.HGetAll(ctx, name).Result()
+	} else {
+		fields, err = s.single.HGetAll(ctx, name).Result()
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return readCounters(fields)
+}
+
+func readCounters(fields map[string]string) (own int64, others map[string]int64, err error) {
+	others = map[string]int64{}
+	for field, text := range fields {
+		region, other := strings.CutPrefix(field, regionField)
+		if !other && field != ownField {
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return 0, nil, errForeign
+		}
+		if other {
+			others[region] = n
+		} else {
+			own = n
+		}
+	}
+	return own, others, nil
+}

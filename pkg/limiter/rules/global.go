@@ -1,0 +1,76 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
+)
+
+// Global says how regions share a rule's limit, as written.
+type Global struct {
+	Mode           string `yaml:"mode,omitempty" json:"mode,omitempty"`
+	OnPartition    string `yaml:"on_partition,omitempty" json:"on_partition,omitempty"`
+	PartitionAfter string `yaml:"partition_after,omitempty" json:"partition_after,omitempty" as:"duration"`
+}
+
+// For how long a region may hear of no other before on_partition applies.
+const (
+	usualPartitionAfter    = 30 * time.Second
+	shortestPartitionAfter = 5 * time.Second
+	longestPartitionAfter  = time.Hour
+)
+
+// global reads scope and global. What it returns is nil for a rule of one region.
+func (v *reader) global(r *Rule, l *limiter.Limit) *limiter.Global {
+	if v.word("scope", r.Scope, "region", "global") == 0 {
+		if r.Global != nil {
+			v.bad("global", "only a rule with scope: global has it; add that, or remove global")
+		}
+		return nil
+	}
+	valid := l.Validate() == nil // otherwise there is enough to say
+	written := r.Global
+	if written == nil {
+		written = &Global{}
+	}
+	if v.word("global.mode", written.Mode, "eventual", "escrow") == 1 {
+		why := "escrow is not served yet; use mode: eventual"
+		if valid && global.RightsFault(l) != "" {
+			why = global.RightsFault(l)
+		}
+		v.bad("global.mode", "%s", why)
+		return nil
+	}
+	g := &limiter.Global{
+		OnPartition: limiter.OnPartition(v.word("global.on_partition", written.OnPartition,
+			limiter.PartitionShare.String(), limiter.PartitionOpen.String(), limiter.PartitionClosed.String())),
+		PartitionAfter: usualPartitionAfter,
+	}
+	if written.PartitionAfter != "" {
+		var ok bool
+		g.PartitionAfter, ok = v.duration("global.partition_after", written.PartitionAfter)
+		if ok && (g.PartitionAfter < shortestPartitionAfter || g.PartitionAfter > longestPartitionAfter) {
+			v.bad("global.partition_after", "must be between %s and %s (got %s)", shortestPartitionAfter, longestPartitionAfter, g.PartitionAfter)
+		}
+	}
+	if valid {
+		if why := global.CountsFault(l); why != "" {
+			v.bad("scope", "%s", why)
+		}
+	}
+	if r.MaxOverride != 0 {
+		v.bad("max_override", "cannot be kept across regions, which know a rule's own limits only; remove one of them")
+	}
+	return g
+}
+
+// forTier returns g for a tier.
+func forTier(g *limiter.Global, tier string) *limiter.Global {
+	if g == nil {
+		return nil
+	}
+	of := *g
+	of.Tier = tier
+	return &of
+}

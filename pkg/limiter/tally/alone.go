@@ -1,0 +1,55 @@
+package tally
+
+import (
+	"context"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// isAlone reports whether on_partition applies to one of the checks, if the region has heard
+// of no other for so long.
+func isAlone(checks []limiter.Check, alone int64) bool {
+	for i := range checks {
+		if applies(checks[i].Limit, alone) {
+			return true
+		}
+	}
+	return false
+}
+
+func applies(l *limiter.Limit, alone int64) bool {
+	return l.Global != nil && alone > int64(l.Global.PartitionAfter) && l.Global.OnPartition != limiter.PartitionOpen
+}
+
+// takeAlone decides as on_partition says. What is refused with 503 charges nothing; a share
+// is measured against the same state as the whole limit, so it counts what others are known
+// to have let pass, and what passed here before.
+func (s *Store) takeAlone(ctx context.Context, checks []limiter.Check, d *limiter.Decision, alone int64) error {
+	regions := int(s.regions.Load())
+	shares := make([]limiter.Check, len(checks))
+	copy(shares, checks)
+	for i := range shares {
+		c := &shares[i]
+		if !applies(c.Limit, alone) {
+			continue
+		}
+		if c.Limit.Global.OnPartition == limiter.PartitionClosed {
+			if !c.Limit.Shadow {
+				return refuse(checks, d, i)
+			}
+			continue
+		}
+		c.Limit = c.Limit.Share(regions)
+		c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise it could never pass a small share
+	}
+	return s.config.Next.Take(ctx, shares, d)
+}
+
+// refuse answers that check i cannot be decided.
+func refuse(checks []limiter.Check, d *limiter.Decision, i int) error {
+	d.Reset(len(checks))
+	d.Unavailable = true
+	r := &d.Results[i]
+	r.Source, r.Limit, r.Failed = limiter.SourceFallback, checks[i].Limit.Limit, true
+	return nil
+}
