@@ -116,8 +116,9 @@ func TestDev(t *testing.T) {
 	origin, err := edge.StartOrigin(ctx, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	config := edge.DevConfig(origin)
-	require.Equal(t, edge.ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"}, config.Listen)
-	config.Listen = edge.ListenConfig{Public: "127.0.0.1:0", Admin: "127.0.0.1:0"}
+	require.Equal(t, "127.0.0.1:8080", config.Listen.Public)
+	require.Equal(t, "127.0.0.1:8081", config.Listen.Admin)
+	config.Listen.Public, config.Listen.Admin = "127.0.0.1:0", "127.0.0.1:0"
 
 	var errs output
 	addr, ended := make(chan string, 1), make(chan error, 1)

@@ -25,7 +25,11 @@ func (r *request) beginLine() {
 	if !client.IsValid() { // refused before it was identified
 		client = r.Peer
 	}
-	r.line = log.Append(r.line, &accesslog.Request{Began: r.Began, Client: client, Tier: r.Tier, Trusted: r.Trusted}, r.ctx)
+	line := accesslog.Request{Began: r.Began, Client: client, Tier: r.Tier, Trusted: r.Trusted}
+	if c, ok := r.ctx.Conn().(interface{ HTTPVersion() string }); ok {
+		line.Protocol = c.HTTPVersion()
+	}
+	r.line = log.Append(r.line, &line, r.ctx)
 }
 
 // endLine hands the line to the log once the response's last byte is out.

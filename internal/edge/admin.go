@@ -34,6 +34,7 @@ func (e *Edge) adminHandler() http.Handler {
 	mux.HandleFunc("GET "+adminapi.PathShedder, e.showShedder)
 	mux.HandleFunc("PUT "+adminapi.PathShedder, e.overrideShedder)
 	mux.HandleFunc("DELETE "+adminapi.PathShedder, e.endOverride)
+	mux.HandleFunc("GET "+adminapi.PathPolicy, e.showPolicy)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -66,6 +67,7 @@ GET    /v1/shedder   how busy the upstreams are, what is shed, and by which sett
 PUT    /v1/shedder?for=15m
                      shed by these settings, on this node alone, for a while; the body is the document
 DELETE /v1/shedder   end that now
+GET    /v1/policy    the active behavior policy, and why another was refused
 GET    /debug/pprof/ profiles
 `, e.config.Node.ID)
 }
@@ -130,6 +132,9 @@ func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
 	}
 	e.rules.describe(state)
 	e.keeper.describe(state)
+	if e.conduct != nil {
+		e.conduct.describe(state)
+	}
 	if e.registration != nil {
 		state.Registration = e.registration.Text()
 	}

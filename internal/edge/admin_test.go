@@ -163,7 +163,7 @@ rules:
 	for query, want := range map[string]string{
 		"":                              "client: must be given, as in client=203.0.113.7",
 		"client=nobody":                 `client: must be an IP address (got "nobody")`,
-		"client=::1&pth=/x":             "pth: unknown; use client, method, host, path, tier, header or cookie",
+		"client=::1&pth=/x":             "pth: unknown; use client, method, host, path, tier, header or cookie, or domain and entry for a call of Envoy",
 		"client=::1&path=x":             `path: must begin with / (got "x")`,
 		"client=::1&header=X":           `header: must be Name:value (got "X")`,
 		"client=::1&cookie=X":           `cookie: must be name=value (got "X")`,

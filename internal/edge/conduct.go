@@ -1,11 +1,7 @@
 package edge
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"log/slog"
-	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
@@ -18,117 +14,11 @@ import (
 // would be believed, so it is always removed when there is a policy.
 const riskHeader = "Weir-Risk"
 
-// PolicyConfig says where the behavior policy comes from.
-type PolicyConfig struct {
-	Source string `yaml:"source"`
-	File   string `yaml:"file"`
-	// Subjects is how many clients are kept; each takes 256 bytes.
-	Subjects int `yaml:"subjects"`
-}
-
-func (c *Config) validatePolicy(f *faults) {
-	p := &c.Policy
-	f.word("policy.source", p.Source, fromFile)
-	if p.Subjects < 1000 || p.Subjects > behavior.MaxSubjects {
-		f.add("policy.subjects", "must be from 1000 to %d (got %d); a million take 256 MiB", behavior.MaxSubjects, p.Subjects)
-	}
-	f.file("policy.file", p.File)
-}
-
-// read reads the policy.
-func (p *PolicyConfig) read() ([]byte, error) {
-	data, err := os.ReadFile(p.File)
-	if err != nil {
-		return nil, fmt.Errorf("policy.file: %w", err)
-	}
-	return data, nil
-}
-
-// parse reports what is wrong with the policy.
-func (p *PolicyConfig) parse(data []byte) (*policy.Policy, error) {
-	made, err := policy.Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.File, err)
-	}
-	return made, nil
-}
-
-// conductKeeper keeps the policy of a file active.
-type conductKeeper struct {
-	*decide.Conduct
-	config  *PolicyConfig
-	log     *slog.Logger
-	metrics *metrics
-	rises   sampler
-
-	active atomic.Pointer[policy.Policy]
-	seen   [sha256.Size]byte // at the last look
-	last   [sha256.Size]byte // activated, or refused
-	fault  string            // last logged
-}
-
-// openConduct activates the first policy, which must be good.
-func (e *Edge) openConduct() error {
-	if e.config.Policy.File == "" {
-		return nil
-	}
-	k := &conductKeeper{config: &e.config.Policy, log: e.log, metrics: e.metrics}
-	data, err := k.config.read()
-	if err != nil {
-		return err
-	}
-	made, err := k.config.parse(data)
-	if err != nil {
-		return err
-	}
-	k.last = sha256.Sum256(data)
-	k.seen = k.last
-	k.active.Store(made)
-	k.Conduct = decide.NewConduct(k.active.Load, k.config.Subjects, time.Now())
-	k.Stop, k.Judged, k.Rose = e.ctx.Done(), k.judged, k.rose
-	e.metrics.registry.MustRegister(conductCollector{k.Conduct}, k.metrics.conductRequests, k.metrics.conductRises, k.metrics.conductSignals,
-		k.metrics.policyInfo, k.metrics.policyRejected)
-	k.activate(made)
-	e.conduct, e.decider.Conduct = k, k.Conduct
-	return nil
-}
-
-func (k *conductKeeper) activate(p *policy.Policy) {
-	k.active.Store(p)
-	k.Activate(p)
-	k.metrics.policy(p)
-	k.log.Info("policy active", "version", p.Version, "mode", modeOf(p))
-}
-
 func modeOf(p *policy.Policy) string {
 	if p.Shadow {
 		return policy.Shadow
 	}
 	return policy.Enforce
-}
-
-// reload activates a policy that was replaced on disk, once two looks find the same: the
-// beginning of a document that is being written can be a good one. A bad policy changes
-// nothing.
-func (k *conductKeeper) reload() error {
-	data, err := k.config.read()
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(data)
-	settled := sum == k.seen
-	if k.seen = sum; !settled || sum == k.last {
-		return nil
-	}
-	k.last = sum
-	made, err := k.config.parse(data)
-	if err != nil {
-		k.metrics.policyRejected.Inc()
-		k.log.Error("policy refused; the one before stays active", "error", err)
-		return nil
-	}
-	k.activate(made)
-	return nil
 }
 
 // judged counts a request of a subject above the mildest tier.
@@ -180,6 +70,9 @@ func (r *request) risk() {
 func (k *conductKeeper) explain(asked *decide.Request) *adminapi.Conduct {
 	st, reasons, judged := k.Explain(asked, time.Now())
 	p := k.active.Load()
+	if p == nil {
+		return nil
+	}
 	out := &adminapi.Conduct{PolicyVersion: p.Version, Mode: modeOf(p), Exempt: !judged}
 	if !judged {
 		return out

@@ -217,7 +217,7 @@ func TestABadPolicyKeepsANodeFromStarting(t *testing.T) {
 	require.ErrorContains(t, err, `mode: must be shadow or enforce (got "on")`)
 	c.Policy.File, c.Policy.Source, c.Policy.Subjects = filepath.Join(t.TempDir(), "none"), "consul", 5
 	err = c.validate()
-	require.ErrorContains(t, err, `policy.source: must be file (got "consul")`)
+	require.ErrorContains(t, err, `policy.source: can be consul only if rules.source is consul; use file`)
 	require.ErrorContains(t, err, "policy.subjects: must be from 1000 to")
 	require.ErrorContains(t, err, "policy.file: ")
 }
@@ -243,4 +243,26 @@ func TestConductAllocatesNothing(t *testing.T) {
 		run()
 	}
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, run), bound(0))
+}
+
+// Rules can name the tier: a limit of its own, and counts of its own.
+func TestRulesNameTheRiskTier(t *testing.T) {
+	const rules = `rules: [{id: a, match: {paths: [/a]}, key: [client_ip, risk], limit: 100, window: 1h, tiers: {"risk:elevated": 3}}]`
+	for _, c := range []struct {
+		mode, limit string
+		key         string
+	}{{"enforce", "3", "weir:{192.0.2.1}:a:rr:elevated"}, {"shadow", "100", "weir:{192.0.2.1}:a:rr:normal"}} {
+		n, _ := guessing(t, "mode: "+c.mode+strings.ReplaceAll(quick, "limits: 0.5", "limits: 1"), rules)
+		client := []string{"X-Forwarded-For: 192.0.2.1"}
+		require.Contains(t, n.get("/a", client...).header.Get("RateLimit-Policy"), `q=100`)
+		for range 10 {
+			n.get("/login", client...)
+		}
+		eventually(t, "it is learned", func() bool { return n.conductOf("192.0.2.1").Tier == "elevated" })
+		require.Contains(t, n.get("/a", client...).header.Get("RateLimit-Policy"), `q=`+c.limit+`;`)
+		e := n.explanation("/a", "192.0.2.1")
+		require.Equal(t, c.key, e.Rules[0].Key)
+		require.Equal(t, c.limit, fmt.Sprint(e.Rules[0].Limit))
+		n.stop()
+	}
 }

@@ -11,7 +11,8 @@ import (
 type conductMetrics struct {
 	conductRequests, conductRises, conductSignals *prometheus.CounterVec
 	policyInfo                                    *prometheus.GaugeVec
-	policyRejected                                prometheus.Counter
+	policySourceUp                                prometheus.Gauge
+	policyRejected, policyCacheErrors             prometheus.Counter
 }
 
 func newConductMetrics() conductMetrics {
@@ -27,6 +28,12 @@ func newConductMetrics() conductMetrics {
 		}, []string{"version", "mode"}),
 		policyRejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_behavior_policy_rejected_total", Help: "Behavior policies refused; the one before kept running.",
+		}),
+		policySourceUp: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_behavior_policy_source_up", Help: "1 while the source of the behavior policy can be read: Consul, or the file.",
+		}),
+		policyCacheErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_behavior_policy_cache_errors_total", Help: "Failures to write the last good behavior policy to disk, or to use the one found there.",
 		}),
 	}
 }

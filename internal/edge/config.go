@@ -33,6 +33,7 @@ type Config struct {
 	Documents      DocumentsConfig   `yaml:"documents"`
 	Shedder        ShedderConfig     `yaml:"shedder"`
 	Policy         PolicyConfig      `yaml:"policy"`
+	Peer           PeerConfig        `yaml:"peer"`
 	Log            LogConfig         `yaml:"log"`
 	AccessLog      *accesslog.Config `yaml:"access_log"`
 	Shutdown       ShutdownConfig    `yaml:"shutdown"`
@@ -104,7 +105,7 @@ func Defaults() Config {
 	host, _ := os.Hostname()
 	return Config{
 		Node:   NodeConfig{ID: host},
-		Listen: ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"},
+		Listen: ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081", HTTP2: HTTP2Config{MaxStreams: 100}},
 		Server: ServerConfig{
 			MaxHeaderBytes: 16 << 10, MaxBodyBytes: 1 << 30, MaxConnections: 100_000,
 			ReadTimeout: 10 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: 75 * time.Second,
@@ -199,6 +200,7 @@ func (c *Config) validate() error {
 	c.validateShedder(&f)
 	c.validatePolicy(&f)
 	c.validateDocuments(&f)
+	c.validatePeer(&f)
 	if _, err := c.Log.level(); err != nil {
 		f.add("log.level", "must be debug, info, warn or error (got %q)", c.Log.Level)
 	}
@@ -260,7 +262,11 @@ func Check(c *Config) (warnings []string, err error) {
 	if warnings, err = c.checkRules(); err != nil {
 		return nil, err
 	}
-	if _, err := c.Listen.certificates(); err != nil {
+	listeners, err := c.Listen.certificates()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkPeer(listeners.peer); err != nil {
 		return nil, err
 	}
 	pools, err := c.pools(func(string) proxy.Observer { return nil }, proxy.Loop{})

@@ -74,7 +74,7 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &Config{
 		Node:      NodeConfig{ID: host},
-		Listen:    ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081"},
+		Listen:    ListenConfig{Public: "127.0.0.1:8080", Admin: "127.0.0.1:8081", HTTP2: HTTP2Config{MaxStreams: 100}},
 		Server:    ServerConfig{16384, 1 << 30, 100000, 0, 10 * time.Second, time.Minute, 75 * time.Second, pathsMatchAll},
 		Upstreams: []UpstreamConfig{{URL: "http://127.0.0.1:9000"}},
 		Upstream:  ForwardConfig{2 * time.Second, 30 * time.Second, time.Minute, 30 * time.Second, 1024, 3, 5 * time.Second, "", 16384, []string{"websocket"}, 5 * time.Minute, "via", proxy.HealthCheck{Interval: 5 * time.Second, Timeout: time.Second, Healthy: 2, Unhealthy: 3}, nil},
@@ -129,7 +129,7 @@ func TestCheckFindsWhatNewWouldRefuse(t *testing.T) {
 	f(func(c *Config) {
 		c.Listen.AdminTLS = &MutualTLSConfig{certs.Pair{CertFile: junk, KeyFile: junk}, ""}
 	}, "listen.admin_tls: "+junk)
-	f(func(c *Config) { c.Upstreams[0].URL = "ftp://x" }, `upstreams[0].url "ftp://x": want http:// or https://`)
+	f(func(c *Config) { c.Upstreams[0].URL = "ftp://x" }, `upstreams[0].url "ftp://x": want http://, https:// or h2c://`)
 	f(func(c *Config) { c.Upstreams[0].URL = "http://x/path" }, "want no path")
 	f(func(c *Config) { c.Upstream.CAFile = junk }, "upstream.ca_file: "+junk+" contains no PEM certificate")
 	f(func(c *Config) { c.Store.Redis.TLS = &certs.Client{CAFile: junk} }, "store.redis.tls.ca_file: "+junk+" contains no PEM certificate")
@@ -182,6 +182,7 @@ func TestWhatIsRegistered(t *testing.T) {
 	f := func(listen ListenConfig, advertise, advertiseAdmin, address string, port int, admin, check string) {
 		t.Helper()
 		c := Defaults()
+		listen.HTTP2 = c.Listen.HTTP2
 		c.Node, c.Listen = NodeConfig{"n", "r", "p"}, listen
 		c.Consul.Advertise, c.Consul.AdvertiseAdmin = advertise, advertiseAdmin
 		c.Rules = RulesConfig{Source: "consul", Cache: "x"}

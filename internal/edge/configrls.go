@@ -15,6 +15,8 @@ type RLSConfig struct {
 	Descriptors string `yaml:"descriptors"`
 	// Headers says whether answers name the response headers that describe the limits.
 	Headers *bool `yaml:"headers"`
+	// Authorization says whether the node also answers Envoy's external authorization.
+	Authorization bool `yaml:"authorization"`
 
 	from []netip.Prefix
 }
@@ -45,8 +47,11 @@ func (c *Config) validateRLS(f *faults) {
 		f.list.Take("listen.rls.tls", t.Validate())
 		f.file("listen.rls.tls.client_ca_file", t.ClientCAFile)
 	}
-	if host, _, err := net.SplitHostPort(r.Address); err == nil && outside(host) && len(r.From) == 0 && !r.mutual() {
+	if host, _, err := net.SplitHostPort(r.Address); err == nil && !r.Authorization && outside(host) && len(r.From) == 0 && !r.mutual() {
 		f.add("listen.rls.from", "is required: %s can be reached from outside, and whoever calls can spend your limits; list your Envoys, or set listen.rls.tls.client_ca_file", r.Address)
+	}
+	if r.Authorization && len(r.From) == 0 && !r.mutual() {
+		f.add("listen.rls.from", "is required with authorization: whoever asks may name any client; list your Envoys, or set listen.rls.tls.client_ca_file")
 	}
 	if r.Descriptors != "" {
 		f.word("listen.rls.descriptors", r.Descriptors, descriptorsTogether, descriptorsSeparate)

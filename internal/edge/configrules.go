@@ -202,14 +202,8 @@ func (s *StoreConfig) nodes() int {
 // checkRules reports what would keep the rules from being loaded, and warns of rules that
 // cannot work. It does not ask Consul.
 func (c *Config) checkRules() (warnings []string, err error) {
-	if c.Policy.File != "" {
-		data, err := c.Policy.read()
-		if err == nil {
-			_, err = c.Policy.parse(data)
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := c.checkPolicy(); err != nil {
+		return nil, err
 	}
 	load := func(document []byte) error {
 		set, err := rules.Load(document)
@@ -267,6 +261,9 @@ func (c *Config) lockCaches() (unlock func(), err error) {
 	}
 	if c.Shedder.Source == fromConsul {
 		lock("shedder.cache", c.Shedder.Cache)
+	}
+	if c.Policy.Source == fromConsul {
+		lock("policy.cache", c.Policy.Cache)
 	}
 	if err != nil {
 		unlock()

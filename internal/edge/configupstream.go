@@ -15,6 +15,16 @@ import (
 type UpstreamConfig struct {
 	URL   string `yaml:"url"`
 	Group string `yaml:"group"` // "" is defaultGroup
+	// HTTP2 says that an https upstream speaks HTTP/2, and is spoken to in nothing else.
+	HTTP2 bool `yaml:"http2"`
+}
+
+// target is the URL as proxy knows it.
+func (u *UpstreamConfig) target() string {
+	if rest, ok := strings.CutPrefix(u.URL, "https://"); ok && u.HTTP2 {
+		return "h2://" + rest
+	}
+	return u.URL
 }
 
 // ForwardConfig is how requests are forwarded.

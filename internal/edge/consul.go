@@ -46,8 +46,19 @@ func (r *registrar) changed() {
 // ends.
 func (e *Edge) followConsul(wg *sync.WaitGroup, ctx, registered context.Context, public, admin net.Addr) {
 	wg.Go(func() { e.rules.follower.Run(ctx, nil, e.rules.settle) })
-	if e.shared != nil && e.config.Store.Nodes == nil {
-		wg.Go(func() { e.consul.WatchNodes(ctx, nil, e.countNodes) })
+	counted := e.shared != nil && e.config.Store.Nodes == nil
+	if counted || e.peers != nil {
+		wg.Go(func() {
+			e.consul.WatchNodes(ctx, nil, func(all []consul.Node) {
+				if counted {
+					e.countNodes(all)
+				}
+				e.peers.takeNodes(all, e.config.Node.Region, e.consul.Prefix())
+			})
+		})
+	}
+	if e.peers != nil {
+		e.followPeers(wg, ctx)
 	}
 	if e.registration != nil {
 		wg.Go(func() { e.followLoad(ctx) })
@@ -76,7 +87,11 @@ func (e *Edge) meta() map[string]string {
 	if told := e.keeper.meta.Load(); told != nil {
 		maps.Copy(meta, *told)
 	}
+	if e.conduct != nil {
+		maps.Copy(meta, e.conduct.meta())
+	}
 	e.told.Load().put(meta)
+	e.peers.meta(meta)
 	return meta
 }
 

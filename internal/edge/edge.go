@@ -19,7 +19,9 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/internal/edge/accesslog"
+	"github.com/weir-edge/weir/internal/edge/across"
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
@@ -38,7 +40,11 @@ type Edge struct {
 	decider decide.Decider
 	files   watchedFiles
 	secret  shedSecret
-	rls     rlsServer // set by Run
+	rls     rlsServer        // set by Run
+	peers   *peers           // nil without listen.peer
+	across  *across.Exchange // likewise
+	http2   *h2.Server
+	public  *fasthttp.Server
 
 	clients              clientConns
 	requests             sync.Pool
@@ -63,7 +69,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	e.rules = newRuleKeeper(e.log, e.changed)
 	e.rules.file.builtin, e.rules.file.path = builtinRules, c.Rules.File
 	e.metrics = newMetrics(e.rules.age)
-	e.rules.metrics = e.metrics
+	e.rules.metrics, e.rules.alone = e.metrics, c.Listen.Peer == nil
 	e.setNodes(c.Store.nodes())
 	var err error
 	if c.followsConsul() && builtinRules == "" {
@@ -99,7 +105,11 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 		Log: e.log, Trusted: c.trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == pathsStrict,
 		Rules: e.rules.rules, Shedding: e.keeper.shedding, Routes: e.routes, Shedders: e.shedders(), Secret: e.secret.active.Load, Shed: e.shed,
 	}
-	if err = e.keeper.open(followed); err == nil {
+	e.public = e.publicServer()
+	if err = e.openHTTP2(e.public); err == nil {
+		err = e.keeper.open(followed)
+	}
+	if err == nil {
 		err = e.openSecret()
 	}
 	if err == nil {
@@ -110,6 +120,12 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	}
 	if err == nil {
 		err = e.openAccessLog()
+	}
+	if err == nil {
+		err = e.openPeers()
+	}
+	if err == nil {
+		e.openAcross()
 	}
 	if err != nil {
 		e.upstreams.close()
@@ -144,14 +160,17 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		admin.Close()
 		return err
 	}
-	if e.rls, err = e.openRLS(); err != nil {
+	if e.rls, err = e.openRLS(); err == nil {
+		err = e.peers.listen(e.config)
+	}
+	if err != nil {
 		public.Close()
 		admin.Close()
 		return err
 	}
-	server, adminServer := e.publicServer(), e.adminServer()
+	server, adminServer := e.public, e.adminServer()
 
-	failed := make(chan error, 4)
+	failed := make(chan error, 5)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
@@ -160,7 +179,12 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		}
 	})
 	wg.Go(func() {
-		failed <- server.Serve(proxy.Listen(secure(clientListener{public, &e.clients}, e.files.public)))
+		if err := e.peers.serve(); err != nil {
+			failed <- err
+		}
+	})
+	wg.Go(func() {
+		failed <- server.Serve(e.config.Listen.HTTP2.listen(clientListener{public, &e.clients}, e.files.public))
 	})
 	wg.Go(func() {
 		if err := adminServer.Serve(secure(admin, e.files.admin)); !errors.Is(err, http.ErrServerClosed) {
@@ -175,8 +199,14 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	defer stopWatching()
 	wg.Go(func() { e.watchFiles(watching, reload) })
 	wg.Go(func() { e.keeper.run(watching) })
+	if e.conduct != nil && e.conduct.follower != nil {
+		wg.Go(func() { e.conduct.follower.Run(watching, nil, e.conduct.settle) })
+	}
 	wg.Go(func() { e.sample(watching) })
 	wg.Go(func() { e.checkHealth(watching) })
+	if e.across != nil {
+		wg.Go(func() { e.across.Run(watching) })
+	}
 	if e.shared != nil {
 		wg.Go(func() { e.showPresence(watching) })
 	}
@@ -218,11 +248,14 @@ func (e *Edge) drain(server *fasthttp.Server, asked *gateways) {
 	var rest sync.WaitGroup
 	defer rest.Wait()
 	rest.Go(func() { e.drainTunnels(e.config.Shutdown.Timeout) })
+	rest.Go(func() { e.drainPeers(e.config.Shutdown.Timeout) })
 	rest.Go(func() {
 		if err := asked.shutdown(ctx); err != nil {
 			e.log.Warn("questions of gateways cut off", "error", err)
 		}
 	})
+	rest.Go(e.http2.Drain)
+	defer e.http2.Close()
 	rest.Go(func() {
 		if !e.rls.drain(ctx) {
 			e.log.Warn("calls of the rate limit service cut off")
@@ -242,6 +275,7 @@ func (e *Edge) close() {
 	case <-done:
 	case <-time.After(4 * e.config.Store.Timeout):
 	}
+	e.peers.close()
 	e.stop()
 	<-done
 	if e.access != nil {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
@@ -78,7 +79,7 @@ func describe(q url.Values) (r *decide.Request, path []byte, err error) {
 			}
 		case "rule":
 		default:
-			return nil, nil, fmt.Errorf("%s: unknown; use client, method, host, path, tier, header or cookie", name)
+			return nil, nil, fmt.Errorf("%s: unknown; use client, method, host, path, tier, header or cookie, or domain and entry for a call of Envoy", name)
 		}
 	}
 	if !r.Client.IsValid() {
@@ -108,8 +109,11 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: running.version, Rules: []adminapi.RuleDecision{}}
-	upstream, class := e.decider.Destination(asked)
-	out.Upstream, out.Class = e.groups[upstream].name, class
+	call := r.URL.Query().Has("domain")
+	if !call {
+		upstream, class := e.decider.Destination(asked)
+		out.Upstream, out.Class = e.groups[upstream].name, class
+	}
 	for i := range asked.Paths.Len() {
 		if asked.Paths.Len() > 1 {
 			out.Readings = append(out.Readings, strings.ReplaceAll(string(asked.Paths.At(i)), "\x00", "%2F"))
@@ -124,9 +128,9 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		out.Verdict = "refuse, 429"
 		out.RetryAfter = d.RetryAfter(m.Checks).String()
 	}
-	if e.conduct != nil {
+	if e.conduct != nil && !call {
 		c := e.conduct.explain(asked)
-		if c.RefusedFor != "" && c.Mode == policy.Enforce {
+		if c != nil && c.RefusedFor != "" && c.Mode == policy.Enforce {
 			out.Verdict, out.RetryAfter = "refuse, 429", c.RefusedFor
 		}
 		out.Conduct = c
@@ -145,12 +149,15 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 			delay := limiter.ReportDelay(e.config.Store.Timeout)
 			v.Delay, v.Overshoot = delay.String(), c.Limit.Overshoot(limiter.TenTimes, delay, int(e.nodes.Load()))
 		}
+		v.Global = e.explainGlobal(r.Context(), c)
 		if !res.Allowed && res.RetryAfter > 0 {
 			v.RetryAfter = res.RetryAfter.String()
 		}
 		out.Rules = append(out.Rules, v)
 	}
-	out.OtherMethods = e.otherMethods(running, asked)
+	if !call {
+		out.OtherMethods = e.otherMethods(running, asked)
+	}
 	writeJSON(w, http.StatusOK, out)
 }
 
@@ -198,6 +205,12 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 			adminError(w, http.StatusBadGateway, fmt.Errorf("%w; the counter is unchanged; try again", err))
 			return
 		}
+		if e.across != nil {
+			if err := e.across.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
+				adminError(w, http.StatusBadGateway, err)
+				return
+			}
+		}
 		reset = append(reset, string(m.Checks[i].Key))
 	}
 	if len(reset) == 0 {
@@ -220,6 +233,9 @@ func (e *Edge) runningRules(w http.ResponseWriter) (*ruleset, bool) {
 // matchDescribed finds the checks of the request that a query string describes, as for a
 // request that is received.
 func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*decide.Request, error) {
+	if q.Has("domain") || q.Has("entry") {
+		return matchCall(running, q)
+	}
 	r, path, err := describe(q)
 	if err != nil {
 		return nil, err
@@ -232,6 +248,10 @@ func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*decide.Request, 
 		err = e.decider.ReadPath(r, path)
 	}
 	if err == nil {
+		if e.conduct != nil {
+			r.Began = time.Now()
+			e.conduct.Stand(r)
+		}
 		err = e.decider.FindChecks(r)
 	}
 	return r, err

@@ -74,6 +74,9 @@ func (c *Config) validateGroups(f *faults) {
 		} else if !routed[u.group()] {
 			f.add(at, "no route leads to %s; add one to routes, or remove the group", u.Group)
 		}
+		if u.HTTP2 && !strings.HasPrefix(u.URL, "https://") {
+			f.add(fmt.Sprintf("upstreams[%d].http2", i), "is for https:// only; write h2c:// for HTTP/2 without TLS")
+		}
 	}
 	names := c.groups()
 	if !slices.Contains(names, defaultGroup) {
@@ -167,7 +170,7 @@ func (c *Config) proxy(group string) (pc proxy.Config, places []int) {
 	}
 	for i, u := range c.Upstreams {
 		if u.group() == group {
-			pc.Upstreams, places = append(pc.Upstreams, u.URL), append(places, i)
+			pc.Upstreams, places = append(pc.Upstreams, u.target()), append(places, i)
 		}
 	}
 	return pc, places

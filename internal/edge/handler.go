@@ -54,6 +54,9 @@ func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 	r := e.requests.Get().(*request)
 	r.edge, r.ctx = e, ctx
 	r.Began, r.Rules, r.Peer = ctx.Time(), e.decider.Rules(), addrOf(ctx.RemoteAddr())
+	if r.Began.IsZero() { // fasthttp did not read it
+		r.Began = time.Now()
+	}
 	r.holders.Store(1)
 	return r
 }
@@ -70,7 +73,7 @@ func (r *request) forward() {
 	r.holders.Add(1) // until the response's body has gone out
 	r.hide()
 	r.risk()
-	via := proxy.Via{Peer: r.Peer, Trusted: r.Trusted, TLS: r.ctx.IsTLS(), Form: r.form, Done: r}
+	via := proxy.Via{Peer: r.Peer, Trusted: r.Trusted, TLS: proxy.IsTLS(r.ctx), Form: r.form, Done: r}
 	if r.form.Upgrades() {
 		via.Until = r.slotsEnd()
 	}

@@ -20,9 +20,11 @@ type ListenConfig struct {
 	AdminTokenFile string               `yaml:"admin_token_file"`
 	AdminTLS       *MutualTLSConfig     `yaml:"admin_tls"`
 	TLS            *TLSConfig           `yaml:"tls"`
+	HTTP2          HTTP2Config          `yaml:"http2"`
 	ProxyProtocol  *ProxyProtocolConfig `yaml:"proxy_protocol"`
 	Decide         *DecideConfig        `yaml:"decide"`
 	RLS            *RLSConfig           `yaml:"rls"`
+	Peer           *PeerListenConfig    `yaml:"peer"`
 
 	balancers []netip.Prefix
 }
@@ -87,6 +89,7 @@ func (c *Config) validateListen(f *faults) {
 	if l.Decide != nil {
 		l.Decide.validate(f, l)
 	}
+	l.HTTP2.validate(f, l)
 	if t := l.TLS; t != nil {
 		if len(t.Certificates) == 0 || t.Pair != (certs.Pair{}) {
 			f.list.Take("listen.tls", t.Validate())
@@ -123,7 +126,7 @@ func outside(host string) bool {
 }
 
 // listeners are the certificates of all listeners; nil where one has no TLS.
-type listeners struct{ public, admin, decide, rls *certs.Server }
+type listeners struct{ public, admin, decide, rls, peer *certs.Server }
 
 func (l *ListenConfig) certificates() (s listeners, err error) {
 	if l.TLS != nil {
@@ -146,6 +149,11 @@ func (l *ListenConfig) certificates() (s listeners, err error) {
 			return s, fmt.Errorf("listen.rls.tls: %w", err)
 		}
 	}
+	if p := l.Peer; p != nil && p.TLS != nil {
+		if s.peer, err = certs.NewServer([]certs.Pair{p.TLS.Pair}, p.TLS.CAFile); err != nil {
+			return s, fmt.Errorf("listen.peer.tls: %w", err)
+		}
+	}
 	return s, nil
 }
 
@@ -159,7 +167,7 @@ func secure(ln net.Listener, s *certs.Server) net.Listener {
 
 // each calls f for every certificate of all listeners.
 func (s listeners) each(f func(listener, file string, expires time.Time)) {
-	for name, server := range map[string]*certs.Server{"public": s.public, "admin": s.admin, "decide": s.decide, "rls": s.rls} {
+	for name, server := range map[string]*certs.Server{"public": s.public, "admin": s.admin, "decide": s.decide, "rls": s.rls, "peer": s.peer} {
 		if server != nil {
 			server.Expiries(func(file string, at time.Time) { f(name, file, at) })
 		}
@@ -195,7 +203,7 @@ func (c *Config) warnings() (list []string) {
 	if s, err := c.Listen.certificates(); err == nil {
 		s.each(func(listener, file string, expires time.Time) {
 			if time.Now().After(expires) {
-				at := map[string]string{"public": "listen.tls", "admin": "listen.admin_tls", "decide": "listen.decide.tls", "rls": "listen.rls.tls"}[listener]
+				at := map[string]string{"public": "listen.tls", "admin": "listen.admin_tls", "decide": "listen.decide.tls", "rls": "listen.rls.tls", "peer": "listen.peer.tls"}[listener]
 				list = append(list, fmt.Sprintf("%s: %s expired at %s, so clients refuse it; replace it and its key", at, file, expires.UTC().Format(time.RFC3339)))
 			}
 		})

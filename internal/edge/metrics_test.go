@@ -49,6 +49,9 @@ var fixedMetrics = map[string][]string{
 	"weir_upstream_errors_total":     {"kind", "upstream"},
 	"weir_upgrades_active":           nil,
 	"weir_connections_refused_total": {"reason"},
+	"weir_http2_connections":         nil,
+	"weir_http2_streams":             nil,
+	"weir_http2_refused_total":       {"reason"},
 	"weir_upstream_unasked_total":    nil,
 	"weir_upstream_healthy":          {"address", "upstream"},
 	"weir_gateway_answers_total":     {"answer", "protocol"},
@@ -58,6 +61,17 @@ var fixedMetrics = map[string][]string{
 	"weir_rls_calls_total":               {"outcome"}, // with listen.rls
 	"weir_rls_call_seconds":              nil,
 	"weir_rls_connections_refused_total": nil,
+
+	"weir_peer_messages_total":            {"direction", "peer", "result"}, // with listen.peer
+	"weir_peer_bytes_total":               {"direction", "peer"},
+	"weir_peer_round_trip_seconds":        {"peer"},
+	"weir_peer_nodes_down":                nil,
+	"weir_peer_connections_refused_total": nil,
+	"weir_global_lag_seconds":             {"from"},
+	"weir_global_overshoot_ratio":         {"rule"},
+	"weir_global_overshoot_bound_ratio":   {"rule"},
+	"weir_global_keys":                    {"state"},
+	"weir_global_uncounted_total":         nil,
 
 	"weir_certificate_expiry_seconds": {"file", "listener"}, // with TLS
 
@@ -82,15 +96,17 @@ var fixedMetrics = map[string][]string{
 	"weir_shedder_rejected_total":     nil,
 	"weir_shedder_cache_errors_total": nil,
 
-	"weir_behavior_requests_total":        {"effect", "mode", "tier"}, // with a policy
-	"weir_behavior_rises_total":           {"kind", "tier"},
-	"weir_behavior_signals_total":         {"kind", "signal", "tier"},
-	"weir_behavior_subjects":              {"kind"},
-	"weir_behavior_evicted_total":         {"kind"},
-	"weir_behavior_untracked_total":       {"kind"},
-	"weir_behavior_delayed":               nil,
-	"weir_behavior_policy_info":           {"mode", "version"},
-	"weir_behavior_policy_rejected_total": nil,
+	"weir_behavior_requests_total":            {"effect", "mode", "tier"}, // with a policy
+	"weir_behavior_rises_total":               {"kind", "tier"},
+	"weir_behavior_signals_total":             {"kind", "signal", "tier"},
+	"weir_behavior_subjects":                  {"kind"},
+	"weir_behavior_evicted_total":             {"kind"},
+	"weir_behavior_untracked_total":           {"kind"},
+	"weir_behavior_delayed":                   nil,
+	"weir_behavior_policy_info":               {"mode", "version"},
+	"weir_behavior_policy_rejected_total":     nil,
+	"weir_behavior_policy_source_up":          nil,
+	"weir_behavior_policy_cache_errors_total": nil,
 }
 
 func TestMetrics(t *testing.T) {
@@ -99,6 +115,8 @@ func TestMetrics(t *testing.T) {
 		c.Shedder.Document = settings(t, calm+"candidates: {other: {start: 0.9}}\n")
 		c.Listen.Decide = &DecideConfig{Address: "127.0.0.1:0", From: []string{"127.0.0.1"}}
 		c.Listen.RLS = &RLSConfig{Address: "127.0.0.1:0"}
+		c.Node.Region, c.Listen.Peer = "eu-west", &PeerListenConfig{Address: "127.0.0.1:0", Insecure: true}
+		c.Peer.Regions = []PeerRegionConfig{{Name: "eu-west"}, {Name: "us-east", Nodes: []PeerNodeConfig{{"us-1", "127.0.0.1:1"}}}}
 		c.Policy.File = policyFile(t, "signals: {presence: {weight: 30, at_least: 1, share: 0.1}}")
 	}, rules: `
 rules:
@@ -107,6 +125,7 @@ rules:
   - {id: local, match: {paths: [/local]}, key: [client_ip], limit: 100, window: 1h}
   - {id: leased, match: {paths: [/leased]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: leased}
   - {id: reported, match: {paths: [/reported]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: reported}
+  - {id: global, match: {paths: [/global]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, scope: global}
 `, origin: func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/broken" {
 			panic(http.ErrAbortHandler)
@@ -163,6 +182,11 @@ rules:
 	require.EqualValues(t, 1, n.metric(`weir_leases{rule="leased"}`))
 	require.Positive(t, n.metric(`weir_lease_units_total{fate="granted",rule="leased"}`))
 
+	n.get("/global")
+	eventually(t, "what passed is counted", func() bool { return n.metric(`weir_global_keys{state="kept"}`) == 1 })
+	require.Positive(t, n.metric(`weir_global_overshoot_bound_ratio{rule="global"}`))
+	require.Zero(t, n.metric(`weir_global_keys{state="traveling"}`), "one of a million is within the share")
+
 	n.get("/reported")
 	require.EqualValues(t, 1, decided("reported", "allowed", "reported"))
 	eventually(t, "it is reported", func() bool { return n.metric(`weir_reported_units_total{fate="counted",rule="reported"}`) == 1 })
@@ -190,7 +214,7 @@ func (n *node) checkMetricNames() {
 		"protocol":    regexp.MustCompile(`^http$`),
 		"answer":      regexp.MustCompile(`^(pass|limited|shed|failed|malformed|stranger)$`),
 		"code_class":  regexp.MustCompile(`^([1-5]xx|other)$`),
-		"rule":        regexp.MustCompile(`^(hard|soft|local|leased|reported)$`),
+		"rule":        regexp.MustCompile(`^(hard|soft|local|leased|reported|global)$`),
 		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error|ok|over_limit|invalid|unavailable|failed)$`),
 		"source":      regexp.MustCompile(`^(redis|memory|denied_memory|fallback|lease|reported|config)$`),
 		"kind":        regexp.MustCompile(`^[a-z_]{1,20}$`),
@@ -198,16 +222,19 @@ func (n *node) checkMetricNames() {
 		"effect":      regexp.MustCompile(`^(passed|delayed|refused|crowded)$`),
 		"mode":        regexp.MustCompile(`^(shadow|enforce)$`),
 		"class":       regexp.MustCompile(`^(critical|write|read|test)$`),
-		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?|proxy_protocol)$`),
+		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?|proxy_protocol|resets|control_frames|window_updates|empty_data|continuations|protocol|streams)$`),
 		"signal":      regexp.MustCompile(`^(inflight|presence)$`),
 		"knee":        regexp.MustCompile(`^(low|high)$`),
-		"result":      regexp.MustCompile(`^(measured|undecided)$`),
+		"result":      regexp.MustCompile(`^(measured|undecided|ok|busy|unreachable|refused|version|failed)$`),
 		"threshold":   regexp.MustCompile(`^(start|target)$`),
 		"upstream":    regexp.MustCompile(`^default$`),
 		"address":     regexp.MustCompile(`^127\.0\.0\.1:\d+$`),
 		"candidate":   regexp.MustCompile(`^other$`),
+		"peer":        regexp.MustCompile(`^(eu-west|us-east)$`),
+		"from":        regexp.MustCompile(`^us-east$`),
+		"state":       regexp.MustCompile(`^(kept|traveling)$`),
 		"clock":       regexp.MustCompile(`^(store|node)$`),
-		"direction":   regexp.MustCompile(`^(back|forward)$`),
+		"direction":   regexp.MustCompile(`^(back|forward|in|out)$`),
 		"fate":        regexp.MustCompile(`^(granted|spent|returned|stranded|counted|lost)$`),
 		"version":     regexp.MustCompile(`^[0-9a-f]{12}$`),
 		"listener":    regexp.MustCompile(`^(public|admin|decide|rls)$`),

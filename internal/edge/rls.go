@@ -10,13 +10,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-edge/weir/internal/edge/authz"
+	"github.com/weir-edge/weir/internal/edge/envoy"
 	"github.com/weir-edge/weir/internal/edge/rls"
 )
 
 // rlsServer is the listener of Envoy's rate limit service; the zero value has none.
 type rlsServer struct {
 	listener net.Listener
-	server   *rls.Server
+	server   *envoy.Server
 }
 
 // openRLS listens, if the configuration says so.
@@ -35,21 +37,32 @@ func (e *Edge) openRLS() (s rlsServer, err error) {
 			m.calls[o].Inc()
 			m.seconds.Observe(took.Seconds())
 		},
-		Panicked: func(panicked any) {
-			e.log.Error("rate limit service panicked", "panic", panicked, "stack", strings.TrimSpace(string(debug.Stack())))
-			e.metrics.panics.Inc()
-		},
+		Panicked: e.envoyPanicked("rate limit service panicked"),
 	}
-	config := rls.ServerConfig{
-		Certified: c.mutual(), From: c.from, Refused: m.refused.Inc,
+	config := envoy.Config{
+		Services: []envoy.Service{service}, MaxMessage: rls.MaxMessage, Certified: c.mutual(), From: c.from, Refused: m.refused.Inc,
 		Ready: func() bool { return e.rules.running.Load() != nil && !e.draining.Load() },
+	}
+	if c.Authorization {
+		limit := e.config.Server.MaxHeaderBytes + questionBytes
+		config.MaxMessage = authz.MaxMessage(limit)
+		config.Services = append(config.Services, &authz.Service{
+			Decider: &e.decider, Legacy: e.config.LegacyHeaders, MaxHeaders: limit, Asked: e.metrics.gateways("ext_authz"), Panicked: e.envoyPanicked("external authorization panicked"),
+		})
 	}
 	if e.files.listeners.rls != nil {
 		config.TLS = e.files.listeners.rls.Speaking("h2")
 	}
-	s.server = rls.NewServer(service, config)
-	e.log.Info("serving Envoy's rate limit service", "rls", s.listener.Addr().String())
+	s.server = envoy.NewServer(config)
+	e.log.Info("serving Envoy's rate limit service", "rls", s.listener.Addr().String(), "authorization", c.Authorization)
 	return s, nil
+}
+
+func (e *Edge) envoyPanicked(message string) func(any) {
+	return func(panicked any) {
+		e.log.Error(message, "panic", panicked, "stack", strings.TrimSpace(string(debug.Stack())))
+		e.metrics.panics.Inc()
+	}
 }
 
 // serve answers calls until drain.

@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"net"
 	"strings"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -192,6 +194,40 @@ func TestRateLimitServiceSeparate(t *testing.T) {
 		require.EqualValues(t, want, a.Statuses[1].LimitRemaining, "charged, whatever the other one says")
 		require.Equal(t, want == 7, a.OverallCode == pb.RateLimitResponse_OVER_LIMIT)
 		require.NotContains(t, headersOf(a), "ratelimit")
+	}
+}
+
+// An operator explains and resets what a descriptor counts.
+func TestRateLimitServiceExplained(t *testing.T) {
+	n, c := rlsNode(t, setup{rules: rlsRules})
+	c.call(asking("user=ann"))
+	explain := func() (remaining []int64) {
+		a := n.operate("GET", "/v1/explain?domain=edge&entry=user%3Dann")
+		require.Equal(t, 200, a.status, a.body)
+		var e adminapi.Explanation
+		require.NoError(t, json.Unmarshal([]byte(a.body), &e))
+		require.Equal(t, "pass", e.Verdict)
+		for _, r := range e.Rules {
+			remaining = append(remaining, r.Remaining)
+		}
+		return remaining
+	}
+	require.Equal(t, []int64{9, 4}, explain(), "by user and tight")
+	require.Equal(t, []int64{9, 4}, explain(), "explaining charges nothing")
+	a := n.operate("DELETE", "/v1/limits?rule=user&domain=edge&entry=user%3Dann")
+	require.Equal(t, 200, a.status, a.body)
+	require.Equal(t, []int64{10, 4}, explain())
+	require.Equal(t, 404, n.operate("DELETE", "/v1/limits?rule=path&domain=edge&entry=user%3Dann").status)
+	for query, fault := range map[string]string{
+		"entry=user%3Dann":       "domain: must be given with entry",
+		"domain=edge":            "entry: must be given 1 to 16 times",
+		"domain=edge&entry=user": `entry: must be key=value (got \"user\")`,
+		"domain=edge&entry=user%3Dann&client=203.0.113.7":  "client: a call has domain and entry only",
+		"domain=edge" + strings.Repeat("&entry=a%3Db", 17): "(got 17)",
+	} {
+		a := n.operate("GET", "/v1/explain?"+query)
+		require.Equal(t, 400, a.status)
+		require.Contains(t, a.body, fault)
 	}
 }
 

@@ -88,7 +88,7 @@ const watchEvery = time.Second
 // watchedFiles are looked at once a second.
 type watchedFiles struct {
 	listeners
-	rulesFault, publicFault, adminFault, decideFault, rlsFault string // last logged
+	rulesFault, publicFault, adminFault, decideFault, rlsFault, peerFault string // last logged
 }
 
 // watchFiles reloads rules, certificates and the shedder's secret when their files change, or at once when
@@ -124,13 +124,14 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 			e.report("reload rules", &e.files.rulesFault, e.rules.load(asked))
 		}
 		e.reloadSecret()
-		if k := e.conduct; k != nil {
+		if k := e.conduct; k != nil && k.follower == nil {
 			e.report("reload policy", &k.fault, k.reload())
 		}
 		e.reloadCertificates(e.files.public, &e.files.publicFault)
 		e.reloadCertificates(e.files.admin, &e.files.adminFault)
 		e.reloadCertificates(e.files.decide, &e.files.decideFault)
 		e.reloadCertificates(e.files.rls, &e.files.rlsFault)
+		e.reloadCertificates(e.files.peer, &e.files.peerFault)
 	}
 }
 

@@ -22,6 +22,7 @@ type ruleKeeper struct {
 	metrics  *metrics
 	running  atomic.Pointer[ruleset] // nil until there are rules
 	state    atomic.Pointer[ruleState]
+	alone    bool                                  // other regions cannot be reached
 	changed  func()                                // the registration must be updated
 	keep     func(holds func(*limiter.Limit) bool) // of the memory of refusals; nil without one
 	file     ruleFile
@@ -113,6 +114,9 @@ func (k *ruleKeeper) enforce(set *rules.Set, source string, canary bool) {
 	}
 	k.metrics.running(next, before)
 	k.log.Info("rules active", "version", next.version, "rules", len(set.Rules()), "source", source, "canary", canary)
+	if list := globalRules(set); k.alone && len(list) > 0 {
+		k.log.Warn("rules with scope: global hold in this region only; set listen.peer on every node", "rules", list)
+	}
 }
 
 // unlimited activates a set without rules, for a node that need not wait for any.

@@ -20,6 +20,10 @@ const (
 	longestDelay = 10 * time.Second
 )
 
+// Schema is the newest schema of policies that this release reads. Nodes that follow policies
+// register it.
+const Schema = 1
+
 // The modes.
 const (
 	Shadow  = "shadow"  // judge and report, change nothing

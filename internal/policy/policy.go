@@ -42,18 +42,24 @@ type Effect struct {
 // Defaults. The error is field.Errors: every fault, with the path of its field and a
 // remedy.
 func Parse(data []byte) (*Policy, error) {
+	p, _, err := ParseDocument(data)
+	return p, err
+}
+
+// ParseDocument also returns the document as written, with its defaults.
+func ParseDocument(data []byte) (*Policy, *Document, error) {
 	d := Defaults()
 	root, err := field.Read(data, &form)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	unread := root.Decode(d, &form)
 	p, faults := d.compile()
 	if faults = unread.With(faults); len(faults) > 0 {
-		return nil, root.Locate(faults)
+		return nil, nil, root.Locate(faults)
 	}
 	p.Version = consul.NewPointer(data, "", time.Time{}).Version
-	return p, nil
+	return p, d, nil
 }
 
 // Exempts reports whether a request is not judged. scratch is any Match that is not in

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,7 +58,7 @@ func NewAuthority(t testing.TB) *Authority {
 }
 
 // Issue writes a certificate for 127.0.0.1, ::1 and names; without names, for localhost.
-// It expires after lasts, or has already expired if that is negative. It serves both ends
+// A name with a scheme becomes a URI. It expires after lasts, or has already expired if that is negative. It serves both ends
 // of a connection: on the Redis Cluster bus every node is also a client, and must always
 // present one.
 func (a *Authority) Issue(lasts time.Duration, names ...string) TLSFiles {
@@ -68,10 +69,16 @@ func (a *Authority) Issue(lasts time.Duration, names ...string) TLSFiles {
 		Subject:      pkix.Name{CommonName: "localhost"},
 		NotBefore:    a.cert.NotBefore,
 		NotAfter:     time.Now().Add(lasts),
-		DNSNames:     names,
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, name := range names {
+		if u, err := url.Parse(name); err == nil && u.Scheme != "" {
+			leaf.URIs = append(leaf.URIs, u)
+		} else {
+			leaf.DNSNames = append(leaf.DNSNames, name)
+		}
 	}
 	if len(names) == 0 {
 		leaf.DNSNames = []string{"localhost"}

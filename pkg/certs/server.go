@@ -179,3 +179,10 @@ func (s *Server) Expiries(each func(file string, at time.Time)) {
 		each(s.pairs[i].CertFile, c.Leaf.NotAfter)
 	}
 }
+
+// Current returns the first certificate and the authorities of clients, as of the last
+// Reload: for nodes that call each other with what they listen with.
+func (s *Server) Current() (*tls.Certificate, *x509.CertPool) {
+	c := s.current.Load()
+	return &c.Certificates[0], c.ClientCAs
+}

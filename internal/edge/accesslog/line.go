@@ -22,6 +22,8 @@ type Request struct {
 	Client  netip.Addr
 	Tier    []byte
 	Trusted bool // it came through a trusted proxy
+	// Protocol is what the client spoke; "" is the version of the RequestCtx.
+	Protocol string
 }
 
 // header is a header that JSON lines have.
@@ -75,7 +77,11 @@ func (l *Log) appendCombined(b []byte, r *Request, ctx *fasthttp.RequestCtx) []b
 	b = append(b, ' ')
 	b = appendEscaped(b, l.target(ctx))
 	b = append(b, ' ')
-	b = appendEscaped(b, ctx.Request.Header.Protocol())
+	if r.Protocol != "" {
+		b = append(b, r.Protocol...)
+	} else {
+		b = appendEscaped(b, ctx.Request.Header.Protocol())
+	}
 	b = append(b, `" `...)
 	b = strconv.AppendInt(b, int64(ctx.Response.StatusCode()), 10)
 	b = append(b, ' ')

@@ -21,7 +21,7 @@ const MaxDelayed = 1000
 
 // Conduct judges clients and routes by what was seen of them, and does what the policy says.
 type Conduct struct {
-	Policy  func() *policy.Policy
+	Policy  func() *policy.Policy // nil until there is one
 	Clients *behavior.Table
 	Routes  *behavior.Table
 	Stop    <-chan struct{} // ends all delays
@@ -42,15 +42,14 @@ const (
 
 // NewConduct returns one that keeps up to subjects clients and a sixteenth as many routes.
 func NewConduct(active func() *policy.Policy, subjects int, now time.Time) *Conduct {
-	p := active()
-	routes := p.Routes
-	if routes == nil {
-		routes = behavior.DefaultRoutes()
-	}
-	return &Conduct{
-		Policy: active, Clients: behavior.NewTable(subjects, p.Clients, now), Routes: behavior.NewTable(subjects/16, routes, now),
+	c := &Conduct{
+		Policy: active, Clients: behavior.NewTable(subjects, behavior.Default(), now), Routes: behavior.NewTable(subjects/16, behavior.DefaultRoutes(), now),
 		seed: maphash.MakeSeed(),
 	}
+	if p := active(); p != nil {
+		c.Activate(p)
+	}
+	return c
 }
 
 // Activate has the tables judge by a policy that has become the active one.
@@ -59,6 +58,15 @@ func (c *Conduct) Activate(p *policy.Policy) {
 	if p.Routes != nil {
 		c.Routes.SetPolicy(p.Routes)
 	}
+}
+
+// consults reports whether the active policy, if any, depends on a header.
+func (c *Conduct) consults(header string) bool {
+	if c == nil {
+		return false
+	}
+	p := c.Policy()
+	return p != nil && p.Consults(header)
 }
 
 // Delayed returns how many requests wait now.
@@ -83,6 +91,7 @@ type Risk struct {
 	Effect Effect
 
 	client, route uint64 // subjects
+	refused       time.Duration
 	print         uint64
 	lacks         bool
 	wait          time.Duration
@@ -91,33 +100,47 @@ type Risk struct {
 // Name returns the name of the tier.
 func (k *Risk) Name() string { return k.Policy.Effects[k.Tier].Name }
 
-// judge reports whether a request may go on. It scales the costs of its checks, and waits,
-// as its tier says.
-func (c *Conduct) judge(r *Request) bool {
+// Stand finds out how the client of a request, or its route, stands with the policy. Rules may
+// count by that.
+func (c *Conduct) Stand(r *Request) {
 	p := c.Policy()
+	if p == nil {
+		return
+	}
 	r.path = r.Paths.At(0)
 	if p.Exempts(asked{r}, &r.scratch) {
-		return true
+		return
 	}
 	k := &r.Risk
 	k.Policy = p
 	k.client, k.route = c.clientOf(r.Client), maphash.Bytes(c.seed, r.path)
 	st := c.Clients.Look(k.client, r.Began)
-	k.Score, k.Tier = st.Score, st.Tier
+	k.Score, k.Tier, k.refused = st.Score, st.Tier, st.Refused
 	if p.Routes != nil {
 		k.Tier = max(k.Tier, c.Routes.Look(k.route, r.Began).Tier)
 	}
-	if st.Refused == 0 { // while the header is as it came
+	k.Tier = min(k.Tier, len(p.Effects)-1) // the policy may have been replaced
+}
+
+// judge reports whether a request may go on. It scales the costs of its checks, and waits,
+// as its tier says.
+func (c *Conduct) judge(r *Request) bool {
+	k := &r.Risk
+	p := k.Policy
+	if p == nil {
+		return true
+	}
+	if k.refused == 0 { // while the header is as it came
 		k.print, k.lacks = c.print(r), lacks(r)
 	}
-	if k.Tier = min(k.Tier, len(p.Effects)-1); k.Tier == 0 { // the policy may have been replaced
+	if k.Tier == 0 {
 		return true
 	}
 	e := &p.Effects[k.Tier]
 	k.Effect = Passed
 	switch {
-	case st.Refused > 0:
-		k.Effect, k.wait = Refused, st.Refused
+	case k.refused > 0:
+		k.Effect, k.wait = Refused, k.refused
 	case r.NoEnd: // a gateway waits for this answer only so long
 	case p.Shadow:
 		if e.Delay > 0 {
@@ -265,12 +288,12 @@ func (c *Conduct) AppendRisk(dst []byte, r *Request) []byte {
 	return dst
 }
 
-// Explain returns how the client of a described request stands, and why; false if the
-// policy exempts the request.
+// Explain returns how the client of a described request stands, and why; false if there is no
+// policy, or it exempts the request.
 func (c *Conduct) Explain(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
 	r.path = r.Paths.At(0)
 	var scratch rules.Match
-	if c.Policy().Exempts(asked{r}, &scratch) {
+	if p := c.Policy(); p == nil || p.Exempts(asked{r}, &scratch) {
 		return st, nil, false
 	}
 	key := c.clientOf(r.Client)

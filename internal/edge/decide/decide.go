@@ -28,7 +28,7 @@ type Decider struct {
 	Rules    func() Rules // the active ones; nil until there are any
 	Shedding func() *Shedding
 	Routes   Routes
-	Shedders []*shedder.Shedder // by upstream group
+	Shedders []*shedder.Shedder // by upstream group; nil: nothing is shed, and Shedding, Secret and Shed are not called
 	Secret   func() *Secret     // hides who is shed
 	// Store decides. If it is a *limiter.Denied, known refusals cost the shedder nothing.
 	Store limiter.TakeReturner
@@ -89,6 +89,9 @@ func (d *Decider) Decide(r *Request) Verdict {
 	}
 	d.identify(r)
 	r.slot = rand.Uint64()
+	if d.Conduct != nil {
+		d.Conduct.Stand(r)
+	}
 	if r.Err = d.FindChecks(r); r.Err != nil {
 		return Malformed
 	}
@@ -103,8 +106,7 @@ func (d *Decider) Decide(r *Request) Verdict {
 	if d.known(r) {
 		return Limited
 	}
-	r.Upstream = d.Routes.find(asked{r}, &r.scratch)
-	if !d.admit(r) {
+	if d.Shedders != nil && !d.admit(r) {
 		return Shed
 	}
 	if len(r.Match.Checks) > 0 && !d.take(r) {
@@ -146,10 +148,14 @@ func (d *Decider) ReadPath(r *Request, path []byte) error {
 // FindChecks finds the checks that hold for every reading of the path. It fails if the
 // readings differ in them, in the upstream group or in the class.
 func (d *Decider) FindChecks(r *Request) error {
-	set, s, a := r.Rules.Set(), d.Shedding(), asked{r}
+	set, a := r.Rules.Set(), asked{r}
 	r.path = r.Paths.At(0)
 	if err := set.Match(a, r.slot, &r.Match); err != nil || r.Paths.Len() == 1 {
 		return err
+	}
+	var s *Shedding // the same for all readings
+	if d.Shedders != nil {
+		s = d.Shedding()
 	}
 	upstream, class := d.destination(r, s)
 	for i := 1; i < r.Paths.Len(); i++ {
@@ -166,6 +172,9 @@ func (d *Decider) FindChecks(r *Request) error {
 }
 
 func (d *Decider) destination(r *Request, s *Shedding) (upstream, class int) {
+	if s == nil {
+		return 0, 0
+	}
 	return d.Routes.find(asked{r}, &r.scratch), s.Classes.Class(asked{r}, &r.scratch)
 }
 
@@ -214,6 +223,7 @@ func (d *Decider) known(r *Request) bool {
 // settings that were loaded here; if others are activated at this moment, one request
 // may count as another class.
 func (d *Decider) admit(r *Request) bool {
+	r.Upstream = d.Routes.find(asked{r}, &r.scratch)
 	s := d.Shedding()
 	class := s.Classes.Class(asked{r}, &r.scratch)
 	var admitted bool

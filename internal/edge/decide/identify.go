@@ -21,6 +21,11 @@ func (d *Decider) identify(r *Request) {
 			r.Tier = tiers[0]
 		}
 	}
+	if r.Source.IsValid() {
+		if r.Client = r.Source; !d.Trusts(r.Source) {
+			return
+		}
+	}
 	hops := r.Fields.Header("X-Forwarded-For")
 	for i := len(hops) - 1; i >= 0; i-- {
 		for rest := hops[i]; len(rest) > 0; {
@@ -77,7 +82,7 @@ func parseHop(hop []byte) (netip.Addr, bool) {
 // Consults reports whether anything goes by a header. Its name is in lower case.
 func (d *Decider) Consults(r *Request, header string) bool {
 	s := d.Shedding()
-	if d.Conduct != nil && d.Conduct.Policy().Consults(header) || strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.Consults(header) || s.Classes.Consults(header) ||
+	if d.Conduct.consults(header) || strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.Consults(header) || s.Classes.Consults(header) ||
 		r.Rules != nil && r.Rules.Set().Consults(header) {
 		return true
 	}

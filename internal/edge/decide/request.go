@@ -24,6 +24,8 @@ type Request struct {
 	Fields Fields // kept by Reset
 	// Vouched lets the peer name the client: it is a gateway, proved otherwise than by Decider.Trusted.
 	Vouched bool
+	// Source is whom a gateway names as the other end of its connection, apart from all headers. Otherwise it is not valid.
+	Source netip.Addr
 	// NoEnd says that the end of the request will stay unknown, so that it can hold no slot.
 	NoEnd bool
 
@@ -61,7 +63,7 @@ type Fields interface {
 // Reset makes r ready for the next request: nothing of this one is left.
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
-	r.Vouched, r.NoEnd = false, false
+	r.Vouched, r.NoEnd, r.Source = false, false, netip.Addr{}
 	r.Client, r.Trusted, r.Tier = netip.Addr{}, false, nil
 	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}
 	r.Risk = Risk{}
@@ -80,7 +82,17 @@ func (a asked) Host() []byte       { return a.Request.Host }
 func (a asked) Path() []byte       { return a.path }
 func (a asked) Method() []byte     { return a.Request.Method }
 func (a asked) Tier() []byte       { return a.Request.Tier }
-func (a asked) Trusted() bool      { return a.Request.Trusted }
+
+// Risk is the tier above the mildest that changes something: a policy in shadow mode must not.
+func (a asked) Risk() string {
+	k := &a.Request.Risk
+	if k.Policy == nil || k.Policy.Shadow || k.Tier == 0 {
+		return ""
+	}
+	return k.Name()
+}
+
+func (a asked) Trusted() bool { return a.Request.Trusted }
 
 func (a asked) Header(name string) ([]byte, int) {
 	values := a.Fields.Header(name)

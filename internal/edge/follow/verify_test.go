@@ -239,6 +239,22 @@ func TestUnsignedPointerEndsNothing(t *testing.T) {
 	}
 }
 
+// Where nothing ends a document, a pointer that says when it ends does not let one pass that is
+// signed as temporary.
+func TestTemporarySignatureOfALastingKind(t *testing.T) {
+	t.Parallel()
+	s, key := newSignedToys(t, true)
+	s.config.Temporary = false
+	k, _ := s.start()
+	soon := time.Now().Add(time.Hour)
+	s.sign("boat", key.Sign(s.subject("toys", "boat"), &soon))
+	p := s.point("boat", func(p *consul.Pointer) { p.ExpiresAt = &soon })
+	eventually(t, "it is refused", k.refuses(p.Version, "but the pointer does not expire"))
+	require.Nil(t, k.active.Load())
+	s.sign("boat", key.Sign(s.subject("toys", "boat"), nil))
+	eventually(t, "signed for good", func() bool { return k.is("boat") })
+}
+
 func TestUnreadableSignaturesCountAsNone(t *testing.T) {
 	t.Parallel()
 	s, key := newSignedToys(t, true)

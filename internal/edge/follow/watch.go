@@ -178,6 +178,9 @@ func (w *watch[T]) signatures(ctx context.Context, p consul.Pointer) ([]sign.Sig
 	if w.kind.Verify == nil {
 		return nil, nil
 	}
+	if !w.canary && !w.kind.Temporary { // nothing ends it, so it must not be signed as temporary
+		p.ExpiresAt = nil
+	}
 	list, err := w.documents.Signatures(ctx, p.Version)
 	if err != nil {
 		return nil, err

@@ -128,7 +128,7 @@ func (q *question) decide() {
 		q.describe()
 		return
 	}
-	q.answer = answerTo(v, &q.Request)
+	q.answer = AnswerTo(v, &q.Request)
 	q.refuse(v)
 }
 
@@ -153,7 +153,8 @@ func contain(networks []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-func answerTo(v decide.Verdict, r *decide.Request) Answer {
+// AnswerTo is what a verdict other than decide.Pass amounts to.
+func AnswerTo(v decide.Verdict, r *decide.Request) Answer {
 	switch {
 	case v == decide.Malformed:
 		return Malformed

@@ -2,9 +2,7 @@ package gateway
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/valyala/fasthttp"
 
@@ -43,8 +41,6 @@ var (
 
 const clientName = "X-Forwarded-For"
 
-var errMethod = errors.New("the method is not one of HTTP's")
-
 // read fills in what the gateway states. Whatever is missing, occurs twice or contradicts itself is an error:
 // a gateway that leaves out a header would forward the client's own.
 func (q *question) read() error {
@@ -62,21 +58,7 @@ func (q *question) read() error {
 	if err := q.checkClient(); err != nil {
 		return err
 	}
-	switch {
-	case !validMethod(q.Method):
-		return errMethod
-	case !decide.ValidHost(q.Host):
-		return decide.ErrHost
-	}
-	if err := decide.CheckTarget(target); err != nil {
-		return err
-	}
-	path, query, _ := bytes.Cut(target, []byte("?"))
-	q.Query = query
-	if string(path) == "*" {
-		return q.ReadAsterisk()
-	}
-	return q.server.config.Decider.ReadPath(&q.Request, path)
+	return q.server.config.Decider.ReadTarget(&q.Request, target)
 }
 
 // one returns what a gateway states in either of two headers.
@@ -114,15 +96,4 @@ func (q *question) checkClient() error {
 		}
 	}
 	return nil
-}
-
-// validMethod reports whether a method is a token (RFC 9110).
-func validMethod(method []byte) bool {
-	const longest = 32
-	for _, c := range method {
-		if c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
-		}
-	}
-	return len(method) > 0 && len(method) <= longest
 }

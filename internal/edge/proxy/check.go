@@ -53,7 +53,10 @@ func (u *upstream) checkHealth(ctx context.Context) {
 	tick := time.NewTicker(check.Interval)
 	defer tick.Stop()
 	// A new connection for each check: being able to connect is part of the result.
-	tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: u.tls.Clone(), MaxResponseHeaderBytes: int64(u.cfg.MaxResponseHeaderBytes)}
+	var tr http.RoundTripper = &http.Transport{DisableKeepAlives: true, TLSClientConfig: u.tls.Clone(), MaxResponseHeaderBytes: int64(u.cfg.MaxResponseHeaderBytes)}
+	if u.http2 != nil {
+		tr = oneConnEach{u}
+	}
 	streak := 0 // consecutive results against the verdict
 	for {
 		err := u.check(ctx, tr)
@@ -70,14 +73,10 @@ func (u *upstream) checkHealth(ctx context.Context) {
 }
 
 // check performs one check.
-func (u *upstream) check(ctx context.Context, tr *http.Transport) error {
+func (u *upstream) check(ctx context.Context, tr http.RoundTripper) error {
 	ctx, cancel := context.WithTimeout(ctx, u.cfg.Check.Timeout)
 	defer cancel()
-	scheme := "http://"
-	if u.tls != nil {
-		scheme = "https://"
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+u.addr+u.cfg.Check.Path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.urlScheme()+"://"+u.addr+u.cfg.Check.Path, nil)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 var (
@@ -21,7 +23,8 @@ type upstream struct {
 	cfg    *Config
 	epoch  time.Time
 	addr   string
-	tls    *tls.Config // nil: plain
+	tls    *tls.Config      // nil: plain
+	http2  *http2.Transport // nil: HTTP/1.1
 	health health
 	busy   atomic.Int32 // exchanges in progress
 
@@ -239,5 +242,8 @@ func (u *upstream) close() {
 	u.mu.Unlock()
 	for _, c := range idle {
 		u.drop(c)
+	}
+	if u.http2 != nil {
+		u.http2.CloseIdleConnections()
 	}
 }

@@ -38,8 +38,10 @@ func (c *lazyConn) SetDeadline(t time.Time) error {
 }
 
 // CloseWrite ends the sending half.
-func (c *lazyConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+func (c *lazyConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return errors.ErrUnsupported

@@ -42,6 +42,7 @@ type Via struct {
 	Until time.Time
 
 	oldClient bool   // HTTP/1.0
+	trailers  bool   // TE says that the client wants them
 	upgrade   []byte // the protocol to switch to; nil: none
 }
 
@@ -133,13 +134,22 @@ func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *Via) *Error {
 }
 
 // loadSmallBody turns a streamed body that has already arrived into a plain one. This
-// costs nothing: the bytes stay where fasthttp put them.
+// costs nothing: the bytes stay where fasthttp put them. The body of a stream of HTTP/2 is
+// read here, within the server's ReadTimeout.
 func (p *Pool) loadSmallBody(req *fasthttp.Request) *Error {
 	n := req.Header.ContentLength()
 	if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && int64(n) > limit {
 		return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of %d bytes: the limit is %d", n, limit)}
 	}
 	if !req.IsBodyStream() || n < 0 || n > smallRequest {
+		return nil
+	}
+	if small, ok := req.BodyStream().(interface{ Small([]byte) error }); ok {
+		body := make([]byte, n)
+		if err := small.Small(body); err != nil {
+			return &Error{Kind: KindClient, Err: err}
+		}
+		req.SetBodyRaw(body)
 		return nil
 	}
 	_ = req.CloseBodyStream()
@@ -153,6 +163,9 @@ func (p *Pool) loadSmallBody(req *fasthttp.Request) *Error {
 // attempt makes one exchange with u, on a new connection if the kept one turns out
 // closed.
 func (p *Pool) attempt(ctx *fasthttp.RequestCtx, u *upstream, via *Via, start time.Time) *Error {
+	if u.http2 != nil {
+		return p.exchangeHTTP2(ctx, u, via)
+	}
 	again := idempotent(&ctx.Request)
 	for fresh := false; ; fresh = true {
 		c, err := u.get(fresh)

@@ -1,8 +1,11 @@
 package proxy
 
 import (
+	"context"
 	"crypto/tls"
+	"io"
 	"net"
+	"net/http"
 	"sync"
 	"syscall"
 	"time"
@@ -17,9 +20,21 @@ const hangUpPeriod = time.Second
 type hangUpWatch struct {
 	mu       sync.Mutex // guards all
 	client   syscall.RawConn
-	upstream net.Conn // nil: not watching
+	upstream io.Closer // nil: not watching
 	gone     bool
 	clock    *time.Timer
+	unhook   func() bool // of a stream of HTTP/2, which needs no clock
+}
+
+// streamed is the client's stream of HTTP/2, in place of its connection.
+type streamed interface {
+	net.Conn
+	// Context ends with the stream.
+	Context() context.Context
+	// Request is the stream's own. From here on, the caller bounds how long the stream lasts.
+	Request() *http.Request
+	// SetTrailer sets the fields that follow the answer's body.
+	SetTrailer(http.Header)
 }
 
 var hangUpWatches = sync.Pool{New: func() any {
@@ -30,12 +45,16 @@ var hangUpWatches = sync.Pool{New: func() any {
 
 // watchHangUp begins to watch. The caller must stop it before the upstream's connection
 // may serve another request.
-func watchHangUp(client, upstream net.Conn) *hangUpWatch {
+func watchHangUp(client net.Conn, upstream io.Closer) *hangUpWatch {
 	w := hangUpWatches.Get().(*hangUpWatch)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c, ok := client.(ender); ok {
+	switch c := client.(type) {
+	case ender:
 		w.client = c.self().socket()
+	case streamed:
+		w.upstream = upstream
+		w.unhook = context.AfterFunc(c.Context(), w.reset)
 	}
 	if w.client != nil {
 		w.upstream = upstream
@@ -57,14 +76,27 @@ func (w *hangUpWatch) look() {
 	w.clock.Reset(hangUpPeriod)
 }
 
+// reset is called when a stream of HTTP/2 has ended.
+func (w *hangUpWatch) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.upstream != nil {
+		w.gone = true
+		_ = w.upstream.Close()
+	}
+}
+
 // stop ends the watch and reports whether the client has hung up.
 func (w *hangUpWatch) stop() bool {
 	w.mu.Lock()
 	gone := w.gone
 	w.clock.Stop()
-	w.client, w.upstream, w.gone = nil, nil, false
+	again := w.unhook == nil || w.unhook() // else reset may still be about to run
+	w.client, w.upstream, w.gone, w.unhook = nil, nil, false, nil
 	w.mu.Unlock()
-	hangUpWatches.Put(w)
+	if again {
+		hangUpWatches.Put(w)
+	}
 	return gone
 }
 
@@ -84,6 +116,8 @@ func rawOf(c net.Conn) syscall.RawConn {
 			raw, _ := wrapped.SyscallConn()
 			return raw
 		case *lazyConn:
+			c = wrapped.Conn
+		case *firstBytes:
 			c = wrapped.Conn
 		case *tls.Conn:
 			c = wrapped.NetConn()

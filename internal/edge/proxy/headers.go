@@ -52,6 +52,7 @@ var names = [...][]byte{
 }
 
 const (
+	nameTE              = 5
 	nameXForwardedFor   = 11
 	nameXForwardedHost  = 12
 	nameXForwardedProto = 13
@@ -132,6 +133,7 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 	if from.upgrade, early = p.upgradeTo(ctx, found); early != nil {
 		return &Error{Kind: KindBadRequest, Err: early}
 	}
+	from.trailers = found&te != 0 && bytes.Contains(h.PeekCanonical(names[nameTE]), []byte("trailers"))
 	drop := found & (hopByHop | expect) // fasthttp has already answered the Expect
 	if !from.Trusted {
 		drop |= found & (forwarded | xRealIP | xForwardedHost | xForwardedProto | xForwardedPort)

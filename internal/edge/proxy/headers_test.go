@@ -149,7 +149,7 @@ func TestNewRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	f("upstreams: want 1 to 64, got 0")
-	f(`upstreams[1].url "ftp://h": want http:// or https://`, "http://h", "ftp://h")
+	f(`upstreams[1].url "ftp://h": want http://, https:// or h2c://`, "http://h", "ftp://h")
 	f("upstreams[0].url \"http://\": want a host", "http://")
 	f("upstreams[0].url \"127.0.0.1:9000\": has no scheme; write http://127.0.0.1:9000", "127.0.0.1:9000")
 	f("upstreams[0].url \"localhost:9000\": has no scheme; write http://localhost:9000", "localhost:9000")

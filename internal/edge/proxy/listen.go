@@ -17,7 +17,7 @@ import (
 // client that hung up between two of its chunks. A connection of this listener remembers
 // which it was; otherwise the upstream would take such a truncated upload for a whole
 // one. The connection also ends at a bare line feed that fasthttp would accept.
-func Listen(ln net.Listener) net.Listener { return listener{ln} }
+func Listen(ln net.Listener) net.Listener { return listener{ln, false} }
 
 const (
 	minAcceptPause = 5 * time.Millisecond
@@ -33,7 +33,10 @@ func outOfRoom(err error) bool {
 	return false
 }
 
-type listener struct{ net.Listener }
+type listener struct {
+	net.Listener
+	bothProtocols bool
+}
 
 // Accept wraps the next connection. When the process or the machine has no room for
 // one, it waits: fasthttp would take that error for the end of the listener, and a
@@ -49,6 +52,9 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 	if tc, ok := c.(*tls.Conn); ok {
 		return &tlsClientConn{clientConn{Conn: tc}, tc}, nil
+	}
+	if l.bothProtocols {
+		return newPrefaceConn(c), nil
 	}
 	return &clientConn{Conn: &lazyConn{Conn: c}}, nil
 }

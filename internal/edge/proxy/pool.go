@@ -27,8 +27,8 @@ const maxUpstreams = 64
 // Config says where requests go and how long anything may take. A zero field means the
 // default given next to it.
 type Config struct {
-	// Upstreams are 1 to 64 http or https URLs of a host and an optional port, without
-	// a path.
+	// Upstreams are 1 to 64 URLs of a host and an optional port, without a path: http or
+	// https, or for HTTP/2 h2c (in the clear) or h2 (with TLS).
 	Upstreams []string
 
 	DialTimeout   time.Duration // connect, and the TLS handshake; default 2 s
@@ -187,8 +187,8 @@ func (p *Pool) newUpstream(raw string) (*upstream, error) {
 		return nil, fmt.Errorf("has no scheme; write http://%s", raw)
 	case err != nil:
 		return nil, errors.Unwrap(err) // the caller names the URL
-	case parsed.Scheme != "http" && parsed.Scheme != "https":
-		return nil, errors.New("want http:// or https://")
+	case portOf[parsed.Scheme] == "":
+		return nil, errors.New("want http://, https:// or h2c://")
 	case parsed.Hostname() == "":
 		return nil, errors.New("want a host")
 	case parsed.User != nil:
@@ -198,7 +198,7 @@ func (p *Pool) newUpstream(raw string) (*upstream, error) {
 	}
 	u := &upstream{cfg: &p.cfg, epoch: p.epoch}
 	port := parsed.Port()
-	if parsed.Scheme == "https" {
+	if parsed.Scheme == "https" || parsed.Scheme == schemeH2 {
 		u.tls = p.cfg.TLS.Clone() // nil stays nil
 		if u.tls == nil {
 			u.tls = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -208,11 +208,17 @@ func (p *Pool) newUpstream(raw string) (*upstream, error) {
 		}
 	}
 	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[parsed.Scheme]
+		port = portOf[parsed.Scheme]
 	}
 	u.addr = net.JoinHostPort(parsed.Hostname(), port)
-	return u, nil
+	if parsed.Scheme == schemeH2C || parsed.Scheme == schemeH2 {
+		u.http2, err = u.newHTTP2()
+	}
+	return u, err
 }
+
+// portOf is the default for each scheme.
+var portOf = map[string]string{"http": "80", "https": "443", schemeH2C: "80", schemeH2: "443"}
 
 // Close closes idle connections and tunnels at once, and busy ones when their exchange
 // ends; a later Forward fails with KindUnavailable.

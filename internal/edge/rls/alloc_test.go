@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/envoy"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -55,7 +56,7 @@ func TestCallAllocatesNothing(t *testing.T) {
 	s := service(t)
 	f := func(q *pb.RateLimitRequest, want Outcome) {
 		t.Helper()
-		c := newCall(s)
+		c := &call{service: s}
 		c.Rules = s.Decider.Rules()
 		run := func() {
 			c.request.Domain, c.request.Descriptors = q.Domain, q.Descriptors
@@ -64,7 +65,7 @@ func TestCallAllocatesNothing(t *testing.T) {
 				panic(got)
 			}
 			rules := c.Rules
-			c.release()
+			c.Release()
 			c.Rules = rules
 		}
 		run()
@@ -73,7 +74,7 @@ func TestCallAllocatesNothing(t *testing.T) {
 	}
 	f(asking("user", "bob"), OK)
 	f(asking("user", "bob", "user", "carol", "none", "x"), OK)
-	one := newCall(s)
+	one := &call{service: s}
 	one.Rules, one.request.Domain, one.request.Descriptors = s.Decider.Rules(), "edge", asking("path", "/a").Descriptors
 	_, err := one.decide()
 	require.NoError(t, err)
@@ -90,7 +91,7 @@ func TestCallsDoNotMix(t *testing.T) {
 		require.NoError(t, err)
 		v, err := s.handle(context.Background(), func(v any) error { return proto.Unmarshal(message, &v.(*call).request) })
 		require.NoError(t, err)
-		data, err := newCodec().Marshal(v)
+		data, err := envoy.NewCodec().Marshal(v)
 		require.NoError(t, err)
 		a := &pb.RateLimitResponse{}
 		require.NoError(t, proto.Unmarshal(data.Materialize(), a))

@@ -4,15 +4,14 @@ import (
 	"math"
 	"strconv"
 	"time"
-	"unsafe"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/envoy"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -27,13 +26,8 @@ type answer struct {
 	fields     []field
 	body       field
 	headers    []*core.HeaderValue // kept
-	limited    []byte              // rules, with commas between
-	shadowed   []byte
 	retryAfter int64
-
-	metadata                   structpb.Struct
-	limitedBy, shadowLimitedBy structpb.Value_StringValue
-	retryAfterSeconds          structpb.Value_NumberValue
+	metadata   envoy.Metadata
 }
 
 // field is a part of answer.text, under a name.
@@ -49,20 +43,12 @@ type descriptorStatus struct {
 	reset durationpb.Duration
 }
 
-func (a *answer) init() {
-	a.metadata.Fields = map[string]*structpb.Value{
-		"limited_by":        {Kind: &a.limitedBy},
-		"shadow_limited_by": {Kind: &a.shadowLimitedBy},
-		"retry_after":       {Kind: &a.retryAfterSeconds},
-	}
-}
-
 func (a *answer) reset() {
 	r := &a.response
 	clear(r.Statuses)
 	r.Statuses, r.ResponseHeadersToAdd, r.RawBody, r.DynamicMetadata = r.Statuses[:0], r.ResponseHeadersToAdd[:0], nil, nil
 	a.refused, a.retryAfter = false, 0
-	a.limited, a.shadowed = a.limited[:0], a.shadowed[:0]
+	a.metadata.Reset()
 	a.erase()
 }
 
@@ -93,14 +79,7 @@ func (c *call) describe(first int, passed bool) {
 	if chosen >= 0 {
 		c.show(c.answer.statuses[first+int(of)], chosen)
 	}
-	for i := range c.Decision.Results {
-		switch res := &c.Decision.Results[i]; {
-		case res.Refuses(&c.Match.Checks[i]):
-			c.limited = appendRule(c.limited, c.Match.Rules[i].ID)
-		case !res.Allowed && res.Source != limiter.SourceNone:
-			c.shadowed = appendRule(c.shadowed, c.Match.Rules[i].ID)
-		}
-	}
+	c.metadata.Note(&c.Request)
 	c.describeAll(passed)
 }
 
@@ -164,13 +143,6 @@ func unitOf(window time.Duration) (pb.RateLimitResponse_RateLimit_Unit, uint32) 
 	return pb.RateLimitResponse_RateLimit_UNKNOWN, 0 // Envoy has no unit below a second
 }
 
-func appendRule(list []byte, id string) []byte {
-	if len(list) > 0 {
-		list = append(list, ',')
-	}
-	return append(list, id...)
-}
-
 // describeAll writes the headers and the body. Of descriptors that are decided separately,
 // the first that was refused decides what they say.
 func (c *call) describeAll(passed bool) {
@@ -205,7 +177,7 @@ func (c *call) describeAll(passed bool) {
 		written = true
 		start := len(a.text)
 		a.text = append(a.text, value...)
-		a.fields = append(a.fields, field{headerName(name), start, len(a.text)})
+		a.fields = append(a.fields, field{envoy.HeaderName(name), start, len(a.text)})
 	})
 }
 
@@ -213,23 +185,6 @@ func (a *answer) add(name, value string) {
 	start := len(a.text)
 	a.text = append(a.text, value...)
 	a.fields = append(a.fields, field{name, start, len(a.text)})
-}
-
-// headerName spells a name as HTTP/2 does, without a new string.
-func headerName(name []byte) string {
-	switch string(name) {
-	case "RateLimit-Policy":
-		return "ratelimit-policy"
-	case "RateLimit":
-		return "ratelimit"
-	case "X-RateLimit-Limit":
-		return "x-ratelimit-limit"
-	case "X-RateLimit-Remaining":
-		return "x-ratelimit-remaining"
-	case "X-RateLimit-Reset":
-		return "x-ratelimit-reset"
-	}
-	return string(name)
 }
 
 // finish completes the response.
@@ -244,22 +199,15 @@ func (a *answer) finish() Outcome {
 	}
 	for i, f := range a.fields {
 		h := a.headers[i]
-		h.Key, h.Value = f.name, textOf(a.text[f.start:f.end])
+		h.Key, h.Value = f.name, envoy.Text(a.text[f.start:f.end])
 		r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, h)
 	}
 	if a.body.end > 0 {
 		r.RawBody = a.text[:a.body.end]
 	}
-	if len(a.limited)+len(a.shadowed) > 0 {
-		a.limitedBy.StringValue, a.shadowLimitedBy.StringValue = textOf(a.limited), textOf(a.shadowed)
-		a.retryAfterSeconds.NumberValue = float64(a.retryAfter)
-		r.DynamicMetadata = &a.metadata
-	}
+	r.DynamicMetadata = a.metadata.Struct(a.retryAfter)
 	if a.refused {
 		return OverLimit
 	}
 	return OK
 }
-
-// textOf is a string that lives as long as the call.
-func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

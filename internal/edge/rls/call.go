@@ -11,8 +11,10 @@ import (
 	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/envoy"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -35,14 +37,19 @@ type call struct {
 	answer
 }
 
-func newCall(s *Service) *call {
-	c := &call{service: s}
-	c.answer.init()
-	return c
-}
+var _ envoy.Call = (*call)(nil)
 
-// release makes c ready for the next call.
-func (c *call) release() {
+// In implements envoy.Call.
+func (c *call) In() proto.Message { return &c.request }
+
+// Malformed implements envoy.Call.
+func (c *call) Malformed() { c.malformed = true }
+
+// Out implements envoy.Call.
+func (c *call) Out() proto.Message { return &c.response }
+
+// Release implements envoy.Call.
+func (c *call) Release() {
 	c.Reset()
 	c.request.Reset()
 	c.malformed = false

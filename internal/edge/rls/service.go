@@ -5,18 +5,16 @@ package rls
 
 import (
 	"context"
-	"net"
-	"net/netip"
 	"sync"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/envoy"
 )
 
 // Service answers calls. Its fields are set before the first one.
@@ -65,19 +63,30 @@ var method = grpc.ServiceDesc{
 	}},
 }
 
+// MaxMessage bounds a request, in bytes.
+const MaxMessage = 64 << 10
+
+var _ envoy.Service = (*Service)(nil)
+
+// Name implements envoy.Service.
+func (s *Service) Name() string { return method.ServiceName }
+
+// Register implements envoy.Service.
+func (s *Service) Register(r grpc.ServiceRegistrar) { r.RegisterService(&method, s) }
+
 // handle returns a *call, which the codec writes and releases, or an error.
 func (s *Service) handle(ctx context.Context, read func(any) error) (answer any, err error) {
 	began, outcome := time.Now(), Failed
 	c, _ := s.calls.Get().(*call)
 	if c == nil {
-		c = newCall(s)
+		c = &call{service: s}
 	}
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			s.Panicked(panicked)
 			answer, err = nil, status.Error(codes.Internal, "internal error") // c is in doubt: drop it
 		} else if err != nil {
-			c.release()
+			c.Release()
 		}
 		s.Done(outcome, time.Since(began))
 	}()
@@ -89,24 +98,9 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 		outcome = Invalid
 		return nil, status.Error(codes.InvalidArgument, "the message is not a RateLimitRequest of envoy.service.ratelimit.v3")
 	}
-	c.Began, c.Rules, c.Peer = began, s.Decider.Rules(), peerOf(ctx)
+	c.Began, c.Rules, c.Peer = began, s.Decider.Rules(), envoy.Peer(ctx)
 	if outcome, err = c.decide(); err != nil {
 		return nil, err
 	}
 	return c, nil
-}
-
-func peerOf(ctx context.Context) netip.Addr {
-	if p, ok := peer.FromContext(ctx); ok {
-		return addrOf(p.Addr)
-	}
-	return netip.Addr{}
-}
-
-func addrOf(a net.Addr) netip.Addr {
-	if t, ok := a.(*net.TCPAddr); ok {
-		addr, _ := netip.AddrFromSlice(t.IP)
-		return addr.Unmap()
-	}
-	return netip.Addr{}
 }

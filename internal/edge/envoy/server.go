@@ -1,4 +1,6 @@
-package rls
+// Package envoy is what the gRPC services that Envoy calls share: a listener with health,
+// reflection and drain, calls that are pooled, and how an answer describes a decision.
+package envoy
 
 import (
 	"context"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 )
 
@@ -20,26 +23,31 @@ import (
 const (
 	maxConnections  = 4096
 	maxStreams      = 1024     // of a connection
-	maxMessage      = 64 << 10 // bytes
 	maxHeaders      = 16 << 10 // bytes
 	handshake       = 10 * time.Second
 	healthInterval  = 200 * time.Millisecond
 	certifiedMaxAge = 30 * time.Minute
 )
 
-// Server is the listener's side of a Service: gRPC with health, reflection and drain.
-type Server struct {
-	grpc    *grpc.Server
-	health  *health.Server
-	ready   func() bool
-	allowed []netip.Prefix
-	refused func()
-	open    atomic.Int64
+// Service is what a Server serves. Its handlers answer with a Call, or with an error.
+type Service interface {
+	Name() string
+	Register(grpc.ServiceRegistrar)
 }
 
-// ServerConfig says who may call.
-type ServerConfig struct {
-	TLS *tls.Config // nil: none
+// Server is the listener's side of services: gRPC with health, reflection and drain.
+type Server struct {
+	config Config
+	grpc   *grpc.Server
+	health *health.Server
+	open   atomic.Int64
+}
+
+// Config says what is served, and who may call.
+type Config struct {
+	Services   []Service
+	MaxMessage int         // bytes of a request
+	TLS        *tls.Config // nil: none
 	// Certified says that callers must show a certificate. Their connections are renewed,
 	// because a certificate may end while one is open.
 	Certified bool
@@ -49,22 +57,24 @@ type ServerConfig struct {
 }
 
 // NewServer returns a server that has not begun.
-func NewServer(s *Service, c ServerConfig) *Server {
+func NewServer(c Config) *Server {
 	alive := keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}
 	if c.Certified {
 		alive.MaxConnectionAge, alive.MaxConnectionAgeGrace = certifiedMaxAge, handshake
 	}
 	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.ForceServerCodecV2(NewCodec()),
+		grpc.MaxRecvMsgSize(c.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(handshake), grpc.KeepaliveParams(alive),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 	if c.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(c.TLS)))
 	}
-	v := &Server{grpc: grpc.NewServer(options...), health: health.NewServer(), ready: c.Ready, allowed: c.From, refused: c.Refused}
-	v.grpc.RegisterService(&method, s)
+	v := &Server{config: c, grpc: grpc.NewServer(options...), health: health.NewServer()}
+	for _, s := range c.Services {
+		s.Register(v.grpc)
+	}
 	v.setHealth()
 	healthpb.RegisterHealthServer(v.grpc, v.health)
 	reflection.Register(v.grpc)
@@ -96,11 +106,13 @@ func (v *Server) watch(ctx context.Context) {
 
 func (v *Server) setHealth() {
 	state := healthpb.HealthCheckResponse_NOT_SERVING
-	if v.ready() {
+	if v.config.Ready() {
 		state = healthpb.HealthCheckResponse_SERVING
 	}
 	v.health.SetServingStatus("", state)
-	v.health.SetServingStatus(method.ServiceName, state)
+	for _, s := range v.config.Services {
+		v.health.SetServingStatus(s.Name(), state)
+	}
 }
 
 // Leave tells clients that watch the health service to go elsewhere. Calls are still
@@ -141,18 +153,18 @@ func (l *listener) Accept() (net.Conn, error) {
 			return &conn{Conn: c, open: &v.open}, nil
 		}
 		v.open.Add(-1)
-		v.refused()
+		v.config.Refused()
 		_ = c.Close()
 	}
 }
 
 func (v *Server) admits(a netip.Addr) bool {
-	for _, p := range v.allowed {
+	for _, p := range v.config.From {
 		if p.Contains(a) {
 			return true
 		}
 	}
-	return v.allowed == nil
+	return v.config.From == nil
 }
 
 // conn counts itself until it is closed.
@@ -168,4 +180,20 @@ func (c *conn) Close() error {
 		c.open.Add(-1)
 	}
 	return c.Conn.Close()
+}
+
+// Peer returns the address of a call's other end.
+func Peer(ctx context.Context) netip.Addr {
+	if p, ok := peer.FromContext(ctx); ok {
+		return addrOf(p.Addr)
+	}
+	return netip.Addr{}
+}
+
+func addrOf(a net.Addr) netip.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		addr, _ := netip.AddrFromSlice(t.IP)
+		return addr.Unmap()
+	}
+	return netip.Addr{}
 }

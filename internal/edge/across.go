@@ -1,0 +1,136 @@
+package edge
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/across"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/limiter/tally"
+)
+
+// counters is what a store knows of global limits.
+type counters interface {
+	limiter.Merger
+	Counters(ctx context.Context, key []byte, start int64) (own int64, others map[string]int64, err error)
+}
+
+func (e *Edge) counters() counters {
+	if e.shared != nil {
+		return e.shared
+	}
+	return e.local
+}
+
+// openAcross lets this region share limits with others, if it can reach them: it counts in
+// front of all other layers, and exchanges the counts.
+func (e *Edge) openAcross() {
+	if e.peers == nil {
+		return
+	}
+	born := time.Now().UnixMicro()
+	tallies := tally.New(tally.Config{
+		Next: e.decider.Store, Merger: e.counters(),
+		Node: e.config.Node.ID + "." + strconv.FormatInt(born, 36),
+	})
+	e.across = across.New(across.Config{
+		Region: e.config.Node.Region, Node: e.config.Node.ID,
+		Directory: e.peers.directory, Caller: e.peers.links, Store: e.counters(), Tallies: tallies,
+		Limit: e.limitOf, Reset: e.decider.Store.Reset, Incarnation: born,
+	})
+	e.decider.Store = tallies
+	e.peers.server.Handle(across.TopicTotals, e.across.Totals)
+	e.peers.server.Handle(across.TopicCounts, e.across.Counts)
+	e.peers.server.Handle(across.TopicReset, e.across.Resets)
+	e.metrics.registry.MustRegister(acrossMetrics{e.across, tallies})
+}
+
+// limitOf returns the running limit of a rule and tier, or nil.
+func (e *Edge) limitOf(rule, tier string) *limiter.Limit {
+	running := e.rules.running.Load()
+	if running == nil {
+		return nil
+	}
+	c, ok := running.set.Rule(rule)
+	switch {
+	case !ok:
+		return nil
+	case tier == "":
+		return c.Limit
+	}
+	return c.Tiers[tier]
+}
+
+// globalRules returns the rules of a set that regions share.
+func globalRules(set *rules.Set) (list []string) {
+	for _, c := range set.Rules() {
+		if c.Limit.Global != nil && c.Mode != rules.Off {
+			list = append(list, c.ID)
+		}
+	}
+	return list
+}
+
+// explainGlobal says what regions know of each other's counts of a key.
+func (e *Edge) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.GlobalCounts {
+	if c.Limit.Global == nil {
+		return nil
+	}
+	v := &adminapi.GlobalCounts{Regions: 1, Others: map[string]int64{}}
+	if e.across == nil {
+		return v
+	}
+	now, width := time.Now().UnixMicro(), global.Width(c.Limit)
+	if own, others, err := e.counters().Counters(ctx, c.Key, now-now%width); err == nil {
+		v.Own, v.Others = own, others
+	}
+	delay := e.across.Delay() + c.Limit.LeaseTime()
+	v.Regions, v.Delay = len(e.peers.directory.Regions()), delay.Round(time.Millisecond).String()
+	over := global.Over(c.Limit, v.Regions, limiter.TenTimes, delay)
+	v.Demand, v.Worst = over.Demand, over.Worst
+	return v
+}
+
+// acrossMetrics exports what this node knows of other regions.
+type acrossMetrics struct {
+	exchange *across.Exchange
+	tallies  *tally.Store
+}
+
+var (
+	globalLag       = prometheus.NewDesc("weir_global_lag_seconds", "How old the knowledge of another region's counts may be, by region, of the keys that this node owns.", []string{"from"}, nil)
+	globalOver      = prometheus.NewDesc("weir_global_overshoot_ratio", "The largest part by which all regions exceeded a global limit in the last 30 to 60 s, by rule, of the keys that this node owns.", []string{"rule"}, nil)
+	globalOverMost  = prometheus.NewDesc("weir_global_overshoot_bound_ratio", "The part by which they may, at ten times the limit and the present lag.", []string{"rule"}, nil)
+	globalKeys      = prometheus.NewDesc("weir_global_keys", "Counters of global limits that this node keeps, and those of them that other regions must know.", []string{"state"}, nil)
+	globalUncounted = prometheus.NewDesc("weir_global_uncounted_total", "Units under global limits that other regions do not hear of, because this node counts too many keys.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (acrossMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- globalLag
+	to <- globalOver
+	to <- globalOverMost
+	to <- globalKeys
+	to <- globalUncounted
+}
+
+// Collect implements prometheus.Collector.
+func (m acrossMetrics) Collect(to chan<- prometheus.Metric) {
+	for region, lag := range m.exchange.Lags() {
+		to <- prometheus.MustNewConstMetric(globalLag, prometheus.GaugeValue, lag.Seconds(), region)
+	}
+	for _, u := range m.exchange.Usages() {
+		to <- prometheus.MustNewConstMetric(globalOver, prometheus.GaugeValue, u.Overshoot, u.Rule)
+		to <- prometheus.MustNewConstMetric(globalOverMost, prometheus.GaugeValue, u.Bound, u.Rule)
+	}
+	kept, travel, refused := m.exchange.Keys()
+	to <- prometheus.MustNewConstMetric(globalKeys, prometheus.GaugeValue, float64(kept), "kept")
+	to <- prometheus.MustNewConstMetric(globalKeys, prometheus.GaugeValue, float64(travel), "traveling")
+	to <- prometheus.MustNewConstMetric(globalUncounted, prometheus.CounterValue, float64(m.tallies.Uncounted()+refused))
+}

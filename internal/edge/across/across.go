@@ -1,0 +1,228 @@
+// Package across keeps limits that regions share: it carries what the nodes of a region let
+// pass to the other regions, and charges what those let pass to the region's own store. All
+// of it is off the request path.
+//
+// Keys are divided into partitions. In each region a partition has an owner, found by
+// rendezvous hashing among the region's nodes. Every global.Period
+//
+//	each node    lets the store count what it let pass, and reports the totals to the owners
+//	each owner   sends the owners of its partitions in other regions what they lack
+//	an answer    brings back what the caller lacks
+//
+// and what arrives is charged at once. Counts only grow and are merged by maximum, in memory
+// and in the store. So two nodes that both believe to own a partition, messages that are
+// lost, doubled or late, and an owner's end do no harm.
+package across
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/weir-edge/weir/internal/edge/peer"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
+	"github.com/weir-edge/weir/pkg/limiter/tally"
+)
+
+// Partitions is the number of parts that keys are divided into. It is the same everywhere.
+const Partitions = 64
+
+// Topics of messages.
+const (
+	TopicTotals = "totals" // from a node to an owner in its region
+	TopicCounts = "counts" // from an owner to one in another region
+	TopicReset  = "reset"  // of a key, by an operator
+)
+
+// Directory says who is there, as peer.Directory does.
+type Directory interface {
+	IsSelf(peer.Node) bool
+	Regions() []string
+	Owner(region, key string) (peer.Node, bool)
+}
+
+// Caller sends a message and returns the reply, as peer.Links does.
+type Caller interface {
+	Call(ctx context.Context, to peer.Node, topic string, body []byte) ([]byte, error)
+}
+
+// Config of an Exchange.
+type Config struct {
+	Region, Node string // this node's
+	Directory    Directory
+	Caller       Caller
+	Store        limiter.Merger
+	Tallies      *tally.Store
+	// Limit returns the limit of a rule and tier, or nil if there is no such limit.
+	Limit func(rule, tier string) *limiter.Limit
+	// Reset clears the state of a key, as an operator's request does.
+	Reset func(ctx context.Context, checks []limiter.Check) error
+	// Incarnation is larger than in any earlier life of this node.
+	Incarnation int64
+	// Clock returns monotonic time, nil means the system's; Wall is the Unix time in
+	// microseconds.
+	Clock func() time.Duration
+	Wall  func() int64
+}
+
+// Exchange is one node's part in it.
+type Exchange struct {
+	config Config
+	born   time.Duration
+	parts  [Partitions]part
+	wake   chan struct{} // something is to be charged
+	calls  sync.WaitGroup
+	usages sync.Map // *usage by rule
+
+	// Of the goroutine that ticks:
+	ticks  int
+	owners [Partitions]peer.Node // in this region
+	losses int64                 // of the store, as last told
+
+	mu       sync.Mutex
+	heard    time.Duration // when this region last heard of another, as far as this node knows
+	inFlight map[peer.Node]int
+}
+
+// New returns an Exchange that Run starts.
+func New(c Config) *Exchange {
+	if c.Clock == nil {
+		born := time.Now()
+		c.Clock = func() time.Duration { return time.Since(born) }
+	}
+	if c.Wall == nil {
+		c.Wall = func() int64 { return time.Now().UnixMicro() }
+	}
+	x := &Exchange{config: c, born: c.Clock(), wake: make(chan struct{}, 1), inFlight: map[peer.Node]int{}}
+	x.heard = x.born
+	return x
+}
+
+// Run exchanges until ctx ends.
+func (x *Exchange) Run(ctx context.Context) {
+	var charging sync.WaitGroup
+	defer charging.Wait()
+	defer x.calls.Wait()
+	charging.Go(func() { x.charge(ctx) })
+	tick := time.NewTicker(global.Period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			x.tick(last) // what passed since
+			x.calls.Wait()
+			return
+		case <-tick.C:
+			x.tick(ctx)
+		}
+	}
+}
+
+// partitionOf returns the partition of a key.
+func partitionOf(key string) int { return int(xxhash.Sum64String(key) % Partitions) }
+
+// names of partitions, as owners are found by.
+var names = func() (names [Partitions]string) {
+	for i := range names {
+		names[i] = "partition/" + string(rune('0'+i/10)) + string(rune('0'+i%10))
+	}
+	return names
+}()
+
+// place returns the regions, and this one's number; false if there is no other.
+func (x *Exchange) place() (regions []string, self int, ok bool) {
+	regions = x.config.Directory.Regions()
+	self = slices.Index(regions, x.config.Region)
+	return regions, self, self >= 0 && len(regions) > 1
+}
+
+func (x *Exchange) tick(ctx context.Context) {
+	x.ticks++
+	var moved [Partitions]bool
+	changed := false
+	for p := range x.owners {
+		if owner, ok := x.config.Directory.Owner(x.config.Region, names[p]); ok && owner != x.owners[p] {
+			x.owners[p], moved[p], changed = owner, true, true
+		}
+	}
+	if changed {
+		x.config.Tallies.TellAgain(func(key string) bool { return moved[partitionOf(key)] })
+	}
+	flush, cancel := context.WithTimeout(ctx, time.Second)
+	totals, losses := x.config.Tallies.Flush(flush)
+	cancel()
+	x.config.Tallies.Sweep(x.config.Wall())
+
+	regions, number, others := x.place()
+	if !others {
+		x.config.Tallies.Confirm(totals)
+		x.config.Tallies.SetAlone(0, 1)
+		return
+	}
+	x.report(ctx, totals, losses)
+	if x.ticks%10 == 0 {
+		x.sweep()
+	}
+	x.send(ctx, regions, number)
+	x.listen(regions, number)
+}
+
+// listen notes when other regions were heard of last.
+func (x *Exchange) listen(regions []string, number int) {
+	now := x.config.Clock()
+	for p := range x.parts {
+		if heard, ok := x.parts[p].heard(now); ok {
+			x.noteHeard(heard)
+		}
+	}
+	x.mu.Lock()
+	alone := now - x.heard
+	x.mu.Unlock()
+	x.config.Tallies.SetAlone(alone, len(regions))
+}
+
+func (x *Exchange) noteHeard(at time.Duration) {
+	x.mu.Lock()
+	x.heard = max(x.heard, at)
+	x.mu.Unlock()
+}
+
+// maxInFlight is how many messages to a node may wait for their answers. Later ones hold
+// what those before them did, so there is no need for a queue.
+const maxInFlight = 3
+
+// call sends a message in the background, unless too many to that node are under way.
+func (x *Exchange) call(ctx context.Context, to peer.Node, topic string, body func() []byte, answered func(reply []byte)) {
+	x.mu.Lock()
+	busy := x.inFlight[to] >= maxInFlight
+	if !busy {
+		x.inFlight[to]++
+	}
+	x.mu.Unlock()
+	if busy {
+		return
+	}
+	message := body()
+	x.calls.Go(func() {
+		call, cancel := context.WithTimeout(ctx, callWithin)
+		reply, err := x.config.Caller.Call(call, to, topic, message)
+		cancel()
+		x.mu.Lock()
+		if x.inFlight[to]--; x.inFlight[to] == 0 {
+			delete(x.inFlight, to)
+		}
+		x.mu.Unlock()
+		if err == nil {
+			answered(reply)
+		}
+	})
+}
+
+// callWithin is the patience with a message. What was in it goes again after a second.
+const callWithin = 2 * time.Second

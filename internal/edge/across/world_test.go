@@ -1,0 +1,295 @@
+package across
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/peer"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/storetest"
+	"github.com/weir-edge/weir/pkg/limiter/tally"
+)
+
+// world is regions of nodes in virtual time: real exchanges, tallies and stores, and a
+// network that delays, loses and doubles messages.
+type world struct {
+	*testing.T
+	limit     *limiter.Limit
+	directory atomic.Pointer[peer.Directory]
+	regions   []*region
+	mu        sync.Mutex
+	random    *rand.Rand
+	lose      float64
+	cut       map[string]bool // regions
+	nodes     map[string]*node
+	passed    map[string]int64 // by key and window
+}
+
+type region struct {
+	name  string
+	store *swap
+	nodes []*node
+	skew  atomic.Int64 // of its clocks, in nanoseconds
+}
+
+// swap is a store that can lose everything.
+type swap struct{ now atomic.Pointer[memory.Store] }
+
+func (s *swap) Take(ctx context.Context, c []limiter.Check, d *limiter.Decision) error {
+	return s.now.Load().Take(ctx, c, d)
+}
+func (s *swap) Return(ctx context.Context, c []limiter.Check, d *limiter.Decision) error {
+	return s.now.Load().Return(ctx, c, d)
+}
+func (s *swap) Reset(ctx context.Context, c []limiter.Check) error { return s.now.Load().Reset(ctx, c) }
+func (s *swap) Tally(ctx context.Context, n string, t []limiter.Tally) {
+	s.now.Load().Tally(ctx, n, t)
+}
+func (s *swap) Merge(ctx context.Context, m []limiter.Merge) { s.now.Load().Merge(ctx, m) }
+
+type node struct {
+	peer.Node
+	world    *world
+	region   *region
+	exchange *Exchange
+	tallies  *tally.Store
+	stop     context.CancelFunc
+	ended    chan struct{}
+	dead     atomic.Bool
+}
+
+// delays between regions, there and back.
+var delays = map[string]time.Duration{"a/b": 80 * time.Millisecond, "a/c": 140 * time.Millisecond, "b/c": 220 * time.Millisecond}
+
+func (w *world) delay(a, b string) time.Duration {
+	if d := delays[a+"/"+b] + delays[b+"/"+a]; d > 0 {
+		return d / 2
+	}
+	return time.Millisecond / 2
+}
+
+func newWorld(t *testing.T, line string, policy limiter.OnPartition, nodes int) *world {
+	l, err := storetest.ParseLimit(strings.Fields(line))
+	require.NoError(t, err)
+	l.Global = &limiter.Global{OnPartition: policy, PartitionAfter: 10 * time.Second}
+	w := &world{T: t, limit: l, random: rand.New(rand.NewPCG(1, 2)), cut: map[string]bool{}, nodes: map[string]*node{}, passed: map[string]int64{}}
+	for _, name := range []string{"a", "b", "c"} {
+		r := &region{name: name, store: &swap{}}
+		w.regions = append(w.regions, r)
+		w.flush(r)
+		for i := range nodes {
+			r.nodes = append(r.nodes, &node{Node: peer.Node{Region: name, ID: fmt.Sprint(name, i), Addr: fmt.Sprint(name, i)}, world: w, region: r})
+		}
+	}
+	w.list()
+	for _, r := range w.regions {
+		for _, n := range r.nodes {
+			n.start()
+		}
+	}
+	t.Cleanup(func() {
+		for _, n := range w.nodes {
+			n.kill()
+		}
+	})
+	return w
+}
+
+// flush lets a region's store lose everything.
+func (w *world) flush(r *region) {
+	r.store.now.Store(memory.New(memory.Config{Clock: func() int64 { return time.Now().Add(time.Duration(r.skew.Load())).UnixMicro() }}))
+}
+
+// list puts the living nodes into the directory.
+func (w *world) list() {
+	var list []peer.Region
+	for _, r := range w.regions {
+		one := peer.Region{Name: r.name}
+		for _, n := range r.nodes {
+			if !n.dead.Load() {
+				one.Nodes = append(one.Nodes, n.Node)
+			}
+		}
+		list = append(list, one)
+	}
+	w.directory.Store(peer.NewDirectory(list[0].Nodes[0], list))
+}
+
+func (n *node) start() {
+	n.tallies = tally.New(tally.Config{Next: n.region.store, Merger: n, Node: fmt.Sprint(n.ID, time.Now().UnixMicro())})
+	n.exchange = New(Config{
+		Region: n.Region, Node: n.ID, Directory: n, Caller: n, Store: n.region.store, Tallies: n.tallies,
+		Limit: func(rule, _ string) *limiter.Limit {
+			if rule != n.world.limit.Rule {
+				return nil
+			}
+			return n.world.limit
+		},
+		Reset:       n.tallies.Reset,
+		Incarnation: time.Now().UnixMicro(),
+		Wall:        func() int64 { return time.Now().Add(time.Duration(n.region.skew.Load())).UnixMicro() },
+	})
+	var ctx context.Context
+	ctx, n.stop = context.WithCancel(context.Background())
+	n.ended = make(chan struct{})
+	n.dead.Store(false)
+	n.world.mu.Lock()
+	n.world.nodes[n.ID] = n
+	n.world.mu.Unlock()
+	go func() { defer close(n.ended); n.exchange.Run(ctx) }()
+}
+
+func (n *node) kill() {
+	n.dead.Store(true)
+	n.stop()
+	<-n.ended
+}
+
+// Tally is the store's, for a node that lives.
+func (n *node) Tally(ctx context.Context, name string, t []limiter.Tally) {
+	if !n.dead.Load() {
+		n.region.store.Tally(ctx, name, t)
+	}
+}
+
+func (n *node) Merge(ctx context.Context, m []limiter.Merge) { n.region.store.Merge(ctx, m) }
+
+func (n *node) IsSelf(o peer.Node) bool { return o == n.Node }
+func (n *node) Regions() []string       { return n.world.directory.Load().Regions() }
+func (n *node) Owner(region, key string) (peer.Node, bool) {
+	return n.world.directory.Load().Owner(region, key)
+}
+
+var errLost = errors.New("lost")
+
+// Call carries a message and its answer.
+func (n *node) Call(ctx context.Context, to peer.Node, topic string, body []byte) ([]byte, error) {
+	w := n.world
+	if n.dead.Load() {
+		return nil, errLost
+	}
+	way := func() error {
+		w.mu.Lock()
+		lost := to.Region != n.Region && (w.cut[to.Region] || w.cut[n.Region] || w.random.Float64() < w.lose)
+		extra := time.Duration(w.random.Int64N(int64(w.delay(n.Region, to.Region)/4) + 1))
+		w.mu.Unlock()
+		if lost {
+			<-ctx.Done()
+			return errLost
+		}
+		time.Sleep(w.delay(n.Region, to.Region) + extra)
+		return ctx.Err()
+	}
+	if err := way(); err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	other := w.nodes[to.ID]
+	twice := w.lose > 0 && w.random.IntN(4) == 0
+	w.mu.Unlock()
+	if other.dead.Load() {
+		return nil, errLost
+	}
+	answer := map[string]peer.Handler{TopicCounts: other.exchange.Counts, TopicTotals: other.exchange.Totals, TopicReset: other.exchange.Resets}[topic]
+	reply, err := answer(ctx, n.Node, body)
+	if twice {
+		reply, err = answer(ctx, n.Node, body)
+	}
+	if err != nil {
+		w.Errorf("%s to %s: %v", topic, to.ID, err)
+		return nil, err
+	}
+	if err := way(); err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
+// ask is a request in a region, at one of its living nodes.
+func (w *world) ask(r *region, key string) bool {
+	w.mu.Lock()
+	n := r.nodes[w.random.IntN(len(r.nodes))]
+	for n.dead.Load() {
+		n = r.nodes[w.random.IntN(len(r.nodes))]
+	}
+	w.mu.Unlock()
+	var d limiter.Decision
+	require.NoError(w, n.tallies.Take(context.Background(), []limiter.Check{{Limit: w.limit, Key: storetest.Key(key, w.limit), Cost: 1}}, &d))
+	if d.Allowed {
+		width := global.Width(w.limit)
+		now := time.Now().UnixMicro()
+		w.passed[fmt.Sprint(key, now-now%width)]++
+	}
+	return d.Allowed
+}
+
+// demand lets every region be asked so often a second, for a time.
+func (w *world) demand(rate float64, length time.Duration, key string) {
+	pause := time.Duration(float64(time.Second) / rate)
+	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(pause) {
+		for _, r := range w.regions {
+			w.ask(r, key)
+		}
+	}
+}
+
+// over returns by how much a key's limit was exceeded in its worst window.
+func (w *world) over(key string) (most float64) {
+	for name, n := range w.passed {
+		if strings.HasPrefix(name, key) {
+			most = max(most, global.Excess(w.limit, n))
+		}
+	}
+	return most
+}
+
+// untilWindow waits for the next window.
+func (w *world) untilWindow() {
+	width := time.Duration(global.Width(w.limit)) * time.Microsecond
+	time.Sleep(width - time.Duration(time.Now().UnixMicro())*time.Microsecond%width)
+}
+
+// inWorld runs a test in virtual time.
+func inWorld(t *testing.T, line string, nodes int, test func(w *world)) {
+	t.Helper()
+	inWorldOf(t, line, limiter.PartitionShare, nodes, test)
+}
+
+func inWorldOf(t *testing.T, line string, policy limiter.OnPartition, nodes int, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, line, policy, nodes)
+		time.Sleep(2 * time.Second) // until all have heard of each other
+		w.untilWindow()
+		test(w)
+	})
+}
+
+// cutOff cuts a region off, or ends that.
+func (w *world) cutOff(region string, cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut[region] = cut
+}
+
+// losing lets that part of the messages between regions get lost, and some arrive twice.
+func (w *world) losing(part float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lose = part
+}
+
+// wait lets virtual time pass.
+func (w *world) wait(d time.Duration) { time.Sleep(d) }

@@ -1,0 +1,123 @@
+package edge
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
+)
+
+const acrossRules = `
+rules:
+  - {id: moving, key: [client_ip], algorithm: %s, limit: %d, window: 24h, scope: global}`
+
+// acrossRegions starts three regions of two nodes and a Redis each.
+func acrossRegions(t *testing.T, rules string) (regions [3][2]*node) {
+	ports := testenv.FreePorts(t, 6)
+	var list []PeerRegionConfig
+	for r := range regions {
+		region := PeerRegionConfig{Name: fmt.Sprintf("r%d", r)}
+		for i := range regions[r] {
+			region.Nodes = append(region.Nodes, PeerNodeConfig{fmt.Sprintf("r%d-%d", r, i), fmt.Sprintf("127.0.0.1:%d", ports[2*r+i])})
+		}
+		list = append(list, region)
+	}
+	for r := range regions {
+		redis := testenv.Redis(t, testenv.Options{})
+		for i := range regions[r] {
+			own := list[r].Nodes[i]
+			regions[r][i] = start(t, setup{rules: rules, redis: redis, config: func(c *Config) {
+				c.Node.Region, c.Node.ID, c.Peer.Regions = list[r].Name, own.ID, list
+				c.Listen.Peer = &PeerListenConfig{Address: own.Address, Insecure: true}
+				c.Store.Timeout = 10 * time.Second // what a node lets pass alone is not told
+			}})
+		}
+	}
+	eventually(t, "all regions have heard of each other", func() bool {
+		for _, nodes := range regions {
+			for _, n := range nodes {
+				lags := n.across.Lags()
+				for _, lag := range lags {
+					if len(lags) < 2 || lag > 5*time.Second {
+						return false
+					}
+				}
+			}
+		}
+		return true
+	})
+	return regions
+}
+
+// A client that asks all regions for three times its limit exceeds it by no more than the
+// printed bound, and every region knows so. A reset reaches all of them.
+func TestRegionsShareALimit(t *testing.T) {
+	const limit = 900
+	for _, algorithm := range []string{"fixed_window", "token_bucket"} {
+		t.Run(algorithm, func(t *testing.T) {
+			regions := acrossRegions(t, fmt.Sprintf(acrossRules, algorithm, limit))
+			var passed [3]int64
+			var group sync.WaitGroup
+			began := time.Now()
+			for r := range regions {
+				group.Go(func() {
+					for i := range limit {
+						if regions[r][i%2].get("/").status == http.StatusOK {
+							passed[r]++
+						}
+					}
+				})
+			}
+			group.Wait()
+			took := time.Since(began)
+			sum := passed[0] + passed[1] + passed[2]
+			l := regions[0][0].limitOf("moving", "")
+			delay := max(global.UsualDelay, regions[0][0].across.Delay()) + time.Second // a loaded machine
+			rate := 3 * limit / took.Seconds() * l.Window.Seconds() / limit
+			bound := global.Over(l, 3, rate, delay)
+			t.Logf("%d passed of %d in %s: %v; bound %.0f", sum, limit, took, passed, bound.Demand)
+			require.GreaterOrEqual(t, sum, int64(limit))
+			require.LessOrEqual(t, float64(sum), limit+bound.Demand+float64(limit)*took.Seconds()/l.Window.Seconds())
+
+			eventually(t, "every region counts nearly all", func() bool {
+				kept := 2 * global.Share(l, 3)
+				for _, nodes := range regions {
+					g := nodes[0].explained("moving", "127.0.0.1", "").Global
+					known := g.Own
+					for _, n := range g.Others {
+						known += n
+					}
+					if g.Regions != 3 || known > sum || known < sum-kept {
+						return false
+					}
+				}
+				return true
+			})
+			require.Positive(t, regions[0][0].metric(`weir_global_keys{state="kept"}`)+regions[0][1].metric(`weir_global_keys{state="kept"}`))
+
+			a := regions[1][0].operate("DELETE", "/v1/limits?rule=moving&client=127.0.0.1")
+			require.Equal(t, http.StatusOK, a.status, a.body)
+			for r, nodes := range regions {
+				// The other node may still remember its own refusals.
+				left := max(nodes[0].remaining("moving", "127.0.0.1"), nodes[1].remaining("moving", "127.0.0.1"))
+				require.Greater(t, left, int64(limit/2), "region %d", r)
+			}
+		})
+	}
+}
+
+// A node that cannot reach other regions says so.
+func TestGlobalRuleWithoutPeers(t *testing.T) {
+	n := start(t, setup{rules: fmt.Sprintf(acrossRules, "fixed_window", 5)})
+	require.Len(t, n.logs.lines(t, "rules with scope: global hold in this region only; set listen.peer on every node"), 1)
+	require.EqualValues(t, 1, n.explained("moving", "127.0.0.1", "").Global.Regions)
+	require.Equal(t, limiter.PartitionShare, n.limitOf("moving", "").Global.OnPartition)
+	require.Nil(t, n.limitOf("other", ""))
+}

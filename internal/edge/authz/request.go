@@ -1,0 +1,186 @@
+package authz
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+)
+
+// The paths of a call's parts, in messages.
+const (
+	atHTTP   = "attributes.request.http"
+	atSource = "attributes.source.address.socket_address.address"
+)
+
+var (
+	errHeaders = errors.New("the header of the request is too large")
+	errNoHTTP  = errors.New(atHTTP + ": is missing: Envoy's HTTP filter states the request there, its network filter does not")
+	errBoth    = errors.New(atHTTP + ": has headers and header_map; send one of them")
+	errQuery   = errors.New(atHTTP + ".query: must be empty: the query belongs to path")
+)
+
+// read fills in what Envoy states. Whatever is missing or contradicts itself is an error, and nothing is charged then.
+func (c *call) read() (err error) {
+	h := c.request.GetAttributes().GetRequest().GetHttp()
+	switch {
+	case h == nil:
+		return errNoHTTP
+	case h.Query != "" || h.Fragment != "":
+		return errQuery
+	case len(h.Headers) > 0 && len(h.GetHeaderMap().GetHeaders()) > 0:
+		return errBoth
+	case h.Host == "":
+		return fmt.Errorf("%s.host: is empty", atHTTP)
+	}
+	if c.Source, err = addressOf(c.request.Attributes.GetSource().GetAddress().GetSocketAddress().GetAddress()); err != nil {
+		return err
+	}
+	c.joined, c.raw = h.Headers, h.GetHeaderMap().GetHeaders()
+	if err := c.checkHeaders(len(h.Method) + len(h.Path)); err != nil {
+		return err
+	}
+	c.Method, c.Host = bytesOf(h.Method), bytesOf(h.Host)
+	return c.service.Decider.ReadTarget(&c.Request, bytesOf(h.Path))
+}
+
+func addressOf(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return a, fmt.Errorf("%s: must be the address of Envoy's client (got %.64q)", atSource, text)
+	}
+	return a.WithZone("").Unmap(), nil
+}
+
+// checkHeaders refuses headers that would not be found by their names, and too many of them.
+func (c *call) checkHeaders(size int) error {
+	for name, value := range c.joined {
+		if !lower(name) {
+			return errName(name)
+		}
+		size += len(name) + len(value)
+	}
+	for _, h := range c.raw {
+		if !lower(h.GetKey()) {
+			return errName(h.GetKey())
+		}
+		size += len(h.GetKey()) + len(h.GetValue()) + len(h.GetRawValue())
+	}
+	if size > c.service.MaxHeaders {
+		return errHeaders
+	}
+	return nil
+}
+
+func lower(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; c >= 'A' && c <= 'Z' || c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return name != ""
+}
+
+func errName(name string) error {
+	return fmt.Errorf("%s.headers: %.64q is not the name of a header in lower case", atHTTP, name)
+}
+
+var _ decide.Fields = (*call)(nil)
+
+// Header implements decide.Fields.
+func (c *call) Header(name string) [][]byte {
+	c.values = c.values[:0]
+	if name == "Host" {
+		return append(c.values, c.Host)
+	}
+	c.name = appendLower(c.name[:0], name)
+	if value, ok := c.joined[string(c.name)]; ok {
+		c.split(name, bytesOf(value))
+	}
+	for _, h := range c.raw {
+		if h.GetKey() == string(c.name) {
+			c.values = append(c.values, valueOf(h.RawValue, h.Value))
+		}
+	}
+	return c.values
+}
+
+// split undoes what Envoy did to a header that occurs several times: it puts a comma between the
+// values, and no space. A list that a client sends has spaces as a rule. If it has none, the
+// header counts as several, which rules that go by it refuse: the origin might read only one of them, and
+// a client could vary the others. Lists of addresses are lists anyway, and the other two
+// never vary what an origin lets a client do.
+func (c *call) split(name string, value []byte) {
+	switch name {
+	case "User-Agent", "Content-Type", "X-Forwarded-For":
+		c.values = append(c.values, value)
+		return
+	}
+	start := 0
+	for i := range value {
+		if value[i] == ',' && (i+1 == len(value) || value[i+1] != ' ') {
+			c.values = append(c.values, value[start:i])
+			start = i + 1
+		}
+	}
+	c.values = append(c.values, value[start:])
+}
+
+// Cookie implements decide.Fields: spaces and quotes around a value are not part of it, and a cookie whose
+// value is malformed does not exist, as on the public listener.
+func (c *call) Cookie(name string) (value []byte, n int) {
+	read := func(line []byte) {
+		for len(line) > 0 {
+			var pair []byte
+			pair, line, _ = bytes.Cut(line, []byte(";"))
+			k, v, named := bytes.Cut(pair, []byte("="))
+			if v = unquoted(v); !named || string(bytes.Trim(k, " ")) != name || bytes.ContainsAny(v, `"\`) {
+				continue
+			}
+			if n++; n == 1 {
+				value = v
+			}
+		}
+	}
+	if line, ok := c.joined["cookie"]; ok {
+		read(bytesOf(line))
+	}
+	for _, h := range c.raw {
+		if h.GetKey() == "cookie" {
+			read(valueOf(h.RawValue, h.Value))
+		}
+	}
+	return value, n
+}
+
+func unquoted(v []byte) []byte {
+	v = bytes.Trim(v, " ")
+	if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
+		v = v[1 : len(v)-1]
+	}
+	return v
+}
+
+func valueOf(raw []byte, text string) []byte {
+	if len(raw) > 0 {
+		return raw
+	}
+	return bytesOf(text)
+}
+
+func appendLower(b []byte, name string) []byte {
+	for i := range len(name) {
+		c := name[i]
+		if c >= 'A' && c <= 'Z' {
+			c |= 0x20
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
+// bytesOf are the bytes of a string of the call, which nobody may change.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -1,0 +1,155 @@
+// Package authz is Envoy's external authorization (envoy.service.auth.v3) over gRPC: it
+// turns the request that an Envoy describes into one for package decide, and fills the
+// answer, which Envoy gives to its client. A call is one pooled object.
+package authz
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/envoy"
+	"github.com/weir-edge/weir/internal/edge/gateway"
+)
+
+// Service answers calls. Its fields are set before the first one.
+type Service struct {
+	Decider *decide.Decider
+	Legacy  bool // add X-RateLimit headers
+	// MaxHeaders bounds the header of a request, in bytes; a larger one is denied with 431.
+	MaxHeaders int
+	// Asked is called after each answer.
+	Asked func(gateway.Answer, time.Duration)
+	// Panicked is called with what a call panicked with.
+	Panicked func(any)
+
+	calls sync.Pool
+}
+
+// MaxMessage bounds a call, in bytes, for a bound of a request's header. It leaves room for what Envoy repeats
+// and adds: a call beyond it is an error to Envoy, which may let such requests pass.
+func MaxMessage(maxHeaders int) int { return 256<<10 + 2*maxHeaders }
+
+// method is the service's only one. The generated description would allocate a request
+// for each call.
+var method = grpc.ServiceDesc{
+	ServiceName: pb.Authorization_ServiceDesc.ServiceName,
+	HandlerType: (*any)(nil),
+	Metadata:    pb.Authorization_ServiceDesc.Metadata,
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Check",
+		Handler: func(srv any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			return srv.(*Service).handle(ctx, read)
+		},
+	}},
+}
+
+var _ envoy.Service = (*Service)(nil)
+
+// Name implements envoy.Service.
+func (s *Service) Name() string { return method.ServiceName }
+
+// Register implements envoy.Service.
+func (s *Service) Register(r grpc.ServiceRegistrar) { r.RegisterService(&method, s) }
+
+// handle returns a *call, which the codec writes and releases, or an error.
+func (s *Service) handle(ctx context.Context, read func(any) error) (answer any, err error) {
+	began, told := time.Now(), gateway.Failed
+	c, _ := s.calls.Get().(*call)
+	if c == nil {
+		c = newCall(s)
+	}
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			s.Panicked(panicked)
+			answer, err = nil, status.Error(codes.Internal, "internal error") // c is in doubt: drop it
+		} else if err != nil {
+			c.Release()
+		}
+		s.Asked(told, time.Since(began))
+	}()
+	if err := read(c); err != nil {
+		told = gateway.Malformed
+		return nil, err
+	}
+	if c.malformed {
+		told = gateway.Malformed
+		return nil, status.Error(codes.InvalidArgument, "the message is not a CheckRequest of envoy.service.auth.v3")
+	}
+	c.Began, c.Rules, c.Peer, c.Vouched, c.NoEnd = began, s.Decider.Rules(), envoy.Peer(ctx), true, true
+	told = c.decide()
+	return c, nil
+}
+
+// call is one call on its way. It is pooled: nothing of it may be retained.
+type call struct {
+	decide.Request
+	service   *Service
+	request   pb.CheckRequest
+	malformed bool
+
+	// The request that Envoy describes; one of the two has its headers.
+	joined map[string]string
+	raw    []*core.HeaderValue
+	name   []byte   // scratch: of a header, in lower case
+	values [][]byte // scratch: of a header
+	answer
+}
+
+var _ envoy.Call = (*call)(nil)
+
+func newCall(s *Service) *call {
+	c := &call{service: s}
+	c.Fields = c
+	c.answer.init()
+	return c
+}
+
+// In implements envoy.Call.
+func (c *call) In() proto.Message { return &c.request }
+
+// Malformed implements envoy.Call.
+func (c *call) Malformed() { c.malformed = true }
+
+// Out implements envoy.Call.
+func (c *call) Out() proto.Message { return &c.response }
+
+// Release implements envoy.Call.
+func (c *call) Release() {
+	c.Permit.Done()
+	c.Reset()
+	c.request.Reset()
+	c.malformed, c.joined, c.raw = false, nil, nil
+	clear(c.values)
+	c.values = c.values[:0]
+	c.answer.reset()
+	c.service.calls.Put(c)
+}
+
+// decide answers the call.
+func (c *call) decide() gateway.Answer {
+	d := c.service.Decider
+	if c.Err = c.read(); c.Err != nil {
+		if c.Err == errHeaders {
+			c.deny(refusal431)
+		} else {
+			c.deny(d.Refuse(&c.Request, decide.Malformed))
+		}
+		return gateway.Malformed
+	}
+	v := d.Decide(&c.Request)
+	if v == decide.Pass {
+		c.pass()
+		return gateway.Pass
+	}
+	c.deny(d.Refuse(&c.Request, v))
+	return gateway.AnswerTo(v, &c.Request)
+}

@@ -1,0 +1,181 @@
+package edge
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/weir-edge/weir/internal/edge/peer"
+	"github.com/weir-edge/weir/pkg/certs"
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// PeerListenConfig says where other nodes reach this one, and by what they know each other.
+type PeerListenConfig struct {
+	Address string `yaml:"address"`
+	// Advertise is where others reach it, if not at Address: host or host:port.
+	Advertise string         `yaml:"advertise"`
+	TLS       *PeerTLSConfig `yaml:"tls"`
+	// Insecure speaks without TLS, on this machine only.
+	Insecure bool `yaml:"insecure"`
+}
+
+// PeerTLSConfig names the certificate that a node shows to others, both as a server and as a
+// client, and the authorities of theirs.
+type PeerTLSConfig struct {
+	certs.Pair `yaml:",inline"`
+	CAFile     string `yaml:"ca_file"`
+}
+
+// PeerConfig says who the other nodes are.
+type PeerConfig struct {
+	// Regions are all regions in the topology's order, for nodes whose Consul does not know
+	// them.
+	Regions []PeerRegionConfig `yaml:"regions"`
+}
+
+// PeerRegionConfig is one region.
+type PeerRegionConfig struct {
+	Name       string           `yaml:"name"`
+	Datacenter string           `yaml:"datacenter"` // in Consul; empty: as the region
+	Nodes      []PeerNodeConfig `yaml:"nodes"`      // empty: Consul knows them
+}
+
+// PeerNodeConfig is one node.
+type PeerNodeConfig struct {
+	ID      string `yaml:"id"`
+	Address string `yaml:"address"`
+}
+
+func (c *Config) validatePeer(f *faults) {
+	p := c.Listen.Peer
+	if p == nil {
+		if len(c.Peer.Regions) > 0 {
+			f.add("peer.regions", "is for listen.peer; remove it")
+		}
+		return
+	}
+	f.address("listen.peer.address", p.Address)
+	others := map[string]string{"public": c.Listen.Public, "admin": c.Listen.Admin}
+	if d := c.Listen.Decide; d != nil {
+		others["decide"] = d.Address
+	}
+	if r := c.Listen.RLS; r != nil {
+		others["rls"] = r.Address
+	}
+	for name, other := range others {
+		if sameAddress(p.Address, other) {
+			f.add("listen.peer.address", "%s is taken by listen.%s; choose another port", p.Address, name)
+		}
+	}
+	if c.followsConsul() {
+		c.validateAdvertised(f, "listen.peer.advertise", p.Advertise, "listen.peer.address", p.Address)
+	} else {
+		if err := consul.CheckName(c.Node.Region); err != nil {
+			f.add("node.region", "%v", err)
+		}
+		if p.Advertise != "" {
+			f.add("listen.peer.advertise", "is for rules.source consul; remove it")
+		}
+	}
+	if err := consul.CheckNodeID(c.Node.ID); err != nil && !(c.followsConsul() && c.Consul.Register) {
+		f.add("node.id", "%v", err)
+	}
+	host, _, err := net.SplitHostPort(p.Address)
+	switch {
+	case p.TLS != nil && p.Insecure:
+		f.add("listen.peer.insecure", "must be false with listen.peer.tls; remove one of them")
+	case p.TLS != nil:
+		f.list.Take("listen.peer.tls", p.TLS.Validate())
+		if p.TLS.CAFile == "" {
+			f.add("listen.peer.tls.ca_file", "is required: it holds the authorities of the other nodes' certificates")
+		}
+		f.file("listen.peer.tls.ca_file", p.TLS.CAFile)
+	case !p.Insecure:
+		f.add("listen.peer.tls", "is required: nodes must know each other; to try it on one machine, set listen.peer.insecure: true")
+	case err == nil && outside(host):
+		f.add("listen.peer.insecure", "is for this machine only, and %s can be reached from outside; set listen.peer.tls", p.Address)
+	}
+	c.validatePeerRegions(f)
+}
+
+func (c *Config) validatePeerRegions(f *faults) {
+	list := c.Peer.Regions
+	if len(list) == 0 {
+		if !c.followsConsul() {
+			f.add("peer.regions", "is required with listen.peer unless rules.source is consul: list all regions, this node's included, and their nodes")
+		}
+		return
+	}
+	names, own := map[string]int{}, false
+	for i, r := range list {
+		at := field.Index("peer.regions", i)
+		if err := consul.CheckName(r.Name); err != nil {
+			f.add(at+".name", "%v", err)
+		} else if first, twice := names[r.Name]; twice {
+			f.add(at+".name", "%s is already the name of %s; list each region once", r.Name, field.Index("peer.regions", first))
+		} else {
+			names[r.Name] = i
+		}
+		own = own || r.Name == c.Node.Region
+		if r.Datacenter != "" {
+			f.list.Take(at, (&consul.Config{Datacenter: r.Datacenter}).Validate())
+			if len(r.Nodes) > 0 || !c.followsConsul() {
+				f.add(at+".datacenter", "is where Consul has the region's nodes; remove it, or nodes")
+			}
+		}
+		if len(r.Nodes) == 0 && !c.followsConsul() && r.Name != c.Node.Region {
+			f.add(at+".nodes", "must list at least one node, as in [{id: us-1, address: \"10.2.0.5:8444\"}]")
+		}
+		c.validatePeerNodes(f, at, &r)
+	}
+	if !own {
+		f.add("peer.regions", "must list all regions, this node's included: %q is missing", c.Node.Region)
+	}
+}
+
+func (c *Config) validatePeerNodes(f *faults, at string, r *PeerRegionConfig) {
+	ids := map[string]bool{}
+	for j, n := range r.Nodes {
+		at := field.Index(at+".nodes", j)
+		if err := consul.CheckNodeID(n.ID); err != nil {
+			f.add(at+".id", "%v", err)
+		} else if ids[n.ID] {
+			f.add(at+".id", "%s is in the list twice; give each node its own", n.ID)
+		}
+		ids[n.ID] = true
+		f.address(at+".address", n.Address)
+	}
+	if len(ids) > 0 && r.Name == c.Node.Region && !ids[c.Node.ID] {
+		f.add(at+".nodes", "must list this node too: %q is missing", c.Node.ID)
+	}
+}
+
+// regions returns the listed regions.
+func (p *PeerConfig) regions() (list []peer.Region) {
+	for _, r := range p.Regions {
+		own := peer.Region{Name: r.Name}
+		for _, n := range r.Nodes {
+			own.Nodes = append(own.Nodes, peer.Node{Region: r.Name, ID: n.ID, Addr: n.Address})
+		}
+		list = append(list, own)
+	}
+	return list
+}
+
+// checkPeer reports why other nodes would not accept this one's certificate.
+func (c *Config) checkPeer(s *certs.Server) error {
+	if s == nil {
+		return nil
+	}
+	if err := peer.CheckCertificate(s, c.peerNode()); err != nil {
+		return fmt.Errorf("listen.peer.tls: %s: %w", c.Listen.Peer.TLS.CertFile, err)
+	}
+	return nil
+}
+
+func (c *Config) peerNode() peer.Node { return peer.Node{Region: c.Node.Region, ID: c.Node.ID} }
+
+// peerBuckets are round trips: within a region, and around the world.
+var peerBuckets = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 1, 2.5, (5 * time.Second).Seconds()}

@@ -1,0 +1,86 @@
+package edge
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/pkg/behavior"
+)
+
+// PolicyConfig says where the behavior policy comes from.
+type PolicyConfig struct {
+	Source string `yaml:"source"`
+	File   string `yaml:"file"`
+	// Cache is the file that keeps the last good policy of Consul.
+	Cache string `yaml:"cache"`
+	// Subjects is how many clients are kept; each takes 256 bytes.
+	Subjects int `yaml:"subjects"`
+}
+
+func (c *Config) validatePolicy(f *faults) {
+	p := &c.Policy
+	if p.Subjects < 1000 || p.Subjects > behavior.MaxSubjects {
+		f.add("policy.subjects", "must be from 1000 to %d (got %d); a million take 256 MiB", behavior.MaxSubjects, p.Subjects)
+	}
+	f.file("policy.file", p.File)
+	switch f.word("policy.source", p.Source, fromFile, fromConsul); p.Source {
+	case fromFile:
+		if p.Cache != "" {
+			f.add("policy.cache", "is for policy.source consul; remove it")
+		}
+	case fromConsul:
+		if !c.followsConsul() {
+			f.add("policy.source", "can be consul only if rules.source is consul; use file")
+		}
+		if p.File != "" {
+			f.add("policy.file", "is for policy.source file; remove it, and publish the policy with regionctl policy apply")
+		}
+		if p.Cache == "" {
+			p.Cache = filepath.Join(filepath.Dir(c.Rules.Cache), "policy.json")
+		}
+		for path, other := range map[string]string{"rules.cache": c.Rules.Cache, "shedder.cache": c.Shedder.Cache} {
+			if filepath.Clean(p.Cache) == filepath.Clean(other) {
+				f.add("policy.cache", "must be another file than %s, %s", path, other)
+			}
+		}
+	}
+}
+
+// checkPolicy reports what would keep a policy from being active at the start.
+func (c *Config) checkPolicy() error {
+	p := &c.Policy
+	switch {
+	case p.Source == fromConsul:
+		return c.checkCache("policy", p.Cache, func(document []byte) error {
+			_, err := policy.Parse(document)
+			return err
+		})
+	case p.File != "":
+		data, err := p.read()
+		if err == nil {
+			_, err = p.parse(data)
+		}
+		return err
+	}
+	return nil
+}
+
+// read reads the policy.
+func (p *PolicyConfig) read() ([]byte, error) {
+	data, err := os.ReadFile(p.File)
+	if err != nil {
+		return nil, fmt.Errorf("policy.file: %w", err)
+	}
+	return data, nil
+}
+
+// parse reports what is wrong with the policy.
+func (p *PolicyConfig) parse(data []byte) (*policy.Policy, error) {
+	made, err := policy.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.File, err)
+	}
+	return made, nil
+}

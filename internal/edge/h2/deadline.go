@@ -1,0 +1,62 @@
+package h2
+
+import (
+	"sync"
+	"time"
+)
+
+// deadline is a timer of a pooled stream. The http2 package sets its own by a message to the
+// goroutine of the connection, which costs more than most requests need; so this one only
+// says when time is up. As proxy's lazyConn, it moves the timer only when that fires.
+type deadline struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	over  func(time.Time) error // nil: the stream has ended
+	asked time.Time             // zero: none
+	armed time.Time
+}
+
+func (d *deadline) init() {
+	d.timer = time.AfterFunc(time.Hour, d.fire)
+	d.timer.Stop()
+}
+
+func (d *deadline) begin(over func(time.Time) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over, d.asked = over, time.Time{}
+}
+
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = t
+	if t.IsZero() || !d.armed.IsZero() && !t.Before(d.armed) {
+		return
+	}
+	d.armed = t
+	d.timer.Reset(time.Until(t))
+}
+
+// fire runs when the armed time has come.
+func (d *deadline) fire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.armed = time.Time{}
+	switch left := time.Until(d.asked); {
+	case d.over == nil || d.asked.IsZero():
+	case left > 0:
+		d.armed = d.asked
+		d.timer.Reset(left)
+	default:
+		d.asked = time.Time{}
+		_ = d.over(time.Unix(1, 0)) // the past: at once
+	}
+}
+
+// end stops the timer's effect; the timer itself may serve the next stream.
+func (d *deadline) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over, d.asked = nil, time.Time{}
+}

@@ -1,0 +1,239 @@
+package h2
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// Reason says why a connection was closed, or a stream refused.
+type Reason uint8
+
+// The reasons. Those but the last close the connection.
+const (
+	Resets         Reason = iota // streams reset, or opened beyond the limit, too often
+	Controls                     // PING, SETTINGS, PRIORITY and unknown frames
+	Windows                      // WINDOW_UPDATE without data to account for
+	EmptyData                    // DATA without data
+	Continuations                // a header in too many frames
+	BadProtocol                  // what no client may do, or a header too large to read
+	TooManyStreams               // of all connections
+	reasons
+)
+
+var reasonNames = [reasons]string{"resets", "control_frames", "window_updates", "empty_data", "continuations", "protocol", "streams"}
+
+// String is a stable label.
+func (r Reason) String() string { return reasonNames[r] }
+
+// Reasons yields all.
+func Reasons(yield func(Reason) bool) {
+	for r := range reasons {
+		if !yield(r) {
+			return
+		}
+	}
+}
+
+// budget is how many frames of a kind a connection may send at once, and each second.
+type budget struct{ burst, rate float64 }
+
+// The budgets. A browser or a gRPC client stays far below; nothing here bounds requests,
+// which rules do.
+var budgets = [Continuations]budget{
+	Resets:    {1000, 100},
+	Controls:  {1000, 100},
+	Windows:   {5000, 1000},
+	EmptyData: {100, 10},
+}
+
+// maxContinuations is how many CONTINUATION frames one header may take. Frames are 16 KiB
+// long, so no client needs more for the largest header that can be allowed.
+const maxContinuations = 64
+
+// What other frames earn: a client accounts for the data that it gets by WINDOW_UPDATE, and
+// measures the way by PING; browsers send the priority of each request.
+const (
+	windowsPerData     = 4
+	controlsPerData    = 1
+	controlsPerRequest = 2
+)
+
+var errFlood = errors.New("the client floods the connection with frames")
+
+// guard follows the frames of a connection, and closes it when they exceed a budget. The
+// http2 package has bounds of its own behind it: handlers, streams, the size of headers, and
+// queued answers to control frames.
+type guard struct {
+	net.Conn
+	refused func(Reason)
+
+	in            frames
+	continuations int
+
+	mu    sync.Mutex // guards the rest
+	spent [Continuations]struct {
+		tokens float64 // spent, of the budget
+		at     time.Time
+	}
+	out  frames
+	last uint32 // the highest stream of the client
+	told bool   // refused has been called
+
+	writing sync.Mutex // held around writes of whole buffers
+}
+
+func newGuard(conn net.Conn, prefaced bool, refused func(Reason)) *guard {
+	g := &guard{Conn: conn, refused: refused}
+	now := time.Now()
+	for i := range g.spent {
+		g.spent[i].at = now
+	}
+	if !prefaced {
+		g.in.left = len(http2.ClientPreface)
+	}
+	return g
+}
+
+// tlsGuard lets the http2 package check the TLS connection.
+type tlsGuard struct {
+	*guard
+	tls *tls.Conn
+}
+
+func (g *tlsGuard) ConnectionState() tls.ConnectionState { return g.tls.ConnectionState() }
+
+// Read implements net.Conn.
+func (g *guard) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	if n > 0 {
+		g.mu.Lock()
+		reason, flood := g.follow(b[:n])
+		if flood {
+			g.tell(reason)
+		}
+		g.mu.Unlock()
+		if flood {
+			g.refuse()
+			return 0, errFlood
+		}
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (g *guard) Write(b []byte) (int, error) {
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	n, err := g.Conn.Write(b)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.out.follow(b[:n], func(f *frame) {
+		switch f.kind {
+		case http2.FrameData:
+			g.earn(Windows, windowsPerData)
+			g.earn(Controls, controlsPerData)
+		case http2.FrameRSTStream:
+			switch f.code {
+			case http2.ErrCodeRefusedStream, http2.ErrCodeProtocol, http2.ErrCodeFlowControl, http2.ErrCodeFrameSize:
+				_ = g.spend(Resets) // the next Read sees that too much is spent
+			}
+		case http2.FrameGoAway:
+			switch f.code {
+			case http2.ErrCodeNo:
+			case http2.ErrCodeEnhanceYourCalm: // too many requests wait that were reset already
+				g.tell(Resets)
+			default:
+				g.tell(BadProtocol)
+			}
+		}
+	})
+	return n, err
+}
+
+// follow accounts for what was read.
+func (g *guard) follow(b []byte) (reason Reason, flood bool) {
+	exceeds := func(r Reason, is bool) {
+		if is && !flood {
+			reason, flood = r, true
+		}
+	}
+	g.in.follow(b, func(f *frame) {
+		switch f.kind {
+		case http2.FrameHeaders:
+			g.last, g.continuations = max(g.last, f.stream), 0
+			g.earn(Controls, controlsPerRequest)
+			exceeds(Resets, g.over(Resets))
+		case http2.FrameContinuation:
+			g.continuations++
+			exceeds(Continuations, g.continuations > maxContinuations)
+		case http2.FrameRSTStream:
+			exceeds(Resets, g.spend(Resets))
+		case http2.FrameWindowUpdate:
+			exceeds(Windows, g.spend(Windows))
+		case http2.FrameData:
+			if f.length == 0 && f.flags&http2.FlagDataEndStream == 0 {
+				exceeds(EmptyData, g.spend(EmptyData))
+			}
+		default:
+			exceeds(Controls, g.spend(Controls))
+		}
+	})
+	return reason, flood
+}
+
+func (g *guard) earn(r Reason, n float64) { g.spent[r].tokens = max(0, g.spent[r].tokens-n) }
+
+// spend counts a frame, and reports whether it exceeds the budget.
+func (g *guard) spend(r Reason) bool {
+	g.spent[r].tokens++
+	return g.over(r)
+}
+
+// over reports whether more is spent than time has earned. It asks for the time only at the
+// budget's end, so that after a quiet time two bursts may pass.
+func (g *guard) over(r Reason) bool {
+	s, b := &g.spent[r], &budgets[r]
+	if s.tokens <= b.burst {
+		return false
+	}
+	now := time.Now()
+	s.tokens = max(0, s.tokens-now.Sub(s.at).Seconds()*b.rate)
+	s.at = now
+	return s.tokens > b.burst
+}
+
+// tell counts the connection as refused, once.
+func (g *guard) tell(r Reason) {
+	if !g.told {
+		g.told = true
+		g.refused(r)
+	}
+}
+
+// refuse closes the connection, with GOAWAY if nothing is being written.
+func (g *guard) refuse() {
+	if g.writing.TryLock() {
+		g.mu.Lock()
+		whole, last := g.out.between(), g.last
+		g.mu.Unlock()
+		if whole {
+			_ = g.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = g.Conn.Write(goAway(last))
+		}
+		g.writing.Unlock()
+	}
+	_ = g.Close()
+}
+
+// goAway is a GOAWAY frame that says to calm down.
+func goAway(last uint32) []byte {
+	b := []byte{0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0}
+	b = binary.BigEndian.AppendUint32(b, last)
+	return binary.BigEndian.AppendUint32(b, uint32(http2.ErrCodeEnhanceYourCalm))
+}

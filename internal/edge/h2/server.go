@@ -1,0 +1,174 @@
+// Package h2 speaks HTTP/2 with clients. golang.org/x/net/http2 knows the protocol; this
+// package bounds what a connection may cost, and turns each stream into a request of the
+// same form that HTTP/1.1 has, so that both take one path from there.
+package h2
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/net/http2"
+)
+
+// Protocol is the name of HTTP/2 in ALPN.
+const Protocol = http2.NextProtoTLS
+
+// Flow control. A client can have weir keep as much of bodies that nobody reads yet.
+const (
+	connWindow   = 512 << 10
+	streamWindow = 256 << 10
+	// headerTable is the size of the table of header fields that a client may refer to.
+	headerTable = 4 << 10
+	// quiet is how long a connection with open streams may be silent before it must answer a
+	// ping, within pingTimeout.
+	quiet       = 30 * time.Second
+	pingTimeout = 15 * time.Second
+)
+
+// Config is what a Server needs.
+type Config struct {
+	// Serve is the request path: it sets ctx.Response.
+	Serve func(ctx *fasthttp.RequestCtx)
+	// Malformed answers a request that has no form in HTTP/1.1, or too large a header.
+	Malformed func(ctx *fasthttp.RequestCtx, err error)
+	// Refused is called for each connection that is closed, or stream that is refused, for Reason.
+	Refused func(Reason)
+
+	MaxStreams     int // of a connection
+	MaxStreamsAll  int // of all connections; more get 503
+	MaxHeaderBytes int // of a request, in the form of HTTP/1.1
+
+	ReadTimeout  time.Duration // of a body that is read as a whole
+	WriteTimeout time.Duration // of an answer that is written as a whole, and of a write to the connection
+	IdleTimeout  time.Duration // of a connection without streams
+	// StreamTimeout is how long a stream lasts at most if neither of its bodies is passed on
+	// as it comes. Those have deadlines of their own.
+	StreamTimeout time.Duration
+}
+
+// Server serves connections that have agreed on HTTP/2.
+type Server struct {
+	config  Config
+	http    http.Server
+	h2      http2.Server
+	streams atomic.Int64
+	pool    sync.Pool // *stream
+
+	mu       sync.Mutex
+	conns    map[net.Conn]struct{}
+	draining bool
+}
+
+// New returns a Server.
+func New(c Config) (*Server, error) {
+	s := &Server{config: c, conns: map[net.Conn]struct{}{}}
+	s.pool.New = func() any { return newStream(s) }
+	s.http = http.Server{
+		IdleTimeout:  c.IdleTimeout,
+		WriteTimeout: c.StreamTimeout,
+		// More than is allowed, so that a header that is somewhat too large gets weir's own answer.
+		MaxHeaderBytes: 2 * c.MaxHeaderBytes,
+		ErrorLog:       log.New(io.Discard, "", 0),
+	}
+	s.h2 = http2.Server{
+		MaxConcurrentStreams: uint32(c.MaxStreams), MaxDecoderHeaderTableSize: headerTable, MaxEncoderHeaderTableSize: headerTable,
+		IdleTimeout: c.IdleTimeout, ReadIdleTimeout: quiet, PingTimeout: pingTimeout, WriteByteTimeout: c.WriteTimeout,
+		MaxUploadBufferPerConnection: connWindow, MaxUploadBufferPerStream: streamWindow,
+		MaxReadFrameSize: 16 << 10, // what the client must not exceed: each connection has a buffer of that size
+	}
+	return s, http2.ConfigureServer(&s.http, &s.h2) // so that Shutdown reaches the connections
+}
+
+// ServeConn serves a connection until it ends. prefaced says that the client's preface has
+// been read.
+func (s *Server) ServeConn(conn net.Conn, prefaced bool) {
+	g := newGuard(conn, prefaced, s.config.Refused)
+	handler := &connection{server: s, peer: conn.RemoteAddr(), local: conn.LocalAddr()}
+	var served net.Conn = g
+	if t, ok := conn.(*tls.Conn); ok {
+		handler.tls, served = true, &tlsGuard{g, t}
+	}
+	if !s.enter(conn) {
+		return
+	}
+	defer s.leave(conn)
+	s.h2.ServeConn(served, &http2.ServeConnOpts{BaseConfig: &s.http, Handler: handler, SawClientPreface: prefaced})
+}
+
+func (s *Server) enter(c net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.draining {
+		s.conns[c] = struct{}{}
+	}
+	return !s.draining
+}
+
+func (s *Server) leave(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// Drain tells clients to open no more streams. Each connection closes once its streams have
+// ended.
+func (s *Server) Drain() {
+	s.mu.Lock()
+	s.draining = true
+	s.mu.Unlock()
+	_ = s.http.Shutdown(context.Background()) // it has no listener to wait for
+}
+
+// Close closes the connections that are left.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		_ = c.Close()
+	}
+}
+
+// Connections returns how many are open.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// Streams returns how many requests are being served.
+func (s *Server) Streams() int64 { return s.streams.Load() }
+
+// connection is the http.Handler of one.
+type connection struct {
+	server      *Server
+	peer, local net.Addr
+	tls         bool
+}
+
+// ServeHTTP serves one stream. A panic with http.ErrAbortHandler resets it: its answer has
+// begun, and cannot be completed.
+func (c *connection) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	s := c.server
+	full := s.streams.Add(1) > int64(s.config.MaxStreamsAll)
+	defer s.streams.Add(-1)
+	if full {
+		s.config.Refused(TooManyStreams)
+	}
+	st := s.pool.Get().(*stream)
+	st.begin(c, w, req)
+	whole := st.serve(full)
+	if st.end() {
+		s.pool.Put(st)
+	}
+	if !whole {
+		panic(http.ErrAbortHandler)
+	}
+}

@@ -1,0 +1,101 @@
+package edge
+
+import (
+	"crypto/tls"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/h2"
+	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/certs"
+)
+
+// HTTP2Config says where clients of the public listener may speak HTTP/2.
+type HTTP2Config struct {
+	TLS        bool `yaml:"tls"` // offer it by ALPN
+	H2C        bool `yaml:"h2c"` // accept its preface without TLS
+	MaxStreams int  `yaml:"max_streams"`
+}
+
+func (c *HTTP2Config) validate(f *faults, l *ListenConfig) {
+	if c.H2C && l.TLS != nil {
+		f.add("listen.http2.h2c", "is for a listener without TLS; remove it, clients of listen.tls agree on HTTP/2 by ALPN")
+	}
+	if c.MaxStreams < 1 || c.MaxStreams > 1000 {
+		f.add("listen.http2.max_streams", "must be between 1 and 1000 (got %d)", c.MaxStreams)
+	}
+}
+
+// listen returns the public listener for fasthttp.
+func (c *HTTP2Config) listen(ln net.Listener, s *certs.Server) net.Listener {
+	switch {
+	case s == nil && c.H2C:
+		return proxy.ListenClear(ln)
+	case s != nil && c.TLS:
+		return proxy.Listen(tls.NewListener(ln, s.Speaking(h2.Protocol, "http/1.1")))
+	}
+	return proxy.Listen(secure(ln, s))
+}
+
+// openHTTP2 has server hand over the connections that speak HTTP/2.
+func (e *Edge) openHTTP2(server *fasthttp.Server) error {
+	s := &e.config.Server
+	refused := e.metrics.http2Refused()
+	var err error
+	e.http2, err = h2.New(h2.Config{
+		Serve: e.serve, Malformed: e.malformed, Refused: refused,
+		MaxStreams: e.config.Listen.HTTP2.MaxStreams, MaxStreamsAll: s.MaxConnections, MaxHeaderBytes: s.MaxHeaderBytes,
+		ReadTimeout: s.ReadTimeout, WriteTimeout: s.WriteTimeout, IdleTimeout: s.IdleTimeout,
+		StreamTimeout: 2*e.config.Upstream.Timeout + s.WriteTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	e.metrics.http2Active(e.http2)
+	server.NextProto(h2.Protocol, func(c net.Conn) error {
+		bare, prefaced := proxy.Bare(c)
+		e.http2.ServeConn(bare, prefaced)
+		return nil
+	})
+	return nil
+}
+
+// malformed answers a request of HTTP/2 that has no form in HTTP/1.1, or that there is no
+// room for.
+func (e *Edge) malformed(ctx *fasthttp.RequestCtx, err error) {
+	status := fasthttp.StatusServiceUnavailable
+	if h2.IsFull(err) {
+		ctx.SetStatusCode(status)
+		ctx.Response.Header.SetContentTypeBytes(problemJSON)
+		ctx.Response.Header.SetCanonical(headerRetryAfter, []byte("1"))
+		ctx.Response.SetBodyRaw(decide.Problem(status, "Too many requests are open", ""))
+	} else {
+		status = answerUnreadable(ctx, err)
+	}
+	e.metrics.requests[status/100].Inc()
+}
+
+// http2Refused returns what counts connections and streams that were refused.
+func (m *metrics) http2Refused() func(h2.Reason) {
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_http2_refused_total", Help: "Connections of HTTP/2 closed because of a flood of frames, and streams refused, by reason.",
+	}, []string{"reason"})
+	m.registry.MustRegister(refused)
+	counts := map[h2.Reason]prometheus.Counter{}
+	for r := range h2.Reasons { // from 0, so that the first is an increase
+		counts[r] = refused.WithLabelValues(r.String())
+	}
+	return func(r h2.Reason) { counts[r].Inc() }
+}
+
+// http2Active exports what is open.
+func (m *metrics) http2Active(s *h2.Server) {
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_http2_connections", Help: "Open connections that speak HTTP/2."},
+			func() float64 { return float64(s.Connections()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_http2_streams", Help: "Requests of HTTP/2 in progress."},
+			func() float64 { return float64(s.Streams()) }))
+}

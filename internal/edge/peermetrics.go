@@ -1,0 +1,77 @@
+package edge
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-edge/weir/internal/edge/peer"
+)
+
+type peerMetrics struct {
+	messages *prometheus.CounterVec
+	bytes    *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	refused  prometheus.Counter
+
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func newPeerMetrics(registry *prometheus.Registry, d *peer.Directory) *peerMetrics {
+	m := &peerMetrics{
+		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_peer_messages_total", Help: "Messages to and from nodes of a region, by who sent them and how that ended.",
+		}, []string{"peer", "direction", "result"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_peer_bytes_total", Help: "Bytes of messages and replies to and from nodes of a region, compressed.",
+		}, []string{"peer", "direction"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "weir_peer_round_trip_seconds", Help: "Time from a message to a node of a region until its reply, in seconds.", Buckets: peerBuckets,
+		}, []string{"peer"}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_peer_connections_refused_total", Help: "Connections to listen.peer refused: too many.",
+		}),
+		seen: map[string]bool{},
+	}
+	down := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_peer_nodes_down", Help: "Nodes that do not answer this one.",
+	}, func() float64 { return float64(d.Down()) })
+	registry.MustRegister(m.messages, m.bytes, m.seconds, m.refused, down)
+	for _, name := range d.Regions() {
+		m.begin(name)
+	}
+	return m
+}
+
+// observe counts one exchange.
+func (m *peerMetrics) observe(x peer.Exchange) {
+	name := x.Region
+	if name == "" {
+		name = "unknown"
+	}
+	m.begin(name)
+	m.messages.WithLabelValues(name, string(x.Direction), string(x.Result)).Inc()
+	m.bytes.WithLabelValues(name, string(peer.Outgoing)).Add(float64(x.Sent))
+	m.bytes.WithLabelValues(name, string(peer.Incoming)).Add(float64(x.Received))
+	if x.Direction == peer.Outgoing && x.Result == peer.OK {
+		m.seconds.WithLabelValues(name).Observe(x.Took.Seconds())
+	}
+}
+
+// begin starts a region's series from 0, so that the first message is an increase.
+func (m *peerMetrics) begin(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.seen[name] {
+		return
+	}
+	m.seen[name] = true
+	m.seconds.WithLabelValues(name)
+	for _, d := range []peer.Direction{peer.Outgoing, peer.Incoming} {
+		for _, r := range peer.Results {
+			m.messages.WithLabelValues(name, string(d), string(r))
+		}
+		m.bytes.WithLabelValues(name, string(d))
+	}
+}

@@ -1,0 +1,152 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/peer"
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// peers are the other nodes, as this one calls and answers them; nil without listen.peer.
+// Whoever answers a topic registers it with server before the node runs.
+type peers struct {
+	directory  *peer.Directory
+	links      *peer.Links
+	server     *peer.Server
+	listener   net.Listener // once the node runs
+	advertised string       // likewise
+	metrics    *peerMetrics
+	log        *slog.Logger
+
+	mu     sync.Mutex
+	states map[string]*follow.Condition // of regions whose nodes Consul knows
+}
+
+// openPeers prepares to call and answer other nodes.
+func (e *Edge) openPeers() error {
+	c := e.config
+	if c.Listen.Peer == nil {
+		return nil
+	}
+	if err := c.checkPeer(e.files.peer); err != nil {
+		return err
+	}
+	p := &peers{directory: peer.NewDirectory(c.peerNode(), c.Peer.regions()), log: e.log, states: map[string]*follow.Condition{}}
+	p.metrics = newPeerMetrics(e.metrics.registry, p.directory)
+	config := peer.Config{
+		Self: c.peerNode(), Directory: p.directory, Certificates: e.files.peer, Log: e.log,
+		Observe: p.metrics.observe, Refused: p.metrics.refused.Inc, Panicked: e.metrics.panics.Inc,
+	}
+	p.links, p.server = peer.NewLinks(config), peer.NewServer(config)
+	e.peers = p
+	return nil
+}
+
+// listen begins to listen, where the node does.
+func (p *peers) listen(c *Config) (err error) {
+	if p == nil {
+		return nil
+	}
+	if p.listener, err = net.Listen("tcp", c.Listen.Peer.Address); err != nil {
+		return fmt.Errorf("listen.peer: %w", err)
+	}
+	host, port, err := advertised(c.Listen.Peer.Advertise, p.listener.Addr().String())
+	if err != nil {
+		return fmt.Errorf("listen.peer: %w", err)
+	}
+	if c.Listen.Peer.Advertise == "" { // a name stays a name
+		if name, _, err := net.SplitHostPort(c.Listen.Peer.Address); err == nil {
+			host = name
+		}
+	}
+	p.advertised = net.JoinHostPort(host, port)
+	return nil
+}
+
+// serve answers until drain.
+func (p *peers) serve() error {
+	if p == nil {
+		return nil
+	}
+	p.log.Info("serving other nodes", "peer", p.listener.Addr().String())
+	return p.server.Serve(p.listener)
+}
+
+func (p *peers) drain(ctx context.Context) bool { return p == nil || p.server.Drain(ctx) }
+
+func (p *peers) close() {
+	if p == nil {
+		return
+	}
+	p.links.Close()
+	if p.listener != nil {
+		_ = p.listener.Close() // a server that is drained before its Serve has begun does not know of it
+	}
+}
+
+// meta adds where others reach this node.
+func (p *peers) meta(meta map[string]string) {
+	if p != nil {
+		meta[consul.MetaPeer] = p.advertised
+	}
+}
+
+// followPeers keeps the directory by Consul until ctx ends. takeNodes takes the nodes of this
+// region.
+func (e *Edge) followPeers(wg *sync.WaitGroup, ctx context.Context) {
+	p := e.peers
+	topology := region.FollowConfig{Regions: []region.FollowedRegion{{Name: e.config.Node.Region, Consul: e.consul}}, RequireSigned: e.config.Documents.RequireSigned}
+	if e.config.verify() != nil {
+		topology.Verify = e.config.Documents.keys
+	}
+	fault := follow.NewCondition(e.log, "the topology cannot be read, so the regions known last stay", "the topology can be read again", nil)
+	f := &peer.Follower{
+		Directory: p.directory, Consul: e.consul, Datacenters: map[string]string{},
+		Topology: func(ctx context.Context, each func([]string)) {
+			region.FollowTopology(ctx, topology, func(t *region.Topology, err error) {
+				if fault.Note(err); t != nil {
+					each(t.Names())
+				}
+			})
+		},
+		State: func(name string, err error) { p.state(e, name).Note(err) },
+	}
+	for _, r := range e.config.Peer.Regions {
+		f.Datacenters[r.Name] = r.Datacenter
+	}
+	wg.Go(func() { f.Run(ctx) })
+}
+
+func (p *peers) state(e *Edge, name string) *follow.Condition {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.states[name] == nil {
+		log := e.log.With("peer_region", name)
+		p.states[name] = follow.NewCondition(log, "the nodes of another region cannot be listed, so those known last stay; join the Consuls of both over the WAN, or list them in peer.regions",
+			"the nodes of another region can be listed again", nil)
+	}
+	return p.states[name]
+}
+
+// takeNodes takes the nodes of this region from its catalog.
+func (p *peers) takeNodes(all []consul.Node, self string, prefix string) {
+	if p != nil {
+		p.directory.SetNodes(self, peer.Reachable(all, self, prefix))
+	}
+}
+
+// drainPeers lets messages under way finish.
+func (e *Edge) drainPeers(within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if !e.peers.drain(ctx) {
+		e.log.Warn("messages of other nodes cut off")
+	}
+}

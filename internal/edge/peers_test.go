@@ -1,0 +1,110 @@
+package edge
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/peer"
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/certs"
+)
+
+// peerNode is the configuration of a node with a peer listener.
+func peerNode(region, id string, files testenv.TLSFiles, regions ...PeerRegionConfig) func(*Config) {
+	return func(c *Config) {
+		c.Node.Region, c.Node.ID, c.Peer.Regions = region, id, regions
+		c.Listen.Peer = &PeerListenConfig{
+			Address: "127.0.0.1:0",
+			TLS:     &PeerTLSConfig{Pair: certs.Pair{CertFile: files.CertFile, KeyFile: files.KeyFile}, CAFile: files.CAFile},
+		}
+	}
+}
+
+func answerPeer(_ context.Context, from peer.Node, body []byte) ([]byte, error) {
+	return append([]byte(from.Region+" says "), body...), nil
+}
+
+// Two nodes that the configuration names to each other exchange a message, each counts it,
+// and SIGTERM lets what is under way finish.
+func TestNodesExchangeMessages(t *testing.T) {
+	authority := testenv.NewAuthority(t)
+	started, release := make(chan struct{}), make(chan struct{})
+	us := start(t, setup{
+		config: peerNode("us-east", "us-1", authority.Issue(time.Hour, "spiffe://weir/us-east/us-1"), PeerRegionConfig{Name: "eu-west", Nodes: []PeerNodeConfig{{"eu-1", "127.0.0.1:1"}}}, PeerRegionConfig{Name: "us-east"}),
+		change: func(e *Edge) {
+			e.peers.server.Handle("echo", answerPeer)
+			e.peers.server.Handle("slow", func(ctx context.Context, from peer.Node, body []byte) ([]byte, error) {
+				close(started)
+				<-release
+				return answerPeer(ctx, from, body)
+			})
+		},
+	})
+	eu := start(t, setup{config: peerNode("eu-west", "eu-1", authority.Issue(time.Hour, "spiffe://weir/eu-west"), PeerRegionConfig{Name: "eu-west"}, PeerRegionConfig{Name: "us-east", Nodes: []PeerNodeConfig{{"us-1", us.peers.advertised}}})})
+
+	require.Equal(t, []string{"eu-west", "us-east"}, eu.peers.directory.Regions())
+	to, ok := eu.peers.directory.Owner("us-east", "a key")
+	require.True(t, ok)
+	own, ok := eu.peers.directory.Owner("eu-west", "a key")
+	require.True(t, ok)
+	require.True(t, eu.peers.directory.IsSelf(own))
+	reply, err := eu.peers.links.Call(t.Context(), to, "echo", []byte("hello"))
+	require.NoError(t, err)
+	require.Equal(t, "eu-west says hello", string(reply))
+	eventually(t, "both have counted it, beside the messages of limits that regions share", func() bool {
+		return eu.metric(`weir_peer_messages_total{peer="us-east",direction="out",result="ok"}`) >= 1 && us.metric(`weir_peer_messages_total{peer="eu-west",direction="in",result="ok"}`) >= 1
+	})
+	require.GreaterOrEqual(t, eu.metric(`weir_peer_bytes_total{peer="us-east",direction="out"}`), float64(5))
+	require.GreaterOrEqual(t, eu.metric(`weir_peer_bytes_total{peer="us-east",direction="in"}`), float64(18))
+	require.GreaterOrEqual(t, eu.metric(`weir_peer_round_trip_seconds{peer="us-east"}`), float64(1))
+
+	answered := make(chan error, 1)
+	go func() {
+		_, err := eu.peers.links.Call(context.Background(), to, "slow", nil)
+		answered <- err
+	}()
+	<-started
+	stopped := make(chan struct{})
+	go func() { us.stop(); close(stopped) }()
+	eventually(t, "it drains", func() bool { return us.draining.Load() })
+	close(release)
+	require.NoError(t, <-answered)
+	<-stopped
+	for range 3 {
+		_, err = eu.peers.links.Call(t.Context(), to, "echo", nil)
+		require.ErrorIs(t, err, peer.ErrUnreachable)
+	}
+	eventually(t, "it is unreachable", func() bool {
+		_, _ = eu.peers.links.Call(t.Context(), to, "echo", nil)
+		return eu.metric("weir_peer_nodes_down") == 1
+	})
+	eventually(t, "the log says so", func() bool { return len(eu.logs.lines(t, "a peer does not answer")) == 1 })
+}
+
+// A node whose certificate others would refuse does not start, and -check says why.
+func TestCertificatesThatOthersWouldRefuse(t *testing.T) {
+	authority := testenv.NewAuthority(t)
+	for name, c := range map[string]struct {
+		files testenv.TLSFiles
+		want  string
+	}{
+		"no name":          {authority.Issue(time.Hour), "the certificate names no node"},
+		"another region":   {authority.Issue(time.Hour, "spiffe://weir/us-east/eu-1"), "the certificate is that of us-east/eu-1, and this node is eu-west/eu-1"},
+		"another node":     {authority.Issue(time.Hour, "eu-2.eu-west.peer.weir"), "the certificate is that of eu-west/eu-2"},
+		"two regions":      {authority.Issue(time.Hour, "spiffe://weir/eu-west", "spiffe://weir/us-east"), "names both"},
+		"expired":          {authority.Issue(-time.Hour, "spiffe://weir/eu-west/eu-1"), "expired"},
+		"another's domain": {authority.Issue(time.Hour, "spiffe://example/eu-west/eu-1"), "names no node"},
+	} {
+		config := Defaults()
+		config.Upstreams = []UpstreamConfig{{URL: "http://127.0.0.1:9000"}}
+		config.Store.Kind, config.Rules.File = "memory", "sample-rules.yaml"
+		peerNode("eu-west", "eu-1", c.files, PeerRegionConfig{Name: "eu-west"})(&config)
+		require.NoError(t, config.validate(), name)
+		_, err := Check(&config)
+		require.ErrorContains(t, err, "listen.peer.tls: "+c.files.CertFile, name)
+		require.ErrorContains(t, err, c.want, name)
+	}
+}

@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// The schemes of upstreams that speak HTTP/2 alone: in the clear, and with TLS.
+const (
+	schemeH2C = "h2c"
+	schemeH2  = "h2"
+)
+
+// How much of a response an upstream may send ahead of the client that reads it.
+const (
+	http2StreamWindow = 512 << 10
+	http2ConnWindow   = 8 << 20
+	// http2Quiet is how long a connection with open streams may be silent before the upstream
+	// must answer a ping, within http2Ping.
+	http2Quiet = 15 * time.Second
+	http2Ping  = 5 * time.Second
+)
+
+// dialError is a failure to make a connection, so that nothing of a request was sent.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
+
+var errNoHTTP2 = errors.New("the upstream does not agree on HTTP/2 (h2) by ALPN")
+
+// newHTTP2 returns the connections to an upstream that speaks HTTP/2. There are as many as
+// its limit of concurrent streams needs.
+func (u *upstream) newHTTP2() (*http2.Transport, error) {
+	// Only a transport that belongs to one of net/http has adjustable windows. It gets a
+	// connection pool of its own, as if it belonged to none.
+	t, err := http2.ConfigureTransports(&http.Transport{
+		DisableCompression: true, IdleConnTimeout: u.cfg.IdleTimeout,
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: http2StreamWindow, MaxReceiveBufferPerConnection: http2ConnWindow},
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.ConnPool = nil
+	t.AllowHTTP, t.DisableCompression = true, true
+	t.MaxHeaderListSize = uint32(u.cfg.MaxResponseHeaderBytes)
+	t.ReadIdleTimeout, t.PingTimeout, t.WriteByteTimeout = http2Quiet, http2Ping, u.cfg.StreamTimeout
+	t.DialTLSContext = func(ctx context.Context, _, _ string, _ *tls.Config) (net.Conn, error) {
+		c, err := u.dialHTTP2(ctx)
+		if err != nil {
+			return nil, dialError{err}
+		}
+		return c, nil
+	}
+	return t, nil
+}
+
+func (u *upstream) dialHTTP2(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, u.cfg.DialTimeout)
+	defer cancel()
+	d := net.Dialer{KeepAlive: 30 * time.Second}
+	c, err := d.DialContext(ctx, "tcp", u.addr)
+	if err != nil || u.tls == nil {
+		return c, err
+	}
+	config := u.tls.Clone()
+	config.NextProtos = []string{http2.NextProtoTLS}
+	secure := tls.Client(c, config)
+	if err = secure.HandshakeContext(ctx); err == nil && secure.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
+		err = errNoHTTP2
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	return secure, nil
+}
+
+// urlScheme is what the http2 package calls it.
+func (u *upstream) urlScheme() string {
+	if u.tls != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// oneConnEach makes a connection of HTTP/2 for each request.
+type oneConnEach struct{ u *upstream }
+
+// RoundTrip implements http.RoundTripper.
+func (o oneConnEach) RoundTrip(req *http.Request) (*http.Response, error) {
+	t, err := o.u.newHTTP2()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := t.RoundTrip(req)
+	if err == nil { // the body says nothing about health
+		_ = resp.Body.Close()
+	}
+	t.CloseIdleConnections()
+	return resp, err
+}

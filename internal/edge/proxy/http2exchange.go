@@ -1,0 +1,294 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// exchange is a request to an upstream that speaks HTTP/2, and its response. Both bodies are
+// passed on at the same time.
+type exchange struct {
+	p      *Pool
+	u      *upstream
+	client net.Conn
+	stream streamed // the client's, if it speaks HTTP/2, too
+	done   Finisher
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	upload *clientBody // nil without a streamed body
+	resp   *http.Response
+	whole  bool
+	failed Kind
+
+	active atomic.Int64 // the last progress, since the pool's epoch
+	limit  atomic.Int64 // the longest pause
+	clock  *time.Timer
+}
+
+var errStalled = errors.New("neither side has sent anything for too long")
+
+// exchangeHTTP2 is exchange for an upstream that speaks HTTP/2. A request is sent again by
+// the http2 package, if the upstream says that it did not process it.
+func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *Error {
+	if int(u.busy.Add(1)) > u.cfg.MaxConns {
+		u.busy.Add(-1)
+		return &Error{Kind: KindUnavailable, Err: errBusy}
+	}
+	x := &exchange{p: p, u: u, client: ctx.Conn(), done: via.Done}
+	parent := context.Background()
+	if x.stream, _ = x.client.(streamed); x.stream != nil {
+		parent = x.stream.Context()
+	}
+	x.ctx, x.cancel = context.WithCancelCause(parent)
+	x.pause(p.cfg.Timeout)
+	x.clock = time.AfterFunc(time.Hour, x.watch)
+	x.clock.Reset(p.cfg.Timeout) // once clock is set
+	resp, err := u.http2.RoundTrip(x.request(ctx, via))
+	if err == nil && x.upload != nil && x.stream == nil {
+		// fasthttp reads the client's connection again once Forward has returned.
+		if <-x.upload.over; x.upload.failed == KindNone && !x.upload.whole {
+			ctx.Response.SetConnectionClose()
+		}
+	}
+	if x.upload != nil && x.upload.failure() != KindNone {
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		e := &Error{Kind: x.upload.failed, Err: x.upload.err}
+		x.end()
+		return e
+	}
+	if err != nil {
+		e := &Error{Kind: x.blame(err), Err: err}
+		x.end()
+		return e
+	}
+	if x.upload != nil && x.stream == nil && x.upload.whole {
+		_ = ctx.Request.CloseBodyStream()
+		_ = x.client.SetReadDeadline(time.Time{})
+	}
+	x.pause(p.cfg.StreamTimeout)
+	x.resp = resp
+	x.answer(ctx)
+	return nil
+}
+
+// request makes the upstream's request of the client's.
+func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
+	h := &ctx.Request.Header
+	req := (&http.Request{Method: string(h.Method()), Host: string(h.Host()), Header: http.Header{}}).WithContext(x.ctx)
+	if req.Host == "" {
+		req.Host = x.u.addr // an HTTP/1.0 client
+	}
+	req.URL = &url.URL{Scheme: x.u.urlScheme(), Host: x.u.addr}
+	// The target goes out as it came: the http2 package takes away what precedes its path.
+	if req.URL.Opaque = string(h.RequestURI()); req.URL.Opaque != "*" {
+		req.URL.Opaque = "//" + req.Host + req.URL.Opaque
+	}
+	for name, value := range h.All() {
+		switch key := string(name); key {
+		case "Host", "Connection", "Content-Length", "Transfer-Encoding":
+		default:
+			req.Header[key] = append(req.Header[key], string(value))
+		}
+	}
+	if len(h.UserAgent()) == 0 {
+		req.Header["User-Agent"] = []string{""} // none, rather than Go's
+	}
+	if via.trailers {
+		req.Header["Te"] = []string{"trailers"}
+	}
+	if !ctx.Request.IsBodyStream() {
+		if body := ctx.Request.Body(); len(body) > 0 {
+			own := bytes.Clone(body) // it may be sent while the answer already arrives
+			req.ContentLength = int64(len(own))
+			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(own)), nil }
+			req.Body, _ = req.GetBody()
+		}
+		return req
+	}
+	x.upload = &clientBody{x: x, body: ctx.Request.BodyStream(), size: int64(h.ContentLength()), over: make(chan struct{})}
+	req.Body, req.ContentLength = x.upload, max(x.upload.size, -1)
+	x.pause(x.p.cfg.StreamTimeout)
+	if x.stream != nil {
+		own := x.stream.Request()
+		x.upload.body, x.upload.interrupt, req.Trailer = own.Body, own.Body.Close, own.Trailer
+	}
+	return req
+}
+
+// answer makes the response the client's.
+func (x *exchange) answer(ctx *fasthttp.RequestCtx) {
+	resp := &ctx.Response
+	resp.ResetBody()
+	resp.SkipBody = false
+	h := &resp.Header
+	h.SetNoDefaultContentType(true)
+	for name, values := range x.resp.Header {
+		if name == "Content-Length" {
+			continue
+		}
+		for _, v := range values {
+			h.Add(name, v)
+		}
+	}
+	stripResponse(h)
+	h.SetStatusCode(x.resp.StatusCode)
+	size, status := int(x.resp.ContentLength), x.resp.StatusCode
+	switch {
+	case ctx.Request.Header.IsHead(), status == fasthttp.StatusNoContent, status == fasthttp.StatusNotModified:
+		if size >= 0 && status != fasthttp.StatusNoContent {
+			h.SetContentLength(size)
+		}
+		resp.SkipBody = true
+	case size != 0:
+		resp.SetBodyStream(x, max(size, -1))
+		resp.ImmediateHeaderFlush = true // the client of a stream waits for it
+		if x.stream != nil {
+			x.stream.Request() // it lasts as long as the exchange
+		}
+		return
+	}
+	x.whole = true
+	_ = x.CloseWithError(nil)
+}
+
+// Read reads the response's body.
+func (x *exchange) Read(b []byte) (int, error) {
+	n, err := x.resp.Body.Read(b)
+	x.touch()
+	switch {
+	case err == io.EOF:
+		x.whole = true
+		if x.stream != nil {
+			x.stream.SetTrailer(x.resp.Trailer)
+		}
+	case err != nil:
+		x.failed = x.blame(err)
+	}
+	return n, err
+}
+
+// SupportsBodyWriteTo lets fasthttp call WriteTo.
+func (x *exchange) SupportsBodyWriteTo() bool { return true }
+
+// WriteTo copies the body to the client.
+func (x *exchange) WriteTo(w io.Writer) (written int64, err error) {
+	buf := x.p.buffers.Get().(*[]byte)
+	defer x.p.buffers.Put(buf)
+	if x.stream == nil { // else the context ends
+		watch := watchHangUp(x.client, x)
+		defer func() {
+			if watch.stop() {
+				x.failed = KindClient
+			}
+		}()
+	}
+	for {
+		n, rerr := x.Read(*buf)
+		if n > 0 {
+			_ = x.client.SetWriteDeadline(time.Now().Add(x.p.cfg.StreamTimeout))
+			m, err := w.Write((*buf)[:n])
+			if written += int64(m); err != nil {
+				x.failed = KindClient
+				return written, err
+			}
+			x.touch()
+			if x.stream != nil { // silence is no late write
+				_ = x.client.SetWriteDeadline(time.Time{})
+			}
+		}
+		if rerr == io.EOF {
+			return written, nil
+		}
+		if rerr != nil {
+			return written, rerr
+		}
+	}
+}
+
+// CloseWithError ends the exchange.
+func (x *exchange) CloseWithError(err error) error {
+	failed := x.failed
+	if failed == KindNone && (err != nil || !x.whole) {
+		failed = KindClient
+	}
+	if !x.whole {
+		x.cancel(context.Canceled)
+	}
+	_ = x.resp.Body.Close()
+	x.end()
+	if failed != KindNone {
+		if o, ok := x.p.cfg.Observer.(StreamObserver); ok {
+			o.Stream(failed)
+		}
+	}
+	if x.done != nil {
+		x.done.Finish()
+	}
+	return nil
+}
+
+// Close ends the exchange early: the client has hung up.
+func (x *exchange) Close() error {
+	x.cancel(context.Canceled)
+	return nil
+}
+
+// end frees what the exchange holds. Nobody reads the client's body afterwards.
+func (x *exchange) end() {
+	x.cancel(nil)
+	x.clock.Stop()
+	if x.upload != nil {
+		x.upload.end()
+	}
+	x.u.busy.Add(-1)
+}
+
+func (x *exchange) pause(limit time.Duration) {
+	x.limit.Store(int64(limit))
+	x.touch()
+}
+
+func (x *exchange) touch() { x.active.Store(int64(time.Since(x.p.epoch))) }
+
+// watch cancels an exchange without progress.
+func (x *exchange) watch() {
+	if x.ctx.Err() != nil {
+		return
+	}
+	left := time.Duration(x.active.Load()+x.limit.Load()) - time.Since(x.p.epoch)
+	if left <= 0 {
+		x.cancel(errStalled)
+		return
+	}
+	x.clock.Reset(left)
+}
+
+// blame classifies an error of the exchange.
+func (x *exchange) blame(err error) Kind {
+	var dial dialError
+	switch cause := context.Cause(x.ctx); {
+	case x.upload != nil && x.upload.failure() != KindNone:
+		return x.upload.failed
+	case cause == errStalled && x.upload != nil && !x.upload.ended():
+		return KindClient
+	case cause == errStalled:
+		return KindTimeout
+	case cause != nil:
+		return KindClient
+	case errors.As(err, &dial):
+		return KindConnect
+	default:
+		return KindBroken
+	}
+}

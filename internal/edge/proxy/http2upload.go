@@ -1,0 +1,117 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+)
+
+// clientBody is the body of a client's request on its way to an upstream that speaks HTTP/2,
+// whose client reads it on another goroutine. Reading it ends with the exchange.
+type clientBody struct {
+	x         *exchange
+	body      io.Reader
+	size      int64 // below 0: unknown
+	interrupt func() error
+	sent      int64
+
+	mu      sync.Mutex // guards the rest
+	reading bool
+	closed  bool
+	whole   bool
+	failed  Kind
+	err     error
+	over    chan struct{} // closed once whole or closed, and nobody reads
+}
+
+var errUploadOver = errors.New("the exchange is over")
+
+// Read implements io.Reader.
+func (b *clientBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	if b.closed || b.whole {
+		defer b.mu.Unlock()
+		if b.whole {
+			return 0, io.EOF
+		}
+		return 0, errUploadOver
+	}
+	b.reading = true
+	b.mu.Unlock()
+	if b.interrupt == nil { // nothing else ends a Read of HTTP/1.1
+		_ = b.x.client.SetReadDeadline(time.Now().Add(b.x.p.cfg.StreamTimeout))
+	}
+	n, err := b.body.Read(p)
+	b.sent += int64(n)
+	b.x.touch()
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = false
+	limit := b.x.p.cfg.MaxRequestBodyBytes
+	switch c, ok := b.x.client.(ender); {
+	case limit > 0 && b.sent > limit:
+		n, err = 0, b.fail(KindTooLarge, errors.New("a body of unknown length exceeds the limit"))
+	case err == io.EOF && (b.size >= 0 && b.sent != b.size || b.size < 0 && ok && c.self().ended): // see Listen
+		err = b.fail(KindClient, io.ErrUnexpectedEOF)
+	case err == io.EOF:
+		b.whole = true
+		b.x.pause(b.x.p.cfg.Timeout)
+		b.settle()
+	case err != nil && !b.closed:
+		err = b.fail(KindClient, err)
+	}
+	if b.closed {
+		b.settle()
+	}
+	return n, err
+}
+
+// fail notes why the body is not whole.
+func (b *clientBody) fail(kind Kind, err error) error {
+	b.failed, b.err, b.closed = kind, err, true
+	return err
+}
+
+// settle says that nobody reads any more.
+func (b *clientBody) settle() {
+	select {
+	case <-b.over:
+	default:
+		close(b.over)
+	}
+}
+
+// Close implements io.Closer: the http2 package wants no more of it.
+func (b *clientBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	switch {
+	case !b.reading:
+		b.settle()
+	case b.interrupt != nil:
+		_ = b.interrupt()
+	}
+	return nil
+}
+
+// end waits until nobody reads.
+func (b *clientBody) end() {
+	_ = b.Close()
+	<-b.over
+}
+
+func (b *clientBody) failure() Kind {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failed
+}
+
+// ended reports whether the client has sent the whole body.
+func (b *clientBody) ended() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.whole
+}

@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"net"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/net/http2"
+)
+
+// ListenClear is Listen without TLS, for clients that may speak HTTP/2 without asking (h2c
+// with prior knowledge). The server must have a handler for that by NextProto.
+func ListenClear(ln net.Listener) net.Listener { return listener{ln, true} }
+
+// prefaceConn is a connection whose first bytes decide between the protocols. fasthttp asks
+// connections of TLS which protocol they have agreed on, so it has their methods.
+type prefaceConn struct {
+	clientConn
+	first *firstBytes
+	http2 bool
+}
+
+func newPrefaceConn(c net.Conn) *prefaceConn {
+	first := &firstBytes{Conn: c}
+	return &prefaceConn{clientConn: clientConn{Conn: &lazyConn{Conn: first}}, first: first}
+}
+
+// Handshake reads until the bytes differ from the preface of HTTP/2, or are all of it. The
+// deadline is fasthttp's.
+func (c *prefaceConn) Handshake() error {
+	var buf [len(http2.ClientPreface)]byte
+	n := 0
+	for n < len(buf) && string(buf[:n]) == http2.ClientPreface[:n] {
+		m, err := c.Conn.Read(buf[n:])
+		if n += m; err != nil {
+			c.first.err = err
+			break
+		}
+	}
+	if c.http2 = string(buf[:n]) == http2.ClientPreface; !c.http2 {
+		c.first.bytes = append([]byte(nil), buf[:n]...)
+	}
+	return nil
+}
+
+// ConnectionState says which protocol it is.
+func (c *prefaceConn) ConnectionState() (state tls.ConnectionState) {
+	if c.http2 {
+		state.NegotiatedProtocol = http2.NextProtoTLS
+	}
+	return state
+}
+
+// Encrypted says that this is no connection of TLS, in spite of its methods.
+func (c *prefaceConn) Encrypted() bool { return false }
+
+// firstBytes returns what was read of a connection before anything else, and the error that
+// followed.
+type firstBytes struct {
+	net.Conn
+	bytes []byte
+	err   error
+}
+
+// Read implements net.Conn.
+func (c *firstBytes) Read(b []byte) (int, error) {
+	if n := copy(b, c.bytes); n > 0 {
+		if c.bytes = c.bytes[n:]; len(c.bytes) == 0 {
+			c.bytes = nil
+		}
+		return n, nil
+	}
+	if err := c.err; err != nil && len(b) > 0 {
+		c.err = nil
+		return 0, err
+	}
+	return c.Conn.Read(b)
+}
+
+// CloseWrite ends the sending half.
+func (c *firstBytes) CloseWrite() error { return closeWrite(c.Conn) }
+
+// Bare returns what a handler for NextProto serves in place of a connection of this package's
+// listeners, which follow HTTP/1.1. prefaced says that the preface has been read from it.
+func Bare(c net.Conn) (bare net.Conn, prefaced bool) {
+	switch c := c.(type) {
+	case *tlsClientConn:
+		return c.tls, false
+	case *prefaceConn:
+		return c.first.Conn, true
+	}
+	return c, false
+}
+
+// IsTLS reports whether the client's connection is encrypted.
+func IsTLS(ctx *fasthttp.RequestCtx) bool {
+	if c, ok := ctx.Conn().(interface{ Encrypted() bool }); ok {
+		return c.Encrypted()
+	}
+	return ctx.IsTLS()
+}
