@@ -1,0 +1,84 @@
+// Package fasthttpweir limits the requests of a fasthttp server by weir's rules.
+//
+//	limiter, err := middleware.New(middleware.Config{Rules: rules})
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	fasthttp.ListenAndServe(":8080", fasthttpweir.Handler(limiter, handle))
+package fasthttpweir
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/middleware"
+)
+
+// Handler returns a handler that answers requests which the rules refuse, and hands all others to next.
+// A request holds its slots of concurrency rules until next returns: a body that is streamed after that holds none.
+//
+// The fields that describe limits are set after next returns, in place of its own.
+func Handler(l *middleware.Limiter, next fasthttp.RequestHandler) fasthttp.RequestHandler {
+	return func(ctx *fasthttp.RequestCtx) {
+		f := pool.Get().(*fields)
+		f.h = &ctx.Request.Header
+		c := l.Begin(middleware.Request{
+			Peer: addrOf(ctx.RemoteAddr()), Method: ctx.Method(), Host: ctx.Request.Header.Host(), Target: target(ctx), Fields: f,
+		})
+		defer func() {
+			c.End()
+			f.h = nil
+			pool.Put(f)
+		}()
+		if c.Passed() {
+			next(ctx)
+		} else {
+			ctx.Response.Reset()
+			ctx.SetStatusCode(c.Status())
+			ctx.SetContentType("application/problem+json")
+			ctx.SetBody(c.Body()) // copies
+		}
+		c.Describe(ctx.Response.Header.SetBytesV)
+	}
+}
+
+// target returns what the request line has, without scheme and host.
+func target(ctx *fasthttp.RequestCtx) []byte {
+	t := ctx.Request.Header.RequestURI()
+	if len(t) > 0 && (t[0] == '/' || t[0] == '*') {
+		return t
+	}
+	return ctx.URI().RequestURI()
+}
+
+func addrOf(a net.Addr) netip.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.AddrPort().Addr()
+	}
+	return netip.Addr{}
+}
+
+var pool = sync.Pool{New: func() any { return &fields{} }}
+
+// fields are those of a request of fasthttp.
+type fields struct{ h *fasthttp.RequestHeader }
+
+var _ middleware.Fields = (*fields)(nil)
+
+// Header implements middleware.Fields.
+func (f *fields) Header(name string) [][]byte { return f.h.PeekAll(name) }
+
+// Cookie implements middleware.Fields.
+func (f *fields) Cookie(name string) (value []byte, n int) {
+	for k, v := range f.h.Cookies() {
+		if string(k) == name {
+			if n++; n == 1 {
+				value = v
+			}
+		}
+	}
+	return value, n
+}

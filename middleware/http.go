@@ -1,0 +1,90 @@
+package middleware
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+// Handler returns a handler that answers requests which the rules refuse, and hands all others to next.
+// A request holds its slots of concurrency rules until next returns.
+//
+// The fields that describe limits are set before next is called, which may change them.
+func (l *Limiter) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f := fieldsPool.Get().(*httpFields)
+		f.r = r
+		peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+		c := l.Begin(Request{Peer: peer.Addr(), Method: bytesOf(r.Method), Host: bytesOf(r.Host), Target: bytesOf(target(r)), Fields: f})
+		defer func() {
+			c.End()
+			f.r = nil
+			clear(f.values)
+			fieldsPool.Put(f)
+		}()
+		h := w.Header()
+		c.Describe(func(name string, value []byte) { h[http.CanonicalHeaderKey(name)] = []string{string(value)} })
+		if c.Passed() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h.Set("Content-Type", "application/problem+json")
+		w.WriteHeader(c.Status())
+		_, _ = w.Write(c.Body()) // the client may have gone
+	})
+}
+
+// target returns what the request line has, without scheme and host.
+func target(r *http.Request) string {
+	if t := r.RequestURI; strings.HasPrefix(t, "/") || t == "*" {
+		return t
+	}
+	return r.URL.RequestURI()
+}
+
+var fieldsPool = sync.Pool{New: func() any { return &httpFields{} }}
+
+// httpFields are those of a request of net/http.
+type httpFields struct {
+	r      *http.Request
+	values [][]byte
+}
+
+var _ Fields = (*httpFields)(nil)
+
+// Header implements Fields.
+func (f *httpFields) Header(name string) [][]byte {
+	f.values = f.values[:0]
+	if name == "Host" {
+		return append(f.values, bytesOf(f.r.Host))
+	}
+	for _, v := range f.r.Header[http.CanonicalHeaderKey(name)] {
+		f.values = append(f.values, bytesOf(v))
+	}
+	return f.values
+}
+
+// Cookie implements Fields.
+func (f *httpFields) Cookie(name string) (value []byte, n int) {
+	for _, line := range f.r.Header["Cookie"] {
+		for pair := range strings.SplitSeq(line, ";") {
+			k, v, named := strings.Cut(pair, "=")
+			v = strings.Trim(v, " ")
+			if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
+				v = v[1 : len(v)-1]
+			}
+			if !named || strings.Trim(k, " ") != name || strings.ContainsAny(v, `"\`) {
+				continue
+			}
+			if n++; n == 1 {
+				value = bytesOf(v)
+			}
+		}
+	}
+	return value, n
+}
+
+// bytesOf are the bytes of a string, which nobody may change.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -1,0 +1,223 @@
+// Package middleware limits the requests of a Go program by weir's rules, inside that program:
+// no proxy in front, no question to a node.
+//
+//	limiter, err := middleware.New(middleware.Config{Rules: rules})
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	http.ListenAndServe(":8080", limiter.Handler(mux))
+//
+// Rules are those of weir's edges, described in docs/RULES.md of the module
+// github.com/weir-edge/weir: six algorithms, keys of addresses, headers, cookies and more, tiers,
+// shadow mode, and a policy for each rule while Redis is unreachable. Programs and edges
+// that use one Redis and have rules with the same ids count together.
+//
+// A request that a rule refuses gets 429 with Retry-After, the RateLimit fields and a problem
+// document (RFC 9457). One that could be read in several ways gets 400. Requests that pass have
+// the RateLimit fields in their answer. Nothing is shed: the load shedder belongs to edges.
+//
+// [Limiter.Handler] is for net/http. Packages fasthttpweir and grpcweir have the same for fasthttp and gRPC,
+// and [Limiter.Begin] serves any other protocol.
+//
+// # Stability
+//
+// This module follows semantic versioning. Before 1.0 a minor version may change what is exported, and CHANGELOG.md
+// says so; rules and the counts in Redis stay compatible as docs/OPERATIONS.md states for two releases. Nothing but
+// what the packages of this module export is meant to be used: types of other modules
+// appear only in [Config].
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/lease"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+	"github.com/weir-edge/weir/pkg/limiter/report"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// Config says what a Limiter does. Only Rules is required.
+type Config struct {
+	// Rules is a rule document, YAML or JSON.
+	Rules []byte
+	// Redis keeps the counts of all processes that share it. Without, this process counts alone, in memory.
+	Redis *redisstore.Config
+	// Processes is how many processes share the limits: while Redis is unreachable, each allows that part of a
+	// limit whose rule says on_store_failure: local. 0 means 1.
+	Processes int
+	// TrustedProxies are addresses and networks of proxies that may name the client in
+	// X-Forwarded-For. By default the client is the other end of the connection.
+	TrustedProxies []string
+	// TierHeader is the header in which a trusted proxy states the tier; "" if none does.
+	TierHeader string
+	// StrictPaths refuses each request whose path can be read in several ways, not only those whose readings are limited differently.
+	StrictPaths bool
+	// LegacyHeaders adds X-RateLimit-Limit, -Remaining and -Reset.
+	LegacyHeaders bool
+	// Log receives what an operator should know; nil means slog.Default.
+	Log *slog.Logger
+	// Decided, if not nil, is called with the rules that refused a request, or would have in
+	// shadow mode, and must not block. Both are nil for most requests.
+	Decided func(refused, shadow []string)
+}
+
+// Limiter decides about requests. All methods are safe for concurrent use.
+type Limiter struct {
+	config  Config
+	decider decide.Decider
+	active  atomic.Pointer[active]
+	keep    []func(holds func(*limiter.Limit) bool) // of what outlives rules
+	close   []func()
+	calls   sync.Pool
+
+	mu      sync.Mutex
+	closed  bool
+	returns sync.WaitGroup // of slots; nothing is added once closed
+}
+
+// active are the rules in use.
+type active struct {
+	set     *rules.Set
+	limiter *Limiter
+}
+
+// Set implements decide.Rules.
+func (a *active) Set() *rules.Set { return a.set }
+
+// Decided implements decide.Rules.
+func (a *active) Decided(r *decide.Request) {
+	if a.limiter.config.Decided == nil {
+		return
+	}
+	var refused, shadow []string
+	for i := range r.Decision.Results {
+		switch res := &r.Decision.Results[i]; {
+		case res.Refuses(&r.Match.Checks[i]):
+			refused = append(refused, r.Match.Rules[i].ID)
+		case !res.Allowed && res.Source != limiter.SourceNone:
+			shadow = append(shadow, r.Match.Rules[i].ID)
+		}
+	}
+	a.limiter.config.Decided(refused, shadow)
+}
+
+// deniedMemory is how many refusals are remembered, so that a flood asks Redis only once in a while.
+const deniedMemory = 100_000
+
+// New returns a limiter. An unreachable Redis is not an error: the rules say what happens then.
+func New(c Config) (*Limiter, error) {
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	l := &Limiter{config: c}
+	l.calls.New = func() any { c := &Call{limiter: l}; c.request.Fields = (*given)(c); return c }
+	trusted, err := networks(c.TrustedProxies)
+	if err != nil {
+		return nil, err
+	}
+	l.decider = decide.Decider{Log: c.Log, Trusted: trusted, TierHeader: c.TierHeader, Strict: c.StrictPaths, Rules: l.rules}
+	if err := l.SetRules(c.Rules); err != nil {
+		return nil, err
+	}
+	return l, l.open()
+}
+
+func (l *Limiter) rules() decide.Rules { return l.active.Load() }
+
+func networks(list []string) (out []netip.Prefix, err error) {
+	for i, text := range list {
+		p, err := netip.ParsePrefix(text)
+		if a, single := netip.ParseAddr(text); single == nil {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("TrustedProxies[%d]: must be an address or a network such as 10.0.0.0/8 (got %q)", i, text)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}
+
+// open composes the layers that decide, as edges do.
+func (l *Limiter) open() error {
+	local := memory.New(memory.Config{})
+	if l.config.Redis == nil {
+		l.decider.Store = local
+		return nil
+	}
+	rc := *l.config.Redis
+	if rc.Timeout == 0 {
+		rc.Timeout = redisstore.DefaultTimeout
+	}
+	shared, err := redisstore.Open(rc)
+	if err != nil {
+		return fmt.Errorf("Redis: %w", err)
+	}
+	nodes := func() int { return max(1, l.config.Processes) }
+	fallback := limiter.NewFallback(shared, local, nodes, nil)
+	var next limiter.TakeReturner = fallback
+	var confirm time.Duration
+	if shared.Slots() {
+		next, confirm = limiter.NewSpread(fallback, rc.Timeout), 4*rc.Timeout
+	}
+	leases := lease.New(lease.Config{Next: next, Grants: shared, Nodes: nodes})
+	reports := report.New(report.Config{Next: leases, Reporter: shared, Local: fallback, Nodes: nodes, Trip: rc.Timeout})
+	denied := limiter.NewDenied(reports, deniedMemory, confirm)
+	l.decider.Store = denied
+	l.keep = []func(func(*limiter.Limit) bool){denied.Keep, leases.Keep, reports.Keep}
+	l.close = []func(){reports.Close, leases.Close, fallback.Close, func() { _ = shared.Close() }}
+	return nil
+}
+
+// SetRules replaces the rules; the error names each fault, and the old rules stay then. Requests in progress
+// finish with the rules that they began with. Counts of rules that stay the same are kept.
+func (l *Limiter) SetRules(document []byte) error {
+	if len(document) == 0 {
+		return errors.New("Rules: is empty; write rules: [] for no rules")
+	}
+	set, err := rules.Load(document)
+	if err != nil {
+		return fmt.Errorf("Rules: %w", err)
+	}
+	l.active.Store(&active{set, l})
+	for _, keep := range l.keep {
+		keep(set.Holds)
+	}
+	return nil
+}
+
+// Close returns what is held and ends the connections to Redis. Call it once, after the last request has ended: slots
+// of requests that end later expire.
+func (l *Limiter) Close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.returns.Wait()
+	for _, end := range l.close {
+		end()
+	}
+}
+
+// returnSlots gives slots of concurrency rules back, off the path of the request.
+func (l *Limiter) returnSlots(checks []limiter.Check, results []limiter.Result) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.returns.Go(func() {
+		if err := l.decider.Store.Return(context.Background(), checks, &limiter.Decision{Results: results}); err != nil {
+			l.config.Log.Warn("concurrency slot not returned; it expires automatically", "rule", checks[0].Limit.Rule, "error", err)
+		}
+	})
+}
