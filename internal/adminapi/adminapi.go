@@ -20,6 +20,7 @@ const (
 	PathExplain = "/v1/explain"
 	PathLimits  = "/v1/limits"
 	PathShedder = "/v1/shedder"
+	PathPolicy  = "/v1/policy"
 )
 
 // HeaderNode names, in every answer, the node that gives it: one address may lead to
@@ -54,6 +55,9 @@ const (
 // it. The fields are in the order in which they travel, which is alphabetical.
 type Readiness struct {
 	Consul           string `json:"consul,omitempty"` // OK or the error
+	PolicyCache      string `json:"policy_cache,omitempty"`
+	PolicyRefused    string `json:"policy_refused,omitempty"`
+	PolicySignature  string `json:"policy_signature,omitempty"`
 	Registration     string `json:"registration,omitempty"`
 	Rules            string `json:"rules,omitempty"`
 	RulesBootstrap   string `json:"rules_bootstrap,omitempty"`
@@ -165,7 +169,24 @@ type Shedder struct {
 	ShadowBias string                    `json:"shadow_bias"`
 }
 
-// Running is what GET /v1/rules and GET /v1/shedder have in common.
+// Policy is GET /v1/policy. A node without a policy has no version.
+type Policy struct {
+	Node    string          `json:"node"`
+	Version string          `json:"version"`
+	Mode    string          `json:"mode,omitempty"`
+	Since   time.Time       `json:"since,omitzero"`
+	Source  string          `json:"source"`
+	Canary  bool            `json:"canary,omitempty"`
+	Stale   bool            `json:"stale"` // not what should run, or that is unknown
+	Pointer *consul.Pointer `json:"pointer,omitempty"`
+	Refused *Refusal        `json:"refused,omitempty"`
+	Consul  *Condition      `json:"consul,omitempty"`
+	Cache   *Condition      `json:"cache,omitempty"`
+	// Signature is missing unless the node verifies signatures.
+	Signature *Condition `json:"signature,omitempty"`
+}
+
+// Running is what GET /v1/rules, GET /v1/shedder and GET /v1/policy have in common.
 type Running struct {
 	Version, Source string
 	Since           time.Time
@@ -188,6 +209,11 @@ func (s *Shedder) Running() Running {
 		Version: s.Version, Source: s.Source, Since: s.Since, Refused: s.Refused, Consul: s.Consul,
 		Upstreams: s.Upstreams, Off: document["enabled"] == false,
 	}
+}
+
+// Running returns what the node runs.
+func (p *Policy) Running() Running {
+	return Running{Version: p.Version, Source: p.Source, Since: p.Since, Canary: p.Canary, Refused: p.Refused, Consul: p.Consul}
 }
 
 // Explanation is GET /v1/explain: which rules decide a request, and how.
@@ -259,6 +285,22 @@ type RuleDecision struct {
 	// ten times as much.
 	Delay     string  `json:"delay,omitempty"`
 	Overshoot float64 `json:"overshoot,omitempty"`
+	// Global is set for a rule with scope: global.
+	Global *GlobalCounts `json:"global,omitempty"`
+}
+
+// GlobalCounts are what a region has let pass of a key in the present window, and what it
+// has charged of others.
+type GlobalCounts struct {
+	Regions int              `json:"regions"`
+	Own     int64            `json:"own"`
+	Others  map[string]int64 `json:"others"`
+	// Delay is within what time the region learns of a request in another. Demand is how
+	// many units more than the limit may pass meanwhile if clients ask for ten times the
+	// limit, and Worst if somebody sends to all regions in the same instant.
+	Delay  string  `json:"delay,omitempty"`
+	Demand float64 `json:"demand,omitempty"`
+	Worst  float64 `json:"worst,omitempty"`
 }
 
 // Reset is DELETE /v1/limits: the keys of the counters that are gone.

@@ -60,18 +60,19 @@ rollback without --canary ends any trial in its regions immediately, abandoned o
 
 FILE may be - for standard input; --yes is needed then.`
 
-func (p *program) applyCommand() *cobra.Command {
+const applyExamples = `  regionctl rules apply rules.yaml -m "halve the login limit, INC-1234"
+  regionctl rules apply rules.yaml --region eu-west
+  regionctl rules apply rules.yaml --canary ams1 --bake 10m --max-limited-increase 0.02
+  regionctl rules apply rules.yaml --yes --wait 2m -o json        # in CI`
+
+func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var by, pop string
 	c := &change{p: p}
 	o := canaryOptions{}
 	w := waves{canaryOptions: &o}
 	var cmd *cobra.Command
-	cmd = command("apply FILE", "apply a document and wait for every edge", applyHelp,
-		`  regionctl rules apply rules.yaml -m "halve the login limit, INC-1234"
-  regionctl rules apply rules.yaml --region eu-west
-  regionctl rules apply rules.yaml --canary ams1 --bake 10m --max-limited-increase 0.02
-  regionctl rules apply rules.yaml --yes --wait 2m -o json        # in CI`,
+	cmd = command("apply FILE", "apply a document and wait for every edge", help, examples,
 		func(ctx context.Context, args []string) error {
 			if args[0] == "-" && !c.yes {
 				return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
@@ -97,7 +98,7 @@ func (p *program) applyCommand() *cobra.Command {
 					return term.Misused("--%s needs --canary POP%s", name, orWaves(name))
 				}
 			}
-			return c.apply(ctx, args[0], names, canary)
+			return c.apply(ctx, k, args[0], names, canary)
 		})
 	p.regionFlag(cmd, &names)
 	c.flags(cmd, &by)
@@ -141,7 +142,7 @@ func (c *change) checkFlags(by string) (err error) {
 		return term.Misused("--keep-versions %d: must be 0, which does not prune, or at least %d", c.keep, region.LeastVersions)
 	}
 	if v := c.ifVersion; v != "" && v != noVersion && (len(v) < 4 || len(v) > 12 || strings.Trim(v, "0123456789abcdef") != "") {
-		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as regionctl rules status shows it", v, noVersion)
+		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as status shows it", v, noVersion)
 	}
 	if err := checkText("--message", c.message, 1024); err != nil {
 		return err
@@ -153,16 +154,16 @@ func (c *change) checkFlags(by string) (err error) {
 	return err
 }
 
-func (c *change) apply(ctx context.Context, file string, names []string, canary *canaryOptions) (err error) {
+func (c *change) apply(ctx context.Context, k *fleet.Kind, file string, names []string, canary *canaryOptions) (err error) {
 	if canary != nil {
 		if err := canary.check(); err != nil {
 			return err
 		}
 	}
-	if c.doc, err = c.p.readDocument(rulesKind, file); err != nil {
+	if c.doc, err = c.p.readDocument(k, file); err != nil {
 		return err
 	}
-	targets, err := c.p.targets(names)
+	targets, err := c.p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}

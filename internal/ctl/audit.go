@@ -18,15 +18,16 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const auditHelp = `The history of the rules and of the shedder settings is, in each region, a chain: each
+const auditHelp = `The history of the rules, of the shedder settings and of the behavior policies is, in each region, a chain: each
 entry has a number and the hash of the entry before it, and names the Consul token that made
 the change as well as --by.`
 
 const auditVerifyHelp = `Verifies the chain of each history in all regions of the fleet file, or in those of
 --region, and names each entry that was removed, changed or inserted. Then the exit status
-is 1. It also says if the active version is in no history: then a program other than
-regionctl moved the pointer, or a regionctl died before it wrote the history; apply the
-document again if it is right.
+is 1. It also says if the newest change is not the one that made the active version active:
+then a program other than regionctl wrote the pointer, for example one that was active
+before, or a regionctl died before it wrote the history; apply the document again if it is
+right.
 
 Whoever can write to Consul can still cut off the newest entries with the head, or write
 the whole chain again. Only what is kept elsewhere reveals that: save the output of -o json
@@ -71,7 +72,7 @@ type audited struct {
 }
 
 // auditKinds are those with a history.
-func auditKinds() []*fleet.Kind { return []*fleet.Kind{rulesKind, shedderKind} }
+func auditKinds() []*fleet.Kind { return []*fleet.Kind{rulesKind, shedderKind, policyKind} }
 
 func (p *program) audit(ctx context.Context, names []string, since, until string) error {
 	earlier, err := readAudits(since)
@@ -116,23 +117,29 @@ func (p *program) audit(ctx context.Context, names []string, since, until string
 }
 
 // auditOne also compares the history with the pointer, which is read first: a change writes
-// the pointer before the history.
-func auditOne(ctx context.Context, t *fleet.Target) (*consul.Audit, error) {
-	brief, cancel := t.Bounded(ctx)
-	defer cancel()
-	now, err := fleet.LookAtPointer(brief, t)
-	if err != nil {
-		return nil, err
+// the pointer before the history. It begins again if somebody changes the region meanwhile.
+func auditOne(ctx context.Context, t *fleet.Target) (a *consul.Audit, err error) {
+	look := func() (fleet.Current, error) {
+		brief, cancel := t.Bounded(ctx)
+		defer cancel()
+		return fleet.LookAtPointer(brief, t)
 	}
-	a, err := t.Docs.Audit(ctx)
-	if err != nil || now.Pointer == nil {
-		return a, err
-	}
-	brief, cancel = t.Bounded(ctx)
-	defer cancel()
-	recorded, err := t.Docs.Recorded(brief, *now.Pointer)
-	if err == nil && !recorded {
-		a.Faults = append(a.Faults, fmt.Sprintf("the active version %s, by %s, is not in the history", now.Pointer.Version, now.Pointer.AppliedBy))
+	now, err := look()
+	const mostChanges = 3
+	for again := 0; err == nil; again++ {
+		if a, err = t.Docs.Audit(ctx); err != nil || now.Pointer == nil {
+			break
+		}
+		brief, cancel := t.Bounded(ctx)
+		good, why := t.Docs.Active(brief, a, *now.Pointer)
+		cancel()
+		if err = why; err != nil || good {
+			break
+		}
+		before := now.Index
+		if now, err = look(); err != nil || now.Index == before || again == mostChanges {
+			break
+		}
 	}
 	return a, err
 }

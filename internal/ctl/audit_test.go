@@ -51,6 +51,9 @@ func testTampering(t *testing.T, f *testFleet) {
 	r := f.good(t, "audit", "verify")
 	require.Regexp(t, `us-east  rules    4        1      0         [0-9a-f]{64}  good`, r.out)
 	require.Regexp(t, `us-east  shedder  1        0      0         [0-9a-f]{64}  good`, r.out)
+	f.good(t, "shedder", "set", "signals.inflight.high=400", "--for", "1h", "--yes", "--wait", "0")
+	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(5)), "--region", "eu-west", "--yes", "--wait", "0")
+	f.good(t, "audit", "verify")
 	heads := write(t, "heads.json", f.good(t, "audit", "verify", "-o", "json").out)
 
 	finds := func(want string, args ...string) {
@@ -107,6 +110,25 @@ func testTampering(t *testing.T, f *testFleet) {
 	p := consul.NewPointer([]byte(rulesOf(2)), "eve", time.Now())
 	put(f.prefix+"/rules/current", toJSON(t, p))
 	finds("the active version " + p.Version + ", by eve, is not in the history")
+
+	// Someone puts a pointer back, byte for byte, or changes what it says of itself.
+	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(6)), "--yes", "--wait", "0")
+	active := get(f.prefix + "/rules/current")
+	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(7)), "--yes", "--wait", "0")
+	last := get(f.prefix + "/rules/current")
+	f.good(t, "audit", "verify")
+	put(f.prefix+"/rules/current", active)
+	finds("the active version " + versionOf(rulesOf(6)) + ", by ")
+	require.Regexp(t, "was put back: the change that made it active has number 6, and the newest number 7", f.run(t, "audit", "verify").out)
+	var changed consul.Pointer
+	require.NoError(t, json.Unmarshal(last, &changed))
+	changed.AppliedBy = "eve"
+	put(f.prefix+"/rules/current", toJSON(t, changed))
+	finds("the pointer to the active version " + versionOf(rulesOf(7)) + " was changed: ")
+	put(f.prefix+"/rules/current", toJSON(t, consul.NewPointer([]byte(rulesOf(1)), "eve", old.AppliedAt)))
+	require.Contains(t, f.run(t, "audit", "verify").out, "was put back: the change that made it active is older than the newest one")
+	put(f.prefix+"/rules/current", last)
+	f.good(t, "audit", "verify")
 
 	for _, bad := range []string{"{}", `[{"region":"eu-west"}]`, "x"} {
 		require.Equal(t, term.StatusUsage, f.run(t, "audit", "verify", "--since", write(t, "bad.json", bad)).status)

@@ -86,8 +86,8 @@ func (c *change) newTrial(ctx context.Context, targets []*fleet.Target, o *canar
 		t.site.Homes = append(t.site.Homes, a.Target)
 		t.site.Before[a.Target] = a.Value.index
 		if other := a.Value.other; other != nil && !other.Expired(a.Target.Consul.Now()) && other.Version != c.doc.Version() {
-			return nil, term.Conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s; wait for that, or end it with regionctl rules apply or rollback without --canary", a.Target.Name,
-				term.Printable(other.AppliedBy), other.Version, o.pop, term.Stamp(other.AppliedAt), until(other))
+			return nil, term.Conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s; wait for that, or end it with regionctl %s apply or rollback without --canary", a.Target.Name,
+				term.Printable(other.AppliedBy), other.Version, o.pop, term.Stamp(other.AppliedAt), until(other), c.doc.Kind.Name)
 		}
 	}
 	if len(t.site.Homes) == 0 {
@@ -181,7 +181,7 @@ func (t *trial) set(ctx context.Context) error {
 	if errors.As(err, &stop) && stop.Why != rollout.Moved {
 		return t.c.stopped(stop)
 	}
-	return moved(err)
+	return t.moved(err)
 }
 
 // start waits until the site's edges run the candidate.
@@ -200,7 +200,7 @@ func (t *trial) start(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case a.State == rollout.Superseded:
-			return moved(&rollout.Stop{Why: rollout.Moved, Region: a.Target.Name})
+			return t.moved(&rollout.Stop{Why: rollout.Moved, Region: a.Target.Name})
 		case a.State != rollout.Unseen && a.Err == nil && len(a.View.Nodes) == 0:
 			return fmt.Errorf("%s: its edges are gone", a.Target.Name)
 		case a.State == rollout.Refusing:
@@ -213,17 +213,17 @@ func (t *trial) start(ctx context.Context) error {
 			if behind := a.View.Behind(); len(behind) > 0 {
 				reason = why(&behind[0])
 			}
-			return fmt.Errorf("%s: its edges did not all follow within %s: %s; see regionctl rules status", a.Target.Name, limit, reason)
+			return fmt.Errorf("%s: its edges did not all follow within %s: %s; see %s", a.Target.Name, limit, reason, saidOf(t.c.doc.Kind).look)
 		}
 	}
 	return nil
 }
 
 // moved says that somebody else has ended the trial, if that is what err means.
-func moved(err error) error {
+func (t *trial) moved(err error) error {
 	var stop *rollout.Stop
 	if errors.As(err, &stop) && stop.Why == rollout.Moved {
-		return term.Conflict("%s: somebody else ended it, or began another; see regionctl rules status", stop.Region)
+		return term.Conflict("%s: somebody else ended it, or began another; see %s", stop.Region, saidOf(t.c.doc.Kind).look)
 	}
 	return err
 }
@@ -290,12 +290,12 @@ func (t *trial) unchanged(ctx context.Context, target *fleet.Target) error {
 	}
 	if index != r.region.Seen.Index {
 		r.region.Now.Pointer = now
-		return term.Conflict("%s: %s", target.Name, whoMoved(rulesKind, now))
+		return term.Conflict("%s: %s", target.Name, whoMoved(target.Kind, now))
 	}
 	if !slices.Contains(t.site.Homes, target) {
 		return nil
 	}
-	return moved(t.site.Check(ctx, target))
+	return t.moved(t.site.Check(ctx, target))
 }
 
 // still makes sure that nobody has ended the canary while others were waited for.

@@ -96,7 +96,7 @@ func TestRegionVanishesInASoak(t *testing.T) {
 	wave := func(soak string) *session {
 		return vanishing.converse(t, "rules", "apply", s.file, "--yes", "--waves", "1,rest", "--soak", soak, "--interval", "100ms")
 	}
-	c := wave("2s")
+	c := wave("10s") // long enough to see it begin
 	c.sees(t, " left")
 	to.Store(math.MaxInt64)
 	from.Store(0)

@@ -139,9 +139,9 @@ func (t *trial) look(ctx context.Context) error {
 			switch {
 			case n.err != nil:
 				t.silent[fmt.Sprintf("%s (%v)", term.Printable(n.node.ID), n.err)] = true
-			case n.figures.Rules != t.site.Pointer.Version:
-				t.silent[fmt.Sprintf("%s (it runs %s)", term.Printable(n.node.ID), term.OrDash(n.figures.Rules))] = true
-				continue // its figures are those of other rules
+			case n.figures.Version(t.c.doc.Kind) != t.site.Pointer.Version:
+				t.silent[fmt.Sprintf("%s (it runs %s)", term.Printable(n.node.ID), term.OrDash(n.figures.Version(t.c.doc.Kind)))] = true
+				continue // its figures are those of another version
 			}
 		}
 		if n.err == nil {

@@ -174,6 +174,11 @@ func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
 	if word := l.Consistency(); word != "strict" {
 		add("consistency", word)
 	}
+	if g := l.Global; g != nil {
+		add("scope", "global")
+		add("global.on_partition", g.OnPartition.String())
+		add("global.partition_after", short(g.PartitionAfter))
+	}
 	return list
 }
 

@@ -23,26 +23,27 @@ window changes keeps what was counted. The difference says which ones start over
 Exits with 0 whether there is a difference or not; with --exit-code, as with git, 1
 says that there is one.`
 
-func (p *program) diffCommand() *cobra.Command {
+const diffExamples = `  regionctl rules diff rules.yaml
+  regionctl rules diff rules.yaml --region eu-west
+  regionctl rules diff rules.yaml --exit-code >/dev/null || echo "not applied yet"`
+
+func (p *program) diffCommand(k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var exitCode bool
-	c := command("diff FILE", "show what differs from what each region runs", diffHelp,
-		`  regionctl rules diff rules.yaml
-  regionctl rules diff rules.yaml --region eu-west
-  regionctl rules diff rules.yaml --exit-code >/dev/null || echo "not applied yet"`,
-		func(ctx context.Context, args []string) error { return p.diff(ctx, args[0], names, exitCode) })
+	c := command("diff FILE", "show what differs from what each region runs", help, examples,
+		func(ctx context.Context, args []string) error { return p.diff(ctx, k, args[0], names, exitCode) })
 	p.regionFlag(c, &names)
 	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 if anything differs")
 	c.ValidArgsFunction = completeDocument
 	return c
 }
 
-func (p *program) diff(ctx context.Context, name string, names []string, exitCode bool) error {
-	d, err := p.readDocument(rulesKind, name)
+func (p *program) diff(ctx context.Context, k *fleet.Kind, name string, names []string, exitCode bool) error {
+	d, err := p.readDocument(k, name)
 	if err != nil {
 		return err
 	}
-	targets, err := p.targets(names)
+	targets, err := p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,10 @@ func (p *program) diff(ctx context.Context, name string, names []string, exitCod
 		s, err := fleet.Look(ctx, t)
 		return &step{from: s, next: d}, err
 	})
-	r := diffReport{Version: d.Version(), Rules: len(bookOf(d).rules), Groups: groupByVersion(answers)}
+	r := diffReport{Version: d.Version(), Groups: groupByVersion(answers)}
+	if book, ok := d.Body.(*ruleBook); ok {
+		r.Rules = new(len(book.rules))
+	}
 	for _, g := range r.Groups {
 		r.Different = r.Different || !g.Same
 	}
@@ -78,7 +82,7 @@ func (p *program) diff(ctx context.Context, name string, names []string, exitCod
 // diffReport is what diff prints with -o json.
 type diffReport struct {
 	Version   string      `json:"version"`
-	Rules     int         `json:"rules"`
+	Rules     *int        `json:"rules,omitempty"` // of a rule document
 	Different bool        `json:"different"`
 	Groups    []diffGroup `json:"groups"`
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -189,7 +190,26 @@ func writeDelays(b *bytes.Buffer, list []adminapi.RuleDecision) {
 			fmt.Fprintf(b, "  %s is reported: edges decide by counts of up to %s ago, so at ten times the limit up to %s more may pass\n",
 				term.Printable(r.Rule), brief(r.Delay), percent(r.Overshoot))
 		}
+		writeGlobal(b, r.Rule, r.Global)
 	}
+}
+
+// writeGlobal says what a region knows of the others' counts, and by how much a global rule
+// may be exceeded.
+func writeGlobal(b *bytes.Buffer, rule string, g *adminapi.GlobalCounts) {
+	if g == nil {
+		return
+	}
+	if g.Delay == "" {
+		fmt.Fprintf(b, "  %s is global, but the edge has no listen.peer: it holds in this region only\n", term.Printable(rule))
+		return
+	}
+	fmt.Fprintf(b, "  %s is global: %d passed here", term.Printable(rule), g.Own)
+	for _, region := range sortedKeys(g.Others) {
+		fmt.Fprintf(b, ", %d in %s", g.Others[region], term.Printable(region))
+	}
+	fmt.Fprintf(b, ", as of %s ago; of %s, up to %.0f more than the limit may pass at ten times it, and up to %.0f if a client sends to all in the same instant\n",
+		brief(g.Delay), term.Plural(g.Regions, "region"), math.Ceil(g.Demand), math.Ceil(g.Worst))
 }
 
 // brief is a duration that an edge wrote, to the millisecond.

@@ -183,7 +183,7 @@ func testLookIsBounded(t *testing.T, f *testFleet) {
 	}
 	var out, errOut buffer
 	p := f.program(strings.NewReader(""), &out, &errOut)
-	p.look = 500 * time.Millisecond
+	p.look = 2 * time.Second
 	began := time.Now()
 	_ = p.run(t.Context(), s.args("--bake", "500ms", "--yes", "--wait", "1s", "--min-requests", "0", "--fleet", f.file))
 	require.Contains(t, errOut.String(), "ams1 is within the bounds after 500ms")

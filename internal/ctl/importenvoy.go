@@ -1,12 +1,9 @@
 package ctl
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-edge/weir/internal/ctl/envoy"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -21,13 +18,11 @@ anywhere. Check the result with regionctl rules validate. CONFIG may be - for st
 The reference service charges each descriptor of a call separately, also in a call that it
 refuses. Set listen.rls.descriptors to separate for the former.`
 
-func (p *program) importCommand() *cobra.Command {
-	c := group("import", "translate another program's limits", "Translate another program's limits into rules.")
-	sub := command("envoy CONFIG…", "of Envoy's reference rate limit service", importEnvoyHelp,
+func (p *program) importEnvoyCommand() *cobra.Command {
+	c := command("envoy CONFIG…", "of Envoy's reference rate limit service", importEnvoyHelp,
 		`  regionctl rules import envoy config/*.yaml >rules.yaml`,
 		func(_ context.Context, args []string) error { return p.importEnvoy(args) })
-	sub.ValidArgsFunction = completeDocument
-	c.AddCommand(sub)
+	c.ValidArgsFunction = completeDocument
 	return c
 }
 
@@ -44,15 +39,5 @@ func (p *program) importEnvoy(names []string) error {
 	if err != nil {
 		return term.Misused("%w", err)
 	}
-	var out bytes.Buffer
-	e := yaml.NewEncoder(&out)
-	e.SetIndent(2)
-	if err := e.Encode(doc); err != nil {
-		return err
-	}
-	for _, line := range report {
-		fmt.Fprintln(p.ErrOut, line)
-	}
-	_, err = p.Out.Write(out.Bytes())
-	return err
+	return p.writeImported(doc, report)
 }

@@ -182,6 +182,7 @@ func (r madeUpRequest) Client() netip.Addr { a, _ := netip.ParseAddr(r.q.Get("cl
 func (r madeUpRequest) Host() []byte       { return []byte(r.q.Get("host")) }
 func (r madeUpRequest) Method() []byte     { return []byte(r.q.Get("method")) }
 func (r madeUpRequest) Tier() []byte       { return []byte(r.q.Get("tier")) }
+func (r madeUpRequest) Risk() string       { return "" }
 func (r madeUpRequest) Trusted() bool      { return false }
 
 func (r madeUpRequest) Path() []byte {

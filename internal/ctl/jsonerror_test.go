@@ -19,6 +19,7 @@ func TestJSONErrors(t *testing.T) {
 	// Nobody listens there.
 	fleet := write(t, "fleet.yaml", "regions: [{name: eu-west, consul: {addr: \"127.0.0.1:1\"}}]")
 	rules, bad := write(t, "rules.yaml", "rules: []"), write(t, "bad.yaml", "rules: 1")
+	policy := write(t, "policy.yaml", "mode: shadow")
 	topology := write(t, "topology.yaml", "{zone: e.example, regions: [{name: eu-west, pops: [{name: p, addresses: [203.0.113.1]}]}]}")
 	type failure struct {
 		args           string
@@ -28,13 +29,25 @@ func TestJSONErrors(t *testing.T) {
 	list := []failure{
 		{"rules validate " + bad, term.StatusUsage, "usage", "has 1 problem"},
 		{"rules import envoy missing.yaml", term.StatusUsage, "usage", "no such file"},
+		{"rules import nginx missing.conf", term.StatusUsage, "usage", "no such file"},
+		{"rules import traefik missing.yaml", term.StatusUsage, "usage", "no such file"},
 		{"policy example extra", term.StatusUsage, "usage", "unexpected argument"},
 		{"policy validate " + bad, term.StatusUsage, "usage", "problem"},
+		{"policy test missing.log --policy " + policy, term.StatusUsage, "usage", "no such file"},
+		{"policy schema extra", term.StatusUsage, "usage", "unexpected argument"},
+		{"policy diff " + policy, term.StatusFailed, "failed", "connection refused"},
+		{"policy apply " + policy + " --yes", term.StatusFailed, "failed", "connection refused"},
+		{"policy status", term.StatusFailed, "failed", "connection refused"},
+		{"policy show", term.StatusFailed, "failed", "connection refused"},
+		{"policy history", term.StatusFailed, "failed", "connection refused"},
+		{"policy rollback --yes", term.StatusFailed, "failed", "connection refused"},
+		{"policy prune --yes", term.StatusFailed, "failed", "connection refused"},
 		{"rules test " + rules + " missing.log", term.StatusFailed, "failed", "connection refused"},
 		{"rules diff " + rules, term.StatusFailed, "failed", "connection refused"},
 		{"rules apply " + rules + " --yes", term.StatusFailed, "failed", "connection refused"},
 		{"rules apply " + rules, term.StatusFailed, "failed", "connection refused"},
 		{"rules status", term.StatusFailed, "failed", "connection refused"},
+		{"rules list", term.StatusFailed, "failed", "connection refused"},
 		{"rules show", term.StatusFailed, "failed", "connection refused"},
 		{"rules history", term.StatusFailed, "failed", "connection refused"},
 		{"rules rollback --yes", term.StatusFailed, "failed", "connection refused"},
@@ -57,6 +70,7 @@ func TestJSONErrors(t *testing.T) {
 		{"keys generate " + rules, term.StatusUsage, "usage", "file exists; name another file"},
 		{"keys show " + rules, term.StatusUsage, "usage", "holds no PEM block"},
 		{"audit verify", term.StatusFailed, "failed", "connection refused"},
+		{"console --listen 0.0.0.0:8090", term.StatusUsage, "usage", "must be an address of loopback"},
 		{"version extra", term.StatusUsage, "usage", "unexpected argument"},
 	}
 	var commands []string

@@ -27,6 +27,30 @@ func TestKilled(t *testing.T) {
 			f.publish(t, rulesOf(1), "eve", f.names...)
 			f.killed(t, true)
 		},
+		"while two wait": func(t *testing.T, f *testFleet) {
+			f.publish(t, rulesOf(1), "eve", f.names...)
+			f.kill(t, false, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes")
+			require.Len(t, f.locked(t, "rules"), len(f.names), "ana's locks are left")
+			results := make(chan result, 2)
+			for i, by := range []string{"bob", "cid"} {
+				args := []string{"rules", "apply", write(t, by+".yaml", rulesOf(3+i)), "--by", by, "--yes", "--wait", "0"}
+				go func() { results <- f.run(t, args...) }()
+			}
+			good := 0
+			for range 2 {
+				if r := <-results; r.status == 0 {
+					good++
+				} else {
+					require.Contains(t, r.errOut, "nothing was changed", "the slower one learns who was faster")
+				}
+			}
+			require.Positive(t, good)
+			version := f.current(t, "eu-west")
+			require.Contains(t, []string{versionOf(rulesOf(3)), versionOf(rulesOf(4))}, version)
+			require.Equal(t, version, f.current(t, "us-east"), "the fleet is not divided")
+			require.Empty(t, f.locked(t, "rules"))
+			f.good(t, "audit", "verify")
+		},
 		"in waves": func(t *testing.T, f *testFleet) {
 			old := f.publish(t, rulesOf(1), "eve", f.names...)
 			traffic := func(s *stub) { s.traffic = load(100, 2, 0) }
@@ -46,6 +70,29 @@ func (f *testFleet) killed(t *testing.T, written bool, how ...string) (errOut st
 	t.Helper()
 	next := rulesOf(2)
 	args := append([]string{"rules", "apply", write(t, "two.yaml", next), "--by", "ana", "-m", "why", "--yes"}, how...)
+	f.kill(t, written, args...)
+	require.Equal(t, versionOf(next), f.current(t, "eu-west"))
+	require.Equal(t, written, f.current(t, "us-east") == versionOf(next))
+
+	errOut = f.good(t, args...).errOut
+	for _, name := range f.names {
+		require.Equal(t, versionOf(next), f.current(t, name))
+		changes, wrong, err := f.rules(name).History(t.Context(), 0)
+		require.NoError(t, err)
+		require.Empty(t, wrong)
+		require.Len(t, changes, 2, "%s: the change is there once", name)
+		require.Equal(t, versionOf(next), changes[0].Version)
+		require.Equal(t, versionOf(rulesOf(1)), changes[0].Replaced)
+	}
+	f.good(t, "audit", "verify")
+	f.good(t, "rules", "rollback", "--yes")
+	require.Empty(t, f.locked(t, "rules"))
+	return errOut
+}
+
+// kill runs a command until its write in us-east, which Consul gets or not, and kills it there.
+func (f *testFleet) kill(t *testing.T, written bool, args ...string) {
+	t.Helper()
 	arrived, dead := make(chan struct{}), make(chan struct{})
 	came, bury := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(dead) })
 	defer bury()
@@ -71,20 +118,4 @@ func (f *testFleet) killed(t *testing.T, written bool, how ...string) (errOut st
 	require.NoError(t, ana.Process.Kill())
 	require.Error(t, ana.Wait(), &said)
 	bury()
-	require.Equal(t, versionOf(next), f.current(t, "eu-west"), &said)
-	require.Equal(t, written, f.current(t, "us-east") == versionOf(next), &said)
-
-	errOut = f.good(t, args...).errOut
-	for _, name := range f.names {
-		require.Equal(t, versionOf(next), f.current(t, name))
-		changes, wrong, err := f.rules(name).History(t.Context(), 0)
-		require.NoError(t, err)
-		require.Empty(t, wrong)
-		require.Len(t, changes, 2, "%s: the change is there once", name)
-		require.Equal(t, versionOf(next), changes[0].Version)
-		require.Equal(t, versionOf(rulesOf(1)), changes[0].Replaced)
-	}
-	f.good(t, "rules", "rollback", "--yes")
-	require.Empty(t, f.locked(t, "rules"))
-	return errOut
 }

@@ -38,6 +38,10 @@ func (p *program) limitsCommand() *cobra.Command {
 type described struct {
 	client, method, host, path, tier string
 	headers, cookies                 []string
+
+	// Of a call of Envoy's rate limit service, in place of all others.
+	domain  string
+	entries []string
 }
 
 func (d *described) flags(f *pflag.FlagSet) {
@@ -48,10 +52,15 @@ func (d *described) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.headers, "header", nil, "a header, as `NAME:VALUE`; repeat it for several")
 	f.StringArrayVar(&d.cookies, "cookie", nil, "a cookie, as `NAME=VALUE`; repeat it for several")
 	f.StringVar(&d.tier, "tier", "", "the client's `TIER`")
+	f.StringVar(&d.domain, "domain", "", "of a call of Envoy's rate limit service in place of a request: its `DOMAIN`")
+	f.StringArrayVar(&d.entries, "entry", nil, "an entry of its descriptor, as `KEY=VALUE`; repeat it for several, in order")
 }
 
 // query returns d as an edge reads it, or what the edge would refuse, before any is asked.
 func (d *described) query() (url.Values, error) {
+	if d.domain != "" || len(d.entries) > 0 {
+		return d.call()
+	}
 	if d.client == "" {
 		return nil, term.Misused("--client is missing; give an address, as in --client 203.0.113.7")
 	}
@@ -80,6 +89,32 @@ func (d *described) query() (url.Values, error) {
 		q.Add("cookie", c)
 	}
 	return q, nil
+}
+
+// subject names whose counter is meant.
+func (d *described) subject() string {
+	if d.client != "" {
+		return d.client
+	}
+	return strings.Join(d.entries, ", ")
+}
+
+// call is query for a call.
+func (d *described) call() (url.Values, error) {
+	switch {
+	case d.client != "" || d.host != "" || d.tier != "" || len(d.headers)+len(d.cookies) > 0:
+		return nil, term.Misused("--domain and --entry describe a call, the other flags a request; pass one or the other")
+	case d.domain == "":
+		return nil, term.Misused("--domain is missing; pass that of Envoy's rate limit filter")
+	case len(d.entries) == 0:
+		return nil, term.Misused("--entry is missing; pass the descriptor's entries, as in --entry user=bob")
+	}
+	for _, e := range d.entries {
+		if key, _, ok := strings.Cut(e, "="); !ok || key == "" {
+			return nil, term.Misused("--entry %q: must be KEY=VALUE", e)
+		}
+	}
+	return url.Values{"domain": {d.domain}, "entry": d.entries}, nil
 }
 
 // candidates are the nodes of a region to ask, the best first: those that pass, and

@@ -4,17 +4,48 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
+// policyKind are the behavior policies.
+var policyKind = &fleet.Kind{
+	Name: "policy", Path: adminapi.PathPolicy, Answer: func() fleet.NodeAnswer { return &adminapi.Policy{} }, Longest: policy.MaxBytes, Canaries: true,
+	Parse: func(data []byte) (any, error) {
+		made, written, err := policy.ParseDocument(data)
+		if err != nil {
+			return nil, err
+		}
+		return &policyBook{made, written}, nil
+	},
+	Registered: func(n consul.Node) (version, refused string) { return n.PolicyVersion, n.PolicyRefused },
+	Reads:      func(n consul.Node) int { return n.PolicySchema },
+	Remedy:     "update it first and set its policy.source to consul",
+}
+
+// policyBook is what a behavior policy says.
+type policyBook struct {
+	made    *policy.Policy
+	written *policy.Document
+}
+
+func (b *policyBook) Needs() (schema int, what string) { return policy.Schema, "a behavior policy" }
+
 const policyHelp = `Behavior policies: which conduct of a client adds to its score, what a score means, and
-what happens then. An edge reads its policy from the file that policy.file names in its
-configuration, and again within seconds when that file changes.`
+what happens then.
+
+They live in Consul as the rules do: each region keeps the newest versions, and one pointer
+to the active one, which the edges with policy.source consul follow within a second. An
+edge with policy.source file reads its own file, and again within seconds when it changes.
+Where nothing is published, clients are not judged.`
 
 const policyExampleHelp = `Prints the shipped policy with an explanation of each field, ready to use. It is in shadow
 mode: clients are judged and reported, and nothing else happens to them.`
@@ -26,22 +57,79 @@ Edges of the same release check the same things: none refuses a policy that pass
 
 Exits with 0 if the policy is good and with 2 if it is not.`
 
+const policySchemaHelp = `Prints the newest schema of policies that this regionctl writes and edges of its release
+read. Edges that follow policies register theirs; apply names those that cannot read a
+policy, or that follow none, and then changes nothing.`
+
+const policyDiffHelp = `Shows what would change if FILE were applied: which fields get which new value. Policies
+are compared by what they mean, so comments and defaults that are written out make no
+difference; where nothing is published yet, the shipped defaults are compared with.
+
+Regions that run the same version are shown together. Nothing is changed.
+
+Exits with 0 whether there is a difference or not; with --exit-code, as with git, 1
+says that there is one.`
+
+const policyStatusHelp = `Shows for every region which policy is active, since when and by whom, and what is on trial;
+and for every registered edge what it runs, where that came from, and what it refused and
+why. A region has converged when it has edges and all of them run what they should: an edge
+that follows no policy does not. The columns are those of regionctl rules status.
+
+--watch looks again every two seconds until it is interrupted; --watch=10s every ten.
+With -o json each look is one line.
+
+Exits with 0 if all regions have converged and with 3 if not.`
+
+// ofPolicies makes the text of a command about rules one about policies.
+func ofPolicies(text string) string {
+	return strings.NewReplacer("regionctl rules", "regionctl policy", "rules.yaml", "policy.yaml", "keeps its old rules", "keeps its old policy",
+		"halve the login limit", "a lower threshold for scans").Replace(text)
+}
+
 func (p *program) policyCommand() *cobra.Command {
-	c := group("policy", "write and check behavior policies", policyHelp)
-	validate := command("validate FILE", "say what is wrong with a policy", policyValidateHelp,
-		`  regionctl policy validate policy.yaml
-  regionctl policy example | regionctl policy validate -`,
-		func(_ context.Context, args []string) error { return p.validatePolicy(args[0]) })
-	validate.ValidArgsFunction = completeDocument
-	c.AddCommand(validate, command("example", "print the shipped policy", policyExampleHelp, `  regionctl policy example > policy.yaml`,
+	k := policyKind
+	return stages(group("policy", "write and publish behavior policies", policyHelp), []stage{
+		{"Look first:", []*cobra.Command{p.policyExampleCommand(), p.policyValidateCommand(), p.policyTestCommand(), p.policySchemaCommand(), p.diffCommand(k, policyDiffHelp, ofPolicies(diffExamples))}},
+		{"Change:", []*cobra.Command{
+			p.applyCommand(k, ofPolicies(applyHelp), ofPolicies(applyExamples)),
+			p.rollbackCommand(k, ofPolicies(rollbackHelp), ofPolicies(rollbackExamples)), p.pruneCommand(k),
+		}},
+		{"Look after:", []*cobra.Command{
+			p.statusCommand(k, policyStatusHelp, ofPolicies(statusExamples)),
+			p.historyCommand(k, ofPolicies(historyHelp), ofPolicies(historyExamples)), p.showCommand(k),
+		}},
+	})
+}
+
+func (p *program) policyExampleCommand() *cobra.Command {
+	return command("example", "print the shipped policy", policyExampleHelp, `  regionctl policy example > policy.yaml`,
 		func(context.Context, []string) error {
 			if p.WantsJSON() {
 				return term.Misused("the example explains itself in YAML; leave out -o json")
 			}
 			_, err := io.WriteString(p.Out, policy.Example)
 			return err
-		}))
-	return c
+		})
+}
+
+func (p *program) policySchemaCommand() *cobra.Command {
+	return command("schema", "print the schema of policies", policySchemaHelp, `  regionctl policy schema -o json`,
+		func(context.Context, []string) error {
+			if p.WantsJSON() {
+				return p.WriteJSON(map[string]int{"schema": policy.Schema})
+			}
+			_, err := fmt.Fprintln(p.Out, policy.Schema)
+			return err
+		})
+}
+
+func (p *program) policyValidateCommand() *cobra.Command {
+	validate := command("validate FILE", "say what is wrong with a policy", policyValidateHelp,
+		`  regionctl policy validate policy.yaml
+  regionctl policy example | regionctl policy validate -`,
+		func(_ context.Context, args []string) error { return p.validatePolicy(args[0]) })
+	validate.ValidArgsFunction = completeDocument
+	return validate
 }
 
 // policyValidation is what policy validate prints with -o json.

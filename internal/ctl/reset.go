@@ -74,7 +74,7 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 	if total == 0 {
 		return term.Failed("there is no edge to tell; nothing was reset")
 	}
-	if err := p.Confirm(ctx, yes, "Reset rule %s for %s on %s in %s?", rule, d.client, term.Plural(total, "edge"), strings.Join(regionNames(targets), ", ")); err != nil {
+	if err := p.Confirm(ctx, yes, "Reset rule %s for %s on %s in %s?", rule, d.subject(), term.Plural(total, "edge"), strings.Join(regionNames(targets), ", ")); err != nil {
 		return err
 	}
 	list := []resetNode{}

@@ -37,6 +37,7 @@ func TestRoles(t *testing.T) {
 		return &testFleet{names: []string{"eu-west"}, file: write(t, "fleet.yaml", fmt.Sprintf("regions: [{name: eu-west, consul: {addr: %q, token_file: %q}}]", server.Addr(), token))}
 	}
 	rules, again := write(t, "rules.yaml", rulesOf(1)), write(t, "again.yaml", rulesOf(2))
+	policy := write(t, "policy.yaml", "mode: enforce")
 	topology := write(t, "topology.yaml", "{zone: e.example, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}, {name: ams2, addresses: [203.0.113.2]}]}]}")
 	may := func(role string, commands ...string) {
 		t.Helper()
@@ -63,6 +64,7 @@ func TestRoles(t *testing.T) {
 
 	may(operator, "rules apply "+rules+" --yes --wait 0", "shedder set signals.inflight.high=400 --yes --wait 0", "topology apply "+topology+" --yes", "rules apply "+again+" --yes --wait 0")
 	may(operator, looks...)
+	may(operator, "policy apply "+policy+" --yes --wait 0", "policy show", "policy history", "policy prune --yes")
 	may(operator, "rules rollback --yes --wait 0", "rules prune --yes")
 	changes, _, err := clients[operator].Documents("rules").History(t.Context(), 1)
 	require.NoError(t, err)
@@ -71,6 +73,7 @@ func TestRoles(t *testing.T) {
 	may(author, looks...)
 	may(author, "rules apply "+again+" --yes --wait 0", "rules rollback --yes --wait 0", "rules prune --yes")
 	mayNot(author, "key:write", "weir/shedder/", "shedder set signals.inflight.high=300 --yes --wait 0")
+	mayNot(author, "key:write", "weir/policy/", "policy apply "+write(t, "other.yaml", "mode: shadow")+" --yes --wait 0")
 	mayNot(author, "key:write", "weir/topology", "topology apply "+write(t, "t.yaml", "{zone: f.example, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}]}")+" --yes")
 
 	may(reader, looks...)
@@ -78,11 +81,13 @@ func TestRoles(t *testing.T) {
 	mayNot(reader, "key:write", "weir/shedder/", "shedder set signals.inflight.high=300 --yes --wait 0")
 
 	mayNot(router, "key:read", "weir/rules/current", "rules status", "rules show", "rules apply "+again+" --yes --wait 0")
-	mayNot(edge, "key:read", "weir/topology", "topology show")
+	may(edge, "topology show") // for nodes with listen.peer
 	mayNot(edge, "key:write", "weir/rules/", "rules apply "+again+" --yes --wait 0")
 
 	// The programs that have these roles.
 	_, _, err = clients[edge].Documents("rules").Current(t.Context())
+	require.NoError(t, err)
+	_, _, err = clients[edge].Documents("policy").Current(t.Context())
 	require.NoError(t, err)
 	_, err = clients[edge].Documents("rules").Signatures(t.Context(), "0123456789ab")
 	require.NoError(t, err)

@@ -45,6 +45,11 @@ When the edges shed too much or too little, or must shed nothing temporarily:
   regionctl shedder set signals.inflight.high=400     other settings, on every edge
   regionctl shedder set enabled=false --for 1h        off; the previous settings return after that
 
+When clients misbehave within the limits:
+
+  regionctl policy example > policy.yaml                   judge them by what they do; in shadow mode first
+  regionctl policy apply policy.yaml                       on every edge that follows policies
+
 When a client asks why it was refused:
 
   regionctl limits explain --client 203.0.113.7 --path /login    which rules decide, and why
@@ -58,6 +63,10 @@ Where clients are sent, and when a PoP must be emptied:
   regionctl dns --listen 192.0.2.53:53                   answer with the nearest healthy one
   regionctl dns explain --client 203.0.113.7             which one is that, and why?
   regionctl drain ams1 --reason "kernel update"          out of DNS; undrain puts it back
+
+The same in a browser, or for scripts over HTTP:
+
+  regionctl console                                      http://127.0.0.1:8090
 
 The fleet file (--fleet FILE, or WEIR_FLEET) names the regions. File names in it are
 relative to it:
@@ -180,7 +189,7 @@ func (p *program) rootCommand() *cobra.Command {
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.policyCommand(), p.topologyCommand(), p.dnsCommand(),
-		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.auditCommand(), p.keysCommand(), p.versionCommand())
+		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.auditCommand(), p.consoleCommand(), p.keysCommand(), p.versionCommand())
 	return root
 }
 

@@ -22,6 +22,7 @@ var rulesKind = &fleet.Kind{
 		return &ruleBook{set, written.Rules}, nil
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.RulesVersion, n.RulesRefused },
+	Reads:      func(n consul.Node) int { return n.Schema }, Remedy: "update it first",
 }
 
 // said is how people are told of a kind of document.
@@ -34,6 +35,7 @@ type said struct {
 // sayings are those of all kinds, by name.
 var sayings = map[string]said{
 	"rules":   {"rules", "apply", "applied", "regionctl rules status", "regionctl rules status --watch"},
+	"policy":  {"behavior policies", "apply", "applied", "regionctl policy status", "regionctl policy status --watch"},
 	"shedder": {"shedder settings", "set", "set", "regionctl shedder show --live", "regionctl shedder show --live"},
 }
 
@@ -59,15 +61,22 @@ the region follow. A version is named by the first twelve digits of its SHA-256.
 command ever changes one, so each of them can be brought back.`
 
 func (p *program) rulesCommand() *cobra.Command {
-	c := group("rules", "change and show the rules", rulesHelp)
-	for _, stage := range []struct {
-		title    string
-		commands []*cobra.Command
-	}{
-		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand(), p.importCommand()}},
-		{"Change:", []*cobra.Command{p.applyCommand(), p.rollbackCommand(rulesKind, rollbackHelp, rollbackExamples), p.pruneCommand(rulesKind)}},
-		{"Look after:", []*cobra.Command{p.rulesStatusCommand(), p.historyCommand(rulesKind, historyHelp, historyExamples), p.showCommand()}},
-	} {
+	return stages(group("rules", "change and show the rules", rulesHelp), []stage{
+		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand(rulesKind, diffHelp, diffExamples), p.importCommand()}},
+		{"Change:", []*cobra.Command{p.applyCommand(rulesKind, applyHelp, applyExamples), p.rollbackCommand(rulesKind, rollbackHelp, rollbackExamples), p.pruneCommand(rulesKind)}},
+		{"Look after:", []*cobra.Command{p.statusCommand(rulesKind, rulesStatusHelp, statusExamples), p.rulesListCommand(), p.historyCommand(rulesKind, historyHelp, historyExamples), p.showCommand(rulesKind)}},
+	})
+}
+
+// stage is a part of what is done with documents.
+type stage struct {
+	title    string
+	commands []*cobra.Command
+}
+
+// stages adds commands to c in groups.
+func stages(c *cobra.Command, list []stage) *cobra.Command {
+	for _, stage := range list {
 		c.AddGroup(&cobra.Group{ID: stage.title, Title: stage.title})
 		for _, sub := range stage.commands {
 			sub.GroupID = stage.title

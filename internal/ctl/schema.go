@@ -24,20 +24,23 @@ func (b *ruleBook) Needs() (schema int, what string) { return rules.Needs(b.rule
 func (p *program) unread(ctx context.Context, targets []*fleet.Target, next func(*fleet.Target) *fleet.Document) (lines []string) {
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (string, error) {
 		schema, what := next(t).Body.(needer).Needs()
-		if schema == 1 {
+		if schema == 1 && t.Kind != policyKind { // every node reads it
 			return "", nil
 		}
 		nodes, err := t.Nodes(ctx)
 		var old []string
 		for _, n := range nodes {
-			if n.Schema < schema {
-				old = append(old, fmt.Sprintf("%s in %s reads %d", term.Printable(n.ID), t.Name, n.Schema))
+			switch reads := t.Kind.Reads(n); {
+			case reads == 0:
+				old = append(old, fmt.Sprintf("%s in %s reads none", term.Printable(n.ID), t.Name))
+			case reads < schema:
+				old = append(old, fmt.Sprintf("%s in %s reads %d", term.Printable(n.ID), t.Name, reads))
 			}
 		}
 		if len(old) == 0 {
 			return "", err
 		}
-		return fmt.Sprintf("%s needs a node that reads schema %d; %s: update it first, or remove it", what, schema, strings.Join(old, ", ")), nil
+		return fmt.Sprintf("%s needs a node that reads schema %d; %s: %s, or remove it", what, schema, strings.Join(old, ", "), t.Kind.Remedy), nil
 	}) {
 		switch {
 		case a.Err != nil:

@@ -40,7 +40,7 @@ func TestScripts(t *testing.T) {
 			testscript.Run(t, testscript.Params{Files: []string{file}, RequireUniqueNames: true, Cmds: map[string]func(*testscript.TestScript, bool, []string){
 				"regionctl": s.command(s.regionctl), "terminal": s.command(s.terminal), "status": s.command(s.status), "begin": s.command(s.begin), "sees": s.command(s.sees),
 				"answer": s.command(s.answer), "interrupt": s.command(s.interrupt), "end": s.command(s.end), "edge": s.command(s.edge),
-				"runs": s.command(s.runs), "sheds": s.command(s.sheds), "publish": s.command(s.publish), "holds": s.command(s.holds),
+				"runs": s.command(s.runs), "sheds": s.command(s.sheds), "judges": s.command(s.judges), "publish": s.command(s.publish), "holds": s.command(s.holds),
 				"version": s.command(s.version), "put": s.command(s.put), "delete": s.command(s.delete), "json": s.command(s.json), "equal": s.command(s.equal),
 				"address": s.command(s.address), "unchanged": s.command(s.unchanged), "active": s.command(s.active), "lasts": s.command(s.lasts), "canary": s.command(s.canary), "try": s.command(s.try),
 				"duel": s.command(s.duel), "prints": s.command(s.prints), "complete": s.command(s.complete), "asked": s.command(s.asked), "forget": s.command(s.forget),
@@ -262,6 +262,10 @@ func (s *script) edge(args []string) {
 					e.silent = left == 0
 					before(e, version)
 				}
+			case "policy": // follows behavior policies
+				e.policy.follows = true
+			case "refuses-policy":
+				e.policy.refuses = value
 			case "sheds":
 				e.shedder.stays = value
 			case "refuses-settings":
@@ -302,6 +306,9 @@ func (s *script) runs(args []string) { s.follows(args[0], args[1], (*stub).runs)
 // sheds ID VERSION waits until an edge has these settings.
 func (s *script) sheds(args []string) { s.follows(args[0], args[1], (*stub).sheds) }
 
+// judges ID VERSION waits until an edge has this policy.
+func (s *script) judges(args []string) { s.follows(args[0], args[1], (*stub).judges) }
+
 // publish FILE BY REGION… publishes rules without regionctl, as another person's
 // program would.
 func (s *script) publish(args []string) {
@@ -318,8 +325,11 @@ func (s *script) asked(args []string) {
 }
 
 func (s *script) documents(kind, name string) *consul.Documents {
-	if kind == "shedder" {
+	switch kind {
+	case "shedder":
 		return s.fleet.settings(name)
+	case "policy":
+		return s.fleet.open[name].Documents(kind)
 	}
 	return s.fleet.rules(name)
 }

@@ -37,6 +37,7 @@ var shedderKind = &fleet.Kind{
 		return &settings{d}, nil
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.ShedderVersion, n.ShedderRefused },
+	Reads:      func(n consul.Node) int { return n.Schema }, Remedy: "update it first",
 }
 
 const shedderHistoryHelp = `Shows who activated which version, when, until when, in place of which, and why; newest
@@ -104,18 +105,23 @@ func (c *settingsChanges) write(b *bytes.Buffer, s term.Style, most int) {
 	if c.FromDefaults {
 		b.WriteString("  compared with the built-in defaults:\n")
 	}
-	if len(c.Fields) == 0 {
+	writeFields(b, s, c.Fields, c.Unchanged, most)
+}
+
+// writeFields shows at most so many fields that change; 0 is all.
+func writeFields(b *bytes.Buffer, s term.Style, fields []fieldChange, unchanged, most int) {
+	if len(fields) == 0 {
 		b.WriteString("  no setting differs\n")
 		return
 	}
-	for i, f := range c.Fields {
+	for i, f := range fields {
 		if most > 0 && i == most {
-			fmt.Fprintf(b, "  … and %s\n", term.Plural(len(c.Fields)-most, "more change"))
+			fmt.Fprintf(b, "  … and %s\n", term.Plural(len(fields)-most, "more change"))
 			break
 		}
 		fmt.Fprintf(b, "  %s: %s → %s\n", term.Printable(f.Field), s.Red(term.Printable(f.Old)), s.Green(term.Printable(f.New)))
 	}
-	fmt.Fprintf(b, "  %d changed, %d as before\n", len(c.Fields), c.Unchanged)
+	fmt.Fprintf(b, "  %d changed, %d as before\n", len(fields), unchanged)
 }
 
 // fields are all settings by their paths, in the order of the reference.

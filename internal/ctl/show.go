@@ -13,26 +13,26 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const showHelp = `Prints a rule document as it was applied, byte by byte: the active one, or VERSION,
+const showHelp = `Prints a document as it was applied, byte by byte: the active one, or VERSION,
 of which four digits are enough if no other begins with them. A terminal gets question
 marks in place of control characters.
 
 If the regions have different active versions, --region must say which is meant.
 With -o json the document comes with the pointer that names it.`
 
-func (p *program) showCommand() *cobra.Command {
+func (p *program) showCommand(k *fleet.Kind) *cobra.Command {
 	var names []string
 	var signatures bool
 	c := command("show [VERSION]", "print the active document, or another version", showHelp,
-		`  regionctl rules show > rules.yaml
+		strings.ReplaceAll(`  regionctl rules show > rules.yaml
   regionctl rules show --region us-east
-  diff <(regionctl rules show 3f2a) <(regionctl rules show 77aa)`,
+  diff <(regionctl rules show 3f2a) <(regionctl rules show 77aa)`, "rules", k.Name),
 		func(ctx context.Context, args []string) error {
-			return p.showDocument(ctx, rulesKind, names, strings.Join(args, ""), signatures)
+			return p.showDocument(ctx, k, names, strings.Join(args, ""), signatures)
 		})
 	p.regionFlag(c, &names)
-	c.Flags().BoolVar(&signatures, "signatures", false, "print its signatures instead, as rules.bootstrap_signatures needs them")
-	c.ValidArgsFunction = p.completeVersion(rulesKind, &names)
+	c.Flags().BoolVar(&signatures, "signatures", false, "print its signatures instead")
+	c.ValidArgsFunction = p.completeVersion(k, &names)
 	return c
 }
 

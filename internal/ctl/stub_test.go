@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -43,6 +44,7 @@ type stub struct {
 	current *consul.Pointer
 	onTrial *consul.Pointer
 	shedder stubShedder
+	policy  stubPolicy
 
 	requests map[string]float64 // by code class
 	limited  float64
@@ -64,6 +66,7 @@ func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub
 	mux.HandleFunc("GET "+adminapi.PathReady, func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET "+adminapi.PathRules, s.serve(s.rules))
 	mux.HandleFunc("GET "+adminapi.PathShedder, s.serve(s.shedding))
+	mux.HandleFunc("GET "+adminapi.PathPolicy, s.serve(s.policies))
 	mux.HandleFunc("GET "+adminapi.PathExplain, s.serve(s.explain))
 	mux.HandleFunc("DELETE "+adminapi.PathLimits, s.serve(s.reset))
 	mux.HandleFunc("GET "+adminapi.PathMetrics, s.serve(s.metrics))
@@ -81,6 +84,9 @@ func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub
 	watches.Go(func() {
 		f.open[name].Watch(ctx, f.settings(name).CurrentKey(), nil, s.followSettings)
 	})
+	if s.policy.follows {
+		f.followPolicies(ctx, s, &watches)
+	}
 	f.register(t, s)
 	t.Cleanup(func() {
 		cancel()
@@ -107,6 +113,9 @@ func (f *testFleet) register(t testing.TB, s *stub) {
 	}
 	if !s.old {
 		meta[consul.MetaSchema] = strconv.Itoa(rules.Schema)
+	}
+	if s.policy.follows {
+		meta[consul.MetaPolicySchema], meta[consul.MetaPolicyVersion] = strconv.Itoa(policy.Schema), s.policy.version
 	}
 	s.mu.Unlock()
 	require.NoError(t, f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
@@ -234,6 +243,9 @@ func (s *stub) metrics(w http.ResponseWriter, _ *http.Request) {
 	}
 	fmt.Fprintf(&text, "weir_request_seconds_bucket{le=\"+Inf\"} %v\nweir_request_seconds_sum 1\nweir_request_seconds_count %v\n", all, all)
 	fmt.Fprintf(&text, "# TYPE weir_rules_info gauge\nweir_rules_info{version=%q} 1\n", s.version)
+	if s.policy.version != "" {
+		fmt.Fprintf(&text, "# TYPE weir_behavior_policy_info gauge\nweir_behavior_policy_info{version=%q,mode=\"shadow\"} 1\n", s.policy.version)
+	}
 	_, _ = w.Write([]byte(text.String()))
 }
 

@@ -23,11 +23,13 @@ Edges of the same release check the same things: none refuses a document that pa
 Exits with 0 if the document is good and with 2 if it is not.`
 
 func (p *program) validateCommand() *cobra.Command {
+	var apart apartness
 	c := command("validate FILE", "say what is wrong with a document", validateHelp,
 		`  regionctl rules validate rules.yaml
   git show HEAD:rules.yaml | regionctl rules validate -
   regionctl rules validate rules.yaml -o json | jq -r '.errors[].path'`,
-		func(_ context.Context, args []string) error { return p.validate(args[0]) })
+		func(_ context.Context, args []string) error { return p.validate(args[0], apart) })
+	apart.flags(c)
 	c.ValidArgsFunction = completeDocument
 	return c
 }
@@ -43,6 +45,8 @@ type validation struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Overshoot tells by what part reported rules may be exceeded at ten times the limit.
 	Overshoot []overshoot `json:"overshoot,omitempty"`
+	// Global tells how many units beyond their limits global rules may let pass.
+	Global []globalBounds `json:"global,omitempty"`
 }
 
 type overshoot struct {
@@ -60,7 +64,10 @@ func (b *ruleBook) overshoots() (list []overshoot) {
 	return list
 }
 
-func (p *program) validate(name string) error {
+func (p *program) validate(name string, apart apartness) error {
+	if err := apart.check(); err != nil {
+		return err
+	}
 	data, err := p.readInput(rulesKind.Longest, name)
 	if err != nil {
 		return err
@@ -71,7 +78,7 @@ func (p *program) validate(name string) error {
 	if err == nil {
 		p.warnOf(d)
 		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(bookOf(d).rules), bookOf(d).Warnings()
-		v.Overshoot = bookOf(d).overshoots()
+		v.Overshoot, v.Global = bookOf(d).overshoots(), bookOf(d).bounds(apart)
 	} else {
 		v.Errors = problems(err)
 	}
@@ -83,6 +90,11 @@ func (p *program) validate(name string) error {
 			if err == nil {
 				_, err = fmt.Fprintf(p.Out, "rule %s is reported: at ten times its limit up to %s more may pass, and two requests a node\n",
 					term.Printable(o.Rule), percent(o.Ratio))
+			}
+		}
+		for _, g := range v.Global {
+			if err == nil {
+				err = g.write(p.Out)
 			}
 		}
 	} else {

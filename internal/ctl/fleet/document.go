@@ -10,8 +10,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Kind is what lives in Consul as versions of a document: the rules, or the settings
-// of the shedder. What changes documents and shows them works on any kind.
+// Kind is what lives in Consul as versions of a document: the rules, the settings of the
+// shedder, or behavior policies. What changes documents and shows them works on any kind.
 type Kind struct {
 	Name    string            // of the documents in Consul, and of the commands
 	Path    string            // where an edge says what it runs
@@ -25,6 +25,10 @@ type Kind struct {
 	Temporary  bool
 	Parse      func(data []byte) (any, error)
 	Registered func(consul.Node) (version, refused string)
+	// Reads returns the newest schema of such documents that a node reads, 0 if it follows
+	// none; Remedy says what to do about one that reads too old a schema.
+	Reads  func(consul.Node) int
+	Remedy string
 }
 
 // Document is a document that is good.

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -31,6 +32,12 @@ type Figures struct {
 	StoreUp     *bool   // nil: it does not say
 	Rules       string  // versions
 	Shedder     string
+	Policy      string
+}
+
+// Version returns that of the documents of a kind.
+func (f *Figures) Version(k *Kind) string {
+	return map[string]string{"rules": f.Rules, "shedder": f.Shedder, "policy": f.Policy}[k.Name]
 }
 
 // readers take the metrics that figures consist of, by name.
@@ -38,12 +45,19 @@ var readers = map[string]func(*Figures, *dto.Metric){
 	requestsMetric:                func(f *Figures, m *dto.Metric) { f.requests[label(m, "code_class")] += value(m) },
 	durationsMetric:               func(f *Figures, m *dto.Metric) { f.took.add(m.GetHistogram()) },
 	"weir_requests_limited_total": func(f *Figures, m *dto.Metric) { f.limited += value(m) },
-	"weir_inflight":               func(f *Figures, m *dto.Metric) { f.InFlight += value(m) },
-	"weir_utilization":            func(f *Figures, m *dto.Metric) { f.Utilization = max(f.Utilization, value(m)) },
-	"weir_shed_level":             func(f *Figures, m *dto.Metric) { f.Level = max(f.Level, value(m)) },
-	"weir_store_up":               func(f *Figures, m *dto.Metric) { up := value(m) == 1; f.StoreUp = &up },
-	"weir_rules_info":             func(f *Figures, m *dto.Metric) { f.Rules = info(m, f.Rules) },
-	"weir_shedder_info":           func(f *Figures, m *dto.Metric) { f.Shedder = info(m, f.Shedder) },
+	// What a behavior policy refuses counts for a trial of one as what a rule limits.
+	"weir_behavior_requests_total": func(f *Figures, m *dto.Metric) {
+		if effect := label(m, "effect"); label(m, "mode") == policy.Enforce && (effect == "refused" || effect == "crowded") {
+			f.limited += value(m)
+		}
+	},
+	"weir_inflight":             func(f *Figures, m *dto.Metric) { f.InFlight += value(m) },
+	"weir_utilization":          func(f *Figures, m *dto.Metric) { f.Utilization = max(f.Utilization, value(m)) },
+	"weir_shed_level":           func(f *Figures, m *dto.Metric) { f.Level = max(f.Level, value(m)) },
+	"weir_store_up":             func(f *Figures, m *dto.Metric) { up := value(m) == 1; f.StoreUp = &up },
+	"weir_rules_info":           func(f *Figures, m *dto.Metric) { f.Rules = info(m, f.Rules) },
+	"weir_shedder_info":         func(f *Figures, m *dto.Metric) { f.Shedder = info(m, f.Shedder) },
+	"weir_behavior_policy_info": func(f *Figures, m *dto.Metric) { f.Policy = info(m, f.Policy) },
 }
 
 const (
@@ -69,14 +83,11 @@ func (a *Admin) Figures(ctx context.Context, n consul.Node) (*Figures, error) {
 }
 
 func (f *Figures) read(body io.Reader) error {
-	text, err := relevant(body)
+	families, err := readMetrics(body, func(name string) bool {
+		return readers[name] != nil || strings.HasPrefix(name, durationsMetric+"_")
+	})
 	if err != nil {
 		return err
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(text)
-	if err != nil {
-		return fmt.Errorf("are not metrics: %w", err)
 	}
 	if len(families[requestsMetric].GetMetric()) == 0 {
 		return fmt.Errorf("has no %s among its metrics; is this an edge?", requestsMetric)
@@ -89,18 +100,26 @@ func (f *Figures) read(body io.Reader) error {
 	return nil
 }
 
-// relevant returns the lines that are needed: the rest may be a hundred times as much.
-func relevant(body io.Reader) (io.Reader, error) {
+// readMetrics parses the wanted metrics: the rest may be a hundred times as much.
+func readMetrics(body io.Reader, wanted func(name string) bool) (map[string]*dto.MetricFamily, error) {
 	var text bytes.Buffer
 	in := bufio.NewScanner(body)
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
 		line := strings.TrimPrefix(in.Text(), "# TYPE ")
-		if end := strings.IndexAny(line, "{ "); end > 0 && (readers[line[:end]] != nil || strings.HasPrefix(line, durationsMetric+"_")) {
+		if end := strings.IndexAny(line, "{ "); end > 0 && wanted(line[:end]) {
 			text.WriteString(in.Text() + "\n")
 		}
 	}
-	return &text, in.Err()
+	if err := in.Err(); err != nil {
+		return nil, err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(&text)
+	if err != nil {
+		return nil, fmt.Errorf("are not metrics: %w", err)
+	}
+	return families, nil
 }
 
 func (f *Figures) total() (sum float64) {

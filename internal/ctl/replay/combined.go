@@ -44,6 +44,8 @@ func (p *parser) combined(line []byte, e *entry, text *arena) (err error) {
 	if err := e.setTarget(target, text); err != nil {
 		return err
 	}
+	status, _, _ := bytes.Cut(bytes.TrimLeft(rest, " "), []byte(" "))
+	e.status = statusOf(status)
 	if i := bytes.IndexByte(rest, '"'); i >= 0 { // behind status and bytes
 		rest = rest[i:]
 		for _, name := range [...]string{"Referer", "User-Agent"} {

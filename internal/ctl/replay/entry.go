@@ -17,6 +17,7 @@ type entry struct {
 	query    []byte // as sent
 	method   []byte
 	tier     []byte
+	status   int // of the answer; 0 if unknown
 	trusted  bool
 	headers  []header
 }
@@ -31,6 +32,7 @@ func (e *entry) Client() netip.Addr { return e.client }
 func (e *entry) Host() []byte       { return e.host }
 func (e *entry) Method() []byte     { return e.method }
 func (e *entry) Tier() []byte       { return e.tier }
+func (e *entry) Risk() string       { return "" } // no log states it
 func (e *entry) Trusted() bool      { return e.trusted }
 
 func (e *entry) Header(name string) (value []byte, n int) {

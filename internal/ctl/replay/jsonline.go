@@ -20,6 +20,7 @@ const (
 	methodField
 	hostField
 	tierField
+	statusField
 	requestField
 	headersField
 	userAgentField
@@ -98,6 +99,12 @@ func fieldOf(name []byte) (field, int) {
 		return hostField, 3
 	case "tier":
 		return tierField, 0
+	case "status":
+		return statusField, 0
+	case "status_code":
+		return statusField, 1
+	case "DownstreamStatus":
+		return statusField, 2
 	case "request":
 		return requestField, 0
 	case "headers":
@@ -245,6 +252,7 @@ func (p *parser) complete(l *jsonLine) (err error) {
 		e.headers = append(e.headers, l.flat...)
 	}
 	e.host, e.tier, e.method = l.values[hostField], l.values[tierField], l.values[methodField]
+	e.status = statusOf(l.values[statusField])
 	target := l.values[targetField]
 	if l.request != nil && (l.ranks[targetField] == 0 || l.ranks[methodField] == 0) {
 		method, asked, err := requestLine(l.request)

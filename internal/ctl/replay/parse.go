@@ -46,6 +46,15 @@ func (p *parser) parse(line []byte, e *entry, text *arena) error {
 	return nil
 }
 
+// statusOf reads the status of an answer, 0 if text is none.
+func statusOf(text []byte) int {
+	n, err := strconv.Atoi(string(text))
+	if err != nil || n < 100 || n > 999 {
+		return 0
+	}
+	return n
+}
+
 // requestLine splits METHOD TARGET HTTP/1.1, of which a log may lack the last part.
 func requestLine(line []byte) (method, target []byte, err error) {
 	method, target, _ = bytes.Cut(line, []byte(" "))

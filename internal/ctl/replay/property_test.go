@@ -37,6 +37,7 @@ func (a *asked) Host() []byte       { return []byte(a.host) }
 func (a *asked) Path() []byte       { return []byte(a.path) }
 func (a *asked) Method() []byte     { return []byte(a.method) }
 func (a *asked) Tier() []byte       { return []byte(a.tier) }
+func (a *asked) Risk() string       { return "" }
 func (a *asked) Trusted() bool      { return a.trusted }
 
 func (a *asked) Header(name string) ([]byte, int) {

@@ -29,6 +29,7 @@
 //	headers   {name: value or [values]}; without it, user_agent, referer, referrer, and
 //	          http_name for the header Name, as nginx names its variables
 //	tier      the client's tier
+//	status    status, status_code, DownstreamStatus: of the answer, for a behavior policy
 //	trusted   true if the request came through a trusted proxy
 //	duration  duration or request_time in seconds (or text such as "12ms"), duration_ms,
 //	          Duration in nanoseconds

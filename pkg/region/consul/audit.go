@@ -22,6 +22,7 @@ type Audit struct {
 	Faults   []string   `json:"faults,omitempty"`
 
 	hashes map[int]string // of the genuine entries, by number
+	newest string         // the name of the entry with the head's number
 }
 
 // Older counts entries and has one hash for all of them.
@@ -68,6 +69,39 @@ func (d *Documents) Audit(ctx context.Context) (*Audit, error) {
 		a.Faults = append(a.Faults, fault.Error())
 	}
 	return a, nil
+}
+
+// Active adds a fault unless the newest change of the audited history made p active, and p
+// says of itself what that change does: a pointer that was active before can be put back.
+func (d *Documents) Active(ctx context.Context, a *Audit, p Pointer) (good bool, err error) {
+	entry, err := d.entryOf(ctx, p)
+	if err != nil {
+		return false, err
+	}
+	var r record
+	switch {
+	case entry == nil:
+		a.fault("the active version %s, by %s, is not in the history", p.Version, p.AppliedBy)
+		return false, nil
+	case json.Unmarshal(entry.Value, &r) != nil:
+		return true, nil // the chain tells
+	case r.Link != nil && r.Link.Number < a.Head.Number:
+		a.fault("the active version %s, by %s, was put back: the change that made it active has number %d, and the newest number %d", p.Version, p.AppliedBy, r.Link.Number, a.Head.Number)
+		return false, nil
+	case r.Link == nil && a.Head.Number > 0 && a.newest != "" && d.entryName(entry.Key) < a.newest:
+		a.fault("the active version %s, by %s, was put back: the change that made it active is older than the newest one", p.Version, p.AppliedBy)
+		return false, nil
+	case pointerText(r.Pointer) != pointerText(p):
+		a.fault("the pointer to the active version %s was changed: the history has %s, and it says %s", p.Version, pointerText(r.Pointer), pointerText(p))
+		return false, nil
+	}
+	return true, nil
+}
+
+// pointerText is a pointer in the one form in which it is written.
+func pointerText(p Pointer) string {
+	text, _ := json.Marshal(p) // of times and strings
+	return string(text)
 }
 
 // auditor collects what matters of entries, in any order.
@@ -153,6 +187,9 @@ func (a *Audit) verify(chain map[int][]linked, numbers []int) {
 			}
 		}
 		a.hashes[n] = e.hash
+		if n == a.Head.Number {
+			a.newest = e.name
+		}
 		// A changed entry may name anything.
 		if expected = e.Before; genuine < 0 && !slices.ContainsFunc(chain[n-1], func(b linked) bool { return b.hash == e.Before }) {
 			expected = ""

@@ -53,11 +53,15 @@ func (d *Documents) checkChange(c *Change) error {
 
 // Recorded reports whether the history has the change that wrote a pointer.
 func (d *Documents) Recorded(ctx context.Context, p Pointer) (bool, error) {
-	if err := d.check(); err != nil {
-		return false, err
-	}
-	entry, err := d.consul.Get(ctx, d.historyKey(p))
+	entry, err := d.entryOf(ctx, p)
 	return entry != nil, err
+}
+
+func (d *Documents) entryOf(ctx context.Context, p Pointer) (*Entry, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	return d.consul.Get(ctx, d.historyKey(p))
 }
 
 // History returns the newest changes, newest first, and at most so many; 0 means all.

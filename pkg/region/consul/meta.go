@@ -8,12 +8,18 @@ const (
 	MetaPoP            = "pop"
 	MetaAdmin          = "admin"
 	MetaPrefix         = "prefix"
+	MetaPeer           = "peer"      // host:port for other nodes; absent: none
 	MetaSchema         = "schema"    // of the documents that it reads; absent: 1
 	MetaSignedBy       = "signed_by" // keys, one of which must sign documents, with commas; absent: none need to
 	MetaRulesVersion   = "rules_version"
 	MetaRulesRefused   = "rules_refused"
 	MetaShedderVersion = "shedder_version"
 	MetaShedderRefused = "shedder_refused"
+	// Of a node that follows behavior policies: the newest schema that it reads, what it runs
+	// and what it refused. Absent: it follows none.
+	MetaPolicySchema  = "policy_schema"
+	MetaPolicyVersion = "policy_version"
+	MetaPolicyRefused = "policy_refused"
 	// Requests per second. A node has a capacity if it was full within the last hour, and
 	// otherwise says what it can serve at least. Without a shedder it has none of the three.
 	MetaDemand          = "demand"

@@ -24,6 +24,7 @@ type Node struct {
 	PoP          string `json:"pop"`
 	Address      string `json:"address"`             // host:port for clients
 	Admin        string `json:"admin"`               // the admin listener; see AdminURL
+	Peer         string `json:"peer,omitempty"`      // host:port for other nodes; "": it has no such listener
 	Prefix       string `json:"prefix"`              // of the keys that it follows
 	Schema       int    `json:"schema"`              // the newest schema of documents that it reads; the first release registered none: 1
 	SignedBy     string `json:"signed_by,omitempty"` // keys, one of which must sign documents, with commas
@@ -32,6 +33,11 @@ type Node struct {
 	// The same for the shedder's settings; a node without a shedder registers neither.
 	ShedderVersion string `json:"shedder_version,omitempty"`
 	ShedderRefused string `json:"shedder_refused,omitempty"`
+	// The same for behavior policies, with the newest schema that it reads; 0 for a node that
+	// follows none.
+	PolicySchema  int    `json:"policy_schema,omitempty"`
+	PolicyVersion string `json:"policy_version,omitempty"`
+	PolicyRefused string `json:"policy_refused,omitempty"`
 	// Passing reports whether all its checks pass. If not, Output is the output of the
 	// first failing one.
 	Passing bool   `json:"passing"`
@@ -164,10 +170,12 @@ func newNode(e *api.ServiceEntry) Node {
 	s := e.Service
 	n := Node{
 		ID: cmp.Or(s.Meta[MetaNode], strings.TrimPrefix(s.ID, Service+"-")), Region: s.Meta[MetaRegion], PoP: s.Meta[MetaPoP],
-		Admin: s.Meta[MetaAdmin], Prefix: s.Meta[MetaPrefix], RulesVersion: s.Meta[MetaRulesVersion], RulesRefused: s.Meta[MetaRulesRefused],
+		Admin: s.Meta[MetaAdmin], Peer: s.Meta[MetaPeer], Prefix: s.Meta[MetaPrefix], RulesVersion: s.Meta[MetaRulesVersion], RulesRefused: s.Meta[MetaRulesRefused],
 		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused], Schema: parseSchema(s.Meta[MetaSchema]), SignedBy: s.Meta[MetaSignedBy],
+		PolicyVersion: s.Meta[MetaPolicyVersion], PolicyRefused: s.Meta[MetaPolicyRefused],
 		Passing: e.Checks.AggregatedStatus() == api.HealthPassing,
 	}
+	n.PolicySchema, _ = strconv.Atoi(s.Meta[MetaPolicySchema]) // 0 if it is absent
 	host := s.Address
 	if host == "" && e.Node != nil {
 		host = e.Node.Address

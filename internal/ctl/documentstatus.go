@@ -35,14 +35,15 @@ With -o json each look is one line.
 
 Exits with 0 if all regions have converged and with 3 if not.`
 
-func (p *program) rulesStatusCommand() *cobra.Command {
+const statusExamples = `  regionctl rules status
+  regionctl rules status --region eu-west --watch
+  regionctl rules status -o json | jq '.regions[].nodes[] | select(.converged | not)'`
+
+func (p *program) statusCommand(k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var every time.Duration
-	c := command("status", "show what each region and each edge runs", rulesStatusHelp,
-		`  regionctl rules status
-  regionctl rules status --region eu-west --watch
-  regionctl rules status -o json | jq '.regions[].nodes[] | select(.converged | not)'`,
-		func(ctx context.Context, _ []string) error { return p.rulesStatus(ctx, names, every) })
+	c := command("status", "show what each region and each edge runs", help, examples,
+		func(ctx context.Context, _ []string) error { return p.documentStatus(ctx, k, names, every) })
 	p.regionFlag(c, &names)
 	watchFlag(c, &every, "2s")
 	return c
@@ -55,6 +56,8 @@ type convergence struct {
 	Regions   []fleet.RegionView `json:"regions"`
 	// Versions are those that regions have active or edges run, most regions first.
 	Versions []versionSpread `json:"versions"`
+
+	kind *fleet.Kind
 }
 
 // versionSpread is where a version is.
@@ -64,11 +67,11 @@ type versionSpread struct {
 	Edges   int      `json:"edges"`   // that run it
 }
 
-func (p *program) rulesStatus(ctx context.Context, names []string, every time.Duration) error {
+func (p *program) documentStatus(ctx context.Context, k *fleet.Kind, names []string, every time.Duration) error {
 	if err := checkWatch(every); err != nil {
 		return err
 	}
-	targets, err := p.targets(names)
+	targets, err := p.targetsOf(k, names)
 	if err != nil {
 		return err
 	}
@@ -91,7 +94,7 @@ func (p *program) rulesStatus(ctx context.Context, names []string, every time.Du
 			if v := &s.Regions[i]; !v.Converged {
 				name := v.Region
 				if v.Pointer == nil {
-					name += " (nothing is published there; regionctl rules apply publishes rules)"
+					name += fmt.Sprintf(" (nothing is published there; regionctl %s %s publishes %s)", k.Name, saidOf(k).put, saidOf(k).what)
 				}
 				list = append(list, name)
 			}
@@ -117,7 +120,7 @@ func (p *program) lookAll(ctx context.Context, targets []*fleet.Target) (*conver
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*fleet.RegionView, error) {
 		return t.View(ctx, nil, "")
 	})
-	s := &convergence{At: p.now().UTC(), Converged: true, Regions: []fleet.RegionView{}}
+	s := &convergence{At: p.now().UTC(), Converged: true, Regions: []fleet.RegionView{}, kind: targets[0].Kind}
 	for _, a := range answers {
 		v := a.Value
 		if a.Err != nil {
@@ -160,7 +163,7 @@ func (s *convergence) write(b *bytes.Buffer, st term.Style) {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		writeView(b, st, &s.Regions[i], s.At)
+		writeView(b, st, s.kind, &s.Regions[i], s.At)
 	}
 	if len(s.Versions) > 1 {
 		fmt.Fprintf(b, "\n%s\n", st.Yellow(fmt.Sprintf("the fleet runs %d versions:", len(s.Versions))))
@@ -186,7 +189,7 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func writeView(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Time) {
+func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionView, now time.Time) {
 	name := st.Bold(v.Region)
 	switch {
 	case v.Pointer != nil:
@@ -194,7 +197,7 @@ func writeView(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 	case v.Error != "":
 		fmt.Fprintf(b, "%s: %s\n", name, st.Red("not known"))
 	default:
-		fmt.Fprintf(b, "%s: %s\n", name, st.Yellow("no rules published yet"))
+		fmt.Fprintf(b, "%s: %s\n", name, st.Yellow("no "+saidOf(k).what+" published yet"))
 	}
 	if v.Error != "" {
 		fmt.Fprintf(b, "  %s\n", indented(term.Clean(v.Error)))
@@ -221,7 +224,7 @@ func writeView(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 		if !n.Passing {
 			check = st.Red("failing")
 			why := cmp.Or(strings.Join(strings.Fields(n.Output), " "), "Consul shows no reason yet")
-			if n.Version == adminapi.NoVersion { // as a node without rules registers
+			if k == rulesKind && n.Version == adminapi.NoVersion { // as a node without rules registers
 				why = "it has no rules yet; regionctl rules apply publishes them"
 			}
 			notes = append(notes, fmt.Sprintf("%s fails its check: %s", term.Printable(n.ID), term.Clip(term.Printable(why), 200)))

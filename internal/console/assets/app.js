@@ -1,0 +1,65 @@
+// The frame around the pages: their addresses, the keys, and the one place that draws.
+import { html, render, signal, effect, untracked, session, open } from './lib.js';
+import { Dialog, asked } from './parts.js';
+import * as fleet from './fleet.js';
+import * as rules from './rules.js';
+import * as client from './client.js';
+import * as shedder from './shedder.js';
+import * as audit from './audit.js';
+
+const pages = { fleet, rules, client, shedder, audit };
+const titles = { fleet: 'Fleet', rules: 'Rules', client: 'Client', shedder: 'Shedder', audit: 'Audit' };
+
+const pageOf = () => (location.pathname.slice(1) in pages ? location.pathname.slice(1) : 'fleet');
+const page = signal(pageOf());
+
+function go(name, push = true) {
+  if (push) history.pushState(null, '', '/' + name);
+  page.value = name;
+  queueMicrotask(() => document.querySelector('h1')?.focus({ preventScroll: true }));
+  scrollTo(0, 0);
+}
+
+addEventListener('popstate', () => go(pageOf(), false));
+
+// Keys that a person at the page can use: 1 to 5 for the pages, / for the first field.
+addEventListener('keydown', (e) => {
+  if (e.ctrlKey || e.metaKey || e.altKey || asked.value || e.target.closest('input, textarea, select')) return;
+  const names = Object.keys(pages);
+  if (names[+e.key - 1]) go(names[+e.key - 1]);
+  else if (e.key === '/') {
+    e.preventDefault();
+    document.querySelector('main input, main textarea')?.focus();
+  }
+});
+
+function follow(e) {
+  const a = e.target.closest('a[data-page]');
+  if (!a || e.ctrlKey || e.metaKey || e.shiftKey) return;
+  e.preventDefault();
+  go(a.dataset.page);
+}
+
+function App() {
+  const Page = pages[page.value].Page;
+  return html`<a class="skip" href="#main">Skip to the page</a>
+    <header onClick=${follow}>
+      <a class="brand" href="/fleet" data-page="fleet"><img src="/assets/icon.svg" width="22" height="22" alt="" />weir</a>
+      <nav aria-label="Pages">${Object.entries(titles).map(([name, title], i) => html`<a href=${'/' + name} data-page=${name} aria-current=${name === page.value ? 'page' : undefined} title=${'key ' + (i + 1)}>${title}</a>`)}</nav>
+      <span class="who">${session.value && html`<span class="dim">as</span> ${session.value.user}`}</span>
+    </header>
+    <main id="main"><${Page} /></main>
+    <footer class="dim">regionctl console ${session.value?.version ?? ''} · <a href="/api/v1/openapi.json">API</a> · keys: 1–5 pages, / first field</footer>
+    <${Dialog} />`;
+}
+
+effect(() => {
+  const name = page.value;
+  document.title = titles[name] + ' · weir console';
+  return untracked(() => pages[name].enter?.());
+});
+const root = document.getElementById('app');
+root.textContent = '';
+// Every signal that a page reads draws it again.
+effect(() => render(html`<${App} />`, root));
+open();

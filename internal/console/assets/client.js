@@ -1,0 +1,79 @@
+// Why is somebody refused, what have they left, and a new beginning for them.
+import { html, signal, resource, post, number, plural, brief, shell } from './lib.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, ask } from './parts.js';
+
+const fields = { client: '', method: 'GET', host: '', path: '/' };
+const form = signal(fields), explained = resource(), inspected = resource();
+const at = signal(null); // the request that the answers are about
+
+export function enter() {
+  const q = new URLSearchParams(location.search);
+  if (q.get('client')) {
+    form.value = Object.fromEntries(Object.entries(fields).map(([name, usual]) => [name, q.get(name) ?? usual]));
+    look(false);
+  }
+}
+
+function look(push = true) {
+  const f = Object.fromEntries(Object.entries(form.peek()).map(([name, v]) => [name, v.trim()]));
+  at.value = f;
+  if (push) history.replaceState(null, '', '/client?' + new URLSearchParams(Object.entries(f).filter(([name, v]) => v && (name === 'client' || v !== fields[name]))));
+  explained.load('/limits/explain', f);
+  inspected.load('/limits', { key: f.client });
+}
+
+export function Page() {
+  const f = form.value, set = (name) => (e) => { form.value = { ...form.value, [name]: e.target.value }; };
+  return html`<div class="title"><h1 tabindex="-1">Client</h1><span class="dim">Which rules decide, and what is left. Asking charges nothing.</span></div>
+    <form class="inline" onSubmit=${(e) => { e.preventDefault(); look(); }}>
+      <label class="field wide"><span>Address</span><input name="client" required pattern="[0-9A-Fa-f.:]+" title="an IPv4 or IPv6 address" placeholder="203.0.113.7" autocomplete="off" inputmode="text" value=${f.client} onInput=${set('client')} /></label>
+      <label class="field"><span>Method</span><input name="method" value=${f.method} size="6" autocomplete="off" onInput=${set('method')} /></label>
+      <label class="field"><span>Host</span><input name="host" value=${f.host} placeholder="any" autocomplete="off" onInput=${set('host')} /></label>
+      <label class="field wide"><span>Path</span><input name="path" value=${f.path} pattern="/[^?#\\s]*" title="begins with /, without a query" autocomplete="off" onInput=${set('path')} /></label>
+      <button type="submit" class="primary">Explain</button>
+    </form>
+    ${!at.value ? html`<${Empty} title="Whose requests?"><p class="dim">Enter an address to see which rules would decide its next request in each region, and why it is refused.<br />Rules that count by an API key, a cookie or a query: <code>regionctl limits explain --header NAME:VALUE</code>. This page never takes secrets.</p><//>` : html`
+      <section aria-labelledby="explained"><h2 id="explained">The next request</h2><${Loaded} of=${explained} rows=${4}>${(list, answer) => html`${list.map((e) => html`<${Explained} e=${e} />`)}<${Command} text=${answer.command} />`}<//></section>
+      <section aria-labelledby="inspected"><h2 id="inspected">All rules that count this address</h2><${Loaded} of=${inspected} rows=${3}>${(list, answer) => html`${list.map((r) => html`<${Inspected} r=${r} />`)}<${Command} text=${answer.command} />`}<//></section>`}`;
+}
+
+function Explained({ e }) {
+  if (e.error) return html`<${Notice} kind="warn" title=${e.region + ' could not be asked'}><pre class="text">${e.error}</pre><//>`;
+  const passes = e.verdict.startsWith('pass');
+  return html`<h3>${e.region} <${Badge} kind=${passes ? 'good' : 'bad'}>${e.verdict}<//>${e.retry_after && html` <span class="dim">retry after ${brief(e.retry_after)}</span>`}${' '}
+      <span class="dim small">edge ${e.node}, rules ${e.rules_version}${e.upstream && `, upstream ${e.upstream} as ${e.class}`}</span></h3>
+    ${e.conduct && html`<${Conduct} c=${e.conduct} />`}
+    ${e.rules?.length > 0 ? html`<${Decisions} rules=${e.rules} label=${'Rules of the next request in ' + e.region} />` : html`<p class="dim">No rule counts this request.</p>`}
+    ${e.other_methods?.map((o) => html`<p class="dim">Rule ${o.rule} would count it as ${o.methods.join(' or ')}.</p>`)}`;
+}
+
+function Conduct({ c }) {
+  if (c.exempt) return html`<p class="dim">The behavior policy exempts it.</p>`;
+  return html`<p>Tier <b>${c.tier}</b>, score ${number(c.score)} <span class="dim">(${c.mode}, policy ${c.policy_version})</span>${c.limits > 0 && c.limits < 1 && `, limits × ${c.limits}`}${c.delay && `, delayed by ${brief(c.delay)}`}${c.refused_for && html`, <span class="bad">refused for ${brief(c.refused_for)}</span>`}</p>
+    ${c.signals?.length > 0 && html`<ul class="plain">${c.signals.map((s) => html`<li>${s.signal}: ${number(s.points)} points; counted ${number(s.value)}, threshold ${number(s.threshold)}</li>`)}</ul>`}`;
+}
+
+function Inspected({ r }) {
+  if (r.error) return html`<${Notice} kind="warn" title=${r.region + ' could not be asked'}><pre class="text">${r.error}</pre><//>`;
+  return html`<h3>${r.region} <span class="dim small">${r.node ? `edge ${r.node}, rules ${r.rules_version}` : ''}</span></h3>
+    ${r.rules.length > 0 ? html`<${Decisions} rules=${r.rules} label=${'Rules that count the address in ' + r.region} />` : html`<p class="dim">No rule counts by this address.</p>`}
+    ${r.lacking.map((u) => html`<p class="dim">${u.exempts ? `${u.rule} does not count it: match.not exempts it` : `${u.rule} also counts by ${u.lacks}`}</p>`)}
+    ${r.silent > 0 && html`<p class="warn">${plural(r.silent, 'edge')} did not say what they hold of leased limits.</p>`}`;
+}
+
+function Decisions({ rules, label }) {
+  return html`<${Table} label=${label} head=${['rule', 'mode', 'allowed', ['left', 'n'], ['limit', 'n'], ['resets in', 'n'], 'decided by', 'counter', '']}>${rules.map((r) => html`<tr>
+    <th scope="row">${r.rule}</th><td><${Badge} kind=${r.mode === 'enforce' ? 'good' : 'info'}>${r.mode}<//></td>
+    <td><${Badge} kind=${r.allowed ? 'good' : 'bad'}>${r.allowed ? 'yes' : 'no'}<//>${r.retry_after && html` <span class="dim">in ${brief(r.retry_after)}</span>`}</td>
+    <td class="n">${number(r.remaining)}${r.leased && html`<div class="why">edges hold ${number(r.held ?? 0)}</div>`}</td><td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${brief(r.reset_after)}</td>
+    <td>${r.source}</td><td><code class="long">${r.key}</code></td>
+    <td class="act"><button type="button" onClick=${() => reset(r)} aria-label=${`Reset ${r.rule}`}>Reset</button></td></tr>`)}<//>`;
+}
+
+function reset(r) {
+  const f = at.value, body = { rule: r.rule, ...Object.fromEntries(Object.entries(f).filter(([, v]) => v)) };
+  ask({
+    title: `Reset ${r.rule} for ${f.client}?`, text: 'Every edge of every region forgets this counter, and the client is served again at once.', verb: 'Reset', danger: true, done: 'The counter is reset',
+    command: () => shell('limits', 'reset', Object.entries(body).flatMap(([name, v]) => ['--' + name, v])), act: () => post('/limits/reset', body), after: () => look(false),
+  });
+}

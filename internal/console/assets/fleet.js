@@ -1,0 +1,110 @@
+// Regions, PoPs and edges as they are now.
+import { html, signal, live, post, number, rate, share, level, plural, stamp, ago, shell } from './lib.js';
+import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, ask } from './parts.js';
+
+const feed = live('/fleet/events');
+const opened = signal({}); // PoPs whose edges a person wants to see, or not
+const filter = signal('');
+
+export const enter = () => feed.follow();
+
+// many is how many edges are too many to show unasked.
+const many = 40;
+
+export function Page() {
+  const f = feed.value;
+  return html`<div class="title"><h1 tabindex="-1">Fleet</h1><${Freshness} feed=${feed} />
+      <input class="filter" type="search" aria-label="Filter regions, PoPs and edges" placeholder="Filter…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
+    ${f.phase === 'failed' && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The fleet cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
+    ${f.result ? html`<${View} v=${f.result} />` : f.phase !== 'failed' && html`<${Waiting} rows=${9} label="Looking at the fleet" />`}
+    <${Command} text=${shell('status', '--watch')} />`;
+}
+
+function View({ v }) {
+  const t = v.totals, found = v.regions.map((r) => [r, matching(r)]).filter(([, pops]) => pops);
+  return html`<dl class="tiles">
+      <${Tile} name="regions" value=${number(t.regions)} note=${t.regions_unknown > 0 && `${t.regions_unknown} unknown`} kind="bad" />
+      <${Tile} name="PoPs serving" value=${`${number(t.pops_serving)} / ${number(t.pops)}`} note=${t.pops_drained > 0 && `${t.pops_drained} drained`} kind="warn" />
+      <${Tile} name="edges passing" value=${`${number(t.nodes_passing)} / ${number(t.nodes)}`} note=${t.nodes_without_store > 0 && `${t.nodes_without_store} without Redis`} kind="bad" />
+      <${Tile} name="requests a second" value=${rate(t.requests_per_second)} />
+      <${Tile} name="limited" value=${share(t.limited_share)} />
+      <${Tile} name="edges shedding" value=${number(t.nodes_shedding)} note=${t.nodes_shedding > 0 && 'overloaded'} kind="bad" />
+    </dl>
+    ${!v.topology && t.regions_unknown < t.regions && html`<${Notice} kind="warn" title="No topology is published">DNS answers nobody yet. Publish one with <code>regionctl topology apply FILE</code>.<//>`}
+    ${found.map(([r, pops]) => html`<${Region} key=${r.region} r=${r} pops=${pops} v=${v} />`)}
+    ${found.length === 0 && html`<${Empty} title="Nothing matches the filter" />`}`;
+}
+
+// matching are the PoPs of a region that the filter wants, null if it wants nothing of it.
+function matching(r) {
+  const want = filter.value;
+  if (!want || r.region.toLowerCase().includes(want)) return r.pops;
+  const pops = r.pops.map((p) => (p.pop.toLowerCase().includes(want) ? p : { ...p, nodes: p.nodes.filter((n) => n.id.toLowerCase().includes(want)) })).filter((p) => p.pop.toLowerCase().includes(want) || p.nodes.length);
+  return pops.length ? pops : null;
+}
+
+function Tile({ name, value, note, kind }) {
+  return html`<div class="tile"><dt>${name}</dt><dd>${value}${note && html` <${Badge} kind=${kind}>${note}<//>`}</dd></div>`;
+}
+
+const sum = (list, of) => list.reduce((total, x) => total + (of(x) ?? 0), 0);
+
+function Region({ r, pops, v }) {
+  return html`<section aria-labelledby=${'region-' + r.region}><h2 id=${'region-' + r.region}>${r.region}${r.error && html` <${Badge} kind="bad">not known<//>`}</h2>
+    ${r.error && html`<${Notice} kind="bad" title="Its Consul does not answer; its edges keep deciding by the rules they have"><pre class="text">${r.error}</pre><//>`}
+    ${pops.length === 0 && !r.error && html`<${Empty} title="No edge is registered"><p class="dim">An edge appears here as soon as it registers in this region's Consul.</p><//>`}
+    ${pops.length > 0 && html`<${Table} label=${'PoPs of ' + r.region} head=${['PoP, edge', 'health', ['requests/s', 'n'], ['limited', 'n'], ['busy', 'n'], ['shed level', 'n'], 'Redis', 'rules', 'shedder', '']}>
+      ${pops.map((p) => html`<${PoP} key=${p.pop} p=${p} r=${r} v=${v} />`)}<//>`}
+  </section>`;
+}
+
+function health(p, known, topology) {
+  if (p.drained) return ['warn', 'drained'];
+  if (!known) return ['warn', 'not known'];
+  if (p.serving) return p.passing === p.nodes.length ? ['good', 'serving'] : ['warn', `serving, ${p.passing} of ${p.nodes.length}`];
+  if (!topology) return p.passing > 0 ? ['', 'up'] : ['bad', 'down'];
+  if (!p.in_topology) return ['warn', 'not listed'];
+  return ['bad', p.nodes.length ? 'down' : 'down, no edge'];
+}
+
+function PoP({ p, r, v }) {
+  const [kind, text] = health(p, !r.error, v.topology);
+  const open = opened.value[p.pop] ?? (v.totals.nodes <= many || filter.value !== '');
+  const requests = sum(p.nodes, (n) => n.requests_per_second), limited = sum(p.nodes, (n) => (n.requests_per_second ?? 0) * (n.limited_share ?? 0));
+  const measured = p.nodes.some((n) => n.requests_per_second != null);
+  const versions = [...new Set(p.nodes.map((n) => n.rules_version))];
+  return html`<tr class="group">
+      <th scope="row"><button type="button" class="toggle" aria-expanded=${open} onClick=${() => { opened.value = { ...opened.value, [p.pop]: !open }; }}>${p.pop || '–'}</button> <span class="dim">${plural(p.nodes.length, 'edge')}</span></th>
+      <td><${Badge} kind=${kind}>${text}<//>${p.drained && html`<div class="why">${p.drained.why}<br /><span class="dim">${p.drained.who}, ${ago(p.drained.since)}</span></div>`}</td>
+      <td class="n">${measured ? rate(requests) : '–'}</td><td class="n">${measured ? share(requests ? limited / requests : 0) : '–'}</td>
+      <td class="n">${p.nodes.length ? level(Math.max(...p.nodes.map((n) => n.utilization ?? 0))) : '–'}</td><td class="n">${p.nodes.length ? level(Math.max(...p.nodes.map((n) => n.shed_level ?? 0))) : '–'}</td>
+      <td></td><td colspan="2" class="dim">${versions.length > 1 ? plural(versions.length, 'version') : ''}</td>
+      <td class="act">${p.drained ? html`<button type="button" onClick=${() => undrain(p)} aria-label=${'Undrain ' + p.pop}>Undrain</button>` : p.pop && html`<button type="button" onClick=${() => drain(p)} aria-label=${'Drain ' + p.pop}>Drain</button>`}</td>
+    </tr>${open && p.nodes.map((n) => html`<${Edge} key=${n.id} n=${n} />`)}`;
+}
+
+function Edge({ n }) {
+  return html`<tr>
+    <th scope="row" class="edge">${n.id}</th>
+    <td><${Badge} kind=${n.passing ? 'good' : 'bad'}>${n.passing ? 'passing' : 'failing'}<//>${(n.output || n.error) && html`<div class="why">${n.output || n.error}</div>`}</td>
+    <td class="n">${rate(n.requests_per_second)}</td><td class="n">${share(n.limited_share)}</td><td class="n">${level(n.utilization)}</td>
+    <td class=${'n' + (n.shed_level > 0 ? ' bad' : '')}>${level(n.shed_level)}</td>
+    <td>${n.store_up == null ? '–' : html`<${Badge} kind=${n.store_up ? 'good' : 'bad'}>${n.store_up ? 'up' : 'down'}<//>`}</td>
+    <td><code>${n.rules_version || '–'}</code></td><td><code>${n.shedder_version || '–'}</code></td><td></td></tr>`;
+}
+
+function drain(p) {
+  ask({
+    title: `Drain ${p.pop}?`, text: 'DNS stops answering with it. Its edges keep serving the requests that still arrive, until resolvers forget it.', verb: 'Drain', danger: true, done: `${p.pop} is drained`,
+    fields: [{ name: 'reason', label: 'Why (others see this)', required: true, hint: 'kernel update, CHG-77' }, { name: 'force', label: 'even if no healthy PoP would be left', kind: 'check', value: false }],
+    command: (v) => shell('drain', p.pop, '--reason', v.reason || '…', v.force ? '--force' : ''),
+    act: (v) => post(`/pops/${encodeURIComponent(p.pop)}/drain`, { reason: v.reason, ...(v.force && { force: true }) }),
+  });
+}
+
+function undrain(p) {
+  ask({
+    title: `Put ${p.pop} back into DNS?`, text: `${p.drained.who} drained it at ${stamp(p.drained.since)}: ${p.drained.why}`, verb: 'Undrain', done: `${p.pop} is back`,
+    command: () => shell('undrain', p.pop), act: () => post(`/pops/${encodeURIComponent(p.pop)}/undrain`),
+  });
+}

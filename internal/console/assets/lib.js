@@ -1,0 +1,113 @@
+// What all pages share: the three libraries, requests, live feeds and how values are written.
+import { h, render } from './vendor/preact.mjs';
+import htm from './vendor/htm.mjs';
+import { signal, effect, computed, batch, untracked } from './vendor/signals-core.mjs';
+
+export const html = htm.bind(h);
+export { render, signal, effect, computed, batch, untracked };
+
+const api = '/api/v1';
+export const session = signal(null);
+
+// send asks the API. Its answer always has ok; a failure has a detail that says what to do.
+async function send(method, path, options) {
+  try {
+    const response = await fetch(api + path, { method, credentials: 'same-origin', ...options });
+    const body = await response.json();
+    return response.ok ? { ok: true, ...body } : { ...body, ok: false };
+  } catch (e) {
+    return { ok: false, title: 'No answer', detail: `The console does not answer: ${e.message}. Is regionctl console still running?` };
+  }
+}
+
+export function get(path, query = {}) {
+  const q = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) for (const v of [value].flat()) if (v) q.append(name, v);
+  return send('GET', path + (q.size ? '?' + q : ''));
+}
+
+// post sends the token. One of a console that was restarted since is fetched again, once.
+export async function post(path, body = {}) {
+  const once = () => send('POST', path, { headers: { 'Content-Type': 'application/json', 'Weir-Console-Token': session.value?.token ?? '' }, body: JSON.stringify(body) });
+  let answer = await once();
+  if (!answer.ok && answer.status === 403) {
+    await open();
+    answer = await once();
+  }
+  return answer;
+}
+
+export async function open() {
+  const answer = await send('GET', '/session');
+  if (answer.ok) session.value = answer;
+}
+
+// now ticks, so that ages grow while nothing else changes.
+export const now = signal(Date.now());
+setInterval(() => { now.value = Date.now(); }, 1000);
+
+// resource is an answer that is asked for: phase is idle, loading, ready or failed.
+export function resource() {
+  const s = signal({ phase: 'idle' });
+  let last = 0;
+  s.load = async (path, query) => {
+    const mine = ++last;
+    s.value = { ...s.value, phase: 'loading' };
+    const answer = await get(path, query);
+    if (mine === last) s.value = { phase: answer.ok ? 'ready' : 'failed', answer, at: Date.now() };
+    return answer;
+  };
+  return s;
+}
+
+// live follows a feed while a page shows it. What was seen last stays, with its age.
+export function live(path, seen) {
+  const s = signal({ phase: 'loading', result: null, at: 0, problem: '' });
+  s.follow = () => {
+    const source = new EventSource(api + path);
+    source.addEventListener('look', (e) => {
+      const result = JSON.parse(e.data);
+      batch(() => {
+        seen?.(result);
+        s.value = { phase: 'ready', result, at: Date.now(), problem: '' };
+      });
+    });
+    source.addEventListener('problem', (e) => { s.value = { ...untracked(() => s.value), phase: 'failed', problem: JSON.parse(e.data).detail }; });
+    source.onerror = () => { s.value = { ...untracked(() => s.value), phase: 'failed', problem: 'The console does not answer. Is regionctl console still running? This page tries again by itself.' }; };
+    return () => source.close();
+  };
+  return s;
+}
+
+const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
+const tenth = new Intl.NumberFormat('en-US', { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+export const number = (n) => (n == null ? '–' : whole.format(n));
+export const rate = (n) => (n == null ? '–' : n !== 0 && n < 99.95 ? tenth.format(n) : whole.format(n));
+export const share = (n) => (n == null ? '–' : (100 * n).toFixed(n > 0 && n < 0.1 ? 2 : 1) + ' %');
+export const level = (n) => (n == null ? '–' : n.toFixed(2));
+export const plural = (n, one, many = one + 's') => `${number(n)} ${n === 1 ? one : many}`;
+
+export function stamp(text) {
+  const d = new Date(text);
+  return isNaN(d) ? '–' : d.toISOString().slice(0, 19).replace('T', ' ') + 'Z';
+}
+
+export function ago(text) {
+  const s = Math.max(0, Math.round((now.value - new Date(text)) / 1000));
+  if (s < 60) return s + ' s ago';
+  if (s < 3600) return Math.floor(s / 60) + ' min ago';
+  if (s < 86400) return Math.floor(s / 3600) + ' h ago';
+  return plural(Math.floor(s / 86400), 'day') + ' ago';
+}
+
+// brief shortens a duration of Go: 1m0s is 1 min.
+export function brief(text = '') {
+  const parts = [...text.matchAll(/([\d.]+)(h|ms|m|µs|s)/g)].filter(([, n]) => +n !== 0);
+  return parts.map(([, n, unit]) => `${+(+n).toFixed(unit === 's' ? 1 : 0)} ${unit === 'm' ? 'min' : unit}`).join(' ') || (/^0/.test(text) ? '0 s' : text);
+}
+
+// shell writes a command as a person types it, as the server does.
+export function shell(...words) {
+  return ['regionctl', ...words.flat().filter((w) => w !== '' && w != null)]
+    .map((w) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(w) ? w : `'${String(w).replaceAll("'", "'\\''")}'`)).join(' ');
+}

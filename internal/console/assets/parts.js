@@ -1,0 +1,140 @@
+// What pages are made of.
+import { html, signal, now, ago } from './lib.js';
+
+const copied = signal('');
+
+// Command shows what does the same in a shell.
+export function Command({ text }) {
+  if (!text) return null;
+  const copy = async () => {
+    await navigator.clipboard?.writeText(text);
+    copied.value = text;
+    setTimeout(() => { copied.value = ''; }, 1500);
+  };
+  return html`<p class="command"><span class="prompt" aria-hidden="true">$</span><code>${text}</code><button type="button" class="quiet" onClick=${copy} aria-label=${'Copy the command ' + text}>${copied.value === text ? 'copied' : 'copy'}</button></p>`;
+}
+
+export function Badge({ kind = '', children }) {
+  return html`<span class=${'badge ' + kind}>${children}</span>`;
+}
+
+// Notice is a state that a person should see: kind is bad, warn, good or info.
+export function Notice({ kind = 'info', title, children }) {
+  return html`<div class=${'notice ' + kind} role=${kind === 'bad' ? 'alert' : 'status'}><strong>${title}</strong>${children && html`<div>${children}</div>`}</div>`;
+}
+
+// Failure says why something was not done.
+export function Failure({ answer, what = 'This failed' }) {
+  const title = { conflict: 'Somebody else was faster', usage: 'This cannot be done' }[answer.reason] ?? what;
+  return html`<${Notice} kind="bad" title=${title}><pre class="text">${answer.detail}</pre>${answer.notes?.length > 0 && html`<pre class="text dim">${answer.notes.join('\n')}</pre>`}<//>`;
+}
+
+// Outcome is how an action ended.
+export function Outcome({ answer, done }) {
+  if (!answer) return null;
+  if (!answer.ok) return html`<${Failure} answer=${answer} what="Nothing was changed" /><${Command} text=${answer.command} />`;
+  return html`<${Notice} kind=${answer.incomplete ? 'warn' : 'good'} title=${answer.incomplete ? 'Partly done' : done}>
+    ${answer.incomplete && html`<pre class="text">${answer.incomplete}</pre>`}
+    ${answer.notes?.length > 0 && html`<details><summary>How it went</summary><pre class="text dim">${answer.notes.join('\n')}</pre></details>`}
+  <//><${Command} text=${answer.command} />`;
+}
+
+// Freshness says how old what a feed showed is.
+export function Freshness({ feed }) {
+  const f = feed.value;
+  if (f.phase === 'loading' && !f.result) return html`<span class="fresh dim">connecting…</span>`;
+  const old = f.at && now.value - f.at > 7000;
+  if (f.phase === 'failed' || old) return html`<span class="fresh bad"><span class="dot"></span>${f.at ? 'stale, ' + ago(f.at) : 'no data'}</span>`;
+  return html`<span class="fresh good"><span class="dot"></span>live</span>`;
+}
+
+// Waiting keeps the place of what is on its way, so that nothing jumps.
+export function Waiting({ rows = 6, label = 'Loading' }) {
+  return html`<div class="waiting" role="status" aria-label=${label}>${Array.from({ length: rows }, () => html`<i></i>`)}</div>`;
+}
+
+export function Empty({ title, children }) {
+  return html`<div class="empty"><p><strong>${title}</strong></p>${children}</div>`;
+}
+
+// Incomplete says in a line what is missing, and why to who asks.
+export function Incomplete({ text }) {
+  const [first, ...rest] = text.split('\n');
+  return html`<details class="incomplete"><summary>Incomplete: ${first.replace(/:$/, '')}</summary><pre class="text">${rest.join('\n')}</pre></details>`;
+}
+
+// Loaded shows a resource once it is there.
+export function Loaded({ of, rows, children }) {
+  const r = of.value;
+  if (r.phase === 'idle' || (r.phase === 'loading' && !r.answer)) return html`<${Waiting} rows=${rows} />`;
+  if (!r.answer.ok) return html`<${Failure} answer=${r.answer} what="This could not be loaded" /><${Command} text=${r.answer.command} />`;
+  return html`${r.answer.incomplete && html`<${Incomplete} text=${r.answer.incomplete} />`}${children(r.answer.result, r.answer)}`;
+}
+
+// Table scrolls sideways by itself where the window is narrow.
+export function Table({ label, head, children }) {
+  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table><thead><tr>${head.map((c) => {
+    const [text, cls] = [c].flat();
+    return html`<th scope="col" class=${cls ?? ''}>${text || html`<span class="unseen">actions</span>`}</th>`;
+  })}</tr></thead><tbody>${children}</tbody></table></div>`;
+}
+
+// Spark draws the last values of something.
+export function Spark({ values, bad }) {
+  const width = 72, height = 18, most = Math.max(1e-9, ...values);
+  const points = values.map((v, i) => `${(width * (i + 60 - values.length)) / 59},${(height - 1.5 - (height - 3) * (v / most)).toFixed(1)}`).join(' ');
+  return html`<svg class=${'spark ' + (bad ? 'bad' : '')} width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-hidden="true"><polyline points=${points} /></svg>`;
+}
+
+// Meter draws a value against its two knees: below low nothing is shed, at high all may be.
+export function Meter({ value, low, high, label }) {
+  const width = 120, most = Math.max(high * 1.25, value, 1e-9), x = (v) => (width * Math.min(v, most)) / most;
+  return html`<svg class=${'meter ' + (value >= high ? 'bad' : value > low ? 'warn' : '')} width=${width} height="12" viewBox=${`0 0 ${width} 12`} role="img" aria-label=${label}>
+    <rect class="track" x="0" y="3" width=${width} height="6" rx="3" /><rect class="fill" x="0" y="3" width=${x(value)} height="6" rx="3" />
+    ${low > 0 && html`<line x1=${x(low)} x2=${x(low)} y1="0" y2="12" />`}${high > 0 && html`<line x1=${x(high)} x2=${x(high)} y1="0" y2="12" />`}</svg>`;
+}
+
+// The dialog: one question at a time, about one action.
+export const asked = signal(null);
+
+// ask opens it: title, text, fields [{name, label, value, required, hint, kind}], command(values),
+// act(values), danger, verb, done.
+export function ask(question) {
+  asked.value = { values: Object.fromEntries((question.fields ?? []).map((f) => [f.name, f.value ?? ''])), phase: 'asking', ...question };
+  queueMicrotask(() => {
+    const d = document.querySelector('dialog');
+    if (d && !d.open) d.showModal();
+  });
+}
+
+export function Dialog() {
+  const q = asked.value;
+  if (!q) return null;
+  const close = () => { document.querySelector('dialog')?.close(); };
+  const set = (name, value) => { asked.value = { ...asked.value, values: { ...asked.value.values, [name]: value } }; };
+  const act = async (e) => {
+    e.preventDefault();
+    asked.value = { ...asked.value, phase: 'acting' };
+    const answer = await q.act(asked.value.values);
+    asked.value = { ...asked.value, phase: 'done', answer };
+    q.after?.(answer);
+  };
+  return html`<dialog onClose=${() => { asked.value = null; }} aria-labelledby="question">
+    <form onSubmit=${act}>
+      <h2 id="question">${q.title}</h2>
+      ${q.phase !== 'done' && html`${q.text && html`<p>${q.text}</p>`}
+        ${(q.fields ?? []).map((f) => html`<label class=${f.kind === 'check' ? 'check' : 'field'}>
+          ${f.kind === 'check'
+            ? html`<input type="checkbox" checked=${q.values[f.name]} onChange=${(e) => set(f.name, e.target.checked)} /> ${f.label}`
+            : html`<span>${f.label}</span><input name=${f.name} value=${q.values[f.name]} required=${f.required} maxlength="500" autocomplete="off" placeholder=${f.hint ?? ''} onInput=${(e) => set(f.name, e.target.value)} />`}
+        </label>`)}
+        <${Command} text=${q.command(q.values)} />`}
+      ${q.phase === 'done' && html`<${Outcome} answer=${q.answer} done=${q.done} />`}
+      <div class="buttons">
+        ${q.phase === 'done' ? html`<button type="button" onClick=${close} autofocus>Close</button>` : html`
+          <button type="button" class="quiet" onClick=${close} disabled=${q.phase === 'acting'}>Cancel</button>
+          <button type="submit" class=${q.danger ? 'danger' : 'primary'} disabled=${q.phase === 'acting'}>${q.phase === 'acting' ? 'Working…' : q.verb}</button>`}
+      </div>
+    </form>
+  </dialog>`;
+}

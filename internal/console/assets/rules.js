@@ -1,0 +1,210 @@
+// The rules: what each does, the document with its faults, who changed it, and changing it.
+import { html, signal, untracked, live, resource, get, post, number, rate, plural, stamp, ago, brief, shell } from './lib.js';
+import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Spark, ask } from './parts.js';
+
+const history = resource(), status = resource();
+const series = new Map(); // the last 60 looks, by rule
+const matched = new Map(); // when a rule was last seen to decide something, by rule
+
+const feed = live('/rules/events', (v) => {
+  for (const r of v.rules) {
+    const s = series.get(r.id) ?? [], all = r.per_second.allowed + r.per_second.limited + r.per_second.shadow_limited;
+    s.push(all);
+    if (s.length > 60) s.shift();
+    series.set(r.id, s);
+    if (all > 0) matched.set(r.id, v.at);
+  }
+});
+const filter = signal('');
+
+export function enter() {
+  history.load('/rules/history', { lines: '20' });
+  status.load('/rules/status');
+  if (untracked(() => base.value.phase) === 'idle') load();
+  return feed.follow();
+}
+
+export function Page() {
+  const f = feed.value;
+  return html`<div class="title"><h1 tabindex="-1">Rules</h1><${Freshness} feed=${feed} />
+      <input class="filter" type="search" aria-label="Filter rules" placeholder="Filter…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
+    ${f.phase === 'failed' && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The rules cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
+    ${f.result ? html`<${List} v=${f.result} />` : f.phase !== 'failed' && html`<${Waiting} rows=${6} label="Asking the edges" />`}
+    <${Command} text=${shell('rules', 'list', '--watch')} />
+    <${Versions} />
+    <${Editor} />
+    <${History} />`;
+}
+
+function List({ v }) {
+  const rules = v.rules.filter((r) => !filter.value || (r.id + ' ' + (r.description ?? '') + ' ' + r.mode).toLowerCase().includes(filter.value));
+  return html`${v.regions.filter((r) => r.error).map((r) => html`<${Notice} kind="warn" title=${r.region + ': its rules are not known'}><pre class="text">${r.error}</pre><//>`)}
+    ${v.regions.filter((r) => r.nodes_silent > 0).map((r) => html`<${Notice} kind="warn" title=${`${r.region}: ${plural(r.nodes_silent, 'edge')} of ${r.nodes} did not answer; what they decided is missing`} />`)}
+    ${v.rules.length === 0 && v.regions.some((r) => !r.error) && html`<${Empty} title="No rules: every request passes"><p class="dim">Write some below and apply them.</p><//>`}
+    ${rules.length > 0 && html`<${Table} label="Rules" head=${['rule', 'mode', ['limit', 'n'], 'counts by', ['allowed/s', 'n'], ['limited/s', 'n'], ['shadow/s', 'n'], 'last 2 min', 'last match', ['limited in all', 'n']]}>
+      ${rules.map((r) => html`<tr key=${r.id}>
+        <th scope="row">${r.id}${r.differs && html` <${Badge} kind="warn">differs by region<//>`}${r.description && html`<div class="why">${r.description}</div>`}</th>
+        <td><${Badge} kind=${r.mode === 'enforce' ? 'good' : r.mode === 'shadow' ? 'info' : ''}>${r.mode}<//></td>
+        <td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td>
+        <td><code>${r.key.join(', ') || 'all requests'}</code></td>
+        <td class="n">${rate(r.per_second.allowed)}</td><td class=${'n' + (r.per_second.limited > 0 ? ' bad' : '')}>${rate(r.per_second.limited)}</td><td class="n">${rate(r.per_second.shadow_limited)}</td>
+        <td><${Spark} values=${series.get(r.id) ?? []} bad=${r.per_second.limited > 0} /></td>
+        <td>${lastMatch(r)}</td>
+        <td class="n">${number(r.total.limited)}</td></tr>`)}<//>`}
+    ${rules.length === 0 && v.rules.length > 0 && html`<${Empty} title="No rule matches the filter" />`}`;
+}
+
+function lastMatch(r) {
+  if (matched.has(r.id)) return ago(matched.get(r.id));
+  const t = r.total;
+  return t.allowed + t.limited + t.shadow_limited > 0 ? html`<span class="dim">before this page</span>` : html`<span class="dim">never since start</span>`;
+}
+
+function Versions() {
+  return html`<section aria-labelledby="versions"><h2 id="versions">Versions</h2><${Loaded} of=${status} rows=${2}>${(v) => html`
+    <${Table} label="Versions by region" head=${['region', 'version', 'by', 'since', ['edges', 'n'], 'state']}>${v.regions.map((r) => {
+      const there = r.nodes.filter((n) => n.converged).length;
+      return html`<tr><th scope="row">${r.region}</th><td><code>${r.pointer?.version ?? '–'}</code></td><td>${r.pointer?.applied_by ?? '–'}</td><td>${r.pointer ? ago(r.pointer.applied_at) : '–'}</td>
+        <td class="n">${there} / ${r.nodes.length}</td>
+        <td><${Badge} kind=${r.error ? 'bad' : r.converged ? 'good' : 'warn'}>${r.error ? 'not known' : r.converged ? 'all run it' : r.pointer ? 'not all run it' : 'nothing published'}<//>
+        ${Object.entries(r.canaries ?? {}).map(([pop, c]) => html` <${Badge} kind="info">canary ${c.version} on ${pop}<//>`)}
+        ${r.nodes.filter((n) => n.refused).map((n) => html`<div class="why bad">${n.id} refused ${n.refused.version}: ${n.refused.errors?.join('; ')}</div>`)}${r.error && html`<div class="why">${r.error}</div>`}</td></tr>`;
+    })}<//>`}<//><${Command} text=${shell('rules', 'status')} /></section>`;
+}
+
+// The editor. base is the version that its text was made from.
+const base = signal({ phase: 'idle', version: '' });
+const text = signal(''), kept = signal('');
+const verdict = signal(null), difference = signal(null);
+let pause, asking = 0;
+
+const example = 'rules:\n  - id: per-client\n    key: [client_ip]\n    algorithm: sliding_window\n    limit: 100\n    window: 1m\n    mode: shadow\n';
+
+async function load(version) {
+  base.value = { ...untracked(() => base.value), phase: 'loading' };
+  const answer = await get('/rules/document', { version });
+  if (answer.ok) {
+    text.value = answer.result.document;
+    if (!version) kept.value = text.value;
+    base.value = { phase: 'ready', version: version ? untracked(() => base.value.version) : answer.result.pointer.version };
+  } else if (/no rules are active/.test(answer.detail)) {
+    text.value = example;
+    base.value = { phase: 'ready', version: 'none' };
+  } else base.value = { phase: 'failed', version: '', answer };
+  difference.value = null;
+  validate();
+}
+
+async function validate() {
+  const mine = ++asking;
+  const answer = await post('/rules/validate', { document: untracked(() => text.value) });
+  if (mine === asking) verdict.value = answer;
+}
+
+function typed(value) {
+  text.value = value;
+  difference.value = null;
+  clearTimeout(pause);
+  pause = setTimeout(validate, 300);
+}
+
+function jump(line) {
+  const area = document.getElementById('document'), lines = text.value.split('\n');
+  const at = lines.slice(0, line - 1).join('\n').length + (line > 1 ? 1 : 0);
+  area.focus();
+  area.setSelectionRange(at, at + (lines[line - 1]?.length ?? 0));
+}
+
+function Editor() {
+  const b = base.value, lines = text.value.split('\n'), v = verdict.value;
+  const faults = v?.ok && !v.result.valid ? v.result.errors : [];
+  const byLine = Map.groupBy(faults, (e) => e.line ?? 0);
+  return html`<section aria-labelledby="edit"><div class="title"><h2 id="edit">Document</h2>
+      ${b.version && html`<span class="dim">made from <code>${b.version}</code>${text.value !== kept.value && b.version !== 'none' ? ', edited' : ''}</span>`}</div>
+    ${b.phase === 'failed' && html`<${Failure} answer=${b.answer} what="The document could not be loaded" />`}
+    ${b.phase === 'loading' && !text.value ? html`<${Waiting} rows=${8} />` : html`
+    <div class="editor">
+      <pre class="gutter" aria-hidden="true">${lines.map((_, i) => html`<span class=${byLine.has(i + 1) ? 'bad' : ''}>${i + 1}</span>`)}</pre>
+      <div class="stack">
+        <pre class="lens" aria-hidden="true">${lines.map((line, i) => html`<span>${line || ' '}${byLine.has(i + 1) && html`<em>   ← ${byLine.get(i + 1)[0].message}</em>`}</span>`)}</pre>
+        <textarea id="document" aria-label="Rule document, YAML" aria-describedby="verdict" spellcheck=${false} autocomplete="off" autocapitalize="off" wrap="off" value=${text.value}
+          onInput=${(e) => typed(e.target.value)}></textarea>
+      </div>
+    </div>
+    <div id="verdict" aria-live="polite">
+      ${v && !v.ok && html`<${Failure} answer=${v} what="The document could not be checked" />`}
+      ${v?.ok && v.result.valid && html`<p class="good verdict">Good: ${plural(v.result.rules, 'rule')}, version <code>${v.result.version}</code></p>`}
+      ${v?.ok && v.result.warnings?.map((w) => html`<p class="warn verdict">${w}</p>`)}
+      ${faults.length > 0 && html`<ul class="faults">${faults.map((e) => html`<li><button type="button" class="link" onClick=${() => jump(e.line ?? 1)}>line ${e.line ?? '?'}</button> ${e.path && html`<code>${e.path}</code>`} ${e.message}</li>`)}</ul>`}
+    </div>
+    <div class="buttons">
+      <button type="button" class="quiet" onClick=${() => load()}>Load the active version</button>
+      <button type="button" onClick=${compare} disabled=${faults.length > 0}>Compare</button>
+      <button type="button" class="primary" onClick=${apply} disabled=${!v?.ok || !v.result.valid}>Apply…</button>
+    </div>`}
+    <${Difference} /></section>`;
+}
+
+async function compare() {
+  difference.value = 'loading';
+  difference.value = await post('/rules/diff', { document: text.value });
+}
+
+function Difference() {
+  const d = difference.value;
+  if (!d) return null;
+  if (d === 'loading') return html`<${Waiting} rows=${3} label="Comparing" />`;
+  if (!d.ok) return html`<${Failure} answer=${d} what="This could not be compared" />`;
+  return html`<div class="difference">${d.incomplete && html`<${Notice} kind="warn" title="Incomplete"><pre class="text">${d.incomplete}</pre><//>`}
+    ${d.notes?.length > 0 && html`<${Notice} kind="warn" title="Before you apply"><pre class="text">${d.notes.join('\n')}</pre><//>`}
+    ${d.result.groups.map((g) => html`<h3>${g.regions.join(', ')} <span class="dim">${g.running ? 'runs ' + g.running.version : 'has no rules yet'}</span></h3><${Changes} g=${g} />`)}<${Command} text=${d.command} /></div>`;
+}
+
+function Changes({ g }) {
+  const d = g.difference;
+  if (g.unreadable) return html`<p class="bad">${g.unreadable}</p>`;
+  if (g.same || !d) return html`<p class="dim">Has this version already.</p>`;
+  if (!d.added.length && !d.removed.length && !d.changed.length) return html`<p class="dim">${d.reordered ? 'Only the order of the rules differs, which changes no verdict.' : 'The text differs, but no rule does.'}</p>`;
+  return html`<ul class="changes">
+    ${d.removed.map((r) => html`<li class="removed"><b>− ${r.rule}</b> ${r.summary}</li>`)}${d.added.map((r) => html`<li class="added"><b>+ ${r.rule}</b> ${r.summary}</li>`)}
+    ${d.changed.map((r) => html`<li class="changed"><b>~ ${r.rule}</b> ${r.fields.map((f) => html`<div>${f.field}: <del>${f.old}</del> → <ins>${f.new}</ins></div>`)}${r.counts_start_anew && html`<div class="warn">its counts start over</div>`}</li>`)}
+  </ul><p class="dim">${d.unchanged} as before</p>`;
+}
+
+function apply() {
+  const document = text.value, from = base.value.version;
+  compare();
+  ask({
+    title: 'Apply this document everywhere?', text: 'All regions are switched under a lock, the first one first, and every edge is waited for. The difference is on the page behind this.', verb: 'Apply', done: 'Every edge runs it',
+    fields: [{ name: 'message', label: 'Why (for the history)', required: true, hint: 'halve the login limit, INC-1234' }],
+    command: (v) => shell('rules', 'apply', 'rules.yaml', '--message', v.message || '…', '--if-version', from),
+    act: (v) => post('/rules/apply', { document, message: v.message, if_version: from }),
+    after: (answer) => {
+      history.load('/rules/history', { lines: '20' });
+      status.load('/rules/status');
+      if (answer.ok && !answer.incomplete) {
+        kept.value = document;
+        base.value = { phase: 'ready', version: answer.result.version };
+        difference.value = null;
+      }
+    },
+  });
+}
+
+function History() {
+  return html`<section aria-labelledby="history"><h2 id="history">History</h2><${Loaded} of=${history} rows=${4}>${(list) => (list.length === 0 ? html`<${Empty} title="No changes yet" />` : html`
+    <${Table} label="History of the rules" head=${['when', 'who', 'version', 'replaced', 'regions', 'why', '']}>${list.map((c) => html`<tr>
+      <td><span title=${stamp(c.applied_at)}>${ago(c.applied_at)}</span></td><td>${c.applied_by}</td><td><code>${c.version}</code>${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td>
+      <td><code>${c.replaced ?? '–'}</code></td><td>${c.regions.join(', ')}</td><td>${c.message ?? html`<span class="dim">–</span>`}</td>
+      <td class="act"><button type="button" class="quiet" onClick=${() => { load(c.version); document.getElementById('edit').scrollIntoView(); }} aria-label=${'Open version ' + c.version + ' in the editor'}>Open</button>
+        ${c.current.length === 0 && html`<button type="button" onClick=${() => restore(c)} aria-label=${'Restore version ' + c.version}>Restore</button>`}</td></tr>`)}<//>`)}<//>
+    <${Command} text=${shell('rules', 'history')} /></section>`;
+}
+
+function restore(c) {
+  ask({
+    title: `Go back to ${c.version}?`, text: `${c.applied_by} applied it at ${stamp(c.applied_at)}${c.message ? ': ' + c.message : ''}. It is applied like any other document.`, verb: 'Restore', danger: true, done: `${c.version} is active again`,
+    command: () => shell('rules', 'rollback', '--to', c.version), act: () => post('/rules/rollback', { to: c.version }),
+    after: () => { history.load('/rules/history', { lines: '20' }); status.load('/rules/status'); load(); },
+  });
+}

@@ -1,0 +1,95 @@
+// How busy the edges are, what they shed and why; other settings, for a while or for good.
+import { html, signal, resource, post, number, rate, level, plural, stamp, ago, shell } from './lib.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, Meter, ask } from './parts.js';
+
+const alive = resource(), settings = resource(), history = resource();
+const assignments = signal(''), lasts = signal('1h');
+
+export function enter() {
+  const look = () => alive.load('/shedder/live');
+  look();
+  settings.load('/shedder');
+  history.load('/shedder/history', { lines: '10' });
+  const timer = setInterval(() => { if (!document.hidden) look(); }, 3000);
+  return () => clearInterval(timer);
+}
+
+const reload = () => { alive.load('/shedder/live'); settings.load('/shedder'); history.load('/shedder/history', { lines: '10' }); };
+
+export function Page() {
+  const off = alive.value.answer?.result?.regions?.some((r) => r.nodes.some((n) => n.off));
+  return html`<div class="title"><h1 tabindex="-1">Shedder</h1>${alive.value.at && html`<span class="fresh dim">asked ${ago(alive.value.at)}</span>`}
+      <span class="right">${off ? html`<button type="button" class="primary" onClick=${end}>End temporary settings…</button>` : html`<button type="button" class="danger" onClick=${kill}>Kill switch…</button>`}</span></div>
+    ${off && html`<${Notice} kind="warn" title="Some edges shed nothing: their shedder is off" />`}
+    <${Loaded} of=${alive} rows=${6}>${(v) => v.regions.map((r) => html`<${Region} r=${r} />`)}<//>
+    <${Command} text=${shell('shedder', 'show', '--live')} /><${Settings} /><${History} />`;
+}
+
+function Region({ r }) {
+  return html`<section aria-labelledby=${'shed-' + r.region}><h2 id=${'shed-' + r.region}>${r.region} <${Badge} kind=${r.error ? 'bad' : r.converged ? 'good' : 'warn'}>${r.error ? 'not known' : r.converged ? 'all run the same' : 'edges differ'}<//></h2>
+    ${r.error && html`<pre class="text">${r.error}</pre>`}
+    ${r.nodes.length === 0 && !r.error && html`<${Empty} title="No edge is registered" />`}
+    ${r.nodes.length > 0 && html`<${Table} label=${'Shedders of ' + r.region} head=${['edge, upstream', ['level', 'n'], ['utilization', 'n'], 'signals: value between its knees', ['demand/s', 'n'], ['served/s', 'n'], 'shed since start', 'candidates would have shed']}>
+      ${r.nodes.map((n) => html`<${Node} key=${n.id} n=${n} />`)}<//>`}</section>`;
+}
+
+// unit writes a signal's value: times are in seconds.
+const unit = (s, v) => (/latency|round_trip|gradient/.test(s.name) ? (v * 1000).toFixed(v < 0.01 ? 2 : 0) + ' ms' : v < 10 && v % 1 ? v.toFixed(2) : number(v));
+
+function Node({ n }) {
+  if (!n.upstreams?.length) return html`<tr><th scope="row">${n.id}</th><td colspan="7" class="dim">${n.admin_error || 'it says nothing of its shedder'}</td></tr>`;
+  return n.upstreams.map((u) => html`<tr>
+    <th scope="row">${n.id}<div class="why">${u.name}, <code>${n.version}</code></div></th>
+    <td class=${'n' + (u.level > 0 ? ' bad' : '')}>${level(u.level)}</td><td class="n">${level(u.utilization)}<div class="why">${u.winner || 'no signal'}</div></td>
+    <td>${u.signals?.map((s) => html`<div class="signal"><span>${s.name}</span>${s.problem ? html`<span class="dim">${s.problem}</span>` : html`<${Meter} value=${s.value} low=${s.low} high=${s.high} label=${`${s.name}: ${unit(s, s.value)}, knees ${unit(s, s.low)} and ${unit(s, s.high)}`} /><span class="n">${unit(s, s.value)} <span class="dim">/ ${unit(s, s.high)}</span></span>`}</div>`)}</td>
+    <td class="n">${rate(u.demand)}</td><td class="n">${rate(u.served)}</td>
+    <td>${shed(u)}</td>
+    <td>${u.candidates?.length ? u.candidates.map((c) => html`<div>${c.name}: level ${level(c.level)}</div>`) : html`<span class="dim">none</span>`}</td></tr>`);
+}
+
+function shed(u) {
+  const list = u.classes?.filter((c) => c.shed_by_level > 0) ?? [];
+  return list.length ? list.map((c) => html`<div>${c.name}: <b>${number(c.shed_by_level)}</b></div>`) : html`<span class="dim">nothing</span>`;
+}
+
+function kill() {
+  ask({
+    title: 'Switch the load shedder off?', text: 'No edge sheds anything until the time is over; then the settings of before return, even without Consul. Limits keep working.', verb: 'Switch off', danger: true, done: 'The shedder is off',
+    fields: [{ name: 'for', label: 'For how long', value: '1h', required: true }, { name: 'message', label: 'Why (for the history)', required: true, hint: 'INC-1234' }],
+    command: (v) => shell('shedder', 'set', 'enabled=false', '--for', v.for, '--message', v.message || '…'),
+    act: (v) => post('/shedder/set', { settings: ['enabled=false'], for: v.for, message: v.message }), after: reload,
+  });
+}
+
+function end() {
+  ask({ title: 'End the temporary settings?', text: 'The settings of before return at once.', verb: 'End them', done: 'They have ended', command: () => shell('shedder', 'rollback'), act: () => post('/shedder/rollback'), after: reload });
+}
+
+function change(e) {
+  e.preventDefault();
+  const list = assignments.value.split(/\s+/).filter(Boolean);
+  ask({
+    title: `Change ${plural(list.length, 'setting')}?`, text: lasts.value ? `For ${lasts.value}; then the settings of before return.` : 'Until the next change.', verb: 'Change', danger: true, done: 'Every edge runs them',
+    fields: [{ name: 'message', label: 'Why (for the history)', required: true, hint: 'the origin was moved, CHG-12' }],
+    command: (v) => shell('shedder', 'set', list, lasts.value ? ['--for', lasts.value] : [], '--message', v.message || '…'),
+    act: (v) => post('/shedder/set', { settings: list, ...(lasts.value && { for: lasts.value }), message: v.message }), after: reload,
+  });
+}
+
+function Settings() {
+  return html`<section aria-labelledby="settings"><h2 id="settings">Settings</h2>
+    <form class="inline" onSubmit=${change}>
+      <label class="field widest"><span>FIELD=VALUE, several separated by spaces; a candidate runs beside the live settings and sheds nothing</span><input required value=${assignments.value} placeholder="signals.inflight.high=400 candidates.stricter.target=0.6" autocomplete="off" onInput=${(e) => { assignments.value = e.target.value; }} /></label>
+      <label class="field"><span>for (empty: for good)</span><input value=${lasts.value} size="6" autocomplete="off" pattern="([0-9]+(ms|s|m|h))*" onInput=${(e) => { lasts.value = e.target.value.trim(); }} /></label>
+      <button type="submit" class="primary">Change…</button></form>
+    <${Loaded} of=${settings} rows=${3}>${(list) => (list.length === 0 ? html`<${Empty} title="Nothing is published"><p class="dim">Edges have what their configuration says.</p><//>` : list.map((s) => html`
+      <details><summary>${s.regions.join(', ')}: ${s.in_force ? html`<code>${s.in_force.version}</code>` : 'what the configuration of the edges says'}${s.pointer?.expires_at && html` <span class="dim">until ${stamp(s.pointer.expires_at)}</span>`}</summary>
+        <pre class="document">${s.document || s.error || 'no document'}</pre></details>`))}<//><${Command} text=${shell('shedder', 'show')} /></section>`;
+}
+
+function History() {
+  return html`<section aria-labelledby="changes"><h2 id="changes">Changes</h2><${Loaded} of=${history} rows=${3}>${(list) => (list.length === 0 ? html`<${Empty} title="No changes yet" />` : html`
+    <${Table} label="Changes of the settings" head=${['when', 'who', 'version', 'until', 'regions', 'why']}>${list.map((c) => html`<tr><td><span title=${stamp(c.applied_at)}>${ago(c.applied_at)}</span></td><td>${c.applied_by}</td>
+      <td><code>${c.version}</code>${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td><td>${c.expires_at ? stamp(c.expires_at) : '–'}</td><td>${c.regions.join(', ')}</td><td>${c.message ?? '–'}</td></tr>`)}<//>`)}<//>
+    <${Command} text=${shell('shedder', 'history')} /></section>`;
+}

@@ -1,0 +1,291 @@
+package browser
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// chromium is a browser with one page, driven by the DevTools protocol.
+type chromium struct {
+	t    *testing.T
+	conn *websocket.Conn
+
+	mu      sync.Mutex
+	last    int
+	waiting map[int]chan answer
+	faults  []string // script errors, resources that were refused, dialogs
+	hosts   map[string]bool
+	offline bool // requests may fail
+}
+
+type answer struct {
+	Result json.RawMessage
+	Error  *struct{ Message string }
+}
+
+func launch(t *testing.T) *chromium {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	require.NoError(t, err, "the test opens the console in Chromium; run make deps")
+	home, err := os.MkdirTemp("", "weir-chromium-")
+	require.NoError(t, err)
+	cmd := exec.Command(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad", "--no-proxy-server", "--force-prefers-reduced-motion",
+		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", // it may reach nothing else
+		"--user-data-dir="+filepath.Join(home, "profile"), "--remote-debugging-port=0", "about:blank")
+	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "DBUS_SESSION_BUS_ADDRESS=disabled:")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	said, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		// Pdeathsig is sent when the thread that forked ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- cmd.Start()
+		<-ended
+	}()
+	require.NoError(t, <-started)
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		close(ended)
+		require.Eventually(t, func() bool { return os.RemoveAll(home) == nil }, testenv.Patience, 20*time.Millisecond)
+	})
+	lines := bufio.NewScanner(said)
+	at := ""
+	for at == "" && lines.Scan() {
+		_, at, _ = strings.Cut(lines.Text(), "DevTools listening on ws://")
+	}
+	at, _, _ = strings.Cut(at, "/")
+	require.NotEmpty(t, at, "Chromium does not start")
+	go func() {
+		for lines.Scan() { // or it would block on a full pipe
+		}
+	}()
+	var pages []struct{ Type, WebSocketDebuggerURL string }
+	resp, err := http.Get("http://" + at + "/json/list")
+	require.NoError(t, err)
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&pages))
+	require.NoError(t, resp.Body.Close())
+	c := &chromium{t: t, waiting: map[int]chan answer{}, hosts: map[string]bool{}}
+	for _, p := range pages {
+		if p.Type == "page" {
+			c.conn, _, err = websocket.DefaultDialer.Dial(p.WebSocketDebuggerURL, nil)
+			require.NoError(t, err)
+		}
+	}
+	require.NotNil(t, c.conn)
+	t.Cleanup(func() { _ = c.conn.Close() })
+	go c.read()
+	for _, domain := range []string{"Page", "Runtime", "Network", "Log"} {
+		c.call(domain+".enable", nil, nil)
+	}
+	return c
+}
+
+// read hands out answers, and notes what happens on the page.
+func (c *chromium) read() {
+	for {
+		var m struct {
+			ID     int
+			Method string
+			Params struct {
+				ExceptionDetails struct {
+					Text      string
+					Exception struct{ Description string }
+				}
+				Entry   struct{ Level, Text, URL string }
+				Message string
+				Request struct{ URL string }
+			}
+			answer
+		}
+		if c.conn.ReadJSON(&m) != nil {
+			return
+		}
+		c.mu.Lock()
+		p := m.Params
+		switch {
+		case m.ID != 0:
+			c.waiting[m.ID] <- m.answer
+			delete(c.waiting, m.ID)
+		case m.Method == "Runtime.exceptionThrown":
+			c.faults = append(c.faults, p.ExceptionDetails.Text+" "+p.ExceptionDetails.Exception.Description)
+		case m.Method == "Log.entryAdded" && p.Entry.Level == "error" && !c.offline:
+			c.faults = append(c.faults, p.Entry.Text+" "+p.Entry.URL)
+		case m.Method == "Page.javascriptDialogOpening":
+			c.faults = append(c.faults, "a dialog: "+p.Message)
+		case m.Method == "Network.requestWillBeSent" && strings.Contains(p.Request.URL, "://"):
+			c.hosts[strings.Join(strings.SplitN(p.Request.URL, "/", 4)[:3], "/")] = true
+		}
+		c.mu.Unlock()
+	}
+}
+
+// call requires that Chromium does something.
+func (c *chromium) call(method string, params map[string]any, result any) {
+	c.t.Helper()
+	require.NoError(c.t, c.try(method, params, result))
+}
+
+func (c *chromium) try(method string, params map[string]any, result any) error {
+	if params == nil {
+		params = map[string]any{}
+	}
+	come := make(chan answer, 1)
+	c.mu.Lock()
+	c.last++
+	id := c.last
+	c.waiting[id] = come
+	err := c.conn.WriteJSON(map[string]any{"id": id, "method": method, "params": params})
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case a := <-come:
+		if a.Error != nil {
+			return fmt.Errorf("%s: %s", method, a.Error.Message)
+		}
+		if result == nil {
+			return nil
+		}
+		return json.Unmarshal(a.Result, result)
+	case <-time.After(testenv.Patience):
+		return fmt.Errorf("%s: no answer", method)
+	}
+}
+
+// run runs a script, and waits for it if it is a promise.
+func (c *chromium) run(script string) (any, error) {
+	var r struct {
+		Result           struct{ Value any }
+		ExceptionDetails *struct{ Exception struct{ Description string } }
+	}
+	if err := c.try("Runtime.evaluate", map[string]any{"expression": script, "awaitPromise": true, "returnByValue": true, "userGesture": true}, &r); err != nil {
+		return nil, err
+	}
+	if r.ExceptionDetails != nil {
+		return nil, fmt.Errorf("%.300s: %s", script, r.ExceptionDetails.Exception.Description)
+	}
+	return r.Result.Value, nil
+}
+
+func (c *chromium) eval(script string) any {
+	c.t.Helper()
+	v, err := c.run(script)
+	require.NoError(c.t, err)
+	return v
+}
+
+func (c *chromium) is(script string) bool { c.t.Helper(); return c.eval("Boolean("+script+")") == true }
+
+// sees waits until a script says so.
+func (c *chromium) sees(script string) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		v, err := c.run("Boolean(" + script + ")") // a page on its way has no body yet
+		return err == nil && v == true
+	}, testenv.Patience, 50*time.Millisecond, "%s in:\n%s", script, lately{c})
+}
+
+// lately is the page's text and faults at the time when they are printed.
+type lately struct{ c *chromium }
+
+func (l lately) String() string {
+	l.c.mu.Lock()
+	faults := fmt.Sprint(l.c.faults)
+	l.c.mu.Unlock()
+	text, err := l.c.run("document.body.innerText")
+	return fmt.Sprint(text, err, faults)
+}
+
+func literal(text string) string {
+	quoted, _ := json.Marshal(text)
+	return string(quoted)
+}
+
+// has waits for a text on the page.
+func (c *chromium) has(text string) {
+	c.t.Helper()
+	c.sees("document.body.innerText.includes(" + literal(text) + ")")
+}
+
+// click clicks the button with this text or label, in the dialog if there is one.
+func (c *chromium) click(name string) {
+	c.t.Helper()
+	find := "[...(document.querySelector('dialog[open]') ?? document).querySelectorAll('button, a')].find((e) => (e.getAttribute('aria-label') ?? e.textContent.trim()) === " + literal(name) + " && !e.disabled)"
+	c.sees(find)
+	c.eval("void " + find + ".click()")
+}
+
+// fill writes into a field, as typing does.
+func (c *chromium) fill(selector, text string) {
+	c.t.Helper()
+	c.sees("document.querySelector(" + literal(selector) + ")")
+	c.eval(fmt.Sprintf("(() => { const e = document.querySelector(%s); e.value = %s; e.dispatchEvent(new Event('input', {bubbles: true})); })()", literal(selector), literal(text)))
+}
+
+// press presses a key.
+func (c *chromium) press(key string) {
+	c.t.Helper()
+	for _, kind := range []string{"keyDown", "keyUp"} {
+		c.call("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "text": key}, nil)
+	}
+}
+
+func (c *chromium) visit(url string) {
+	c.t.Helper()
+	c.call("Page.navigate", map[string]any{"url": url}, nil)
+}
+
+// dress sets the scheme and the width of the window.
+func (c *chromium) dress(scheme string, width int) {
+	c.t.Helper()
+	c.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
+}
+
+// look checks a state of a page in both schemes and at two widths: axe-core finds nothing, and
+// nothing is wider than the window. With WEIR_SCREENSHOTS it keeps pictures.
+func (c *chromium) look(name string) {
+	c.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int{1280, 390} {
+			c.dress(scheme, width)
+			what := fmt.Sprintf("%s-%s-%d", name, scheme, width)
+			if folder := os.Getenv("WEIR_SCREENSHOTS"); folder != "" {
+				var shot struct{ Data string }
+				c.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &shot)
+				picture, err := base64.StdEncoding.DecodeString(shot.Data)
+				require.NoError(c.t, err)
+				require.NoError(c.t, os.MkdirAll(folder, 0o755))
+				require.NoError(c.t, os.WriteFile(filepath.Join(folder, what+".png"), picture, 0o644))
+			}
+			require.False(c.t, c.is("document.documentElement.scrollWidth > innerWidth"), "%s is wider than the window", what)
+			if !c.is("window.axe") {
+				c.eval(axe + "; 0")
+			}
+			require.Equal(c.t, "[]", c.eval(`axe.run().then((r) => JSON.stringify(r.violations.map((v) => [v.id, ...v.nodes.map((n) => n.html + " " + n.failureSummary)]), null, 1))`), what)
+		}
+	}
+	c.dress("light", 1280)
+}

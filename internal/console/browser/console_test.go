@@ -1,0 +1,265 @@
+// Package browser opens regionctl's console in Chromium, before a fleet of real edges, and
+// does what a person does.
+package browser
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+//go:embed testdata/axe.min.js
+var axe string
+
+// hostile is text that would run if any page wrote it as HTML.
+const hostile = `<img src=x onerror="window.ran=1"> & 'quotes'`
+
+// lab is a fleet of two regions with an edge each, and a console of it.
+type lab struct {
+	t                     *testing.T
+	regionctl, fleet, url string
+	edges                 []*testenv.EdgeNode
+	console               *exec.Cmd
+}
+
+func document(limit int, mode string) string {
+	description, _ := json.Marshal(hostile)
+	return fmt.Sprintf("rules:\n  - id: per-client\n    description: %s\n    key: [client_ip]\n    algorithm: sliding_window\n    limit: %d\n    window: 1m\n    mode: %s\n", description, limit, mode) +
+		"  - {id: login, match: {paths: [/login], methods: [POST]}, key: [client_ip], limit: 5, window: 1m}\n" +
+		"  - {id: stricter, description: \"a try\", key: [client_ip], limit: 50, window: 1m, mode: shadow}\n"
+}
+
+func start(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{t: t, regionctl: testenv.Program(t, "regionctl")}
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	t.Cleanup(origin.Close)
+	var fleet strings.Builder
+	fleet.WriteString("regions:\n")
+	names, pops := []string{"eu-west", "us-east"}, []string{"ams1", "iad1"}
+	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, names...) {
+		fmt.Fprintf(&fleet, "  - {name: %s, consul: {addr: %q}}\n", names[i], consul.Addr())
+		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("node: {id: %s-1, region: %s, pop: %s}\nrules: {source: consul, cache: %q}\nconsul: {addr: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n",
+			pops[i], names[i], pops[i], filepath.Join(t.TempDir(), "rules.json"), consul.Addr(), origin.URL)))
+	}
+	l.fleet = l.write("fleet.yaml", fleet.String())
+	l.run("topology", "apply", l.write("topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}"), "--yes")
+	l.run("rules", "apply", l.write("rules.yaml", document(100, "enforce")), "--yes", "-m", "the first rules")
+	for _, e := range l.edges {
+		e.WaitReady()
+	}
+	l.open()
+	return l
+}
+
+func (l *lab) write(name, text string) string {
+	file := filepath.Join(l.t.TempDir(), name)
+	require.NoError(l.t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// run runs regionctl as an operator does.
+func (l *lab) run(args ...string) string {
+	l.t.Helper()
+	out, err := exec.Command(l.regionctl, append(args, "--fleet", l.fleet, "-o", "json", "--timeout", "5s")...).Output()
+	var failed *exec.ExitError
+	if err != nil {
+		failed, _ = err.(*exec.ExitError)
+		require.NoError(l.t, err, "%v: %s", args, failed.Stderr)
+	}
+	return string(out)
+}
+
+// open starts a console.
+func (l *lab) open() {
+	l.t.Helper()
+	l.console = exec.Command(l.regionctl, "console", "--listen", "127.0.0.1:0", "--fleet", l.fleet, "-o", "json")
+	l.console.Env = append(os.Environ(), "WEIR_USER=ana@desk")
+	l.console.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := l.console.StdoutPipe()
+	require.NoError(l.t, err)
+	require.NoError(l.t, l.console.Start())
+	l.t.Cleanup(l.close)
+	var at struct{ URL string }
+	require.NoError(l.t, json.NewDecoder(bufio.NewReader(out)).Decode(&at))
+	l.url = at.URL
+}
+
+func (l *lab) close() {
+	if l.console.ProcessState == nil {
+		_ = l.console.Process.Signal(syscall.SIGTERM)
+		_ = l.console.Wait()
+	}
+}
+
+// traffic asks the edges until the test ends, more often than the rules allow.
+func (l *lab) traffic(ctx context.Context) {
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	l.t.Cleanup(func() { cancel(); all.Wait() })
+	for _, e := range l.edges {
+		all.Go(func() {
+			tick := time.NewTicker(40 * time.Millisecond)
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				if resp, err := http.Get("http://" + e.Public + "/"); err == nil {
+					_ = resp.Body.Close()
+				}
+				<-tick.C
+			}
+		})
+	}
+}
+
+// limits returns what every edge's first rule allows.
+func (l *lab) limits() string {
+	var all []string
+	for _, e := range l.edges {
+		resp, err := http.Get("http://" + e.Admin + "/v1/rules")
+		require.NoError(l.t, err)
+		var v struct{ Rules []struct{ Limit int } }
+		require.NoError(l.t, json.NewDecoder(resp.Body).Decode(&v))
+		require.NoError(l.t, resp.Body.Close())
+		all = append(all, fmt.Sprint(v.Rules[0].Limit))
+	}
+	return strings.Join(all, " ")
+}
+
+// Every page's main act, from a click to its effect on the edges; every page in both schemes
+// and on a phone, without a fault that axe-core knows, a script of a stranger, or a request
+// to another host.
+func TestConsole(t *testing.T) {
+	l := start(t)
+	l.traffic(t.Context())
+	b := launch(t)
+	b.dress("light", 1280)
+
+	b.visit(l.url + "/")
+	b.has("2 / 2")
+	b.has("ams1-1")
+	b.sees("document.querySelector('.fresh.good')")
+	b.look("fleet")
+	b.click("Drain ams1")
+	b.fill("dialog [name=reason]", "kernel "+hostile)
+	b.look("fleet-drain")
+	b.click("Drain")
+	b.has("ams1 is drained")
+	b.click("Close")
+	require.Contains(t, l.run("status"), "kernel ")
+	b.has("kernel " + hostile)
+	b.look("fleet-drained")
+	b.click("Undrain ams1")
+	b.click("Undrain")
+	b.has("ams1 is back")
+	b.click("Close")
+	require.NotContains(t, l.run("status"), "kernel ")
+
+	b.click("Rules")
+	b.has("per-client")
+	b.sees("document.querySelector('#document')?.value.includes('per-client')")
+	b.sees("[...document.querySelectorAll('td.n.bad')].length > 0") // limited now
+	b.has("the first rules")
+	b.look("rules")
+	b.fill("#document", strings.Replace(document(100, "enforce"), "limit: 100", "limit: no", 1))
+	b.has("line 6")
+	b.look("rules-faults")
+	b.fill("#document", document(5000, "enforce"))
+	b.has("Good: 3 rules")
+	b.click("Compare")
+	b.has("→ 5000")
+	b.look("rules-difference")
+	b.click("Apply…")
+	b.fill("dialog [name=message]", "more for all, INC-1")
+	b.click("Apply")
+	b.has("Every edge runs it")
+	b.look("rules-applied")
+	b.click("Close")
+	require.Equal(t, "5000 5000", l.limits())
+	b.has("more for all, INC-1")
+
+	// Somebody else applies while this page edits: the page says so, and keeps the text.
+	l.run("rules", "apply", l.write("other.yaml", document(70, "enforce")), "--yes", "-m", "another")
+	b.fill("#document", document(80, "enforce"))
+	b.has("Good: 3 rules")
+	b.click("Apply…")
+	b.fill("dialog [name=message]", "mine")
+	b.click("Apply")
+	b.has("Somebody else was faster")
+	b.look("rules-conflict")
+	b.click("Close")
+	require.True(t, b.is("document.querySelector('#document').value.includes('limit: 80')"))
+	require.Equal(t, "70 70", l.limits())
+
+	b.click("Client")
+	b.has("Whose requests?")
+	b.look("client-empty")
+	b.fill("[name=client]", "127.0.0.1")
+	b.click("Explain")
+	b.has("refuse, 429")
+	b.sees("location.search === '?client=127.0.0.1'")
+	b.look("client")
+	b.click("Reset per-client")
+	b.click("Reset")
+	b.has("The counter is reset")
+	b.click("Close")
+
+	b.click("Shedder")
+	b.has("inflight")
+	b.look("shedder")
+	b.click("Kill switch…")
+	b.fill("dialog [name=message]", "INC-2")
+	b.click("Switch off")
+	b.has("The shedder is off")
+	b.click("Close")
+	b.has("Some edges shed nothing")
+	b.look("shedder-off")
+	b.click("End temporary settings…")
+	b.click("End them")
+	b.has("They have ended")
+	b.click("Close")
+	require.NotContains(t, l.run("shedder", "show", "--live"), `"off": true`)
+
+	b.click("Audit")
+	b.has("INC-2")
+	b.has("whole")
+	b.look("audit")
+
+	// A page that is linked opens at once; keys lead from page to page.
+	b.visit(l.url + "/client?client=127.0.0.1&path=/login&method=POST")
+	b.has("login")
+	b.eval("document.activeElement.blur()")
+	b.press("1")
+	b.has("requests a second")
+
+	require.False(t, b.is("window.ran"), "a script of a stranger ran")
+	b.mu.Lock()
+	require.Equal(t, map[string]bool{l.url: true}, b.hosts)
+	// A refused change is also an error of the network in the browser's log.
+	b.faults = slices.DeleteFunc(b.faults, func(f string) bool { return strings.Contains(f, "status of 409") })
+	require.Empty(t, b.faults)
+	// The console goes away while a page is open: what was seen stays, and says how old it is.
+	b.offline = true
+	b.mu.Unlock()
+	l.close()
+	b.has("What you see is out of date")
+	b.has("ams1-1")
+	b.look("fleet-stale")
+}

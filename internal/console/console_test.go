@@ -1,0 +1,452 @@
+package console
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "write the table of docs/CONSOLE.md")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// place is where the console under test says that it listens.
+var place = netip.MustParseAddrPort("127.0.0.1:8090")
+
+// ran is one call of regionctl.
+type ran struct {
+	args  []string
+	stdin string
+}
+
+// recorder stands in for regionctl: what it prints is what the test says.
+type recorder struct {
+	mu          sync.Mutex
+	calls       []ran
+	out, errOut string
+	status      int
+	hold        bool // until ctx ends
+}
+
+func (c *recorder) run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	text, _ := io.ReadAll(in)
+	c.mu.Lock()
+	c.calls = append(c.calls, ran{args, string(text)})
+	hold := c.hold
+	_, _ = io.WriteString(out, c.out)
+	_, _ = io.WriteString(errOut, c.errOut)
+	c.mu.Unlock()
+	if hold {
+		<-ctx.Done()
+	}
+	return c.status
+}
+
+func (c *recorder) called() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.calls)
+}
+
+func newServer(t *testing.T, c *recorder) *Server {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return New(ctx, Config{Run: c.run, User: "ana@desk", Log: slog.New(slog.DiscardHandler)}, place)
+}
+
+// ask sends a request as the console's own page does, unless change says otherwise.
+func ask(s *Server, method, path, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, "http://"+place.String()+path, strings.NewReader(body))
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Origin", "http://"+place.String())
+		r.Header.Set(HeaderToken, s.token)
+	}
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	for _, c := range change {
+		c(r)
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w
+}
+
+// examples are good requests of all operations that take anything.
+var examples = map[string]string{
+	"drain": `{"reason": "kernel update"}`, "rules.validate": `{"document": "rules: []"}`, "rules.diff": `{"document": "rules: []"}`,
+	"rules.apply": `{"document": "rules: []", "message": "why", "if_version": "0123456789ab"}`, "rules.rollback": `{"to": "0123"}`,
+	"limits.inspect": "?key=203.0.113.7", "limits.explain": "?client=203.0.113.7&path=/login", "limits.reset": `{"rule": "login", "client": "203.0.113.7"}`,
+	"shedder.set": `{"settings": ["enabled=false"], "for": "1h"}`,
+}
+
+// request returns the path and the body of an example.
+func (o *Operation) request() (path, body string) {
+	path = Prefix + strings.ReplaceAll(o.Path, "{pop}", "ams1")
+	if o.Method == http.MethodGet {
+		return path + examples[o.ID], ""
+	}
+	if body = examples[o.ID]; body == "" {
+		body = "{}"
+	}
+	return path, body
+}
+
+// strangers are requests that must not get through, and what each is answered for an
+// operation that reads and for one that writes.
+var strangers = []struct {
+	name        string
+	change      func(*http.Request)
+	read, write int
+}{
+	{"as the page sends it", func(*http.Request) {}, 200, 200},
+	{"a script without a browser's headers", func(r *http.Request) { r.Header.Del("Origin"); r.Header.Del("Sec-Fetch-Site") }, 200, 200},
+	{"without a token", func(r *http.Request) { r.Header.Del(HeaderToken) }, 200, 403},
+	{"with another token", func(r *http.Request) { r.Header.Set(HeaderToken, "AAAAAAAAAAAAAAAAAAAAAAAAAA") }, 200, 403},
+	{"from a page of another origin", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, 403, 403},
+	{"from a page in a sandbox (Origin: null)", func(r *http.Request) { r.Header.Set("Origin", "null") }, 403, 403},
+	{"from another port of this host", func(r *http.Request) {
+		r.Header.Set("Origin", "http://127.0.0.1:8091")
+		r.Header.Set("Sec-Fetch-Site", "same-site")
+	}, 403, 403},
+	{"as an image or a script of another site", func(r *http.Request) { r.Header.Del("Origin"); r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403, 403},
+	{"to another host (DNS rebinding)", func(r *http.Request) { r.Host = "evil.example:8090" }, 421, 421},
+	{"to this address by another port", func(r *http.Request) { r.Host = "127.0.0.1:80" }, 421, 421},
+}
+
+// No operation that changes something runs without the token, nor any for a page of another
+// origin or by another name of this host. docs/CONSOLE.md has the table.
+func TestStrangers(t *testing.T) {
+	table := "| request | reads | changes |\n|---|---|---|\n"
+	for _, stranger := range strangers {
+		table += fmt.Sprintf("| %s | %d | %d |\n", stranger.name, stranger.read, stranger.write)
+		c := &recorder{out: "{}"}
+		s := newServer(t, c)
+		for _, o := range Operations() {
+			if o.Streams && stranger.read == 200 {
+				continue // TestFeed
+			}
+			before := c.called()
+			want := stranger.read
+			// Asking about a document changes nothing, but a page elsewhere must not do it either.
+			if o.Writes {
+				want = stranger.write
+			}
+			path, body := o.request()
+			w := ask(s, o.Method, path, body, stranger.change)
+			require.Equal(t, want, w.Code, "%s: %s: %s", o.ID, stranger.name, w.Body)
+			if want != 200 {
+				require.Equal(t, before, c.called(), "%s: %s", o.ID, stranger.name)
+				require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+			}
+		}
+		for _, path := range []string{Prefix + "/session", Prefix + "/openapi.json"} {
+			require.Equal(t, stranger.read, ask(s, "GET", path, "", stranger.change).Code, "%s: %s", path, stranger.name)
+		}
+	}
+	const begin, end = "<!-- made by go test ./internal/console -run TestStrangers -update -->\n", "<!-- end -->"
+	name := filepath.Join("..", "..", "docs", "CONSOLE.md")
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(text), begin)
+	_, after, ended := strings.Cut(rest, end)
+	require.True(t, found && ended, "docs/CONSOLE.md has no place for the table")
+	next := before + begin + table + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(name, []byte(next), 0o644))
+		return
+	}
+	require.Equal(t, next, string(text), "run go test ./internal/console -run TestStrangers -update")
+}
+
+func TestCommands(t *testing.T) {
+	for id, want := range map[string]struct{ shown, args string }{
+		"fleet":          {"regionctl status", "status --output=json --"},
+		"drain":          {"regionctl drain ams1 --reason 'kernel update'", "drain --reason=kernel update --yes --wait=0 --output=json -- ams1"},
+		"rules.apply":    {"regionctl rules apply rules.yaml --message why --if-version 0123456789ab", "rules apply --message=why --if-version=0123456789ab --yes --output=json -- -"},
+		"limits.inspect": {"regionctl limits inspect 203.0.113.7", "limits inspect --output=json -- 203.0.113.7"},
+		"limits.reset":   {"regionctl limits reset --rule login --client 203.0.113.7", "limits reset --rule=login --client=203.0.113.7 --yes --output=json --"},
+		"shedder.set":    {"regionctl shedder set enabled=false --for 1h", "shedder set --for=1h --yes --output=json -- enabled=false"},
+	} {
+		for _, o := range Operations() {
+			if o.ID != id {
+				continue
+			}
+			c := &recorder{out: `{"a": 1}`, errOut: "warning: careful\n"}
+			path, body := o.request()
+			w := ask(newServer(t, c), o.Method, path, body)
+			require.Equal(t, 200, w.Code, "%s", w.Body)
+			var a Answer
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &a))
+			require.Equal(t, want.shown, a.Command)
+			require.Equal(t, []string{"warning: careful"}, a.Notes)
+			require.JSONEq(t, `{"a": 1}`, string(a.Result))
+			require.Equal(t, want.args, strings.Join(c.calls[0].args, " "))
+		}
+	}
+	require.Equal(t, `'it'\''s'`, quote("it's"))
+}
+
+// No value becomes a flag, names a file, or reaches a command when it is not what it should be.
+func TestBadInput(t *testing.T) {
+	for _, bad := range []struct{ method, path, body, saying string }{
+		{"GET", "/limits", "", "key: is missing"},
+		{"GET", "/limits?key=--fleet%3D/etc/passwd", "", "key: must match"},
+		{"GET", "/limits?key=header:X-Api-Key%3Dabc", "", "key: must match"},
+		{"GET", "/limits?key=" + strings.Repeat("1", 2000), "", "key: must be at most"},
+		{"GET", "/limits/explain?client=203.0.113.7&client=203.0.113.8", "", "client: is given 2 times"},
+		{"GET", "/limits/explain?client=203.0.113.7&path=/a%3Ftoken%3Db", "", "path: must match"},
+		{"GET", "/fleet?watch=1s", "", "watch: unknown; this takes region"},
+		{"GET", "/rules/document?version=../x", "", "version: must match"},
+		{"POST", "/shedder/set", `{"settings": ["/etc/passwd"]}`, "settings: must match"},
+		{"POST", "/shedder/set", `{"settings": "enabled=false"}`, "settings: must be a list of strings"},
+		{"POST", "/pops/ams1/drain", `{"reason": "a\nb"}`, "reason: must be one line"},
+		{"POST", "/pops/ams1/drain", `{"reason": ""}`, "reason: is missing"},
+		{"POST", "/pops/ams1/drain", `{"reason": "x", "pop": "iad1"}`, "pop: unknown"},
+		{"POST", "/pops/ams1/drain", `{"reason": "x", "force": "yes"}`, "force: must be true or false"},
+		{"POST", "/pops/-x/drain", `{"reason": "x"}`, "pop: must match"},
+		{"POST", "/pops/ams1/drain?reason=x", `{}`, "goes into its body"},
+		{"POST", "/rules/apply", `{}`, "document: is missing"},
+		{"POST", "/rules/apply", `[]`, "must be a JSON object"},
+		{"POST", "/rules/apply", `{"document": 1}`, "document: must be a string"},
+	} {
+		c := &recorder{}
+		w := ask(newServer(t, c), bad.method, Prefix+bad.path, bad.body)
+		require.Equal(t, 400, w.Code, "%s %s", bad.path, bad.body)
+		var p Problem
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
+		require.Contains(t, p.Detail, bad.saying, bad.path)
+		require.Zero(t, c.called())
+	}
+	s := newServer(t, &recorder{})
+	require.Equal(t, 413, ask(s, "POST", Prefix+"/rules/validate", `{"document": "`+strings.Repeat("x", mostBody)+`"}`).Code)
+	require.Equal(t, 400, ask(s, "POST", Prefix+"/rules/validate", `{}`, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }).Code)
+	require.Equal(t, 404, ask(s, "GET", Prefix+"/nothing", "").Code)
+	require.Equal(t, 404, ask(s, "POST", Prefix+"/fleet", "{}").Code)
+	require.Equal(t, 405, ask(s, "DELETE", Prefix+"/fleet", "").Code)
+	require.Equal(t, 404, ask(s, "GET", "/nothing", "").Code)
+}
+
+func TestExitStatuses(t *testing.T) {
+	failure := func(reason string) string {
+		return "warning: w\n" + `{"error":{"status":1,"reason":"` + reason + `","message":"why"}}` + "\n"
+	}
+	for _, c := range []struct {
+		path, out string
+		status    int
+		reason    string
+		want      int
+	}{
+		{"/fleet", "{}", 0, "", 200}, {"/fleet", "{}", 3, "partial", 200}, {"/fleet", "{}", 1, "failed", 500}, {"/fleet", "", 2, "usage", 422},
+		{"/fleet", "", 4, "conflict", 409}, {"/fleet", "", 130, "interrupted", 503}, {"/audit", `[{"faults": ["x"]}]`, 1, "failed", 200}, {"/shedder", `[{"in_force": null}]`, 2, "usage", 200}, {"/audit", `[]`, 1, "failed", 500},
+	} {
+		errOut := ""
+		if c.reason != "" {
+			errOut = failure(c.reason)
+		}
+		w := ask(newServer(t, &recorder{out: c.out, errOut: errOut, status: c.status}), "GET", Prefix+c.path, "")
+		require.Equal(t, c.want, w.Code, "%+v", c)
+		if c.want != 200 {
+			var p Problem
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
+			require.Equal(t, []any{"why", c.reason, []string{"warning: w"}, c.want}, []any{p.Detail, p.Reason, p.Notes, p.Status})
+		} else if c.status == exitUsage {
+			require.Contains(t, w.Body.String(), `"notes":["warning: w","why"]`)
+		} else if c.reason != "" {
+			require.Contains(t, w.Body.String(), `"incomplete":"why"`)
+		}
+	}
+}
+
+// What began to change something is seen through when the page is closed; what only looks is not.
+func TestPageClosed(t *testing.T) {
+	for _, id := range []string{"fleet", "rules.rollback"} {
+		closed := make(chan struct{})
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		s := newServer(t, &recorder{})
+		s.Run = func(ctx context.Context, _ []string, _ io.Reader, _, _ io.Writer) int {
+			cancel()
+			<-closed
+			ended <- ctx.Err()
+			return 0
+		}
+		for _, o := range Operations() {
+			if o.ID == id {
+				path, body := o.request()
+				go func() { <-ctx.Done(); close(closed) }()
+				ask(s, o.Method, path, body, func(r *http.Request) { *r = *r.WithContext(ctx) })
+				if err := <-ended; o.Writes {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, context.Canceled)
+				}
+			}
+		}
+	}
+}
+
+// One command runs for all who follow a feed, and none once they have left.
+func TestFeed(t *testing.T) {
+	c := &recorder{out: "{\"a\":1}\n{\"a\":2}\n", hold: true}
+	s := newServer(t, c)
+	server := httptest.NewServer(s.Handler())
+	defer server.Close()
+	s.hosts[server.Listener.Addr().String()] = true
+	follow := func() (*bufio.Scanner, func()) {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+Prefix+"/fleet/events", nil)
+		require.NoError(t, err)
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+		require.NoError(t, err)
+		require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
+		return bufio.NewScanner(resp.Body), func() { _ = resp.Body.Close() }
+	}
+	sees := func(in *bufio.Scanner, line string) {
+		for in.Scan() {
+			if in.Text() == line {
+				return
+			}
+		}
+		require.Fail(t, "the stream ended", line)
+	}
+	one, leaveOne := follow()
+	sees(one, `data: {"a":2}`)
+	two, leaveTwo := follow()
+	sees(two, "event: look")
+	sees(two, `data: {"a":2}`)
+	require.Equal(t, 1, c.called())
+	leaveOne()
+	leaveTwo()
+	f := s.feeds["fleet.events"]
+	require.Eventually(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.listeners) == 0 }, 10*time.Second, time.Millisecond)
+	three, leaveThree := follow()
+	sees(three, `data: {"a":2}`)
+	require.Equal(t, 2, c.called())
+	leaveThree()
+}
+
+func TestRun(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &recorder{out: "{}\n", hold: true}
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, Config{Run: c.run, Log: slog.New(slog.DiscardHandler)}, ln) }()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + ln.Addr().String() + Prefix + "/fleet/events")
+	require.NoError(t, err)
+	cancel()
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err, "a stream ends with the console")
+	require.NoError(t, resp.Body.Close())
+	require.NoError(t, <-ended)
+}
+
+// vendored are the libraries as npm serves them.
+var vendored = map[string]string{
+	"preact.mjs": "bdcbd9abdf2c77c5c45326eab42191e949222d479d0d5f69467387a77040cb55", "htm.mjs": "ab33dd3f38059b9be4d5f5350128eefb2356639c4e0bbe9d9e8b3ba75847e9e4", "signals-core.mjs": "0c80bc127d72ecb1496ef116ffddae75079829a3af01e7f417c8e5a6474c68b6",
+}
+
+func TestAssets(t *testing.T) {
+	s := newServer(t, &recorder{})
+	var size int
+	require.NoError(t, fs.WalkDir(embedded, "assets", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := embedded.ReadFile(name)
+		require.NoError(t, err)
+		if base := filepath.Base(name); strings.Contains(name, "/vendor/") && filepath.Ext(name) == ".mjs" {
+			sum := sha256.Sum256(text)
+			require.Equal(t, vendored[base], hex.EncodeToString(sum[:]), base)
+			_, err := embedded.ReadFile(strings.TrimSuffix(name, ".mjs") + ".LICENSE.txt")
+			require.NoError(t, err, "%s has no license", base)
+		}
+		w := ask(s, "GET", "/"+name, "", func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
+		require.Equal(t, 200, w.Code)
+		require.NotEmpty(t, w.Header().Get("Content-Type"), name)
+		size += w.Body.Len()
+		unpacked, err := gzip.NewReader(w.Body)
+		require.NoError(t, err)
+		got, err := io.ReadAll(unpacked)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(text, got))
+		// Nothing is asked of another host.
+		if filepath.Ext(name) != ".txt" {
+			for _, scheme := range []string{"http://", "https://"} {
+				rest := strings.ReplaceAll(strings.ReplaceAll(string(text), "http://www.w3.org/", ""), "https://github.com/weir-edge/", "")
+				require.NotContains(t, rest, scheme, name)
+			}
+		}
+		again := ask(s, "GET", "/"+name, "", func(r *http.Request) { r.Header.Set("If-None-Match", w.Header().Get("ETag")) })
+		require.Equal(t, http.StatusNotModified, again.Code)
+		return nil
+	}))
+	require.LessOrEqual(t, size, 300_000, "bytes, compressed")
+	for _, page := range Pages {
+		w := ask(s, "GET", page, "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
+		require.Equal(t, 200, w.Code, "a link to %s in a chat can be opened", page)
+		require.Contains(t, w.Header().Get("Content-Security-Policy"), "script-src 'self'")
+		require.NotContains(t, w.Body.String(), "<style")
+		require.NotRegexp(t, `<script(>|[^>]*[^"/]>.)`, w.Body.String())
+	}
+}
+
+// The description names each operation, and what it says of types is what they are.
+func TestDescription(t *testing.T) {
+	type inner struct {
+		At time.Time `json:"at,omitzero"`
+	}
+	type answer struct {
+		inner
+		List []string       `json:"list"`
+		Next *answer        `json:"next,omitempty"`
+		Map  map[string]int `json:"map"`
+		Any  any            `json:"any"`
+		None string         `json:"-"`
+	}
+	var d struct {
+		OpenAPI    string `json:"openapi"`
+		Paths      map[string]map[string]map[string]any
+		Components struct{ Schemas map[string]any }
+	}
+	require.NoError(t, json.Unmarshal(describe(Config{Answers: map[string]reflect.Type{"fleet": reflect.TypeFor[answer]()}}), &d))
+	require.Equal(t, "3.1.0", d.OpenAPI)
+	seen := map[string]bool{}
+	for _, o := range Operations() {
+		at := d.Paths[Prefix+o.Path][strings.ToLower(o.Method)]
+		require.NotNil(t, at, o.ID)
+		require.Equal(t, o.ID, at["operationId"])
+		require.False(t, seen[o.ID], "%s twice", o.ID)
+		seen[o.ID] = true
+	}
+	text, err := json.Marshal(d.Components.Schemas["console.answer"])
+	require.NoError(t, err)
+	require.JSONEq(t, `{"type": "object", "additionalProperties": false, "required": ["list", "map", "any"], "properties": {
+		"at": {"type": "string", "format": "date-time"}, "list": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
+		"next": {"anyOf": [{"$ref": "#/components/schemas/console.answer"}, {"type": "null"}]},
+		"map": {"anyOf": [{"type": "object", "additionalProperties": {"type": "integer"}}, {"type": "null"}]}, "any": {}}}`, string(text))
+}

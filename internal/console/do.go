@@ -1,0 +1,251 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Prefix is that of all paths of the API.
+const Prefix = "/api/v1"
+
+// mostBody bounds the body of a request. Consul takes no document that is longer.
+const mostBody = 1 << 20
+
+// Answer is what a command found out.
+type Answer struct {
+	// Command is what does the same in a shell.
+	Command string          `json:"command"`
+	Result  json.RawMessage `json:"result"`
+	// Notes are what the command said besides: warnings, and how a change went.
+	Notes []string `json:"notes,omitempty"`
+	// Incomplete says what is missing: regions that did not answer, edges that are behind.
+	Incomplete string `json:"incomplete,omitempty"`
+}
+
+// Problem is every answer that refuses a request, or says that it failed (RFC 9457).
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	// Reason is regionctl's: failed, usage, conflict or interrupted.
+	Reason  string          `json:"reason,omitempty"`
+	Command string          `json:"command,omitempty"`
+	Notes   []string        `json:"notes,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+}
+
+// The exit statuses of regionctl.
+const (
+	exitGood        = 0
+	exitUsage       = 2
+	exitPartial     = 3
+	exitConflict    = 4
+	exitInterrupted = 130
+)
+
+// do runs an operation's command.
+func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
+	if o.Writes && !s.authorized(r) {
+		refuse(w, http.StatusForbidden, "this changes something and needs the header "+HeaderToken+" with the token of GET "+Prefix+"/session")
+		return
+	}
+	v, document, err := o.read(w, r)
+	if err == nil {
+		err = o.check(v)
+	}
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body must be at most %d bytes", mostBody))
+		return
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	// What has begun to change is seen through when the page is closed.
+	ctx, cancel := context.WithTimeout(r.Context(), readTime)
+	if o.Writes {
+		cancel()
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(r.Context()), writeTime)
+	}
+	defer cancel()
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	case <-time.After(placeWait):
+		w.Header().Set("Retry-After", "1")
+		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d other requests are in progress; ask again", atOnce))
+		return
+	case <-r.Context().Done():
+		return
+	}
+	began := time.Now()
+	var out, errOut bytes.Buffer
+	status := s.Run(ctx, o.arguments(v), strings.NewReader(document), &out, &errOut)
+	command := o.command(v)
+	if o.Writes {
+		s.Log.Info("changed", "operation", o.ID, "command", command, "user", s.User, "exit_status", status, "took", time.Since(began).Round(time.Millisecond))
+	}
+	answer(w, o, command, status, out.Bytes(), errOut.String())
+}
+
+// answer turns what a command printed into the answer.
+func answer(w http.ResponseWriter, o *Operation, command string, status int, out []byte, errOut string) {
+	notes, message, reason := notesOf(errOut)
+	result := json.RawMessage(bytes.TrimSpace(out))
+	if len(result) == 0 || !json.Valid(result) {
+		result = nil
+	}
+	verdict := o.Verdict && len(result) > len("[]") && status != exitInterrupted
+	if status == exitGood || status == exitPartial || verdict {
+		if result == nil {
+			result = json.RawMessage("null")
+		}
+		if status == exitUsage { // nothing is missing: this is what was found
+			notes, message = append(notes, message), ""
+		}
+		reply(w, http.StatusOK, Answer{command, result, notes, message})
+		return
+	}
+	code := map[int]int{exitUsage: http.StatusUnprocessableEntity, exitConflict: http.StatusConflict, exitInterrupted: http.StatusServiceUnavailable}[status]
+	if code == 0 {
+		code = http.StatusInternalServerError
+	}
+	reply(w, code, Problem{"about:blank", http.StatusText(code), code, message, reason, command, notes, result})
+}
+
+// notesOf splits standard error: its last line is the error, if there is one.
+func notesOf(errOut string) (notes []string, message, reason string) {
+	lines := strings.Split(strings.TrimRight(errOut, "\n"), "\n")
+	var last struct {
+		Error *struct{ Reason, Message string }
+	}
+	if json.Unmarshal([]byte(lines[len(lines)-1]), &last) == nil && last.Error != nil {
+		lines, message, reason = lines[:len(lines)-1], last.Error.Message, last.Error.Reason
+	}
+	return slices.DeleteFunc(lines, func(line string) bool { return strings.TrimSpace(line) == "" }), message, reason
+}
+
+// read collects what a request gives.
+func (o *Operation) read(w http.ResponseWriter, r *http.Request) (v values, document string, err error) {
+	v = values{}
+	for _, in := range o.Inputs {
+		if text := r.PathValue(in.Name); text != "" {
+			v[in.Name] = []string{text}
+		}
+	}
+	if o.Method == http.MethodGet {
+		for name, list := range r.URL.Query() {
+			if !o.takes(name) {
+				return nil, "", o.unknown(name)
+			}
+			v[name] = slices.DeleteFunc(list, func(text string) bool { return text == "" })
+		}
+		return v, "", nil
+	}
+	if r.URL.RawQuery != "" {
+		return nil, "", errors.New("what a POST is about goes into its body, a JSON object")
+	}
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
+		return nil, "", errors.New("Content-Type: must be application/json")
+	}
+	// Without support for deadlines, as in tests, reading is not bounded.
+	to := http.NewResponseController(w)
+	_ = to.SetReadDeadline(time.Now().Add(bodyTime))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	_ = to.SetReadDeadline(time.Time{})
+	if err != nil {
+		return nil, "", err
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, "", fmt.Errorf("the body must be a JSON object: %w", err)
+	}
+	for name, raw := range fields {
+		if name == "document" && o.Document != "" {
+			if err := json.Unmarshal(raw, &document); err != nil {
+				return nil, "", errors.New("document: must be a string, the text of the document")
+			}
+			continue
+		}
+		i := slices.IndexFunc(o.Inputs, func(in Input) bool { return in.Name == name })
+		if i < 0 || strings.Contains(o.Path, "{"+name+"}") {
+			return nil, "", o.unknown(name)
+		}
+		if v[name], err = o.Inputs[i].decode(raw); err != nil {
+			return nil, "", err
+		}
+	}
+	if o.Document != "" && fields["document"] == nil {
+		return nil, "", errors.New("document: is missing; it is the text of the document")
+	}
+	return v, document, nil
+}
+
+func (in *Input) decode(raw json.RawMessage) (list []string, err error) {
+	switch in.Shape {
+	case List:
+		err = json.Unmarshal(raw, &list)
+		if err != nil {
+			err = fmt.Errorf("%s: must be a list of strings", in.Name)
+		}
+		return list, err
+	case Truth:
+		var is bool
+		if err := json.Unmarshal(raw, &is); err != nil {
+			return nil, fmt.Errorf("%s: must be true or false", in.Name)
+		}
+		return []string{fmt.Sprint(is)}, nil
+	}
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return nil, fmt.Errorf("%s: must be a string", in.Name)
+	}
+	if text == "" {
+		return nil, nil
+	}
+	return []string{text}, nil
+}
+
+func (o *Operation) takes(name string) bool {
+	return slices.ContainsFunc(o.Inputs, func(in Input) bool { return in.Name == name })
+}
+
+func (o *Operation) unknown(name string) error {
+	var known []string
+	for _, in := range o.Inputs {
+		known = append(known, in.Name)
+	}
+	if o.Document != "" {
+		known = append(known, "document")
+	}
+	if len(known) == 0 {
+		return fmt.Errorf("%s: unknown; this takes nothing", clip(name))
+	}
+	return fmt.Errorf("%s: unknown; this takes %s", clip(name), strings.Join(known, ", "))
+}
+
+// reply answers with JSON.
+func reply(w http.ResponseWriter, status int, v any) {
+	kind := "application/json"
+	if _, is := v.(Problem); is {
+		kind = "application/problem+json"
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client hung up
+}
+
+func refuse(w http.ResponseWriter, status int, detail string) {
+	reply(w, status, Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail})
+}

@@ -1,0 +1,126 @@
+package console
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+)
+
+type object = map[string]any
+
+// describe returns the OpenAPI 3.1 document. It is made from the table that the handlers are
+// made from, and the answers' schemas from the types that regionctl prints.
+func describe(c Config) []byte {
+	schemas := newSchemas()
+	problem, session := schemas.of(reflect.TypeFor[Problem]()), schemas.of(reflect.TypeFor[Session]())
+	refused := object{"description": "refused or failed; detail says why, and what to do", "content": object{"application/problem+json": object{"schema": problem}}}
+	paths := object{
+		Prefix + "/session": object{"get": object{"operationId": "session", "summary": "Who you are, what you may do, and the token of writes",
+			"responses": object{"200": jsonAnswer("the session", session), "default": refused}}},
+	}
+	for _, o := range Operations() {
+		result := object{}
+		if t := c.Answers[strings.TrimSuffix(o.ID, ".events")]; t != nil {
+			result = schemas.of(t)
+		}
+		good := jsonAnswer("what the command found out", object{
+			"type": "object", "required": []string{"command", "result"}, "additionalProperties": false,
+			"properties": object{
+				"command": object{"type": "string", "description": "what does the same in a shell"}, "result": result,
+				"notes":      object{"type": "array", "items": object{"type": "string"}, "description": "what the command said besides"},
+				"incomplete": object{"type": "string", "description": "what is missing: regions that did not answer, edges that are behind"},
+			},
+		})
+		if o.Streams {
+			good = object{"description": "events: look, whose data is the result; problem, whose data is a problem", "content": object{"text/event-stream": object{"schema": result}}}
+		}
+		described := object{
+			"operationId": o.ID, "summary": o.Summary, "description": "Runs " + o.command(nil) + ".",
+			"responses": object{"200": good, "default": refused},
+		}
+		o.parameters(described)
+		if o.Writes {
+			described["security"] = []object{{"token": []string{}}}
+		}
+		at, _ := paths[Prefix+o.Path].(object)
+		if at == nil {
+			at = object{}
+			paths[Prefix+o.Path] = at
+		}
+		at[strings.ToLower(o.Method)] = described
+	}
+	return encode(object{
+		"openapi": "3.1.0",
+		"info": object{"title": "regionctl console", "version": "1",
+			"description": "Each operation runs a command of regionctl and answers with what it prints, and with the command itself."},
+		"paths": paths,
+		"components": object{
+			"schemas":         schemas.named,
+			"securitySchemes": object{"token": object{"type": "apiKey", "in": "header", "name": HeaderToken, "description": "the token of GET " + Prefix + "/session"}},
+		},
+	})
+}
+
+func jsonAnswer(what string, schema object) object {
+	return object{"description": what, "content": object{"application/json": object{"schema": schema}}}
+}
+
+// parameters describes where the inputs go.
+func (o *Operation) parameters(to object) {
+	parameters, fields, required := []object{}, object{}, []string{}
+	for _, in := range o.Inputs {
+		schema := in.schema()
+		switch {
+		case strings.Contains(o.Path, "{"+in.Name+"}"):
+			parameters = append(parameters, object{"name": in.Name, "in": "path", "required": true, "description": in.About, "schema": schema})
+		case o.Method == "GET":
+			parameters = append(parameters, object{"name": in.Name, "in": "query", "required": in.Required, "description": in.About, "schema": schema})
+		default:
+			schema["description"] = in.About
+			if fields[in.Name] = schema; in.Required {
+				required = append(required, in.Name)
+			}
+		}
+	}
+	if len(parameters) > 0 {
+		to["parameters"] = parameters
+	}
+	if o.Method == "GET" {
+		return
+	}
+	if o.Document != "" {
+		fields["document"] = object{"type": "string", "description": "the text of " + o.Document}
+		required = append(required, "document")
+	}
+	body := object{"type": "object", "properties": fields, "additionalProperties": false}
+	if len(required) > 0 {
+		body["required"] = required
+	}
+	to["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": body}}}
+}
+
+func (in *Input) schema() object {
+	text := object{"type": "string", "maxLength": 1300}
+	if in.Longest > 0 {
+		text["maxLength"] = in.Longest
+	}
+	if in.Check != nil {
+		text["pattern"] = in.Check.String()
+	}
+	switch in.Shape {
+	case List:
+		return object{"type": "array", "items": text, "maxItems": mostValues}
+	case Truth:
+		return object{"type": "boolean"}
+	}
+	return text
+}
+
+// encode writes JSON of what always can be.
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // maps, strings and numbers
+	}
+	return text
+}

@@ -1,0 +1,241 @@
+package console
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Operation is one thing that the API does: it runs one command of regionctl. What a page
+// does is therefore what the command does, and a script can do all that a page can.
+type Operation struct {
+	ID      string // of OpenAPI
+	Method  string
+	Path    string
+	Summary string
+	Command []string
+	// Quiet are flags that are passed and not shown: nobody is there to answer a question.
+	Quiet  []string
+	Inputs []Input
+	// Document is the name of the file that the command reads; its text comes in the request
+	// and goes to standard input. "": none.
+	Document string
+	// Writes: the operation changes something. It needs the token and the role of an operator.
+	Writes bool
+	// Verdict: a result is the answer even if the command found it bad, as a document with
+	// faults, or that nothing is published.
+	Verdict bool
+	// Streams: the command repeats its answer until it is ended.
+	Streams bool
+}
+
+// Input is a parameter of a path or a query, or a field of the JSON object in a body.
+type Input struct {
+	Name, About string
+	Flag        string // "": it is an argument
+	Shape       Shape
+	Required    bool
+	Check       *regexp.Regexp // of each value; nil: any line of text
+	Longest     int            // bytes of each value
+}
+
+// Shape is what an input consists of.
+type Shape int
+
+// The shapes.
+const (
+	Text  Shape = iota
+	List        // of texts
+	Truth       // true or false
+)
+
+const (
+	longestText = 500
+	mostValues  = 64
+)
+
+var (
+	word     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	digits   = regexp.MustCompile(`^[0-9a-f]{4,12}$`)
+	baseOf   = regexp.MustCompile(`^([0-9a-f]{4,12}|none)$`)
+	number   = regexp.MustCompile(`^[0-9]{1,5}$`)
+	duration = regexp.MustCompile(`^([0-9]{1,6}(ms|s|m|h)){1,4}$`)
+	setting  = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,200}=[^\x00-\x1f]{1,1000}$`)
+	address  = regexp.MustCompile(`^[0-9A-Fa-f.:]{2,45}$`)
+	urlPath  = regexp.MustCompile(`^/[^\x00-\x20?#]{0,1000}$`)
+	// key names what rules count by, but for what may be secret: headers, cookies, queries.
+	key = regexp.MustCompile(`^([0-9A-Fa-f.:]{2,45}|(client|host|path|method|tier)=[^\x00-\x20?]{1,1000})$`)
+)
+
+// The inputs that several operations share.
+var (
+	inRegion  = Input{Name: "region", About: "only this region; default: all", Flag: "region", Shape: List, Check: word}
+	inVersion = Input{Name: "version", About: "the version, or four or more of its first digits; default: the active one", Check: digits}
+	inLines   = Input{Name: "lines", About: "how many changes; 0: all", Flag: "lines", Check: number}
+	inMessage = Input{Name: "message", About: "why, for the history", Flag: "message", Longest: longestText}
+	inBase    = Input{Name: "if_version", About: "change nothing unless every region runs this version, which the document was made from; none: nothing is published", Flag: "if-version", Check: baseOf}
+	inTo      = Input{Name: "to", About: "the version to go back to; default: the one before", Flag: "to", Check: digits}
+	inPoP     = Input{Name: "pop", About: "the PoP", Required: true, Check: word}
+	inPartial = Input{Name: "partial", About: "continue without regions that cannot be reached", Flag: "partial", Shape: Truth}
+)
+
+// inRequest describes a request, without what may be secret.
+var inRequest = []Input{
+	{Name: "client", About: "the client's address", Flag: "client", Required: true, Check: address},
+	{Name: "method", About: "the request's method; default: GET", Flag: "method", Check: word},
+	{Name: "host", About: "the host asked for", Flag: "host", Longest: 255, Check: regexp.MustCompile(`^[A-Za-z0-9.:_\[\]-]+$`)},
+	{Name: "path", About: "the path, without a query; default: /", Flag: "path", Longest: 1024, Check: urlPath},
+	{Name: "tier", About: "the client's tier", Flag: "tier", Check: word},
+}
+
+var yes = []string{"--yes"}
+
+// Operations returns all of them.
+func Operations() []Operation {
+	return []Operation{
+		{ID: "fleet", Method: "GET", Path: "/fleet", Summary: "Regions, PoPs and edges: health, drains, versions, requests, refusals", Command: []string{"status"}, Inputs: []Input{inRegion}},
+		{ID: "fleet.events", Method: "GET", Path: "/fleet/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"status", "--watch=2s"}, Streams: true},
+		{ID: "drain", Method: "POST", Path: "/pops/{pop}/drain", Summary: "Take a PoP out of DNS", Command: []string{"drain"}, Quiet: []string{"--yes", "--wait=0"}, Writes: true, Inputs: []Input{
+			inPoP, {Name: "reason", About: "why; other operators see it", Flag: "reason", Required: true, Longest: longestText},
+			{Name: "force", About: "drain it even if no healthy PoP would be left", Flag: "force", Shape: Truth}}},
+		{ID: "undrain", Method: "POST", Path: "/pops/{pop}/undrain", Summary: "Put a PoP back into DNS", Command: []string{"undrain"}, Quiet: yes, Writes: true, Inputs: []Input{inPoP}},
+
+		{ID: "rules", Method: "GET", Path: "/rules", Summary: "The rules that edges run, with what each allows and limits", Command: []string{"rules", "list"}, Inputs: []Input{inRegion}},
+		{ID: "rules.events", Method: "GET", Path: "/rules/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"rules", "list", "--watch=2s"}, Streams: true},
+		{ID: "rules.status", Method: "GET", Path: "/rules/status", Summary: "Which version is active in each region, and which edges run it", Command: []string{"rules", "status"}, Inputs: []Input{inRegion}},
+		{ID: "rules.document", Method: "GET", Path: "/rules/document", Summary: "The active rule document, or another version", Command: []string{"rules", "show"}, Inputs: []Input{inRegion, inVersion}},
+		{ID: "rules.history", Method: "GET", Path: "/rules/history", Summary: "Who applied which rules, when and why", Command: []string{"rules", "history"}, Inputs: []Input{inRegion, inLines}},
+		{ID: "rules.validate", Method: "POST", Path: "/rules/validate", Summary: "Every fault of a rule document, by line", Command: []string{"rules", "validate"}, Document: "rules.yaml", Verdict: true},
+		{ID: "rules.diff", Method: "POST", Path: "/rules/diff", Summary: "What a document would change in each region", Command: []string{"rules", "diff"}, Document: "rules.yaml", Inputs: []Input{inRegion}},
+		{ID: "rules.apply", Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: []string{"rules", "apply"}, Document: "rules.yaml", Quiet: yes, Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
+		{ID: "rules.rollback", Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"rules", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+
+		{ID: "limits.inspect", Method: "GET", Path: "/limits", Summary: "What a client or another key has left of each rule", Command: []string{"limits", "inspect"}, Inputs: []Input{
+			{Name: "key", About: "an address, or client, host, path, method or tier with =VALUE", Shape: List, Required: true, Check: key}, inRegion}},
+		{ID: "limits.explain", Method: "GET", Path: "/limits/explain", Summary: "Which rules would decide a request, and how", Command: []string{"limits", "explain"}, Inputs: append(slices.Clone(inRequest), inRegion)},
+		{ID: "limits.reset", Method: "POST", Path: "/limits/reset", Summary: "Forget one counter on every edge", Command: []string{"limits", "reset"}, Quiet: yes, Writes: true, Inputs: append([]Input{
+			{Name: "rule", About: "the rule whose counter it is", Flag: "rule", Required: true, Check: word}}, append(slices.Clone(inRequest), inRegion)...)},
+
+		{ID: "shedder", Method: "GET", Path: "/shedder", Summary: "The active settings of the load shedder", Command: []string{"shedder", "show"}, Inputs: []Input{inRegion}, Verdict: true},
+		{ID: "shedder.live", Method: "GET", Path: "/shedder/live", Summary: "What each edge's shedder measures and refuses, candidates included", Command: []string{"shedder", "show", "--live"}, Inputs: []Input{inRegion}},
+		{ID: "shedder.set", Method: "POST", Path: "/shedder/set", Summary: "Change settings, temporarily or for good", Command: []string{"shedder", "set"}, Quiet: yes, Writes: true, Inputs: []Input{
+			{Name: "settings", About: "FIELD=VALUE", Shape: List, Required: true, Check: setting},
+			{Name: "for", About: "how long they last; default: until the next change", Flag: "for", Check: duration}, inMessage, inRegion, inPartial}},
+		{ID: "shedder.rollback", Method: "POST", Path: "/shedder/rollback", Summary: "End temporary settings, or activate an earlier version", Command: []string{"shedder", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "shedder.history", Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
+
+		{ID: "audit", Method: "GET", Path: "/audit", Summary: "Whether anybody changed the histories", Command: []string{"audit", "verify"}, Inputs: []Input{inRegion}, Verdict: true},
+	}
+}
+
+// values are what a request gives for each input, by name.
+type values map[string][]string
+
+// check refuses what no command should see.
+func (o *Operation) check(v values) error {
+	for _, in := range o.Inputs {
+		given := v[in.Name]
+		switch {
+		case in.Required && len(given) == 0:
+			return fmt.Errorf("%s: is missing; it is %s", in.Name, in.About)
+		case in.Shape != List && len(given) > 1:
+			return fmt.Errorf("%s: is given %d times; give it once", in.Name, len(given))
+		case len(given) > mostValues:
+			return fmt.Errorf("%s: must be at most %d values (got %d)", in.Name, mostValues, len(given))
+		}
+		for _, text := range given {
+			if err := in.check(text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (in *Input) check(text string) error {
+	longest := in.Longest
+	if longest == 0 {
+		longest = 1300
+	}
+	switch {
+	case len(text) > longest:
+		return fmt.Errorf("%s: must be at most %d bytes (got %d)", in.Name, longest, len(text))
+	case in.Shape == Truth && text != "true" && text != "false":
+		return fmt.Errorf("%s: must be true or false (got %q)", in.Name, text)
+	case in.Required && text == "":
+		return fmt.Errorf("%s: is empty; it is %s", in.Name, in.About)
+	case in.Check != nil && !in.Check.MatchString(text):
+		return fmt.Errorf("%s: must match %s (got %q)", in.Name, in.Check, text)
+	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return fmt.Errorf("%s: must be one line without control characters (got %q)", in.Name, text)
+	}
+	return nil
+}
+
+// arguments are what regionctl is called with. No value can be taken for a flag: those of
+// flags are part of the flag, and arguments follow --.
+func (o *Operation) arguments(v values) []string {
+	args := append(slices.Clone(o.Command), o.flags(v)...)
+	args = append(args, o.Quiet...)
+	args = append(args, "--output=json", "--")
+	if o.Document != "" {
+		args = append(args, "-")
+	}
+	return append(args, o.rest(v)...)
+}
+
+func (o *Operation) flags(v values) (list []string) {
+	for _, in := range o.Inputs {
+		if in.Flag == "" {
+			continue
+		}
+		for _, text := range v[in.Name] {
+			if in.Shape != Truth {
+				list = append(list, "--"+in.Flag+"="+text)
+			} else if text == "true" {
+				list = append(list, "--"+in.Flag)
+			}
+		}
+	}
+	return list
+}
+
+// rest are the arguments that are no flags.
+func (o *Operation) rest(v values) (list []string) {
+	for _, in := range o.Inputs {
+		if in.Flag == "" {
+			list = append(list, v[in.Name]...)
+		}
+	}
+	return list
+}
+
+// command is what a person would type for the same.
+func (o *Operation) command(v values) string {
+	words := append([]string{"regionctl"}, o.Command...)
+	if o.Document != "" {
+		words = append(words, o.Document)
+	}
+	words = append(words, o.rest(v)...)
+	for _, flag := range o.flags(v) {
+		name, text, has := strings.Cut(flag, "=")
+		if words = append(words, name); has {
+			words = append(words, text)
+		}
+	}
+	for i, w := range words {
+		words[i] = quote(w)
+	}
+	return strings.Join(words, " ")
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// quote quotes a word for a shell.
+func quote(w string) string {
+	if plain.MatchString(w) {
+		return w
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+}

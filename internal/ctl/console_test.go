@@ -1,0 +1,277 @@
+package ctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/console"
+)
+
+// consoleUnderTest is a console of a fleet, as a script uses it.
+type consoleUnderTest struct {
+	t       *testing.T
+	at      string
+	handler http.Handler
+	token   string
+	schema  map[string]any
+	asked   map[string]bool // operations, by method and path
+}
+
+func (f *testFleet) console(t *testing.T) *consoleUnderTest {
+	t.Helper()
+	at := netip.MustParseAddrPort("127.0.0.1:8090")
+	p := f.program(strings.NewReader(""), io.Discard, io.Discard)
+	p.fleetFile, p.timeout = f.file, defaultTimeout
+	s := console.New(t.Context(), console.Config{Run: p.again, Answers: answers(), User: "ana@desk", Log: slog.New(slog.DiscardHandler)}, at)
+	c := &consoleUnderTest{t: t, at: "http://" + at.String(), handler: s.Handler(), asked: map[string]bool{}}
+	var session console.Session
+	require.NoError(t, json.Unmarshal(c.send("GET", "/session", "").Body.Bytes(), &session))
+	c.token = session.Token
+	require.NoError(t, json.Unmarshal(c.send("GET", "/openapi.json", "").Body.Bytes(), &c.schema))
+	return c
+}
+
+func (c *consoleUnderTest) send(method, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(c.t.Context(), method, c.at+console.Prefix+path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(console.HeaderToken, c.token)
+	w := httptest.NewRecorder()
+	c.handler.ServeHTTP(w, r)
+	return w
+}
+
+// get asks an operation, which must answer as it is described, and returns its result.
+func (c *consoleUnderTest) get(path string) map[string]any { return c.ask("GET", path, path, "") }
+
+// post is get for an operation with a body; at is its path in the description.
+func (c *consoleUnderTest) post(at, path, body string) map[string]any {
+	return c.ask("POST", at, path, body)
+}
+
+func (c *consoleUnderTest) ask(method, at, path, body string) map[string]any {
+	c.t.Helper()
+	w := c.send(method, path, body)
+	require.Equal(c.t, 200, w.Code, "%s %s: %s", method, path, w.Body)
+	var answer map[string]any
+	require.NoError(c.t, json.Unmarshal(w.Body.Bytes(), &answer))
+	at, _, _ = strings.Cut(at, "?")
+	described := dig(c.schema, "paths", console.Prefix+at, strings.ToLower(method), "responses", "200", "content", "application/json", "schema")
+	require.NotNil(c.t, described, "%s %s is not described", method, at)
+	require.Empty(c.t, c.mismatches("", described, answer), "%s %s: %s", method, path, w.Body)
+	c.asked[method+" "+at] = true
+	return answer
+}
+
+// mismatches compares a value with those parts of JSON Schema that the description uses.
+func (c *consoleUnderTest) mismatches(at string, schema, value any) (list []string) {
+	s := schema.(map[string]any)
+	wrong := func(format string, args ...any) { list = append(list, at+": "+fmt.Sprintf(format, args...)) }
+	if ref, is := s["$ref"].(string); is {
+		name, _ := strings.CutPrefix(ref, "#/components/schemas/")
+		found := dig(c.schema, "components", "schemas", name)
+		if found == nil {
+			wrong("no schema %s", ref)
+			return list
+		}
+		return c.mismatches(at, found, value)
+	}
+	if any, is := s["anyOf"].([]any); is {
+		for _, one := range any {
+			more := c.mismatches(at, one, value)
+			if len(more) == 0 {
+				return nil
+			}
+			list = append(list, more...)
+		}
+		return list
+	}
+	kinds := map[string]bool{"": true}
+	switch v := value.(type) {
+	case nil:
+		kinds["null"] = true
+	case bool:
+		kinds["boolean"] = true
+	case string:
+		kinds["string"] = true
+	case float64:
+		kinds["number"], kinds["integer"] = true, v == float64(int64(v))
+	case []any:
+		kinds["array"] = true
+		for i, element := range v {
+			if s["items"] != nil {
+				list = append(list, c.mismatches(fmt.Sprintf("%s[%d]", at, i), s["items"], element)...)
+			}
+		}
+	case map[string]any:
+		kinds["object"] = true
+		properties, _ := s["properties"].(map[string]any)
+		for name, member := range v {
+			switch more := s["additionalProperties"].(type) {
+			case map[string]any:
+				list = append(list, c.mismatches(at+"."+name, more, member)...)
+			case bool:
+				if properties[name] == nil && !more {
+					wrong("has %s, which is not described", name)
+				}
+			}
+			if properties[name] != nil {
+				list = append(list, c.mismatches(at+"."+name, properties[name], member)...)
+			}
+		}
+		needed, _ := s["required"].([]any)
+		for _, name := range needed {
+			if _, there := v[name.(string)]; !there {
+				wrong("lacks %s", name)
+			}
+		}
+	}
+	if kind, _ := s["type"].(string); !kinds[kind] {
+		wrong("is %T, not %s", value, kind)
+	}
+	return list
+}
+
+// dig returns what is deep in a JSON object, nil if nothing is.
+func dig(value any, names ...string) any {
+	for _, name := range names {
+		object, _ := value.(map[string]any)
+		value = object[name]
+	}
+	return value
+}
+
+// refused asks for what must be refused, and returns why.
+func (c *consoleUnderTest) refused(status int, path, body string) string {
+	c.t.Helper()
+	w := c.send("POST", path, body)
+	require.Equal(c.t, status, w.Code, "%s", w.Body)
+	var p console.Problem
+	require.NoError(c.t, json.Unmarshal(w.Body.Bytes(), &p))
+	return p.Detail
+}
+
+func text(t *testing.T, v any) string {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	require.NoError(t, enc.Encode(v))
+	return strings.TrimSpace(b.String())
+}
+
+// All that the console can do, in two regions: each operation does what its command does and
+// answers what the description says.
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	one := f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) {
+		s.explanation = adminapi.Explanation{Verdict: "pass", Rules: []adminapi.RuleDecision{{Rule: "per-client", Limit: 10, Window: "1m0s", Remaining: 9, Allowed: true, ResetAfter: "1m0s", Key: "weir:{203.0.113.7}:per-client"}}}
+	})
+	f.edge(t, "us-east", "iad1", "iad1-1")
+	topology := write(t, "topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}")
+	f.good(t, "topology", "apply", topology, "--yes")
+	c := f.console(t)
+	document := func(limit int) string {
+		return fmt.Sprintf("rules:\n- {id: per-client, key: [client_ip], limit: %d, window: 1m}\n", limit)
+	}
+	body := func(limit int, more string) string { return `{"document": ` + text(t, document(limit)) + more + `}` }
+
+	// A document with a fault is an answer, with its line; a good one is compared and applied.
+	bad := c.post("/rules/validate", "/rules/validate", `{"document": "rules:\n- {id: a}\n- {id: b, limit: no}\n"}`)
+	require.Equal(t, false, dig(bad, "result", "valid"))
+	require.Contains(t, text(t, dig(bad, "result", "errors")), `"line":`)
+	require.Equal(t, true, dig(c.post("/rules/validate", "/rules/validate", body(10, "")), "result", "valid"))
+	require.Equal(t, true, dig(c.post("/rules/diff", "/rules/diff", body(10, "")), "result", "different"))
+	applied := c.post("/rules/apply", "/rules/apply", body(10, `, "message": "it's time", "if_version": "none"`))
+	require.Equal(t, `regionctl rules apply rules.yaml --message 'it'\''s time' --if-version none`, applied["command"])
+	require.Equal(t, true, dig(applied, "result", "converged"))
+	first := dig(applied, "result", "version").(string)
+	require.Equal(t, first, f.current(t, "us-east"))
+	require.Equal(t, document(10), dig(c.get("/rules/document"), "result", "document"))
+	c.post("/rules/apply", "/rules/apply", body(20, `, "if_version": "`+first+`"`))
+
+	// Of two people who edit the same version, the second learns of the first, and loses nothing.
+	second := f.current(t, "eu-west")
+	require.Contains(t, c.refused(409, "/rules/apply", body(30, `, "if_version": "`+first+`"`)), "not "+first+" of --if-version")
+	require.Equal(t, second, f.current(t, "eu-west"))
+	require.Contains(t, c.refused(422, "/rules/apply", `{"document": "rules: 1"}`), "problem")
+
+	history := text(t, c.get("/rules/history?lines=5")["result"])
+	require.Contains(t, history, `"message":"it's time"`)
+	c.post("/rules/rollback", "/rules/rollback", `{}`)
+	require.Equal(t, first, f.current(t, "us-east"))
+	require.Equal(t, true, dig(c.get("/rules/status"), "result", "converged"))
+	require.Contains(t, text(t, c.get("/rules")["result"]), `"id":"per-client"`)
+
+	// A PoP is drained in every region's records, and comes back.
+	drained := c.post("/pops/{pop}/drain", "/pops/ams1/drain", `{"reason": "kernel update"}`)
+	require.Equal(t, "regionctl drain ams1 --reason 'kernel update'", drained["command"])
+	require.Contains(t, text(t, dig(c.get("/fleet"), "result", "regions")), `"why":"kernel update"`)
+	require.Contains(t, c.refused(500, "/pops/iad1/drain", `{"reason": "too"}`), "no healthy PoP would be left")
+	require.Contains(t, c.refused(422, "/pops/nowhere/drain", `{"reason": "x"}`), `no PoP "nowhere"`)
+	c.post("/pops/{pop}/undrain", "/pops/ams1/undrain", `{}`)
+	require.NotContains(t, text(t, c.get("/fleet")["result"]), "kernel update")
+
+	// What a client has left, why, and a new beginning.
+	require.Contains(t, text(t, c.get("/limits?key=203.0.113.7")["result"]), `"remaining":9`)
+	require.Contains(t, text(t, c.get("/limits/explain?client=203.0.113.7&path=/login")["result"]), `"verdict":"pass"`)
+	one.mu.Lock()
+	require.Contains(t, one.asked[len(one.asked)-1], "login")
+	one.mu.Unlock()
+	require.Len(t, c.post("/limits/reset", "/limits/reset", `{"rule": "per-client", "client": "203.0.113.7"}`)["result"], 2)
+
+	// The kill switch, for an hour.
+	set := c.post("/shedder/set", "/shedder/set", `{"settings": ["enabled=false"], "for": "1h", "message": "INC-1"}`)
+	require.Equal(t, "regionctl shedder set enabled=false --for 1h --message INC-1", set["command"])
+	require.Contains(t, text(t, c.get("/shedder")["result"]), "enabled: false")
+	c.get("/shedder/live")
+	c.post("/shedder/rollback", "/shedder/rollback", `{}`)
+	require.Contains(t, text(t, c.get("/shedder/history")["result"]), `"message":"INC-1"`)
+	require.NotContains(t, text(t, c.get("/audit")["result"]), "faults")
+
+	for _, o := range console.Operations() {
+		require.True(t, o.Streams || c.asked[o.Method+" "+o.Path], "%s is not tested", o.ID)
+	}
+}
+
+// A region that is lost is missing in the answer, which says so; the others are there.
+func TestConsoleWithoutARegion(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west")
+	f.edge(t, "eu-west", "ams1", "ams1-1")
+	f.good(t, "rules", "apply", write(t, "rules.yaml", rulesOf(10)), "--yes")
+	f.file = write(t, "fleet.yaml", fmt.Sprintf("regions:\n  - {name: eu-west, consul: {addr: %q}}\n  - {name: us-east, consul: {addr: \"127.0.0.1:1\"}}\n", f.consuls["eu-west"].Addr()))
+	c := f.console(t)
+	for _, path := range []string{"/fleet", "/rules", "/rules/status", "/limits?key=203.0.113.7"} {
+		a := c.get(path)
+		require.Contains(t, a["incomplete"], "us-east", path)
+		require.Contains(t, text(t, a["result"]), "connection refused", path)
+	}
+	require.Contains(t, c.refused(500, "/rules/rollback", `{}`), "us-east cannot be reached")
+}
+
+// Each operation's command exists, and has the flags that the console passes.
+func TestConsoleCommandsExist(t *testing.T) {
+	for _, o := range console.Operations() {
+		cmd, rest, err := Commands().Find(o.Command)
+		require.NoError(t, err, o.ID)
+		require.NoError(t, cmd.ParseFlags(append(rest, o.Quiet...)), o.ID)
+		require.False(t, cmd.HasSubCommands(), o.ID)
+		for _, in := range o.Inputs {
+			require.True(t, in.Flag == "" || cmd.Flags().Lookup(in.Flag) != nil, "%s: no --%s", o.ID, in.Flag)
+		}
+		if o.ID != "fleet" {
+			require.True(t, answers()[strings.TrimSuffix(o.ID, ".events")] != nil, "%s: its answer has no type", o.ID)
+		}
+	}
+}

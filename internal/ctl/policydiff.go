@@ -1,0 +1,111 @@
+package ctl
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// policyChanges are the fields that change.
+type policyChanges struct {
+	Fields    []fieldChange `json:"fields"`
+	Unchanged int           `json:"unchanged"`
+	// FromDefaults: nothing was published, so this is what differs from the shipped policy.
+	FromDefaults bool `json:"from_defaults,omitempty"`
+}
+
+func (b *policyBook) compare(running any) changes {
+	before, published := running.(*policyBook)
+	if !published {
+		before = &policyBook{written: policy.Defaults()}
+	}
+	old, now := policyFields(before.written), policyFields(b.written)
+	changed := changedFields(old, now)
+	kept := len(now)
+	for _, f := range changed {
+		if f.New != none {
+			kept--
+		}
+	}
+	return &policyChanges{append([]fieldChange{}, changed...), kept, !published}
+}
+
+func (c *policyChanges) write(b *bytes.Buffer, s term.Style, most int) {
+	if c.FromDefaults {
+		b.WriteString("  compared with the shipped policy:\n")
+	}
+	writeFields(b, s, c.Fields, c.Unchanged, most)
+}
+
+// wholly writes all parts of conditions.
+func wholly(c *rules.Conditions) string {
+	var parts []string
+	for _, list := range [][]string{c.Methods, c.Hosts, c.Paths, c.Clients} {
+		if len(list) > 0 {
+			parts = append(parts, strings.Join(list, "|"))
+		}
+	}
+	for _, name := range sortedKeys(c.Headers) {
+		parts = append(parts, name+": "+c.Headers[name])
+	}
+	return strings.Join(parts, " ")
+}
+
+// policyFields are what a policy says, in the order of the example.
+func policyFields(d *policy.Document) (list []fieldValue) {
+	add := func(name, value string) { list = append(list, fieldValue{name, value}) }
+	number := func(name string, value float64) { add(name, strconv.FormatFloat(value, 'g', -1, 64)) }
+	counted := func(at string, c policy.Counted) {
+		number(at+".weight", c.Weight)
+		number(at+".at_least", float64(c.AtLeast))
+	}
+	shared := func(at string, s policy.Shared) {
+		counted(at, s.Counted)
+		number(at+".share", s.Share)
+	}
+	s := &d.Signals
+	add("mode", d.Mode)
+	add("half_life", short(d.HalfLife))
+	counted("signals.burst", s.Burst.Counted)
+	number("signals.burst.times", s.Burst.Times)
+	shared("signals.repetition", s.Repetition)
+	shared("signals.scan", s.Scan)
+	counted("signals.denials", s.Denials)
+	shared("signals.failures", s.Failures)
+	shared("signals.presence", s.Presence.Shared)
+	add("signals.presence.headers", "["+strings.Join(s.Presence.Headers, ", ")+"]")
+	add("fingerprint", "["+strings.Join(d.Fingerprint, ", ")+"]")
+	shared("routes.guessing", d.Routes.Guessing)
+	names := make([]string, len(d.Tiers))
+	for i := range d.Tiers {
+		names[i] = d.Tiers[i].Name
+	}
+	add("tiers", "["+strings.Join(names, ", ")+"]")
+	for i := range d.Tiers {
+		t := &d.Tiers[i]
+		at := "tiers." + t.Name
+		number(at+".from", t.From)
+		number(at+".until", t.Until)
+		if t.Limits != nil {
+			number(at+".limits", *t.Limits)
+		}
+		if t.Delay > 0 {
+			add(at+".delay", short(t.Delay))
+		}
+		if t.Refuse != nil {
+			add(at+".refuse", fmt.Sprintf("for %s, at most %s", short(t.Refuse.For), short(t.Refuse.Max)))
+		}
+		if t.Header {
+			add(at+".header", "true")
+		}
+	}
+	for i := range d.Exempt {
+		add(fmt.Sprintf("exempt[%d]", i), wholly(&d.Exempt[i]))
+	}
+	return list
+}

@@ -1,0 +1,167 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/replay"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/policy"
+)
+
+const policyTestHelp = `Replays a log of requests against a behavior policy, in memory and by the log's own times,
+and shows which clients and routes would have been in which tier, since when, and which
+signals put them there. Nothing is sent anywhere.
+
+The policy is that of --policy; without it, the active one of the fleet file's regions, and
+without a fleet file the shipped one. It is judged as if it was enforced: what a tier
+refuses counts no more.
+
+TRAFFIC is a log with a request a line, plain or compressed with gzip, or - for standard
+input: the access log of nginx or Apache (Combined Log Format), or JSON lines such as
+
+  {"time":"2026-11-20T10:00:00Z","client":"203.0.113.7","path":"/","status":404}
+
+Log the status, and the headers that the policy names under signals.presence: what no line
+carries is not judged, and the notes say so. An answer of 429 counts as a refusal. One node
+sees a part of the requests; the merged log of all of them shows what a node would see that
+had all.`
+
+// policyTestOptions are the flags of policy test.
+type policyTestOptions struct {
+	names  []string
+	file   string
+	format string
+	replay replay.Config
+}
+
+func (p *program) policyTestCommand() *cobra.Command {
+	var o policyTestOptions
+	c := command("test TRAFFIC", "replay a log: who would have been in which tier?", policyTestHelp,
+		`  regionctl policy test access.log.gz
+  regionctl policy test access.log --policy policy.yaml
+  zcat access.log.*.gz | regionctl policy test - --top 100 -o json`,
+		func(ctx context.Context, args []string) error { return p.testPolicy(ctx, args[0], &o) })
+	p.regionFlag(c, &o.names)
+	f := c.Flags()
+	f.StringVar(&o.file, "policy", "", "the policy in this `FILE`, not the active one")
+	f.StringVar(&o.format, "format", "auto", "of the log: `auto`, json or combined")
+	f.StringVar(&o.replay.Host, "host", "", "the `HOST` of lines that name none")
+	f.BoolVar(&o.replay.Trusted, "trusted", false, "the requests came through a trusted proxy: exempt those whose headers the policy exempts")
+	f.IntVar(&o.replay.Top, "top", 20, "how many clients and routes to list")
+	complete(c, "format", "auto", "json", "combined")
+	completeFiles(c, "policy", "yaml", "yml", "json")
+	return c
+}
+
+func (p *program) testPolicy(ctx context.Context, traffic string, o *policyTestOptions) (err error) {
+	config := o.replay
+	if config.Format, err = replay.ParseFormat(o.format); err != nil {
+		return term.Misused("--%w", err)
+	}
+	made, err := p.policyToTest(ctx, o)
+	if err != nil {
+		return err
+	}
+	in, size := p.In, int64(0)
+	if traffic != "-" {
+		log, err := os.Open(traffic)
+		if err != nil {
+			return term.Misused("%w", err)
+		}
+		defer log.Close() // only read
+		if info, err := log.Stat(); err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+		}
+		in = log
+	}
+	bar := p.Progress()
+	if p.Live {
+		config.Progress = func(bytes, lines int64) { bar.Update([]string{progressBar(bytes, size, lines)}) }
+	}
+	r, err := replay.RunConduct(ctx, made, config, in)
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return term.Misused("%s: %w", traffic, err)
+	}
+	return p.Show(r, func(b *bytes.Buffer, s term.Style) { writeTested(b, s, r) })
+}
+
+// policyToTest returns the policy that the flags name.
+func (p *program) policyToTest(ctx context.Context, o *policyTestOptions) (*policy.Policy, error) {
+	if o.file != "" {
+		d, err := p.readDocument(policyKind, o.file)
+		if err != nil {
+			return nil, err
+		}
+		return d.Body.(*policyBook).made, nil
+	}
+	if p.fleetFile == "" && len(o.names) == 0 {
+		p.Say("no fleet file, so this is the shipped policy; --policy FILE tests another")
+		return policy.Parse([]byte(policy.Example))
+	}
+	targets, err := p.targetsOf(policyKind, o.names)
+	if err != nil {
+		return nil, err
+	}
+	answers := fleet.Ask(ctx, targets, recallPointer)
+	if away, err := fleet.Failures(answers); len(away) == len(answers) {
+		return nil, term.Failed("the active policy cannot be read:\n%w\nname one with --policy", err)
+	}
+	pointer, err := active(policyKind, answers)
+	if err != nil {
+		return nil, term.Misused("%w", err)
+	}
+	d, err := p.fetch(ctx, answers, *pointer)
+	if err != nil {
+		return nil, err
+	}
+	return d.Body.(*policyBook).made, nil
+}
+
+func writeTested(b *bytes.Buffer, s term.Style, r *replay.ConductReport) {
+	fmt.Fprintf(b, "%s of %s from %s to %s, policy %s\n", term.Plural(int(r.Requests), "request"), term.Plural(r.Clients, "client"),
+		term.Stamp(r.From), term.Stamp(r.To), r.Version)
+	if r.Skipped > 0 {
+		fmt.Fprintf(b, "%s skipped; the first: line %d: %s\n", term.Plural(int(r.Skipped), "line"), r.Skips[0].Line, term.Printable(r.Skips[0].Reason))
+	}
+	if r.Exempt > 0 {
+		fmt.Fprintf(b, "%s exempt\n", term.Plural(int(r.Exempt), "request"))
+	}
+	b.WriteByte('\n')
+	t := term.Table{}
+	t.Row("TIER", "CLIENTS", "ROUTES", "REQUESTS")
+	for i := range r.Tiers {
+		tier := &r.Tiers[i]
+		t.Row(tier.Tier, strconv.Itoa(tier.Clients), strconv.Itoa(tier.Routes), strconv.FormatInt(tier.Requests, 10))
+	}
+	t.Print(b)
+	if len(r.Subjects) > 0 {
+		b.WriteByte('\n')
+		t := term.Table{}
+		t.Row("SUBJECT", "TIER", "SINCE", "LINE", "REQUESTS", "WHY")
+		for i := range r.Subjects {
+			u := &r.Subjects[i]
+			var why []string
+			for _, reason := range u.Signals {
+				why = append(why, fmt.Sprintf("%s %.0f of %.0f", reason.Signal, reason.Value, reason.Threshold))
+			}
+			t.Row(term.Printable(u.Subject), s.Red(u.Tier), u.At.Format(time.RFC3339), strconv.FormatInt(u.Line, 10), strconv.FormatInt(u.Requests, 10), strings.Join(why, ", "))
+		}
+		t.Print(b)
+	}
+	b.WriteString("\nnotes\n")
+	for _, note := range r.Notes {
+		fmt.Fprintf(b, "  - %s\n", note)
+	}
+}

@@ -1,0 +1,316 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/pkg/behavior"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/paths"
+)
+
+const (
+	// conductSubjects is how many clients are told apart at a time.
+	conductSubjects = 1_000_000
+	// maxRisen is how many subjects above the mildest tier are remembered.
+	maxRisen = 100_000
+)
+
+// ConductReport is what a behavior policy would have made of a log.
+type ConductReport struct {
+	Version string    `json:"version"`
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	Lines   int64     `json:"lines"`
+	Skipped int64     `json:"skipped"`
+	Skips   []Skip    `json:"skips,omitempty"`
+
+	Requests int64 `json:"requests"`
+	Exempt   int64 `json:"exempt"`
+	Clients  int   `json:"clients"` // told apart
+	// Tiers are those above the mildest, by what was asked while in them.
+	Tiers []TierTally `json:"tiers"`
+	// Subjects are those that entered a severer tier: the severest first, and then those
+	// with the most requests in it.
+	Subjects []RisenSubject `json:"subjects"`
+	Notes    []string       `json:"notes,omitempty"`
+}
+
+// TierTally is what happened in a tier.
+type TierTally struct {
+	Tier     string `json:"tier"`
+	Clients  int    `json:"clients"` // whose severest tier it was
+	Routes   int    `json:"routes,omitempty"`
+	Requests int64  `json:"requests"` // while their client or route was in it
+}
+
+// RisenSubject is a client or a route above the mildest tier.
+type RisenSubject struct {
+	Kind     string    `json:"kind"` // client or route
+	Subject  string    `json:"subject"`
+	Tier     string    `json:"tier"` // the severest
+	At       time.Time `json:"at"`   // when it entered that
+	Line     int64     `json:"line"` // whose request made it
+	Score    float64   `json:"score"`
+	Signals  []Reason  `json:"signals"`
+	Requests int64     `json:"requests"` // above the mildest tier
+
+	tier int
+}
+
+// Reason is a signal that had part in a score.
+type Reason struct {
+	Signal    string  `json:"signal"`
+	Points    float64 `json:"points"`
+	Value     float64 `json:"value"`
+	Threshold float64 `json:"threshold"`
+}
+
+// conduct judges a log by a policy.
+type conduct struct {
+	policy          *policy.Policy
+	clients, routes *behavior.Table
+	seed            maphash.Seed
+	clock           int64
+	request         request
+	scratch         rules.Match
+	readings        paths.Readings
+	buf             []byte
+	carried         map[string]bool // headers of the policy that some line had
+	statuses, full  bool
+	risen           map[uint64]*RisenSubject // clients
+	risenRoutes     map[uint64]*RisenSubject
+	report          ConductReport
+}
+
+// RunConduct judges the clients of the log r by a policy, as if it was enforced: what a tier
+// refuses is no conduct. Memory is bounded: subjects are kept as a node keeps them, and lines
+// are read as in Run, of whose Config it uses Format, Host, Trusted, Top and Progress.
+func RunConduct(ctx context.Context, p *policy.Policy, c Config, r io.Reader) (*ConductReport, error) {
+	if p == nil {
+		return nil, errors.New("no policy to test")
+	}
+	if c.Top <= 0 {
+		c.Top = defaultTop
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	batches, free := make(chan *batch), make(chan *batch, batchesAhead)
+	go produce(ctx, &c, r, batches, free)
+	k := &conduct{policy: p, seed: maphash.MakeSeed(), carried: map[string]bool{}, risen: map[uint64]*RisenSubject{}, risenRoutes: map[uint64]*RisenSubject{}, request: request{asked: map[rules.KeyPart]bool{}}}
+	k.report.Version = p.Version
+	for _, e := range p.Effects[1:] {
+		k.report.Tiers = append(k.report.Tiers, TierTally{Tier: e.Name})
+	}
+	var told time.Time
+	for {
+		var b *batch
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case b = <-batches:
+		}
+		k.play(b)
+		if c.Progress != nil && (b.err != nil || time.Since(told) >= progressEvery) {
+			told = time.Now()
+			c.Progress(b.bytes, b.lines)
+		}
+		if b.err == io.EOF {
+			return k.finish(c.Top)
+		} else if b.err != nil {
+			return nil, fmt.Errorf("read the log after line %d: %w", b.lines, b.err)
+		}
+		free <- b // never waits: there is room for all
+	}
+}
+
+func (k *conduct) play(b *batch) {
+	k.report.Lines += b.read
+	k.report.Skipped += b.skipped
+	if room := maxSkips - len(k.report.Skips); room > 0 {
+		k.report.Skips = append(k.report.Skips, b.skips[:min(room, len(b.skips))]...)
+	}
+	for i := range b.entries[:b.n] {
+		k.judge(&b.entries[i])
+	}
+}
+
+func (k *conduct) judge(e *entry) {
+	if k.report.Requests++; k.report.Requests == 1 {
+		k.clock = e.time
+		k.report.From = time.UnixMicro(e.time).UTC()
+		k.clients = behavior.NewTable(conductSubjects, k.policy.Clients, k.report.From)
+		routes := k.policy.Routes
+		if routes == nil {
+			routes = behavior.DefaultRoutes()
+		}
+		k.routes = behavior.NewTable(conductSubjects/16, routes, k.report.From)
+	}
+	k.clock = max(k.clock, e.time)
+	now := time.UnixMicro(k.clock)
+	k.statuses = k.statuses || e.status > 0
+	path := e.path
+	if k.readings.Read(path) == nil {
+		path = k.readings.At(0)
+	}
+	k.request.entry, k.request.path = e, path
+	if k.policy.Exempts(&k.request, &k.scratch) {
+		k.report.Exempt++
+		return
+	}
+	client, route := k.clientOf(e.client), maphash.Bytes(k.seed, path)
+	st := k.clients.Look(client, now)
+	tier := st.Tier
+	if k.policy.Routes != nil {
+		tier = max(tier, k.routes.Look(route, now).Tier)
+	}
+	if tier > 0 {
+		k.report.Tiers[tier-1].Requests++
+		if s := k.risen[client]; s != nil && st.Tier > 0 {
+			s.Requests++
+		}
+	}
+	if st.Refused > 0 {
+		return
+	}
+	// 429 was a refusal, whoever gave it; the log does not say when to come back.
+	event := behavior.Event{Route: route, Status: e.status, Refused: e.status == http.StatusTooManyRequests}
+	if !event.Refused {
+		event.Print, event.Lacks = k.print(e, route), k.lacks(e)
+	}
+	if after := k.clients.Observe(client, now, &event); after.Rose {
+		k.rose(k.risen, "client", client, subjectOf(e.client), e, after, k.clients.Reasons(client, now, nil))
+	}
+	if k.policy.Routes == nil || event.Refused {
+		return
+	}
+	if e.status != http.StatusUnauthorized && e.status != http.StatusForbidden {
+		event.Status = http.StatusOK
+	}
+	event.Lacks = false
+	if after := k.routes.Observe(route, now, &event); after.Rose {
+		k.rose(k.risenRoutes, "route", route, string(path[:min(len(path), 200)]), e, after, k.routes.Reasons(route, now, nil))
+	}
+}
+
+func (k *conduct) rose(risen map[uint64]*RisenSubject, kind string, key uint64, name string, e *entry, st behavior.Standing, reasons []behavior.Reason) {
+	s := risen[key]
+	if s == nil {
+		if len(risen) >= maxRisen {
+			k.full = true
+			return
+		}
+		s = &RisenSubject{Kind: kind, Subject: name}
+		risen[key] = s
+	}
+	if st.Tier <= s.tier {
+		return
+	}
+	s.tier, s.Tier, s.At, s.Line, s.Score, s.Signals = st.Tier, k.policy.Effects[st.Tier].Name, time.UnixMicro(e.time).UTC(), e.line, st.Score, nil
+	for _, r := range reasons {
+		s.Signals = append(s.Signals, Reason{r.Signal.String(), r.Points, r.Value, r.Threshold})
+	}
+}
+
+// network is how a node names a client by default: IPv6 by its /64.
+func network(a netip.Addr) netip.Prefix {
+	if a.Is4() || a.Is4In6() {
+		return netip.PrefixFrom(a.Unmap(), 32)
+	}
+	p, _ := a.Prefix(64) // a valid length
+	return p
+}
+
+func (k *conduct) clientOf(a netip.Addr) uint64 {
+	b := network(a).Addr().As16()
+	return maphash.Bytes(k.seed, b[:])
+}
+
+func subjectOf(a netip.Addr) string {
+	if p := network(a); p.Addr().Is6() {
+		return p.String()
+	}
+	return a.Unmap().String()
+}
+
+// print is as a node's, of the headers that the log has.
+func (k *conduct) print(e *entry, route uint64) uint64 {
+	b := fmt.Appendf(append(append(k.buf[:0], e.method...), ' '), "%x", route)
+	for pair := range bytes.SplitSeq(e.query, []byte("&")) {
+		name, _, _ := bytes.Cut(pair, []byte("="))
+		b = append(append(b, '&'), name...)
+	}
+	for _, header := range k.policy.Fingerprint {
+		if value, n := e.Header(header); n > 0 {
+			b = append(append(b, '\n'), value...)
+		}
+	}
+	k.buf = b
+	return maphash.Bytes(k.seed, b)
+}
+
+// lacks reports whether a header that real clients always send is absent. One that no line
+// has had so far is not logged.
+func (k *conduct) lacks(e *entry) (lacks bool) {
+	for _, header := range k.policy.Presence {
+		if _, n := e.Header(header); n > 0 {
+			k.carried[header] = true
+		} else if k.carried[header] {
+			lacks = true
+		}
+	}
+	return lacks
+}
+
+func (k *conduct) finish(top int) (*ConductReport, error) {
+	r := &k.report
+	if r.Requests == 0 {
+		if r.Lines > 0 {
+			return nil, fmt.Errorf("no line can be read; the first: line %d %s", r.Skips[0].Line, r.Skips[0].Reason)
+		}
+		return nil, errors.New("is empty")
+	}
+	r.To = time.UnixMicro(k.clock).UTC()
+	r.Clients = k.clients.Counts().Subjects
+	for _, s := range k.risen {
+		r.Tiers[s.tier-1].Clients++
+		r.Subjects = append(r.Subjects, *s)
+	}
+	for _, s := range k.risenRoutes {
+		r.Tiers[s.tier-1].Routes++
+		r.Subjects = append(r.Subjects, *s)
+	}
+	slices.SortFunc(r.Subjects, func(a, b RisenSubject) int {
+		switch {
+		case a.tier != b.tier:
+			return b.tier - a.tier
+		case a.Requests != b.Requests:
+			return int(max(-1, min(1, b.Requests-a.Requests)))
+		}
+		return strings.Compare(a.Kind+a.Subject, b.Kind+b.Subject)
+	})
+	r.Subjects = r.Subjects[:min(len(r.Subjects), top)]
+	if !k.statuses {
+		r.Notes = append(r.Notes, "no line has a status, so failures and missing routes were not seen; log it")
+	}
+	for _, header := range k.policy.Presence {
+		if !k.carried[header] {
+			r.Notes = append(r.Notes, "no line has the header "+header+", so presence was judged without it; log it")
+		}
+	}
+	r.Notes = append(r.Notes, "a log does not say what Retry-After told, so denials were not judged")
+	if k.full {
+		r.Notes = append(r.Notes, fmt.Sprintf("more than %d subjects rose; the others are not listed", maxRisen))
+	}
+	return r, nil
+}

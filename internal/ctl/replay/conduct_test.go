@@ -1,0 +1,73 @@
+package replay
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/policy"
+)
+
+func shipped(t testing.TB) *policy.Policy {
+	t.Helper()
+	p, err := policy.Parse([]byte(policy.Example))
+	require.NoError(t, err)
+	return p
+}
+
+// Who guesses passwords, and where, is found by both formats; who browses is not.
+func TestConductOfALog(t *testing.T) {
+	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	write := func(line func(at time.Time, client, path string, status int) string) *bytes.Buffer {
+		var log bytes.Buffer
+		for i := range 200 {
+			now := at.Add(time.Duration(i) * 100 * time.Millisecond)
+			log.WriteString(line(now, "2001:db8:0:1::7", "/login", 401))
+			if i%5 == 0 {
+				log.WriteString(line(now, "203.0.113.7", fmt.Sprintf("/page/%d", i), 200))
+			}
+		}
+		return &log
+	}
+	for name, line := range map[string]func(time.Time, string, string, int) string{
+		"json": func(at time.Time, client, path string, status int) string {
+			return fmt.Sprintf(`{"time":%q,"client":%q,"path":%q,"status":%d,"user_agent":"x"}`+"\n", at.Format(time.RFC3339Nano), client, path, status)
+		},
+		"combined": func(at time.Time, client, path string, status int) string {
+			return fmt.Sprintf("%s - - [%s] \"POST %s HTTP/1.1\" %d 12 \"-\" \"x\"\n", client, at.Format("02/Jan/2006:15:04:05 -0700"), path, status)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := RunConduct(t.Context(), shipped(t), Config{Top: 3}, write(line))
+			require.NoError(t, err)
+			require.EqualValues(t, 240, r.Requests)
+			require.Equal(t, 2, r.Clients)
+			require.Len(t, r.Subjects, 2)
+			guesser := r.Subjects[0]
+			require.Equal(t, []string{"client", "2001:db8:0:1::/64", "blocked"}, []string{guesser.Kind, guesser.Subject, guesser.Tier})
+			require.Equal(t, "failures", guesser.Signals[0].Signal)
+			require.Equal(t, 40.0, guesser.Signals[0].Threshold)
+			require.Equal(t, []string{"route", "/login", "suspicious"}, []string{r.Subjects[1].Kind, r.Subjects[1].Subject, r.Subjects[1].Tier})
+			require.Equal(t, []int{0, 0, 1}, []int{r.Tiers[0].Clients, r.Tiers[1].Clients, r.Tiers[2].Clients})
+			require.Greater(t, r.Tiers[2].Requests, int64(100))
+			require.Equal(t, []string{"no line has the header Accept, so presence was judged without it; log it", "a log does not say what Retry-After told, so denials were not judged"}, r.Notes)
+		})
+	}
+	_, err := RunConduct(t.Context(), shipped(t), Config{}, bytes.NewBufferString("x\n"))
+	require.ErrorContains(t, err, "no line can be read; the first: line 1 ")
+	_, err = RunConduct(t.Context(), shipped(t), Config{}, &bytes.Buffer{})
+	require.EqualError(t, err, "is empty")
+}
+
+func BenchmarkConduct(b *testing.B) {
+	p := shipped(b)
+	for b.Loop() {
+		r, err := RunConduct(b.Context(), p, Config{}, newTraffic(largeLines, 20_000, asCombined))
+		require.NoError(b, err)
+		require.EqualValues(b, largeLines, r.Requests)
+	}
+	b.ReportMetric(float64(b.N)*largeLines/b.Elapsed().Seconds(), "lines/s")
+}

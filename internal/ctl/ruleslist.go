@@ -1,0 +1,224 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+const rulesListHelp = `Lists the rules that the edges run, with what each of them decides: checks allowed and
+limited a second over the last interval, and all since the edges started. A rule in shadow
+mode limits nothing; what it would have limited is in its own column. A rule that has
+decided nothing since the edges started has probably never matched.
+
+A check that would have passed is not counted if another rule refused the request.
+
+The definitions come from one edge of each region, the counts from all of them. A rule
+that regions define differently is marked; regionctl rules diff shows how.
+
+--watch looks again every two seconds until interrupted; --watch=10s every ten. With
+-o json each look is one line.
+
+Exits with 0, or with 3 if a region did not answer.`
+
+func (p *program) rulesListCommand() *cobra.Command {
+	var names []string
+	var every time.Duration
+	c := command("list", "list the rules with what each allows and limits", rulesListHelp,
+		`  regionctl rules list
+  regionctl rules list --region eu-west --watch
+  regionctl rules list -o json | jq -r '.rules[] | select(.total.allowed + .total.limited == 0) | .id'`,
+		func(ctx context.Context, _ []string) error { return p.rulesList(ctx, names, every) })
+	p.regionFlag(c, &names)
+	watchFlag(c, &every, "2s")
+	return c
+}
+
+// ruleList is what rules list prints with -o json.
+type ruleList struct {
+	At      time.Time    `json:"at"`
+	Regions []ruleRegion `json:"regions"`
+	Rules   []listedRule `json:"rules"`
+}
+
+// ruleRegion says whom the counts come from.
+type ruleRegion struct {
+	Region string `json:"region"`
+	// Node is the edge that told the definitions.
+	Node    string `json:"node,omitempty"`
+	Version string `json:"version,omitempty"`
+	Nodes   int    `json:"nodes"`
+	// Silent counts the edges that did not answer: what they decided is missing.
+	Silent int    `json:"nodes_silent"`
+	Error  string `json:"error,omitempty"`
+}
+
+// listedRule is one rule, in all regions.
+type listedRule struct {
+	adminapi.Rule
+	Regions []string `json:"regions"`
+	// Differs: not all regions define it as the first of them does.
+	Differs bool          `json:"differs"`
+	Total   fleet.Decided `json:"total"`      // since the edges started
+	Rate    fleet.Decided `json:"per_second"` // over the last interval
+}
+
+// ruleLook looks at the rules again and again.
+type ruleLook struct {
+	targets []*fleet.Target
+	before  map[string]*fleet.RuleCounts // by region and node
+}
+
+// ruledRegion is what one look found in a region.
+type ruledRegion struct {
+	ruleRegion
+	rules  []adminapi.Rule
+	counts map[string]*fleet.RuleCounts // by node
+}
+
+func (p *program) rulesList(ctx context.Context, names []string, every time.Duration) error {
+	if err := checkWatch(every); err != nil {
+		return err
+	}
+	targets, err := p.targets(names)
+	if err != nil {
+		return err
+	}
+	l := &ruleLook{targets: targets}
+	if every > 0 {
+		return p.watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
+			v, _ := l.look(ctx, p.now())
+			return v, v.write
+		})
+	}
+	l.look(ctx, p.now())
+	select { // a rate is the difference of two looks
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(apart):
+	}
+	v, answers := l.look(ctx, p.now())
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := p.Show(v, v.write); err != nil {
+		return err
+	}
+	return unanswered(answers)
+}
+
+func (l *ruleLook) look(ctx context.Context, at time.Time) (*ruleList, []fleet.Answer[*ruledRegion]) {
+	answers := fleet.AskUnbounded(ctx, l.targets, rulesOfRegion)
+	v := &ruleList{At: at.UTC(), Regions: []ruleRegion{}, Rules: []listedRule{}}
+	now := map[string]*fleet.RuleCounts{}
+	place := map[string]int{}
+	for _, a := range answers {
+		if a.Err != nil {
+			v.Regions = append(v.Regions, ruleRegion{Region: a.Target.Name, Error: a.Err.Error()})
+			continue
+		}
+		r := a.Value
+		v.Regions = append(v.Regions, r.ruleRegion)
+		for _, rule := range r.rules {
+			i, known := place[rule.ID]
+			if !known {
+				i = len(v.Rules)
+				place[rule.ID] = i
+				v.Rules = append(v.Rules, listedRule{Rule: rule, Regions: []string{}})
+			}
+			v.Rules[i].Regions = append(v.Rules[i].Regions, r.Region)
+			v.Rules[i].Differs = v.Rules[i].Differs || fmt.Sprint(v.Rules[i].Rule) != fmt.Sprint(rule)
+		}
+		for _, node := range slices.Sorted(maps.Keys(r.counts)) {
+			counts, id := r.counts[node], r.Region+"/"+node
+			now[id] = counts
+			for rule, d := range counts.Rules {
+				if i, known := place[rule]; known {
+					v.Rules[i].Total = v.Rules[i].Total.Plus(d)
+				}
+			}
+			for rule, d := range counts.Rates(l.before[id]) {
+				if i, known := place[rule]; known {
+					v.Rules[i].Rate = v.Rules[i].Rate.Plus(d)
+				}
+			}
+		}
+	}
+	l.before = now
+	return v, answers
+}
+
+// rulesOfRegion asks one node for the definitions and all for what they decided.
+func rulesOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) {
+	brief, cancel := t.Bounded(ctx)
+	defer cancel()
+	nodes, err := candidates(brief, t, "")
+	if err != nil {
+		return nil, err
+	}
+	said, from, err := askOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Rules, error) {
+		var r adminapi.Rules
+		return &r, t.Admin.Get(ctx, n, adminapi.PathRules, nil, &r)
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &ruledRegion{ruleRegion{Region: t.Name, Node: from.ID, Version: said.Version, Nodes: len(nodes)}, said.Rules, map[string]*fleet.RuleCounts{}}
+	counts := make([]*fleet.RuleCounts, len(nodes))
+	fleet.Each(nodes, func(i int, n consul.Node) {
+		if c, err := t.Admin.RuleCounts(ctx, n); err == nil {
+			counts[i] = c
+		}
+	})
+	for i, c := range counts {
+		if c == nil {
+			r.Silent++
+			continue
+		}
+		r.counts[nodes[i].ID] = c
+	}
+	return r, nil
+}
+
+func (v *ruleList) write(b *bytes.Buffer, s term.Style) {
+	t := term.Table{}
+	t.Row("RULE", "MODE", "LIMIT", "KEY", "ALLOWED/S", "LIMITED/S", "SHADOW/S", "ALLOWED", "LIMITED", "SHADOW")
+	number := func(n float64) string { return fmt.Sprintf("%.1f", n) }
+	for _, r := range v.Rules {
+		name := term.Printable(r.ID)
+		if r.Differs {
+			name += s.Yellow(" (differs between regions)")
+		}
+		limited := number(r.Rate.Limited)
+		if r.Rate.Limited > 0 {
+			limited = s.Red(limited)
+		}
+		t.Row(name, term.Printable(r.Mode), fmt.Sprintf("%d in %s", r.Limit, brief(r.Window)), term.Printable(cmp.Or(strings.Join(r.Key, ", "), "all")),
+			number(r.Rate.Allowed), limited, number(r.Rate.Shadow), fmt.Sprintf("%.0f", r.Total.Allowed), fmt.Sprintf("%.0f", r.Total.Limited), fmt.Sprintf("%.0f", r.Total.Shadow))
+	}
+	if len(v.Rules) == 0 {
+		b.WriteString("no rules\n")
+	} else {
+		t.Print(b)
+	}
+	for _, r := range v.Regions {
+		switch {
+		case r.Error != "":
+			fmt.Fprintf(b, "%s: %s: %s\n", r.Region, s.Red("not known"), term.Printable(r.Error))
+		case r.Silent > 0:
+			fmt.Fprintf(b, "%s: %s did not answer; what they decided is missing\n", r.Region, term.Plural(r.Silent, "edge"))
+		}
+	}
+}

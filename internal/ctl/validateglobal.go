@@ -1,0 +1,62 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
+)
+
+// apartness is for how many regions, and how far apart, the bounds of global rules are
+// printed.
+type apartness struct {
+	regions int
+	delay   time.Duration
+}
+
+func (a *apartness) flags(c *cobra.Command) {
+	c.Flags().IntVar(&a.regions, "regions", 3, "print the bounds of global rules for this many regions")
+	c.Flags().DurationVar(&a.delay, "delay", global.UsualDelay, "... that learn of each other's counts within this time")
+}
+
+func (a *apartness) check() error {
+	switch {
+	case a.regions < 1 || a.regions > 1000:
+		return term.Misused("--regions must be between 1 and 1000 (got %d)", a.regions)
+	case a.delay <= 0 || a.delay > time.Hour:
+		return term.Misused("--delay must be between 1ns and 1h (got %s)", a.delay)
+	}
+	return nil
+}
+
+// globalBounds are how many units beyond the limit of a global rule may pass: at ten times
+// the limit, and if somebody sends to all regions in the same instant.
+type globalBounds struct {
+	Rule    string  `json:"rule"`
+	Regions int     `json:"regions"`
+	Delay   string  `json:"delay"`
+	Demand  float64 `json:"demand"`
+	Worst   float64 `json:"worst"`
+}
+
+func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
+	for _, c := range b.set.Rules() {
+		if c.Limit.Global != nil {
+			over := global.Over(c.Limit, a.regions, limiter.TenTimes, a.delay+c.Limit.LeaseTime())
+			list = append(list, globalBounds{c.ID, a.regions, a.delay.String(), math.Ceil(over.Demand), math.Ceil(over.Worst)})
+		}
+	}
+	return list
+}
+
+func (g *globalBounds) write(to io.Writer) error {
+	_, err := fmt.Fprintf(to, "rule %s is global: in %s that learn of each other within %s, up to %.0f more may pass at ten times its limit, and up to %.0f if a client sends to all regions in the same instant\n",
+		term.Printable(g.Rule), term.Plural(g.Regions, "region"), brief(g.Delay), g.Demand, g.Worst)
+	return err
+}
