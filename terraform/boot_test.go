@@ -21,6 +21,8 @@ import (
 const (
 	ip = "10.1.128.7"
 	id = "i-0123456789abcdef0"
+	// role is the ID of the edges' role.
+	role = "AROAEDGE"
 )
 
 // tools replace an instance's own: they answer what the scripts ask AWS and systemd.
@@ -32,7 +34,16 @@ var tools = map[string]string{
 *) exit 22 ;;
 esac`,
 	"aws": `case "$1 $2" in
-"s3 cp") for last; do :; done; cp "$RELEASE" "$last" ;;
+"s3 cp")
+  while [ $# -gt 2 ]; do shift; done
+  case "$1" in
+  s3://releases/*) cp "$RELEASE" "$2" ;;
+  -) mkdir -p "$(dirname "$OBJECTS/${2#s3://}")" && cat >"$OBJECTS/${2#s3://}" ;;
+  "s3://nodes/nodes/` + role + `:$INSTANCE/"*) cat "$OBJECTS/${1#s3://}" ;; # aws:userid
+  *) exit 1 ;;
+  esac ;;
+"s3 rm") while [ $# -gt 1 ]; do shift; done; rm -f "$OBJECTS/${1#s3://}" ;; # as S3 deletes
+"ec2 describe-instances") cat "$OBJECTS/instances" ;;
 "secretsmanager get-secret-value")
   while [ "$1" != --secret-id ]; do shift; done
   [ ! -e "$SECRETS/denied" ] || exit 254
@@ -50,6 +61,8 @@ type instance struct {
 	root    string
 	env     []string
 	secrets string
+	objects string // in S3
+	bin     string // the tools
 }
 
 // boot writes a cloud-config's files and runs its commands.
@@ -64,7 +77,7 @@ func boot(t *testing.T, text string) *instance {
 	decoder.KnownFields(true)
 	require.NoError(t, decoder.Decode(&config))
 
-	m := &instance{t: t, root: t.TempDir(), secrets: t.TempDir()}
+	m := &instance{t: t, root: t.TempDir(), secrets: t.TempDir(), objects: t.TempDir()}
 	for _, f := range config.Files {
 		mode := os.FileMode(0o644)
 		if strings.HasSuffix(f.Permissions, "755") {
@@ -72,9 +85,9 @@ func boot(t *testing.T, text string) *instance {
 		}
 		m.write(f.Path, f.Content, mode)
 	}
-	bin := t.TempDir()
+	m.bin = t.TempDir()
 	for name, script := range tools {
-		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(m.bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	}
 	release := filepath.Join(t.TempDir(), "release.tar.gz")
 	pack := t.TempDir()
@@ -85,7 +98,7 @@ func boot(t *testing.T, text string) *instance {
 	require.NoError(t, err, "%s", out)
 	sum := sha256.Sum256([]byte(read(t, release)))
 	m.write("/etc/weir/boot.env", strings.Replace(m.read("/etc/weir/boot.env"), strings.Repeat("0", 64), hex.EncodeToString(sum[:]), 1), 0o644)
-	m.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "WEIR_ROOT="+m.root, "SECRETS="+m.secrets, "RELEASE="+release)
+	m.env = append(os.Environ(), "PATH="+m.bin+":"+os.Getenv("PATH"), "WEIR_ROOT="+m.root, "SECRETS="+m.secrets, "OBJECTS="+m.objects, "INSTANCE="+id, "RELEASE="+release, "WEIR_PAUSE=0.01")
 	require.Equal(t, [][]string{{"systemctl", "start", "--no-block", "weir-boot.service"}}, config.Run)
 	return m
 }
@@ -114,6 +127,14 @@ func (m *instance) secret(name, text string) {
 	require.NoError(m.t, os.WriteFile(filepath.Join(m.secrets, name), []byte(text), 0o600))
 }
 
+// object is one that only an instance may read.
+func (m *instance) object(name, text string) {
+	m.t.Helper()
+	file := filepath.Join(m.objects, "nodes", "nodes", role+":"+id, name)
+	require.NoError(m.t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(m.t, os.WriteFile(file, []byte(text), 0o600))
+}
+
 // here moves the paths in a file below the root, and updates its checksum.
 func (m *instance) here(name string) string {
 	m.t.Helper()
@@ -132,6 +153,8 @@ var regionStands = []stand{
 	{`in ephemeral\.random_password\.token :`, `in { for n in local.token_names : n => { result = n } } :`},
 	{`aws_s3_bucket\.rules\.bucket_regional_domain_name`, `"rules.s3.eu-west-1.amazonaws.com"`},
 	{`aws_s3_bucket\.rules\.bucket`, `"rules"`},
+	{`aws_s3_bucket\.nodes\.bucket`, `"nodes"`},
+	{`aws_iam_role\.instance\["edge"\]\.unique_id`, `"` + role + `"`},
 	{`tls_private_key\.consul\.private_key_pem`, `"KEY"`},
 	{`tls_locally_signed_cert\.consul\.cert_pem`, `"CERT"`},
 }
@@ -212,14 +235,16 @@ func TestEdgeInstance(t *testing.T) {
 		m.secret(name, text.(string)+"\n")
 	}
 	m.secret("redis", "redis-1\n")
+	m.object("agent.json", `{"acl":{"tokens":{"agent":"`+uuids["agent"]+`"}}}`+"\n")
+	m.object("consul-token", uuids["edge"]+"\n")
 	text, err := m.run("/usr/local/lib/weir/boot")
 	require.NoError(t, err, "%s", text)
 
 	require.Equal(t, "#!/bin/sh\necho edge\n", m.read("/usr/local/bin/edge"))
 	require.Equal(t, "redis-1\n", m.read("/etc/weir/redis-password"))
-	require.Equal(t, out["secrets"].(map[string]any)["edge-token"].(string)+"\n", m.read("/etc/weir/consul-token"))
+	require.Equal(t, uuids["edge"]+"\n", m.read("/etc/weir/consul-token"))
 	require.Contains(t, m.read("chgrp"), "weir "+m.root+"/etc/weir/admin-token.new")
-	require.Equal(t, []string{"daemon-reload", "enable --now weir-consul.service", "enable --now weir-edge.service", "enable --now weir-secrets.timer"},
+	require.Equal(t, []string{"try-restart weir-consul.service", "daemon-reload", "enable --now weir-consul.service", "enable --now weir-edge.service", "enable --now weir-secrets.timer"},
 		strings.Split(strings.TrimSpace(m.read("systemctl")), "\n"))
 	for _, name := range []string{"weir-consul.service", "weir-edge.service", "weir-secrets.service", "weir-secrets.timer"} {
 		require.FileExists(t, filepath.Join(m.root, "etc/systemd/system", name))

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,13 +60,21 @@ func authority(t *testing.T, name string) (ca, cert, key string) {
 func machine(t *testing.T, out map[string]any, role string) *instance {
 	t.Helper()
 	m := boot(t, out[role].(string))
+	m.object("agent.json", "{}\n")
+	m.object("consul-token", "x\n")
+	m.ready(out)
+	return m
+}
+
+// ready boots an instance that may read all secrets.
+func (m *instance) ready(out map[string]any) {
+	m.t.Helper()
 	for name, text := range out["secrets"].(map[string]any) {
 		m.secret(name, text.(string)+"\n")
 	}
 	m.secret("redis", "x")
 	text, err := m.run("/usr/local/lib/weir/boot")
-	require.NoError(t, err, "%s", text)
-	return m
+	require.NoError(m.t, err, "%s", text)
 }
 
 // consul starts an instance's agent with its own configuration, except for addresses:
@@ -116,10 +125,8 @@ func TestConsulServerAndAgent(t *testing.T) {
 	out := regionOutputs(t)
 	ca, cert, key := authority(t, "server.eu-west.consul")
 	ports := testenv.FreePorts(t, 7)
-	server, edge := machine(t, out, "consul"), machine(t, out, "edge")
-	for _, m := range []*instance{server, edge} {
-		m.write("/etc/consul.d/ca.pem", ca, 0o600)
-	}
+	server := machine(t, out, "consul")
+	server.write("/etc/consul.d/ca.pem", ca, 0o600)
 	server.write("/etc/consul.d/server.pem", cert, 0o600)
 	server.write("/etc/consul.d/server.key", key, 0o600)
 
@@ -143,6 +150,13 @@ func TestConsulServerAndAgent(t *testing.T) {
 	require.NoError(t, joined(local(ports[2])))
 	require.Error(t, joined("10.9.9.9:8300"), "no server of this datacenter")
 
+	tokens := makesTokens(server, local(ports[0]), "")
+	tokens.instances(id + "\trunning")
+	require.Equal(t, 2, strings.Count(tokens.make(), "created"))
+	edge := boot(t, out["edge"].(string))
+	edge.env = append(edge.env, "OBJECTS="+server.objects)
+	edge.ready(out)
+	edge.write("/etc/consul.d/ca.pem", ca, 0o600)
 	edge.consul(map[string]any{
 		"bind_addr": "127.0.0.1", "retry_join": []string{local(ports[3])},
 		"ports": map[string]int{"http": ports[5], "https": -1, "server": ports[2], "serf_lan": ports[6], "grpc": -1, "grpc_tls": -1, "dns": -1},
@@ -164,6 +178,15 @@ func TestConsulServerAndAgent(t *testing.T) {
 		services, _, err := ctl.Health().Service("weir-edge", "", false, nil)
 		return err == nil && len(services) == 1 && services[0].Node.Node == id
 	}, testenv.Patience, 100*time.Millisecond, "the edge does not reach the catalog")
+
+	// The agent's token is its own: it writes this node and no other.
+	own, err := api.NewClient(&api.Config{Address: local(ports[0]), Token: regexp.MustCompile(`[0-9a-f-]{36}`).FindString(edge.read("/etc/consul.d/agent.json"))})
+	require.NoError(t, err)
+	_, err = own.Catalog().Deregister(&api.CatalogDeregistration{Node: "server-1"}, nil)
+	require.ErrorContains(t, err, "403")
+	self, _, err := own.ACL().TokenReadSelf(nil)
+	require.NoError(t, err)
+	require.Equal(t, id, self.NodeIdentities[0].NodeName)
 }
 
 // joins runs what tells the autoscaling group that a server has joined, and requires that
@@ -244,7 +267,7 @@ func TestConsulTokens(t *testing.T) {
 	edge, ctl, dns := as("edge"), as("regionctl"), as("dns")
 	require.NoError(t, edge.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "weir-edge"}))
 	require.Error(t, edge.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "other"}))
-	for _, key := range []string{"weir/rules/current", "weir/shedder/current", "weir/topology", "weir/drain/ams1"} {
+	for _, key := range []string{"weir/rules/current", "weir/shedder/current", "weir/policy/current", "weir/topology", "weir/drain/ams1"} {
 		require.NoError(t, put(ctl, key))
 		require.Error(t, put(edge, key), "%s", key)
 		require.Error(t, put(dns, key), "%s", key)
@@ -255,6 +278,8 @@ func TestConsulTokens(t *testing.T) {
 	}
 	require.True(t, reads(edge, "weir/rules/current"))
 	require.True(t, reads(edge, "weir/shedder/current"))
+	require.True(t, reads(edge, "weir/policy/current"))
+	require.True(t, reads(edge, "weir/topology"))
 	require.False(t, reads(edge, "weir/drain/ams1"))
 	require.True(t, reads(dns, "weir/topology"))
 	require.True(t, reads(dns, "weir/drain/ams1"))

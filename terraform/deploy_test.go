@@ -38,7 +38,7 @@ var directives = map[string]string{
 		"NoNewPrivileges ProtectSystem ReadWritePaths ProtectHome PrivateTmp PrivateDevices ProtectClock ProtectControlGroups ProtectHostname ProtectKernelLogs " +
 		"ProtectKernelModules ProtectKernelTunables ProtectProc LockPersonality MemoryDenyWriteExecute RemoveIPC RestrictAddressFamilies RestrictNamespaces " +
 		"RestrictRealtime RestrictSUIDSGID SystemCallArchitectures SystemCallFilter SystemCallErrorNumber",
-	"Timer":   "OnActiveSec OnUnitActiveSec RandomizedDelaySec",
+	"Timer":   "OnActiveSec OnUnitActiveSec RandomizedDelaySec AccuracySec",
 	"Install": "WantedBy",
 }
 

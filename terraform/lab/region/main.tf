@@ -122,6 +122,16 @@ module "origin" {
   depends_on = [terraform_data.folder]
 }
 
+# By which the edges of all regions know each other.
+resource "terraform_data" "certificates" {
+  provisioner "local-exec" {
+    command     = "${var.scripts}/certs.sh ${var.name}"
+    environment = var.environment
+  }
+
+  depends_on = [terraform_data.folder]
+}
+
 module "edge_unit" {
   source   = "../unit"
   for_each = local.edges
@@ -139,8 +149,13 @@ module "edge" {
   command = module.edge_unit[each.key].command
   before  = module.edge_unit[each.key].before
   files = { "etc/weir/edge.yaml" = yamlencode({
-    node      = { id = "${var.name}-${each.key}", region = var.name, pop = each.value.pop }
-    listen    = { public = "${each.value.address}:8080", admin = "${each.value.address}:8081", admin_tls = var.admin_tls }
+    node = { id = "${var.name}-${each.key}", region = var.name, pop = each.value.pop }
+    listen = {
+      public = "${each.value.address}:8080", admin = "${each.value.address}:8081", admin_tls = var.admin_tls
+      peer = { address = "${each.value.address}:8444", tls = {
+        cert_file = "${local.dir}/peer/edge.crt", key_file = "${local.dir}/peer/edge.key", ca_file = "${var.environment.LAB}/authority/ca.crt"
+      } }
+    }
     upstreams = [{ url = "http://${local.origin}:9000" }]
     # One address may speak for others, so that curl can test limits.
     trusted_proxies = ["127.0.0.1/32"]
@@ -157,5 +172,5 @@ module "edge" {
   scripts     = var.scripts
   environment = var.environment
 
-  depends_on = [module.consul, module.origin, terraform_data.cluster]
+  depends_on = [module.consul, module.origin, terraform_data.cluster, terraform_data.certificates]
 }

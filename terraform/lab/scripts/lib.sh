@@ -14,7 +14,7 @@ set -eu
 scripts=$(cd "$(dirname "$0")" && pwd)
 
 # Far above what a busy machine needs: only failures ever wait this long.
-start_limit=60
+start_limit=180
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -54,8 +54,12 @@ ready() { (eval "$(cat "$1/ready")") >"$1/ready.log" 2>&1; }
 
 # launch DIR starts the command in a session of its own: neither the end of Terraform
 # nor Ctrl-C reaches it. It does not wait.
+#
+# A make lab that was killed may have launched it, too, and its shell not have run yet. The
+# lock orders them: the first shell that finds no pid becomes the process.
 launch() {
-  rm -f "$1/pid"
+  (flock 8 && { alive "$1" >/dev/null || rm -f "$1/pid"; }) 8>"$1/lock"
+  [ ! -e "$1/pid" ] || return 0
   program=$(head -n 1 "$1/command")
   command -v "$program" >/dev/null || fail "$program is missing; make lab builds or installs it"
   ! ready "$1" || fail "${1#"$LAB/"} not started: something that is not of this lab answers in its place already: $(cat "$1/ready"); end it, or choose another network, as in: TF_VAR_network=127.2 make lab LAB_DIR=\$PWD/.lab2"
@@ -71,7 +75,7 @@ launch() {
     export LAB WEIR_LAB_MARK="$LAB"
     # shellcheck disable=SC2016 # expanded by the inner shell
     exec setsid sh -c '
-      cd "$0" && echo $$ >pid.new && mv pid.new pid && [ ! -e "$LAB/closing" ] && [ -e pid ] && { [ ! -e before ] || . ./before; } && exec "$@"
+      cd "$0" && exec 8>lock && flock 8 && [ ! -e pid ] && echo $$ >pid.new && mv pid.new pid && exec 8>&- && [ ! -e "$LAB/closing" ] && [ -e pid ] && { [ ! -e before ] || . ./before; } && exec "$@"
     ' "$@" >>"$1/log" 2>&1 </dev/null 9>&-
   ) &
 }
@@ -81,8 +85,8 @@ await() {
   began=$(now)
   until ready "$1"; do
     passed=$(($(now) - began))
-    # Allow a moment to write its pid.
-    if [ "$passed" -ge 2 ] && ! alive "$1" >/dev/null; then
+    # On a busy machine it may take seconds to write its pid.
+    if [ "$passed" -ge 2 ] && [ -e "$1/pid" ] && ! alive "$1" >/dev/null; then
       explain "$1" "has ended"
       return 1
     fi

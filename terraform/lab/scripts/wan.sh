@@ -16,8 +16,12 @@ joins=
 for pair in $all; do
   [ "${pair#*=}" = "$first" ] || joins="$joins -o /dev/null http://$first:8500/v1/agent/join/${pair#*=}:8302?wan=1"
 done
+began=$(now)
 # shellcheck disable=SC2086 # words
-[ -z "$joins" ] || get --fail-early -X PUT $joins || fail "not every consul can be joined with $1"
+until [ -z "$joins" ] || reason=$(get --fail-early -X PUT $joins 2>&1); do # joining again does no harm
+  [ $(($(now) - began)) -lt "$start_limit" ] || fail "not every consul can be joined with $1: $reason"
+  sleep 0.1
+done
 
 for node in $("$CONSUL" members -wan -http-addr "$first:8500" | awk '$3 == "failed" {print $1}'); do
   case " $*" in *" ${node##*.}="*) continue ;; esac

@@ -27,7 +27,7 @@ variable "files" {
 }
 
 variable "secrets" {
-  description = "Files to fill from Secrets Manager, by path: the secret's ARN, and the group that may read the file. Fetched at boot and every five minutes, so that a rotated secret arrives. A token with a consul (address, and the name in its certificate) replaces the one before only when that Consul knows it. reload is a unit that reads the file again."
+  description = "Files to fill from Secrets Manager, by path: the secret's ARN, or s3:REGION:BUCKET/KEY for an object that may come later than the instance, and the group that may read the file. Fetched at boot and every five minutes, so that a rotated secret arrives. A token with a consul (address, and the name in its certificate) replaces the one before only when that Consul knows it. reload is a unit that reads the file again."
   type = map(object({
     arn    = string
     group  = string
@@ -36,8 +36,8 @@ variable "secrets" {
   }))
 
   validation {
-    condition     = alltrue([for path, secret in var.secrets : startswith(path, "/") && can(regex("^arn:[^ ]+$", secret.arn)) && can(regex("^[a-z]+$", secret.group))])
-    error_message = "secrets: a path begins with /, an ARN with arn:, and a group consists of lower-case letters."
+    condition     = alltrue([for path, secret in var.secrets : startswith(path, "/") && can(regex("^(arn:|s3:[a-z0-9-]+:)[^ ]+$", secret.arn)) && can(regex("^[a-z]+$", secret.group))])
+    error_message = "secrets: a path begins with /, an ARN with arn: or s3:REGION:, and a group consists of lower-case letters."
   }
 }
 

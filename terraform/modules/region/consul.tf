@@ -2,7 +2,7 @@ locals {
   # Which instances keep which secret in which file.
   instance_secrets = {
     consul = merge(
-      { for name in ["edge", "regionctl", "dns"] : "/etc/weir/tokens/${name}" => { arn = aws_secretsmanager_secret.this["${name}-token"].arn, group = "root" } },
+      { for name in ["edge", "regionctl", "dns", "nodes"] : "/etc/weir/tokens/${name}" => { arn = aws_secretsmanager_secret.this["${name}-token"].arn, group = "root" } },
       {
         "/etc/consul.d/gossip.json"     = { arn = aws_secretsmanager_secret.this["consul-gossip"].arn, group = "consul" }
         "/etc/consul.d/management.json" = { arn = aws_secretsmanager_secret.this["management-token"].arn, group = "consul" }
@@ -12,8 +12,6 @@ locals {
     )
     edge = {
       "/etc/consul.d/gossip.json" = { arn = aws_secretsmanager_secret.this["consul-gossip"].arn, group = "consul" }
-      "/etc/consul.d/agent.json"  = { arn = aws_secretsmanager_secret.this["agent-token"].arn, group = "consul", consul = local.agent, reload = "weir-consul.service" }
-      "/etc/weir/consul-token"    = { arn = aws_secretsmanager_secret.this["edge-token"].arn, group = "weir", consul = local.agent }
       "/etc/weir/admin-token"     = { arn = aws_secretsmanager_secret.this["admin-token"].arn, group = "weir" }
       "/etc/weir/tls/admin.key"   = { arn = aws_secretsmanager_secret.this["edge-admin-key"].arn, group = "weir" }
       "/etc/weir/shedder-secret"  = { arn = aws_secretsmanager_secret.this["edge-shedder"].arn, group = "weir" }
@@ -28,9 +26,9 @@ module "consul_user_data" {
 
   release = var.release
   secrets = local.instance_secrets.consul
-  start   = ["weir-consul.service", "weir-consul-acl.timer", "weir-snapshot.timer", "weir-joined.service"]
+  start   = ["weir-consul.service", "weir-consul-acl.timer", "weir-node-tokens.timer", "weir-snapshot.timer", "weir-joined.service"]
 
-  units = { for name in ["consul.service", "consul-acl.service", "consul-acl.timer", "snapshot.service", "snapshot.timer", "joined.service"] : "weir-${name}" => file("${path.module}/files/weir-${name}") }
+  units = { for name in ["consul.service", "consul-acl.service", "consul-acl.timer", "node-tokens.service", "node-tokens.timer", "snapshot.service", "snapshot.timer", "joined.service"] : "weir-${name}" => file("${path.module}/files/weir-${name}") }
 
   files = merge(
     {
@@ -42,13 +40,15 @@ module "consul_user_data" {
           retry_join_wan = local.retry_join_wan
         })
       }
-      "/etc/consul.d/ca.pem"           = { content = nonsensitive(var.ca.certificate) }
-      "/etc/consul.d/server.pem"       = { content = tls_locally_signed_cert.consul.cert_pem }
-      "/usr/local/lib/weir/consul-acl" = { content = file("${path.module}/files/consul-acl.sh"), mode = "0755" }
-      "/usr/local/lib/weir/snapshot"   = { content = file("${path.module}/files/snapshot.sh"), mode = "0755" }
-      "/usr/local/lib/weir/joined"     = { content = file("${path.module}/files/joined.sh"), mode = "0755" }
-      "/etc/weir/joined.env"           = { content = "GROUP=${local.name}-consul\nGROUP_REGION=${var.aws_region}\nINSTANCE=@INSTANCE_ID@\nSERVER=@PRIVATE_IP@:8300\n" }
-      "/etc/weir/snapshot.env"         = { content = "SNAPSHOT_BUCKET=${aws_s3_bucket.rules.bucket}\nSNAPSHOT_REGION=${var.aws_region}\nSNAPSHOT_SIGNATURES=${length(var.verify_keys) == 0 ? "no" : var.require_signed ? "require" : "keep"}\n" }
+      "/etc/consul.d/ca.pem"            = { content = nonsensitive(var.ca.certificate) }
+      "/etc/consul.d/server.pem"        = { content = tls_locally_signed_cert.consul.cert_pem }
+      "/usr/local/lib/weir/consul-acl"  = { content = file("${path.module}/files/consul-acl.sh"), mode = "0755" }
+      "/usr/local/lib/weir/snapshot"    = { content = file("${path.module}/files/snapshot.sh"), mode = "0755" }
+      "/usr/local/lib/weir/node-tokens" = { content = file("${path.module}/files/node-tokens.sh"), mode = "0755" }
+      "/etc/weir/node-tokens.env"       = { content = "NODES_BUCKET=${aws_s3_bucket.nodes.bucket}\nNODES_REGION=${var.aws_region}\nNODES_ROLE=${aws_iam_role.instance["edge"].unique_id}\nNODES_GROUP=${local.name}-edge\nNODES_DATACENTER=${var.region}\n" }
+      "/usr/local/lib/weir/joined"      = { content = file("${path.module}/files/joined.sh"), mode = "0755" }
+      "/etc/weir/joined.env"            = { content = "GROUP=${local.name}-consul\nGROUP_REGION=${var.aws_region}\nINSTANCE=@INSTANCE_ID@\nSERVER=@PRIVATE_IP@:8300\n" }
+      "/etc/weir/snapshot.env"          = { content = "SNAPSHOT_BUCKET=${aws_s3_bucket.rules.bucket}\nSNAPSHOT_REGION=${var.aws_region}\nSNAPSHOT_SIGNATURES=${length(var.verify_keys) == 0 ? "no" : var.require_signed ? "require" : "keep"}\n" }
       "/etc/weir/fleet.yaml" = {
         content = yamlencode({ regions = [{ name = var.region, consul = { addr = "http://127.0.0.1:8500", datacenter = var.region, token_file = "/etc/weir/tokens/edge" } }] })
       }
@@ -145,7 +145,7 @@ resource "aws_autoscaling_group" "consul" {
     }
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.joined, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token]
+  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.joined, aws_iam_role_policy.nodes, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token]
 }
 
 # A refresh must not take a new server for a working one because its machine runs: with a

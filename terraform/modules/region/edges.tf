@@ -2,7 +2,7 @@ module "edge_user_data" {
   source = "../cloud-init"
 
   release = var.release
-  secrets = local.instance_secrets.edge
+  secrets = merge(local.instance_secrets.edge, local.edge_identity)
   start   = ["weir-consul.service", "weir-edge.service"]
 
   units = {
@@ -132,7 +132,7 @@ resource "aws_autoscaling_group" "edge" {
     ignore_changes = [desired_capacity]
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
+  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.identity, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
 }
 
 # More edges above the target, fewer well below it. A new edge takes no clients before it is

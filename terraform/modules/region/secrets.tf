@@ -11,7 +11,7 @@ ephemeral "random_password" "token" {
 }
 
 locals {
-  token_names = toset(["management", "agent", "edge", "regionctl", "dns", "admin"])
+  token_names = toset(["management", "agent", "edge", "regionctl", "dns", "admin", "nodes"])
 
   # Consul's tokens are UUIDs.
   tokens = { for name, made in ephemeral.random_password.token : name => uuidv5("oid", made.result) }
@@ -24,6 +24,7 @@ locals {
     regionctl-token  = local.tokens["regionctl"]
     dns-token        = local.tokens["dns"]
     admin-token      = local.tokens["admin"]
+    nodes-token      = local.tokens["nodes"] # from which those of each edge follow
   }
 
   # The state holds these anyway.

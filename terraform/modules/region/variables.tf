@@ -134,13 +134,13 @@ variable "edges" {
 }
 
 variable "token_versions" {
-  description = "Raising a number replaces that token: agent, edge, regionctl, dns or admin; 1 to begin with. Consul accepts the one before it until the next replacement."
+  description = "Raising a number replaces that token: agent, edge, regionctl, dns, admin, or nodes for those of all edges; 1 to begin with. Consul accepts the one before it until the next replacement."
   type        = map(number)
   default     = {}
 
   validation {
-    condition     = alltrue([for name, version in var.token_versions : contains(["agent", "edge", "regionctl", "dns", "admin"], name) && version >= 1])
-    error_message = "token_versions: a name is agent, edge, regionctl, dns or admin, and a number at least 1."
+    condition     = alltrue([for name, version in var.token_versions : contains(["agent", "edge", "regionctl", "dns", "admin", "nodes"], name) && version >= 1])
+    error_message = "token_versions: a name is agent, edge, regionctl, dns, admin or nodes, and a number at least 1."
   }
 }
 

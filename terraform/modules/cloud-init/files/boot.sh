@@ -31,10 +31,21 @@ echo "weir: secrets"
 # A role created a moment ago may not be known everywhere yet.
 tries=0
 until "$root/usr/local/lib/weir/secrets"; do
+  missing=$?
   tries=$((tries + 1))
-  [ "$tries" -lt 30 ] || exit 1
-  sleep 5
+  if [ "$tries" -ge 30 ]; then
+    [ "$missing" = 3 ] || exit 1
+    # Without its tokens an edge has no Consul, as in an outage: it starts with a copy of
+    # the rules. The timer goes on asking.
+    echo "weir: starting without what is missing in S3"
+    break
+  fi
+  sleep "${WEIR_PAUSE:-5}"
 done
+# An empty token is filled later; a missing file would keep weir from starting.
+if grep -q '^/etc/weir/consul-token ' "$root/etc/weir/secrets.list" && ! [ -e "$root/etc/weir/consul-token" ]; then
+  : >"$root/etc/weir/consul-token"
+fi
 
 systemctl daemon-reload
 for unit in $UNITS; do

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Updates every file of /etc/weir/secrets.list from its secret. A file is replaced
 # whole, and only if it changes. One unreadable secret does not keep the others from
-# being fetched.
+# being fetched. Exits with 3 if only objects in S3 are missing.
 set -eu
 root=${WEIR_ROOT:-} # a test's
 status=0
@@ -17,16 +17,23 @@ known() {
   timeout 10 consul acl token read -self >/dev/null 2>&1 </dev/null
 }
 
+# fetch ARN prints a secret, or the object of s3:REGION:BUCKET/KEY.
+fetch() {
+  from=${1#*:}
+  case $1 in
+    s3:*) aws s3 cp --only-show-errors --region "${from%%:*}" "s3://${from#*:}" - ;;
+    *) aws secretsmanager get-secret-value --region "$(echo "$1" | cut -d: -f4)" --secret-id "$1" --query SecretString --output text ;;
+  esac
+}
+
 while read -r path group arn reload consul server; do
-  file=$root$path
+  file=$root$path how=try-reload-or-restart
   mkdir -p -m 0755 "$(dirname "$file")"
   new=$file.new
-  region=$(echo "$arn" | cut -d: -f4)
-  if ! aws secretsmanager get-secret-value --region "$region" --secret-id "$arn" \
-    --query SecretString --output text >"$new" </dev/null || ! [ -s "$new" ]; then
+  if ! fetch "$arn" >"$new" </dev/null || ! [ -s "$new" ]; then
     echo "weir: $arn cannot be read; $path stays as it is" >&2
     rm -f "$new"
-    status=1
+    case $status$arn in 0s3:*) status=3 ;; 3s3:*) ;; *) status=1 ;; esac
     continue
   fi
   if cmp -s "$new" "$file"; then
@@ -39,11 +46,13 @@ while read -r path group arn reload consul server; do
     rm -f "$new"
     continue
   fi
-  [ -s "$file" ] || reload=- # at boot the unit has not started
+  # At boot the unit has not started. One that started without a token may wait for it, and
+  # not take it by a reload.
+  [ -s "$file" ] || how=try-restart
   chgrp "$group" "$new"
   chmod 0640 "$new"
   mv "$new" "$file"
   echo "weir: $path is new"
-  [ "$reload" = - ] || systemctl try-reload-or-restart "$reload" || status=1
+  [ "$reload" = - ] || systemctl "$how" "$reload" || status=1
 done <"$root/etc/weir/secrets.list"
 exit "$status"
