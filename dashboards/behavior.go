@@ -28,10 +28,12 @@ func behaviorRow() row {
 		},
 		{
 			id: 44, kind: series, title: "Behavior policies", unit: plain,
-			text: "Nodes by the version of the policy that they run, and documents refused in five minutes. Two versions for long mean that a node did not get the file.",
+			text: "Nodes by the version of the policy that they run, nodes that cannot read the file or Consul, and documents refused and failures of policy.cache in five minutes. Two versions for long mean that a node did not get the file, or refused it.",
 			queries: []query{
 				{"{{version}} ({{mode}})", `count by (version, mode) (weir_behavior_policy_info{@})`},
 				{"refused", `sum(increase(weir_behavior_policy_rejected_total{@}[5m]))`},
+				{"cannot read its source", `sum(1 - weir_behavior_policy_source_up{@})`},
+				{"cache failed", `sum(increase(weir_behavior_policy_cache_errors_total{@}[5m]))`},
 			},
 		},
 	}}

@@ -7,6 +7,7 @@ const (
 
 	perSecond, share, seconds = "reqps", "percentunit", "s"
 	plain, bytesUsed          = "short", "bytes"
+	bytesPerSecond            = "Bps"
 )
 
 func downUp() map[int]any {
@@ -179,6 +180,16 @@ func fleet() dashboard {
 					id: 29, kind: series, title: "Connections refused", unit: perSecond,
 					text:    "Connections closed without an answer, by the field of server or listen that refuses them: max_connections is a full node, max_connections_per_client is single clients, proxy_protocol is a load balancer without valid PROXY headers. The log names one client and one balancer a second.",
 					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (rate(weir_connections_refused_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 161, kind: series, title: "HTTP/2 requests in progress", unit: plain,
+					text:    "Streams of HTTP/2 that are being served. One connection may have listen.http2.max_streams of them, all of a node server.max_connections.",
+					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (weir_http2_streams{@})`}, {"{{region}} {{pop}} connections", `sum by (region, pop) (weir_http2_connections{@})`}},
+				},
+				{
+					id: 162, kind: series, title: "HTTP/2 floods", unit: perSecond,
+					text:    "Connections of HTTP/2 closed because they sent more frames of a kind than requests explain, by kind; streams counts requests that got 503 because too many were open. Should be 0; see Floods of frames in docs/CONFIG.md. protocol alone may be a broken client.",
+					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (rate(weir_http2_refused_total{@}[$__rate_interval]))`}},
 				},
 				{
 					id: 38, kind: series, title: "Upstream errors by group", unit: share, steps: []step{{0.05, red}},

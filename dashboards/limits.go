@@ -158,6 +158,54 @@ func limits() dashboard {
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_rls_connections_refused_total{@}[$__rate_interval]))`}},
 				},
 			}},
+			{id: 60, title: "Optional: messages between nodes, by listen.peer", folded: true, panels: []panel{
+				{
+					id: 61, kind: series, title: "Messages to other regions (optional)", unit: perSecond,
+					text:    "Messages to the nodes of each region, by how they ended. unreachable is a network, a node or a region that is down; refused a certificate or an address that is wrong; version two releases too far apart. Empty without listen.peer.",
+					queries: []query{{"{{peer}} {{result}}", `sum by (peer, result) (rate(weir_peer_messages_total{@,direction="out"}[$__rate_interval]))`}},
+				},
+				{
+					id: 62, kind: series, title: "Time to a reply (optional)", unit: seconds,
+					text:    "From a message to its reply, by region: the network's round trip, and what the other node takes.",
+					queries: []query{{"{{peer}} p99", `histogram_quantile(0.99, sum by (le, peer) (rate(weir_peer_round_trip_seconds_bucket{@}[$__rate_interval])))`}},
+				},
+				{
+					id: 63, kind: series, title: "Traffic between nodes (optional)", unit: bytesPerSecond,
+					text:    "Messages and replies, compressed, by region. They grow with the keys of global limits that are busy, not with requests; a jump without one is a node that resends.",
+					queries: []query{{"{{peer}} {{direction}}", `sum by (peer, direction) (rate(weir_peer_bytes_total{@}[$__rate_interval]))`}},
+				},
+				{
+					id: 64, kind: series, title: "Nodes that do not answer (optional)", unit: plain,
+					text: "Nodes that do not answer those of a PoP, and connections to listen.peer that were refused because there were too many.",
+					queries: []query{
+						{"{{region}} {{pop}} down", `max by (region, pop) (weir_peer_nodes_down{@})`},
+						{"{{region}} {{pop}} refused a second", `sum by (region, pop) (rate(weir_peer_connections_refused_total{@}[$__rate_interval]))`},
+					},
+				},
+			}},
+			{id: 70, title: "Optional: limits that regions share, by scope: global", folded: true, panels: []panel{
+				{
+					id: 71, kind: series, title: "Age of what is known of other regions (optional)", unit: seconds,
+					text:    "How old a region's knowledge of another's counts may be: usually the round trip and two tenths of a second. The limits may be exceeded by what is asked for meanwhile. It grows while a region is cut off.",
+					queries: []query{{"{{region}} of {{from}}", `max by (region, from) (weir_global_lag_seconds{@})`}},
+				},
+				{
+					id: 72, kind: series, title: "Over the limit, all regions (optional)", unit: share,
+					text: "The largest part by which all regions together exceeded a limit in the last 30 to 60 s, by rule, and by how much they may at ten times the limit and the present age.",
+					queries: []query{
+						{"{{rule}}", `max by (rule) (weir_global_overshoot_ratio{@})`},
+						{"{{rule}} bound", `max by (rule) (weir_global_overshoot_bound_ratio{@})`},
+					},
+				},
+				{
+					id: 73, kind: series, title: "Counters of shared limits (optional)", unit: plain,
+					text: "Counters that the nodes of a region keep, and those that other regions must know because they are near their limits or grow fast. Uncounted are units of which others do not hear, because there are too many keys.",
+					queries: []query{
+						{"{{region}} {{state}}", `sum by (region, state) (weir_global_keys{@})`},
+						{"{{region}} uncounted a second", `sum by (region) (rate(weir_global_uncounted_total{@}[$__rate_interval]))`},
+					},
+				},
+			}},
 		},
 	}
 }

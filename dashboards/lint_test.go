@@ -92,7 +92,7 @@ func TestPanels(t *testing.T) {
 			what := name + ": panel " + panel.Title
 			require.Greater(t, len(panel.Description), 80, "%s: teach how to read it", what)
 			require.Regexp(t, `\.$`, panel.Description, what)
-			require.Contains(t, []string{perSecond, share, seconds, plain, bytesUsed, "ops"}, panel.FieldConfig.Defaults.Unit, "%s: Grafana's name of the unit", what)
+			require.Contains(t, []string{perSecond, share, seconds, plain, bytesUsed, bytesPerSecond, "ops"}, panel.FieldConfig.Defaults.Unit, "%s: Grafana's name of the unit", what)
 			require.Equal(t, templated, panel.Datasource, what)
 			require.NotEmpty(t, panel.Targets, what)
 			require.Equal(t, i >= len(needed), strings.HasSuffix(panel.Title, "(optional)"), what)

@@ -30,6 +30,7 @@ rules:
   - {id: per-client, key: [client_ip], algorithm: token_bucket, limit: 30, window: 1s, burst: 30}
   - {id: tried-out, key: [client_ip], limit: 1, window: 1m, mode: shadow}
   - {id: leased, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: leased}
+  - {id: global, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, scope: global}
   - {id: reported, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: reported}
   - {id: lenient, match: {paths: ["/open"]}, key: [client_ip], limit: 1000, window: 1s, on_store_failure: open}
 `
@@ -256,13 +257,13 @@ type liveNode struct {
 // startNode runs a node; config is its configuration without listen.
 func startNode(t *testing.T, config string) *liveNode {
 	t.Helper()
-	ports := testenv.FreePorts(t, 3)
+	ports := testenv.FreePorts(t, 4)
 	files := testenv.Certificates(t)
 	transport := &http.Transport{TLSClientConfig: files.ClientConfig(t)}
 	t.Cleanup(transport.CloseIdleConnections)
 	n := &liveNode{fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1]), files, &http.Client{Transport: transport}}
 	file := filepath.Join(t.TempDir(), "edge.yaml")
-	text := fmt.Sprintf("listen: {public: %q, admin: %q, tls: &pair {cert_file: %q, key_file: %q}, admin_tls: *pair, decide: {address: \"127.0.0.1:0\", from: [127.0.0.1]}, rls: {address: \"127.0.0.1:%d\"}}\n%s", n.public, n.admin, n.files.CertFile, n.files.KeyFile, ports[2], config)
+	text := fmt.Sprintf("listen: {public: %q, admin: %q, tls: &pair {cert_file: %q, key_file: %q}, admin_tls: *pair, decide: {address: \"127.0.0.1:0\", from: [127.0.0.1]}, rls: {address: \"127.0.0.1:%d\"}, peer: {address: \"127.0.0.1:%d\", insecure: true}}\npeer: {regions: [{name: eu-west}, {name: us-east, nodes: [{id: us-1, address: \"127.0.0.1:1\"}]}]}\n%s", n.public, n.admin, n.files.CertFile, n.files.KeyFile, ports[2], ports[3], config)
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	startProgram(t, testenv.Program(t, "edge"), "-config", file)
 	return n

@@ -138,6 +138,9 @@ func TestImportDirection(t *testing.T) {
 			if here, there := slices.Index(ctl, f.folder()), slices.Index(ctl, own); here >= 0 && there >= 0 {
 				require.GreaterOrEqual(t, here, there, "%s: %s is below %s", f.at(spec), f.folder(), own)
 			}
+			if f.folder() == "internal/console" && !f.isTest() {
+				require.False(t, under(own, "internal/ctl") || under(own, "pkg"), "%s: the console knows commands, and nothing of regions and rules", f.at(spec))
+			}
 			if f.folder() == "lua" || f.folder() == "pkg/field" {
 				require.Fail(t, f.folder()+" imports nothing of the module", f.at(spec))
 			}
