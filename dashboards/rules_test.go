@@ -20,22 +20,28 @@ type rule struct {
 	Labels, Annotations      map[string]string
 }
 
-func rules(t testing.TB) []rule {
+type group struct {
+	Name  string
+	Rules []rule
+}
+
+// groups are those of rules/recording.yaml, then those of rules/alerts.yaml.
+func groups(t testing.TB) (list []group) {
 	t.Helper()
-	var list []rule
 	for _, name := range []string{"rules/recording.yaml", "rules/alerts.yaml"} {
-		var file struct {
-			Groups []struct {
-				Name  string
-				Rules []rule
-			}
-		}
+		var file struct{ Groups []group }
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		require.NoError(t, yaml.Unmarshal(text, &file), name)
-		for _, g := range file.Groups {
-			list = append(list, g.Rules...)
-		}
+		list = append(list, file.Groups...)
+	}
+	return list
+}
+
+func rules(t testing.TB) (list []rule) {
+	t.Helper()
+	for _, g := range groups(t) {
+		list = append(list, g.Rules...)
 	}
 	return list
 }
@@ -79,10 +85,17 @@ func TestRules(t *testing.T) {
 	files, err := filepath.Glob("rules/*_test.yaml")
 	require.NoError(t, err)
 	var all strings.Builder
+	var names []string
+	for _, g := range groups(t) {
+		names = append(names, g.Name)
+	}
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		all.Write(text)
+		// Without it, promtool evaluates groups in a random order: alerts may see what was
+		// recorded an evaluation earlier.
+		require.Contains(t, string(text), "\ngroup_eval_order: ["+strings.Join(names, ", ")+"]\n", name)
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
 			promtool(t, "test", "rules", name)
