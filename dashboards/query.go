@@ -139,11 +139,15 @@ func Await(t testing.TB, promURL string, since time.Time, what, query string) {
 }
 
 // Scraped waits for a moment until which every target was scraped at least twice within the
-// window, so that rates have values, and returns it. On a busy machine scrapes time out.
-func Scraped(t testing.TB, promURL string, window time.Duration) (moment time.Time) {
+// window, so that rates have values, and at which every query of also has a result. It
+// returns that moment. On a busy machine scrapes time out.
+func Scraped(t testing.TB, promURL string, window time.Duration, also ...string) (moment time.Time) {
 	t.Helper()
 	p := prometheus{url: strings.TrimSuffix(promURL, "/")}
 	query := fmt.Sprintf("min(sum_over_time(up[%s]) and on (job, instance) up == 1) >= 2 unless on () up == 0", window)
+	for _, q := range also {
+		query += " and on () (" + q + ")"
+	}
 	for began := time.Now(); ; {
 		p.span = Span{From: began, To: time.Now()}
 		n, err := p.samples(t.Context(), query, true, nil)
@@ -151,7 +155,7 @@ func Scraped(t testing.TB, promURL string, window time.Duration) (moment time.Ti
 			return p.span.To
 		}
 		if time.Since(began) > awaitLimit || t.Context().Err() != nil {
-			t.Fatalf("some target is not scraped, %v", err)
+			t.Fatalf("some target is not scraped, or there is nothing to see, %v: %s", err, query)
 		}
 		<-time.After(200 * time.Millisecond)
 	}

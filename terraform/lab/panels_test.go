@@ -130,7 +130,9 @@ func TestPanelsHaveData(t *testing.T) {
 	for _, region := range []string{"eu-west", "us-east"} {
 		l.await(healed, "Redis decides again in "+region, fmt.Sprintf(`sum(rate(weir_decisions_total{source="redis",region=%q}[8s])) > 0 and on () min(weir_store_up) == 1`, region))
 	}
-	loaded := dashboards.Scraped(t, l.prometheus(), panelWindow) // before the load ends: rates of a few seconds end with it
+	// Before the load ends: rates of a few seconds end with it.
+	loaded := dashboards.Scraped(t, l.prometheus(), panelWindow,
+		fmt.Sprintf(`count(sum by (region) (rate(weir_decisions_total{outcome="limited"}[%s])) > 0) == 2`, panelWindow))
 	load()
 
 	dashboards.QueryAll(t, l.prometheus(), dashboards.Span{From: began, To: loaded, Window: panelWindow}, dashboards.Except{
