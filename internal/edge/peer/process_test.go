@@ -74,6 +74,11 @@ func TestPeersThatDieOrHang(t *testing.T) {
 			require.NoError(t, cmd.Process.Signal(how))
 			if how == syscall.SIGKILL {
 				_ = cmd.Wait()
+			} else {
+				var status syscall.WaitStatus // of the last thread that stopped
+				_, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+				require.NoError(t, err)
+				require.True(t, status.Stopped())
 			}
 			var bounds []time.Duration
 			for deadline := time.Now().Add(patience); a.Directory.Down() == 0; {
