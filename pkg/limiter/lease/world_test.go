@@ -241,6 +241,10 @@ func (n *node) request(checks ...limiter.Check) bool {
 	n.wait()
 	w, read := n.world, n.world.clock()
 	decided := read
+	var free int64
+	if w.refused != nil {
+		free = checks[0].Limit.Limit - w.used(checks[0])
+	}
 	var d limiter.Decision
 	err := n.denied.Take(context.WithValue(context.Background(), decidedAt{}, &decided), checks, &d)
 	w.mu.Lock()
@@ -248,7 +252,8 @@ func (n *node) request(checks ...limiter.Check) bool {
 	w.asked++
 	if err != nil || !d.Allowed {
 		if w.refused != nil {
-			w.refused(n, checks[0].Limit.Limit-w.used(checks[0]))
+			// The answer to a request of the last window may arrive in the next, which is empty.
+			w.refused(n, min(free, checks[0].Limit.Limit-w.used(checks[0])))
 		}
 		return false
 	}
