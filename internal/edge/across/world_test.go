@@ -94,6 +94,7 @@ func newWorld(t *testing.T, line string, policy limiter.OnPartition, nodes int) 
 		}
 	}
 	w.list()
+	time.Sleep(w.untilWindow() - 3*time.Second) // nodes that exchange cost real time
 	for _, r := range w.regions {
 		for _, n := range r.nodes {
 			n.start()
@@ -255,10 +256,10 @@ func (w *world) over(key string) (most float64) {
 	return most
 }
 
-// untilWindow waits for the next window.
-func (w *world) untilWindow() {
+// untilWindow is the time until the next window begins.
+func (w *world) untilWindow() time.Duration {
 	width := time.Duration(global.Width(w.limit)) * time.Microsecond
-	time.Sleep(width - time.Duration(time.Now().UnixMicro())*time.Microsecond%width)
+	return width - time.Duration(time.Now().UnixMicro())*time.Microsecond%width
 }
 
 // inWorld runs a test in virtual time.
@@ -271,8 +272,7 @@ func inWorldOf(t *testing.T, line string, policy limiter.OnPartition, nodes int,
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, line, policy, nodes)
-		time.Sleep(2 * time.Second) // until all have heard of each other
-		w.untilWindow()
+		w.wait(w.untilWindow()) // meanwhile all hear of each other
 		test(w)
 	})
 }

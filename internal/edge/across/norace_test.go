@@ -1,0 +1,5 @@
+//go:build !race
+
+package across
+
+const race = false

@@ -1,0 +1,7 @@
+//go:build race
+
+package across
+
+// race reports whether the race detector runs. It makes the worlds twenty times slower, so
+// they are few with it; make test runs all of them without it.
+const race = true
