@@ -47,7 +47,9 @@ func newLab(t *testing.T) *lab {
 		"TERRAFORM="+terraform(t), "TF_VAR_network="+l.network)
 
 	watch := exec.Command("sh", "-c", `cat; exec scripts/down.sh`)
+	var said bytes.Buffer
 	watch.Env, watch.SysProcAttr = l.env, &syscall.SysProcAttr{Setsid: true}
+	watch.Stdout, watch.Stderr = &said, &said
 	alive, err := watch.StdinPipe() // the kernel closes it with the test
 	require.NoError(t, err)
 	require.NoError(t, watch.Start())
@@ -56,7 +58,8 @@ func newLab(t *testing.T) *lab {
 			t.Logf("terraform:\n%s", log)
 		}
 		_ = alive.Close()
-		require.NoError(t, watch.Wait())
+		err := watch.Wait()
+		require.NoError(t, err, said.String())
 	})
 	return l
 }

@@ -44,7 +44,7 @@ while
   set -- $left
   [ $# -gt 0 ]
 do
-  if [ $(($(now) - began)) -ge 20 ]; then
+  if [ $(($(now) - began)) -ge 60 ]; then
     fail "these do not end: $*"
   fi
   kill -s KILL "$@" 2>/dev/null || true
