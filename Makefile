@@ -35,11 +35,11 @@ test: ## install what the tests need, then run them all, most with the race dete
 
 # These two run at once: one uses the processor that the other, which waits for servers, does not.
 test-race:
-	$(GO) test -race -timeout 15m $(filter-out $(PLAIN),$(PACKAGES))
-	cd middleware && $(GO) vet ./... && $(GO) test -race -timeout 15m ./...
+	$(GO) test -race -timeout 25m $(filter-out $(PLAIN),$(PACKAGES))
+	cd middleware && $(GO) vet ./... && $(GO) test -race -timeout 25m ./...
 
 test-plain:
-	$(GO) test -timeout 15m $(PLAIN)
+	$(GO) test -timeout 25m $(PLAIN)
 	@echo "allocation bounds, which the race detector distorts"
 	$(GO) test -count 1 -run Alloc $(addprefix ./,$(ALLOC))
 	cd middleware && $(GO) test -count 1 -run Alloc ./...
