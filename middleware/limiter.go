@@ -189,6 +189,11 @@ func (l *Limiter) SetRules(document []byte) error {
 	if err != nil {
 		return fmt.Errorf("Rules: %w", err)
 	}
+	for _, c := range set.Rules() {
+		if c.Limit.Global != nil && c.Mode != rules.Off {
+			l.config.Log.Warn("the rule counts across regions, which takes an edge: what passes here is not told to other regions", "rule", c.Limit.Rule)
+		}
+	}
 	l.active.Store(&active{set, l})
 	for _, keep := range l.keep {
 		keep(set.Holds)

@@ -185,3 +185,18 @@ func TestHandlerAllocatesLittle(t *testing.T) {
 	h.ServeHTTP(w, r)
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) }), bound(7), "the values of two header fields, and the closures of Handler")
 }
+
+// What passes in a program does not travel: a rule that counts across regions says so.
+func TestGlobalRulesHoldInTheRegion(t *testing.T) {
+	var log strings.Builder
+	l, err := New(Config{
+		Rules: []byte("rules: [{id: moving, key: [client_ip], algorithm: fixed_window, limit: 1, window: 1h, scope: global}]"),
+		Log:   slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	require.NoError(t, err)
+	defer l.Close()
+	require.Contains(t, log.String(), "rule=moving")
+	h := l.Handler(hello)
+	require.Equal(t, http.StatusOK, ask(h, "GET", "/").Code)
+	require.Equal(t, http.StatusTooManyRequests, ask(h, "GET", "/").Code)
+}
