@@ -42,7 +42,7 @@ func (e *Edge) openAcross() {
 	e.across = across.New(across.Config{
 		Region: e.config.Node.Region, Node: e.config.Node.ID,
 		Directory: e.peers.directory, Caller: e.peers.links, Store: e.counters(), Tallies: tallies,
-		Limit: e.limitOf, Reset: e.decider.Store.Reset, Incarnation: born,
+		Limit: e.limitOf, Needed: e.hasGlobalRules, Reset: e.decider.Store.Reset, Incarnation: born,
 	})
 	e.decider.Store = tallies
 	e.peers.server.Handle(across.TopicTotals, e.across.Totals)
@@ -65,6 +65,11 @@ func (e *Edge) limitOf(rule, tier string) *limiter.Limit {
 		return c.Limit
 	}
 	return c.Tiers[tier]
+}
+
+func (e *Edge) hasGlobalRules() bool {
+	running := e.rules.running.Load()
+	return running != nil && len(globalRules(running.set)) > 0
 }
 
 // globalRules returns the rules of a set that regions share.

@@ -141,6 +141,8 @@ func TestPanelsHaveData(t *testing.T) {
 			"weir-fleet/44":  "a PoP that gives no clients away has no series",
 			"weir-fleet/61":  "the lab has no gateway that asks",
 			"weir-fleet/62":  "the lab has no gateway that asks",
+			"weir-limits/71": "no rule of the lab counts across regions",
+			"weir-limits/73": "no rule of the lab counts across regions",
 			"weir-limits/72": "no rule of the lab counts across regions",
 			"weir-limits/51": "the lab has no Envoy",
 			"weir-limits/52": "the lab has no Envoy",

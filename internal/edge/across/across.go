@@ -59,6 +59,9 @@ type Config struct {
 	Tallies      *tally.Store
 	// Limit returns the limit of a rule and tier, or nil if there is no such limit.
 	Limit func(rule, tier string) *limiter.Limit
+	// Needed reports whether a limit is shared at all. While none is, this node only answers;
+	// nil: always.
+	Needed func() bool
 	// Reset clears the state of a key, as an operator's request does.
 	Reset func(ctx context.Context, checks []limiter.Check) error
 	// Incarnation is larger than in any earlier life of this node.
@@ -80,6 +83,7 @@ type Exchange struct {
 
 	// Of the goroutine that ticks:
 	ticks  int
+	needed bool
 	owners [Partitions]peer.Node // in this region
 	losses int64                 // of the store, as last told
 
@@ -115,8 +119,10 @@ func (x *Exchange) Run(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			x.tick(last) // what passed since
-			x.calls.Wait()
+			if x.needed {
+				x.exchange(last) // what passed since
+				x.calls.Wait()
+			}
 			return
 		case <-tick.C:
 			x.tick(ctx)
@@ -144,6 +150,20 @@ func (x *Exchange) place() (regions []string, self int, ok bool) {
 
 func (x *Exchange) tick(ctx context.Context) {
 	x.ticks++
+	if x.ticks%10 == 0 {
+		x.sweep()
+	}
+	before := x.needed
+	x.needed = x.config.Needed == nil || x.config.Needed()
+	if x.needed && !before {
+		x.noteHeard(x.config.Clock()) // nobody was asked
+	}
+	if x.needed || before { // once more, for what passed under the last limit
+		x.exchange(ctx)
+	}
+}
+
+func (x *Exchange) exchange(ctx context.Context) {
 	var moved [Partitions]bool
 	changed := false
 	for p := range x.owners {
@@ -166,9 +186,6 @@ func (x *Exchange) tick(ctx context.Context) {
 		return
 	}
 	x.report(ctx, totals, losses)
-	if x.ticks%10 == 0 {
-		x.sweep()
-	}
 	x.send(ctx, regions, number)
 	x.listen(regions, number)
 }

@@ -208,3 +208,22 @@ func TestAnAdversary(t *testing.T) {
 		})
 	}
 }
+
+// Nodes exchange only while some limit is shared, and the first request after a quiet time
+// finds no region alone.
+func TestExchangeOnlyForSharedLimits(t *testing.T) {
+	inWorldOf(t, lines["fixed_window"], limiter.PartitionClosed, 1, func(w *world) {
+		w.wait(time.Second)
+		w.unneeded.Store(true)
+		w.wait(time.Second) // the last exchange
+		before := w.calls.Load()
+		w.wait(time.Minute)
+		require.Equal(t, before, w.calls.Load())
+		w.unneeded.Store(false)
+		w.wait(200 * time.Millisecond)
+		require.Greater(t, w.calls.Load(), before)
+		for _, r := range w.regions {
+			require.True(t, w.ask(r, "k"))
+		}
+	})
+}

@@ -33,6 +33,8 @@ type world struct {
 	random    *rand.Rand
 	lose      float64
 	cut       map[string]bool // regions
+	unneeded  atomic.Bool     // no limit is shared
+	calls     atomic.Int64
 	nodes     map[string]*node
 	passed    map[string]int64 // by key and window
 }
@@ -138,6 +140,7 @@ func (n *node) start() {
 			}
 			return n.world.limit
 		},
+		Needed:      func() bool { return !n.world.unneeded.Load() },
 		Reset:       n.tallies.Reset,
 		Incarnation: time.Now().UnixMicro(),
 		Wall:        func() int64 { return time.Now().Add(time.Duration(n.region.skew.Load())).UnixMicro() },
@@ -178,6 +181,7 @@ var errLost = errors.New("lost")
 // Call carries a message and its answer.
 func (n *node) Call(ctx context.Context, to peer.Node, topic string, body []byte) ([]byte, error) {
 	w := n.world
+	w.calls.Add(1)
 	if n.dead.Load() {
 		return nil, errLost
 	}
