@@ -136,7 +136,13 @@ func explain(node *testenv.EdgeNode, path, who string) (explained, error) {
 // with labels.
 func metrics(t testing.TB, node *testenv.EdgeNode, prefix string) map[string]float64 {
 	t.Helper()
-	resp, err := http.Get("http://" + node.Admin + "/metrics")
+	return metricsAt(t, node.Admin, prefix)
+}
+
+// metricsAt is the same of any program.
+func metricsAt(t testing.TB, addr, prefix string) map[string]float64 {
+	t.Helper()
+	resp, err := http.Get("http://" + addr + "/metrics")
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	out := map[string]float64{}

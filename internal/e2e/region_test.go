@@ -60,9 +60,9 @@ type world struct {
 
 // router is regionctl dns.
 type router struct {
-	addr, log string
-	cmd       *exec.Cmd
-	killed    bool
+	addr, metrics, log string
+	cmd                *exec.Cmd
+	killed             bool
 }
 
 // kill ends it as kill -9 does, and returns when it is gone.
@@ -137,9 +137,19 @@ func openWorld(t *testing.T, lands []land, config func(*site) string) *world {
 	return w
 }
 
-// settles waits until every client is sent to its own PoP.
+// settles waits until every router takes every PoP for healthy, and every client is sent to
+// its own.
 func (w *world) settles() {
 	w.t.Helper()
+	for _, r := range w.routers {
+		eventually(w.t, testenv.Patience, "every PoP is up", func() bool {
+			up := 0.0
+			for _, v := range metricsAt(w.t, r.metrics, "weir_dns_pop_up{") {
+				up += v
+			}
+			return int(up) == len(w.pops)
+		})
+	}
 	eventually(w.t, testenv.Patience, "eu's clients are sent to ams1", func() bool { return w.answer(europe) == w.pop("ams1").addr })
 	eventually(w.t, testenv.Patience, "america's to iad1", func() bool { return w.answer(america) == w.pop("iad1").addr })
 }
@@ -172,11 +182,11 @@ func (w *world) pop(name string) *pop {
 func (w *world) startRouter() {
 	w.t.Helper()
 	ports := testenv.FreePorts(w.t, 2)
-	r := &router{addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), log: filepath.Join(w.t.TempDir(), "dns.log")}
+	r := &router{addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), metrics: fmt.Sprintf("127.0.0.1:%d", ports[1]), log: filepath.Join(w.t.TempDir(), "dns.log")}
 	w.routers = append(w.routers, r)
 	log, err := os.Create(r.log)
 	require.NoError(w.t, err)
-	r.cmd = exec.Command(testenv.Program(w.t, "regionctl"), "dns", "--listen", r.addr, "--metrics", fmt.Sprintf("127.0.0.1:%d", ports[1]),
+	r.cmd = exec.Command(testenv.Program(w.t, "regionctl"), "dns", "--listen", r.addr, "--metrics", r.metrics,
 		"--ttl", dnsTTL.String(), "--ns", "ns1="+"127.0.0.1", "--rate-limit", "0", "--fleet", w.file)
 	r.cmd.Stderr = log
 	require.NoError(w.t, r.cmd.Start())
@@ -192,7 +202,7 @@ func (w *world) startRouter() {
 		}
 	})
 	eventually(w.t, testenv.Patience, "the router is ready", func() bool {
-		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1]))
+		resp, err := http.Get("http://" + r.metrics + "/readyz")
 		if err != nil {
 			return false
 		}
