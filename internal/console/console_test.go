@@ -27,6 +27,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/weir-edge/weir/internal/console/access"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/CONSOLE.md")
@@ -38,6 +40,7 @@ var place = netip.MustParseAddrPort("127.0.0.1:8090")
 
 // ran is one call of regionctl.
 type ran struct {
+	user  string
 	args  []string
 	stdin string
 }
@@ -51,10 +54,10 @@ type recorder struct {
 	hold        bool // until ctx ends
 }
 
-func (c *recorder) run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+func (c *recorder) run(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
 	text, _ := io.ReadAll(in)
 	c.mu.Lock()
-	c.calls = append(c.calls, ran{args, string(text)})
+	c.calls = append(c.calls, ran{user, args, string(text)})
 	hold := c.hold
 	_, _ = io.WriteString(out, c.out)
 	_, _ = io.WriteString(errOut, c.errOut)
@@ -75,7 +78,13 @@ func newServer(t *testing.T, c *recorder) *Server {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	return New(ctx, Config{Run: c.run, User: "ana@desk", Log: slog.New(slog.DiscardHandler)}, place)
+	return New(ctx, Config{Run: c.run, Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}, place)
+}
+
+// token is that of the local session.
+func token(s *Server) string {
+	who, _ := s.Access.Identify(httptest.NewRequest("GET", "/", nil))
+	return who.Token
 }
 
 // ask sends a request as the console's own page does, unless change says otherwise.
@@ -84,7 +93,7 @@ func ask(s *Server, method, path, body string, change ...func(*http.Request)) *h
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Origin", "http://"+place.String())
-		r.Header.Set(HeaderToken, s.token)
+		r.Header.Set(HeaderToken, token(s))
 	}
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
 	for _, c := range change {
@@ -100,7 +109,7 @@ var examples = map[string]string{
 	"drain": `{"reason": "kernel update"}`, "rules.validate": `{"document": "rules: []"}`, "rules.diff": `{"document": "rules: []"}`,
 	"rules.apply": `{"document": "rules: []", "message": "why", "if_version": "0123456789ab"}`, "rules.rollback": `{"to": "0123"}`,
 	"limits.inspect": "?key=203.0.113.7", "limits.explain": "?client=203.0.113.7&path=/login", "limits.reset": `{"rule": "login", "client": "203.0.113.7"}`,
-	"shedder.set": `{"settings": ["enabled=false"], "for": "1h"}`,
+	"shedder.set": `{"settings": ["enabled=false"], "for": "1h"}`, "shedder.off": `{"for": "1h"}`,
 }
 
 // request returns the path and the body of an example.
@@ -167,19 +176,25 @@ func TestStrangers(t *testing.T) {
 			require.Equal(t, stranger.read, ask(s, "GET", path, "", stranger.change).Code, "%s: %s", path, stranger.name)
 		}
 	}
-	const begin, end = "<!-- made by go test ./internal/console -run TestStrangers -update -->\n", "<!-- end -->"
+	inDocs(t, "TestStrangers", table)
+}
+
+// inDocs holds a table of docs/CONSOLE.md to what a test found.
+func inDocs(t *testing.T, test, table string) {
+	t.Helper()
+	begin, end := "<!-- made by go test ./internal/console -run "+test+" -update -->\n", "<!-- end -->"
 	name := filepath.Join("..", "..", "docs", "CONSOLE.md")
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	before, rest, found := strings.Cut(string(text), begin)
 	_, after, ended := strings.Cut(rest, end)
-	require.True(t, found && ended, "docs/CONSOLE.md has no place for the table")
+	require.True(t, found && ended, "docs/CONSOLE.md has no place for the table of %s", test)
 	next := before + begin + table + end + after
 	if *update {
 		require.NoError(t, os.WriteFile(name, []byte(next), 0o644))
 		return
 	}
-	require.Equal(t, next, string(text), "run go test ./internal/console -run TestStrangers -update")
+	require.Equal(t, next, string(text), "run go test ./internal/console -run %s -update", test)
 }
 
 func TestCommands(t *testing.T) {
@@ -190,6 +205,7 @@ func TestCommands(t *testing.T) {
 		"limits.inspect": {"regionctl limits inspect 203.0.113.7", "limits inspect --output=json -- 203.0.113.7"},
 		"limits.reset":   {"regionctl limits reset --rule login --client 203.0.113.7", "limits reset --rule=login --client=203.0.113.7 --yes --output=json --"},
 		"shedder.set":    {"regionctl shedder set enabled=false --for 1h", "shedder set --for=1h --yes --output=json -- enabled=false"},
+		"shedder.off":    {"regionctl shedder set enabled=false --for 1h", "shedder set enabled=false --for=1h --yes --output=json --"},
 	} {
 		for _, o := range Operations() {
 			if o.ID != id {
@@ -288,7 +304,7 @@ func TestPageClosed(t *testing.T) {
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		s := newServer(t, &recorder{})
-		s.Run = func(ctx context.Context, _ []string, _ io.Reader, _, _ io.Writer) int {
+		s.Run = func(ctx context.Context, _ string, _ []string, _ io.Reader, _, _ io.Writer) int {
 			cancel()
 			<-closed
 			ended <- ctx.Err()
@@ -315,7 +331,7 @@ func TestFeed(t *testing.T) {
 	s := newServer(t, c)
 	server := httptest.NewServer(s.Handler())
 	defer server.Close()
-	s.hosts[server.Listener.Addr().String()] = true
+	s.origins[server.Listener.Addr().String()] = server.URL
 	follow := func() (*bufio.Scanner, func()) {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+Prefix+"/fleet/events", nil)
 		require.NoError(t, err)
@@ -354,7 +370,9 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &recorder{out: "{}\n", hold: true}
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, Config{Run: c.run, Log: slog.New(slog.DiscardHandler)}, ln) }()
+	go func() {
+		ended <- Run(ctx, Config{Run: c.run, Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}, ln)
+	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + ln.Addr().String() + Prefix + "/fleet/events")
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,12 +38,15 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// Reason is regionctl's: failed, usage, conflict or interrupted.
+	// Reason is regionctl's: failed, usage, conflict or interrupted. The console's own are
+	// login, if logging in may help, and token, if that of the session was not sent.
 	Reason  string          `json:"reason,omitempty"`
 	Command string          `json:"command,omitempty"`
 	Notes   []string        `json:"notes,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
 }
+
+const reasonToken = "token"
 
 // The exit statuses of regionctl.
 const (
@@ -55,8 +59,9 @@ const (
 
 // do runs an operation's command.
 func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
-	if o.Writes && !s.authorized(r) {
-		refuse(w, http.StatusForbidden, "this changes something and needs the header "+HeaderToken+" with the token of GET "+Prefix+"/session")
+	who := personOf(r)
+	if o.Writes && subtle.ConstantTimeCompare([]byte(r.Header.Get(HeaderToken)), []byte(who.Token)) != 1 {
+		refuseFor(w, http.StatusForbidden, reasonToken, "this changes something and needs the header "+HeaderToken+" with the token of GET "+Prefix+"/session")
 		return
 	}
 	v, document, err := o.read(w, r)
@@ -91,10 +96,10 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 	}
 	began := time.Now()
 	var out, errOut bytes.Buffer
-	status := s.Run(ctx, o.arguments(v), strings.NewReader(document), &out, &errOut)
+	status := s.Run(ctx, who.Name, o.arguments(v), strings.NewReader(document), &out, &errOut)
 	command := o.command(v)
 	if o.Writes {
-		s.Log.Info("changed", "operation", o.ID, "command", command, "user", s.User, "exit_status", status, "took", time.Since(began).Round(time.Millisecond))
+		s.Log.Info("changed", "operation", o.ID, "command", command, "user", who.Name, "exit_status", status, "took", time.Since(began).Round(time.Millisecond))
 	}
 	answer(w, o, command, status, out.Bytes(), errOut.String())
 }
@@ -246,6 +251,8 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client hung up
 }
 
-func refuse(w http.ResponseWriter, status int, detail string) {
-	reply(w, status, Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail})
+func refuse(w http.ResponseWriter, status int, detail string) { refuseFor(w, status, "", detail) }
+
+func refuseFor(w http.ResponseWriter, status int, reason, detail string) {
+	reply(w, status, Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Reason: reason})
 }

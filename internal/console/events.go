@@ -113,7 +113,7 @@ func (f *feed) run(ctx context.Context) {
 	for {
 		var errOut bytes.Buffer
 		o := &f.operation
-		status := f.server.Run(ctx, o.arguments(nil), strings.NewReader(""), &lines{to: func(line []byte) { f.tell(ctx, event{"look", line}) }}, &errOut)
+		status := f.server.Run(ctx, "", o.arguments(nil), strings.NewReader(""), &lines{to: func(line []byte) { f.tell(ctx, event{"look", line}) }}, &errOut)
 		if ctx.Err() != nil {
 			return
 		}

@@ -1,11 +1,15 @@
 package console
 
 import (
-	"crypto/subtle"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
+
+	"github.com/weir-edge/weir/internal/console/access"
 )
 
 // HeaderToken carries the token of GET /api/v1/session in every request that changes
@@ -15,15 +19,26 @@ const HeaderToken = "Weir-Console-Token"
 // policy lets a page load and run only what this console serves.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// hostsOf are the names by which a listener may be addressed. Any other in Host is a name
-// that somebody pointed at this address, so that their page counts as this origin.
-func hostsOf(addr netip.AddrPort) map[string]bool {
-	port := fmt.Sprint(addr.Port())
-	hosts := map[string]bool{addr.String(): true, netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()).String(): true}
-	if Loopback(addr) {
-		hosts["localhost:"+port] = true
+// originsOf are the values of Host by which a console may be addressed, and the origin of its
+// pages by each. Any other in Host is a name that somebody pointed at this address, so that
+// their page counts as this origin.
+func originsOf(public string, addr netip.AddrPort) map[string]string {
+	origins := map[string]string{}
+	if u, err := url.Parse(public); err == nil && u.Host != "" {
+		origins[u.Host] = public
+		if u.Port() == "" {
+			origins[u.Host+":443"] = public
+		}
+		return origins
 	}
-	return hosts
+	hosts := []string{addr.String(), netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()).String()}
+	if Loopback(addr) {
+		hosts = append(hosts, fmt.Sprintf("localhost:%d", addr.Port()))
+	}
+	for _, host := range hosts {
+		origins[host] = "http://" + host
+	}
+	return origins
 }
 
 // guard refuses what does not come from the console's own page, or from a program that is
@@ -38,13 +53,18 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
-		if !s.hosts[strings.ToLower(r.Host)] {
-			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("Host %q is not this console; open the address that it printed when it started", clip(r.Host)))
+		if err := s.Access.Admit(r); err != nil {
+			s.denied(w, r, err)
+			return
+		}
+		own, known := s.origins[strings.ToLower(r.Host)]
+		if !known {
+			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("Host %q is not this console; open the address that it printed when it started. A proxy must pass Host on", clip(r.Host)))
 			return
 		}
 		// Links from elsewhere may open a page, and nothing more.
 		page := r.Method == http.MethodGet && !strings.HasPrefix(r.URL.Path, "/api/")
-		if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
+		if origin := r.Header.Get("Origin"); origin != "" && origin != own {
 			refuse(w, http.StatusForbidden, fmt.Sprintf("a page of %s may not ask this console", clip(origin)))
 			return
 		}
@@ -60,9 +80,39 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// authorized reports whether a request may change something.
-func (s *Server) authorized(r *http.Request) bool {
-	return subtle.ConstantTimeCompare([]byte(r.Header.Get(HeaderToken)), []byte(s.token)) == 1
+// known lets only requests through whose person is known, until the session of that person
+// ends.
+func (s *Server) known(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := s.Access.Identify(r)
+		if err != nil {
+			s.denied(w, r, err)
+			return
+		}
+		ctx := context.WithValue(r.Context(), personKey{}, who)
+		if !who.Until.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, who.Until)
+			defer cancel()
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+type personKey struct{}
+
+// personOf returns the person of a request that known let through, or else nobody.
+func personOf(r *http.Request) access.Person {
+	who, _ := r.Context().Value(personKey{}).(access.Person)
+	return who
+}
+
+// denied answers a request of somebody who is unknown, or has no role.
+func (s *Server) denied(w http.ResponseWriter, r *http.Request, err error) {
+	why := &access.Refusal{Status: http.StatusForbidden, Detail: err.Error()}
+	_ = errors.As(err, &why) // all are refusals
+	s.Log.Warn("denied", "path", clip(r.URL.Path), "peer", r.RemoteAddr, "status", why.Status, "why", why.Detail)
+	refuseFor(w, why.Status, why.Reason, why.Detail)
 }
 
 // clip keeps what a stranger sent from filling an answer.

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/weir-edge/weir/internal/console/access"
 )
 
 // Operation is one thing that the API does: it runs one command of regionctl. What a page
@@ -21,7 +23,9 @@ type Operation struct {
 	// Document is the name of the file that the command reads; its text comes in the request
 	// and goes to standard input. "": none.
 	Document string
-	// Writes: the operation changes something. It needs the token and the role of an operator.
+	// Least is the role that a person needs for it.
+	Least access.Role
+	// Writes: the operation changes something. It needs the token.
 	Writes bool
 	// Verdict: a result is the answer even if the command found it bad, as a document with
 	// faults, or that nothing is published.
@@ -91,41 +95,44 @@ var inRequest = []Input{
 
 var yes = []string{"--yes"}
 
-// Operations returns all of them.
+// Operations returns all of them. Readers look. Operators act in an incident: they drain, reset,
+// switch the shedder off, and return to what was active before. Admins write what is active.
 func Operations() []Operation {
 	return []Operation{
-		{ID: "fleet", Method: "GET", Path: "/fleet", Summary: "Regions, PoPs and edges: health, drains, versions, requests, refusals", Command: []string{"status"}, Inputs: []Input{inRegion}},
-		{ID: "fleet.events", Method: "GET", Path: "/fleet/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"status", "--watch=2s"}, Streams: true},
-		{ID: "drain", Method: "POST", Path: "/pops/{pop}/drain", Summary: "Take a PoP out of DNS", Command: []string{"drain"}, Quiet: []string{"--yes", "--wait=0"}, Writes: true, Inputs: []Input{
+		{ID: "fleet", Least: access.Reader, Method: "GET", Path: "/fleet", Summary: "Regions, PoPs and edges: health, drains, versions, requests, refusals", Command: []string{"status"}, Inputs: []Input{inRegion}},
+		{ID: "fleet.events", Least: access.Reader, Method: "GET", Path: "/fleet/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"status", "--watch=2s"}, Streams: true},
+		{ID: "drain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/drain", Summary: "Take a PoP out of DNS", Command: []string{"drain"}, Quiet: []string{"--yes", "--wait=0"}, Writes: true, Inputs: []Input{
 			inPoP, {Name: "reason", About: "why; other operators see it", Flag: "reason", Required: true, Longest: longestText},
 			{Name: "force", About: "drain it even if no healthy PoP would be left", Flag: "force", Shape: Truth}}},
-		{ID: "undrain", Method: "POST", Path: "/pops/{pop}/undrain", Summary: "Put a PoP back into DNS", Command: []string{"undrain"}, Quiet: yes, Writes: true, Inputs: []Input{inPoP}},
+		{ID: "undrain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/undrain", Summary: "Put a PoP back into DNS", Command: []string{"undrain"}, Quiet: yes, Writes: true, Inputs: []Input{inPoP}},
 
-		{ID: "rules", Method: "GET", Path: "/rules", Summary: "The rules that edges run, with what each allows and limits", Command: []string{"rules", "list"}, Inputs: []Input{inRegion}},
-		{ID: "rules.events", Method: "GET", Path: "/rules/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"rules", "list", "--watch=2s"}, Streams: true},
-		{ID: "rules.status", Method: "GET", Path: "/rules/status", Summary: "Which version is active in each region, and which edges run it", Command: []string{"rules", "status"}, Inputs: []Input{inRegion}},
-		{ID: "rules.document", Method: "GET", Path: "/rules/document", Summary: "The active rule document, or another version", Command: []string{"rules", "show"}, Inputs: []Input{inRegion, inVersion}},
-		{ID: "rules.history", Method: "GET", Path: "/rules/history", Summary: "Who applied which rules, when and why", Command: []string{"rules", "history"}, Inputs: []Input{inRegion, inLines}},
-		{ID: "rules.validate", Method: "POST", Path: "/rules/validate", Summary: "Every fault of a rule document, by line", Command: []string{"rules", "validate"}, Document: "rules.yaml", Verdict: true},
-		{ID: "rules.diff", Method: "POST", Path: "/rules/diff", Summary: "What a document would change in each region", Command: []string{"rules", "diff"}, Document: "rules.yaml", Inputs: []Input{inRegion}},
-		{ID: "rules.apply", Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: []string{"rules", "apply"}, Document: "rules.yaml", Quiet: yes, Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
-		{ID: "rules.rollback", Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"rules", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "rules", Least: access.Reader, Method: "GET", Path: "/rules", Summary: "The rules that edges run, with what each allows and limits", Command: []string{"rules", "list"}, Inputs: []Input{inRegion}},
+		{ID: "rules.events", Least: access.Reader, Method: "GET", Path: "/rules/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"rules", "list", "--watch=2s"}, Streams: true},
+		{ID: "rules.status", Least: access.Reader, Method: "GET", Path: "/rules/status", Summary: "Which version is active in each region, and which edges run it", Command: []string{"rules", "status"}, Inputs: []Input{inRegion}},
+		{ID: "rules.document", Least: access.Reader, Method: "GET", Path: "/rules/document", Summary: "The active rule document, or another version", Command: []string{"rules", "show"}, Inputs: []Input{inRegion, inVersion}},
+		{ID: "rules.history", Least: access.Reader, Method: "GET", Path: "/rules/history", Summary: "Who applied which rules, when and why", Command: []string{"rules", "history"}, Inputs: []Input{inRegion, inLines}},
+		{ID: "rules.validate", Least: access.Reader, Method: "POST", Path: "/rules/validate", Summary: "Every fault of a rule document, by line", Command: []string{"rules", "validate"}, Document: "rules.yaml", Verdict: true},
+		{ID: "rules.diff", Least: access.Reader, Method: "POST", Path: "/rules/diff", Summary: "What a document would change in each region", Command: []string{"rules", "diff"}, Document: "rules.yaml", Inputs: []Input{inRegion}},
+		{ID: "rules.apply", Least: access.Admin, Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: []string{"rules", "apply"}, Document: "rules.yaml", Quiet: yes, Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
+		{ID: "rules.rollback", Least: access.Operator, Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"rules", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
 
-		{ID: "limits.inspect", Method: "GET", Path: "/limits", Summary: "What a client or another key has left of each rule", Command: []string{"limits", "inspect"}, Inputs: []Input{
+		{ID: "limits.inspect", Least: access.Reader, Method: "GET", Path: "/limits", Summary: "What a client or another key has left of each rule", Command: []string{"limits", "inspect"}, Inputs: []Input{
 			{Name: "key", About: "an address, or client, host, path, method or tier with =VALUE", Shape: List, Required: true, Check: key}, inRegion}},
-		{ID: "limits.explain", Method: "GET", Path: "/limits/explain", Summary: "Which rules would decide a request, and how", Command: []string{"limits", "explain"}, Inputs: append(slices.Clone(inRequest), inRegion)},
-		{ID: "limits.reset", Method: "POST", Path: "/limits/reset", Summary: "Forget one counter on every edge", Command: []string{"limits", "reset"}, Quiet: yes, Writes: true, Inputs: append([]Input{
+		{ID: "limits.explain", Least: access.Reader, Method: "GET", Path: "/limits/explain", Summary: "Which rules would decide a request, and how", Command: []string{"limits", "explain"}, Inputs: append(slices.Clone(inRequest), inRegion)},
+		{ID: "limits.reset", Least: access.Operator, Method: "POST", Path: "/limits/reset", Summary: "Forget one counter on every edge", Command: []string{"limits", "reset"}, Quiet: yes, Writes: true, Inputs: append([]Input{
 			{Name: "rule", About: "the rule whose counter it is", Flag: "rule", Required: true, Check: word}}, append(slices.Clone(inRequest), inRegion)...)},
 
-		{ID: "shedder", Method: "GET", Path: "/shedder", Summary: "The active settings of the load shedder", Command: []string{"shedder", "show"}, Inputs: []Input{inRegion}, Verdict: true},
-		{ID: "shedder.live", Method: "GET", Path: "/shedder/live", Summary: "What each edge's shedder measures and refuses, candidates included", Command: []string{"shedder", "show", "--live"}, Inputs: []Input{inRegion}},
-		{ID: "shedder.set", Method: "POST", Path: "/shedder/set", Summary: "Change settings, temporarily or for good", Command: []string{"shedder", "set"}, Quiet: yes, Writes: true, Inputs: []Input{
+		{ID: "shedder", Least: access.Reader, Method: "GET", Path: "/shedder", Summary: "The active settings of the load shedder", Command: []string{"shedder", "show"}, Inputs: []Input{inRegion}, Verdict: true},
+		{ID: "shedder.live", Least: access.Reader, Method: "GET", Path: "/shedder/live", Summary: "What each edge's shedder measures and refuses, candidates included", Command: []string{"shedder", "show", "--live"}, Inputs: []Input{inRegion}},
+		{ID: "shedder.set", Least: access.Admin, Method: "POST", Path: "/shedder/set", Summary: "Change settings, temporarily or for good", Command: []string{"shedder", "set"}, Quiet: yes, Writes: true, Inputs: []Input{
 			{Name: "settings", About: "FIELD=VALUE", Shape: List, Required: true, Check: setting},
 			{Name: "for", About: "how long they last; default: until the next change", Flag: "for", Check: duration}, inMessage, inRegion, inPartial}},
-		{ID: "shedder.rollback", Method: "POST", Path: "/shedder/rollback", Summary: "End temporary settings, or activate an earlier version", Command: []string{"shedder", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
-		{ID: "shedder.history", Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
+		{ID: "shedder.off", Least: access.Operator, Method: "POST", Path: "/shedder/off", Summary: "The kill switch: shed nothing for a while", Command: []string{"shedder", "set", "enabled=false"}, Quiet: yes, Writes: true, Inputs: []Input{
+			{Name: "for", About: "how long it lasts; then the previous settings return", Flag: "for", Required: true, Check: duration}, inMessage, inRegion, inPartial}},
+		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "End temporary settings, or activate an earlier version", Command: []string{"shedder", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "shedder.history", Least: access.Reader, Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
 
-		{ID: "audit", Method: "GET", Path: "/audit", Summary: "Whether anybody changed the histories", Command: []string{"audit", "verify"}, Inputs: []Input{inRegion}, Verdict: true},
+		{ID: "audit", Least: access.Reader, Method: "GET", Path: "/audit", Summary: "Whether anybody changed the histories", Command: []string{"audit", "verify"}, Inputs: []Input{inRegion}, Verdict: true},
 	}
 }
 

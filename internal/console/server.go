@@ -5,8 +5,8 @@ package console
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,17 +14,23 @@ import (
 	"net/netip"
 	"reflect"
 	"time"
+
+	"github.com/weir-edge/weir/internal/console/access"
 )
 
-// Regionctl runs one command of regionctl, and returns its exit status.
-type Regionctl func(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) (status int)
+// Regionctl runs one command of regionctl in the name of a user, and returns its exit status.
+type Regionctl func(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) (status int)
 
 // Config is how a console is set up.
 type Config struct {
 	Run Regionctl
 	// Answers are the types of what the operations answer, by ID: for the description.
 	Answers map[string]reflect.Type
-	User    string // whom the histories name
+	// Access says who may. The histories name the person that it finds.
+	Access *access.Access
+	// Origin is the address by which browsers reach the console, as https://weir.example.com;
+	// "": http:// and what it listens on.
+	Origin  string
 	Version string
 	Log     *slog.Logger
 }
@@ -32,9 +38,8 @@ type Config struct {
 // Server is a console.
 type Server struct {
 	Config
-	hosts   map[string]bool // by which it may be addressed
-	token   string          // of writes, for the life of this process
-	places  chan struct{}   // of commands at work
+	origins map[string]string // of its pages, by the values of Host that it answers to
+	places  chan struct{}     // of commands at work
 	feeds   map[string]*feed
 	openapi []byte
 	ctx     context.Context // ends the feeds
@@ -51,13 +56,15 @@ const (
 	writeTime = 3 * time.Minute
 	// bodyTime bounds the reading of a body.
 	bodyTime = 30 * time.Second
+	// reload is how often files that may have changed are read again.
+	reload = time.Minute
 	// goodbye is how long requests in progress have once the console is told to stop.
 	goodbye = 5 * time.Second
 )
 
 // New returns a console that is to be reached at addr. ctx ends what it does on its own.
 func New(ctx context.Context, c Config, addr netip.AddrPort) *Server {
-	s := &Server{Config: c, ctx: ctx, token: rand.Text(), places: make(chan struct{}, atOnce), feeds: map[string]*feed{}, hosts: hostsOf(addr)}
+	s := &Server{Config: c, ctx: ctx, places: make(chan struct{}, atOnce), feeds: map[string]*feed{}, origins: originsOf(c.Origin, addr)}
 	for _, o := range Operations() {
 		if o.Streams {
 			s.feeds[o.ID] = &feed{server: s, operation: o}
@@ -82,11 +89,19 @@ func Run(ctx context.Context, c Config, ln net.Listener) error {
 		ErrorLog:     slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ln) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
+	go func() { ended <- server.Serve(c.Access.Listen(ln)) }()
+	tick := time.NewTicker(reload)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case err := <-ended:
+			return err
+		case <-tick.C:
+			if err := c.Access.Reload(); err != nil {
+				c.Log.Error("reload", "error", err)
+			}
+		case <-ctx.Done():
+		}
 	}
 	bounded, stop := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer stop()
@@ -102,35 +117,58 @@ func Run(ctx context.Context, c Config, ln net.Listener) error {
 
 // Handler answers all requests.
 func (s *Server) Handler() http.Handler {
-	mux := http.NewServeMux()
+	api := http.NewServeMux()
 	for _, o := range Operations() {
 		pattern := o.Method + " " + Prefix + o.Path
-		if o.Streams {
-			mux.Handle(pattern, s.feeds[o.ID])
-		} else {
-			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.do(w, r, &o) })
-		}
+		api.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.perform(w, r, &o) })
 	}
-	mux.HandleFunc("GET "+Prefix+"/session", s.session)
-	mux.HandleFunc("GET "+Prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+	api.HandleFunc("GET "+Prefix+"/session", s.session)
+	api.HandleFunc("GET "+Prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(s.openapi) // the client hung up
 	})
-	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusNotFound, "no operation "+r.Method+" "+r.URL.Path+"; "+Prefix+"/openapi.json lists them")
+	api.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusNotFound, "no operation "+r.Method+" "+clip(r.URL.Path)+"; "+Prefix+"/openapi.json lists them")
 	})
-	mux.Handle("/", assets())
-	return s.guard(mux)
+	all := http.NewServeMux()
+	all.Handle("/api/", s.known(api))
+	all.Handle("/", assets()) // the same for everybody: they contain nothing of the fleet
+	return s.guard(all)
+}
+
+// perform does what a person asks for who has the role.
+func (s *Server) perform(w http.ResponseWriter, r *http.Request, o *Operation) {
+	who := personOf(r)
+	switch {
+	case o.Least == access.None || who.Role < o.Least:
+		s.Log.Warn("refused", "operation", o.ID, "user", who.Name, "role", who.Role.String())
+		refuse(w, http.StatusForbidden, fmt.Sprintf("this needs the role %s, and %s is %s; ask who runs this console", o.Least, who.Name, who.Role))
+	case o.Streams:
+		s.feeds[o.ID].ServeHTTP(w, r)
+	default:
+		s.do(w, r, o)
+	}
 }
 
 // Session is what a page must know before it does anything.
 type Session struct {
-	User    string `json:"user"`
-	Role    string `json:"role"`
-	Token   string `json:"token"` // for the header Weir-Console-Token of writes
-	Version string `json:"version"`
+	User  string `json:"user"`
+	Role  string `json:"role"`
+	Token string `json:"token"` // for the header Weir-Console-Token of writes
+	// Until is when it ends.
+	Until   time.Time `json:"until,omitzero"`
+	Version string    `json:"version"`
+	// Needs are the operations that this role may not do, and the least role for each.
+	Needs map[string]string `json:"needs"`
 }
 
-func (s *Server) session(w http.ResponseWriter, _ *http.Request) {
-	reply(w, http.StatusOK, Session{s.User, "operator", s.token, s.Version})
+func (s *Server) session(w http.ResponseWriter, r *http.Request) {
+	who := personOf(r)
+	needs := map[string]string{}
+	for _, o := range Operations() {
+		if who.Role < o.Least {
+			needs[o.ID] = o.Least.String()
+		}
+	}
+	reply(w, http.StatusOK, Session{who.Name, who.Role.String(), who.Token, who.Until, s.Version, needs})
 }

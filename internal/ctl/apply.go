@@ -150,7 +150,7 @@ func (c *change) checkFlags(by string) (err error) {
 	if c.signer, err = signer(c.signFile); err != nil {
 		return err
 	}
-	c.by, err = whoami(by)
+	c.by, err = c.p.whoami(by)
 	return err
 }
 

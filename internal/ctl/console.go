@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/console"
+	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/version"
@@ -29,10 +30,25 @@ Each button and each operation of the API runs a command of regionctl with the f
 this one, under the same locks, and shows that command. Histories name you (WEIR_USER, or
 user@host) as they do when you type it. Changes are also logged on standard error.
 
-Whoever can open the page can do what your fleet file allows, so it listens on loopback
-only. To reach it from your own machine, forward the port:
+Without --config, whoever can open the page can do what your fleet file allows, so it
+listens on loopback only. To reach it from your own machine, forward the port:
 
   ssh -L 8090:127.0.0.1:8090 operator.example.com
+
+For a team, --config says where it listens, who may, and how they are known:
+
+  listen: 127.0.0.1:8443
+  public: https://weir.example.com          # what browsers open
+  proxy:                                    # an authenticating proxy before it
+    from: [127.0.0.1/32]
+    header: X-Forwarded-User
+    groups_header: X-Forwarded-Groups
+  roles:
+    reader: {groups: ["*"]}                 # everybody whom the proxy knows
+    operator: {groups: [sre]}               # drain, reset, switch off, roll back
+    admin: {groups: [sre-leads], users: [ana@example.com]}
+
+Histories then name the person who asked.
 
 Pages of other sites that your browser has open cannot use it: requests must name this host,
 come from this page, and carry its token to change anything.
@@ -46,61 +62,102 @@ The API is described at /api/v1/openapi.json. A change needs the token of /api/v
 Serves until it is interrupted.`
 
 func (p *program) consoleCommand() *cobra.Command {
-	var listen string
+	var o consoleOptions
 	c := command("console", "serve a web page to look at the fleet and change it", consoleHelp,
 		`  regionctl console
-  regionctl console --listen 127.0.0.1:9000 --fleet production.yaml`,
-		func(ctx context.Context, _ []string) error { return p.serveConsole(ctx, listen) })
-	c.Flags().StringVarP(&listen, "listen", "l", "127.0.0.1:8090", "`ADDRESS:PORT`, of loopback")
+  regionctl console --listen 127.0.0.1:9000 --fleet production.yaml
+  regionctl console --config console.yaml --fleet production.yaml`,
+		func(ctx context.Context, _ []string) error { return p.serveConsole(ctx, &o) })
+	c.Flags().StringVarP(&o.listen, "listen", "l", "", "`ADDRESS:PORT`, of loopback (default 127.0.0.1:8090)")
+	c.Flags().StringVar(&o.config, "config", "", "the `FILE` that says who may")
+	completeFiles(c, "config", "yaml", "yml")
 	return c
 }
 
-// serveConsole serves until ctx ends.
-func (p *program) serveConsole(ctx context.Context, listen string) error {
-	addr, err := parseListen(listen)
+// consoleOptions are the flags of console.
+type consoleOptions struct{ listen, config string }
+
+// load returns the configuration, which by default lets this user alone do everything.
+func (o *consoleOptions) load() (*access.Config, error) {
+	switch {
+	case o.config != "" && o.listen != "":
+		return nil, term.Misused("--listen: the file of --config says where to listen; pass one of the two")
+	case o.config != "":
+		c, err := access.Load(o.config)
+		if err != nil {
+			return nil, term.Misused("--config: %w", err)
+		}
+		return c, nil
+	case o.listen == "":
+		return &access.Config{Listen: "127.0.0.1:8090"}, nil
+	}
+	addr, err := parseListen(o.listen)
 	if err != nil {
-		return term.Misused("--listen %q: must be address:port, as 127.0.0.1:8090 or [::1]:8090", listen)
+		return nil, term.Misused("--listen %q: must be address:port, as 127.0.0.1:8090 or [::1]:8090", o.listen)
 	}
 	if !console.Loopback(addr) {
-		return term.Misused("--listen %s: must be an address of loopback, because whoever can connect may change the fleet and there is no login yet; listen on 127.0.0.1 and forward the port with ssh -L", listen)
+		return nil, term.Misused("--listen %s: must be an address of loopback, because whoever can connect may change the fleet; say who may in --config FILE, and listen there, or forward the port with ssh -L", o.listen)
+	}
+	return &access.Config{Listen: addr.String()}, nil
+}
+
+// serveConsole serves until ctx ends.
+func (p *program) serveConsole(ctx context.Context, o *consoleOptions) error {
+	config, err := o.load()
+	if err != nil {
+		return err
 	}
 	if _, err := p.fleet(); err != nil {
 		return err // better now than on the first page
 	}
-	user, err := whoami("")
+	user, err := p.whoami("")
 	if err != nil {
 		return err
 	}
-	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
+	gate, err := access.New(config, user)
 	if err != nil {
-		return term.Failed("--listen %s: %w", listen, err)
+		return term.Misused("--config %s: %w", o.config, err)
+	}
+	ln, err := net.Listen("tcp", config.Listen)
+	if err != nil {
+		return term.Failed("listen %s: %w", config.Listen, err)
 	}
 	log := logs.JSON(p.ErrOut, slog.LevelInfo)
 	if p.Live && !p.WantsJSON() {
 		log = logs.Text(p.ErrOut)
 	}
-	at := consoleAt{"http://" + ln.Addr().String(), user}
+	at := consoleAt{URL: config.Origin(), User: user, Login: gate.Login()}
+	if at.URL == "" {
+		at.URL = "http://" + ln.Addr().String()
+	}
 	if err := p.Show(at, at.write); err != nil {
 		_ = ln.Close()
 		return err
 	}
-	return console.Run(ctx, console.Config{Run: p.again, Answers: answers(), User: user, Version: version.String(), Log: log}, ln)
+	return console.Run(ctx, console.Config{Run: p.again, Answers: answers(), Access: gate, Origin: config.Origin(), Version: version.String(), Log: log}, ln)
 }
 
 // consoleAt is what console prints when it can be opened.
 type consoleAt struct {
-	URL  string `json:"url"`
-	User string `json:"user"`
+	URL string `json:"url"`
+	// User is whom histories name, unless people log in.
+	User  string `json:"user"`
+	Login bool   `json:"login"`
 }
 
 func (a consoleAt) write(b *bytes.Buffer, s term.Style) {
-	fmt.Fprintf(b, "open %s; changes are made as %s; Ctrl-C ends it\n", s.Bold(a.URL), term.Printable(a.User))
+	who := term.Printable(a.User)
+	if a.Login {
+		who = "the person who is logged in"
+	}
+	fmt.Fprintf(b, "open %s; changes are made as %s; Ctrl-C ends it\n", s.Bold(a.URL), who)
 }
 
-// again runs another command as this one was called: for the same fleet.
-func (p *program) again(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+// again runs another command as this one was called, for the same fleet, in the name of user.
+func (p *program) again(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
 	own := []string{"--fleet=" + p.fleetFile, "--timeout=" + p.timeout.String(), fmt.Sprintf("--insecure-admin=%t", p.insecureAdmin)}
 	next := newProgram(term.New(in, out, errOut))
+	next.user = user
 	next.registering, next.look, next.lockWait, next.dial = p.registering, p.look, p.lockWait, p.dial
 	return term.ExitStatus(next.run(ctx, append(own, args...)))
 }
@@ -114,7 +171,7 @@ func answers() map[string]reflect.Type {
 		"rules.apply": reflect.TypeFor[changeReport](), "rules.rollback": reflect.TypeFor[changeReport](),
 		"limits.inspect": reflect.TypeFor[[]*inspected](), "limits.explain": reflect.TypeFor[[]explained](), "limits.reset": reflect.TypeFor[[]resetNode](),
 		"shedder": reflect.TypeFor[[]*settingsInForce](), "shedder.live": reflect.TypeFor[convergence](), "shedder.set": reflect.TypeFor[changeReport](),
-		"shedder.rollback": reflect.TypeFor[changeReport](), "shedder.history": reflect.TypeFor[[]past](),
+		"shedder.off": reflect.TypeFor[changeReport](), "shedder.rollback": reflect.TypeFor[changeReport](), "shedder.history": reflect.TypeFor[[]past](),
 		"audit": reflect.TypeFor[[]audited](),
 	}
 }

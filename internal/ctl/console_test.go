@@ -16,6 +16,8 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/console"
+	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 // consoleUnderTest is a console of a fleet, as a script uses it.
@@ -33,7 +35,7 @@ func (f *testFleet) console(t *testing.T) *consoleUnderTest {
 	at := netip.MustParseAddrPort("127.0.0.1:8090")
 	p := f.program(strings.NewReader(""), io.Discard, io.Discard)
 	p.fleetFile, p.timeout = f.file, defaultTimeout
-	s := console.New(t.Context(), console.Config{Run: p.again, Answers: answers(), User: "ana@desk", Log: slog.New(slog.DiscardHandler)}, at)
+	s := console.New(t.Context(), console.Config{Run: p.again, Answers: answers(), Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}, at)
 	c := &consoleUnderTest{t: t, at: "http://" + at.String(), handler: s.Handler(), asked: map[string]bool{}}
 	var session console.Session
 	require.NoError(t, json.Unmarshal(c.send("GET", "/session", "").Body.Bytes(), &session))
@@ -235,6 +237,8 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, "regionctl shedder set enabled=false --for 1h --message INC-1", set["command"])
 	require.Contains(t, text(t, c.get("/shedder")["result"]), "enabled: false")
 	c.get("/shedder/live")
+	off := c.post("/shedder/off", "/shedder/off", `{"for": "1h", "message": "INC-2"}`)
+	require.Equal(t, "regionctl shedder set enabled=false --for 1h --message INC-2", off["command"])
 	c.post("/shedder/rollback", "/shedder/rollback", `{}`)
 	require.Contains(t, text(t, c.get("/shedder/history")["result"]), `"message":"INC-1"`)
 	require.NotContains(t, text(t, c.get("/audit")["result"]), "faults")
@@ -242,6 +246,57 @@ func TestConsole(t *testing.T) {
 	for _, o := range console.Operations() {
 		require.True(t, o.Streams || c.asked[o.Method+" "+o.Path], "%s is not tested", o.ID)
 	}
+}
+
+// What a person does through a console that others use, too, is done in the name of that person.
+func TestConsoleNamesPeople(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west")
+	f.edge(t, "eu-west", "ams1", "ams1-1")
+	topology := write(t, "topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}]}")
+	f.good(t, "topology", "apply", topology, "--yes")
+	config, err := access.Load(write(t, "console.yaml", "listen: 127.0.0.1:0\npublic: https://weir.example.com\nproxy: {from: [192.0.2.1/32], header: X-Forwarded-User}\nroles: {admin: {users: [bob@example.com]}}\n"))
+	require.NoError(t, err)
+	gate, err := access.New(config, "console@host")
+	require.NoError(t, err)
+	p := f.program(strings.NewReader(""), io.Discard, io.Discard)
+	p.fleetFile, p.timeout = f.file, defaultTimeout
+	var log bytes.Buffer
+	s := console.New(t.Context(), console.Config{Run: p.again, Access: gate, Origin: config.Origin(), Log: slog.New(slog.NewTextHandler(&log, nil))}, netip.MustParseAddrPort("127.0.0.1:8090"))
+	send := func(method, path, token, body string) []byte {
+		r := httptest.NewRequestWithContext(t.Context(), method, config.Origin()+console.Prefix+path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Forwarded-User", "bob@example.com")
+		r.Header.Set(console.HeaderToken, token)
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		require.Equal(t, 200, w.Code, "%s", w.Body)
+		return w.Body.Bytes()
+	}
+	var session console.Session
+	require.NoError(t, json.Unmarshal(send("GET", "/session", "", ""), &session))
+	send("POST", "/rules/apply", session.Token, `{"document": `+text(t, rulesOf(10))+`, "message": "why"}`)
+	require.Contains(t, string(send("GET", "/rules/history", "", "")), `"applied_by":"bob@example.com"`)
+	send("POST", "/shedder/off", session.Token, `{"for": "1h"}`)
+	require.Contains(t, string(send("GET", "/shedder/history", "", "")), `"applied_by":"bob@example.com"`)
+	send("POST", "/pops/ams1/drain", session.Token, `{"reason": "x", "force": true}`)
+	require.Contains(t, string(send("GET", "/fleet", "", "")), `"who":"bob@example.com"`)
+	require.Contains(t, log.String(), `user=bob@example.com`)
+	require.NotContains(t, log.String(), "console@host")
+}
+
+func TestConsoleConfig(t *testing.T) {
+	load := func(listen, config string) error {
+		_, err := (&consoleOptions{listen, config}).load()
+		return err
+	}
+	require.NoError(t, load("", ""))
+	require.NoError(t, load("127.0.0.1:9000", ""))
+	require.ErrorContains(t, load("0.0.0.0:9000", ""), "must be an address of loopback")
+	require.ErrorContains(t, load("here", ""), "must be address:port")
+	require.ErrorContains(t, load("127.0.0.1:9000", "console.yaml"), "pass one of the two")
+	require.ErrorContains(t, load("", write(t, "console.yaml", "listen: 0.0.0.0:8090")), "proxy: is required")
+	require.Equal(t, term.StatusUsage, term.ExitStatus(load("", "missing.yaml")))
 }
 
 // A region that is lost is missing in the answer, which says so; the others are there.

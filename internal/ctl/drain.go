@@ -236,7 +236,7 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 	if o.wait < 0 || o.ttl < 0 {
 		return term.Misused("--wait and --ttl must be 0 or above")
 	}
-	who, err := whoami(o.by)
+	who, err := p.whoami(o.by)
 	if err != nil {
 		return err
 	}

@@ -113,9 +113,12 @@ func regionNames(targets []*fleet.Target) []string {
 	return names
 }
 
-// whoami is whom the history will name.
-func whoami(flag string) (string, error) {
+// whoami returns whom the history will name.
+func (p *program) whoami(flag string) (string, error) {
 	name, from := flag, "--by"
+	if name == "" {
+		name, from = p.user, "user"
+	}
 	if name == "" {
 		name, from = os.Getenv("WEIR_USER"), "WEIR_USER"
 	}

@@ -57,7 +57,7 @@ func (p *program) pruneCommand(k *fleet.Kind) *cobra.Command {
 			if s.keep < region.LeastVersions {
 				return term.Misused("--keep %d: must be at least %d", s.keep, region.LeastVersions)
 			}
-			if s.by, err = whoami(by); err != nil {
+			if s.by, err = p.whoami(by); err != nil {
 				return err
 			}
 			if s.targets, err = p.targetsOf(k, names); err != nil {

@@ -113,6 +113,8 @@ type program struct {
 	// dial, if not nil, replaces the network.
 	dial consul.Dialer
 
+	// user, if not "", is the person whom the console found behind a request.
+	user          string
 	fleetFile     string
 	timeout       time.Duration
 	insecureAdmin bool

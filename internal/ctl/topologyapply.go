@@ -31,7 +31,7 @@ type topologyChange struct {
 }
 
 func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
-	if c.by, err = whoami(""); err != nil {
+	if c.by, err = c.p.whoami(""); err != nil {
 		return err
 	}
 	if c.signer, err = signer(c.signFile); err != nil {

@@ -177,19 +177,19 @@ func TestBeforeIgnoresClocks(t *testing.T) {
 
 func TestWhoami(t *testing.T) {
 	t.Setenv("WEIR_USER", "ana")
-	name, err := whoami("")
+	name, err := new(program).whoami("")
 	require.NoError(t, err)
 	require.Equal(t, "ana", name)
-	name, err = whoami("bob")
+	name, err = new(program).whoami("bob")
 	require.NoError(t, err)
 	require.Equal(t, "bob", name)
 	t.Setenv("WEIR_USER", "")
-	name, err = whoami("")
+	name, err = new(program).whoami("")
 	require.NoError(t, err)
 	require.Regexp(t, ".+@.+", name)
-	_, err = whoami("a\nb")
+	_, err = new(program).whoami("a\nb")
 	require.Equal(t, term.StatusUsage, term.ExitStatus(err))
-	_, err = whoami(strings.Repeat("x", 129))
+	_, err = new(program).whoami(strings.Repeat("x", 129))
 	require.Equal(t, term.StatusUsage, term.ExitStatus(err))
 }
 

@@ -1,6 +1,6 @@
 // The frame around the pages: their addresses, the keys, and the one place that draws.
-import { html, render, signal, effect, untracked, session, open } from './lib.js';
-import { Dialog, asked } from './parts.js';
+import { html, render, signal, effect, untracked, session, denied, open } from './lib.js';
+import { Dialog, Notice, asked } from './parts.js';
 import * as fleet from './fleet.js';
 import * as rules from './rules.js';
 import * as client from './client.js';
@@ -40,15 +40,22 @@ function follow(e) {
   go(a.dataset.page);
 }
 
+// Denied says why the console does not answer this person. What the page holds stays.
+function Denied() {
+  const d = denied.value;
+  if (!d) return null;
+  return html`<${Notice} kind="bad" title=${d.reason === 'login' ? 'You are not logged in' : 'You may not use this console'}><pre class="text">${d.detail}</pre><//>`;
+}
+
 function App() {
   const Page = pages[page.value].Page;
   return html`<a class="skip" href="#main">Skip to the page</a>
     <header onClick=${follow}>
       <a class="brand" href="/fleet" data-page="fleet"><img src="/assets/icon.svg" width="22" height="22" alt="" />weir</a>
       <nav aria-label="Pages">${Object.entries(titles).map(([name, title], i) => html`<a href=${'/' + name} data-page=${name} aria-current=${name === page.value ? 'page' : undefined} title=${'key ' + (i + 1)}>${title}</a>`)}</nav>
-      <span class="who">${session.value && html`<span class="dim">as</span> ${session.value.user}`}</span>
+      <span class="who">${session.value && html`<span class="dim">as</span> ${session.value.user} <span class="dim">${session.value.role}</span>`}</span>
     </header>
-    <main id="main"><${Page} /></main>
+    <main id="main"><${Denied} /><${Page} /></main>
     <footer class="dim">regionctl console ${session.value?.version ?? ''} · <a href="/api/v1/openapi.json">API</a> · keys: 1–5 pages, / first field</footer>
     <${Dialog} />`;
 }

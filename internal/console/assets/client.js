@@ -1,6 +1,6 @@
 // Why is somebody refused, what have they left, and a new beginning for them.
 import { html, signal, resource, post, number, plural, brief, shell } from './lib.js';
-import { Badge, Notice, Loaded, Empty, Table, Command, ask } from './parts.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, Act, Lacking, ask } from './parts.js';
 
 const fields = { client: '', method: 'GET', host: '', path: '/' };
 const form = signal(fields), explained = resource(), inspected = resource();
@@ -25,6 +25,7 @@ function look(push = true) {
 export function Page() {
   const f = form.value, set = (name) => (e) => { form.value = { ...form.value, [name]: e.target.value }; };
   return html`<div class="title"><h1 tabindex="-1">Client</h1><span class="dim">Which rules decide, and what is left. Asking charges nothing.</span></div>
+    <${Lacking} ops=${{ Reset: 'limits.reset' }} />
     <form class="inline" onSubmit=${(e) => { e.preventDefault(); look(); }}>
       <label class="field wide"><span>Address</span><input name="client" required pattern="[0-9A-Fa-f.:]+" title="an IPv4 or IPv6 address" placeholder="203.0.113.7" autocomplete="off" inputmode="text" value=${f.client} onInput=${set('client')} /></label>
       <label class="field"><span>Method</span><input name="method" value=${f.method} size="6" autocomplete="off" onInput=${set('method')} /></label>
@@ -67,7 +68,7 @@ function Decisions({ rules, label }) {
     <td><${Badge} kind=${r.allowed ? 'good' : 'bad'}>${r.allowed ? 'yes' : 'no'}<//>${r.retry_after && html` <span class="dim">in ${brief(r.retry_after)}</span>`}</td>
     <td class="n">${number(r.remaining)}${r.leased && html`<div class="why">edges hold ${number(r.held ?? 0)}</div>`}</td><td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${brief(r.reset_after)}</td>
     <td>${r.source}</td><td><code class="long">${r.key}</code></td>
-    <td class="act"><button type="button" onClick=${() => reset(r)} aria-label=${`Reset ${r.rule}`}>Reset</button></td></tr>`)}<//>`;
+    <td class="act"><${Act} op="limits.reset" onClick=${() => reset(r)} aria-label=${`Reset ${r.rule}`}>Reset<//></td></tr>`)}<//>`;
 }
 
 function reset(r) {

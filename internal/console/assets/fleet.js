@@ -1,6 +1,6 @@
 // Regions, PoPs and edges as they are now.
 import { html, signal, live, post, number, rate, share, level, plural, stamp, ago, shell } from './lib.js';
-import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, ask } from './parts.js';
+import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Act, Lacking, ask } from './parts.js';
 
 const feed = live('/fleet/events');
 const opened = signal({}); // PoPs whose edges a person wants to see, or not
@@ -15,6 +15,7 @@ export function Page() {
   const f = feed.value;
   return html`<div class="title"><h1 tabindex="-1">Fleet</h1><${Freshness} feed=${feed} />
       <input class="filter" type="search" aria-label="Filter regions, PoPs and edges" placeholder="Filter…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
+    <${Lacking} ops=${{ Drain: 'drain', undrain: 'undrain' }} />
     ${f.phase === 'failed' && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The fleet cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
     ${f.result ? html`<${View} v=${f.result} />` : f.phase !== 'failed' && html`<${Waiting} rows=${9} label="Looking at the fleet" />`}
     <${Command} text=${shell('status', '--watch')} />`;
@@ -79,7 +80,7 @@ function PoP({ p, r, v }) {
       <td class="n">${measured ? rate(requests) : '–'}</td><td class="n">${measured ? share(requests ? limited / requests : 0) : '–'}</td>
       <td class="n">${p.nodes.length ? level(Math.max(...p.nodes.map((n) => n.utilization ?? 0))) : '–'}</td><td class="n">${p.nodes.length ? level(Math.max(...p.nodes.map((n) => n.shed_level ?? 0))) : '–'}</td>
       <td></td><td colspan="2" class="dim">${versions.length > 1 ? plural(versions.length, 'version') : ''}</td>
-      <td class="act">${p.drained ? html`<button type="button" onClick=${() => undrain(p)} aria-label=${'Undrain ' + p.pop}>Undrain</button>` : p.pop && html`<button type="button" onClick=${() => drain(p)} aria-label=${'Drain ' + p.pop}>Drain</button>`}</td>
+      <td class="act">${p.drained ? html`<${Act} op="undrain" onClick=${() => undrain(p)} aria-label=${'Undrain ' + p.pop}>Undrain<//>` : p.pop && html`<${Act} op="drain" onClick=${() => drain(p)} aria-label=${'Drain ' + p.pop}>Drain<//>`}</td>
     </tr>${open && p.nodes.map((n) => html`<${Edge} key=${n.id} n=${n} />`)}`;
 }
 

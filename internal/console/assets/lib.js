@@ -8,12 +8,17 @@ export { render, signal, effect, computed, batch, untracked };
 
 const api = '/api/v1';
 export const session = signal(null);
+// denied is why the console does not know who this is any more, or does not let them in.
+export const denied = signal(null);
+// needs is the role that an operation needs and this person lacks, '' if there is none.
+export const needs = (operation) => session.value?.needs?.[operation] ?? '';
 
 // send asks the API. Its answer always has ok; a failure has a detail that says what to do.
 async function send(method, path, options) {
   try {
     const response = await fetch(api + path, { method, credentials: 'same-origin', ...options });
     const body = await response.json();
+    if (body.reason === 'login') denied.value = body;
     return response.ok ? { ok: true, ...body } : { ...body, ok: false };
   } catch (e) {
     return { ok: false, title: 'No answer', detail: `The console does not answer: ${e.message}. Is regionctl console still running?` };
@@ -30,7 +35,7 @@ export function get(path, query = {}) {
 export async function post(path, body = {}) {
   const once = () => send('POST', path, { headers: { 'Content-Type': 'application/json', 'Weir-Console-Token': session.value?.token ?? '' }, body: JSON.stringify(body) });
   let answer = await once();
-  if (!answer.ok && answer.status === 403) {
+  if (!answer.ok && answer.reason === 'token') {
     await open();
     answer = await once();
   }
@@ -39,7 +44,10 @@ export async function post(path, body = {}) {
 
 export async function open() {
   const answer = await send('GET', '/session');
-  if (answer.ok) session.value = answer;
+  if (answer.ok) {
+    session.value = answer;
+    denied.value = null;
+  } else if (answer.status) denied.value = answer;
 }
 
 // now ticks, so that ages grow while nothing else changes.
@@ -64,17 +72,28 @@ export function resource() {
 export function live(path, seen) {
   const s = signal({ phase: 'loading', result: null, at: 0, problem: '' });
   s.follow = () => {
-    const source = new EventSource(api + path);
-    source.addEventListener('look', (e) => {
-      const result = JSON.parse(e.data);
-      batch(() => {
-        seen?.(result);
-        s.value = { phase: 'ready', result, at: Date.now(), problem: '' };
+    let source, again;
+    const connect = () => {
+      source = new EventSource(api + path);
+      source.addEventListener('look', (e) => {
+        const result = JSON.parse(e.data);
+        batch(() => {
+          seen?.(result);
+          s.value = { phase: 'ready', result, at: Date.now(), problem: '' };
+        });
       });
-    });
-    source.addEventListener('problem', (e) => { s.value = { ...untracked(() => s.value), phase: 'failed', problem: JSON.parse(e.data).detail }; });
-    source.onerror = () => { s.value = { ...untracked(() => s.value), phase: 'failed', problem: 'The console does not answer. Is regionctl console still running? This page tries again by itself.' }; };
-    return () => source.close();
+      source.addEventListener('problem', (e) => { s.value = { ...untracked(() => s.value), phase: 'failed', problem: JSON.parse(e.data).detail }; });
+      // A stream that is refused is not tried again by the browser: perhaps the session has ended.
+      source.onerror = () => {
+        if (source.readyState === EventSource.CLOSED) {
+          open();
+          again = setTimeout(connect, 3000);
+        }
+        s.value = { ...untracked(() => s.value), phase: 'failed', problem: 'The console does not answer. Is regionctl console still running? This page tries again by itself.' };
+      };
+    };
+    connect();
+    return () => { clearTimeout(again); source.close(); };
   };
   return s;
 }

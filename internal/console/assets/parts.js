@@ -1,5 +1,5 @@
 // What pages are made of.
-import { html, signal, now, ago } from './lib.js';
+import { html, signal, now, ago, session, needs } from './lib.js';
 
 const copied = signal('');
 
@@ -16,6 +16,20 @@ export function Command({ text }) {
 
 export function Badge({ kind = '', children }) {
   return html`<span class=${'badge ' + kind}>${children}</span>`;
+}
+
+// Act is a button of an operation. One who lacks the role cannot press it.
+export function Act({ op, onClick, disabled, children, ...rest }) {
+  const role = needs(op);
+  return html`<button type="button" ...${rest} onClick=${onClick} disabled=${disabled || role !== ''} title=${role ? `needs the role ${role}; you are ${session.value.role}` : undefined}>${children}</button>`;
+}
+
+// Lacking says what a person may not do on a page, and why. ops are operations, by their names.
+export function Lacking({ ops }) {
+  const list = Object.entries(ops).filter(([, op]) => needs(op));
+  if (list.length === 0) return null;
+  const roles = [...new Set(list.map(([, op]) => needs(op)))];
+  return html`<p class="lacking dim">You are ${session.value.role}. ${roles.map((role) => `${list.filter(([, op]) => needs(op) === role).map(([name]) => name).join(', ')}: only for ${role === 'admin' ? 'admins' : role + 's and above'}.`).join(' ')}</p>`;
 }
 
 // Notice is a state that a person should see: kind is bad, warn, good or info.

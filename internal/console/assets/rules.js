@@ -1,6 +1,6 @@
 // The rules: what each does, the document with its faults, who changed it, and changing it.
 import { html, signal, untracked, live, resource, get, post, number, rate, plural, stamp, ago, brief, shell } from './lib.js';
-import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Spark, ask } from './parts.js';
+import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Spark, Act, Lacking, ask } from './parts.js';
 
 const history = resource(), status = resource();
 const series = new Map(); // the last 60 looks, by rule
@@ -28,6 +28,7 @@ export function Page() {
   const f = feed.value;
   return html`<div class="title"><h1 tabindex="-1">Rules</h1><${Freshness} feed=${feed} />
       <input class="filter" type="search" aria-label="Filter rules" placeholder="Filter…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
+    <${Lacking} ops=${{ Apply: 'rules.apply', restore: 'rules.rollback' }} />
     ${f.phase === 'failed' && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The rules cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
     ${f.result ? html`<${List} v=${f.result} />` : f.phase !== 'failed' && html`<${Waiting} rows=${6} label="Asking the edges" />`}
     <${Command} text=${shell('rules', 'list', '--watch')} />
@@ -140,7 +141,7 @@ function Editor() {
     <div class="buttons">
       <button type="button" class="quiet" onClick=${() => load()}>Load the active version</button>
       <button type="button" onClick=${compare} disabled=${faults.length > 0}>Compare</button>
-      <button type="button" class="primary" onClick=${apply} disabled=${!v?.ok || !v.result.valid}>Apply…</button>
+      <${Act} op="rules.apply" class="primary" onClick=${apply} disabled=${!v?.ok || !v.result.valid}>Apply…<//>
     </div>`}
     <${Difference} /></section>`;
 }
@@ -197,7 +198,7 @@ function History() {
       <td><span title=${stamp(c.applied_at)}>${ago(c.applied_at)}</span></td><td>${c.applied_by}</td><td><code>${c.version}</code>${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td>
       <td><code>${c.replaced ?? '–'}</code></td><td>${c.regions.join(', ')}</td><td>${c.message ?? html`<span class="dim">–</span>`}</td>
       <td class="act"><button type="button" class="quiet" onClick=${() => { load(c.version); document.getElementById('edit').scrollIntoView(); }} aria-label=${'Open version ' + c.version + ' in the editor'}>Open</button>
-        ${c.current.length === 0 && html`<button type="button" onClick=${() => restore(c)} aria-label=${'Restore version ' + c.version}>Restore</button>`}</td></tr>`)}<//>`)}<//>
+        ${c.current.length === 0 && html`<${Act} op="rules.rollback" onClick=${() => restore(c)} aria-label=${'Restore version ' + c.version}>Restore<//>`}</td></tr>`)}<//>`)}<//>
     <${Command} text=${shell('rules', 'history')} /></section>`;
 }
 

@@ -1,6 +1,6 @@
 // How busy the edges are, what they shed and why; other settings, for a while or for good.
 import { html, signal, resource, post, number, rate, level, plural, stamp, ago, shell } from './lib.js';
-import { Badge, Notice, Loaded, Empty, Table, Command, Meter, ask } from './parts.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, Meter, Act, Lacking, ask } from './parts.js';
 
 const alive = resource(), settings = resource(), history = resource();
 const assignments = signal(''), lasts = signal('1h');
@@ -19,7 +19,8 @@ const reload = () => { alive.load('/shedder/live'); settings.load('/shedder'); h
 export function Page() {
   const off = alive.value.answer?.result?.regions?.some((r) => r.nodes.some((n) => n.off));
   return html`<div class="title"><h1 tabindex="-1">Shedder</h1>${alive.value.at && html`<span class="fresh dim">asked ${ago(alive.value.at)}</span>`}
-      <span class="right">${off ? html`<button type="button" class="primary" onClick=${end}>End temporary settings…</button>` : html`<button type="button" class="danger" onClick=${kill}>Kill switch…</button>`}</span></div>
+      <span class="right">${off ? html`<${Act} op="shedder.rollback" class="primary" onClick=${end}>End temporary settings…<//>` : html`<${Act} op="shedder.off" class="danger" onClick=${kill}>Kill switch…<//>`}</span></div>
+    <${Lacking} ops=${{ 'Kill switch': 'shedder.off', 'end temporary settings': 'shedder.rollback', 'change settings': 'shedder.set' }} />
     ${off && html`<${Notice} kind="warn" title="Some edges shed nothing: their shedder is off" />`}
     <${Loaded} of=${alive} rows=${6}>${(v) => v.regions.map((r) => html`<${Region} r=${r} />`)}<//>
     <${Command} text=${shell('shedder', 'show', '--live')} /><${Settings} /><${History} />`;
@@ -57,7 +58,7 @@ function kill() {
     title: 'Switch the load shedder off?', text: 'No edge sheds anything until the time is over; then the settings of before return, even without Consul. Limits keep working.', verb: 'Switch off', danger: true, done: 'The shedder is off',
     fields: [{ name: 'for', label: 'For how long', value: '1h', required: true }, { name: 'message', label: 'Why (for the history)', required: true, hint: 'INC-1234' }],
     command: (v) => shell('shedder', 'set', 'enabled=false', '--for', v.for, '--message', v.message || '…'),
-    act: (v) => post('/shedder/set', { settings: ['enabled=false'], for: v.for, message: v.message }), after: reload,
+    act: (v) => post('/shedder/off', { for: v.for, message: v.message }), after: reload,
   });
 }
 
@@ -81,7 +82,7 @@ function Settings() {
     <form class="inline" onSubmit=${change}>
       <label class="field widest"><span>FIELD=VALUE, several separated by spaces; a candidate runs beside the live settings and sheds nothing</span><input required value=${assignments.value} placeholder="signals.inflight.high=400 candidates.stricter.target=0.6" autocomplete="off" onInput=${(e) => { assignments.value = e.target.value; }} /></label>
       <label class="field"><span>for (empty: for good)</span><input value=${lasts.value} size="6" autocomplete="off" pattern="([0-9]+(ms|s|m|h))*" onInput=${(e) => { lasts.value = e.target.value.trim(); }} /></label>
-      <button type="submit" class="primary">Change…</button></form>
+      <${Act} op="shedder.set" type="submit" class="primary">Change…<//></form>
     <${Loaded} of=${settings} rows=${3}>${(list) => (list.length === 0 ? html`<${Empty} title="Nothing is published"><p class="dim">Edges have what their configuration says.</p><//>` : list.map((s) => html`
       <details><summary>${s.regions.join(', ')}: ${s.in_force ? html`<code>${s.in_force.version}</code>` : 'what the configuration of the edges says'}${s.pointer?.expires_at && html` <span class="dim">until ${stamp(s.pointer.expires_at)}</span>`}</summary>
         <pre class="document">${s.document || s.error || 'no document'}</pre></details>`))}<//><${Command} text=${shell('shedder', 'show')} /></section>`;

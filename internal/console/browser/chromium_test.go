@@ -264,6 +264,21 @@ func (c *chromium) dress(scheme string, width int) {
 	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
 }
 
+// picture keeps a picture of the page in the folder that WEIR_SCREENSHOTS names, if it does.
+func (c *chromium) picture(name string) {
+	c.t.Helper()
+	folder := os.Getenv("WEIR_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	var shot struct{ Data string }
+	c.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &shot)
+	picture, err := base64.StdEncoding.DecodeString(shot.Data)
+	require.NoError(c.t, err)
+	require.NoError(c.t, os.MkdirAll(folder, 0o755))
+	require.NoError(c.t, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o644))
+}
+
 // look checks a state of a page in both schemes and at two widths: axe-core finds nothing, and
 // nothing is wider than the window. With WEIR_SCREENSHOTS it keeps pictures.
 func (c *chromium) look(name string) {
@@ -272,14 +287,7 @@ func (c *chromium) look(name string) {
 		for _, width := range []int{1280, 390} {
 			c.dress(scheme, width)
 			what := fmt.Sprintf("%s-%s-%d", name, scheme, width)
-			if folder := os.Getenv("WEIR_SCREENSHOTS"); folder != "" {
-				var shot struct{ Data string }
-				c.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &shot)
-				picture, err := base64.StdEncoding.DecodeString(shot.Data)
-				require.NoError(c.t, err)
-				require.NoError(c.t, os.MkdirAll(folder, 0o755))
-				require.NoError(c.t, os.WriteFile(filepath.Join(folder, what+".png"), picture, 0o644))
-			}
+			c.picture(what)
 			require.False(c.t, c.is("document.documentElement.scrollWidth > innerWidth"), "%s is wider than the window", what)
 			if !c.is("window.axe") {
 				c.eval(axe + "; 0")

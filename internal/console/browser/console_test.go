@@ -47,6 +47,23 @@ func document(limit int, mode string) string {
 		"  - {id: stricter, description: \"a try\", key: [client_ip], limit: 50, window: 1m, mode: shadow}\n"
 }
 
+// sensible are rules to show in a picture.
+const sensible = `rules:
+  - id: per-client
+    description: a client's fair share of the whole site
+    key: [client_ip]
+    algorithm: sliding_window
+    limit: 1200
+    window: 1m
+  - id: login
+    description: slows down those who guess passwords
+    match: {paths: [/login], methods: [POST]}
+    key: [client_ip]
+    limit: 5
+    window: 1m
+  - {id: stricter, description: "half as much, to see whom it would hit", key: [client_ip], limit: 600, window: 1m, mode: shadow}
+`
+
 func start(t *testing.T) *lab {
 	t.Helper()
 	l := &lab{t: t, regionctl: testenv.Program(t, "regionctl")}
@@ -62,7 +79,7 @@ func start(t *testing.T) *lab {
 	}
 	l.fleet = l.write("fleet.yaml", fleet.String())
 	l.run("topology", "apply", l.write("topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}"), "--yes")
-	l.run("rules", "apply", l.write("rules.yaml", document(100, "enforce")), "--yes", "-m", "the first rules")
+	l.run("rules", "apply", l.write("rules.yaml", sensible), "--yes", "-m", "halve what a client may, CHG-77")
 	for _, e := range l.edges {
 		e.WaitReady()
 	}
@@ -151,6 +168,17 @@ func TestConsole(t *testing.T) {
 	l.traffic(t.Context())
 	b := launch(t)
 	b.dress("light", 1280)
+
+	// The picture of docs/console.png, whose series are longer when it is kept.
+	b.visit(l.url + "/rules")
+	b.has("CHG-77")
+	looks := 2
+	if os.Getenv("WEIR_SCREENSHOTS") != "" {
+		looks = 20
+	}
+	b.sees(fmt.Sprintf("document.querySelector('.spark polyline')?.getAttribute('points').split(' ').length >= %d", looks))
+	b.picture("console")
+	l.run("rules", "apply", l.write("rules.yaml", document(100, "enforce")), "--yes", "-m", "the first rules")
 
 	b.visit(l.url + "/")
 	b.has("2 / 2")

@@ -1,0 +1,176 @@
+package access
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weir-edge/weir/pkg/certs"
+	"github.com/weir-edge/weir/pkg/field"
+)
+
+// Config is the document of regionctl console --config. Its file names are relative to it.
+type Config struct {
+	Listen string      `yaml:"listen" required:"give the address and port to listen on, as 0.0.0.0:8443"`
+	Public string      `yaml:"public"`
+	TLS    *certs.Pair `yaml:"tls"`
+	Proxy  *Proxy      `yaml:"proxy"`
+	Roles  Roles       `yaml:"roles"`
+}
+
+// Roles says who has which role.
+type Roles struct {
+	Reader   Members `yaml:"reader"`
+	Operator Members `yaml:"operator"`
+	Admin    Members `yaml:"admin"`
+}
+
+// Members are groups, and people by their names. The group * is everybody who is
+// authenticated.
+type Members struct {
+	Groups []string `yaml:"groups"`
+	Users  []string `yaml:"users"`
+}
+
+// Everybody is the group of all who are authenticated.
+const Everybody = "*"
+
+// of returns the highest role of a person.
+func (r *Roles) of(name string, groups []string) Role {
+	switch {
+	case r.Admin.has(name, groups):
+		return Admin
+	case r.Operator.has(name, groups):
+		return Operator
+	case r.Reader.has(name, groups):
+		return Reader
+	}
+	return None
+}
+
+func (m *Members) has(name string, groups []string) bool {
+	return slices.Contains(m.Users, name) || slices.ContainsFunc(m.Groups, func(g string) bool { return g == Everybody || slices.Contains(groups, g) })
+}
+
+var form = &field.Form{MaxBytes: 64 << 10, Shorten: "give roles to groups instead of people", Empty: "write at least listen: 127.0.0.1:8090"}
+
+// Load reads a configuration. It returns every fault, with its field, line and remedy.
+func Load(file string) (*Config, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	c := &Config{}
+	tree, faults := field.Load(text, c, form)
+	if tree == nil {
+		return nil, faults.In(file).Err()
+	}
+	c.from(filepath.Dir(file))
+	found := &field.Errors{}
+	c.validate(found)
+	return c, tree.Locate(faults.With(*found)).In(file).Bounded().Err()
+}
+
+// from makes file names relative to a folder.
+func (c *Config) from(folder string) {
+	for _, name := range c.files() {
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(folder, *name)
+		}
+	}
+}
+
+func (c *Config) files() (list []*string) {
+	if c.TLS != nil {
+		list = append(list, &c.TLS.CertFile, &c.TLS.KeyFile)
+	}
+	return list
+}
+
+func (c *Config) validate(f *field.Errors) {
+	listen, err := netip.ParseAddrPort(c.Listen)
+	if c.Listen != "" && err != nil {
+		f.Add("listen", "must be an address and a port, as 0.0.0.0:8443 or [::]:8443 (got %q)", c.Listen)
+	}
+	alone := listen.Addr().Unmap().IsLoopback()
+	if c.TLS != nil {
+		f.Take("tls", c.TLS.Validate())
+	} else if err == nil && !alone {
+		f.Add("tls", "is required, because listen is not an address of loopback; name cert_file and key_file")
+	}
+	if c.Proxy == nil {
+		c.validateLocal(f, err == nil && !alone)
+		return
+	}
+	p := &field.Errors{}
+	c.Proxy.validate(p)
+	*f = append(*f, p.Under("proxy")...)
+	if c.Public == "" {
+		f.Add("public", "is required; give the address that browsers open, as https://weir.example.com")
+	} else if _, err := origin(c.Public); err != nil {
+		f.Add("public", "%v (got %q)", err, c.Public)
+	}
+	c.Roles.validate(f)
+}
+
+// validateLocal checks a console without a login.
+func (c *Config) validateLocal(f *field.Errors, reachable bool) {
+	if reachable {
+		f.Add("proxy", "is required, because listen is not an address of loopback: without it, everybody who can connect could change the fleet")
+	}
+	if c.TLS != nil {
+		f.Add("tls", "has no effect without proxy; remove it")
+	}
+	if c.Public != "" {
+		f.Add("public", "has no effect without proxy; remove it")
+	}
+	if !c.Roles.empty() {
+		f.Add("roles", "have no effect without proxy, because nobody is known by name; remove them")
+	}
+}
+
+func (r *Roles) empty() bool {
+	return len(r.Reader.Groups)+len(r.Reader.Users)+len(r.Operator.Groups)+len(r.Operator.Users)+len(r.Admin.Groups)+len(r.Admin.Users) == 0
+}
+
+func (r *Roles) validate(f *field.Errors) {
+	if r.empty() {
+		f.Add("roles", "must give somebody a role; name groups or users of reader, operator or admin")
+	}
+	for _, m := range []struct {
+		path  string
+		names []string
+	}{
+		{"reader.groups", r.Reader.Groups}, {"reader.users", r.Reader.Users}, {"operator.groups", r.Operator.Groups},
+		{"operator.users", r.Operator.Users}, {"admin.groups", r.Admin.Groups}, {"admin.users", r.Admin.Users},
+	} {
+		for i, name := range m.names {
+			path := field.Index("roles."+m.path, i)
+			if err := checkName(name); err != nil {
+				f.Add(path, "%v", err)
+			} else if name == Everybody && strings.HasSuffix(m.path, "users") {
+				f.Add(path, "must be the name of a person; everybody is the group %q", Everybody)
+			}
+		}
+	}
+}
+
+// Origin returns the scheme, host and port by which browsers reach the console; "": by what
+// it listens on.
+func (c *Config) Origin() string {
+	at, _ := origin(c.Public) // checked
+	return at
+}
+
+// origin writes an address as browsers write the origin of its pages.
+func origin(public string) (string, error) {
+	u, err := url.Parse(public)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", fmt.Errorf("must be https:// and a host, and a port unless it is 443, without a path")
+	}
+	return u.Scheme + "://" + strings.TrimSuffix(strings.ToLower(u.Host), ":443"), nil
+}

@@ -1,0 +1,138 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/console/access"
+)
+
+// proxied is a console behind a proxy at 10.0.0.5 that names people and their groups.
+const proxied = `
+listen: 127.0.0.1:0
+public: https://weir.example.com
+proxy: {from: [10.0.0.5/32], header: X-Forwarded-User, groups_header: X-Forwarded-Groups}
+roles:
+  reader: {groups: ["*"]}
+  operator: {groups: [sre]}
+  admin: {groups: [leads], users: [root@example.com]}
+`
+
+func behindProxy(t *testing.T, c *recorder) *Server {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "console.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(proxied), 0o600))
+	config, err := access.Load(file)
+	require.NoError(t, err)
+	gate, err := access.New(config, "console@host")
+	require.NoError(t, err)
+	return New(t.Context(), Config{Run: c.run, Access: gate, Origin: config.Origin(), Log: slog.New(slog.DiscardHandler)}, place)
+}
+
+// through is a request that came through the proxy for a person of groups.
+func through(s *Server, name, groups string) func(*http.Request) {
+	return func(r *http.Request) {
+		r.Host, r.RemoteAddr = "weir.example.com", "10.0.0.5:4711"
+		r.Header.Set("X-Forwarded-User", name)
+		r.Header.Set("X-Forwarded-Groups", groups)
+		r.Header.Del(HeaderToken)
+		if r.Method == http.MethodPost {
+			r.Header.Set("Origin", "https://weir.example.com")
+			if who, err := s.Access.Identify(r); err == nil {
+				r.Header.Set(HeaderToken, who.Token)
+			}
+		}
+	}
+}
+
+// Each operation is done for those who have its role, in their names, and for nobody else.
+func TestRoles(t *testing.T) {
+	c := &recorder{out: "{}"}
+	s := behindProxy(t, c)
+	groups := map[access.Role]string{access.Reader: "", access.Operator: "others, sre", access.Admin: "leads"}
+	for _, o := range Operations() {
+		require.NotEqual(t, access.None, o.Least, "%s states no role", o.ID)
+		require.Equal(t, o.Writes, o.Least > access.Reader, o.ID)
+		if o.Streams {
+			continue
+		}
+		path, body := o.request()
+		for role, list := range groups {
+			before := c.called()
+			w := ask(s, o.Method, path, body, through(s, "bob@example.com", list))
+			if role >= o.Least {
+				require.Equal(t, 200, w.Code, "%s as %s: %s", o.ID, role, w.Body)
+				require.Equal(t, "bob@example.com", c.calls[before].user, o.ID)
+				continue
+			}
+			require.Equal(t, 403, w.Code, "%s as %s", o.ID, role)
+			require.Contains(t, w.Body.String(), "this needs the role "+o.Least.String()+", and bob@example.com is "+role.String())
+			require.Equal(t, before, c.called())
+		}
+	}
+	var session Session
+	require.NoError(t, json.Unmarshal(ask(s, "GET", Prefix+"/session", "", through(s, "bob@example.com", "sre")).Body.Bytes(), &session))
+	require.Equal(t, []any{"bob@example.com", "operator", map[string]string{"rules.apply": "admin", "shedder.set": "admin"}}, []any{session.User, session.Role, session.Needs})
+}
+
+// Only the proxy says who somebody is, and says it once.
+func TestProxy(t *testing.T) {
+	c := &recorder{out: "{}"}
+	s := behindProxy(t, c)
+	for _, bad := range []struct {
+		name, path string
+		change     func(*http.Request)
+		status     int
+		saying     string
+	}{
+		{"a spoofed header", Prefix + "/fleet", func(r *http.Request) { r.RemoteAddr = "10.0.0.6:1" }, 403, "10.0.0.6 is not in proxy.from"},
+		{"a page for somebody else", "/fleet", func(r *http.Request) { r.RemoteAddr = "127.0.0.1:1" }, 403, "not in proxy.from"},
+		{"an address that cannot be read", Prefix + "/fleet", func(r *http.Request) { r.RemoteAddr = "@" }, 403, "not in proxy.from"},
+		{"nobody", Prefix + "/fleet", func(r *http.Request) { r.Header.Del("X-Forwarded-User") }, 401, "X-Forwarded-User is missing"},
+		{"two names", Prefix + "/fleet", func(r *http.Request) { r.Header.Add("X-Forwarded-User", "root@example.com") }, 403, "comes 2 times"},
+		{"two lists of groups", Prefix + "/fleet", func(r *http.Request) { r.Header.Add("X-Forwarded-Groups", "leads") }, 403, "comes 2 times"},
+		{"a name of two lines", Prefix + "/fleet", func(r *http.Request) { r.Header.Set("X-Forwarded-User", "bob\u2028admin") }, 403, "printable"},
+		{"a long name", Prefix + "/fleet", func(r *http.Request) { r.Header.Set("X-Forwarded-User", strings.Repeat("x", 129)) }, 403, "at most 128 bytes"},
+		{"the address that it listens on", Prefix + "/fleet", func(r *http.Request) { r.Host = place.String() }, 421, "A proxy must pass Host on"},
+		{"plain HTTP", Prefix + "/fleet", func(r *http.Request) { r.Header.Set("Origin", "http://weir.example.com") }, 403, "may not ask"},
+	} {
+		w := ask(s, "GET", bad.path, "", through(s, "bob@example.com", ""), bad.change)
+		require.Equal(t, bad.status, w.Code, "%s: %s", bad.name, w.Body)
+		require.Contains(t, w.Body.String(), bad.saying, bad.name)
+	}
+	require.Zero(t, c.called())
+	// A token is that of one person.
+	other, err := s.Access.Identify(func() *http.Request {
+		r, _ := http.NewRequest("GET", "/", nil)
+		through(s, "eve@example.com", "sre")(r)
+		return r
+	}())
+	require.NoError(t, err)
+	w := ask(s, "POST", Prefix+"/pops/ams1/drain", `{"reason": "x"}`, through(s, "bob@example.com", "sre"), func(r *http.Request) { r.Header.Set(HeaderToken, other.Token) })
+	require.Equal(t, 403, w.Code)
+	require.Contains(t, w.Body.String(), `"reason":"token"`)
+	require.Equal(t, 200, ask(s, "GET", Prefix+"/fleet", "", through(s, "root@example.com", ""), func(r *http.Request) { r.Host = "WEIR.example.com:443" }).Code)
+}
+
+// docs/CONSOLE.md lists what each role may do.
+func TestRolesInDocs(t *testing.T) {
+	table := "| role | may |\n|---|---|\n"
+	for _, role := range []access.Role{access.Reader, access.Operator, access.Admin} {
+		var list []string
+		for _, o := range Operations() {
+			if o.Least == role {
+				list = append(list, "`"+o.ID+"`")
+			}
+		}
+		table += fmt.Sprintf("| %s | %s |\n", role, strings.Join(list, ", "))
+	}
+	inDocs(t, "TestRolesInDocs", table)
+}
