@@ -110,6 +110,7 @@ func TestRunbooks(t *testing.T) {
 		l.regionctl("undrain", "ams1", "--yes")
 		eventually(t, func() bool { return strings.Contains(l.dig("198.51.100.7/32"), l.address(1, 11)) })
 		require.NotEqual(t, before["eu-west/edge-ams1-1"], l.pids()["eu-west/edge-ams1-1"])
+		eventually(t, func() bool { return !strings.Contains(l.regionctl("status"), "failing") }) // Consul checks every few seconds
 		l.inOrder()
 	})
 	t.Run("a router does not answer, and does again", func(t *testing.T) {
