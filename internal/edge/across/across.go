@@ -86,6 +86,7 @@ type Exchange struct {
 	needed bool
 	owners [Partitions]peer.Node // in this region
 	losses int64                 // of the store, as last told
+	flush  chan flushed          // of a flush in progress; nil if there is none
 
 	mu       sync.Mutex
 	heard    time.Duration // when this region last heard of another, as far as this node knows
@@ -120,7 +121,11 @@ func (x *Exchange) Run(ctx context.Context) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
 			if x.needed {
-				x.exchange(last) // what passed since
+				if x.flush != nil {
+					<-x.flush // it ends with ctx
+					x.flush = nil
+				}
+				x.exchange(last, time.Second) // what passed since
 				x.calls.Wait()
 			}
 			return
@@ -157,13 +162,52 @@ func (x *Exchange) tick(ctx context.Context) {
 	x.needed = x.config.Needed == nil || x.config.Needed()
 	if x.needed && !before {
 		x.noteHeard(x.config.Clock()) // nobody was asked
+		x.config.Tallies.TellAgain(func(string) bool { return true })
 	}
 	if x.needed || before { // once more, for what passed under the last limit
-		x.exchange(ctx)
+		x.exchange(ctx, flushFor)
+	}
+	if !x.needed {
+		x.config.Tallies.SetAlone(0, 1)
+		x.config.Tallies.Sweep(x.config.Wall())
 	}
 }
 
-func (x *Exchange) exchange(ctx context.Context) {
+// flushed is what a flush of the tallies returned.
+type flushed struct {
+	totals []tally.Total
+	losses int64
+}
+
+// flushFor is how long an exchange waits for the store, except the last.
+const flushFor = global.Period / 2
+
+// flushTallies lets the store count. A store that hangs does not hold up what others hear:
+// its answer goes with the exchange after it.
+func (x *Exchange) flushTallies(ctx context.Context, patience time.Duration) flushed {
+	if x.flush == nil {
+		done := make(chan flushed, 1)
+		x.flush = done
+		x.calls.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			totals, losses := x.config.Tallies.Flush(ctx)
+			done <- flushed{totals, losses}
+		})
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case f := <-x.flush:
+		x.flush = nil
+		return f
+	case <-late.C:
+		return flushed{losses: x.losses}
+	}
+}
+
+// exchange waits for the store no longer than patience.
+func (x *Exchange) exchange(ctx context.Context, patience time.Duration) {
 	var moved [Partitions]bool
 	changed := false
 	for p := range x.owners {
@@ -174,18 +218,16 @@ func (x *Exchange) exchange(ctx context.Context) {
 	if changed {
 		x.config.Tallies.TellAgain(func(key string) bool { return moved[partitionOf(key)] })
 	}
-	flush, cancel := context.WithTimeout(ctx, time.Second)
-	totals, losses := x.config.Tallies.Flush(flush)
-	cancel()
+	f := x.flushTallies(ctx, patience)
 	x.config.Tallies.Sweep(x.config.Wall())
 
 	regions, number, others := x.place()
 	if !others {
-		x.config.Tallies.Confirm(totals)
+		x.config.Tallies.Confirm(f.totals)
 		x.config.Tallies.SetAlone(0, 1)
 		return
 	}
-	x.report(ctx, totals, losses)
+	x.report(ctx, f.totals, f.losses)
 	x.send(ctx, regions, number)
 	x.listen(regions, number)
 }

@@ -227,3 +227,89 @@ func TestExchangeOnlyForSharedLimits(t *testing.T) {
 		}
 	})
 }
+
+// What was counted under a limit that is shared again is told again, and nobody is alone
+// for what happened before.
+func TestALimitIsSharedAgain(t *testing.T) {
+	inWorldOf(t, lines["fixed_window"], limiter.PartitionClosed, 2, func(w *world) {
+		a := w.regions[0]
+		for range 2000 {
+			require.True(t, w.ask(a, "k"))
+		}
+		w.cutOff("a", true)
+		w.wait(12 * time.Second)
+		require.False(t, w.ask(a, "k"), "it is alone")
+		w.unneeded.Store(true)
+		w.wait(time.Second)
+		require.True(t, w.ask(a, "k"), "nobody is asked")
+		w.cutOff("a", false)
+		w.wait(35 * time.Second) // every node forgets what it knew
+		w.unneeded.Store(false)
+		w.wait(2 * time.Second)
+		for _, r := range w.regions {
+			w.requireLeft(r, 6000-2001)
+		}
+		w.unneeded.Store(true)
+		w.wait(5 * time.Minute)
+		for _, n := range a.nodes {
+			require.Zero(t, n.tallies.Keys())
+		}
+	})
+}
+
+// Regions whose stores hang still hear of each other as soon as ever, and once the stores
+// answer, all is charged.
+func TestStoresHang(t *testing.T) {
+	inWorld(t, lines["fixed_window"], 2, func(w *world) {
+		w.demand(20, 5*time.Second, "k")
+		hang := func(hung bool) {
+			for _, r := range w.regions {
+				r.store.hung.Store(hung)
+			}
+		}
+		hang(true)
+		for range 50 {
+			w.demand(20, 100*time.Millisecond, "k")
+			for _, n := range w.nodes {
+				for from, lag := range n.exchange.Lags() {
+					require.LessOrEqual(t, lag, time.Second/2, "of %s in %s", from, n.ID)
+				}
+			}
+		}
+		hang(false)
+		w.wait(3 * time.Second)
+		for _, r := range w.regions {
+			w.requireLeft(r, 6000-3*200)
+		}
+	})
+}
+
+// A store that is lost after a node died in the same window hides as many units from the
+// others as that node had let pass, and no more.
+func TestAStoreIsLostAfterANodeDied(t *testing.T) {
+	inWorld(t, lines["fixed_window"], 2, func(w *world) {
+		a := w.regions[0]
+		dying, staying := a.nodes[0], a.nodes[1]
+		ask := func(n *node, times int) {
+			var d limiter.Decision
+			for range times {
+				require.NoError(t, n.tallies.Take(context.Background(), []limiter.Check{{Limit: w.limit, Key: storetest.Key("k", w.limit), Cost: 1}}, &d))
+				require.True(t, d.Allowed)
+			}
+		}
+		ask(dying, 1000)
+		ask(staying, 500)
+		w.wait(2 * time.Second)
+		dying.kill()
+		w.list()
+		w.flush(a)
+		w.wait(time.Second)
+		ask(staying, 2000)
+		w.wait(3 * time.Second)
+		for _, r := range w.regions[1:] {
+			left := w.remaining(r, "k")
+			require.GreaterOrEqual(t, left, int64(6000-3500))
+			require.LessOrEqual(t, left, int64(6000-3500+1000)+2*global.Share(w.limit, 3), "region %s", r.name)
+		}
+	})
+}

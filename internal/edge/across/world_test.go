@@ -46,8 +46,11 @@ type region struct {
 	skew  atomic.Int64 // of its clocks, in nanoseconds
 }
 
-// swap is a store that can lose everything.
-type swap struct{ now atomic.Pointer[memory.Store] }
+// swap is a store that can lose everything, and hang.
+type swap struct {
+	now  atomic.Pointer[memory.Store]
+	hung atomic.Bool // it counts and merges nothing, and answers once its caller gives up
+}
 
 func (s *swap) Take(ctx context.Context, c []limiter.Check, d *limiter.Decision) error {
 	return s.now.Load().Take(ctx, c, d)
@@ -57,9 +60,25 @@ func (s *swap) Return(ctx context.Context, c []limiter.Check, d *limiter.Decisio
 }
 func (s *swap) Reset(ctx context.Context, c []limiter.Check) error { return s.now.Load().Reset(ctx, c) }
 func (s *swap) Tally(ctx context.Context, n string, t []limiter.Tally) {
-	s.now.Load().Tally(ctx, n, t)
+	if !s.hung.Load() {
+		s.now.Load().Tally(ctx, n, t)
+		return
+	}
+	<-ctx.Done()
+	for i := range t {
+		t[i].Err = ctx.Err()
+	}
 }
-func (s *swap) Merge(ctx context.Context, m []limiter.Merge) { s.now.Load().Merge(ctx, m) }
+func (s *swap) Merge(ctx context.Context, m []limiter.Merge) {
+	if !s.hung.Load() {
+		s.now.Load().Merge(ctx, m)
+		return
+	}
+	<-ctx.Done()
+	for i := range m {
+		m[i].Err = ctx.Err()
+	}
+}
 
 type node struct {
 	peer.Node
