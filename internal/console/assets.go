@@ -51,6 +51,7 @@ var built = sync.OnceValue(func() map[string]asset {
 	if err != nil {
 		panic(err) // what was built in is there
 	}
+	files["/done"] = files["/assets/done.html"]
 	for _, page := range Pages {
 		files[page] = files["/assets/index.html"]
 	}

@@ -74,6 +74,18 @@ func (c *recorder) called() int {
 	return len(c.calls)
 }
 
+// changed counts the calls that people asked for, without those of feeds.
+func (c *recorder) changed() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, call := range c.calls {
+		if call.user != "" {
+			n++
+		}
+	}
+	return n
+}
+
 func newServer(t *testing.T, c *recorder) *Server {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,13 +39,18 @@ type Problem struct {
 	Detail string `json:"detail"`
 	// Reason is regionctl's: failed, usage, conflict or interrupted. The console's own are
 	// login, if logging in may help, and token, if that of the session was not sent.
-	Reason  string          `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Login is where to log in, with Reason login.
+	Login   string          `json:"login,omitempty"`
 	Command string          `json:"command,omitempty"`
 	Notes   []string        `json:"notes,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
 }
 
-const reasonToken = "token"
+const (
+	reasonToken = "token"
+	needsToken  = "this changes something and needs the header " + HeaderToken + " with the token of GET " + Prefix + "/session"
+)
 
 // The exit statuses of regionctl.
 const (
@@ -60,8 +64,8 @@ const (
 // do runs an operation's command.
 func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 	who := personOf(r)
-	if o.Writes && subtle.ConstantTimeCompare([]byte(r.Header.Get(HeaderToken)), []byte(who.Token)) != 1 {
-		refuseFor(w, http.StatusForbidden, reasonToken, "this changes something and needs the header "+HeaderToken+" with the token of GET "+Prefix+"/session")
+	if o.Writes && !holds(r, who) {
+		refuseFor(w, http.StatusForbidden, reasonToken, needsToken)
 		return
 	}
 	v, document, err := o.read(w, r)
@@ -126,7 +130,7 @@ func answer(w http.ResponseWriter, o *Operation, command string, status int, out
 	if code == 0 {
 		code = http.StatusInternalServerError
 	}
-	reply(w, code, Problem{"about:blank", http.StatusText(code), code, message, reason, command, notes, result})
+	reply(w, code, Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: message, Reason: reason, Command: command, Notes: notes, Result: result})
 }
 
 // notesOf splits standard error: its last line is the error, if there is one.

@@ -59,6 +59,9 @@ func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer tick.Stop()
 	text := ": " + f.operation.command(nil) + "\n\n"
 	for {
+		if f.server.Access.Ended(personOf(r)) {
+			return
+		}
 		// Without support for deadlines, as in tests, writes are not bounded.
 		_ = to.SetWriteDeadline(time.Now().Add(slow))
 		if _, err := io.WriteString(w, text); err != nil {

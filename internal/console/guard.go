@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/http"
@@ -99,6 +100,11 @@ func (s *Server) known(next http.Handler) http.Handler {
 	})
 }
 
+// holds reports whether a request carries the token of its person.
+func holds(r *http.Request, who access.Person) bool {
+	return subtle.ConstantTimeCompare([]byte(r.Header.Get(HeaderToken)), []byte(who.Token)) == 1
+}
+
 type personKey struct{}
 
 // personOf returns the person of a request that known let through, or else nobody.
@@ -111,8 +117,12 @@ func personOf(r *http.Request) access.Person {
 func (s *Server) denied(w http.ResponseWriter, r *http.Request, err error) {
 	why := &access.Refusal{Status: http.StatusForbidden, Detail: err.Error()}
 	_ = errors.As(err, &why) // all are refusals
-	s.Log.Warn("denied", "path", clip(r.URL.Path), "peer", r.RemoteAddr, "status", why.Status, "why", why.Detail)
-	refuseFor(w, why.Status, why.Reason, why.Detail)
+	if why.After > 0 {
+		w.Header().Set("Retry-After", fmt.Sprint(int(why.After.Seconds())))
+	} else { // what comes too often would fill the log, too
+		s.Log.Warn("denied", "path", clip(r.URL.Path), "peer", r.RemoteAddr, "status", why.Status, "why", why.Detail)
+	}
+	reply(w, why.Status, Problem{Type: "about:blank", Title: http.StatusText(why.Status), Status: why.Status, Detail: why.Detail, Reason: why.Reason, Login: why.Login})
 }
 
 // clip keeps what a stranger sent from filling an answer.

@@ -17,6 +17,8 @@ func describe(c Config) []byte {
 	paths := object{
 		Prefix + "/session": object{"get": object{"operationId": "session", "summary": "Who you are, what you may do, and the token of writes",
 			"responses": object{"200": jsonAnswer("the session", session), "default": refused}}},
+		Prefix + "/logout": object{"post": object{"operationId": "logout", "summary": "End this session", "security": []object{{"token": []string{}}},
+			"responses": object{"200": jsonAnswer("it has ended", schemas.of(reflect.TypeFor[Goodbye]())), "default": refused}}},
 	}
 	for _, o := range Operations() {
 		result := object{}

@@ -123,6 +123,7 @@ func (s *Server) Handler() http.Handler {
 		api.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.perform(w, r, &o) })
 	}
 	api.HandleFunc("GET "+Prefix+"/session", s.session)
+	api.HandleFunc("POST "+Prefix+"/logout", s.logout)
 	api.HandleFunc("GET "+Prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(s.openapi) // the client hung up
@@ -132,6 +133,7 @@ func (s *Server) Handler() http.Handler {
 	})
 	all := http.NewServeMux()
 	all.Handle("/api/", s.known(api))
+	all.Handle("/auth/", s.Access.Handler())
 	all.Handle("/", assets()) // the same for everybody: they contain nothing of the fleet
 	return s.guard(all)
 }
@@ -155,11 +157,31 @@ type Session struct {
 	User  string `json:"user"`
 	Role  string `json:"role"`
 	Token string `json:"token"` // for the header Weir-Console-Token of writes
-	// Until is when it ends.
+	// Until is when it ends, if this console began it, and can end it.
 	Until   time.Time `json:"until,omitzero"`
 	Version string    `json:"version"`
 	// Needs are the operations that this role may not do, and the least role for each.
 	Needs map[string]string `json:"needs"`
+}
+
+// logout ends a session that this console began.
+func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
+	who := personOf(r)
+	if !holds(r, who) {
+		refuseFor(w, http.StatusForbidden, reasonToken, needsToken)
+		return
+	}
+	if err := s.Access.End(w, r); err != nil {
+		s.denied(w, r, err)
+		return
+	}
+	s.Log.Info("logout", "user", who.Name)
+	reply(w, http.StatusOK, Goodbye{true})
+}
+
+// Goodbye is the answer to a logout.
+type Goodbye struct {
+	Ended bool `json:"ended"`
 }
 
 func (s *Server) session(w http.ResponseWriter, r *http.Request) {

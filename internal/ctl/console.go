@@ -126,6 +126,7 @@ func (p *program) serveConsole(ctx context.Context, o *consoleOptions) error {
 	if p.Live && !p.WantsJSON() {
 		log = logs.Text(p.ErrOut)
 	}
+	gate.Log = log
 	at := consoleAt{URL: config.Origin(), User: user, Login: gate.Login()}
 	if at.URL == "" {
 		at.URL = "http://" + ln.Addr().String()

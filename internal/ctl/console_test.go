@@ -295,7 +295,7 @@ func TestConsoleConfig(t *testing.T) {
 	require.ErrorContains(t, load("0.0.0.0:9000", ""), "must be an address of loopback")
 	require.ErrorContains(t, load("here", ""), "must be address:port")
 	require.ErrorContains(t, load("127.0.0.1:9000", "console.yaml"), "pass one of the two")
-	require.ErrorContains(t, load("", write(t, "console.yaml", "listen: 0.0.0.0:8090")), "proxy: is required")
+	require.ErrorContains(t, load("", write(t, "console.yaml", "listen: 0.0.0.0:8090")), "proxy: or oidc is required")
 	require.Equal(t, term.StatusUsage, term.ExitStatus(load("", "missing.yaml")))
 }
 

@@ -27,6 +27,12 @@ func Program(t testing.TB, name string) string {
 // build runs a compiler, with -o FILE after its first argument, once for a test binary, and returns the file of that name.
 func build(t testing.TB, name, compiler, first string, more ...string) string {
 	t.Helper()
+	return buildIn(t, "", name, compiler, first, more...)
+}
+
+// buildIn is build in a folder, which may be of another module.
+func buildIn(t testing.TB, folder, name, compiler, first string, more ...string) string {
+	t.Helper()
 	p := &programs
 	p.Lock()
 	defer p.Unlock()
@@ -40,7 +46,9 @@ func build(t testing.TB, name, compiler, first string, more ...string) string {
 	file := filepath.Join(p.dir, name)
 	err, done := p.built[name]
 	if !done {
-		if out, berr := exec.Command(compiler, append([]string{first, "-o", file}, more...)...).CombinedOutput(); berr != nil {
+		cmd := exec.Command(compiler, append([]string{first, "-o", file}, more...)...)
+		cmd.Dir = folder
+		if out, berr := cmd.CombinedOutput(); berr != nil {
 			err = fmt.Errorf("%s %s: %w: %s", compiler, strings.Join(more, " "), berr, out)
 		}
 		p.built[name] = err

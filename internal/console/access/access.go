@@ -8,7 +8,9 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -42,7 +44,8 @@ type Person struct {
 	// Token is what a change must carry. A page of another origin cannot read it.
 	Token string
 	// Until is when the session ends; zero: never.
-	Until time.Time
+	Until   time.Time
+	session string // its ID, if there is one
 }
 
 // Refusal says why a request is not answered.
@@ -51,6 +54,10 @@ type Refusal struct {
 	// Reason is login if logging in may help.
 	Reason string
 	Detail string
+	// Login is where to log in, if that is at this console.
+	Login string
+	// After is how long to wait, if waiting helps.
+	After time.Duration
 }
 
 // Error implements error.
@@ -60,34 +67,56 @@ func (r *Refusal) Error() string { return r.Detail }
 const ReasonLogin = "login"
 
 func refusal(status int, reason, format string, args ...any) *Refusal {
-	return &Refusal{status, reason, fmt.Sprintf(format, args...)}
+	return &Refusal{Status: status, Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }
 
 // Access is a console's answer to who may.
 type Access struct {
+	Log *slog.Logger
+	// Now is the clock of sessions and limits.
+	Now    func() time.Time
 	config *Config // nil: everybody who can connect is local
 	local  string
-	secret []byte // of tokens, for the life of this process
+	secret []byte // of tokens without a session, for the life of this process
 	certs  *certs.Server
+	limits *limits
+	// With a login of its own: the issuer, what seals cookies, the sessions that were ended, and
+	// the logins that were finished.
+	provider    *provider
+	keys        keyring
+	ended, used spent
 }
 
 // Local lets everybody who can connect do everything, in the name of user.
-func Local(user string) *Access { return &Access{local: user, secret: secret()} }
+func Local(user string) *Access {
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // it never fails
+	return &Access{Log: slog.New(slog.DiscardHandler), local: user, secret: secret, Now: time.Now}
+}
 
 // New does what c says. Without a login, everybody is user.
 func New(c *Config, user string) (*Access, error) {
 	a := Local(user)
-	if c.Proxy == nil {
+	if !c.login() {
 		return a, nil
 	}
 	a.config = c
+	a.limits = newLimits(&c.Rate, func() time.Time { return a.Now() })
+	var err error
 	if c.TLS != nil {
-		var err error
 		if a.certs, err = certs.NewServer([]certs.Pair{*c.TLS}, ""); err != nil {
 			return nil, fmt.Errorf("tls: %w", err)
 		}
 	}
-	return a, nil
+	if c.OIDC == nil {
+		return a, nil
+	}
+	a.keys.files = c.Session.KeyFiles
+	if err := a.keys.reload(); err != nil {
+		return nil, err
+	}
+	a.provider, err = newProvider(c.OIDC, c.Origin())
+	return a, err
 }
 
 // Login reports whether people are told apart.
@@ -103,24 +132,34 @@ func (a *Access) Listen(ln net.Listener) net.Listener {
 
 // Reload reads the files again. What cannot be read stays as it was.
 func (a *Access) Reload() error {
-	if a.certs == nil {
-		return nil
+	var faults []error
+	if a.certs != nil {
+		faults = append(faults, a.certs.Reload())
 	}
-	return a.certs.Reload()
-}
-
-func secret() []byte {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // it never fails
-	return key
+	if a.provider != nil {
+		faults = append(faults, a.keys.reload())
+	}
+	if a.limits != nil {
+		a.limits.store.Sweep()
+	}
+	return errors.Join(faults...)
 }
 
 // Admit refuses a request that must not even see a page.
 func (a *Access) Admit(r *http.Request) error {
-	if a.config == nil {
+	switch {
+	case a.config == nil:
 		return nil
+	case a.config.Proxy != nil:
+		return a.config.Proxy.admit(r)
 	}
-	return a.config.Proxy.admit(r)
+	from := network(peer(r))
+	if strings.HasPrefix(r.URL.Path, "/auth/") {
+		if err := a.limits.take(a.limits.login, "login "+from); err != nil {
+			return err
+		}
+	}
+	return a.limits.take(a.limits.address, "address "+from)
 }
 
 // Identify returns the person a request is of. A Refusal says why there is none.
@@ -128,12 +167,24 @@ func (a *Access) Identify(r *http.Request) (Person, error) {
 	if a.config == nil {
 		return Person{Name: a.local, Role: Admin, Token: a.token("")}, nil
 	}
-	name, groups, err := a.config.Proxy.read(r)
+	p, key, err := a.person(r)
 	if err != nil {
 		return Person{}, err
 	}
-	p := Person{Name: name, Role: a.config.Roles.of(name, groups), Token: a.token(name)}
+	if err := a.limits.take(a.limits.session, key); err != nil {
+		return Person{}, err
+	}
 	return p, entitled(p)
+}
+
+// person returns whom the proxy or a session names, and what they are counted by.
+func (a *Access) person(r *http.Request) (p Person, key string, err error) {
+	if a.config.Proxy == nil {
+		s, err := a.session(r)
+		return Person{s.Name, a.config.Roles.of(s.Name, s.Groups), s.Token, s.Until, s.ID}, "session " + s.ID, err
+	}
+	name, groups, err := a.config.Proxy.read(r)
+	return Person{Name: name, Role: a.config.Roles.of(name, groups), Token: a.token(name)}, "person " + name, err
 }
 
 // entitled refuses a person without a role.

@@ -18,9 +18,16 @@ type Config struct {
 	Listen string      `yaml:"listen" required:"give the address and port to listen on, as 0.0.0.0:8443"`
 	Public string      `yaml:"public"`
 	TLS    *certs.Pair `yaml:"tls"`
-	Proxy  *Proxy      `yaml:"proxy"`
-	Roles  Roles       `yaml:"roles"`
+	// People are known by one of these.
+	Proxy   *Proxy  `yaml:"proxy"`
+	OIDC    *OIDC   `yaml:"oidc"`
+	Session Session `yaml:"session"`
+	Roles   Roles   `yaml:"roles"`
+	Rate    Rate    `yaml:"rate"`
 }
+
+// login reports whether people are told apart.
+func (c *Config) login() bool { return c.Proxy != nil || c.OIDC != nil }
 
 // Roles says who has which role.
 type Roles struct {
@@ -50,6 +57,11 @@ func (r *Roles) of(name string, groups []string) Role {
 		return Reader
 	}
 	return None
+}
+
+// names reports whether a group has a role.
+func (r *Roles) names(group string) bool {
+	return slices.Contains(r.Reader.Groups, group) || slices.Contains(r.Operator.Groups, group) || slices.Contains(r.Admin.Groups, group)
 }
 
 func (m *Members) has(name string, groups []string) bool {
@@ -88,6 +100,12 @@ func (c *Config) files() (list []*string) {
 	if c.TLS != nil {
 		list = append(list, &c.TLS.CertFile, &c.TLS.KeyFile)
 	}
+	if c.OIDC != nil {
+		list = append(list, &c.OIDC.ClientSecretFile, &c.OIDC.CAFile)
+	}
+	for i := range c.Session.KeyFiles {
+		list = append(list, &c.Session.KeyFiles[i])
+	}
 	return list
 }
 
@@ -102,34 +120,61 @@ func (c *Config) validate(f *field.Errors) {
 	} else if err == nil && !alone {
 		f.Add("tls", "is required, because listen is not an address of loopback; name cert_file and key_file")
 	}
-	if c.Proxy == nil {
+	if !c.login() {
 		c.validateLocal(f, err == nil && !alone)
 		return
 	}
-	p := &field.Errors{}
-	c.Proxy.validate(p)
-	*f = append(*f, p.Under("proxy")...)
+	c.validateLogin(f)
 	if c.Public == "" {
 		f.Add("public", "is required; give the address that browsers open, as https://weir.example.com")
 	} else if _, err := origin(c.Public); err != nil {
 		f.Add("public", "%v (got %q)", err, c.Public)
 	}
 	c.Roles.validate(f)
+	of(f, "rate", c.Rate.validate)
+}
+
+// of adds the faults of a part.
+func of(f *field.Errors, part string, validate func(*field.Errors)) {
+	found := &field.Errors{}
+	validate(found)
+	*f = append(*f, found.Under(part)...)
+}
+
+func (c *Config) validateLogin(f *field.Errors) {
+	switch {
+	case c.Proxy != nil && c.OIDC != nil:
+		f.Add("oidc", "cannot be used with proxy, which has logged people in already; keep one of the two")
+	case c.Proxy != nil:
+		of(f, "proxy", c.Proxy.validate)
+		if len(c.Session.KeyFiles) > 0 || c.Session.Lifetime != 0 {
+			f.Add("session", "has no effect with proxy, which keeps the sessions; remove it")
+		}
+	default:
+		of(f, "oidc", c.OIDC.validate)
+		of(f, "session", c.Session.validate)
+	}
 }
 
 // validateLocal checks a console without a login.
 func (c *Config) validateLocal(f *field.Errors, reachable bool) {
 	if reachable {
-		f.Add("proxy", "is required, because listen is not an address of loopback: without it, everybody who can connect could change the fleet")
+		f.Add("proxy", "or oidc is required, because listen is not an address of loopback: without it, everybody who can connect could change the fleet")
 	}
 	if c.TLS != nil {
-		f.Add("tls", "has no effect without proxy; remove it")
+		f.Add("tls", "has no effect without proxy or oidc; remove it")
 	}
 	if c.Public != "" {
-		f.Add("public", "has no effect without proxy; remove it")
+		f.Add("public", "has no effect without proxy or oidc; remove it")
+	}
+	if len(c.Session.KeyFiles) > 0 || c.Session.Lifetime != 0 {
+		f.Add("session", "has no effect without oidc; remove it")
+	}
+	if c.Rate != (Rate{}) {
+		f.Add("rate", "has no effect without proxy or oidc; remove it")
 	}
 	if !c.Roles.empty() {
-		f.Add("roles", "have no effect without proxy, because nobody is known by name; remove them")
+		f.Add("roles", "have no effect without proxy or oidc, because nobody is known by name; remove them")
 	}
 }
 

@@ -6,13 +6,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/certs"
+	"github.com/weir-edge/weir/pkg/field"
 )
 
 const good = `
@@ -50,7 +53,7 @@ func TestRolesOfPeople(t *testing.T) {
 func TestFaults(t *testing.T) {
 	for text, saying := range map[string]string{
 		"": "is empty", "listen: 127.0.0.1:8090\nuser: x": "user: unknown field", "public: https://x": "listen: is required",
-		"listen: everywhere": "listen: must be an address and a port", "listen: 0.0.0.0:8090": "proxy: is required",
+		"listen: everywhere": "listen: must be an address and a port", "listen: 0.0.0.0:8090": "proxy: or oidc is required",
 		"listen: 127.0.0.1:8090\nroles: {admin: {users: [ana]}}":                                                                    "roles: have no effect",
 		"listen: 127.0.0.1:8090\npublic: https://x.example":                                                                         "public: has no effect",
 		"listen: 0.0.0.0:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {admin: {users: [a]}}":          "tls: is required",
@@ -76,6 +79,87 @@ func TestFaults(t *testing.T) {
 		require.ErrorContains(t, err, saying, "%s", text)
 		require.ErrorContains(t, err, "console.yaml")
 	}
+}
+
+func TestFaultsOfLogins(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{"secret": "s", "key": strings.Repeat("k", 32), "short": "k"} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+	}
+	f := func(saying, oidc, session, more string) {
+		t.Helper()
+		file := filepath.Join(folder, "console.yaml")
+		text := "listen: 127.0.0.1:0\npublic: https://weir.example.com\nroles: {reader: {groups: [all]}}\noidc: {" + oidc + "}\nsession: {" + session + "}\n" + more
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		c, err := Load(file)
+		if err == nil {
+			_, err = New(c, "console")
+		}
+		if saying == "" {
+			require.NoError(t, err)
+			return
+		}
+		require.ErrorContains(t, err, saying)
+	}
+	const id, keys = "issuer: https://id.example.com, client_id: weir", "key_files: [key]"
+	f("", id, keys, "")
+	f("", "issuer: http://127.0.0.1:9998/, client_id: weir, client_secret_file: secret, scopes: [groups], name_claim: sub", keys+", lifetime: 1h", "rate: {login: 5}")
+	f("oidc.client_id: is required", "issuer: https://id.example.com", keys, "")
+	f("oidc.issuer: must be https://", "issuer: http://id.example.com, client_id: weir", keys, "")
+	f("oidc.issuer: must be https://", "issuer: \"http://127.0.0.1.evil.example\", client_id: weir", keys, "")
+	f("oidc.client_secret_file: stat", id+", client_secret_file: missing", keys, "")
+	f("session.key_files: must name 1 to 8 files", id, "lifetime: 1h", "")
+	f("session.key_files[1]: stat", id, "key_files: [key, missing]", "")
+	f("session.key_files[0]: ", id, "key_files: [short]", "")
+	f("session.lifetime: must be 1m to 24h", id, keys+", lifetime: 48h", "")
+	f("rate.session: must be 1 to", id, keys, "rate: {session: -1}")
+	f("oidc: cannot be used with proxy", id, keys, "proxy: {from: [10.0.0.5/32], header: X-User}")
+	_, err := load(t, good+"session: {lifetime: 1h}")
+	require.ErrorContains(t, err, "session: has no effect with proxy")
+	_, err = load(t, "listen: 127.0.0.1:0\nrate: {login: 1}\nsession: {lifetime: 1h}")
+	require.ErrorContains(t, err, "rate: has no effect")
+	require.ErrorContains(t, err, "session: has no effect")
+}
+
+// Only a token for this client, with a verified address, names a person.
+func TestClaims(t *testing.T) {
+	f := func(saying string, audience int, claims map[string]any, o OIDC) (string, []string) {
+		t.Helper()
+		o.ClientID = "weir"
+		o.validate(&field.Errors{})
+		name, groups, err := (&provider{OIDC: &o}).read(claims, audience)
+		if saying != "" {
+			require.ErrorContains(t, err, saying)
+		} else {
+			require.NoError(t, err)
+		}
+		return name, groups
+	}
+	name, groups := f("", 1, map[string]any{"email": "a@b", "email_verified": true, "groups": []any{"x", 1, "y"}}, OIDC{})
+	require.Equal(t, []any{"a@b", []string{"x", "y"}}, []any{name, groups})
+	_, groups = f("", 1, map[string]any{"sub": "a", "roles": "x"}, OIDC{NameClaim: "sub", GroupsClaim: "roles"})
+	require.Equal(t, []string{"x"}, groups)
+	f("", 2, map[string]any{"azp": "weir", "sub": "a"}, OIDC{NameClaim: "sub"})
+	f("another client", 2, map[string]any{"sub": "a"}, OIDC{NameClaim: "sub"})
+	f("another client", 1, map[string]any{"sub": "a", "azp": "other"}, OIDC{NameClaim: "sub"})
+	f("has no email", 1, map[string]any{"email": 1}, OIDC{})
+	f("has not verified", 1, map[string]any{"email": "a@b"}, OIDC{})
+	f("has not verified", 1, map[string]any{"email": "a@b", "email_verified": "true"}, OIDC{})
+	f("printable", 1, map[string]any{"sub": "a\nb"}, OIDC{NameClaim: "sub"})
+}
+
+// The memory of what was used is bounded: when it is full, nothing more is accepted.
+func TestSpent(t *testing.T) {
+	var s spent
+	at := time.Unix(0, 0)
+	require.True(t, s.spend("a", at.Add(time.Minute), at))
+	require.False(t, s.spend("a", at.Add(time.Minute), at))
+	for i := range mostSpent - 1 {
+		require.True(t, s.spend(strconv.Itoa(i), at.Add(time.Minute), at))
+	}
+	require.False(t, s.spend("b", at.Add(time.Minute), at))
+	require.True(t, s.spend("b", at.Add(time.Hour), at.Add(2*time.Minute)), "what has ended is forgotten")
+	require.False(t, s.has("a"))
 }
 
 // The listener speaks TLS with the certificate of the file, whose name is relative to it.

@@ -1,5 +1,5 @@
 // The frame around the pages: their addresses, the keys, and the one place that draws.
-import { html, render, signal, effect, untracked, session, denied, open } from './lib.js';
+import { html, render, signal, effect, untracked, session, denied, open, logout } from './lib.js';
 import { Dialog, Notice, asked } from './parts.js';
 import * as fleet from './fleet.js';
 import * as rules from './rules.js';
@@ -44,7 +44,8 @@ function follow(e) {
 function Denied() {
   const d = denied.value;
   if (!d) return null;
-  return html`<${Notice} kind="bad" title=${d.reason === 'login' ? 'You are not logged in' : 'You may not use this console'}><pre class="text">${d.detail}</pre><//>`;
+  return html`<${Notice} kind="bad" title=${d.reason === 'login' ? 'You are not logged in' : 'You may not use this console'}><pre class="text">${d.detail}</pre>
+    ${d.login && html`<p>${session.value ? html`What you wrote here stays. <a class="button" href="/auth/login?to=/done" target="_blank" rel="noopener">Log in in a new tab</a>` : html`<a class="button" href=${'/auth/login?to=' + encodeURIComponent(location.pathname + location.search)}>Log in</a>`}</p>`}<//>`;
 }
 
 function App() {
@@ -53,7 +54,7 @@ function App() {
     <header onClick=${follow}>
       <a class="brand" href="/fleet" data-page="fleet"><img src="/assets/icon.svg" width="22" height="22" alt="" />weir</a>
       <nav aria-label="Pages">${Object.entries(titles).map(([name, title], i) => html`<a href=${'/' + name} data-page=${name} aria-current=${name === page.value ? 'page' : undefined} title=${'key ' + (i + 1)}>${title}</a>`)}</nav>
-      <span class="who">${session.value && html`<span class="dim">as</span> ${session.value.user} <span class="dim">${session.value.role}</span>`}</span>
+      <span class="who">${session.value && html`<span class="dim">as</span> ${session.value.user} <span class="dim">${session.value.role}</span>${session.value.until && html` <button type="button" class="quiet" onClick=${logout}>Log out</button>`}`}</span>
     </header>
     <main id="main"><${Denied} /><${Page} /></main>
     <footer class="dim">regionctl console ${session.value?.version ?? ''} · <a href="/api/v1/openapi.json">API</a> · keys: 1–5 pages, / first field</footer>

@@ -42,6 +42,14 @@ export async function post(path, body = {}) {
   return answer;
 }
 
+// A login in another tab is found by asking.
+setInterval(() => { if (denied.value?.reason === 'login' && !document.hidden) open(); }, 3000);
+
+export async function logout() {
+  const answer = await post('/logout');
+  if (answer.ok) location.assign('/fleet');
+}
+
 export async function open() {
   const answer = await send('GET', '/session');
   if (answer.ok) {

@@ -1,0 +1,77 @@
+package access
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+)
+
+// Rate bounds how often the console is asked, a minute.
+type Rate struct {
+	// Session bounds a session, or a person whom the proxy names.
+	Session int64 `yaml:"session"`
+	// Address bounds an IPv4 address or an IPv6 /64, whoever is there; Login what it may ask
+	// of /auth/.
+	Address int64 `yaml:"address"`
+	Login   int64 `yaml:"login"`
+}
+
+const mostRate = 1_000_000
+
+func (r *Rate) validate(f *field.Errors) {
+	for _, one := range []struct {
+		name  string
+		value *int64
+		usual int64
+	}{{"session", &r.Session, 600}, {"address", &r.Address, 3000}, {"login", &r.Login, 60}} {
+		if *one.value == 0 {
+			*one.value = one.usual
+		}
+		if *one.value < 1 || *one.value > mostRate {
+			f.Add(one.name, "must be 1 to %d requests a minute (got %d)", mostRate, *one.value)
+		}
+	}
+}
+
+// limits decide by weir's own limiter, in memory.
+type limits struct {
+	store                   *memory.Store
+	session, address, login *limiter.Limit
+}
+
+// mostKeys bounds the memory; beyond it, the counters that nobody used for the longest time go.
+const mostCounters = 50_000
+
+func newLimits(r *Rate, now func() time.Time) *limits {
+	of := func(n int64) *limiter.Limit {
+		return &limiter.Limit{Rule: "console", Algorithm: limiter.SlidingWindow, Limit: n, Window: time.Minute}
+	}
+	return &limits{memory.New(memory.Config{MaxKeys: mostCounters, Clock: func() int64 { return now().UnixMicro() }}), of(r.Session), of(r.Address), of(r.Login)}
+}
+
+// take refuses what is more than a limit allows for a key.
+func (l *limits) take(limit *limiter.Limit, key string) error {
+	var d limiter.Decision
+	checks := []limiter.Check{{Limit: limit, Key: []byte(key), Cost: 1}}
+	if err := l.store.Take(context.Background(), checks, &d); err != nil || d.Allowed {
+		return nil // it never fails
+	}
+	r := refusal(http.StatusTooManyRequests, "", "more than %d requests in a minute; wait", limit.Limit)
+	r.After = max(time.Second, d.RetryAfter(checks).Round(time.Second))
+	return r
+}
+
+// network is whom the limits for addresses take for one.
+func network(addr netip.Addr) string {
+	if addr.Is6() {
+		if p, err := addr.Prefix(64); err == nil {
+			return p.String()
+		}
+	}
+	return addr.String()
+}

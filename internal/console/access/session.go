@@ -1,0 +1,126 @@
+package access
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/field"
+)
+
+// Session says how long a login lasts, and what seals its cookie.
+type Session struct {
+	// KeyFiles hold random text. The first seals cookies, all open them.
+	KeyFiles []string      `yaml:"key_files"`
+	Lifetime time.Duration `yaml:"lifetime"`
+}
+
+const (
+	usualLifetime   = 8 * time.Hour
+	longestLifetime = 24 * time.Hour
+	mostKeys        = 8
+)
+
+func (s *Session) validate(f *field.Errors) {
+	if len(s.KeyFiles) == 0 || len(s.KeyFiles) > mostKeys {
+		f.Add("key_files", "must name 1 to %d files with random text, as openssl rand -hex 32 prints it (got %d)", mostKeys, len(s.KeyFiles))
+	}
+	for i, file := range s.KeyFiles {
+		f.File(field.Index("key_files", i), file)
+	}
+	if s.Lifetime == 0 {
+		s.Lifetime = usualLifetime
+	}
+	if s.Lifetime < time.Minute || s.Lifetime > longestLifetime {
+		f.Add("lifetime", "must be 1m to %s (got %s)", longestLifetime, s.Lifetime)
+	}
+}
+
+// The names of the cookies. A browser takes one with the prefix __Host- only with Secure, for
+// this host alone, and from no other host of its domain.
+const (
+	sessionCookie = "__Host-weir-session"
+	loginCookie   = "__Host-weir-login"
+)
+
+// grant is what the cookie of a session holds, sealed.
+type grant struct {
+	ID     string    `json:"i"`
+	Name   string    `json:"n"`
+	Groups []string  `json:"g"` // those that had a role at the login
+	Token  string    `json:"t"`
+	Until  time.Time `json:"u"`
+}
+
+// begin sets the cookie of a new session. No page of another site can have it sent
+// (SameSite=Strict), not even by a link: the page that opens is the same for everybody, and
+// what it asks then is of this site.
+func (a *Access) begin(w http.ResponseWriter, name string, groups []string, now time.Time) error {
+	groups = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return !a.config.Roles.names(g) })
+	s := grant{rand.Text(), name, groups, rand.Text(), now.Add(a.config.Session.Lifetime).Round(0)}
+	value, err := a.keys.seal(sessionCookie, s)
+	if err != nil {
+		return err
+	}
+	if len(value) > mostCookie {
+		return fmt.Errorf("the session of %s needs a cookie of %d bytes, of which browsers keep %d; give roles to fewer groups", name, len(value), mostCookie)
+	}
+	setCookie(w, sessionCookie, value, a.config.Session.Lifetime, http.SameSiteStrictMode)
+	return nil
+}
+
+const mostCookie = 3900
+
+// setCookie sets a cookie, or removes it if it lasts no time.
+func setCookie(w http.ResponseWriter, name, value string, lasts time.Duration, site http.SameSite) {
+	age := int(lasts.Seconds())
+	if age <= 0 {
+		age = -1
+	}
+	http.SetCookie(w, &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: age, Secure: true, HttpOnly: true, SameSite: site})
+}
+
+// loggedOut refuses a request until its person has logged in.
+func loggedOut(format string, args ...any) *Refusal {
+	r := refusal(http.StatusUnauthorized, ReasonLogin, format, args...)
+	r.Login = loginPath
+	return r
+}
+
+// session returns the one of a request.
+func (a *Access) session(r *http.Request) (grant, error) {
+	var s grant
+	list := r.CookiesNamed(sessionCookie)
+	switch {
+	case len(list) == 0:
+		return s, loggedOut("log in first")
+	case len(list) > 1:
+		return s, loggedOut("the cookie %s comes %d times; log in again", sessionCookie, len(list))
+	}
+	if err := a.keys.open(sessionCookie, list[0].Value, &s); err != nil {
+		return grant{}, loggedOut("this session is of another console, or its key was removed; log in again")
+	}
+	if now := a.Now(); !now.Before(s.Until) || s.Until.Sub(now) > longestLifetime || a.ended.has(s.ID) {
+		return grant{}, loggedOut("your session has ended; log in again")
+	}
+	return s, nil
+}
+
+// End ends the session of a request, everywhere: its cookie is worth nothing from now on.
+func (a *Access) End(w http.ResponseWriter, r *http.Request) error {
+	if a.provider == nil {
+		return refusal(http.StatusNotFound, "", "this console has no sessions; log out where you logged in")
+	}
+	s, err := a.session(r)
+	if err != nil {
+		return err
+	}
+	setCookie(w, sessionCookie, "", 0, http.SameSiteStrictMode)
+	a.ended.spend(s.ID, s.Until, a.Now())
+	return nil
+}
+
+// Ended reports whether a person's session was ended, as by a logout elsewhere.
+func (a *Access) Ended(p Person) bool { return p.session != "" && a.ended.has(p.session) }
