@@ -35,16 +35,16 @@ listens on loopback only. To reach it from your own machine, forward the port:
 
   ssh -L 8090:127.0.0.1:8090 operator.example.com
 
-For a team, --config says where it listens, who may, and how they are known:
+For a team, --config says where it listens, who may, and how they are known: by an OpenID
+Connect issuer, or with proxy: {from, header, groups_header} by an authenticating proxy.
 
-  listen: 127.0.0.1:8443
+  listen: 0.0.0.0:8443
   public: https://weir.example.com          # what browsers open
-  proxy:                                    # an authenticating proxy before it
-    from: [127.0.0.1/32]
-    header: X-Forwarded-User
-    groups_header: X-Forwarded-Groups
+  tls: {cert_file: weir.pem, key_file: weir.key}
+  oidc: {issuer: "https://id.example.com", client_id: weir, client_secret_file: secret}
+  session: {key_files: [console.key]}       # openssl rand -hex 32
   roles:
-    reader: {groups: ["*"]}                 # everybody whom the proxy knows
+    reader: {groups: ["*"]}                 # everybody whom the issuer knows
     operator: {groups: [sre]}               # drain, reset, switch off, roll back
     admin: {groups: [sre-leads], users: [ana@example.com]}
 

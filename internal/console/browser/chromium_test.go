@@ -25,6 +25,7 @@ import (
 // chromium is a browser with one page, driven by the DevTools protocol.
 type chromium struct {
 	t    *testing.T
+	at   string // of the browser's DevTools
 	conn *websocket.Conn
 
 	mu      sync.Mutex
@@ -48,7 +49,8 @@ func launch(t *testing.T) *chromium {
 	require.NoError(t, err)
 	cmd := exec.Command(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad", "--no-proxy-server", "--force-prefers-reduced-motion",
-		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", // it may reach nothing else
+		// It may reach nothing else. The certificate of the public name is for another one.
+		"--host-resolver-rules=MAP "+publicHost+" 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--ignore-certificate-errors",
 		"--user-data-dir="+filepath.Join(home, "profile"), "--remote-debugging-port=0", "about:blank")
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "DBUS_SESSION_BUS_ADDRESS=disabled:")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -80,19 +82,22 @@ func launch(t *testing.T) *chromium {
 		for lines.Scan() { // or it would block on a full pipe
 		}
 	}()
-	var pages []struct{ Type, WebSocketDebuggerURL string }
-	resp, err := http.Get("http://" + at + "/json/list")
+	return tab(t, at)
+}
+
+// tab opens another tab of a browser.
+func tab(t *testing.T, at string) *chromium {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodPut, "http://"+at+"/json/new?about:blank", nil)
 	require.NoError(t, err)
-	require.NoError(t, json.NewDecoder(resp.Body).Decode(&pages))
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	var page struct{ WebSocketDebuggerURL string }
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&page))
 	require.NoError(t, resp.Body.Close())
-	c := &chromium{t: t, waiting: map[int]chan answer{}, hosts: map[string]bool{}}
-	for _, p := range pages {
-		if p.Type == "page" {
-			c.conn, _, err = websocket.DefaultDialer.Dial(p.WebSocketDebuggerURL, nil)
-			require.NoError(t, err)
-		}
-	}
-	require.NotNil(t, c.conn)
+	c := &chromium{t: t, at: at, waiting: map[int]chan answer{}, hosts: map[string]bool{}}
+	c.conn, _, err = websocket.DefaultDialer.Dial(page.WebSocketDebuggerURL, nil)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.conn.Close() })
 	go c.read()
 	for _, domain := range []string{"Page", "Runtime", "Network", "Log"} {

@@ -83,7 +83,7 @@ func start(t *testing.T) *lab {
 	for _, e := range l.edges {
 		e.WaitReady()
 	}
-	l.open()
+	l.open("--listen", "127.0.0.1:0")
 	return l
 }
 
@@ -106,9 +106,9 @@ func (l *lab) run(args ...string) string {
 }
 
 // open starts a console.
-func (l *lab) open() {
+func (l *lab) open(how ...string) {
 	l.t.Helper()
-	l.console = exec.Command(l.regionctl, "console", "--listen", "127.0.0.1:0", "--fleet", l.fleet, "-o", "json")
+	l.console = exec.Command(l.regionctl, append([]string{"console", "--fleet", l.fleet, "-o", "json"}, how...)...)
 	l.console.Env = append(os.Environ(), "WEIR_USER=ana@desk")
 	l.console.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := l.console.StdoutPipe()
@@ -290,4 +290,5 @@ func TestConsole(t *testing.T) {
 	b.has("What you see is out of date")
 	b.has("ams1-1")
 	b.look("fleet-stale")
+	people(t, l)
 }

@@ -1,0 +1,102 @@
+package browser
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// publicHost is the name by which browsers find the console of a team.
+const publicHost = "weir.example.com"
+
+// enter logs a person in at the issuer.
+func (c *chromium) enter(name string) {
+	c.t.Helper()
+	c.fill("#username", name)
+	c.fill("#password", "password")
+	c.click("Login")
+}
+
+// people opens the console of a team, where an issuer knows who has which role. A page disables
+// what its person may not do, and says why. When the session ends, nothing written is lost.
+func people(t *testing.T, l *lab) {
+	port := testenv.FreePorts(t, 1)[0]
+	at := fmt.Sprintf("https://%s:%d", publicHost, port)
+	issuer, files := testenv.Issuer(t, at+"/auth/callback"), testenv.Certificates(t)
+	config := fmt.Sprintf(`{listen: "127.0.0.1:%d", public: %q, tls: {cert_file: %q, key_file: %q}, session: {key_files: [%q]},
+oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: {reader: {groups: ["*"]}, operator: {groups: [sre]}, admin: {groups: [leads]}}}`,
+		port, at, files.CertFile, files.KeyFile, l.write("console.key", strings.Repeat("k", 64)), issuer, l.write("secret", "secret"))
+	l.open("--config", l.write("console.yaml", config))
+	require.Equal(t, at, l.url)
+	b := launch(t)
+	b.dress("light", 1280)
+
+	b.visit(at + "/fleet")
+	b.has("You are not logged in")
+	b.look("people-login")
+	b.click("Log in")
+	b.enter("carol")
+	b.has("carol@example.com")
+	b.has("You are reader. Drain, undrain: only for operators and above.")
+	b.sees("document.querySelector('button[aria-label=\"Drain ams1\"]').disabled")
+	b.look("people-reader")
+	b.click("Log out")
+	b.has("You are not logged in")
+
+	b.click("Log in")
+	b.enter("bob")
+	b.has("ams1-1")
+	b.click("Drain ams1")
+	b.fill("dialog [name=reason]", "new disks")
+	b.click("Drain")
+	b.has("ams1 is drained")
+	b.click("Close")
+	require.Contains(t, l.run("status"), `"who": "bob@example.com"`)
+	b.click("Undrain ams1")
+	b.click("Undrain")
+	b.has("ams1 is back")
+	b.click("Close")
+	b.click("Rules")
+	b.has("You are operator. Apply: only for admins.")
+	b.sees("document.querySelector('button.primary').disabled")
+	b.click("Log out")
+	b.has("You are not logged in")
+
+	b.click("Log in")
+	b.enter("ana")
+	b.has("ana@example.com")
+	b.click("Rules")
+	b.sees("document.querySelector('#document')?.value.includes('per-client')")
+	b.fill("#document", document(60, "enforce"))
+	b.has("Good: 3 rules")
+	// Somebody ends the session while she writes.
+	b.eval(`fetch('/api/v1/session').then((r) => r.json()).then((s) => fetch('/api/v1/logout', {method: 'POST', headers: {'Weir-Console-Token': s.token}})).then((r) => r.status)`)
+	b.fill("#document", document(65, "enforce"))
+	b.has("What you wrote here stays.")
+	b.look("people-ended")
+	other := tab(t, b.at)
+	other.dress("light", 1280)
+	other.visit(at + "/auth/login?to=/done")
+	other.enter("ana")
+	other.has("Close this tab")
+	other.look("people-done")
+	b.call("Page.bringToFront", nil, nil)
+	b.sees("!document.body.innerText.includes('You are not logged in')")
+	require.True(t, b.is("document.querySelector('#document').value.includes('limit: 65')"))
+	b.fill("#document", document(66, "enforce"))
+	b.has("Good: 3 rules")
+	b.click("Apply…")
+	b.fill("dialog [name=message]", "less, INC-3")
+	b.click("Apply")
+	b.has("Every edge runs it")
+	require.Equal(t, "66 66", l.limits())
+	require.Contains(t, l.run("rules", "history"), `"applied_by": "ana@example.com"`)
+	require.False(t, b.is("document.cookie"), "no script sees a cookie")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Equal(t, map[string]bool{at: true, issuer: true}, b.hosts)
+}
