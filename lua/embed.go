@@ -62,6 +62,9 @@ func Merge() string { return join("merge", "") }
 // tally.lua.
 func Tally() string { return join("tally", "tb") }
 
+// Load returns the script that finds how busy a region's upstreams are. See load.lua.
+func Load() string { return join("load", "tb") }
+
 // marker is a line that begins a part in an algorithm's file, and calls for it in others.
 var marker = regexp.MustCompile(`(?m)^ *--- (\w+)\n`)
 

@@ -287,6 +287,19 @@ type RuleDecision struct {
 	Overshoot float64 `json:"overshoot,omitempty"`
 	// Global is set for a rule with scope: global.
 	Global *GlobalCounts `json:"global,omitempty"`
+	// UnderLoad is set for a rule with under_load; Limit is then what holds now.
+	UnderLoad *UnderLoad `json:"under_load,omitempty"`
+}
+
+// UnderLoad says how far a limit is lowered, and why.
+type UnderLoad struct {
+	From        float64 `json:"from"`
+	Share       float64 `json:"share"`
+	Utilization float64 `json:"utilization"` // of the request's upstream group, as limits follow it
+	Step        int     `json:"step"`        // of Steps; 0: the full limit
+	Steps       int     `json:"steps"`
+	Full        int64   `json:"full"`
+	Lowest      int64   `json:"lowest"`
 }
 
 // GlobalCounts are what a region has let pass of a key in the present window, and what it

@@ -3,6 +3,7 @@ package ctl
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"net/netip"
 	"net/textproto"
 	"slices"
@@ -167,6 +168,9 @@ func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
 			size = strconv.FormatInt(t.Limit, 10)
 		}
 		add("tiers."+tier, size)
+	}
+	if u := c.UnderLoad; u != nil {
+		add("under_load", fmt.Sprintf("from %v, share %v", u.From, u.Share))
 	}
 	add("missing", map[bool]string{false: "skip", true: "limit"}[c.CountMissing])
 	add("mode", c.Mode.String())

@@ -191,7 +191,17 @@ func writeDelays(b *bytes.Buffer, list []adminapi.RuleDecision) {
 				term.Printable(r.Rule), brief(r.Delay), percent(r.Overshoot))
 		}
 		writeGlobal(b, r.Rule, r.Global)
+		writeUnderLoad(b, r.Rule, r.UnderLoad)
 	}
+}
+
+// writeUnderLoad says how far a limit is lowered, and why.
+func writeUnderLoad(b *bytes.Buffer, rule string, u *adminapi.UnderLoad) {
+	if u == nil {
+		return
+	}
+	fmt.Fprintf(b, "  %s follows load: step %d of %d from %d down to %d, at a utilization of %.2f; it falls from %v on\n",
+		term.Printable(rule), u.Step, u.Steps, u.Full, u.Lowest, u.Utilization, u.From)
 }
 
 // writeGlobal says what a region knows of the others' counts, and by how much a global rule

@@ -47,6 +47,25 @@ type validation struct {
 	Overshoot []overshoot `json:"overshoot,omitempty"`
 	// Global tells how many units beyond their limits global rules may let pass.
 	Global []globalBounds `json:"global,omitempty"`
+	// UnderLoad tells how far limits that follow load fall.
+	UnderLoad []loadRange `json:"under_load,omitempty"`
+}
+
+type loadRange struct {
+	Rule   string  `json:"rule"`
+	From   float64 `json:"from"`
+	Full   int64   `json:"full"`
+	Lowest int64   `json:"lowest"`
+}
+
+// loadRanges are those of the rules that follow load.
+func (b *ruleBook) loadRanges() (list []loadRange) {
+	for _, c := range b.set.Rules() {
+		if c.UnderLoad != nil {
+			list = append(list, loadRange{c.ID, c.UnderLoad.From, c.Limit.Limit, c.Limit.Floor().Limit})
+		}
+	}
+	return list
 }
 
 type overshoot struct {
@@ -79,6 +98,7 @@ func (p *program) validate(name string, apart apartness) error {
 		p.warnOf(d)
 		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(bookOf(d).rules), bookOf(d).Warnings()
 		v.Overshoot, v.Global = bookOf(d).overshoots(), bookOf(d).bounds(apart)
+		v.UnderLoad = bookOf(d).loadRanges()
 	} else {
 		v.Errors = problems(err)
 	}
@@ -95,6 +115,11 @@ func (p *program) validate(name string, apart apartness) error {
 		for _, g := range v.Global {
 			if err == nil {
 				err = g.write(p.Out)
+			}
+		}
+		for _, l := range v.UnderLoad {
+			if err == nil {
+				_, err = fmt.Fprintf(p.Out, "rule %s follows load: from a utilization of %v on its limit falls, from %d to %d\n", term.Printable(l.Rule), l.From, l.Full, l.Lowest)
 			}
 		}
 	} else {

@@ -37,6 +37,7 @@ type Edge struct {
 	rules   *ruleKeeper
 	keeper  *shedKeeper
 	conduct *conductKeeper // nil without a policy
+	load    *loadKeeper
 	decider decide.Decider
 	files   watchedFiles
 	secret  shedSecret
@@ -119,6 +120,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 		err = e.openStore()
 	}
 	if err == nil {
+		e.openUnderLoad()
 		err = e.openAccessLog()
 	}
 	if err == nil {
@@ -203,6 +205,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		wg.Go(func() { e.conduct.follower.Run(watching, nil, e.conduct.settle) })
 	}
 	wg.Go(func() { e.sample(watching) })
+	wg.Go(func() { e.load.run(watching) })
 	wg.Go(func() { e.checkHealth(watching) })
 	if e.across != nil {
 		wg.Go(func() { e.across.Run(watching) })

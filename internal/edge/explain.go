@@ -113,6 +113,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	if !call {
 		upstream, class := e.decider.Destination(asked)
 		out.Upstream, out.Class = e.groups[upstream].name, class
+		asked.Upstream = upstream
 	}
 	for i := range asked.Paths.Len() {
 		if asked.Paths.Len() > 1 {
@@ -148,6 +149,13 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		if c.Limit.Reported && e.reports != nil {
 			delay := limiter.ReportDelay(e.config.Store.Timeout)
 			v.Delay, v.Overshoot = delay.String(), c.Limit.Overshoot(limiter.TenTimes, delay, int(e.nodes.Load()))
+		}
+		if u := c.Limit.UnderLoad; u != nil {
+			followed := e.load.Utilization(asked.Upstream)
+			v.UnderLoad = &adminapi.UnderLoad{
+				From: u.From, Share: u.Share, Utilization: float64(followed) / limiter.FullLoad, Step: u.Step(followed), Steps: limiter.LoadSteps,
+				Full: c.Limit.Full().Limit, Lowest: c.Limit.Floor().Limit,
+			}
 		}
 		v.Global = e.explainGlobal(r.Context(), c)
 		if !res.Allowed && res.RetryAfter > 0 {
@@ -253,6 +261,9 @@ func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*decide.Request, 
 			e.conduct.Stand(r)
 		}
 		err = e.decider.FindChecks(r)
+	}
+	if err == nil {
+		e.decider.Lower(r)
 	}
 	return r, err
 }

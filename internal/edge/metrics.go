@@ -51,6 +51,12 @@ type metrics struct {
 	shedderRejected prometheus.Counter
 	shedCacheErrors prometheus.Counter
 
+	loadFollowed *prometheus.GaugeVec
+	loadNodes    *prometheus.GaugeVec
+	loadWanted   *prometheus.CounterVec
+	loadAlone    prometheus.Gauge
+	rulesLowered *prometheus.GaugeVec
+
 	upstreamSeconds *prometheus.HistogramVec
 	upstreamErrors  *prometheus.CounterVec
 	upstreamUnasked prometheus.Counter
@@ -149,6 +155,17 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.registry.MustRegister(m.shedderInfo, m.shedderSecret)
 	m.shedderRejected = counter("shedder_rejected_total", "Documents of shedder settings in Consul, and pointers, refused; the settings before them stayed active.")
 	m.shedCacheErrors = counter("shedder_cache_errors_total", "Failures to write the last good shedder settings to disk, or to use those found there.")
+
+	byGroup := func(name, help string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_" + name, Help: help}, []string{"upstream"})
+		m.registry.MustRegister(g)
+		return g
+	}
+	m.loadFollowed = byGroup("load_followed", "The utilization of an upstream group that limits with under_load follow; 0 while no rule does.")
+	m.loadNodes = byGroup("load_nodes", "Nodes of the region whose utilization of the group is part of that.")
+	m.rulesLowered = byGroup("rules_lowered", "Rules whose limits are lowered for requests to the group.")
+	m.loadWanted = counters("load_wanted_total", "Requests refused only because a limit was lowered; they stay demand.", "upstream")
+	m.loadAlone = gauge("load_alone", "1 while limits with under_load follow the load of this node alone, 0 while they follow the region's.")
 
 	m.upstreamSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "weir_upstream_seconds", Help: "Time until an upstream's response headers, in seconds, by upstream group.", Buckets: prometheus.DefBuckets,

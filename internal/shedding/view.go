@@ -19,6 +19,7 @@ type UpstreamStatus struct {
 	Winner      string            `json:"winner"` // the signal with the highest utilization; "" if none counts
 	Regulating  bool              `json:"regulating"`
 	Demand      float64           `json:"demand"` // requests per second
+	Wanted      float64           `json:"wanted"` // of them, refused only because limits were lowered
 	Served      float64           `json:"served"` // requests per second
 	Signals     []SignalStatus    `json:"signals"`
 	Classes     []ClassStatus     `json:"classes"`
@@ -74,7 +75,7 @@ type CandidateStatus struct {
 func NewUpstreamStatus(s shedder.Status) UpstreamStatus {
 	u := UpstreamStatus{
 		Name: s.Name, At: s.At.UTC(), Level: finite(s.Level), Utilization: finite(s.Utilization), Winner: s.Winner, Regulating: s.Regulating,
-		Demand: finite(s.Demand), Served: finite(s.Served),
+		Demand: finite(s.Demand), Wanted: finite(s.Wanted), Served: finite(s.Served),
 		Signals: []SignalStatus{}, Classes: []ClassStatus{}, Candidates: []CandidateStatus{},
 	}
 	e := &s.Estimate

@@ -13,7 +13,8 @@ import (
 // exact, and a flood on one refused key costs the store about one call per RetryAfter.
 // Only an operator's Reset and a new rule document end it sooner: Reset forgets the key,
 // and Keep the refusals under limits that are gone. Under a leased limit, other nodes
-// return what they do not need, so its refusals are remembered for a lease time at most.
+// return what they do not need, so its refusals are remembered for a lease time at most;
+// and under one that follows load, which may rise, for a LoadTick.
 //
 // On top of Spread, one more thing frees capacity: a charge in one slot is returned if
 // another slot refuses the request. There, a first refusal is remembered only slightly
@@ -203,6 +204,9 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 		}
 		if t := c.Limit.LeaseTime(); t > 0 && until.Sub(now) > t {
 			until = now.Add(t)
+		}
+		if c.Limit.UnderLoad != nil && until.Sub(now) > LoadTick { // a higher limit drains a bucket sooner
+			until = now.Add(LoadTick)
 		}
 		sh.refusals[string(c.Key)] = refusal{
 			limit: c.Limit, cost: c.Cost, room: r.Remaining, taken: r.TakenAt,

@@ -141,6 +141,8 @@ type Limit struct {
 	// Slowest is the smallest Limit of those tiers, 0 if there are none: a bucket must
 	// live until it has drained for that one too.
 	Slowest int64
+	// UnderLoad is set if the limit follows the load of upstreams; see underload.go.
+	UnderLoad *UnderLoad
 
 	share   atomic.Pointer[Limit]  // see Share
 	encoded atomic.Pointer[string] // see Encoded

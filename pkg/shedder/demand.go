@@ -49,6 +49,7 @@ type demand struct {
 	classes [MaxClasses]rate
 	served  rate
 	capped  rate
+	wanted  rate // refused only because of a lowered limit
 }
 
 // tally counts one class during one interval.

@@ -30,7 +30,8 @@ type Shedder struct {
 	held    atomic.Int64 // permits
 	waiting atomic.Int64 // permits sent and not yet answered
 	served  atomic.Uint64
-	_       [40]byte
+	wanted  atomic.Uint64
+	_       [32]byte
 
 	classes [MaxClasses]counters
 
@@ -99,6 +100,18 @@ func (s *Shedder) Configure(settings Settings) error {
 	s.ticker.configure(settings.clone())
 	s.verdicts.Store(s.ticker.verdicts(s.name))
 	return nil
+}
+
+// Wanted counts a request that a rule refused only because its limit had been lowered for
+// the upstream's sake. Users want it, so it is demand; but the laws do not see it, because
+// the level could not shed it: they would shed others for it.
+func (s *Shedder) Wanted() { s.wanted.Add(1) }
+
+// Utilization returns the highest of the signals as of the last sample; false if none counts.
+func (s *Shedder) Utilization() (float64, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ticker.utilization(), s.ticker.winner != nil
 }
 
 // Permit represents an admitted request until Done. A refused one holds only its Reason.

@@ -11,7 +11,8 @@ type Status struct {
 	Utilization float64
 	Winner      string  // the signal with the highest utilization; "" if none counts
 	Regulating  bool    // the law is holding utilization at Target
-	Demand      float64 // requests per second that users want
+	Demand      float64 // requests per second that users want, those of Wanted included
+	Wanted      float64 // of them, those that rules refused only because of a lowered limit
 	Served      float64 // requests per second that completed
 	// Capacity is how many requests per second the site can serve: measured if it was full
 	// within the last hour, otherwise at least this.
@@ -62,6 +63,8 @@ func (s *Shedder) Status() Status {
 	if st.Capacity, st.Measured = t.capacity.measured, t.capacity.measured > 0; !st.Measured {
 		st.Capacity = t.capacity.atLeast(t.demand.reading(st.Utilization), t.settings.Target)
 	}
+	st.Wanted = t.demand.wanted.calm
+	st.Demand = st.Wanted
 	classes := len(t.settings.Classes)
 	for i, class := range t.settings.Classes {
 		c := &s.classes[i]

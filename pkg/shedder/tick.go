@@ -19,6 +19,7 @@ type ticker struct {
 	at      time.Time // of the last sample
 	counted [MaxClasses]tally
 	served  uint64
+	wanted  uint64
 	wait    wait
 	signals []SignalStatus
 	winner  *SignalStatus // nil if no signal counts
@@ -65,6 +66,9 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 	first := t.at.IsZero()
 	t.at = now
 	tallies, served := s.count(t)
+	total := s.wanted.Load()
+	wanted := since(total, t.wanted)
+	t.wanted = total
 	if first || dt <= 0 {
 		return
 	}
@@ -73,6 +77,7 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 	t.begun = max(0, s.held.Load()-waiting)
 	answered, capped := t.demand.served, t.demand.capped
 	t.demand.add(&tallies, served, t.state.Level, classes, dt)
+	t.demand.wanted.add(float64(wanted), 1, dt)
 	if t.probing { // without it, more would have been served and less refused
 		t.demand.served, t.demand.capped = answered, capped
 	}

@@ -36,6 +36,8 @@ type Decider struct {
 	Shed func(*Request, shedder.Reason)
 	// Conduct judges by what clients do; nil: nothing does.
 	Conduct *Conduct
+	// UnderLoad lowers limits while upstreams are busy; nil: nothing does.
+	UnderLoad *UnderLoad
 }
 
 // Rules are a set of rules, and what counts their decisions.
@@ -100,16 +102,19 @@ func (d *Decider) Decide(r *Request) Verdict {
 			return Uncountable
 		}
 	}
+	d.Lower(r)
 	if d.Conduct != nil && !d.Conduct.judge(r) {
 		return Misbehaved
 	}
 	if d.known(r) {
+		d.want(r)
 		return Limited
 	}
 	if d.Shedders != nil && !d.admit(r) {
 		return Shed
 	}
 	if len(r.Match.Checks) > 0 && !d.take(r) {
+		d.want(r)
 		return Limited
 	}
 	return Pass

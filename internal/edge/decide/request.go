@@ -45,10 +45,12 @@ type Request struct {
 	path    []byte // the reading in question
 	decoded []byte // the query parameter asked for last
 	slot    uint64
-	look    limiter.Look // of the memory of refusals
-	other   rules.Match  // of a further reading
-	scratch rules.Match  // for the class and the route
-	buf     []byte       // for the user, and then for the answer
+	look    limiter.Look     // of the memory of refusals
+	refused []limiter.Check  // by lowered limits
+	gaps    limiter.Decision // about those
+	other   rules.Match      // of a further reading
+	scratch rules.Match      // for the class and the route
+	buf     []byte           // for the user, and then for the answer
 }
 
 // Fields gives the named parts of a request. The slices stay valid as long as the request.
@@ -70,6 +72,8 @@ func (r *Request) Reset() {
 	r.Paths.Reset()
 	r.Match.Reset()
 	r.Decision.Reset(0)
+	clear(r.refused)
+	r.refused = r.refused[:0]
 }
 
 // asked is a Request as rules, routes and classes see it.

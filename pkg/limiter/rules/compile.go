@@ -56,6 +56,9 @@ type Compiled struct {
 	// MaxOverride is the largest limit that a descriptor may state; 0: it may state none.
 	MaxOverride int64
 
+	// UnderLoad says how the limits follow load; nil if they do not.
+	UnderLoad *UnderLoad
+
 	risks   map[string]*limiter.Limit // those of Tiers, by name
 	match   conditions
 	infix   string // between the subject and the rest of a key
@@ -107,6 +110,8 @@ type Set struct {
 	index   index
 	domains map[string]*entryTable
 	headers map[string]bool // headers that any rule reads, in lower case
+
+	followsLoad bool
 }
 
 // Rules returns all rules, including those that are off, in document order. The slice
@@ -126,12 +131,15 @@ func (s *Set) Holds(l *limiter.Limit) bool {
 		return false
 	}
 	for _, tier := range c.Tiers {
-		if tier != nil && tier.Same(l) {
+		if tier != nil && l.SameUnderLoad(tier) {
 			return true
 		}
 	}
-	return c.Limit.Same(l) || c.mayOverride(l)
+	return l.SameUnderLoad(c.Limit) || c.mayOverride(l)
 }
+
+// FollowsLoad reports whether any of these rules follows load.
+func (s *Set) FollowsLoad() bool { return s.followsLoad }
 
 // Version identifies the content: the first 12 hex digits of the SHA-256 of the
 // bytes given to Load, or of the JSON form of the document given to Compile.
@@ -191,6 +199,7 @@ func compile(doc *Document, data []byte) (*Set, field.Errors) {
 			s.byID[c.ID] = c
 		}
 		s.rules = append(s.rules, c)
+		s.followsLoad = s.followsLoad || c.UnderLoad != nil && c.Mode != Off
 		s.consult(c)
 		for _, h := range c.match.headers {
 			headerNames[h.name] = true
@@ -200,6 +209,9 @@ func compile(doc *Document, data []byte) (*Set, field.Errors) {
 				headerNames[h.name] = true
 			}
 		}
+	}
+	if p.following > maxFollowing {
+		p.add("rules", "have more than %d limits that follow load, those of tiers included (got %d); each is kept in all its steps; remove under_load where it matters least", maxFollowing, p.following)
 	}
 	if len(headerNames) > maxHeaderNames {
 		p.add("rules", "match on more than %d different headers (got %d); each is looked up for every request", maxHeaderNames, len(headerNames))
@@ -257,6 +269,7 @@ func compileRule(i int, r *Rule, p *problems) *Compiled {
 			l.Shared, l.Slowest = true, slowest
 		}
 	}
+	v.underLoad(r, c)
 	return c
 }
 

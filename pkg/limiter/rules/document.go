@@ -26,6 +26,8 @@ const (
 	maxDomain  = 255
 	maxEntries = 6   // of a descriptor
 	maxForms   = 128 // of descriptors that a rule counts
+
+	maxFollowing = 2000 // limits of rules and tiers that follow load; each is made in all its steps, 8 kB
 )
 
 // Document is a rule document as written.
@@ -65,6 +67,8 @@ type Rule struct {
 	// Scope is region, or global for a limit that regions share, as Global says.
 	Scope  string  `yaml:"scope,omitempty" json:"scope,omitempty"`
 	Global *Global `yaml:"global,omitempty" json:"global,omitempty"`
+	// UnderLoad lowers the limit while the upstreams are busy.
+	UnderLoad *UnderLoad `yaml:"under_load,omitempty" json:"under_load,omitempty"`
 }
 
 // Scope selects the requests that a rule applies to: those that meet the conditions,

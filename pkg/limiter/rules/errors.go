@@ -27,7 +27,10 @@ func (e *DuplicateError) Error() string {
 }
 
 // problems collects the faults of a document.
-type problems struct{ list field.Errors }
+type problems struct {
+	list      field.Errors
+	following int // limits that follow load
+}
 
 func (p *problems) add(path, format string, args ...any) { p.list.Add(path, format, args...) }
 

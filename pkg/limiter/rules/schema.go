@@ -20,7 +20,8 @@ import (
 //	7  descriptors
 //	8  scope
 //	9  risk in keys and tiers
-const Schema = 9
+//	11 under_load
+const Schema = 11
 
 // Needs returns the schema that a node must support to read these rules, and where and
 // what needs it; "" for 1. It depends on the text: even client_ip/64, which means
@@ -37,6 +38,9 @@ func Needs(list []Rule) (schema int, what string) {
 }
 
 func (r *Rule) needs(at string) (schema int, what string) {
+	if r.UnderLoad != nil {
+		return 11, at + "under_load"
+	}
 	if needs, word := r.needsRisk(at); needs > 0 {
 		return needs, word
 	}

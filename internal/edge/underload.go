@@ -1,0 +1,165 @@
+package edge
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/shedder"
+)
+
+// loadKeeper says what limits that follow load follow: once a second one utilization for each
+// upstream group, that of the region, which the store finds from what its nodes measure. It is
+// their mean: what an origin lacks, all nodes see; what one node lacks must not lower the limits
+// of all. While the store does not answer, and without one, a node follows its own.
+type loadKeeper struct {
+	*decide.UnderLoad
+	log     *slog.Logger
+	metrics *metrics
+	groups  []*group
+	rules   func() *ruleset
+	store   limiter.LoadStore // nil without one
+	node    string
+
+	loads  []limiter.Load      // by group
+	own    []limiter.Following // without the store
+	sums   []float64           // of the utilization, since the last exchange
+	counts []float64
+	stages []loadStage // that were logged
+	alone  bool
+}
+
+// loadStage is how far the limits of a group are lowered.
+type loadStage uint8
+
+const (
+	notLowered loadStage = iota
+	lowered
+	atFloor
+)
+
+// String returns the word of the log.
+func (s loadStage) String() string { return [...]string{"full", "lowered", "lowest"}[s] }
+
+// exchangeWithin is how soon after the store's second has begun nodes ask for its value: not all
+// of them in the same instant.
+const exchangeWithin = 50 * time.Millisecond
+
+func (e *Edge) openUnderLoad() {
+	n := len(e.groups)
+	k := &loadKeeper{
+		log: e.log, metrics: e.metrics, groups: e.groups, rules: e.rules.running.Load, node: e.config.Node.ID,
+		loads: make([]limiter.Load, n), own: make([]limiter.Following, n), sums: make([]float64, n), counts: make([]float64, n), stages: make([]loadStage, n),
+	}
+	if e.shared != nil {
+		k.store = e.shared
+	}
+	for i, g := range e.groups {
+		k.loads[i].Group = g.name
+		k.metrics.loadFollowed.WithLabelValues(g.name)
+		k.metrics.loadNodes.WithLabelValues(g.name)
+		k.metrics.rulesLowered.WithLabelValues(g.name)
+		k.metrics.loadWanted.WithLabelValues(g.name)
+	}
+	k.UnderLoad = decide.NewUnderLoad(n, func() int { return int(e.nodes.Load()) }, func(upstream int) {
+		k.groups[upstream].shedder.Wanted()
+		k.metrics.loadWanted.WithLabelValues(k.groups[upstream].name).Inc()
+	})
+	e.load, e.decider.UnderLoad = k, k.UnderLoad
+}
+
+// run follows the load until ctx ends.
+func (k *loadKeeper) run(ctx context.Context) {
+	samples, exchange := time.NewTicker(shedder.Interval), time.NewTimer(0)
+	defer samples.Stop()
+	defer exchange.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-samples.C:
+			k.sample()
+		case <-exchange.C:
+			exchange.Reset(k.exchange(ctx))
+		}
+	}
+}
+
+func (k *loadKeeper) sample() {
+	for i, g := range k.groups {
+		if u, known := g.shedder.Utilization(); known {
+			k.sums[i] += u
+			k.counts[i]++
+		}
+	}
+}
+
+// exchange finds what limits follow in this second, and returns when to do so again. While
+// no rule follows load, it asks for nothing.
+func (k *loadKeeper) exchange(ctx context.Context) time.Duration {
+	for i := range k.loads {
+		if k.loads[i].Own = -1; k.counts[i] > 0 {
+			k.loads[i].Own = int64(math.Round(limiter.FullLoad * k.sums[i] / k.counts[i]))
+		}
+		k.sums[i], k.counts[i] = 0, 0
+	}
+	running := k.rules()
+	follows := running != nil && running.set.FollowsLoad()
+	if follows && k.store != nil {
+		k.store.Loads(ctx, k.node, k.loads)
+	}
+	now, alone := time.Now().UnixMicro(), false
+	for i := range k.loads {
+		l := &k.loads[i]
+		switch {
+		case !follows:
+			l.Value, l.Nodes, k.own[i] = 0, 0, limiter.Following{}
+		case k.store == nil || l.Err != nil:
+			k.own[i] = limiter.FollowLoad(k.own[i], max(0, l.Own))
+			l.Value, l.Nodes, alone = k.own[i].Value, 1, true
+		default:
+			now, k.own[i] = l.Now, limiter.Following{Mean: l.Value, Value: l.Value}
+		}
+		k.Set(i, l.Value)
+		k.metrics.loadFollowed.WithLabelValues(l.Group).Set(float64(l.Value) / limiter.FullLoad)
+		k.metrics.loadNodes.WithLabelValues(l.Group).Set(float64(l.Nodes))
+		if running != nil {
+			k.show(i, running.set)
+		}
+	}
+	if k.metrics.loadAlone.Set(oneIf(alone)); alone != k.alone && k.store != nil {
+		k.alone = alone
+		k.log.Info("what limits under load follow has changed", "own_load_only", alone)
+	}
+	second := limiter.LoadTick.Microseconds()
+	return time.Duration(second-now%second)*time.Microsecond + rand.N(exchangeWithin)
+}
+
+// show tells operators how many rules of a group are lowered, and logs when that begins, ends,
+// or reaches the floor.
+func (k *loadKeeper) show(i int, set *rules.Set) {
+	n, stage := 0, notLowered
+	for _, rule := range set.Rules() {
+		if rule.UnderLoad == nil || rule.Mode == rules.Off {
+			continue
+		}
+		switch step := rule.Limit.UnderLoad.Step(k.loads[i].Value); {
+		case step == limiter.LoadSteps:
+			n, stage = n+1, atFloor
+		case step > 0:
+			n, stage = n+1, max(stage, lowered)
+		}
+	}
+	name := k.groups[i].name
+	k.metrics.rulesLowered.WithLabelValues(name).Set(float64(n))
+	if stage != k.stages[i] {
+		k.stages[i] = stage
+		k.log.Info("limits follow load", "upstream", name, "limits", stage.String(), "rules", n,
+			"utilization", float64(k.loads[i].Value)/limiter.FullLoad, "nodes", k.loads[i].Nodes)
+	}
+}

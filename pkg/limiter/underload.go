@@ -1,0 +1,183 @@
+package limiter
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/field"
+)
+
+// A limit that follows load is lowered while the upstreams of a request are busy: as their
+// utilization rises from From to 1, it falls to Share of itself, in LoadSteps steps. All
+// limits that it can be are made with it, so that choosing one costs a request nothing.
+
+// LoadSteps is in how many steps a limit falls to its floor.
+const LoadSteps = 16
+
+// LoadTick is how often the utilization that limits follow changes.
+const LoadTick = time.Second
+
+// FullLoad is a utilization of 1. Nodes exchange it in thousandths, so that all of them
+// calculate with the same numbers.
+const FullLoad = 1000
+
+// UnderLoad is how a limit follows load. It is immutable.
+type UnderLoad struct {
+	From, Share float64
+	steps, gaps [LoadSteps + 1]*Limit
+}
+
+// Follow makes a valid limit follow load. It returns the faults of the lower limits, or nil.
+func (l *Limit) Follow(from, share float64) field.Errors {
+	u := &UnderLoad{From: from, Share: share}
+	floor := FloorOf(l.Limit, share)
+	u.steps[0] = l
+	for n := 1; n <= LoadSteps; n++ {
+		size := l.Limit - (l.Limit-floor)*int64(n)/LoadSteps
+		if size == u.steps[n-1].Limit {
+			u.steps[n], u.gaps[n] = u.steps[n-1], u.gaps[n-1]
+			continue
+		}
+		u.steps[n] = l.lowered(size, u)
+		u.gaps[n] = gap(l, l.Limit-size)
+		if errs := u.steps[n].Validate(); errs != nil {
+			return errs
+		}
+	}
+	l.UnderLoad = u
+	return nil
+}
+
+// gap returns what lets that part of a limit pass, evenly: clients that are refused ask again and
+// again, and what they want is to be known soon, not once a window.
+func gap(l *Limit, size int64) *Limit {
+	g := &Limit{Rule: l.Rule, Algorithm: TokenBucket, Limit: size, Window: l.Window, Burst: max(1, size/10)}
+	if g.Validate() != nil { // too fine to count exactly
+		g.Algorithm, g.Burst = FixedWindow, 0
+	}
+	return g
+}
+
+// FloorOf returns that share of a limit, rounded up.
+func FloorOf(limit int64, share float64) int64 {
+	return max(1, int64(math.Ceil(float64(limit)*share-1e-6)))
+}
+
+// lowered returns l with another size and a burst in proportion, rounded up.
+func (l *Limit) lowered(size int64, u *UnderLoad) *Limit {
+	return &Limit{
+		Rule: l.Rule, Algorithm: l.Algorithm, Storage: l.Storage,
+		Limit: size, Window: l.Window, Burst: (l.Burst*size + l.Limit - 1) / l.Limit,
+		Leased: l.Leased, Reported: l.Reported, Shadow: l.Shadow, OnFailure: l.OnFailure, Global: l.Global,
+		Shared: l.Shared, Slowest: l.Slowest, UnderLoad: u,
+	}
+}
+
+// Floor returns the smallest limit that l can be: itself, unless it follows load.
+func (l *Limit) Floor() *Limit {
+	if l.UnderLoad == nil {
+		return l
+	}
+	return l.UnderLoad.steps[LoadSteps]
+}
+
+// Full returns the limit that l is lowered from: itself, if it is not.
+func (l *Limit) Full() *Limit {
+	if l.UnderLoad == nil {
+		return l
+	}
+	return l.UnderLoad.steps[0]
+}
+
+// Step returns how many steps lower the limit is at a utilization in thousandths.
+func (u *UnderLoad) Step(utilization int64) int {
+	above := float64(utilization)/FullLoad - u.From
+	return min(LoadSteps, max(0, int(math.Floor(above/(1-u.From)*LoadSteps+0.5))))
+}
+
+// At returns what the limit is at a utilization in thousandths.
+func (l *Limit) At(utilization int64) *Limit {
+	if l.UnderLoad == nil {
+		return l
+	}
+	return l.UnderLoad.steps[l.UnderLoad.Step(utilization)]
+}
+
+// Gap returns, of a lowered limit, what the full one would let pass in addition. It is nil of a
+// limit that is not lowered.
+func (l *Limit) Gap() *Limit {
+	if l.UnderLoad == nil {
+		return nil
+	}
+	for n, step := range &l.UnderLoad.steps {
+		if step == l {
+			return l.UnderLoad.gaps[n]
+		}
+	}
+	return nil
+}
+
+// SameUnderLoad is Same for o or any limit that it can be.
+func (l *Limit) SameUnderLoad(o *Limit) bool {
+	if o.UnderLoad == nil {
+		return o.Same(l)
+	}
+	for n, step := range &o.UnderLoad.steps {
+		if (n == 0 || step != o.UnderLoad.steps[n-1]) && step.Same(l) {
+			return true
+		}
+	}
+	return false
+}
+
+// Of what FollowLoad does.
+const (
+	loadUp   = 16 // seconds in which limits follow a rise of utilization
+	loadDown = 48 // a fall
+	loadBand = 45 // thousandths that change nothing
+)
+
+// Following is a utilization, in thousandths, as limits follow it.
+type Following struct {
+	Mean  int64 // over some seconds
+	Value int64 // what limits follow: Mean when it last changed by more than chance
+}
+
+// FollowLoad returns what limits follow in the next second, after one in which utilization was
+// u. Lowering limits is what makes utilization fall, and under most algorithms only after a
+// window: so it is averaged, limits rise three times as slowly as they fall, and noise leaves
+// them alone. lua/load.lua is its twin.
+func FollowLoad(f Following, u int64) Following {
+	if u > f.Mean {
+		f.Mean += (u - f.Mean + loadUp - 1) / loadUp
+	} else {
+		f.Mean -= (f.Mean - u + loadDown - 1) / loadDown
+	}
+	off := f.Mean - f.Value
+	if off > loadBand || off < -loadBand || f.Mean == 0 || f.Mean == FullLoad {
+		f.Value = f.Mean
+	}
+	return f
+}
+
+// Load is what a node says of the utilization of one upstream group, and the answer.
+type Load struct {
+	Group string
+	Own   int64 // in thousandths; less than 0 if it is unknown
+
+	// Err says why there is no answer.
+	Err error
+	// Value is what the limits of the region follow in this second of the store's clock.
+	Value int64
+	// Nodes is how many nodes said theirs in the last three seconds.
+	Nodes int64
+	// Now is the store's clock, in Unix microseconds.
+	Now int64
+}
+
+// LoadStore finds one utilization a second for all nodes of a region. It answers every
+// element, each with its own error, within a bound of its own.
+type LoadStore interface {
+	Loads(ctx context.Context, node string, loads []Load)
+}
