@@ -171,6 +171,31 @@ func shedder() dashboard {
 					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (increase(weir_shedder_rejected_total{@}[1h]))`}},
 				},
 			}},
+			{id: 90, title: "Limits that follow load", panels: []panel{
+				{
+					id: 91, kind: series, title: "Utilization that limits follow", unit: share, atMost: 1,
+					text:    "Of rules with under_load: above from, their limits fall. All nodes of a region follow the same number, so lines that part for longer than a second show a node that does not reach Redis.",
+					queries: []query{{"{{region}} {{pop}} ({{upstream}})", `max by (region, pop, upstream) (weir_load_followed{@,upstream=~"$upstream"})`}},
+				},
+				{
+					id: 92, kind: series, title: "Rules whose limits are lowered", unit: plain,
+					text:    "By upstream group, on the node where they are most. If it never returns to 0, the upstreams are too small for the full limits.",
+					queries: []query{{"{{region}} ({{upstream}})", `max by (region, upstream) (weir_rules_lowered{@,upstream=~"$upstream"})`}},
+				},
+				{
+					id: 93, kind: series, title: "Refused only because limits were lowered", unit: perSecond, stacked: true,
+					text:    "What full limits would have let pass. It stays demand, so routers send clients to PoPs with room. High for long: the upstreams are too small, or from is too low.",
+					queries: []query{{"{{region}} {{pop}} ({{upstream}})", `sum by (region, pop, upstream) (rate(weir_load_wanted_total{@,upstream=~"$upstream"}[$__rate_interval]))`}},
+				},
+				{
+					id: 94, kind: series, title: "Nodes that follow", unit: plain,
+					text: "How many nodes' utilization the followed one is the mean of, and how many nodes follow their own because Redis does not answer.",
+					queries: []query{
+						{"part of the mean, {{region}} ({{upstream}})", `max by (region, upstream) (weir_load_nodes{@,upstream=~"$upstream"})`},
+						{"alone, {{region}}", `sum by (region) (weir_load_alone{@})`},
+					},
+				},
+			}},
 		},
 	}
 }

@@ -96,6 +96,11 @@ var fixedMetrics = map[string][]string{
 	"weir_shedder_rejected_total":     nil,
 	"weir_shedder_cache_errors_total": nil,
 
+	"weir_load_followed":                      {"upstream"},
+	"weir_load_nodes":                         {"upstream"},
+	"weir_load_alone":                         nil,
+	"weir_rules_lowered":                      {"upstream"},
+	"weir_load_wanted_total":                  {"upstream"},
 	"weir_behavior_requests_total":            {"effect", "mode", "tier"}, // with a policy
 	"weir_behavior_rises_total":               {"kind", "tier"},
 	"weir_behavior_signals_total":             {"kind", "signal", "tier"},
