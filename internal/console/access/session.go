@@ -95,7 +95,7 @@ func (a *Access) session(r *http.Request) (grant, error) {
 	list := r.CookiesNamed(sessionCookie)
 	switch {
 	case len(list) == 0:
-		return s, loggedOut("log in first")
+		return s, loggedOut("this console must know who you are")
 	case len(list) > 1:
 		return s, loggedOut("the cookie %s comes %d times; log in again", sessionCookie, len(list))
 	}

@@ -29,7 +29,7 @@ export function Lacking({ ops }) {
   const list = Object.entries(ops).filter(([, op]) => needs(op));
   if (list.length === 0) return null;
   const roles = [...new Set(list.map(([, op]) => needs(op)))];
-  return html`<p class="lacking dim">You are ${session.value.role}. ${roles.map((role) => `${list.filter(([, op]) => needs(op) === role).map(([name]) => name).join(', ')}: only for ${role === 'admin' ? 'admins' : role + 's and above'}.`).join(' ')}</p>`;
+  return html`<p class="lacking dim">You are ${session.value.role === 'reader' ? 'a' : 'an'} ${session.value.role}. ${roles.map((role) => `${list.filter(([, op]) => needs(op) === role).map(([name]) => name).join(', ')}: only for ${role === 'admin' ? 'admins' : role + 's and above'}.`).join(' ')}</p>`;
 }
 
 // Notice is a state that a person should see: kind is bad, warn, good or info.
