@@ -54,3 +54,27 @@ func TestDemandIsWhatUsersWantAndNotWhatTheyRepeat(t *testing.T) {
 	}
 	require.InDelta(t, 800, d.reading(0).Demand[3], 1)
 }
+
+// What a rule refused only because its limit had been lowered is demand for routers, and sheds
+// nobody.
+func TestWhatLoweredLimitsRefuseIsDemand(t *testing.T) {
+	s := newShedder(t, small())
+	now := start
+	s.Tick(now, nil)
+	for range 200 {
+		for range 50 {
+			s.Wanted()
+		}
+		now = now.Add(Interval)
+		s.Tick(now, nil)
+	}
+	st := s.Status()
+	require.InDelta(t, 500, st.Wanted, 1)
+	require.InDelta(t, 500, st.Demand, 1)
+	require.Zero(t, st.Level)
+	for _, class := range st.Classes {
+		require.Zero(t, class.Demand)
+	}
+	_, known := s.Utilization()
+	require.True(t, known)
+}
