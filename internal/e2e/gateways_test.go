@@ -31,6 +31,7 @@ rules:
 type gatewayKind struct {
 	name string
 	with string // the name of a second file, or ""
+	spoe bool   // asks on listen.spoe, not listen.decide
 	// run starts it with this configuration, on this port.
 	run func(t *testing.T, conf string, port int)
 	// closed makes the configuration refuse requests while no node answers.
@@ -80,6 +81,22 @@ var gatewayKinds = []gatewayKind{
 		},
 		unreachable: []int{503},
 	},
+	{
+		name: "haproxy-spoe.cfg",
+		with: "weir.spoe",
+		spoe: true,
+		run: func(t *testing.T, conf string, port int) {
+			cfg, engine, _ := strings.Cut(conf, besides)
+			// On a busy machine, answers are later.
+			file := write(t, "weir.spoe", strings.NewReplacer("hello 1s", "hello 5s", "processing 1s", "processing 5s").Replace(engine))
+			cfg = strings.Replace(cfg, "config weir.spoe", "config "+file, 1)
+			testenv.Serve(t, []int{port}, "haproxy", "-db", "-f", write(t, "haproxy.cfg", cfg))
+		},
+		closed: func(conf string) string {
+			return strings.Replace(conf, "#http-request return status 503", "http-request return status 503", 1)
+		},
+		unreachable: []int{503},
+	},
 }
 
 // besides separates the two files of a configuration.
@@ -120,6 +137,7 @@ func documented(t *testing.T, kind gatewayKind, port int, nodes [2]string, origi
 // gatewayLab is two nodes with one Redis, and two processes of a gateway in front of one origin.
 type gatewayLab struct {
 	t       *testing.T
+	kind    gatewayKind
 	redis   *testenv.Server
 	nodes   [2]*testenv.EdgeNode
 	decide  [2]string // where the nodes are asked
@@ -130,7 +148,7 @@ type gatewayLab struct {
 }
 
 func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
-	l := &gatewayLab{t: t, redis: testenv.Redis(t, testenv.Options{}), client: &http.Client{Timeout: time.Minute}}
+	l := &gatewayLab{t: t, kind: kind, redis: testenv.Redis(t, testenv.Options{}), client: &http.Client{Timeout: time.Minute}}
 	t.Cleanup(l.client.CloseIdleConnections)
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.reached.Add(1)
@@ -145,7 +163,7 @@ func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
 	config := strings.Replace(redisConfig(origin.URL, "single", []string{l.redis.Addr}, 500*time.Millisecond, 2, ""), "trusted_proxies: [127.0.0.1]\n", "", 1)
 	for i := range l.nodes {
 		l.decide[i] = fmt.Sprintf("127.0.0.1:%d", ports[i])
-		l.nodes[i] = testenv.StartEdge(t, fmt.Sprintf("  decide: {address: %q, from: [127.0.0.1]}\nrules: {file: %q}\n", l.decide[i], rules)+config)
+		l.nodes[i] = testenv.StartEdge(t, fmt.Sprintf("  "+l.listener()+": {address: %q, from: [127.0.0.1]}\nrules: {file: %q}\n", l.decide[i], rules)+config)
 	}
 	for _, n := range l.nodes {
 		n.WaitReady()
@@ -163,6 +181,14 @@ func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
 		kind.run(t, conf, port)
 	}
 	return l
+}
+
+// listener is the name of the nodes' listener in their configuration.
+func (l *gatewayLab) listener() string {
+	if l.kind.spoe {
+		return "spoe"
+	}
+	return "decide"
 }
 
 // answer is what a client got.
@@ -207,6 +233,9 @@ func TestGateways(t *testing.T) {
 			l.oneCount()
 			l.answers()
 			l.identity()
+			if kind.spoe {
+				l.longHeaders()
+			}
 			l.rollingRestart()
 			l.redisLost()
 			l.weirLost(kind)
@@ -269,6 +298,24 @@ func (l *gatewayLab) identity() {
 	}
 }
 
+// longHeaders: none is too long to be decided about, and short enough for the origin.
+func (l *gatewayLab) longHeaders() {
+	for size := 11_500; size < 17_000; size += 500 {
+		long := strings.Repeat("x", size)
+		for _, a := range []answer{
+			l.ask(l.addrs[0], "GET", "/open/x", "", "X-Long: "+long),
+			l.ask(l.addrs[0], "GET", "/open/"+long, ""),
+			l.ask(l.addrs[0], "GET", "/open/"+long[:size/2], "", "X-Long: "+long[size/2:]),
+		} {
+			if a.status == 200 {
+				require.Regexp(l.t, `^"open";r=`, a.header.Get("RateLimit"), size)
+			} else {
+				require.Contains(l.t, []int{400, 413, 414, 431, 500}, a.status, size)
+			}
+		}
+	}
+}
+
 // rollingRestart: one node after the other is replaced, and every request passes through a
 // gateway that refuses requests while no node answers.
 func (l *gatewayLab) rollingRestart() {
@@ -307,7 +354,7 @@ func (l *gatewayLab) rollingRestart() {
 // serves waits until gateways ask this node.
 func (l *gatewayLab) serves(n *testenv.EdgeNode) {
 	l.t.Helper()
-	const name = `weir_gateway_answers_total{answer="pass",protocol="http"}`
+	name := `weir_gateway_answers_total{answer="pass",protocol="` + map[bool]string{false: "http", true: "spoe"}[l.kind.spoe] + `"}`
 	before := metrics(l.t, n, name)[name]
 	eventually(l.t, testenv.Patience, "gateways ask the node", func() bool { return metrics(l.t, n, name)[name] > before })
 }

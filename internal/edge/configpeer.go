@@ -61,6 +61,9 @@ func (c *Config) validatePeer(f *faults) {
 	if d := c.Listen.Decide; d != nil {
 		others["decide"] = d.Address
 	}
+	if d := c.Listen.SPOE; d != nil {
+		others["spoe"] = d.Address
+	}
 	if r := c.Listen.RLS; r != nil {
 		others["rls"] = r.Address
 	}

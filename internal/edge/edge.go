@@ -42,6 +42,7 @@ type Edge struct {
 	files   watchedFiles
 	secret  shedSecret
 	rls     rlsServer        // set by Run
+	spoe    spoeServer       // likewise
 	peers   *peers           // nil without listen.peer
 	across  *across.Exchange // likewise
 	http2   *h2.Server
@@ -165,6 +166,9 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	if e.rls, err = e.openRLS(); err == nil {
 		err = e.peers.listen(e.config)
 	}
+	if err == nil {
+		e.spoe, err = e.openSPOE()
+	}
 	if err != nil {
 		public.Close()
 		admin.Close()
@@ -172,11 +176,16 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	}
 	server, adminServer := e.public, e.adminServer()
 
-	failed := make(chan error, 5)
+	failed := make(chan error, 6)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
 		if err := e.rls.serve(); err != nil {
+			failed <- err
+		}
+	})
+	wg.Go(func() {
+		if err := e.spoe.serve(e); err != nil {
 			failed <- err
 		}
 	})
@@ -255,6 +264,11 @@ func (e *Edge) drain(server *fasthttp.Server, asked *gateways) {
 	rest.Go(func() {
 		if err := asked.shutdown(ctx); err != nil {
 			e.log.Warn("questions of gateways cut off", "error", err)
+		}
+	})
+	rest.Go(func() {
+		if !e.spoe.drain(ctx) {
+			e.log.Warn("questions of HAProxy cut off")
 		}
 	})
 	rest.Go(e.http2.Drain)

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
-// DecideConfig is the listener where gateways ask for decisions.
+// DecideConfig is a listener where gateways ask for decisions: over HTTP, or HAProxys by SPOE.
 type DecideConfig struct {
 	Address string `yaml:"address"`
 	// From are the gateways' networks, TLS the certificates. One of From and TLS.ClientCAFile
@@ -25,20 +25,29 @@ type DecideConfig struct {
 	gateways []netip.Prefix
 }
 
-func (d *DecideConfig) validate(f *faults, l *ListenConfig) {
-	f.address("listen.decide.address", d.Address)
-	for name, other := range map[string]string{"listen.public": l.Public, "listen.admin": l.Admin} {
+// validate checks the listener of this name in listen.
+func (d *DecideConfig) validate(f *faults, l *ListenConfig, name string) {
+	at := "listen." + name
+	f.address(at+".address", d.Address)
+	others := map[string]string{"listen.public": l.Public, "listen.admin": l.Admin}
+	if name == "spoe" && l.Decide != nil {
+		others["listen.decide"] = l.Decide.Address
+	}
+	if l.RLS != nil {
+		others["listen.rls"] = l.RLS.Address
+	}
+	for taken, other := range others {
 		if sameAddress(d.Address, other) {
-			f.add("listen.decide.address", "%s is taken by %s, %s; choose another port", d.Address, name, other)
+			f.add(at+".address", "%s is taken by %s, %s; choose another port", d.Address, taken, other)
 		}
 	}
-	d.gateways = f.networks("listen.decide.from", d.From)
+	d.gateways = f.networks(at+".from", d.From)
 	if t := d.TLS; t != nil {
-		f.list.Take("listen.decide.tls", t.Validate())
-		f.file("listen.decide.tls.client_ca_file", t.ClientCAFile)
+		f.list.Take(at+".tls", t.Validate())
+		f.file(at+".tls.client_ca_file", t.ClientCAFile)
 	}
 	if len(d.From) == 0 && (d.TLS == nil || d.TLS.ClientCAFile == "") {
-		f.add("listen.decide.from", "is required: whoever asks may name any client; list your gateways' addresses, or set listen.decide.tls.client_ca_file")
+		f.add(at+".from", "is required: whoever asks may name any client; list your gateways' addresses, or set %s.tls.client_ca_file", at)
 	}
 }
 

@@ -23,6 +23,7 @@ type ListenConfig struct {
 	HTTP2          HTTP2Config          `yaml:"http2"`
 	ProxyProtocol  *ProxyProtocolConfig `yaml:"proxy_protocol"`
 	Decide         *DecideConfig        `yaml:"decide"`
+	SPOE           *DecideConfig        `yaml:"spoe"`
 	RLS            *RLSConfig           `yaml:"rls"`
 	Peer           *PeerListenConfig    `yaml:"peer"`
 
@@ -87,7 +88,10 @@ func (c *Config) validateListen(f *faults) {
 		f.file("listen.admin_tls.client_ca_file", t.ClientCAFile)
 	}
 	if l.Decide != nil {
-		l.Decide.validate(f, l)
+		l.Decide.validate(f, l, "decide")
+	}
+	if l.SPOE != nil {
+		l.SPOE.validate(f, l, "spoe")
 	}
 	l.HTTP2.validate(f, l)
 	if t := l.TLS; t != nil {
@@ -126,7 +130,7 @@ func outside(host string) bool {
 }
 
 // listeners are the certificates of all listeners; nil where one has no TLS.
-type listeners struct{ public, admin, decide, rls, peer *certs.Server }
+type listeners struct{ public, admin, decide, spoe, rls, peer *certs.Server }
 
 func (l *ListenConfig) certificates() (s listeners, err error) {
 	if l.TLS != nil {
@@ -142,6 +146,11 @@ func (l *ListenConfig) certificates() (s listeners, err error) {
 	if d := l.Decide; d != nil && d.TLS != nil {
 		if s.decide, err = certs.NewServer([]certs.Pair{d.TLS.Pair}, d.TLS.ClientCAFile); err != nil {
 			return s, fmt.Errorf("listen.decide.tls: %w", err)
+		}
+	}
+	if d := l.SPOE; d != nil && d.TLS != nil {
+		if s.spoe, err = certs.NewServer([]certs.Pair{d.TLS.Pair}, d.TLS.ClientCAFile); err != nil {
+			return s, fmt.Errorf("listen.spoe.tls: %w", err)
 		}
 	}
 	if r := l.RLS; r != nil && r.TLS != nil {
@@ -167,7 +176,7 @@ func secure(ln net.Listener, s *certs.Server) net.Listener {
 
 // each calls f for every certificate of all listeners.
 func (s listeners) each(f func(listener, file string, expires time.Time)) {
-	for name, server := range map[string]*certs.Server{"public": s.public, "admin": s.admin, "decide": s.decide, "rls": s.rls, "peer": s.peer} {
+	for name, server := range map[string]*certs.Server{"public": s.public, "admin": s.admin, "decide": s.decide, "spoe": s.spoe, "rls": s.rls, "peer": s.peer} {
 		if server != nil {
 			server.Expiries(func(file string, at time.Time) { f(name, file, at) })
 		}
@@ -203,7 +212,7 @@ func (c *Config) warnings() (list []string) {
 	if s, err := c.Listen.certificates(); err == nil {
 		s.each(func(listener, file string, expires time.Time) {
 			if time.Now().After(expires) {
-				at := map[string]string{"public": "listen.tls", "admin": "listen.admin_tls", "decide": "listen.decide.tls", "rls": "listen.rls.tls", "peer": "listen.peer.tls"}[listener]
+				at := map[string]string{"public": "listen.tls", "admin": "listen.admin_tls", "decide": "listen.decide.tls", "spoe": "listen.spoe.tls", "rls": "listen.rls.tls", "peer": "listen.peer.tls"}[listener]
 				list = append(list, fmt.Sprintf("%s: %s expired at %s, so clients refuse it; replace it and its key", at, file, expires.UTC().Format(time.RFC3339)))
 			}
 		})

@@ -88,7 +88,7 @@ const watchEvery = time.Second
 // watchedFiles are looked at once a second.
 type watchedFiles struct {
 	listeners
-	rulesFault, publicFault, adminFault, decideFault, rlsFault, peerFault string // last logged
+	rulesFault, publicFault, adminFault, decideFault, spoeFault, rlsFault, peerFault string // last logged
 }
 
 // watchFiles reloads rules, certificates and the shedder's secret when their files change, or at once when
@@ -130,6 +130,7 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 		e.reloadCertificates(e.files.public, &e.files.publicFault)
 		e.reloadCertificates(e.files.admin, &e.files.adminFault)
 		e.reloadCertificates(e.files.decide, &e.files.decideFault)
+		e.reloadCertificates(e.files.spoe, &e.files.spoeFault)
 		e.reloadCertificates(e.files.rls, &e.files.rlsFault)
 		e.reloadCertificates(e.files.peer, &e.files.peerFault)
 	}

@@ -1,7 +1,6 @@
 package authz
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -96,7 +95,7 @@ func (c *call) Header(name string) [][]byte {
 	if name == "Host" {
 		return append(c.values, c.Host)
 	}
-	c.name = appendLower(c.name[:0], name)
+	c.name = decide.AppendLower(c.name[:0], name)
 	if value, ok := c.joined[string(c.name)]; ok {
 		c.split(name, bytesOf(value))
 	}
@@ -129,39 +128,17 @@ func (c *call) split(name string, value []byte) {
 	c.values = append(c.values, value[start:])
 }
 
-// Cookie implements decide.Fields: spaces and quotes around a value are not part of it, and a cookie whose
-// value is malformed does not exist, as on the public listener.
+// Cookie implements decide.Fields.
 func (c *call) Cookie(name string) (value []byte, n int) {
-	read := func(line []byte) {
-		for len(line) > 0 {
-			var pair []byte
-			pair, line, _ = bytes.Cut(line, []byte(";"))
-			k, v, named := bytes.Cut(pair, []byte("="))
-			if v = unquoted(v); !named || string(bytes.Trim(k, " ")) != name || bytes.ContainsAny(v, `"\`) {
-				continue
-			}
-			if n++; n == 1 {
-				value = v
-			}
-		}
-	}
 	if line, ok := c.joined["cookie"]; ok {
-		read(bytesOf(line))
+		value, n = decide.Cookie(bytesOf(line), name, value, n)
 	}
 	for _, h := range c.raw {
 		if h.GetKey() == "cookie" {
-			read(valueOf(h.RawValue, h.Value))
+			value, n = decide.Cookie(valueOf(h.RawValue, h.Value), name, value, n)
 		}
 	}
 	return value, n
-}
-
-func unquoted(v []byte) []byte {
-	v = bytes.Trim(v, " ")
-	if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
-		v = v[1 : len(v)-1]
-	}
-	return v
 }
 
 func valueOf(raw []byte, text string) []byte {
@@ -169,17 +146,6 @@ func valueOf(raw []byte, text string) []byte {
 		return raw
 	}
 	return bytesOf(text)
-}
-
-func appendLower(b []byte, name string) []byte {
-	for i := range len(name) {
-		c := name[i]
-		if c >= 'A' && c <= 'Z' {
-			c |= 0x20
-		}
-		b = append(b, c)
-	}
-	return b
 }
 
 // bytesOf are the bytes of a string of the call, which nobody may change.

@@ -38,15 +38,21 @@ type listener struct {
 	bothProtocols bool
 }
 
-// Accept wraps the next connection. When the process or the machine has no room for
-// one, it waits: fasthttp would take that error for the end of the listener, and a
-// flood of connections would stop the server.
-func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
+// Accept returns the next connection. When the process or the machine has no room for
+// one, it waits: servers would take that error for the end of the listener, and a
+// flood of connections would stop them.
+func Accept(ln net.Listener) (net.Conn, error) {
+	c, err := ln.Accept()
 	for pause := minAcceptPause; err != nil && outOfRoom(err); pause = min(2*pause, maxAcceptPause) {
 		time.Sleep(pause)
-		c, err = l.Listener.Accept()
+		c, err = ln.Accept()
 	}
+	return c, err
+}
+
+// Accept wraps the next connection.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := Accept(l.Listener)
 	if err != nil {
 		return nil, err
 	}

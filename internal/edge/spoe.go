@@ -1,0 +1,65 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"strings"
+
+	"github.com/weir-edge/weir/internal/edge/spoe"
+)
+
+// spoeServer is the listener where HAProxys ask by SPOE; the zero value has none.
+type spoeServer struct {
+	listener net.Listener
+	server   *spoe.Server
+}
+
+// haproxyFrame is the longest frame that an HAProxy with its default buffers sends. Fewer
+// bytes would let clients send headers that HAProxy cannot describe.
+const haproxyFrame = 16 << 10
+
+// openSPOE listens, if the configuration says so.
+func (e *Edge) openSPOE() (s spoeServer, err error) {
+	d := e.config.Listen.SPOE
+	if d == nil {
+		return s, nil
+	}
+	if s.listener, err = net.Listen("tcp", d.Address); err != nil {
+		return s, fmt.Errorf("listen.spoe: %w", err)
+	}
+	c := &e.config.Server
+	config := spoe.Config{
+		Decider: &e.decider, From: d.gateways, Legacy: e.config.LegacyHeaders,
+		MaxFrame: max(haproxyFrame, c.MaxHeaderBytes+questionBytes), MaxConnections: c.MaxConnections,
+		ReadTimeout: c.ReadTimeout, IdleTimeout: c.IdleTimeout,
+		Asked: e.metrics.gateways("spoe"),
+		Panicked: func(panicked any) {
+			e.log.Error("handler panicked", "panic", panicked, "stack", strings.TrimSpace(string(debug.Stack())))
+			e.metrics.panics.Inc()
+		},
+	}
+	if d.TLS != nil && d.TLS.ClientCAFile != "" {
+		config.Certificates = e.files.spoe
+	}
+	s.server = spoe.New(config)
+	return s, nil
+}
+
+// serve answers until drain.
+func (s spoeServer) serve(e *Edge) error {
+	if s.server == nil {
+		return nil
+	}
+	return s.server.Serve(secure(s.listener, e.files.spoe))
+}
+
+// drain lets HAProxys ask elsewhere. It reports whether the last questions were answered.
+func (s spoeServer) drain(ctx context.Context) bool {
+	if s.server == nil {
+		return true
+	}
+	_ = s.listener.Close()
+	return s.server.Drain(ctx)
+}

@@ -1,0 +1,225 @@
+package spoe
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/gateway"
+)
+
+// conn is one connection of HAProxy: a frame at a time. Its buffers are its own, and as
+// long as the longest frame.
+type conn struct {
+	net.Conn
+	server   *Server
+	reader   *bufio.Reader
+	maxFrame int
+	question question
+	out      []byte
+	scratch  []byte
+	until    time.Time // the connection ends with the first answer after that
+
+	mu      sync.Mutex
+	idle    bool // between frames
+	leaving bool
+}
+
+// maxAge is how long HAProxy keeps a connection. It uses connections again while it has
+// any, so that a node that was restarted would get no questions; and a certificate may end while one is open.
+const maxAge = 3 * time.Second
+
+var (
+	errLeaving = errors.New("the node drains")
+	errOld     = errors.New("the connection is old")
+)
+
+// serve answers until the connection ends.
+func (c *conn) serve() error {
+	if err := c.greet(); err != nil {
+		return err
+	}
+	for {
+		if err := c.await(); err != nil {
+			return err
+		}
+		if err := c.handle(); err != nil {
+			return err
+		}
+	}
+}
+
+// greet agrees on the protocol.
+func (c *conn) greet() error {
+	if err := c.SetDeadline(time.Now().Add(c.server.config.ReadTimeout)); err != nil {
+		return err
+	}
+	if t, ok := c.Conn.(*tls.Conn); ok {
+		if err := t.Handshake(); err != nil {
+			return err
+		}
+		if state := t.ConnectionState(); c.server.config.Certificates != nil && !c.server.config.Certificates.Vouches(&state) {
+			c.server.config.Asked(gateway.Stranger, 0)
+			return errStranger
+		}
+	}
+	c.reader, c.maxFrame = bufio.NewReaderSize(c.Conn, lengthSize+maxHello), maxHello
+	b, err := c.frame()
+	if err != nil {
+		return err
+	}
+	h, err := readHello(b)
+	if err != nil {
+		return err
+	}
+	c.maxFrame = int(min(h.maxFrame, uint64(c.server.config.MaxFrame)))
+	if c.reader.Buffered() > lengthSize+len(b) {
+		return statusInvalid // HAProxy waits for the answer
+	}
+	c.reader = bufio.NewReaderSize(c.Conn, lengthSize+c.maxFrame)
+	c.until = time.Now().Add(maxAge/2 + rand.N(maxAge/2)) // not all at once
+	c.out = appendHello(c.out, c.maxFrame)
+	if _, err = c.Conn.Write(c.out); h.check && err == nil {
+		err = net.ErrClosed // nothing follows
+	}
+	return err
+}
+
+// await waits until a frame begins.
+func (c *conn) await() error {
+	c.mu.Lock()
+	leaving := c.leaving
+	c.idle = !leaving
+	err := c.SetReadDeadline(time.Now().Add(c.server.config.IdleTimeout))
+	c.mu.Unlock()
+	if leaving {
+		return errLeaving
+	}
+	if err != nil {
+		return err
+	}
+	_, err = c.reader.Peek(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle = false
+	switch {
+	case err != nil && c.leaving:
+		return errLeaving
+	case err != nil:
+		return err
+	}
+	return c.SetDeadline(time.Now().Add(c.server.config.ReadTimeout))
+}
+
+// frame reads one. What it returns is valid until the next.
+func (c *conn) frame() ([]byte, error) {
+	head, err := c.reader.Peek(lengthSize)
+	if err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(head)
+	if n > uint32(c.maxFrame) {
+		return nil, statusTooBig
+	}
+	b, err := c.reader.Peek(lengthSize + int(n))
+	if err != nil {
+		return nil, err
+	}
+	return b[lengthSize:], nil
+}
+
+// handle answers the frame that has begun.
+func (c *conn) handle() error {
+	b, err := c.frame()
+	if err != nil {
+		return err
+	}
+	f, err := readFrame(b)
+	switch {
+	case err != nil:
+		return err
+	case f.flags != flagFinal:
+		return statusFragmented
+	case f.kind == haproxyDisconnect:
+		return statusNormal
+	case f.kind != haproxyNotify:
+		return statusInvalid
+	}
+	began := time.Now()
+	defer c.question.reset()
+	told, err := c.answer(&f, began)
+	if err != nil {
+		return err
+	}
+	old := began.After(c.until)
+	if old { // in one write, so that HAProxy sends nothing in between
+		c.out = append(c.out, goodbye...)
+	}
+	if _, err = c.reader.Discard(lengthSize + len(b)); err == nil {
+		_, err = c.Conn.Write(c.out)
+	}
+	c.server.config.Asked(told, time.Since(began))
+	if old && err == nil {
+		err = errOld
+	}
+	return err
+}
+
+// answer makes the ACK of a question; after a panic one that HAProxy does not take for leave.
+func (c *conn) answer(f *frame, began time.Time) (told gateway.Answer, err error) {
+	q := &c.question
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			c.server.config.Panicked(panicked)
+			q.reset()
+			told, err = gateway.Failed, nil
+			c.write(f, told, decide.Refusal{Status: http.StatusInternalServerError, Body: decide.Problem(http.StatusInternalServerError, "internal error", "")})
+		}
+	}()
+	q.Began, q.Rules, q.Peer = began, c.server.config.Decider.Rules(), addrOf(c.RemoteAddr())
+	q.Vouched, q.NoEnd = true, true
+	unclear, err := q.read(f.payload)
+	if err != nil {
+		return told, err
+	}
+	return c.decide(f, unclear), nil
+}
+
+var goodbye = appendDisconnect(nil, statusNormal)
+
+// leave makes the connection end after the frame that it is at.
+func (c *conn) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaving = true
+	if c.idle {
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // the past: at once
+	}
+}
+
+// end says why, and closes the connection.
+func (c *conn) end(why error) {
+	var s status
+	switch {
+	case errors.As(why, &s):
+		if s != statusNormal {
+			c.server.config.Asked(gateway.Malformed, 0)
+		}
+	case errors.Is(why, errHello):
+		c.server.config.Asked(gateway.Malformed, 0)
+		s = statusInvalid
+	case !errors.Is(why, errLeaving):
+		_ = c.Close()
+		return
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = c.Conn.Write(appendDisconnect(c.out[:0], s))
+	_ = c.Close()
+}

@@ -1,0 +1,155 @@
+// Package spoe is an agent of HAProxy's Stream Processing Offload Engine: HAProxy describes
+// a request, and gets variables that say whether it may pass. The agent announces no
+// capabilities, so a connection carries one request at a time and nothing needs a queue.
+package spoe
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/gateway"
+	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/certs"
+)
+
+// Config is what a Server needs.
+type Config struct {
+	Decider *decide.Decider
+	// From are the networks of the HAProxys. Certificates, if not nil, admits those that present
+	// a valid certificate. A connection must satisfy all that is set.
+	From         []netip.Prefix
+	Certificates *certs.Server
+	Legacy       bool // set variables for X-RateLimit headers, too
+	// MaxFrame bounds a frame, in bytes; HAProxy may ask for less.
+	MaxFrame       int
+	MaxConnections int
+	ReadTimeout    time.Duration // of a frame that has begun, and of its answer
+	IdleTimeout    time.Duration // between frames
+
+	Asked    func(gateway.Answer, time.Duration) // called after each answer
+	Panicked func(any)
+}
+
+// Server answers HAProxys.
+type Server struct {
+	config Config
+
+	mu       sync.Mutex
+	conns    map[*conn]struct{}
+	draining bool
+	serving  sync.WaitGroup
+}
+
+// New returns a server.
+func New(c Config) *Server { return &Server{config: c, conns: map[*conn]struct{}{}} }
+
+var errStranger = errors.New("not an HAProxy of listen.spoe.from, or without a certificate of listen.spoe.tls.client_ca_file")
+
+// Serve accepts connections until the listener is closed.
+func (s *Server) Serve(ln net.Listener) error {
+	for {
+		accepted, err := proxy.Accept(ln)
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !contain(s.config.From, addrOf(accepted.RemoteAddr())) {
+			s.config.Asked(gateway.Stranger, 0)
+			_ = accepted.Close()
+			continue
+		}
+		c := &conn{Conn: accepted, server: s}
+		c.question.Fields = &c.question
+		if !s.enter(c) {
+			_ = accepted.Close()
+			continue
+		}
+		go s.run(c)
+	}
+}
+
+func (s *Server) run(c *conn) {
+	defer s.leave(c)
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			s.config.Panicked(panicked)
+			s.config.Asked(gateway.Failed, 0)
+			_ = c.Close()
+		}
+	}()
+	c.end(c.serve())
+}
+
+func (s *Server) enter(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining || len(s.conns) >= s.config.MaxConnections {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	s.serving.Add(1)
+	return true
+}
+
+func (s *Server) leave(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	s.serving.Done()
+}
+
+// Drain ends idle connections, and the others after the frame that they are at. Those that
+// have not ended with ctx are closed. It reports whether all ended.
+func (s *Server) Drain(ctx context.Context) bool {
+	s.mu.Lock()
+	s.draining = true
+	for c := range s.conns {
+		c.leave()
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() { s.serving.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	for c := range s.conns {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	<-done
+	return false
+}
+
+// Connections returns how many are open.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+func contain(networks []netip.Prefix, a netip.Addr) bool {
+	for _, p := range networks {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return networks == nil
+}
+
+func addrOf(a net.Addr) netip.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		addr, _ := netip.AddrFromSlice(t.IP)
+		return addr.Unmap()
+	}
+	return netip.Addr{}
+}
