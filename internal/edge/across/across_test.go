@@ -142,6 +142,28 @@ func TestAnOwnerDies(t *testing.T) {
 	})
 }
 
+// An owner that others took for dead for a while is heard again, although another node
+// began to speak for its region after it.
+func TestAnOwnerReturns(t *testing.T) {
+	inWorld(t, lines["fixed_window"], 2, func(w *world) {
+		w.demand(30, 2*time.Second, "k")
+		owner, _ := w.directory.Load().Owner("a", names[partitionOf(string(storetest.Key("k", w.limit)))])
+		w.list(owner.ID)
+		w.demand(30, 2*time.Second, "k")
+		w.list()
+		w.demand(30, 36*time.Second, "k") // longer than anybody keeps a partition that is not its own
+		w.wait(2 * time.Second)
+		for _, r := range w.regions {
+			w.requireLeft(r, 6000-3*(30*40+4)) // demand begins and ends with a request
+			for _, n := range r.nodes {
+				for region, lag := range n.exchange.Lags() {
+					require.Less(t, lag, 2*time.Second, "%s of %s", n.ID, region)
+				}
+			}
+		}
+	})
+}
+
 // A store that loses everything has all that other regions let pass charged again.
 func TestAStoreLosesEverything(t *testing.T) {
 	inWorld(t, lines["fixed_window"], 2, func(w *world) {

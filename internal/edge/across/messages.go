@@ -237,7 +237,7 @@ func (x *Exchange) read(body []byte, from int, before func(partition int)) error
 			return
 		}
 		before(int(number))
-		x.parts[number].receive(x, &m)
+		x.parts[number].receive(x, int(number), &m)
 	})
 	x.signal()
 	return errors.Join(err, bad)

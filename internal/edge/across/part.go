@@ -19,6 +19,8 @@ type part struct {
 	pending map[charge]bool
 	excused map[string]int64 // keys that were reset: until when sums say nothing
 	losses  map[string]int64 // when nodes found the store to have lost what it held
+	// superseded is when another node of this region had spoken for the partition last.
+	superseded time.Duration
 }
 
 // charge is a count that has to be charged to the store.
@@ -73,12 +75,21 @@ func (p *part) observe(x *Exchange, l *limiter.Limit, key string, start, count i
 	p.measure(x, l, key, start)
 }
 
-// receive takes in a message of another region.
-func (p *part) receive(x *Exchange, m *global.Message) {
+// supersedeEvery bounds how often two nodes that both take themselves for the owner of a
+// partition outdo each other.
+const supersedeEvery = time.Second
+
+// receive takes in a message of another region about the partition of that number.
+func (p *part) receive(x *Exchange, number int, m *global.Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.counts == nil {
 		return
+	}
+	// Another node was the owner meanwhile, and began later.
+	if now := x.config.Clock(); p.counts.Superseded(m) && x.owns(number) && (p.superseded == 0 || now-p.superseded >= supersedeEvery) {
+		p.superseded = now
+		p.counts.Supersede(m.Heard + 1)
 	}
 	for _, g := range p.counts.Receive(m, x.config.Wall(), x.config.Clock()) {
 		p.pending[charge{g.Key, g.Start, m.From}] = true
@@ -122,6 +133,11 @@ func (p *part) sweep(now time.Duration, wall int64) {
 			delete(p.excused, key)
 		}
 	}
+}
+
+func (x *Exchange) owns(number int) bool {
+	owner, ok := x.config.Directory.Owner(x.config.Region, names[number])
+	return ok && x.config.Directory.IsSelf(owner)
 }
 
 func (x *Exchange) sweep() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -134,13 +135,13 @@ func (w *world) flush(r *region) {
 	r.store.now.Store(memory.New(memory.Config{Clock: func() int64 { return time.Now().Add(time.Duration(r.skew.Load())).UnixMicro() }}))
 }
 
-// list puts the living nodes into the directory.
-func (w *world) list() {
+// list puts the living nodes into the directory, all but some.
+func (w *world) list(except ...string) {
 	var list []peer.Region
 	for _, r := range w.regions {
 		one := peer.Region{Name: r.name}
 		for _, n := range r.nodes {
-			if !n.dead.Load() {
+			if !n.dead.Load() && !slices.Contains(except, n.ID) {
 				one.Nodes = append(one.Nodes, n.Node)
 			}
 		}

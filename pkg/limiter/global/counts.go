@@ -8,6 +8,7 @@
 package global
 
 import (
+	"math"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -168,6 +169,30 @@ func (c *Counts) Restart(incarnation int64) {
 	for _, e := range c.entries {
 		e.own, e.told, e.pace = Cell{}, Cell{}, pace{}
 		c.journal.remove(&e.place)
+	}
+	for i := range c.links {
+		c.links[i].sent, c.links[i].acked = 0, 0
+	}
+}
+
+// Superseded reports whether the sender of a message has heard somebody else speak for this
+// region in a later incarnation. It hears nothing of this one any more.
+func (c *Counts) Superseded(m *Message) bool {
+	return m.Heard > c.config.Incarnation && m.Heard < math.MaxInt64/2
+}
+
+// Supersede takes a later incarnation, and tells all that this region has told again.
+func (c *Counts) Supersede(incarnation int64) {
+	c.config.Incarnation = incarnation
+	for _, e := range c.entries {
+		if e.own.Incarnation == 0 {
+			continue
+		}
+		e.own.Incarnation = incarnation
+		if e.told.Incarnation != 0 {
+			e.told = e.own
+			c.journal.touch(&e.place)
+		}
 	}
 	for i := range c.links {
 		c.links[i].sent, c.links[i].acked = 0, 0
