@@ -199,10 +199,11 @@ func limits() dashboard {
 				},
 				{
 					id: 73, kind: series, title: "Counters of shared limits (optional)", unit: plain,
-					text: "Counters that the nodes of a region keep, and those that other regions must know because they are near their limits or grow fast. Uncounted are units of which others do not hear, because there are too many keys.",
+					text: "Counters that the nodes of a region keep, and those that other regions must know because they are near their limits or grow fast. Uncounted are units of which others do not hear, because there are too many keys. Rights are units of limits in escrow that moved from or to another region.",
 					queries: []query{
 						{"{{region}} {{state}}", `sum by (region, state) (weir_global_keys{@})`},
 						{"{{region}} uncounted a second", `sum by (region) (rate(weir_global_uncounted_total{@}[$__rate_interval]))`},
+						{"{{region}} rights {{direction}} a second", `sum by (region, direction) (rate(weir_global_rights_total{@}[$__rate_interval]))`},
 					},
 				},
 			}},

@@ -65,6 +65,9 @@ func Tally() string { return join("tally", "tb") }
 // Load returns the script that finds how busy a region's upstreams are. See load.lua.
 func Load() string { return join("load", "tb") }
 
+// Move returns the script that moves rights between regions. See move.lua.
+func Move() string { return join("move", "fw") }
+
 // marker is a line that begins a part in an algorithm's file, and calls for it in others.
 var marker = regexp.MustCompile(`(?m)^ *--- (\w+)\n`)
 

@@ -1,11 +1,11 @@
 -- fixed_window: a counter per window, windows aligned to the Unix epoch.
--- State: "start count".
+-- State: "start count". The count is less than 0 where another region gave its rights.
 
 --- load
 local text, at, count, time, stepped = ask('GET', key), 0, 0, now, false
 if text then
   if type(text) == 'string' then
-    local first, second = match(text, '^(%d+) (%d+)$')
+    local first, second = match(text, '^(%d+) (%-?%d+)$')
     if first then at, count = first + 0, second + 0 end
   else
     readable = false
@@ -28,7 +28,7 @@ s.count = count < 100000000000000 and count or 99999999999999
 local left, free = s.start + rule.window - s.now, rule.limit - s.count
 if free > 0 then remaining = free end
 if cost > free then retry = left end
-if s.count > 0 then reset = left end
+if s.count ~= 0 then reset = left end
 
 --- save
 call('SET', key, time_text(rule, s.start) .. ' ' .. s.count, 'PX', ttl(rule, s.start + rule.window - s.now, slack))

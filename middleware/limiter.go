@@ -189,6 +189,11 @@ func (l *Limiter) SetRules(document []byte) error {
 	if err != nil {
 		return fmt.Errorf("Rules: %w", err)
 	}
+	for i, c := range set.Rules() {
+		if c.Limit.Global != nil && c.Limit.Global.Escrow && c.Mode != rules.Off {
+			return fmt.Errorf("Rules: rules[%d].global.mode: escrow takes an edge, which knows the part of its region; use mode: eventual, or remove scope", i)
+		}
+	}
 	for _, c := range set.Rules() {
 		if c.Limit.Global != nil && c.Mode != rules.Off {
 			l.config.Log.Warn("the rule counts across regions, which takes an edge: what passes here is not told to other regions", "rule", c.Limit.Rule)

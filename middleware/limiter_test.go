@@ -196,6 +196,8 @@ func TestGlobalRulesHoldInTheRegion(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	require.Contains(t, log.String(), "rule=moving")
+	require.ErrorContains(t, l.SetRules([]byte("rules: [{id: a, key: [client_ip], algorithm: fixed_window, limit: 1, window: 1h, on_store_failure: closed, scope: global, global: {mode: escrow}}]")),
+		"rules[0].global.mode: escrow takes an edge")
 	h := l.Handler(hello)
 	require.Equal(t, http.StatusOK, ask(h, "GET", "/").Code)
 	require.Equal(t, http.StatusTooManyRequests, ask(h, "GET", "/").Code)

@@ -314,6 +314,16 @@ type GlobalCounts struct {
 	Delay  string  `json:"delay,omitempty"`
 	Demand float64 `json:"demand,omitempty"`
 	Worst  float64 `json:"worst,omitempty"`
+	// Escrow is set instead of these if the limit is divided among the regions.
+	Escrow *EscrowRights `json:"escrow,omitempty"`
+}
+
+// EscrowRights are a region's part of a limit in each window, and what may still be spent
+// there in the present one, with what other regions gave and without what this one did.
+type EscrowRights struct {
+	Part  int64  `json:"part"`
+	Left  int64  `json:"left"`
+	Error string `json:"error,omitempty"`
 }
 
 // Reset is DELETE /v1/limits: the keys of the counters that are gone.

@@ -180,6 +180,9 @@ func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
 	}
 	if g := l.Global; g != nil {
 		add("scope", "global")
+		if g.Escrow {
+			add("global.mode", "escrow")
+		}
 		add("global.on_partition", g.OnPartition.String())
 		add("global.partition_after", short(g.PartitionAfter))
 	}

@@ -210,6 +210,15 @@ func writeGlobal(b *bytes.Buffer, rule string, g *adminapi.GlobalCounts) {
 	if g == nil {
 		return
 	}
+	if w := g.Escrow; w != nil {
+		if w.Error != "" {
+			fmt.Fprintf(b, "  %s is divided among %s, but what is left here is unknown: %s\n", term.Printable(rule), term.Plural(g.Regions, "region"), term.Printable(w.Error))
+			return
+		}
+		fmt.Fprintf(b, "  %s is divided among %s: of the present window this one's part is %d, of which, with what others gave, %d are left; all together never pass more than the limit\n",
+			term.Printable(rule), term.Plural(g.Regions, "region"), w.Part, w.Left)
+		return
+	}
 	if g.Delay == "" {
 		fmt.Fprintf(b, "  %s is global, but the edge has no listen.peer: it holds in this region only\n", term.Printable(rule))
 		return

@@ -43,19 +43,32 @@ type globalBounds struct {
 	Delay   string  `json:"delay"`
 	Demand  float64 `json:"demand"`
 	Worst   float64 `json:"worst"`
+	// Escrow is set if the limit is divided: then both are 0.
+	Escrow bool `json:"escrow,omitempty"`
+	// Part is of a limit in escrow: what a region has of it, at least, when it hears of no other.
+	Part int64 `json:"part,omitempty"`
 }
 
 func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
 	for _, c := range b.set.Rules() {
-		if c.Limit.Global != nil {
+		switch {
+		case c.Limit.Global == nil:
+		case c.Limit.Global.Escrow:
+			list = append(list, globalBounds{Rule: c.ID, Regions: a.regions, Delay: a.delay.String(), Escrow: true, Part: c.Limit.Limit / int64(a.regions)})
+		default:
 			over := global.Over(c.Limit, a.regions, limiter.TenTimes, a.delay+c.Limit.LeaseTime())
-			list = append(list, globalBounds{c.ID, a.regions, a.delay.String(), math.Ceil(over.Demand), math.Ceil(over.Worst)})
+			list = append(list, globalBounds{c.ID, a.regions, a.delay.String(), math.Ceil(over.Demand), math.Ceil(over.Worst), false, 0})
 		}
 	}
 	return list
 }
 
 func (g *globalBounds) write(to io.Writer) error {
+	if g.Escrow {
+		_, err := fmt.Fprintf(to, "rule %s is global in escrow: %s never pass more than its limit in a window, and one that is cut off passes %d, or what it holds by then\n",
+			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Part)
+		return err
+	}
 	_, err := fmt.Fprintf(to, "rule %s is global: in %s that learn of each other within %s, up to %.0f more may pass at ten times its limit, and up to %.0f if a client sends to all regions in the same instant\n",
 		term.Printable(g.Rule), term.Plural(g.Regions, "region"), brief(g.Delay), g.Demand, g.Worst)
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/across"
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/escrow"
 	"github.com/weir-edge/weir/pkg/limiter/global"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/limiter/tally"
@@ -18,6 +19,7 @@ import (
 // counters is what a store knows of global limits.
 type counters interface {
 	limiter.Merger
+	limiter.Mover
 	Counters(ctx context.Context, key []byte, start int64) (own int64, others map[string]int64, err error)
 }
 
@@ -35,19 +37,23 @@ func (e *Edge) openAcross() {
 		return
 	}
 	born := time.Now().UnixMicro()
+	escrows := escrow.New(e.decider.Store)
 	tallies := tally.New(tally.Config{
-		Next: e.decider.Store, Merger: e.counters(),
+		Next: escrows, Merger: e.counters(),
 		Node: e.config.Node.ID + "." + strconv.FormatInt(born, 36),
 	})
 	e.across = across.New(across.Config{
 		Region: e.config.Node.Region, Node: e.config.Node.ID,
 		Directory: e.peers.directory, Caller: e.peers.links, Store: e.counters(), Tallies: tallies,
 		Limit: e.limitOf, Needed: e.hasGlobalRules, Reset: e.decider.Store.Reset, Incarnation: born,
+		Escrow: across.Escrow{Checks: escrows, Mover: e.counters()},
 	})
 	e.decider.Store = tallies
 	e.peers.server.Handle(across.TopicTotals, e.across.Totals)
 	e.peers.server.Handle(across.TopicCounts, e.across.Counts)
 	e.peers.server.Handle(across.TopicReset, e.across.Resets)
+	e.peers.server.Handle(across.TopicShort, e.across.Short)
+	e.peers.server.Handle(across.TopicRights, e.across.Rights)
 	e.metrics.registry.MustRegister(acrossMetrics{e.across, tallies})
 }
 
@@ -92,8 +98,18 @@ func (e *Edge) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.Gl
 		return v
 	}
 	now, width := time.Now().UnixMicro(), global.Width(c.Limit)
-	if own, others, err := e.counters().Counters(ctx, c.Key, now-now%width); err == nil {
+	own, others, err := e.counters().Counters(ctx, c.Key, now-now%width)
+	if err == nil {
 		v.Own, v.Others = own, others
+	}
+	if c.Limit.Global.Escrow {
+		v.Regions = len(e.peers.directory.Regions())
+		v.Escrow = &adminapi.EscrowRights{}
+		v.Escrow.Part, v.Escrow.Left, err = e.across.Right(ctx, c.Limit, string(c.Key))
+		if err != nil {
+			v.Escrow.Error = err.Error()
+		}
+		return v
 	}
 	delay := e.across.Delay() + c.Limit.LeaseTime()
 	v.Regions, v.Delay = len(e.peers.directory.Regions()), delay.Round(time.Millisecond).String()
@@ -114,6 +130,7 @@ var (
 	globalOverMost  = prometheus.NewDesc("weir_global_overshoot_bound_ratio", "The part by which they may, at ten times the limit and the present lag.", []string{"rule"}, nil)
 	globalKeys      = prometheus.NewDesc("weir_global_keys", "Counters of global limits that this node keeps, and those of them that other regions must know.", []string{"state"}, nil)
 	globalUncounted = prometheus.NewDesc("weir_global_uncounted_total", "Units under global limits that other regions do not hear of, because this node counts too many keys.", nil, nil)
+	globalRights    = prometheus.NewDesc("weir_global_rights_total", "Units of limits in escrow that this node has moved from or to another region.", []string{"direction"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -123,6 +140,7 @@ func (acrossMetrics) Describe(to chan<- *prometheus.Desc) {
 	to <- globalOverMost
 	to <- globalKeys
 	to <- globalUncounted
+	to <- globalRights
 }
 
 // Collect implements prometheus.Collector.
@@ -138,4 +156,7 @@ func (m acrossMetrics) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(globalKeys, prometheus.GaugeValue, float64(kept), "kept")
 	to <- prometheus.MustNewConstMetric(globalKeys, prometheus.GaugeValue, float64(travel), "traveling")
 	to <- prometheus.MustNewConstMetric(globalUncounted, prometheus.CounterValue, float64(m.tallies.Uncounted()+refused))
+	gave, received := m.exchange.RightsMoved()
+	to <- prometheus.MustNewConstMetric(globalRights, prometheus.CounterValue, float64(gave), "out")
+	to <- prometheus.MustNewConstMetric(globalRights, prometheus.CounterValue, float64(received), "in")
 }

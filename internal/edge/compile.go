@@ -1,9 +1,11 @@
 package edge
 
 import (
+	"fmt"
 	"runtime/debug"
 	"sync"
 
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
@@ -20,4 +22,19 @@ func compile(document []byte) (*rules.Set, error) {
 	defer compiling.Unlock()
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	return rules.Load(document)
+}
+
+// compile makes a document ready for this node. A node that cannot reach other regions must
+// not hold a limit in escrow: all regions together would pass it several times.
+func (k *ruleKeeper) compile(document []byte) (*rules.Set, error) {
+	set, err := compile(document)
+	if err != nil || !k.alone {
+		return set, err
+	}
+	for i, c := range set.Rules() {
+		if g := c.Limit.Global; g != nil && g.Escrow && c.Mode != rules.Off {
+			return nil, field.Errors{&field.Error{Path: fmt.Sprintf("rules[%d].global.mode", i), Msg: "escrow needs other regions to be within reach; set listen.peer on every node, or use mode: eventual"}}
+		}
+	}
+	return set, nil
 }

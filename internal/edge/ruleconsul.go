@@ -20,7 +20,7 @@ func (k *ruleKeeper) follow(c *Config, client *consul.Client) error {
 		fetch = c.Rules.fetch
 	}
 	k.follower = follow.New(follow.Config[rules.Set]{
-		Kind: follow.Kind[rules.Set]{Name: "rules", What: "rules", Compile: compile, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.verify()},
+		Kind: follow.Kind[rules.Set]{Name: "rules", What: "rules", Compile: k.compile, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.verify()},
 		Log:  k.log, Consul: client, Cache: c.Rules.Cache, Owner: c.cacheOwner(), Bootstrap: fetch,
 		Rejected: k.metrics.rulesRejected.Inc, CacheFailed: k.metrics.cacheErrors.Inc,
 	})

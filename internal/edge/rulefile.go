@@ -60,7 +60,7 @@ func (k *ruleKeeper) load(asked bool) error {
 		return nil
 	}
 	f.last = sum
-	set, err := compile(data)
+	set, err := k.compile(data)
 	if err != nil {
 		return k.refuse(fmt.Sprintf("%x", sum)[:12], fmt.Errorf("rules refused: %w", err))
 	}

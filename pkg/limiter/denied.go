@@ -14,7 +14,8 @@ import (
 // Only an operator's Reset and a new rule document end it sooner: Reset forgets the key,
 // and Keep the refusals under limits that are gone. Under a leased limit, other nodes
 // return what they do not need, so its refusals are remembered for a lease time at most;
-// and under one that follows load, which may rise, for a LoadTick.
+// under a region's part of a limit, for rightsArrive; and under one that follows load,
+// which may rise, for a LoadTick.
 //
 // On top of Spread, one more thing frees capacity: a charge in one slot is returned if
 // another slot refuses the request. There, a first refusal is remembered only slightly
@@ -49,6 +50,10 @@ type refusal struct {
 }
 
 var _ TakeReturner = (*Denied)(nil)
+
+// rightsArrive is how often a store is asked about a key that its region may have received
+// more rights of.
+const rightsArrive = 100 * time.Millisecond
 
 // confirmWithin is how soon a second refusal must follow to confirm the first.
 const confirmWithin = 10 * time.Second
@@ -207,6 +212,9 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 		}
 		if c.Limit.UnderLoad != nil && until.Sub(now) > LoadTick { // a higher limit drains a bucket sooner
 			until = now.Add(LoadTick)
+		}
+		if c.Limit.Whole != nil && until.Sub(now) > rightsArrive {
+			until = now.Add(rightsArrive)
 		}
 		sh.refusals[string(c.Key)] = refusal{
 			limit: c.Limit, cost: c.Cost, room: r.Remaining, taken: r.TakenAt,

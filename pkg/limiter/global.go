@@ -29,7 +29,9 @@ func (o OnPartition) String() string {
 // Global says how regions share a limit. It is immutable.
 type Global struct {
 	// Tier is the tier of the rule that the limit is for; "" for the rule's own.
-	Tier        string
+	Tier string
+	// Escrow divides the limit among the regions; see escrow.go.
+	Escrow      bool
 	OnPartition OnPartition
 	// PartitionAfter is for how long a region may hear of no other before OnPartition applies.
 	PartitionAfter time.Duration

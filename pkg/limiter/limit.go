@@ -144,6 +144,9 @@ type Limit struct {
 	// UnderLoad is set if the limit follows the load of upstreams; see underload.go.
 	UnderLoad *UnderLoad
 
+	// Whole is set for a region's part of a limit: the limit that was divided.
+	Whole *Limit
+
 	share   atomic.Pointer[Limit]  // see Share
 	encoded atomic.Pointer[string] // see Encoded
 }

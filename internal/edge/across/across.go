@@ -18,6 +18,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -36,6 +37,8 @@ const (
 	TopicTotals = "totals" // from a node to an owner in its region
 	TopicCounts = "counts" // from an owner to one in another region
 	TopicReset  = "reset"  // of a key, by an operator
+	TopicShort  = "short"  // from a node to an owner in its region: keys in escrow that run short
+	TopicRights = "rights" // from an owner to one in another region
 )
 
 // Directory says who is there, as peer.Directory does.
@@ -57,6 +60,7 @@ type Config struct {
 	Caller       Caller
 	Store        limiter.Merger
 	Tallies      *tally.Store
+	Escrow       Escrow
 	// Limit returns the limit of a rule and tier, or nil if there is no such limit.
 	Limit func(rule, tier string) *limiter.Limit
 	// Needed reports whether a limit is shared at all. While none is, this node only answers;
@@ -81,6 +85,10 @@ type Exchange struct {
 	calls  sync.WaitGroup
 	usages sync.Map // *usage by rule
 
+	holdings       [Partitions]holdings
+	gave, received atomic.Int64 // units of rights
+	burns          burns
+
 	// Of the goroutine that ticks:
 	ticks  int
 	needed bool
@@ -103,6 +111,7 @@ func New(c Config) *Exchange {
 		c.Wall = func() int64 { return time.Now().UnixMicro() }
 	}
 	x := &Exchange{config: c, born: c.Clock(), wake: make(chan struct{}, 1), inFlight: map[peer.Node]int{}}
+	x.placeEscrow()
 	x.heard = x.born
 	return x
 }
@@ -157,7 +166,9 @@ func (x *Exchange) tick(ctx context.Context) {
 	x.ticks++
 	if x.ticks%10 == 0 {
 		x.sweep()
+		x.sweepHoldings()
 	}
+	x.placeEscrow()
 	before := x.needed
 	x.needed = x.config.Needed == nil || x.config.Needed()
 	if x.needed && !before {
@@ -227,7 +238,9 @@ func (x *Exchange) exchange(ctx context.Context, patience time.Duration) {
 		x.config.Tallies.SetAlone(0, 1)
 		return
 	}
+	x.burn(ctx, f.losses > x.losses)
 	x.report(ctx, f.totals, f.losses)
+	x.exchangeRights(ctx, regions)
 	x.send(ctx, regions, number)
 	x.listen(regions, number)
 }

@@ -133,7 +133,9 @@ func (x *Exchange) observe(node string, m *global.Message) {
 	}
 	for i := range m.Counts {
 		n := &m.Counts[i]
-		if l := x.limit(n.Key, n.Tier, n.Width); l != nil {
+		if l := x.limit(n.Key, n.Tier, n.Width); l != nil && l.Global.Escrow {
+			x.admitted(l, n.Key, n.Start, n.Count)
+		} else if l != nil {
 			open(partitionOf(n.Key)).observe(x, l, n.Key, n.Start, n.Count)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/peer"
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/escrow"
 	"github.com/weir-edge/weir/pkg/limiter/global"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
@@ -80,6 +81,16 @@ func (s *swap) Merge(ctx context.Context, m []limiter.Merge) {
 		m[i].Err = ctx.Err()
 	}
 }
+func (s *swap) Move(ctx context.Context, m []limiter.Move) {
+	if !s.hung.Load() {
+		s.now.Load().Move(ctx, m)
+		return
+	}
+	<-ctx.Done()
+	for i := range m {
+		m[i].Err = ctx.Err()
+	}
+}
 
 type node struct {
 	peer.Node
@@ -105,7 +116,8 @@ func (w *world) delay(a, b string) time.Duration {
 func newWorld(t *testing.T, line string, policy limiter.OnPartition, nodes int) *world {
 	l, err := storetest.ParseLimit(strings.Fields(line))
 	require.NoError(t, err)
-	l.Global = &limiter.Global{OnPartition: policy, PartitionAfter: 10 * time.Second}
+	escrowed := l.Global != nil && l.Global.Escrow
+	l.Global = &limiter.Global{Escrow: escrowed, OnPartition: policy, PartitionAfter: 10 * time.Second}
 	w := &world{T: t, limit: l, random: rand.New(rand.NewPCG(1, 2)), cut: map[string]bool{}, nodes: map[string]*node{}, passed: map[string]int64{}}
 	for _, name := range []string{"a", "b", "c"} {
 		r := &region{name: name, store: &swap{}}
@@ -151,9 +163,10 @@ func (w *world) list(except ...string) {
 }
 
 func (n *node) start() {
-	n.tallies = tally.New(tally.Config{Next: n.region.store, Merger: n, Node: fmt.Sprint(n.ID, time.Now().UnixMicro())})
+	checks := escrow.New(n.region.store)
+	n.tallies = tally.New(tally.Config{Next: checks, Merger: n, Node: fmt.Sprint(n.ID, time.Now().UnixMicro())})
 	n.exchange = New(Config{
-		Region: n.Region, Node: n.ID, Directory: n, Caller: n, Store: n.region.store, Tallies: n.tallies,
+		Region: n.Region, Node: n.ID, Directory: n, Caller: n, Store: n.region.store, Tallies: n.tallies, Escrow: Escrow{checks, n},
 		Limit: func(rule, _ string) *limiter.Limit {
 			if rule != n.world.limit.Rule {
 				return nil
@@ -185,6 +198,17 @@ func (n *node) kill() {
 func (n *node) Tally(ctx context.Context, name string, t []limiter.Tally) {
 	if !n.dead.Load() {
 		n.region.store.Tally(ctx, name, t)
+	}
+}
+
+// Move is the store's, for a node that lives.
+func (n *node) Move(ctx context.Context, m []limiter.Move) {
+	if !n.dead.Load() {
+		n.region.store.Move(ctx, m)
+		return
+	}
+	for i := range m {
+		m[i].Err = errLost
 	}
 }
 
@@ -227,7 +251,7 @@ func (n *node) Call(ctx context.Context, to peer.Node, topic string, body []byte
 	if other.dead.Load() {
 		return nil, errLost
 	}
-	answer := map[string]peer.Handler{TopicCounts: other.exchange.Counts, TopicTotals: other.exchange.Totals, TopicReset: other.exchange.Resets}[topic]
+	answer := map[string]peer.Handler{TopicCounts: other.exchange.Counts, TopicTotals: other.exchange.Totals, TopicReset: other.exchange.Resets, TopicShort: other.exchange.Short, TopicRights: other.exchange.Rights}[topic]
 	reply, err := answer(ctx, n.Node, body)
 	if twice {
 		reply, err = answer(ctx, n.Node, body)
@@ -255,6 +279,9 @@ func (w *world) ask(r *region, key string) bool {
 	if d.Allowed {
 		width := global.Width(w.limit)
 		now := time.Now().UnixMicro()
+		if w.limit.Global.Escrow { // by window id
+			now = d.Results[0].TakenAt
+		}
 		w.passed[fmt.Sprint(key, now-now%width)]++
 	}
 	return d.Allowed

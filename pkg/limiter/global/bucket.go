@@ -43,7 +43,7 @@ func (r *Rights) fill(e *right) {
 		r.wall = wall
 		e.before, e.avail = last.share, last.avail
 	} else if last == nil && r.complete(earlier.epoch) && r.terms.owns(earlier.epoch) {
-		e.before = first(e.limit, e.key, r.config.Self, r.config.Regions)
+		e.before = Part(e.limit, e.key, r.config.Self, r.config.Regions)
 	}
 	if last == nil && earlier.epoch > r.lostAt {
 		e.avail = part64(e.limit.Capacity()*scale(e.limit), e.before, e.limit.Limit)

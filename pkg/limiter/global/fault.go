@@ -28,6 +28,23 @@ func CountsFault(l *limiter.Limit) string {
 	return ""
 }
 
+// EscrowFault is the same for limits in escrow.
+func EscrowFault(l *limiter.Limit) string {
+	switch {
+	case RightsFault(l) != "":
+		return RightsFault(l)
+	case l.Algorithm == limiter.TokenBucket:
+		return "token_bucket is not divided among regions; use fixed_window, or mode: eventual"
+	case l.Leased:
+		return "nodes would hold in advance what other regions may need; use consistency: strict"
+	case l.Reported:
+		return "nodes would admit more than their region's part before they learn of each other; use consistency: strict"
+	case l.Window < minWindow:
+		return fmt.Sprintf("rights arrive too late for a window under %s (got %s); use a longer one, or remove scope: global", minWindow, l.Window)
+	}
+	return ""
+}
+
 // RightsFault is the same for Rights.
 func RightsFault(l *limiter.Limit) string {
 	switch l.Algorithm {

@@ -153,26 +153,11 @@ func epochLength(l *limiter.Limit, least time.Duration) int64 {
 	return (least.Microseconds() + width - 1) / width * width
 }
 
-// first returns a region's part of a limit. The units that cannot be divided go to other
-// regions for other keys.
-func first(l *limiter.Limit, key string, region, regions int) int64 {
-	n := int64(regions)
-	h := uint64(14695981039346656037) // FNV-1a
-	for i := range len(key) {
-		h = (h ^ uint64(key[i])) * 1099511628211
-	}
-	part := l.Limit / n
-	if (int64(region)+int64(h%uint64(n)))%n < l.Limit%n {
-		part++
-	}
-	return part
-}
-
 // entitled returns what a region holds in an epoch before anything moves.
 func (r *Rights) entitled(l *limiter.Limit, p part) (units int64) {
 	for i := range r.config.Regions {
 		if i == r.config.Self && r.terms.owns(p.epoch) || i != r.config.Self && r.terms.inherits(i, p.epoch) {
-			units += first(l, p.key, i, r.config.Regions)
+			units += Part(l, p.key, i, r.config.Regions)
 		}
 	}
 	return units

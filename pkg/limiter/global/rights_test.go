@@ -216,7 +216,7 @@ func TestFirstParts(t *testing.T) {
 			for _, key := range []string{"", "a", "weir:{192.0.2.1}:r:fw"} {
 				sum := int64(0)
 				for i := range regions {
-					sum += first(l, key, i, regions)
+					sum += Part(l, key, i, regions)
 				}
 				require.Equal(t, n, sum)
 			}

@@ -37,7 +37,7 @@ func (s *fixedWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, re
 	if s.seen.count+cost > l.Limit {
 		retry = left
 	}
-	if s.seen.count > 0 {
+	if s.seen.count != 0 { // less than 0: this region received rights
 		reset = left
 	}
 	return max(0, l.Limit-s.seen.count), retry, reset

@@ -14,6 +14,7 @@ type counters struct {
 	own     int64
 	nodes   map[string]int64
 	regions map[string]int64
+	rights  *rights // nil: none moved
 	expires int64
 }
 

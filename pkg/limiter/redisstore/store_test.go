@@ -57,6 +57,14 @@ func TestLeases(t *testing.T) {
 	require.Equal(t, want, storetest.RunLeases(t, sequences, onTestClock(t)), "as in memory")
 }
 
+func TestMoves(t *testing.T) {
+	const sequences = 6
+	want := storetest.RunMoves(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+		return memory.New(memory.Config{Clock: clock})
+	})
+	require.Equal(t, want, storetest.RunMoves(t, sequences, onTestClock(t)), "as in memory")
+}
+
 func TestMerges(t *testing.T) {
 	const sequences = 8
 	want := storetest.RunMerges(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {

@@ -126,6 +126,9 @@ func (s *Set) Rule(id string) (*Compiled, bool) {
 
 // Holds reports whether one of these rules decides as the limit does.
 func (s *Set) Holds(l *limiter.Limit) bool {
+	if l.Whole != nil {
+		l = l.Whole
+	}
 	c, ok := s.Rule(l.Rule)
 	if !ok {
 		return false

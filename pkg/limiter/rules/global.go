@@ -34,15 +34,9 @@ func (v *reader) global(r *Rule, l *limiter.Limit) *limiter.Global {
 	if written == nil {
 		written = &Global{}
 	}
-	if v.word("global.mode", written.Mode, "eventual", "escrow") == 1 {
-		why := "escrow is not served yet; use mode: eventual"
-		if valid && global.RightsFault(l) != "" {
-			why = global.RightsFault(l)
-		}
-		v.bad("global.mode", "%s", why)
-		return nil
-	}
+	escrow := v.word("global.mode", written.Mode, "eventual", "escrow") == 1
 	g := &limiter.Global{
+		Escrow: escrow,
 		OnPartition: limiter.OnPartition(v.word("global.on_partition", written.OnPartition,
 			limiter.PartitionShare.String(), limiter.PartitionOpen.String(), limiter.PartitionClosed.String())),
 		PartitionAfter: usualPartitionAfter,
@@ -54,15 +48,31 @@ func (v *reader) global(r *Rule, l *limiter.Limit) *limiter.Global {
 			v.bad("global.partition_after", "must be between %s and %s (got %s)", shortestPartitionAfter, longestPartitionAfter, g.PartitionAfter)
 		}
 	}
-	if valid {
-		if why := global.CountsFault(l); why != "" {
-			v.bad("scope", "%s", why)
+	switch {
+	case escrow && valid:
+		if v.escrow(l, g); r.UnderLoad != nil {
+			v.bad("under_load", "the parts of a limit in escrow do not follow load; remove it, or use mode: eventual")
 		}
+	case valid && global.CountsFault(l) != "":
+		v.bad("scope", "%s", global.CountsFault(l))
 	}
 	if r.MaxOverride != 0 {
 		v.bad("max_override", "cannot be kept across regions, which know a rule's own limits only; remove one of them")
 	}
 	return g
+}
+
+// escrow refuses what would let more pass than the limit.
+func (v *reader) escrow(l *limiter.Limit, g *limiter.Global) {
+	if why := global.EscrowFault(l); why != "" {
+		v.bad("global.mode", "%s", why)
+	}
+	if g.OnPartition == limiter.PartitionOpen {
+		v.bad("global.on_partition", "open lets a region pass more than its part; use local_share or closed, or mode: eventual")
+	}
+	if l.OnFailure != limiter.Closed {
+		v.bad("on_store_failure", "must be closed with mode: escrow (got %s): a node that decides without its store would pass more than its region's part", l.OnFailure)
+	}
 }
 
 // forTier returns g for a tier.

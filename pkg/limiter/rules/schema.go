@@ -20,6 +20,7 @@ import (
 //	7  descriptors
 //	8  scope
 //	9  risk in keys and tiers
+//	10 global.mode: escrow
 //	11 under_load
 const Schema = 11
 
@@ -40,6 +41,9 @@ func Needs(list []Rule) (schema int, what string) {
 func (r *Rule) needs(at string) (schema int, what string) {
 	if r.UnderLoad != nil {
 		return 11, at + "under_load"
+	}
+	if r.Global != nil && r.Global.Mode == "escrow" {
+		return 10, at + "global.mode: escrow"
 	}
 	if needs, word := r.needsRisk(at); needs > 0 {
 		return needs, word

@@ -135,6 +135,8 @@ func (r *runner) run(line string) {
 		}
 	case "merge", "tally":
 		r.merge(op, rest, strings.Fields(want))
+	case "give", "got", "burn":
+		r.move(op, rest, strings.Fields(want))
 	default:
 		r.fail("unknown operation %q", op)
 	}
@@ -238,6 +240,8 @@ func ParseLimit(words []string) (*limiter.Limit, error) {
 			l.CountDenied = true
 		case "global":
 			l.Global = &limiter.Global{}
+		case "escrow":
+			l.Global = &limiter.Global{Escrow: true}
 		case "leased":
 			l.Leased = true
 		case "shadow":

@@ -18,7 +18,11 @@ func isAlone(checks []limiter.Check, alone int64) bool {
 }
 
 func applies(l *limiter.Limit, alone int64) bool {
-	return l.Global != nil && alone > int64(l.Global.PartitionAfter) && l.Global.OnPartition != limiter.PartitionOpen
+	g := l.Global
+	if g == nil || alone <= int64(g.PartitionAfter) || g.OnPartition == limiter.PartitionOpen {
+		return false
+	}
+	return !g.Escrow || g.OnPartition == limiter.PartitionClosed // a part in escrow is a share already
 }
 
 // takeAlone decides as on_partition says. What is refused with 503 charges nothing; a share

@@ -122,6 +122,20 @@ func (s *Store) tellAgain(of func(*entry) bool, count bool) {
 	}
 }
 
+// Visit shows what this node itself has let pass of each key in its newest window.
+func (s *Store) Visit(visit func(Total)) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.Lock()
+		for key, e := range sh.entries {
+			if e.now.count > 0 {
+				visit(Total{Limit: e.limit, Key: key, Start: e.now.start, Width: e.now.width, Count: e.now.count})
+			}
+		}
+		sh.Unlock()
+	}
+}
+
 // Sweep forgets keys whose windows have ended from one part of the Store, the next part at
 // each call. now is in Unix microseconds.
 func (s *Store) Sweep(now int64) {

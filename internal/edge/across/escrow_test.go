@@ -1,0 +1,215 @@
+package across
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/storetest"
+)
+
+const escrowLine = "r fixed_window limit=6000 window=60s escrow"
+
+// total is what passed in all windows.
+func (w *world) total() (n int64) {
+	for _, passed := range w.passed {
+		n += passed
+	}
+	return n
+}
+
+// only lets one region be asked so often a second, for a time. It returns how much passed.
+func (w *world) only(r *region, rate float64, length time.Duration, key string) (passed int64) {
+	pause := time.Duration(float64(time.Second) / rate)
+	for end := time.Now().Add(length); time.Now().Before(end); w.wait(pause) {
+		if w.ask(r, key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// requireNoneOver holds every window to the limit.
+func (w *world) requireNoneOver() {
+	w.Helper()
+	for window, n := range w.passed {
+		require.LessOrEqual(w, n, w.limit.Limit, window)
+	}
+}
+
+func TestEscrowSteadyDemand(t *testing.T) {
+	if race {
+		return // the others run the same code
+	}
+	inWorld(t, escrowLine, 2, func(w *world) {
+		w.demand(100, 59*time.Second, "k")
+		t.Logf("%d of 6000 passed", w.total())
+		w.requireNoneOver()
+		require.GreaterOrEqual(t, w.total(), int64(5820), "under-use of 3 % at most")
+	})
+}
+
+// Regions that are asked for little let one that is asked for much have what they do not
+// need.
+func TestEscrowFollowsDemand(t *testing.T) {
+	inWorld(t, escrowLine, 2, func(w *world) {
+		passed := w.only(w.regions[0], 300, 30*time.Second, "k")
+		t.Logf("%d of 6000 passed in one region", passed)
+		w.requireNoneOver()
+		require.GreaterOrEqual(t, passed, int64(5820))
+	})
+}
+
+// Clients that move wholly to another region find there nearly all that is not spent.
+func TestEscrowDemandMoves(t *testing.T) {
+	inWorld(t, escrowLine, 2, func(w *world) {
+		before := w.only(w.regions[0], 150, 20*time.Second, "k") // more than its part
+		require.Greater(t, before, int64(2900))
+		began := time.Now()
+		passed := int64(0)
+		for passed < (6000-before)*95/100 && time.Since(began) < 30*time.Second {
+			passed += w.only(w.regions[2], 2000, 100*time.Millisecond, "k")
+		}
+		t.Logf("95 %% of %d unspent were available within %s", 6000-before, time.Since(began))
+		require.LessOrEqual(t, time.Since(began), 5*time.Second)
+		w.requireNoneOver()
+	})
+}
+
+func TestEscrowAnAdversary(t *testing.T) {
+	if race {
+		return // the others run the same code
+	}
+	inWorld(t, escrowLine, 2, func(w *world) {
+		for range 7000 {
+			for _, r := range w.regions {
+				w.ask(r, "k")
+			}
+		}
+		w.wait(time.Second)
+		w.demand(100, 55*time.Second, "k")
+		w.requireNoneOver()
+		require.EqualValues(t, 6000, w.total())
+	})
+}
+
+// A region that is cut off spends what it holds, and the others what they do.
+func TestEscrowARegionIsCutOff(t *testing.T) {
+	if race {
+		return // the others run the same code
+	}
+	inWorld(t, escrowLine, 2, func(w *world) {
+		w.only(w.regions[2], 150, 20*time.Second, "k") // it holds more than its part
+		w.cutOff("c", true)
+		w.demand(200, 30*time.Second, "k")
+		w.requireNoneOver()
+		t.Logf("%d of 6000 passed while one of three regions was cut off", w.total())
+		require.GreaterOrEqual(t, w.total(), int64(5000))
+		w.cutOff("c", false)
+		w.demand(200, 65*time.Second, "k")
+		w.requireNoneOver()
+	})
+}
+
+func TestEscrowMessagesLostAndDoubled(t *testing.T) {
+	if race {
+		return // the others run the same code
+	}
+	inWorld(t, escrowLine, 2, func(w *world) {
+		w.losing(0.2)
+		w.only(w.regions[1], 300, 58*time.Second, "k")
+		t.Logf("%d of 6000 passed with a fifth of the messages lost", w.total())
+		w.demand(100, 60*time.Second, "k")
+		w.requireNoneOver()
+		require.GreaterOrEqual(t, w.total(), int64(11_000))
+	})
+}
+
+// The owner of a key dies with all that it knows, and another takes its place.
+func TestEscrowAnOwnerDies(t *testing.T) {
+	inWorld(t, escrowLine, 3, func(w *world) {
+		w.only(w.regions[0], 200, 12*time.Second, "k")
+		owner, _ := w.directory.Load().Owner("a", names[partitionOf(string(storetest.Key("k", w.limit)))])
+		w.nodes[owner.ID].kill()
+		w.only(w.regions[0], 200, 2*time.Second, "k") // before others notice
+		w.list()
+		w.only(w.regions[0], 400, 20*time.Second, "k")
+		w.requireNoneOver()
+		require.GreaterOrEqual(t, w.total(), int64(5820))
+	})
+}
+
+func TestEscrowClocksApart(t *testing.T) {
+	if race {
+		return // the others run the same code
+	}
+	inWorld(t, escrowLine, 2, func(w *world) {
+		w.regions[1].skew.Store(int64(5 * time.Second))
+		w.regions[2].skew.Store(int64(-5 * time.Second))
+		w.demand(60, 50*time.Second, "k")
+		w.only(w.regions[1], 300, 70*time.Second, "k")
+		w.requireNoneOver()
+	})
+}
+
+// A store that loses everything lets its region spend nothing until the next window, once
+// its nodes have noticed. What passed before that is lost with it.
+func TestEscrowAStoreLosesEverything(t *testing.T) {
+	inWorld(t, escrowLine, 2, func(w *world) {
+		w.demand(70, 20*time.Second, "k") // 1,400 of 2,000 each
+		w.flush(w.regions[0])
+		w.demand(70, 2*time.Second, "k")
+		passed := w.only(w.regions[0], 100, 30*time.Second, "k")
+		require.Zero(t, passed, "its part may have been spent")
+		w.only(w.regions[1], 300, 6*time.Second, "k")
+		require.LessOrEqual(t, w.total(), int64(6000+70), "what passed until nodes noticed")
+		w.wait(w.untilWindow())
+		require.Positive(t, w.only(w.regions[0], 100, time.Second, "k"))
+	})
+}
+
+// Whatever happens at random, no window exceeds the limit.
+func TestEscrowInRandomWorlds(t *testing.T) {
+	worlds := 6
+	if race {
+		worlds = 1
+	}
+	for seed := range worlds {
+		line := fmt.Sprintf("r fixed_window limit=%d window=10s escrow", []int{1, 7, 100, 1000}[seed%4])
+		inWorld(t, line, 2, func(w *world) {
+			random := rand.New(rand.NewPCG(uint64(seed), 18))
+			for range 40 {
+				r := w.regions[random.IntN(3)]
+				switch random.IntN(5) {
+				case 0:
+					w.cutOff(r.name, true)
+				case 1:
+					w.cutOff(r.name, false)
+				case 2:
+					w.losing(random.Float64() / 2)
+				case 3:
+					r.skew.Store(int64(max(0, r.skew.Load()) + random.Int64N(int64(time.Second)))) // forward only
+				}
+				w.only(w.regions[random.IntN(3)], float64(50+random.IntN(200)), time.Duration(random.Int64N(int64(2*time.Second))), "k")
+				w.demand(40, time.Duration(random.Int64N(int64(time.Second))), "j")
+			}
+			w.requireNoneOver()
+		})
+	}
+}
+
+func TestEscrowClosedOnPartition(t *testing.T) {
+	inWorldOf(t, escrowLine, limiter.PartitionClosed, 2, func(w *world) {
+		w.cutOff("c", true)
+		w.wait(20 * time.Second)
+		require.False(t, w.ask(w.regions[2], "k"))
+		require.True(t, w.ask(w.regions[0], "k"))
+		w.cutOff("c", false)
+		w.wait(3 * time.Second)
+		require.True(t, w.ask(w.regions[2], "k"))
+	})
+}

@@ -1,0 +1,73 @@
+package edge
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const escrowRules = `
+rules:
+  - {id: divided, key: [client_ip], algorithm: fixed_window, limit: %d, window: 24h, scope: global, global: {mode: escrow}, on_store_failure: closed}`
+
+// Clients that move find in one region what the others do not need, and all regions together
+// never pass more than the limit.
+func TestRegionsDivideALimit(t *testing.T) {
+	const limit = 901
+	regions := acrossRegions(t, fmt.Sprintf(escrowRules, limit))
+	var mu sync.Mutex
+	passed := 0
+	ask := func(r, i int) {
+		if regions[r][i%2].get("/").status == http.StatusOK {
+			mu.Lock()
+			passed++
+			mu.Unlock()
+		}
+	}
+	eventually(t, "one region passes nearly all", func() bool {
+		for i := range 50 {
+			ask(1, i)
+		}
+		return passed >= limit*97/100
+	})
+	e := regions[1][0].explained("divided", "127.0.0.1", "").Global
+	require.Equal(t, 3, e.Regions)
+	require.Empty(t, e.Escrow.Error)
+	require.InDelta(t, limit/3, e.Escrow.Part, 1)
+
+	var group sync.WaitGroup
+	for r := range regions {
+		group.Go(func() {
+			for i := range limit {
+				ask(r, i)
+			}
+		})
+	}
+	group.Wait()
+	eventually(t, "what is left is spent somewhere, and no more", func() bool {
+		for r := range regions {
+			ask(r, 0)
+		}
+		return passed >= limit
+	})
+	for r := range regions {
+		for i := range 50 {
+			ask(r, i)
+		}
+	}
+	require.Equal(t, limit, passed)
+	received := regions[1][0].metric(`weir_global_rights_total{direction="in"}`) + regions[1][1].metric(`weir_global_rights_total{direction="in"}`)
+	require.GreaterOrEqual(t, received, float64(limit/3))
+	require.Contains(t, regions[0][0].get("/").header.Get("RateLimit-Policy"), `"divided";q=901`)
+}
+
+// A node that cannot reach other regions must not take the whole limit for its own.
+func TestEscrowWithoutPeers(t *testing.T) {
+	_, err := (&ruleKeeper{alone: true}).compile([]byte(fmt.Sprintf(escrowRules, 5)))
+	require.ErrorContains(t, err, "rules[0].global.mode: escrow needs other regions to be within reach; set listen.peer on every node, or use mode: eventual")
+	_, err = (&ruleKeeper{}).compile([]byte(fmt.Sprintf(escrowRules, 5)))
+	require.NoError(t, err)
+}

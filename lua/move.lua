@@ -1,0 +1,53 @@
+-- move moves rights of a limit in escrow between this region and another: it adds what the
+-- other gave, and charges what this one gives, within what is left of its part. What passed
+-- between the two in a window is counted beside the key and only grows, so a move may come
+-- twice, late, or from several nodes.
+--
+-- KEYS  two per move: the key, and the hash of its window's counters
+-- ARGV  test clock ('' in production), number of rules, the rules, then per move: index of
+--         its rule, the region, start of the window, what it gave in all, what it is to have
+--         got in all (-1: charge all that is left, for the store has lost what was spent),
+--         and what stays here at least
+-- Reply: the time, then four numbers per move: what this region gave in all, what is left,
+--   what it has got in all; -1 if the key does not hold what these scripts write;
+--   and 1 if the window's rights were charged after a loss
+local rules, position = {}, 3 + ARGV[2]
+for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
+
+local reply = { now }
+for i = 1, #KEYS / 2 do
+  local key, counters, rule, s = KEYS[2 * i - 1], KEYS[2 * i], rules[tonumber(ARGV[position])], {}
+  local region, at, got = ARGV[position + 1], tonumber(ARGV[position + 2]), tonumber(ARGV[position + 3])
+  local upto, keep = tonumber(ARGV[position + 4]), tonumber(ARGV[position + 5])
+  position = position + 6
+  local held = ask('HMGET', counters, 'o:' .. region, 'i:' .. region, 'burned')
+  local readable, gave, known, burned, left = not held.err, 0, 0, false, 0
+  if readable then
+    gave, known, burned = tonumber(held[1] or 0), tonumber(held[2] or 0), held[3] and true
+    --- load
+    if readable and s.start == at then
+      local count, was = s.count, gave
+      if upto < 0 then
+        burned, s.count = true, max(s.count, rule.limit)
+        call('HSET', counters, 'burned', 1)
+      elseif not burned then
+        if got > known then
+          s.count, known = s.count - (got - known), got
+          call('HSET', counters, 'i:' .. region, format('%.0f', got))
+        end
+        local n = min(upto - gave, rule.limit - s.count - keep)
+        if n > 0 then
+          gave, s.count = gave + n, s.count + n
+          call('HSET', counters, 'o:' .. region, format('%.0f', gave))
+        end
+      end
+      if s.count ~= count or gave ~= was or upto < 0 then
+        --- save
+        call('PEXPIRE', counters, format('%.0f', max(1, ceil((at + 2 * rule.window + 20000000 - now) / 1000)) + slack))
+      end
+      left = max(0, rule.limit - s.count)
+    end
+  end
+  reply[4 * i - 2], reply[4 * i - 1], reply[4 * i], reply[4 * i + 1] = gave, left, readable and known or -1, burned and 1 or 0
+end
+return reply
