@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -21,6 +22,7 @@ const (
 	PathLimits  = "/v1/limits"
 	PathShedder = "/v1/shedder"
 	PathPolicy  = "/v1/policy"
+	PathClients = "/v1/clients"
 )
 
 // HeaderNode names, in every answer, the node that gives it: one address may lead to
@@ -186,6 +188,19 @@ type Policy struct {
 	Signature *Condition `json:"signature,omitempty"`
 }
 
+// Clients is GET /v1/clients: the networks of clients that a node blocks or allows.
+type Clients struct {
+	Node    string     `json:"node"`
+	Version string     `json:"version"` // "" before anything was published
+	Source  string     `json:"source"`
+	Since   time.Time  `json:"since,omitzero"`
+	Blocks  int        `json:"blocks"`
+	Allows  int        `json:"allows"`
+	Next    time.Time  `json:"next,omitzero"` // when the next of them ends
+	Consul  *Condition `json:"consul,omitempty"`
+	Cache   *Condition `json:"cache,omitempty"`
+}
+
 // Running is what GET /v1/rules, GET /v1/shedder and GET /v1/policy have in common.
 type Running struct {
 	Version, Source string
@@ -230,6 +245,8 @@ type Explanation struct {
 	OtherMethods []RuleMethods `json:"other_methods,omitempty"`
 	// Conduct is what the behavior policy says of the client; nil without one.
 	Conduct *Conduct `json:"conduct,omitempty"`
+	// Listed is what an operator decided about the client's network; nil: nothing.
+	Listed *networks.Entry `json:"listed,omitempty"`
 }
 
 // Conduct is how a client stands with the behavior policy of one node.

@@ -18,7 +18,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const auditHelp = `The history of the rules, of the shedder settings and of the behavior policies is, in each region, a chain: each
+const auditHelp = `The history of the rules, of the shedder settings, of the behavior policies and of the
+networks of clients is, in each region, a chain: each
 entry has a number and the hash of the entry before it, and names the Consul token that made
 the change as well as --by.`
 
@@ -72,7 +73,9 @@ type audited struct {
 }
 
 // auditKinds are those with a history.
-func auditKinds() []*fleet.Kind { return []*fleet.Kind{rulesKind, shedderKind, policyKind} }
+func auditKinds() []*fleet.Kind {
+	return []*fleet.Kind{rulesKind, shedderKind, policyKind, clientsKind}
+}
 
 func (p *program) audit(ctx context.Context, names []string, since, until string) error {
 	earlier, err := readAudits(since)

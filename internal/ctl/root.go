@@ -50,6 +50,11 @@ When clients misbehave within the limits:
   regionctl policy example > policy.yaml                   judge them by what they do; in shadow mode first
   regionctl policy apply policy.yaml                       on every edge that follows policies
 
+When clients must be kept out, or let in, by hand:
+
+  regionctl clients block 203.0.113.7 --for 2h --reason "scans"   403, on every edge within two seconds
+  regionctl clients list                                          who is blocked, by whom, why, until when
+
 When a client asks why it was refused:
 
   regionctl limits explain --client 203.0.113.7 --path /login    which rules decide, and why
@@ -190,7 +195,7 @@ func (p *program) rootCommand() *cobra.Command {
 	complete(root, "output", "table", "json")
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
-	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.policyCommand(), p.topologyCommand(), p.dnsCommand(),
+	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.policyCommand(), p.clientsCommand(), p.topologyCommand(), p.dnsCommand(),
 		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.auditCommand(), p.consoleCommand(), p.keysCommand(), p.versionCommand())
 	return root
 }

@@ -35,6 +35,7 @@ func (e *Edge) adminHandler() http.Handler {
 	mux.HandleFunc("PUT "+adminapi.PathShedder, e.overrideShedder)
 	mux.HandleFunc("DELETE "+adminapi.PathShedder, e.endOverride)
 	mux.HandleFunc("GET "+adminapi.PathPolicy, e.showPolicy)
+	mux.HandleFunc("GET "+adminapi.PathClients, e.showClients)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -68,6 +69,7 @@ PUT    /v1/shedder?for=15m
                      shed by these settings, on this node alone, for a while; the body is the document
 DELETE /v1/shedder   end that now
 GET    /v1/policy    the active behavior policy, and why another was refused
+GET    /v1/clients   how many networks of clients are blocked or allowed by hand, and since when
 GET    /debug/pprof/ profiles
 `, e.config.Node.ID)
 }

@@ -33,6 +33,7 @@ type Config struct {
 	Documents      DocumentsConfig   `yaml:"documents"`
 	Shedder        ShedderConfig     `yaml:"shedder"`
 	Policy         PolicyConfig      `yaml:"policy"`
+	Clients        ClientsConfig     `yaml:"clients"`
 	Peer           PeerConfig        `yaml:"peer"`
 	Log            LogConfig         `yaml:"log"`
 	AccessLog      *accesslog.Config `yaml:"access_log"`
@@ -199,6 +200,7 @@ func (c *Config) validate() error {
 	c.validateRules(&f)
 	c.validateShedder(&f)
 	c.validatePolicy(&f)
+	c.validateClients(&f)
 	c.validateDocuments(&f)
 	c.validatePeer(&f)
 	if _, err := c.Log.level(); err != nil {

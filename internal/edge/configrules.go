@@ -262,6 +262,9 @@ func (c *Config) lockCaches() (unlock func(), err error) {
 	if c.Shedder.Source == fromConsul {
 		lock("shedder.cache", c.Shedder.Cache)
 	}
+	if c.followsConsul() {
+		lock("clients.cache", c.Clients.Cache)
+	}
 	if c.Policy.Source == fromConsul {
 		lock("policy.cache", c.Policy.Cache)
 	}

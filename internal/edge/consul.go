@@ -90,6 +90,9 @@ func (e *Edge) meta() map[string]string {
 	if e.conduct != nil {
 		maps.Copy(meta, e.conduct.meta())
 	}
+	if e.listed != nil {
+		e.listed.meta(meta)
+	}
 	e.told.Load().put(meta)
 	e.peers.meta(meta)
 	return meta

@@ -38,6 +38,7 @@ type Edge struct {
 	keeper  *shedKeeper
 	conduct *conductKeeper // nil without a policy
 	load    *loadKeeper
+	listed  *networkKeeper // nil without Consul
 	decider decide.Decider
 	files   watchedFiles
 	secret  shedSecret
@@ -118,6 +119,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 		err = e.openConduct()
 	}
 	if err == nil {
+		e.openNetworks()
 		err = e.openStore()
 	}
 	if err == nil {
@@ -212,6 +214,9 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	wg.Go(func() { e.keeper.run(watching) })
 	if e.conduct != nil && e.conduct.follower != nil {
 		wg.Go(func() { e.conduct.follower.Run(watching, nil, e.conduct.settle) })
+	}
+	if e.listed != nil {
+		wg.Go(func() { e.listed.run(watching) })
 	}
 	wg.Go(func() { e.sample(watching) })
 	wg.Go(func() { e.load.run(watching) })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -129,12 +130,15 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		out.Verdict = "refuse, 429"
 		out.RetryAfter = d.RetryAfter(m.Checks).String()
 	}
-	if e.conduct != nil && !call {
+	if e.decider.Judges(asked) && !call {
 		c := e.conduct.explain(asked)
 		if c != nil && c.RefusedFor != "" && c.Mode == policy.Enforce {
 			out.Verdict, out.RetryAfter = "refuse, 429", c.RefusedFor
 		}
 		out.Conduct = c
+	}
+	if out.Listed = asked.Listed; out.Listed != nil && out.Listed.Action == networks.Block {
+		out.Verdict, out.RetryAfter = "refuse, 403", ""
 	}
 	for i := range m.Checks {
 		c, res, rule := &m.Checks[i], &d.Results[i], m.Rules[i]
@@ -256,7 +260,7 @@ func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*decide.Request, 
 		err = e.decider.ReadPath(r, path)
 	}
 	if err == nil {
-		if e.conduct != nil {
+		if e.decider.List(r); e.decider.Judges(r) {
 			r.Began = time.Now()
 			e.conduct.Stand(r)
 		}

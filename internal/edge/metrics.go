@@ -65,6 +65,11 @@ type metrics struct {
 
 	accessLogDropped prometheus.Counter
 
+	clientBlocks      prometheus.Counter
+	clientNetworks    *prometheus.GaugeVec
+	clientNetworksUp  prometheus.Gauge
+	clientNetworkDisk prometheus.Counter
+
 	gatewayAnswers *prometheus.CounterVec
 	gatewaySeconds *prometheus.HistogramVec
 	conductMetrics
@@ -182,6 +187,13 @@ func newMetrics(rulesAge func() float64) *metrics {
 		Name: "weir_gateway_seconds", Help: "Time from a gateway's question to the answer, in seconds, by protocol.", Buckets: decisionBuckets,
 	}, []string{"protocol"})
 	m.registry.MustRegister(m.gatewaySeconds)
+	m.clientBlocks = counter("client_blocks_total", "Requests refused with 403 because an operator blocks the client's network.")
+	m.clientNetworks = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "weir_client_networks", Help: "Networks of clients that operators block or allow, and that have not ended.",
+	}, []string{"action"})
+	m.registry.MustRegister(m.clientNetworks)
+	m.clientNetworksUp = gauge("client_networks_source_up", "1 while the networks of clients that Consul holds can be read; always 1 without Consul.")
+	m.clientNetworkDisk = counter("client_networks_cache_errors_total", "Failures to write the networks of clients to disk, or to use those found there.")
 	m.accessLogDropped = counter("access_log_dropped_total", "Lines of the access log that were lost: the disk was too slow, or the file could not be written.")
 	return m
 }

@@ -36,6 +36,9 @@ func (d *Decider) Refuse(r *Request, v Verdict) Refusal {
 		return d.shed(r)
 	case v == Misbehaved:
 		return r.conduct()
+	case v == Blocked:
+		d.Block(r)
+		return Refusal{Status: http.StatusForbidden, Body: blocked}
 	case v == NoRules:
 		return r.unavailable("No rules yet")
 	case r.Decision.Unavailable: // a rule that says closed could not be counted
@@ -43,6 +46,9 @@ func (d *Decider) Refuse(r *Request, v Verdict) Refusal {
 	}
 	return r.tooMany()
 }
+
+// blocked does not say why: the reason is for operators.
+var blocked = Problem(http.StatusForbidden, "Forbidden", "the operators of this site block this address")
 
 // Problem returns a problem document (RFC 9457).
 func Problem(status int, title, detail string) []byte {

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
+	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -34,6 +35,10 @@ type Decider struct {
 	Store limiter.TakeReturner
 	// Shed is called with each request that was shed.
 	Shed func(*Request, shedder.Reason)
+	// Networks are the clients that operators block or allow; nil: nobody does.
+	Networks func() *networks.Table
+	// Block is called with each request whose client is blocked.
+	Block func(*Request)
 	// Conduct judges by what clients do; nil: nothing does.
 	Conduct *Conduct
 	// UnderLoad lowers limits while upstreams are busy; nil: nothing does.
@@ -82,6 +87,7 @@ const (
 	Shed                // see Request.Permit
 	Uncountable         // a rule limits concurrency, but the request's end will be unknown: see Request.Err
 	Misbehaved          // see Request.Risk
+	Blocked             // see Request.Listed
 )
 
 // Decide decides about a request, from top to bottom.
@@ -91,7 +97,10 @@ func (d *Decider) Decide(r *Request) Verdict {
 	}
 	d.identify(r)
 	r.slot = rand.Uint64()
-	if d.Conduct != nil {
+	if d.List(r); r.Listed != nil && r.Listed.Action == networks.Block {
+		return Blocked
+	}
+	if d.Judges(r) {
 		d.Conduct.Stand(r)
 	}
 	if r.Err = d.FindChecks(r); r.Err != nil {
@@ -119,6 +128,16 @@ func (d *Decider) Decide(r *Request) Verdict {
 	}
 	return Pass
 }
+
+// List finds what operators decided about the client of a request.
+func (d *Decider) List(r *Request) {
+	if d.Networks != nil {
+		r.Listed = d.Networks().Find(r.Client)
+	}
+}
+
+// Judges reports whether the client's conduct matters: that of one that operators allow does not.
+func (d *Decider) Judges(r *Request) bool { return d.Conduct != nil && r.Listed == nil }
 
 // Check decides about a request whose checks the caller found. Nothing is shed: such a
 // request goes to no upstream of this node.

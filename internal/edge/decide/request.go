@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/paths"
@@ -33,6 +34,7 @@ type Request struct {
 	Client  netip.Addr // the peer, or whom trusted proxies name
 	Trusted bool       // the peer is a trusted proxy
 	Tier    []byte
+	Listed  *networks.Entry // what an operator decided about the client; nil: nothing
 
 	// What was decided.
 	Err      error // of a Malformed or Uncountable request
@@ -66,7 +68,7 @@ type Fields interface {
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
 	r.Vouched, r.NoEnd, r.Source = false, false, netip.Addr{}
-	r.Client, r.Trusted, r.Tier = netip.Addr{}, false, nil
+	r.Client, r.Trusted, r.Tier, r.Listed = netip.Addr{}, false, nil, nil
 	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}
 	r.Risk = Risk{}
 	r.Paths.Reset()

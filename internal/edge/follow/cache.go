@@ -38,8 +38,8 @@ type Owner struct {
 	Prefix     string `json:"prefix"`
 }
 
-// refuse says why a node of o does not use the cache of another.
-func (o Owner) refuse(other Owner) error {
+// Refuse says why a node of o does not use the cache of another.
+func (o Owner) Refuse(other Owner) error {
 	switch {
 	case o.Region != other.Region:
 		return fmt.Errorf("is of region %s, this node is in %s", other.Region, o.Region)
@@ -218,7 +218,7 @@ func decodeCache(data []byte, owner Owner) (*Cached, error) {
 	if c.Pointer.SHA256 != named.SHA256 || c.Pointer.Version != named.Version {
 		return nil, fmt.Errorf("%w (the document has version %s, its pointer names %s)", errDamaged, named.Version, c.Pointer.Version)
 	}
-	if err := owner.refuse(c.Owner); err != nil {
+	if err := owner.Refuse(c.Owner); err != nil {
 		return nil, err
 	}
 	return d, nil

@@ -36,10 +36,11 @@ const (
 	Failed           // 500 and 503, because of weir itself or its rules
 	Malformed        // 400
 	Stranger         // 403: not a gateway
+	Blocked          // 403: an operator blocks the client
 	Answers          // how many there are
 )
 
-var answerNames = [Answers]string{"pass", "limited", "shed", "failed", "malformed", "stranger"}
+var answerNames = [Answers]string{"pass", "limited", "shed", "failed", "malformed", "stranger", "blocked"}
 
 func (a Answer) String() string { return answerNames[a] }
 
@@ -158,6 +159,8 @@ func AnswerTo(v decide.Verdict, r *decide.Request) Answer {
 	switch {
 	case v == decide.Malformed:
 		return Malformed
+	case v == decide.Blocked:
+		return Blocked
 	case v == decide.Shed:
 		return Shed
 	case v == decide.Limited && !r.Decision.Unavailable, v == decide.Misbehaved:

@@ -20,6 +20,10 @@ const (
 	MetaPolicySchema  = "policy_schema"
 	MetaPolicyVersion = "policy_version"
 	MetaPolicyRefused = "policy_refused"
+	// Of a node that follows the networks of clients: the newest schema that it reads, and
+	// which version it has. Absent: it follows none.
+	MetaClientsSchema  = "clients_schema"
+	MetaClientsVersion = "clients_version"
 	// Requests per second. A node has a capacity if it was full within the last hour, and
 	// otherwise says what it can serve at least. Without a shedder it has none of the three.
 	MetaDemand          = "demand"

@@ -38,6 +38,9 @@ type Node struct {
 	PolicySchema  int    `json:"policy_schema,omitempty"`
 	PolicyVersion string `json:"policy_version,omitempty"`
 	PolicyRefused string `json:"policy_refused,omitempty"`
+	// The same for the networks of clients that are blocked or allowed by hand.
+	ClientsSchema  int    `json:"clients_schema,omitempty"`
+	ClientsVersion string `json:"clients_version,omitempty"`
 	// Passing reports whether all its checks pass. If not, Output is the output of the
 	// first failing one.
 	Passing bool   `json:"passing"`
@@ -172,10 +175,11 @@ func newNode(e *api.ServiceEntry) Node {
 		ID: cmp.Or(s.Meta[MetaNode], strings.TrimPrefix(s.ID, Service+"-")), Region: s.Meta[MetaRegion], PoP: s.Meta[MetaPoP],
 		Admin: s.Meta[MetaAdmin], Peer: s.Meta[MetaPeer], Prefix: s.Meta[MetaPrefix], RulesVersion: s.Meta[MetaRulesVersion], RulesRefused: s.Meta[MetaRulesRefused],
 		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused], Schema: parseSchema(s.Meta[MetaSchema]), SignedBy: s.Meta[MetaSignedBy],
-		PolicyVersion: s.Meta[MetaPolicyVersion], PolicyRefused: s.Meta[MetaPolicyRefused],
+		PolicyVersion: s.Meta[MetaPolicyVersion], PolicyRefused: s.Meta[MetaPolicyRefused], ClientsVersion: s.Meta[MetaClientsVersion],
 		Passing: e.Checks.AggregatedStatus() == api.HealthPassing,
 	}
 	n.PolicySchema, _ = strconv.Atoi(s.Meta[MetaPolicySchema]) // 0 if it is absent
+	n.ClientsSchema, _ = strconv.Atoi(s.Meta[MetaClientsSchema])
 	host := s.Address
 	if host == "" && e.Node != nil {
 		host = e.Node.Address

@@ -1,0 +1,365 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// clientsKind are the networks of clients. They are no document: only their history is like
+// that of the others.
+var clientsKind = &fleet.Kind{Name: networks.Kind, Path: adminapi.PathClients, Reads: func(n consul.Node) int { return n.ClientsSchema }}
+
+const clientsHelp = `Clients that are kept out, or let in, by hand: single addresses or whole networks, each with
+who decided it, why, and until when. All edges of all regions that follow Consul obey within
+two seconds, and keep them over restarts.
+
+A blocked client gets 403 before any rule. An allowed one is exempt from the behavior policy
+and from blocks of wider networks: the narrowest network decides. Rules and the load shedder
+apply to it as before.
+
+A region holds up to 100,000 networks, in its Consul.`
+
+const blockHelp = `Answers 403 to all clients in these networks, on all edges of all regions, and waits until
+they obey. Without --for that lasts until regionctl clients unblock.
+
+An address is one IPv4 or IPv6 address. Most IPv6 clients can choose any address of their
+/64; block that. Networks wider than an IPv4 /8 or an IPv6 /16 need --force.
+
+Blocking a network again replaces the reason and the end. The region of an unreachable Consul
+goes without (status 3); the same command again tells it, too.
+
+Exits with 0 if every edge obeys, and with 3 if a region could not be written, or an edge
+does not follow the networks, or has not got them after --wait.`
+
+const allowHelp = `Exempts all clients in these networks from blocks of wider networks and from the behavior
+policy. Rules and the load shedder apply to them as before.
+
+Otherwise it is as regionctl clients block.`
+
+const unblockHelp = `Removes networks from the list, whether they are blocked or allowed. A network that is not
+listed is not an error; which listed networks cover it is said.`
+
+const clientsShowHelp = `Shows all listed networks in which an address or a network lies, the narrowest first: that
+one decides. regionctl limits explain asks the edges themselves.`
+
+const clientsListHelp = `Lists all networks that are blocked or allowed, with who, why, since and until when. The last
+column names the regions that have an entry if not all do; the command that made it, given
+again, tells the others.`
+
+// clientOptions are the flags of changes.
+type clientOptions struct {
+	reason, by string
+	lasts      time.Duration
+	force      bool
+	wait       time.Duration
+	regions    []string
+}
+
+func (p *program) clientsCommand() *cobra.Command {
+	return stages(group("clients", "block or allow clients by hand", clientsHelp), []stage{
+		{"Look first:", []*cobra.Command{p.clientsShowCommand(), p.clientsListCommand(), p.clientsExportCommand()}},
+		{"Change:", []*cobra.Command{
+			p.decideCommand(networks.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --reason "scans /login, CASE-12"
+  regionctl clients block 198.51.100.0/24 2001:db8:7::/48 --reason "scraper of AS64500"`),
+			p.decideCommand(networks.Allow, allowHelp, `  regionctl clients allow 203.0.113.40/30 --reason "our monitoring"`),
+			p.unblockCommand(), p.clientsImportCommand(),
+		}},
+	})
+}
+
+func (p *program) changeFlags(c *cobra.Command, o *clientOptions) {
+	f := c.Flags()
+	f.DurationVar(&o.wait, "wait", 10*time.Second, "how long to wait at most for the edges; 0 does not wait")
+	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
+	p.regionFlag(c, &o.regions)
+}
+
+func (p *program) decisionFlags(c *cobra.Command, o *clientOptions) {
+	p.changeFlags(c, o)
+	f := c.Flags()
+	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by list and explain")
+	f.DurationVar(&o.lasts, "for", 0, "how long, such as 2h (default: until it is removed)")
+	f.BoolVar(&o.force, "force", false, "also networks wider than an IPv4 /8 or an IPv6 /16")
+}
+
+func (p *program) decideCommand(action networks.Action, help, examples string) *cobra.Command {
+	var o clientOptions
+	short := map[networks.Action]string{networks.Block: "answer 403 to networks", networks.Allow: "exempt networks from blocks and from the behavior policy"}
+	c := command(string(action)+" NETWORK…", short[action], help, examples, func(ctx context.Context, args []string) error {
+		list, err := parseNetworks(args, o.force)
+		if err != nil {
+			return err
+		}
+		return p.decide(ctx, action, list, "", false, &o)
+	})
+	p.decisionFlags(c, &o)
+	return c
+}
+
+func (p *program) unblockCommand() *cobra.Command {
+	var o clientOptions
+	c := command("unblock NETWORK…", "remove networks from the list", unblockHelp, `  regionctl clients unblock 203.0.113.7`,
+		func(ctx context.Context, args []string) error { return p.unblock(ctx, args, &o) })
+	c.Aliases = []string{"remove"}
+	p.changeFlags(c, &o)
+	return c
+}
+
+// parseNetworks lists every fault of the arguments.
+func parseNetworks(args []string, force bool) (list []netip.Prefix, err error) {
+	var wrong []string
+	for _, arg := range args {
+		n, err := networks.Parse(arg)
+		switch {
+		case err != nil:
+			wrong = append(wrong, err.Error())
+		case networks.Wide(n) && !force:
+			wrong = append(wrong, fmt.Sprintf("%s has a large part of all clients; pass --force if that is meant", n))
+		default:
+			list = append(list, n)
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, term.Misused("nothing was changed:\n%s", strings.Join(wrong, "\n"))
+	}
+	return distinctNetworks(list), nil
+}
+
+func distinctNetworks(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, networks.Compare)
+	return slices.Compact(list)
+}
+
+// decision is what the flags say.
+func (o *clientOptions) decision(action networks.Action) (*networks.Decision, error) {
+	if o.reason == "" {
+		return nil, term.Misused("--reason TEXT is missing; it tells other operators why, in a year, too")
+	}
+	if err := checkText("--reason", o.reason, networks.MaxReason); err != nil {
+		return nil, err
+	}
+	const longest = 10 * 365 * 24 * time.Hour
+	if o.lasts < 0 || o.lasts > longest || o.lasts > 0 && o.lasts < time.Second {
+		return nil, term.Misused("--for %s: must be from 1s to ten years; leave it out for a network that stays until it is removed", o.lasts)
+	}
+	if o.wait < 0 {
+		return nil, term.Misused("--wait must be 0 or above")
+	}
+	who, err := whoami(o.by)
+	return &networks.Decision{Action: action, By: who, Reason: o.reason}, err
+}
+
+// decide blocks or allows networks. With replace, networks that were decided alike for the same reason
+// and are not in the list are removed.
+func (p *program) decide(ctx context.Context, action networks.Action, list []netip.Prefix, from string, replace bool, o *clientOptions) error {
+	d, err := o.decision(action)
+	if err != nil {
+		return err
+	}
+	for _, n := range list {
+		if n.Addr().Is6() && n.Bits() > 64 && from == "" {
+			p.Say("%s: most clients can use any address of %s", n, netip.PrefixFrom(n.Addr(), 64).Masked())
+		}
+	}
+	return p.change(ctx, o, func(at time.Time, held *networks.List) *networks.Edits {
+		d := *d
+		d.Since = at
+		message := fmt.Sprintf("%s %s", d.Action, networkNames(list))
+		if o.lasts > 0 {
+			d.Until = at.Add(o.lasts)
+			message += " until " + term.Stamp(d.Until)
+		}
+		if from != "" {
+			message += " from " + from
+		}
+		e := &networks.Edits{By: d.By, Message: message + ": " + d.Reason}
+		for _, n := range list {
+			e.List = append(e.List, networks.Edit{Network: n, Decision: &d})
+		}
+		if replace {
+			for _, was := range held.Entries() {
+				if _, stays := slices.BinarySearchFunc(list, was.Network, networks.Compare); !stays && was.Action == d.Action && was.Reason == d.Reason {
+					e.List = append(e.List, networks.Edit{Network: was.Network})
+				}
+			}
+		}
+		return e
+	})
+}
+
+// networkNames names a few networks.
+func networkNames(list []netip.Prefix) string {
+	if len(list) > 5 {
+		return fmt.Sprintf("%d networks", len(list))
+	}
+	names := make([]string, len(list))
+	for i, n := range list {
+		names[i] = n.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+func (p *program) unblock(ctx context.Context, args []string, o *clientOptions) error {
+	list, err := parseNetworks(args, true)
+	if err != nil {
+		return err
+	}
+	who, err := whoami(o.by)
+	if err != nil {
+		return err
+	}
+	removed, covered := map[netip.Prefix]bool{}, map[netip.Prefix]*networks.Entry{}
+	err = p.change(ctx, o, func(at time.Time, held *networks.List) *networks.Edits {
+		e := &networks.Edits{By: who, Message: "remove " + networkNames(list)}
+		t := networks.NewTable("", held.Entries(), at)
+		for _, n := range list {
+			for _, c := range t.Covering(n) {
+				removed[n] = removed[n] || c.Network == n
+				if c.Network != n && covered[n] == nil {
+					covered[n] = c
+				}
+			}
+			e.List = append(e.List, networks.Edit{Network: n})
+		}
+		return e
+	})
+	for _, n := range list {
+		if c := covered[n]; c != nil {
+			p.Warn("%s is still in %s, which is listed: %s, by %s: %s", n, c.Network, c.Action, c.By, c.Reason)
+		} else if !removed[n] {
+			p.Warn("%s is not listed", n)
+		}
+	}
+	return err
+}
+
+// listed is an entry, with the regions that have it.
+type listed struct {
+	*networks.Entry
+	Regions []string `json:"regions"`
+	partly  bool     // not all regions that answered have it
+}
+
+// lists reads what all regions hold.
+func (p *program) lists(ctx context.Context, names []string) ([]fleet.Answer[*networks.List], error) {
+	targets, err := p.targetsOf(clientsKind, names)
+	if err != nil {
+		return nil, err
+	}
+	return fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*networks.List, error) {
+		return networks.Read(ctx, t.Consul)
+	}), nil
+}
+
+// join puts the lists of regions together: entries that have not ended, in order.
+func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*networks.Entry) (all []*listed) {
+	type key struct {
+		network netip.Prefix
+		networks.Decision
+	}
+	found, regions := map[key]*listed{}, 0
+	for _, a := range answers {
+		if a.Err != nil {
+			continue
+		}
+		regions++
+		for _, e := range keep(networks.NewTable(a.Value.Version(), a.Value.Entries(), a.Target.Consul.Now())) {
+			k := key{e.Network, e.Decision}
+			if found[k] == nil {
+				found[k] = &listed{Entry: e}
+				all = append(all, found[k])
+			}
+			found[k].Regions = append(found[k].Regions, a.Target.Name)
+		}
+	}
+	for _, l := range all {
+		l.partly = len(l.Regions) < regions
+	}
+	slices.SortStableFunc(all, func(a, b *listed) int { return networks.Compare(a.Network, b.Network) })
+	return all
+}
+
+func (p *program) clientsListCommand() *cobra.Command {
+	var names []string
+	c := command("list", "list all networks that are blocked or allowed", clientsListHelp, `  regionctl clients list
+  regionctl clients list -o json`,
+		func(ctx context.Context, _ []string) error {
+			answers, err := p.lists(ctx, names)
+			if err != nil {
+				return err
+			}
+			all := join(answers, (*networks.Table).All)
+			if err := p.Show(all, func(b *bytes.Buffer, s term.Style) { writeListed(b, s, all, "no network is blocked or allowed") }); err != nil {
+				return err
+			}
+			return unanswered(answers)
+		})
+	p.regionFlag(c, &names)
+	return c
+}
+
+func (p *program) clientsShowCommand() *cobra.Command {
+	var names []string
+	c := command("show NETWORK", "show what is decided about an address", clientsShowHelp, `  regionctl clients show 203.0.113.7`,
+		func(ctx context.Context, args []string) error {
+			n, err := networks.Parse(args[0])
+			if err != nil {
+				return term.Misused("%w", err)
+			}
+			answers, err := p.lists(ctx, names)
+			if err != nil {
+				return err
+			}
+			all := join(answers, func(t *networks.Table) []*networks.Entry { return t.Covering(n) })
+			slices.SortStableFunc(all, func(a, b *listed) int { return cmp.Compare(b.Network.Bits(), a.Network.Bits()) })
+			if err := p.Show(all, func(b *bytes.Buffer, s term.Style) {
+				writeListed(b, s, all, fmt.Sprintf("nothing is decided about %s by hand", n))
+			}); err != nil {
+				return err
+			}
+			return unanswered(answers)
+		})
+	p.regionFlag(c, &names)
+	return c
+}
+
+func writeListed(b *bytes.Buffer, s term.Style, all []*listed, none string) {
+	if len(all) == 0 {
+		b.WriteString(none + "\n")
+		return
+	}
+	t := term.Table{}
+	t.Row("NETWORK", "ACTION", "UNTIL", "SINCE", "BY", "REASON", "ONLY IN")
+	for _, l := range all {
+		action, only := s.Red(string(l.Action)), ""
+		if l.Action == networks.Allow {
+			action = s.Green(string(l.Action))
+		}
+		if l.partly {
+			only = s.Yellow(strings.Join(l.Regions, ", "))
+		}
+		t.Row(l.Network.String(), action, untilText(l.Until), term.Stamp(l.Since), term.Printable(l.By), term.Printable(l.Reason), only)
+	}
+	t.Print(b)
+}
+
+func untilText(t time.Time) string {
+	if t.IsZero() {
+		return "removed"
+	}
+	return term.Stamp(t)
+}

@@ -1,0 +1,184 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// clientsChanged is what a change of the networks printed of a region.
+type clientsChanged struct {
+	Region  string `json:"region"`
+	Changed int    `json:"changed"` // networks
+	Version string `json:"version,omitempty"`
+	// Obey are the nodes that have the version; Behind those that have not got it, and Without
+	// those that do not follow the networks.
+	Obey    int      `json:"obey"`
+	Behind  []string `json:"behind,omitempty"`
+	Without []string `json:"without,omitempty"`
+	Error   string   `json:"error,omitempty"`
+	failure error
+}
+
+// change makes edits in all regions, and waits for their nodes. make is called for each region
+// with what it holds, one at a time.
+func (p *program) change(ctx context.Context, o *clientOptions, make func(at time.Time, held *networks.List) *networks.Edits) error {
+	answers, err := p.lists(ctx, o.regions)
+	if err != nil {
+		return err
+	}
+	if failed, err := fleet.Failures(answers); len(failed) == len(answers) {
+		return term.Failed("nothing was changed, no region can be read:\n%w", err)
+	}
+	p.warnOfClock()
+	at := p.now().UTC().Truncate(time.Second)
+	type job struct {
+		target *fleet.Target
+		edits  *networks.Edits
+		failed error
+	}
+	jobs := map[*fleet.Target]*job{}
+	var targets []*fleet.Target
+	for _, a := range answers {
+		j := &job{target: a.Target, failed: a.Err}
+		if a.Err == nil {
+			j.edits = make(at, a.Value)
+			j.edits.Now, j.edits.Token = at, a.Target.Identity(ctx)
+		}
+		jobs[a.Target], targets = j, append(targets, a.Target)
+	}
+	done := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*clientsChanged, error) {
+		r := &clientsChanged{Region: t.Name, failure: jobs[t].failed}
+		if r.failure == nil {
+			var out networks.Outcome
+			out, r.failure = jobs[t].edits.Apply(ctx, t.Consul)
+			r.Changed, r.Version = out.Changed, out.Version
+			if out.Unrecorded != nil {
+				t.Warn("%s: the change was made, but the history does not have it: %v", t.Name, out.Unrecorded)
+			}
+		}
+		if r.failure != nil {
+			r.Error = r.failure.Error()
+			return r, nil
+		}
+		r.await(ctx, t, o.wait)
+		return r, nil
+	})
+	var list []*clientsChanged
+	for _, a := range done {
+		list = append(list, a.Value)
+	}
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeClientsChanged(b, s, list) }); err != nil {
+		return err
+	}
+	return clientsOutcome(ctx, list)
+}
+
+// lookEvery is how often the registrations of nodes are read while they are awaited.
+const clientsLookEvery = 200 * time.Millisecond
+
+// await waits until the nodes of a region have what its Consul has, which others may change
+// meanwhile.
+func (r *clientsChanged) await(ctx context.Context, t *fleet.Target, wait time.Duration) {
+	deadline := time.Now().Add(wait)
+	for {
+		nodes, err := t.Registered(ctx)
+		if err == nil {
+			if now, _, failure := t.Docs.Current(ctx); failure == nil && now != nil {
+				r.Version = now.Version
+			}
+			r.Error = ""
+			r.sort(nodes)
+		} else {
+			r.Error = err.Error()
+		}
+		if r.Error == "" && len(r.Behind) == 0 || time.Now().After(deadline) || ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(clientsLookEvery):
+		}
+	}
+}
+
+func (r *clientsChanged) sort(nodes []consul.Node) {
+	r.Obey, r.Behind, r.Without = 0, nil, nil
+	for _, n := range nodes {
+		switch {
+		case n.ClientsSchema < networks.Schema:
+			r.Without = append(r.Without, n.ID)
+		case n.ClientsVersion == r.Version:
+			r.Obey++
+		default:
+			r.Behind = append(r.Behind, n.ID)
+		}
+	}
+}
+
+func writeClientsChanged(b *bytes.Buffer, s term.Style, list []*clientsChanged) {
+	t := term.Table{}
+	t.Row("REGION", "RESULT", "EDGES")
+	for _, r := range list {
+		result := s.Green("unchanged")
+		switch {
+		case r.failure != nil:
+			result = s.Red("failed")
+		case r.Changed > 0:
+			result = s.Green(term.Plural(r.Changed, "network") + " changed")
+		}
+		edges := fmt.Sprintf("%d obey", r.Obey)
+		if len(r.Behind) > 0 {
+			edges += s.Yellow(fmt.Sprintf(", %d not yet", len(r.Behind)))
+		}
+		if len(r.Without) > 0 {
+			edges += s.Red(fmt.Sprintf(", %d never", len(r.Without)))
+		}
+		t.Row(r.Region, result, edges)
+	}
+	t.Print(b)
+}
+
+// clientsOutcome is what is wrong after a change, nil if nothing is.
+func clientsOutcome(ctx context.Context, list []*clientsChanged) error {
+	var wrong []string
+	failed, changed := 0, 0
+	for _, r := range list {
+		changed += r.Changed
+		switch {
+		case r.failure != nil:
+			failed++
+			wrong = append(wrong, r.Region+": "+r.Error)
+			continue
+		case r.Error != "":
+			wrong = append(wrong, fmt.Sprintf("%s: its edges are unknown: %s", r.Region, r.Error))
+		}
+		if len(r.Without) > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: %s: of an earlier release, or without rules.source consul, so they neither block nor allow anybody; update them", r.Region, term.OrDashes(r.Without)))
+		}
+		if len(r.Behind) > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: %s: have not got it yet", r.Region, term.OrDashes(r.Behind)))
+		}
+	}
+	text := strings.Join(wrong, "\n")
+	switch {
+	case len(wrong) == 0:
+		return nil
+	case failed == len(list) && changed == 0:
+		return term.Failed("nothing was changed:\n%s", text)
+	case failed > 0:
+		text += "\nthe same command again finishes it"
+	}
+	if ctx.Err() != nil {
+		return term.Interrupted("interrupted:\n%s", text)
+	}
+	return &term.Failure{Status: term.StatusPartial, Err: errors.New("not all edges obey:\n" + text)}
+}

@@ -1,0 +1,133 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/networks"
+)
+
+const clientsImportHelp = `Blocks all networks of a file, or with --allow exempts them: one address or network in CIDR
+notation a line, with comments after #. FILE may be - for standard input. A fault names its
+line, and then nothing is changed.
+
+--replace makes the list of a reason be what the file says: networks that are listed with
+the same reason, and are not in the file, are removed. That follows a list that somebody else
+keeps, for example once an hour:
+
+  curl -fsS https://lists.example.com/drop.txt | regionctl clients import - --replace --reason "drop list"`
+
+const clientsExportHelp = `Prints all blocked networks as text that regionctl clients import reads, each with a comment;
+with --allowed the allowed ones.`
+
+// longestClients is how long a file of networks may be: Max lines, with comments.
+const longestClients = 32 << 20
+
+func (p *program) clientsImportCommand() *cobra.Command {
+	var o clientOptions
+	var allow, replace bool
+	c := command("import FILE", "block or allow all networks of a file", clientsImportHelp,
+		`  regionctl clients import drop.txt --reason "drop list" --for 24h
+  regionctl clients import offices.txt --allow --reason "our offices"`,
+		func(ctx context.Context, args []string) error {
+			data, err := p.readInput(longestClients, args[0])
+			if err != nil {
+				return err
+			}
+			list, err := readNetworks(inputName(args[0]), data, o.force)
+			if err != nil {
+				return err
+			}
+			action := networks.Block
+			if allow {
+				action = networks.Allow
+			}
+			return p.decide(ctx, action, list, inputName(args[0]), replace, &o)
+		})
+	p.decisionFlags(c, &o)
+	c.Flags().BoolVar(&allow, "allow", false, "exempt them in place of blocking them")
+	c.Flags().BoolVar(&replace, "replace", false, "remove those with the same reason that are not in the file")
+	return c
+}
+
+// readNetworks reads CIDR text. Its error lists the first faults, by line.
+func readNetworks(name string, data []byte, force bool) (list []netip.Prefix, err error) {
+	if len(data) > longestClients {
+		return nil, term.Misused("%s is longer than %d bytes", name, longestClients)
+	}
+	const mostFaults = 10
+	var wrong []string
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; lines.Scan(); n++ {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		text, _, _ = strings.Cut(text, ";") // some lists comment so
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		found, err := networks.Parse(text)
+		if err == nil && networks.Wide(found) && !force {
+			err = fmt.Errorf("%s has a large part of all clients; pass --force if that is meant", found)
+		}
+		if err != nil {
+			if wrong = append(wrong, fmt.Sprintf("%s:%d: %s", name, n, term.Printable(err.Error()))); len(wrong) == mostFaults {
+				break
+			}
+			continue
+		}
+		list = append(list, found)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, term.Misused("%s: %w", name, err)
+	}
+	if len(wrong) > 0 {
+		return nil, term.Misused("nothing was changed:\n%s", strings.Join(wrong, "\n"))
+	}
+	if list = distinctNetworks(list); len(list) == 0 {
+		return nil, term.Misused("%s has no network", name)
+	}
+	if len(list) > networks.Max {
+		return nil, term.Misused("%s has %d networks; a region holds at most %d", name, len(list), networks.Max)
+	}
+	return list, nil
+}
+
+func (p *program) clientsExportCommand() *cobra.Command {
+	var names []string
+	var allowed bool
+	c := command("export", "print all blocked networks as text", clientsExportHelp, `  regionctl clients export > blocked.txt
+  regionctl clients export --allowed --region eu-west`,
+		func(ctx context.Context, _ []string) error {
+			if p.WantsJSON() {
+				return term.Misused("an export is text; regionctl clients list -o json has all fields")
+			}
+			answers, err := p.lists(ctx, names)
+			if err != nil {
+				return err
+			}
+			want := networks.Block
+			if allowed {
+				want = networks.Allow
+			}
+			var b bytes.Buffer
+			for _, l := range join(answers, (*networks.Table).All) {
+				if l.Action == want {
+					fmt.Fprintf(&b, "%s # %s, until %s: %s\n", l.Network, term.Printable(l.By), untilText(l.Until), term.Printable(l.Reason))
+				}
+			}
+			if _, err := io.Copy(p.Out, &b); err != nil {
+				return err
+			}
+			return unanswered(answers)
+		})
+	p.regionFlag(c, &names)
+	c.Flags().BoolVar(&allowed, "allowed", false, "the allowed networks")
+	return c
+}

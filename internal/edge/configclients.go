@@ -1,0 +1,31 @@
+package edge
+
+import (
+	"path/filepath"
+
+	"github.com/weir-edge/weir/internal/networks"
+)
+
+// ClientsConfig is about the networks of clients that operators block or allow by hand.
+type ClientsConfig struct {
+	// Cache is the file that keeps those of Consul.
+	Cache string `yaml:"cache"`
+}
+
+func (c *Config) validateClients(f *faults) {
+	cache := &c.Clients.Cache
+	if !c.followsConsul() {
+		if *cache != "" {
+			f.add("clients.cache", "is for rules.source consul; remove it")
+		}
+		return
+	}
+	if *cache == "" {
+		*cache = filepath.Join(filepath.Dir(c.Rules.Cache), networks.Kind+".json")
+	}
+	for path, other := range map[string]string{"rules.cache": c.Rules.Cache, "shedder.cache": c.Shedder.Cache, "policy.cache": c.Policy.Cache} {
+		if other != "" && filepath.Clean(*cache) == filepath.Clean(other) {
+			f.add("clients.cache", "must be another file than %s, %s", path, other)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package networks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+const (
+	// mostRaces is how often others may be faster before an edit gives up.
+	mostRaces = 24
+	// keepOver is how long an entry that is over stays in Consul, should an edit pass by: a
+	// node whose clock is behind still reads it as it was.
+	keepOver = time.Minute
+	// batch is how many bytes of chunks go into one transaction.
+	batch = maxChunk
+)
+
+// Edit is what happens to one network: a decision, or nil to remove it.
+type Edit struct {
+	Network  netip.Prefix
+	Decision *Decision
+}
+
+// Edits are made together. Other operators' changes of other networks stay.
+type Edits struct {
+	List    []Edit
+	By      string
+	Message string // for the history
+	Token   *consul.Identity
+	Now     time.Time // by the region's clock
+}
+
+// Outcome is what became of edits.
+type Outcome struct {
+	Version string // of the index after them
+	Changed int    // how many networks; 0: all was so already
+	// Unrecorded is why the history has no entry of the change, which was made.
+	Unrecorded error
+}
+
+// Apply makes edits in one region. Doing it twice has no further effect. Many chunks take several
+// steps; if a later one fails, the outcome counts the networks of those before.
+func (e *Edits) Apply(ctx context.Context, c *consul.Client) (out Outcome, err error) {
+	for _, one := range e.List {
+		if one.Decision != nil {
+			if err := one.Decision.validate(); err != nil {
+				return out, err
+			}
+		}
+	}
+	for attempt := range mostRaces {
+		if attempt > 0 {
+			select {
+			case <-ctx.Done():
+				return out, context.Cause(ctx)
+			case <-time.After(rand.N(20 * time.Millisecond << min(attempt, 4))):
+			}
+		}
+		var x *Index
+		var index uint64
+		if x, index, err = current(ctx, c); err != nil {
+			return out, err
+		}
+		s := &step{edits: e, client: c, before: x, index: index}
+		var again bool
+		if again, err = s.run(ctx, &out); !again {
+			return out, err
+		}
+	}
+	if err == nil {
+		err = errors.New("other operators changed networks at the same time; try again")
+	}
+	return out, err
+}
+
+// step is an attempt from one state of the index.
+type step struct {
+	edits  *Edits
+	client *consul.Client
+	before *Index
+	index  uint64
+}
+
+// run makes the edits in as many transactions as they need. It is to be run again if somebody
+// else was faster.
+func (s *step) run(ctx context.Context, out *Outcome) (again bool, err error) {
+	if s.before == nil {
+		s.before = &Index{contents: contents{Schema: Schema}}
+	}
+	perChunk := map[int][]Edit{}
+	for _, e := range s.edits.List {
+		n := chunkOf(e.Network)
+		perChunk[n] = append(perChunk[n], e)
+	}
+	l, err := Load(ctx, s.client, s.before, nil, func(n int) bool { return perChunk[n] != nil })
+	if err != nil {
+		return errors.Is(err, ErrMeanwhile), err
+	}
+	made, total := s.make(l, perChunk)
+	if total > Max { // what is over in other chunks gives way
+		if l, err = Load(ctx, s.client, s.before, l, nil); err != nil {
+			return errors.Is(err, ErrMeanwhile), err
+		}
+		for n := range chunks {
+			if perChunk[n] == nil && slices.ContainsFunc(entriesOf(l, n), s.old) {
+				perChunk[n] = []Edit{}
+			}
+		}
+		if made, total = s.make(l, perChunk); total > Max {
+			return false, fmt.Errorf("a region holds at most %d networks, and would have %d; remove some, or block wider ones", Max, total)
+		}
+	}
+	out.Version = s.before.Version
+	return s.write(ctx, made, out)
+}
+
+func entriesOf(l *List, number int) []*Entry {
+	if l.chunks[number] == nil {
+		return nil
+	}
+	return l.chunks[number].entries
+}
+
+// old reports whether an entry may be dropped.
+func (s *step) old(e *Entry) bool { return e.Over(s.edits.Now.Add(-keepOver)) }
+
+// remade is a chunk after the edits.
+type remade struct {
+	number  int
+	entries []*Entry
+	changed int
+}
+
+// make returns the chunks that change, and how many entries there are then.
+func (s *step) make(l *List, perChunk map[int][]Edit) (list []remade, total int) {
+	total = s.before.Count()
+	for _, number := range slices.Sorted(maps.Keys(perChunk)) {
+		before := entriesOf(l, number)
+		now, changed := map[netip.Prefix]*Entry{}, 0
+		for _, e := range before {
+			if !s.old(e) {
+				now[e.Network] = e
+			}
+		}
+		dropped := len(before) - len(now)
+		for _, e := range perChunk[number] {
+			was := now[e.Network]
+			switch {
+			case e.Decision == nil && was != nil:
+				delete(now, e.Network)
+				changed++
+			case e.Decision != nil && (was == nil || !was.same(e.Decision)):
+				now[e.Network] = &Entry{e.Network, *e.Decision}
+				changed++
+			}
+		}
+		total += len(now) - len(before)
+		if changed+dropped > 0 {
+			list = append(list, remade{number, slices.Collect(maps.Values(now)), changed})
+		}
+	}
+	return list, total
+}
+
+// write writes chunks with the index, a transaction at a time.
+func (s *step) write(ctx context.Context, list []remade, out *Outcome) (again bool, err error) {
+	if !slices.ContainsFunc(list, func(r remade) bool { return r.changed > 0 }) {
+		return false, nil
+	}
+	for len(list) > 0 {
+		next := contents{Schema, maps.Clone(s.before.Chunks)}
+		if next.Chunks == nil {
+			next.Chunks = map[string]part{}
+		}
+		var writes []consul.Write
+		size, changed := 0, 0
+		for len(list) > 0 && len(writes) < consul.MostSwapped {
+			r := list[0]
+			chunk, stored, err := newChunk(r.entries)
+			if err != nil {
+				return false, err
+			}
+			if size += len(stored); size > batch && len(writes) > 0 {
+				break
+			}
+			if delete(next.Chunks, partName(r.number)); chunk != nil {
+				next.Chunks[partName(r.number)] = part{len(chunk.entries), chunk.hash}
+			}
+			writes = append(writes, consul.Write{Key: chunkKey(s.client, r.number), Value: stored})
+			changed += r.changed
+			list = list[1:]
+		}
+		if again, err := s.swap(ctx, next, writes, changed, out); again || err != nil {
+			return again, err
+		}
+	}
+	return false, nil
+}
+
+// swap makes one transaction, and records it.
+func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, changed int, out *Outcome) (again bool, err error) {
+	x, err := newIndex(next, s.edits.By, s.client.Now())
+	if err != nil {
+		return false, err
+	}
+	value, err := json.Marshal(x)
+	if err != nil {
+		return false, err
+	}
+	done, err := s.client.SwapWith(ctx, CurrentKey(s.client), value, s.index, writes)
+	if err != nil || !done {
+		return !done && err == nil, err
+	}
+	out.Version, out.Changed = x.Version, out.Changed+changed
+	change := consul.Change{Pointer: x.Pointer, Replaced: s.before.Version, Message: s.edits.Message, Token: s.edits.Token}
+	if err := s.client.Documents(Kind).Record(ctx, change); err != nil {
+		out.Unrecorded = err
+	}
+	entry, err := s.client.Get(ctx, CurrentKey(s.client))
+	if err != nil {
+		return false, err
+	}
+	if entry == nil {
+		return true, nil
+	}
+	if s.before, err = ParseIndex(entry.Value); err != nil {
+		return false, err
+	}
+	// Somebody else's change is the base of the next step only after their chunks were read.
+	s.index = entry.ModifyIndex
+	return s.before.Version != x.Version || !s.before.AppliedAt.Equal(x.AppliedAt), nil
+}

@@ -1,0 +1,216 @@
+package networks
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// region is the keys of one test.
+type region struct {
+	*testing.T
+	server *testenv.Consul
+	client *consul.Client
+}
+
+func (r *region) apply(list ...Edit) Outcome {
+	r.Helper()
+	out, err := r.try(list...)
+	require.NoError(r, err)
+	require.NoError(r, out.Unrecorded)
+	return out
+}
+
+func (r *region) try(list ...Edit) (Outcome, error) {
+	e := Edits{List: list, By: "ana", Message: "test", Now: noon.Add(time.Hour)}
+	return e.Apply(r.Context(), r.client)
+}
+
+func (r *region) networks() (list []string) {
+	r.Helper()
+	l, err := Read(r.Context(), r.client)
+	require.NoError(r, err)
+	for _, e := range l.Entries() {
+		list = append(list, e.Network.String())
+	}
+	return list
+}
+
+func edit(network string, action Action, lasts time.Duration) Edit {
+	e := entry(network, action, lasts)
+	return Edit{e.Network, &e.Decision}
+}
+
+func TestEdits(t *testing.T) {
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	for name, f := range map[string]func(*region){"change": editsChange, "race": editsRace, "many": editsMany, "full": editsFull, "damaged": editsDamaged} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, err := consul.Open(consul.Config{Addr: server.Addr(), Prefix: "networks-" + name})
+			require.NoError(t, err)
+			t.Cleanup(client.Close)
+			f(&region{t, server, client})
+		})
+	}
+}
+
+func editsChange(r *region) {
+	require.Empty(r, r.networks())
+	require.Zero(r, r.apply(Edit{Network: netip.MustParsePrefix("203.0.113.0/24")}), "nothing is there to remove")
+	first := r.apply(edit("203.0.113.0/24", Block, 0), edit("2001:db8::/32", Allow, 2*time.Hour))
+	require.Equal(r, 2, first.Changed)
+	require.Equal(r, []string{"203.0.113.0/24", "2001:db8::/32"}, r.networks())
+
+	// Saying it again changes nothing: who said it first, and when, stays.
+	again := edit("203.0.113.0/24", Block, 0)
+	again.Decision.By, again.Decision.Since = "ben", noon.Add(time.Minute)
+	require.Equal(r, Outcome{Version: first.Version}, r.apply(again))
+	again.Decision.Reason = "another"
+	require.Equal(r, 1, r.apply(again).Changed)
+
+	// An entry that is over is dropped when an edit passes by.
+	ended := edit("203.0.113.0/24", Block, time.Minute)
+	require.Equal(r, 1, r.apply(ended).Changed)
+	require.Len(r, r.networks(), 2)
+	require.Equal(r, 1, r.apply(edit("203.0.113.0/24", Allow, 0)).Changed)
+	last := r.apply(Edit{Network: netip.MustParsePrefix("203.0.113.0/24")}, Edit{Network: netip.MustParsePrefix("2001:db8::/32")})
+	require.Equal(r, 2, last.Changed)
+	require.Empty(r, r.networks())
+
+	// Each change is in the history, whose chain is whole, and names what is active.
+	docs := r.client.Documents(Kind)
+	changes, wrong, err := docs.History(r.Context(), 0)
+	require.NoError(r, err)
+	require.Empty(r, wrong)
+	require.Len(r, changes, 5)
+	audit, err := docs.Audit(r.Context())
+	require.NoError(r, err)
+	p, _, err := docs.Current(r.Context())
+	require.NoError(r, err)
+	good, err := docs.Active(r.Context(), audit, *p)
+	require.NoError(r, err)
+	require.True(r, good, audit.Faults)
+	require.Equal(r, last.Version, p.Version)
+
+	_, err = r.try(Edit{netip.MustParsePrefix("203.0.113.0/24"), &Decision{Action: "drop"}})
+	require.ErrorContains(r, err, `action: must be block or allow (got "drop")`)
+}
+
+// Operators who change networks at the same moment lose nothing, even in one chunk.
+func editsRace(r *region) {
+	var same []string
+	want := chunkOf(netip.MustParsePrefix("10.0.0.0/32"))
+	for i := 0; len(same) < 8; i++ {
+		if n := fmt.Sprintf("10.0.%d.%d/32", i/256, i%256); chunkOf(netip.MustParsePrefix(n)) == want {
+			same = append(same, n)
+		}
+	}
+	var all sync.WaitGroup
+	for i, n := range same {
+		all.Go(func() {
+			_, err := r.try(edit(n, Block, 0), edit(fmt.Sprintf("198.51.100.%d/32", i), Block, 0))
+			if err != nil {
+				r.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.Len(r, r.networks(), 16)
+}
+
+// An import takes several transactions; a file on disk has all of it.
+func editsMany(r *region) {
+	const n = 20_000
+	var list []Edit
+	for _, e := range many(n) {
+		list = append(list, Edit{e.Network, &e.Decision})
+	}
+	require.Equal(r, n, r.apply(list...).Changed)
+	l, err := Read(r.Context(), r.client)
+	require.NoError(r, err)
+	require.Len(r, l.Entries(), n)
+
+	data, err := l.MarshalJSON()
+	require.NoError(r, err)
+	var again List
+	require.NoError(r, again.UnmarshalJSON(data))
+	require.Equal(r, l, &again)
+	require.ErrorContains(r, again.UnmarshalJSON([]byte(strings.Replace(string(data), "drop list", "drop lust", 1))), "is not the one that the index names")
+	require.Error(r, again.UnmarshalJSON(data[:len(data)-1]))
+
+	// One change writes one chunk: the others keep the index at which they were written.
+	before := r.indexes()
+	r.apply(edit("203.0.113.77/32", Block, 0))
+	changed := 0
+	for key, index := range r.indexes() {
+		if before[key] != index {
+			changed++
+		}
+	}
+	require.Equal(r, 1, changed)
+}
+
+func (r *region) indexes() map[string]uint64 {
+	pairs, _, err := r.server.Client().KV().List(r.client.Key(Kind, "chunks", ""), nil)
+	require.NoError(r, err)
+	indexes := map[string]uint64{}
+	for _, p := range pairs {
+		indexes[p.Key] = p.ModifyIndex
+	}
+	return indexes
+}
+
+func editsFull(r *region) {
+	var list []Edit
+	for i, e := range many(Max) {
+		d := e.Decision
+		if i < 10 {
+			d.Until = noon.Add(time.Minute) // over, by the time of the edits
+		}
+		list = append(list, Edit{e.Network, &d})
+	}
+	r.apply(list...)
+	// What is over gives way, in whichever chunk it is.
+	var more []Edit
+	for i := range 11 {
+		more = append(more, edit(fmt.Sprintf("240.0.0.%d/32", i), Block, 0))
+	}
+	require.Equal(r, 10, r.apply(more[:10]...).Changed)
+	_, err := r.try(more[10])
+	require.ErrorContains(r, err, "a region holds at most 100000 networks, and would have 100001; remove some, or block wider ones")
+	require.Len(r, r.networks(), Max)
+}
+
+func editsDamaged(r *region) {
+	r.apply(edit("203.0.113.0/24", Block, 0), edit("198.51.100.0/24", Block, 0))
+	key := chunkKey(r.client, chunkOf(netip.MustParsePrefix("203.0.113.0/24")))
+	_, err := r.server.Client().KV().Put(&api.KVPair{Key: key, Value: []byte(`{"decisions":[]}`)}, nil)
+	require.NoError(r, err)
+	_, err = Read(r.Context(), r.client)
+	require.ErrorIs(r, err, ErrMeanwhile)
+	require.ErrorContains(r, err, key)
+	_, err = r.try(edit("203.0.113.0/24", Allow, 0))
+	require.ErrorIs(r, err, ErrMeanwhile)
+
+	_, err = r.server.Client().KV().Put(&api.KVPair{Key: CurrentKey(r.client), Value: []byte(`{}`)}, nil)
+	require.NoError(r, err)
+	_, err = Read(r.Context(), r.client)
+	require.ErrorContains(r, err, CurrentKey(r.client)+": sha256: must be")
+	// The remedy.
+	_, err = r.server.Client().KV().Delete(CurrentKey(r.client), nil)
+	require.NoError(r, err)
+	r.apply(edit("203.0.113.0/24", Allow, 0))
+	require.Equal(r, []string{"203.0.113.0/24"}, r.networks())
+}

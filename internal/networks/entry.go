@@ -1,0 +1,120 @@
+// Package networks keeps the clients that operators block or allow by hand: networks, each
+// with who, why and until when. A region's Consul holds them in chunks, so that a change
+// rewrites one of them; a node looks clients up in an index that is as fast with 100,000
+// networks as with 10.
+package networks
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/weir-edge/weir/pkg/field"
+)
+
+const (
+	// Max is how many networks a region holds.
+	Max = 100_000
+	// MaxReason and MaxBy bound the texts of an entry, in bytes.
+	MaxReason = 200
+	MaxBy     = 128
+)
+
+// Action is what happens to the clients of a network.
+type Action string
+
+// The actions.
+const (
+	Block Action = "block" // their requests get 403, before any rule
+	Allow Action = "allow" // no block of a wider network applies to them, nor does the behavior policy
+)
+
+// Entry is one network.
+type Entry struct {
+	Network netip.Prefix `json:"network"`
+	Decision
+}
+
+// Decision is what an operator decided about one network, or about many at once.
+type Decision struct {
+	Action Action    `json:"action"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until,omitzero"` // zero: until it is removed
+}
+
+// Over reports whether the decision has ended.
+func (d *Decision) Over(now time.Time) bool { return !d.Until.IsZero() && !now.Before(d.Until) }
+
+// same reports whether replacing d by other changes nothing: who says it again changes
+// neither who said it first nor since when.
+func (d *Decision) same(other *Decision) bool {
+	return d.Action == other.Action && d.Reason == other.Reason && d.Until.Equal(other.Until)
+}
+
+func (d *Decision) validate() error {
+	f := &field.Errors{}
+	if d.Action != Block && d.Action != Allow {
+		f.Add("action", "must be %s or %s (got %q)", Block, Allow, d.Action)
+	}
+	line := func(path, text string, longest int) {
+		if text == "" || len(text) > longest || strings.ToValidUTF8(text, "") != text || strings.ContainsFunc(text, unicode.IsControl) {
+			f.Add(path, "must be 1 to %d bytes in one line (got %q)", longest, text[:min(len(text), longest)])
+		}
+	}
+	line("by", d.By, MaxBy)
+	line("reason", d.Reason, MaxReason)
+	if d.Since.IsZero() {
+		f.Add("since", "must be the time of the decision, such as 2006-01-02T15:04:05Z")
+	}
+	return f.Err()
+}
+
+// Parse reads a network: CIDR, or one address. IPv4 that is written as IPv6 is IPv4.
+func Parse(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		if a.Zone() != "" {
+			return netip.Prefix{}, fmt.Errorf("%q has a zone; leave it out", text)
+		}
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("must be an address or a network, such as 203.0.113.7 or 2001:db8::/32 (got %q)", text)
+	}
+	if a := p.Addr(); a.Is4In6() {
+		if p.Bits() < 96 {
+			return netip.Prefix{}, fmt.Errorf("%s covers IPv4 and IPv6; write two networks", text)
+		}
+		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+	}
+	if whole := p.Masked(); whole != p {
+		return netip.Prefix{}, fmt.Errorf("%s has bits after its prefix; write %s for the network, or %s for the one address", text, whole, p.Addr())
+	}
+	return p, nil
+}
+
+// The shortest prefixes that are blocked without --force: a shorter one is most often a slip
+// of the finger.
+const (
+	leastBits4 = 8
+	leastBits6 = 16
+)
+
+// Wide reports whether a network has so many clients that to block it is most often a mistake.
+func Wide(p netip.Prefix) bool {
+	if p.Addr().Is4() {
+		return p.Bits() < leastBits4
+	}
+	return p.Bits() < leastBits6
+}
+
+// Compare orders networks: IPv4 first, by address, and the wider one first.
+func Compare(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}

@@ -1,0 +1,82 @@
+package networks
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+const (
+	// Kind is the folder of the networks in Consul, and what the history calls them.
+	Kind = "clients"
+	// Schema is the newest that this release reads and writes.
+	Schema = 1
+)
+
+// Index names the chunks that are current. It is the value of the pointer, so that both
+// change in one step: nodes follow it, and the history has it as any other pointer.
+type Index struct {
+	consul.Pointer // its version is that of what is below
+	contents
+}
+
+type contents struct {
+	Schema int             `json:"schema"`
+	Chunks map[string]part `json:"chunks"` // by number, as in the key: 00 to ff; those without entries are missing
+}
+
+// part is what the index says of a chunk.
+type part struct {
+	Entries int    `json:"entries"`
+	Hash    string `json:"hash"`
+}
+
+func partName(number int) string { return fmt.Sprintf("%02x", number) }
+
+// Count is how many entries there are, those that are over included.
+func (x *Index) Count() (n int) {
+	for _, c := range x.Chunks {
+		n += c.Entries
+	}
+	return n
+}
+
+// newIndex names the contents.
+func newIndex(c contents, by string, at time.Time) (*Index, error) {
+	document, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Index{consul.NewPointer(document, by, at), c}, nil
+}
+
+// ParseIndex reads an index. A damaged one names nothing.
+func ParseIndex(value []byte) (*Index, error) {
+	x := &Index{}
+	var err error
+	if x.Pointer, err = consul.ParsePointer(value); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(value, &x.contents); err != nil {
+		return nil, err
+	}
+	if x.Schema < 1 || x.Schema > Schema {
+		return nil, &field.Error{Path: "schema", Msg: fmt.Sprintf("must be at most %d, which this release reads (got %d); update it", Schema, x.Schema)}
+	}
+	for name, c := range x.Chunks {
+		var number int
+		if _, err := fmt.Sscanf(name, "%02x", &number); err != nil || partName(number) != name || number >= chunks || c.Entries < 1 || c.Entries > Max {
+			return nil, &field.Error{Path: "chunks", Msg: fmt.Sprintf("%.20q: is no chunk", name)}
+		}
+	}
+	if n := x.Count(); n > Max {
+		return nil, &field.Error{Path: "chunks", Msg: fmt.Sprintf("must have at most %d networks (got %d)", Max, n)}
+	}
+	if same, err := newIndex(x.contents, x.AppliedBy, x.AppliedAt); err != nil || same.SHA256 != x.SHA256 {
+		return nil, &field.Error{Path: "sha256", Msg: "is not that of schema and chunks; a hand has changed them; delete the key, and import what regionctl clients export prints of another region"}
+	}
+	return x, nil
+}

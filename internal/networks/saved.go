@@ -1,0 +1,60 @@
+package networks
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// saved is a list as a file holds it. The hashes in the index prove that no bit of it has
+// changed.
+type saved struct {
+	Index  *Index                     `json:"index"`
+	Chunks map[string]json.RawMessage `json:"chunks"`
+}
+
+// MarshalJSON returns what UnmarshalJSON reads.
+func (l *List) MarshalJSON() ([]byte, error) {
+	s := saved{l.Index, map[string]json.RawMessage{}}
+	for number, c := range l.chunks {
+		if c == nil {
+			continue
+		}
+		document, err := encode(slices.Clone(c.entries))
+		if err != nil {
+			return nil, err
+		}
+		s.Chunks[partName(number)] = document
+	}
+	return json.Marshal(s)
+}
+
+// UnmarshalJSON refuses a list that is not what MarshalJSON wrote.
+func (l *List) UnmarshalJSON(data []byte) error {
+	var s struct {
+		Index  json.RawMessage            `json:"index"`
+		Chunks map[string]json.RawMessage `json:"chunks"`
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return err
+	}
+	x, err := ParseIndex(s.Index)
+	if err != nil {
+		return fmt.Errorf("index: %w", err)
+	}
+	*l = List{Index: x}
+	for number := range chunks {
+		want, is := x.Chunks[partName(number)]
+		if !is {
+			continue
+		}
+		document := s.Chunks[partName(number)]
+		if hashOf(document) != want.Hash {
+			return fmt.Errorf("chunks: %s is not the one that the index names", partName(number))
+		}
+		if l.chunks[number], err = parseChunk(number, document); err != nil {
+			return fmt.Errorf("chunks: %s: %w", partName(number), err)
+		}
+	}
+	return nil
+}
