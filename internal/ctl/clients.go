@@ -145,7 +145,7 @@ func distinctNetworks(list []netip.Prefix) []netip.Prefix {
 }
 
 // decision is what the flags say.
-func (o *clientOptions) decision(action networks.Action) (*networks.Decision, error) {
+func (p *program) decision(o *clientOptions, action networks.Action) (*networks.Decision, error) {
 	if o.reason == "" {
 		return nil, term.Misused("--reason TEXT is missing; it tells other operators why, in a year, too")
 	}
@@ -159,14 +159,14 @@ func (o *clientOptions) decision(action networks.Action) (*networks.Decision, er
 	if o.wait < 0 {
 		return nil, term.Misused("--wait must be 0 or above")
 	}
-	who, err := whoami(o.by)
+	who, err := p.whoami(o.by)
 	return &networks.Decision{Action: action, By: who, Reason: o.reason}, err
 }
 
 // decide blocks or allows networks. With replace, networks that were decided alike for the same reason
 // and are not in the list are removed.
 func (p *program) decide(ctx context.Context, action networks.Action, list []netip.Prefix, from string, replace bool, o *clientOptions) error {
-	d, err := o.decision(action)
+	d, err := p.decision(o, action)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (p *program) unblock(ctx context.Context, args []string, o *clientOptions) 
 	if err != nil {
 		return err
 	}
-	who, err := whoami(o.by)
+	who, err := p.whoami(o.by)
 	if err != nil {
 		return err
 	}

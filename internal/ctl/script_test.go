@@ -264,6 +264,8 @@ func (s *script) edge(args []string) {
 				}
 			case "policy": // follows behavior policies
 				e.policy.follows = true
+			case "clients": // follows the networks of clients
+				e.clients.follows = true
 			case "refuses-policy":
 				e.policy.refuses = value
 			case "sheds":

@@ -45,6 +45,7 @@ type stub struct {
 	onTrial *consul.Pointer
 	shedder stubShedder
 	policy  stubPolicy
+	clients stubClients
 
 	requests map[string]float64 // by code class
 	limited  float64
@@ -88,6 +89,9 @@ func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub
 		f.followPolicies(ctx, s, &watches)
 	}
 	f.register(t, s)
+	if s.clients.follows {
+		f.followClients(ctx, s, &watches)
+	}
 	t.Cleanup(func() {
 		cancel()
 		watches.Wait()
@@ -101,10 +105,28 @@ func (s *stub) admin() string { return s.server.Listener.Addr().String() }
 
 func (f *testFleet) register(t testing.TB, s *stub) {
 	t.Helper()
+	require.NoError(t, f.enroll(s))
+	s.mu.Lock()
+	version := s.version
+	s.mu.Unlock()
+	require.Eventually(t, func() bool {
+		nodes, err := f.open[s.region].Nodes(t.Context())
+		return err == nil && slices.ContainsFunc(nodes, func(n consul.Node) bool {
+			return n.Admin == s.admin() && n.Passing && n.RulesVersion == version
+		})
+	}, patience, tick)
+}
+
+// enroll registers a stub, and does not wait until others see it.
+func (f *testFleet) enroll(s *stub) error {
 	host, port, err := net.SplitHostPort(s.admin())
-	require.NoError(t, err)
+	if err != nil {
+		return err
+	}
 	number, err := strconv.Atoi(port)
-	require.NoError(t, err)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	meta := map[string]string{
 		consul.MetaRegion: s.region, consul.MetaPoP: s.pop, consul.MetaNode: s.id, consul.MetaAdmin: s.admin(), consul.MetaPrefix: f.prefix,
@@ -117,17 +139,14 @@ func (f *testFleet) register(t testing.TB, s *stub) {
 	if s.policy.follows {
 		meta[consul.MetaPolicySchema], meta[consul.MetaPolicyVersion] = strconv.Itoa(policy.Schema), s.policy.version
 	}
+	if s.clients.follows {
+		meta[consul.MetaClientsSchema], meta[consul.MetaClientsVersion] = "1", s.clients.version
+	}
 	s.mu.Unlock()
-	require.NoError(t, f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
+	return f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
 		ID: f.service(s), Name: consul.Service, Address: host, Port: number, Meta: meta,
 		Check: &api.AgentServiceCheck{HTTP: s.server.URL + adminapi.PathReady, Interval: "1s", Status: api.HealthPassing},
-	}))
-	require.Eventually(t, func() bool {
-		nodes, err := f.open[s.region].Nodes(t.Context())
-		return err == nil && slices.ContainsFunc(nodes, func(n consul.Node) bool {
-			return n.Admin == s.admin() && n.Passing && n.RulesVersion == meta[consul.MetaRulesVersion]
-		})
-	}, patience, tick)
+	})
 }
 
 func (f *testFleet) deregister(t testing.TB, s *stub) {

@@ -1,0 +1,35 @@
+package ctl
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// stubClients is the part of a stub that follows the networks of clients.
+type stubClients struct {
+	follows bool
+	version string
+}
+
+// followClients registers what the index names until ctx ends.
+func (f *testFleet) followClients(ctx context.Context, s *stub, watches *sync.WaitGroup) {
+	watches.Go(func() {
+		c := f.open[s.region]
+		c.Watch(ctx, networks.CurrentKey(c), nil, func(e *consul.Entry) {
+			if e == nil {
+				return
+			}
+			p, err := consul.ParsePointer(e.Value)
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.clients.version = p.Version
+			s.mu.Unlock()
+			_ = f.enroll(s) // until it succeeds, regionctl sees a node that is behind
+		})
+	})
+}
