@@ -36,5 +36,20 @@ func behaviorRow() row {
 				{"cache failed", `sum(increase(weir_behavior_policy_cache_errors_total{@}[5m]))`},
 			},
 		},
+		{
+			id: 45, kind: series, title: "Clients blocked by hand", unit: perSecond,
+			text:    "Requests answered 403 because an operator blocks the client's network, by PoP. The log names some of the clients; regionctl clients list has who, why and until when.",
+			queries: []query{{"{{pop}}", `sum by (pop) (rate(weir_client_blocks_total{@}[$__rate_interval]))`}},
+		},
+		{
+			id: 46, kind: series, title: "Networks blocked and allowed", unit: plain,
+			text: "The most networks that a node blocks and allows, the fewest if nodes differ, nodes that cannot read the list from Consul, and failures of clients.cache in five minutes. Nodes differ for seconds after a change; for longer, one does not follow.",
+			queries: []query{
+				{"{{action}}", `max by (action) (weir_client_networks{@})`},
+				{"{{action}}, fewest", `min by (action) (weir_client_networks{@})`},
+				{"cannot read the list", `sum(1 - weir_client_networks_source_up{@})`},
+				{"cache failed", `sum(increase(weir_client_networks_cache_errors_total{@}[5m]))`},
+			},
+		},
 	}}
 }

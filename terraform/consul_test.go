@@ -279,6 +279,7 @@ func TestConsulTokens(t *testing.T) {
 	require.True(t, reads(edge, "weir/rules/current"))
 	require.True(t, reads(edge, "weir/shedder/current"))
 	require.True(t, reads(edge, "weir/policy/current"))
+	require.True(t, reads(edge, "weir/clients/current"))
 	require.True(t, reads(edge, "weir/topology"))
 	require.False(t, reads(edge, "weir/drain/ams1"))
 	require.True(t, reads(dns, "weir/topology"))

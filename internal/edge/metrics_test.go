@@ -97,12 +97,13 @@ var fixedMetrics = map[string][]string{
 	"weir_shedder_rejected_total":     nil,
 	"weir_shedder_cache_errors_total": nil,
 
-	"weir_load_followed":                      {"upstream"},
-	"weir_load_nodes":                         {"upstream"},
-	"weir_load_alone":                         nil,
-	"weir_rules_lowered":                      {"upstream"},
-	"weir_load_wanted_total":                  {"upstream"},
-	"weir_behavior_requests_total":            {"effect", "mode", "tier"}, // with a policy
+	"weir_load_followed":           {"upstream"},
+	"weir_load_nodes":              {"upstream"},
+	"weir_load_alone":              nil,
+	"weir_rules_lowered":           {"upstream"},
+	"weir_load_wanted_total":       {"upstream"},
+	"weir_behavior_requests_total": {"effect", "mode", "tier"}, // with a policy
+	"weir_client_blocks_total":     nil, "weir_client_networks": {"action"}, "weir_client_networks_source_up": nil, "weir_client_networks_cache_errors_total": nil,
 	"weir_behavior_rises_total":               {"kind", "tier"},
 	"weir_behavior_signals_total":             {"kind", "signal", "tier"},
 	"weir_behavior_subjects":                  {"kind"},
@@ -218,7 +219,8 @@ func (n *node) checkMetricNames() {
 	bounded := map[string]*regexp.Regexp{
 		"document":    regexp.MustCompile(`^(rules|shedder)$`),
 		"protocol":    regexp.MustCompile(`^http$`),
-		"answer":      regexp.MustCompile(`^(pass|limited|shed|failed|malformed|stranger)$`),
+		"answer":      regexp.MustCompile(`^(pass|limited|shed|failed|malformed|stranger|blocked)$`),
+		"action":      regexp.MustCompile(`^(block|allow)$`),
 		"code_class":  regexp.MustCompile(`^([1-5]xx|other)$`),
 		"rule":        regexp.MustCompile(`^(hard|soft|local|leased|reported|global)$`),
 		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error|ok|over_limit|invalid|unavailable|failed)$`),
