@@ -22,6 +22,9 @@ const (
 	// how busy it is: where few requests fill a site, utilization falls and rises with each.
 	capacityMemory = 10.0
 	busyMemory     = 1.0
+	// atMost bounds, as a part of the mean over capacityMemory, what may pass for served: an origin
+	// that stalls and then answers all who wait seems to serve several times what it can.
+	atMost = 1.1
 	// kneeMemory, in seconds, is long compared with chance where few, slow requests are in flight.
 	kneeMemory = 5.0
 	// leastFull, in seconds, is how long a site must be full before that says anything, and
@@ -33,6 +36,7 @@ const (
 // capacity estimates how many requests per second the site can serve.
 type capacity struct {
 	measured float64   // 0: it was not full for rememberFull
+	answered float64   // requests per second, a mean over capacityMemory
 	full     time.Time // when it last was
 	busy     float64   // mean utilization
 	rate     float64   // requests per second that were answered since the site is full
@@ -46,6 +50,7 @@ type capacity struct {
 // it refuses requests and is busy: then what it serves is what it can serve. What it served
 // before that says nothing, so the mean begins when it becomes full.
 func (c capacity) next(now time.Time, dt time.Duration, answered float64, s *State, r *Reading, settings *Settings, e *Estimate) capacity {
+	c.answered += (answered - c.answered) * min(1, dt.Seconds()/capacityMemory)
 	c = c.nextKnee(now, dt, r, e)
 	c.busy += (r.Utilization - c.busy) * min(1, dt.Seconds()/busyMemory)
 	refuses := s.Level > 0 || r.Capped > rarely*r.total()
@@ -62,7 +67,7 @@ func (c capacity) next(now time.Time, dt time.Duration, answered float64, s *Sta
 	}
 	c.seconds, c.rate = 0, 0
 	if c.measured > 0 {
-		c.measured = max(c.measured, r.Served)
+		c.measured = max(c.measured, min(r.Served, atMost*c.answered))
 		if now.Sub(c.full) >= rememberFull {
 			c.measured = 0
 		}
@@ -79,7 +84,7 @@ func (c capacity) nextKnee(now time.Time, dt time.Duration, r *Reading, e *Estim
 	c.waiting += (e.inFlight - e.answered*e.Base - c.waiting) * min(1, dt.Seconds()/kneeMemory)
 	switch {
 	case e.Base > 0 && e.answered >= fewAnswers && c.waiting >= max(1, queueFrom*headroom(e.answered)):
-		knee := e.answered * (1 + 1/c.waiting)
+		knee := min(e.answered, atMost*c.answered) * (1 + 1/c.waiting)
 		if c.knee == 0 {
 			c.knee = knee
 		}
@@ -88,7 +93,7 @@ func (c capacity) nextKnee(now time.Time, dt time.Duration, r *Reading, e *Estim
 	case c.knee > 0 && now.Sub(c.queued) >= rememberFull:
 		c.knee = 0
 	case c.knee > 0:
-		c.knee = max(c.knee, r.Served)
+		c.knee = max(c.knee, min(r.Served, atMost*c.answered))
 	}
 	return c
 }
