@@ -105,10 +105,8 @@ func (s *stub) admin() string { return s.server.Listener.Addr().String() }
 
 func (f *testFleet) register(t testing.TB, s *stub) {
 	t.Helper()
-	require.NoError(t, f.enroll(s))
-	s.mu.Lock()
-	version := s.version
-	s.mu.Unlock()
+	version, err := f.enroll(s)
+	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		nodes, err := f.open[s.region].Nodes(t.Context())
 		return err == nil && slices.ContainsFunc(nodes, func(n consul.Node) bool {
@@ -117,15 +115,16 @@ func (f *testFleet) register(t testing.TB, s *stub) {
 	}, patience, tick)
 }
 
-// enroll registers a stub, and does not wait until others see it.
-func (f *testFleet) enroll(s *stub) error {
+// enroll registers a stub with the rules version that it has now, and does not wait until
+// others see it.
+func (f *testFleet) enroll(s *stub) (version string, err error) {
 	host, port, err := net.SplitHostPort(s.admin())
 	if err != nil {
-		return err
+		return "", err
 	}
 	number, err := strconv.Atoi(port)
 	if err != nil {
-		return err
+		return "", err
 	}
 	s.mu.Lock()
 	meta := map[string]string{
@@ -143,7 +142,7 @@ func (f *testFleet) enroll(s *stub) error {
 		meta[consul.MetaClientsSchema], meta[consul.MetaClientsVersion] = "1", s.clients.version
 	}
 	s.mu.Unlock()
-	return f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
+	return meta[consul.MetaRulesVersion], f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
 		ID: f.service(s), Name: consul.Service, Address: host, Port: number, Meta: meta,
 		Check: &api.AgentServiceCheck{HTTP: s.server.URL + adminapi.PathReady, Interval: "1s", Status: api.HealthPassing},
 	})

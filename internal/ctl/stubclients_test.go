@@ -29,7 +29,7 @@ func (f *testFleet) followClients(ctx context.Context, s *stub, watches *sync.Wa
 			s.mu.Lock()
 			s.clients.version = p.Version
 			s.mu.Unlock()
-			_ = f.enroll(s) // until it succeeds, regionctl sees a node that is behind
+			_, _ = f.enroll(s) // until it succeeds, regionctl sees a node that is behind
 		})
 	})
 }
