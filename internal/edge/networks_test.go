@@ -119,7 +119,7 @@ func networksDecide(t *testing.T, l *lister) {
 	line := n.logs.lines(t, "request blocked")[0]
 	require.Equal(t, "203.0.113.0/24", line["network"])
 	require.Equal(t, "scans /login", line["reason"])
-	require.Equal(t, n.clientsView().Version, n.meta()["clients_version"])
+	eventually(t, "Consul knows", func() bool { return n.meta()["clients_version"] == n.clientsView().Version })
 
 	// An allowed network inside a blocked one, which rules limit as others.
 	l.decide(networks.Allow, 0, "203.0.113.64/26")
@@ -151,7 +151,7 @@ func networksAreKept(t *testing.T, l *lister) {
 	n.gets("203.0.113.7", 403)
 	eventually(t, "it is on disk", func() bool {
 		kept, err := newNetworkCache(n.config.Clients.Cache, n.config.cacheOwner()).read()
-		return err == nil && kept.Version() == n.clientsView().Version
+		return err == nil && kept != nil && kept.Version() == n.clientsView().Version
 	})
 	file := n.config.Clients.Cache
 	again := func(change func(*Config)) *node {
