@@ -24,8 +24,8 @@ import (
 var clientsKind = &fleet.Kind{Name: networks.Kind, Path: adminapi.PathClients, Reads: func(n consul.Node) int { return n.ClientsSchema }}
 
 const clientsHelp = `Clients that are kept out, or let in, by hand: single addresses or whole networks, each with
-who decided it, why, and until when. All edges of all regions that follow Consul obey within
-two seconds, and keep them over restarts.
+who decided it, why, and until when. All edges of all regions that follow Consul obey as
+soon as it tells them, and keep them over restarts.
 
 A blocked client gets 403 before any rule. An allowed one is exempt from the behavior policy
 and from blocks of wider networks: the narrowest network decides. Rules and the load shedder

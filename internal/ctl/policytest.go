@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -71,18 +70,11 @@ func (p *program) testPolicy(ctx context.Context, traffic string, o *policyTestO
 	if err != nil {
 		return err
 	}
-	in, size := p.In, int64(0)
-	if traffic != "-" {
-		log, err := os.Open(traffic)
-		if err != nil {
-			return term.Misused("%w", err)
-		}
-		defer log.Close() // only read
-		if info, err := log.Stat(); err == nil && info.Mode().IsRegular() {
-			size = info.Size()
-		}
-		in = log
+	in, size, err := p.openTraffic(traffic)
+	if err != nil {
+		return err
 	}
+	defer in.Close() // only read
 	bar := p.Progress()
 	if p.Live {
 		config.Progress = func(bytes, lines int64) { bar.Update([]string{progressBar(bytes, size, lines)}) }

@@ -91,18 +91,11 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 	if config.Running, err = p.comparedWith(ctx, o); err != nil {
 		return err
 	}
-	in, size := p.In, int64(0)
-	if traffic != "-" {
-		log, err := os.Open(traffic)
-		if err != nil {
-			return term.Misused("%w", err)
-		}
-		defer log.Close() // only read
-		if info, err := log.Stat(); err == nil && info.Mode().IsRegular() {
-			size = info.Size()
-		}
-		in = log
+	in, size, err := p.openTraffic(traffic)
+	if err != nil {
+		return err
 	}
+	defer in.Close() // only read
 	bar := p.Progress()
 	if p.Live {
 		config.Progress = func(bytes, lines int64) { bar.Update([]string{progressBar(bytes, size, lines)}) }
@@ -165,4 +158,19 @@ func progressBar(bytes, size, lines int64) string {
 	const columns = 40
 	done := int(min(columns, bytes*columns/size))
 	return fmt.Sprintf("[%s%s] %3d %%, %d lines", strings.Repeat("=", done), strings.Repeat(" ", columns-done), min(100, bytes*100/size), lines)
+}
+
+// openTraffic opens a log to replay, "-" for standard input, and returns its size, 0 if it has none.
+func (p *program) openTraffic(name string) (in io.ReadCloser, size int64, err error) {
+	if name == "-" {
+		return io.NopCloser(p.In), 0, nil
+	}
+	log, err := os.Open(name)
+	if err != nil {
+		return nil, 0, term.Misused("%w", err)
+	}
+	if info, err := log.Stat(); err == nil && info.Mode().IsRegular() {
+		size = info.Size()
+	}
+	return log, size, nil
 }
