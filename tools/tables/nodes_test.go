@@ -21,6 +21,7 @@ import (
 var (
 	full = flag.Bool("full", false, "measure 20 nodes of 20,000 requests a second, and what their cost grows with; about 30 minutes")
 	doc  = flag.String("doc", "", "write the tables into this Markdown `FILE`, with -full")
+	only = flag.String("table", "", "measure only this `TABLE`: nodes or growth")
 	rows = flag.String("rows", "", "measure only the rows of the first table that contain this `TEXT`, and no second table")
 )
 
@@ -104,8 +105,10 @@ func TestNodes(t *testing.T) {
 			require.NoError(t, report.Save(*doc, "tables", []*report.Table{table}))
 		}
 	}
-	save(nodesTable(t, server, s))
-	if *rows == "" {
+	if *only != "growth" {
+		save(nodesTable(t, server, s))
+	}
+	if *rows == "" && *only != "nodes" {
 		save(growthTable(t, server, s))
 	}
 }

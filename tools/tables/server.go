@@ -25,6 +25,7 @@ type server struct {
 	addr   string
 	client *redis.Client
 	cmd    *exec.Cmd
+	ended  chan struct{}
 	dir    string
 	mode   redisstore.Mode
 }
@@ -38,14 +39,25 @@ func startRedis(ctx context.Context, mode redisstore.Mode) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{addr: addr, dir: dir, mode: mode, client: redis.NewClient(&redis.Options{Addr: addr})}
+	s := &server{addr: addr, dir: dir, mode: mode, ended: make(chan struct{}), client: redis.NewClient(&redis.Options{Addr: addr})}
 	s.cmd = exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", dir, "--logfile", filepath.Join(dir, "log"))
 	if mode == redisstore.Cluster {
 		s.cmd.Args = append(s.cmd.Args, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-port", freePort())
 	}
-	runtime.LockOSThread() // the signal arrives when the thread that started the process ends
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := s.cmd.Start(); err != nil {
+	started := make(chan error)
+	go func() {
+		// The signal arrives when the thread that started the process ends. The caller's must
+		// stay free: a bubble of virtual time in it would wake that one thread at every instant.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(s.ended)
+		err := s.cmd.Start()
+		if started <- err; err == nil {
+			_ = s.cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, fmt.Errorf("%w (make deps installs it)", err)
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -87,7 +99,7 @@ func freePort() string {
 func (s *server) stop() {
 	_ = s.client.Close()
 	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
+	<-s.ended
 	_ = os.RemoveAll(s.dir)
 }
 
