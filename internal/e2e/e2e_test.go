@@ -142,8 +142,17 @@ func metrics(t testing.TB, node *testenv.EdgeNode, prefix string) map[string]flo
 // metricsAt is the same of any program.
 func metricsAt(t testing.TB, addr, prefix string) map[string]float64 {
 	t.Helper()
-	resp, err := http.Get("http://" + addr + "/metrics")
+	out, err := scrape(addr, prefix)
 	require.NoError(t, err)
+	return out
+}
+
+// scrape is metricsAt of a program that may have ended.
+func scrape(addr, prefix string) (map[string]float64, error) {
+	resp, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		return nil, err
+	}
 	defer resp.Body.Close()
 	out := map[string]float64{}
 	lines := bufio.NewScanner(resp.Body)
@@ -152,12 +161,11 @@ func metricsAt(t testing.TB, addr, prefix string) map[string]float64 {
 		if !ok || !strings.HasPrefix(name, prefix) {
 			continue
 		}
-		v, err := strconv.ParseFloat(value, 64)
-		require.NoError(t, err)
-		out[name] = v
+		if out[name], err = strconv.ParseFloat(value, 64); err != nil {
+			return nil, err
+		}
 	}
-	require.NoError(t, lines.Err())
-	return out
+	return out, lines.Err()
 }
 
 // promised holds a duration to what users are promised. Only the long forms do: elsewhere

@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter/global"
+)
+
+// A client that asks three regions for three times its limit, at 6,000 a minute, exceeds it
+// by no more than the printed bound under `eventual`, and by nothing under `escrow`: while it
+// asks all of them, moves from one to the next, while connections between regions are reset,
+// and while a whole region dies. A region that is cut off, a node and a Redis that are
+// killed, and a Redis that hangs, do not change what the others know of each other.
+func TestRegionsShareLimits(t *testing.T) {
+	t.Parallel()
+	g := newGlobe(t)
+	everywhere := func(client int, _ float64) int { return client }
+	windows := 1
+	if soak() {
+		windows = 6
+	}
+	t.Run("three times the limit", func(t *testing.T) {
+		g := g.in(t)
+		g.both(windows+1, 0.97, g.delay(g.names...), everywhere)
+	})
+	t.Run("demand moves", func(t *testing.T) {
+		g := g.in(t)
+		g.both(windows, 0.95, g.delay(g.names...), func(_ int, now float64) int { return int(2*now) % 3 })
+	})
+	t.Run("connections are reset", func(t *testing.T) {
+		g := g.in(t)
+		stop := g.resets()
+		defer stop()
+		g.both(windows, 0.5, g.delay(g.names...), everywhere)
+	})
+	t.Run("a region cut off", func(t *testing.T) { g.in(t).isCutOff() })
+	t.Run("parts killed", func(t *testing.T) { g.in(t).partsDie() })
+	t.Run("a region killed", func(t *testing.T) {
+		g := g.in(t)
+		var dies sync.Once
+		g.both(windows+1, 0.6, g.delay(g.names[:2]...), func(client int, now float64) int {
+			if client < 2 {
+				return client
+			}
+			if now >= 0.5 {
+				dies.Do(func() {
+					for _, n := range g.nodes[2] {
+						n.Kill()
+					}
+					g.redis[2].Kill()
+				})
+				return -1
+			}
+			return 2
+		})
+	})
+}
+
+// isCutOff cuts a region off until it is on its own, and lets it return.
+func (g *globe) isCutOff() {
+	const who, path, most = "203.0.113.2", "/cut", int64(globalFixed)
+	kept := global.Share(limitOf(most, 24*time.Hour), 3)
+	var passed [3]int64
+	defer g.knowledge(path, who, &passed)
+	for r := range g.nodes {
+		passed[r] += g.ask(g.nodes[r][:], path, who, 200)
+	}
+	g.eventually("all know of each other", func() bool { return g.allKnow(path, who, passed, kept) })
+	g.cut(2)
+	for r := range 2 {
+		passed[r] += g.ask(g.nodes[r][:], path, who, 150)
+	}
+	g.eventually("the others go on without it", func() bool { return g.knows(0, path, who, passed, kept) && g.knows(1, path, who, passed, kept) })
+	// Alone, it measures against a third of the limit, and what it knows exceeds that.
+	g.eventually("it is on its own", func() bool {
+		alone := g.ask(g.nodes[2][:1], path, who, 1)
+		passed[2] += alone
+		return alone == 0
+	})
+	require.Zero(g, g.ask(g.nodes[2][:1], path, who, 20))
+
+	g.heal(2)
+	healed := time.Now()
+	g.eventually("all know of each other again", func() bool { return g.allKnow(path, who, passed, kept) })
+	g.Logf("healed after %s", time.Since(healed).Round(10*time.Millisecond))
+	total := passed[0] + passed[1] + passed[2]
+	g.eventually("it has the whole limit again", func() bool {
+		n := g.ask(g.nodes[2][:], path, who, 2)
+		passed[2] += n
+		total += n
+		return n == 2
+	})
+	delay := g.delay(g.names...)
+	began, asked := time.Now(), 0
+	for denied := false; !denied; {
+		n := g.ask(g.everyNode(), path, who, 120)
+		asked += 120
+		total += n
+		denied = n == 0
+	}
+	times := float64(asked) / time.Since(began).Seconds() * (24 * time.Hour).Seconds() / float64(most)
+	bound := global.Over(limitOf(most, 24*time.Hour), 3, times, delay()+slack)
+	g.Logf("%d passed of %d, bound %.0f", total, most, bound.Demand)
+	require.GreaterOrEqual(g, total, most)
+	require.LessOrEqual(g, float64(total), float64(most)+bound.Demand)
+}
+
+// partsDie kills a node, then another region's Redis, and lets the third's hang.
+func (g *globe) partsDie() {
+	const who, path, most = "203.0.113.3", "/lost", int64(globalFixed)
+	kept := global.Share(limitOf(most, 24*time.Hour), 3)
+	var passed [3]int64
+	defer g.knowledge(path, who, &passed)
+	for r := range g.nodes {
+		passed[r] += g.ask(g.nodes[r][:], path, who, 100)
+	}
+	g.eventually("all know of each other", func() bool { return g.allKnow(path, who, passed, kept) })
+
+	g.nodes[0][1].Kill()
+	for r := range g.nodes {
+		passed[r] += g.ask(g.nodes[r][:1], path, who, 100)
+	}
+	g.eventually("all know of each other without a node", func() bool { return g.allKnow(path, who, passed, kept) })
+	g.nodes[0][1].Start()
+	g.nodes[0][1].WaitReady()
+
+	g.redis[1].Kill()
+	g.redis[1].Start()
+	awaitRedis(g, g.nodes[1][:], path, who)
+	before := passed
+	g.eventually("what others let pass is charged to an empty Redis", func() bool {
+		passed[1] += g.ask(g.nodes[1][:], path, who, 2) // a node notices at its next count
+		c := g.counts(g.nodes[1][0], path, who)
+		return c.Others[g.names[0]] >= before[0]-kept && c.Others[g.names[2]] >= before[2]-kept
+	})
+	g.eventually("nothing is charged twice, and nothing is missing", func() bool { return g.knows(0, path, who, passed, kept) && g.knows(2, path, who, passed, kept) })
+
+	g.redis[2].Suspend()
+	for r := range 2 {
+		passed[r] += g.ask(g.nodes[r][:], path, who, 100)
+	}
+	g.eventually("the others do not notice that one's Redis hangs", func() bool {
+		return g.knows(0, path, who, passed, kept) && g.knows(1, path, who, passed, passed[1])
+	})
+	g.redis[2].Resume()
+	g.eventually("it is charged what others let pass meanwhile", func() bool {
+		c := g.counts(g.nodes[2][0], path, who)
+		return c.Others[g.names[0]] >= passed[0]-kept && c.Others[g.names[1]] >= passed[1]-kept
+	})
+}
