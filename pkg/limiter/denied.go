@@ -85,15 +85,16 @@ func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
 type Look struct {
 	Refused bool // the request is refused
 	others  bool // so are other requests with one of its keys, at another cost or under another limit
-	at      time.Time
+	// At is when memory was asked: before the store, if that was.
+	At time.Time
 }
 
 // Look answers from memory alone: if an enforced check is known to be refused, it fills d
 // as Take would. Otherwise it leaves d alone, and TakeAfter decides. Do not use it for
 // checks that only peek.
 func (m *Denied) Look(checks []Check, d *Decision) Look {
-	look := Look{at: m.now()} // before any call, so that memory never outlives a refusal
-	look.Refused, look.others = m.known(checks, d, look.at)
+	look := Look{At: m.now()} // before any call, so that memory never outlives a refusal
+	look.Refused, look.others = m.known(checks, d, look.At)
 	return look
 }
 
@@ -105,7 +106,7 @@ func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, loo
 	}
 	switch {
 	case !d.Allowed:
-		m.remember(checks, d, look.at, resets)
+		m.remember(checks, d, look.At, resets)
 	case look.others:
 		m.forget(checks) // the request that passed makes their wait longer
 	}

@@ -213,19 +213,18 @@ func (d *Decider) Destination(r *Request) (upstream int, class string) {
 // holdNoSlots reports a rule that limits concurrency. One in shadow must not change the
 // answer, so it is not asked.
 func (r *Request) holdNoSlots() error {
-	kept := 0
+	shadows := false
 	for i := range r.Match.Checks {
-		c := &r.Match.Checks[i]
-		if c.Limit.Algorithm == limiter.Concurrency {
-			if !c.Limit.Shadow {
-				return fmt.Errorf("rule %s limits concurrent requests, and the gateway does not say when a request ends; limit its rate instead, or let its requests pass through this node", c.Limit.Rule)
+		if l := r.Match.Checks[i].Limit; l.Algorithm == limiter.Concurrency {
+			if !l.Shadow {
+				return fmt.Errorf("rule %s limits concurrent requests, and the gateway does not say when a request ends; limit its rate instead, or let its requests pass through this node", l.Rule)
 			}
-			continue
+			shadows = true
 		}
-		r.Match.Checks[kept], r.Match.Rules[kept] = *c, r.Match.Rules[i]
-		kept++
 	}
-	r.Match.Checks, r.Match.Rules = r.Match.Checks[:kept], r.Match.Rules[:kept]
+	if shadows {
+		r.Match.Keep(func(i int) bool { return r.Match.Checks[i].Limit.Algorithm != limiter.Concurrency })
+	}
 	return nil
 }
 

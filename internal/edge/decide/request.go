@@ -64,6 +64,10 @@ type Fields interface {
 	Cookie(name string) (value []byte, n int)
 }
 
+// Asked returns when the store was asked, or would have been if it had not been known that the
+// request is refused; zero if the node has no memory of refusals.
+func (r *Request) Asked() time.Time { return r.look.At }
+
 // Reset makes r ready for the next request: nothing of this one is left.
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"net/textproto"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -58,7 +57,10 @@ type Compiled struct {
 
 	// UnderLoad says how the limits follow load; nil if they do not.
 	UnderLoad *UnderLoad
+	// Trial is the rule's experiment; nil without one.
+	Trial *Trial
 
+	base    *Compiled                 // the rule, of what an experiment tries
 	risks   map[string]*limiter.Limit // those of Tiers, by name
 	match   conditions
 	infix   string // between the subject and the rest of a key
@@ -130,15 +132,7 @@ func (s *Set) Holds(l *limiter.Limit) bool {
 		l = l.Whole
 	}
 	c, ok := s.Rule(l.Rule)
-	if !ok {
-		return false
-	}
-	for _, tier := range c.Tiers {
-		if tier != nil && l.SameUnderLoad(tier) {
-			return true
-		}
-	}
-	return l.SameUnderLoad(c.Limit) || c.mayOverride(l)
+	return ok && slices.ContainsFunc(c.variants(), func(c *Compiled) bool { return c.holds(l) })
 }
 
 // FollowsLoad reports whether any of these rules follows load.
@@ -202,8 +196,10 @@ func compile(doc *Document, data []byte) (*Set, field.Errors) {
 			s.byID[c.ID] = c
 		}
 		s.rules = append(s.rules, c)
-		s.followsLoad = s.followsLoad || c.UnderLoad != nil && c.Mode != Off
-		s.consult(c)
+		for _, variant := range c.variants() {
+			s.followsLoad = s.followsLoad || variant.UnderLoad != nil && variant.Mode != Off
+			s.consult(variant)
+		}
 		for _, h := range c.match.headers {
 			headerNames[h.name] = true
 		}
@@ -215,6 +211,9 @@ func compile(doc *Document, data []byte) (*Set, field.Errors) {
 	}
 	if p.following > maxFollowing {
 		p.add("rules", "have more than %d limits that follow load, those of tiers included (got %d); each is kept in all its steps; remove under_load where it matters least", maxFollowing, p.following)
+	}
+	if p.experiments > maxExperiments {
+		p.add("rules", "have more than %d experiments (got %d); each is counted by itself on every node; end some", maxExperiments, p.experiments)
 	}
 	if len(headerNames) > maxHeaderNames {
 		p.add("rules", "match on more than %d different headers (got %d); each is looked up for every request", maxHeaderNames, len(headerNames))
@@ -229,12 +228,22 @@ func compile(doc *Document, data []byte) (*Set, field.Errors) {
 
 func compileRule(i int, r *Rule, p *problems) *Compiled {
 	v := &reader{p: p, list: "rules", index: i}
+	before := len(p.list)
 	v.id(r.ID)
+	c := v.rule(r)
+	if r.Experiment != nil {
+		v.experiment(r, c, len(p.list) == before)
+	}
+	return c
+}
+
+// rule compiles a rule without its experiment.
+func (v *reader) rule(r *Rule) *Compiled {
 	if len(r.Description) > maxDescription {
 		v.bad("description", "must be at most %d bytes (got %d)", maxDescription, len(r.Description))
 	}
 	c := &Compiled{
-		ID: r.ID, Description: r.Description, Index: i,
+		ID: r.ID, Description: r.Description, Index: v.index,
 		match:        v.conditions("match", &r.Match.Conditions),
 		not:          v.exemption(r.Match.Not),
 		Key:          v.key(r.Key),
@@ -369,15 +378,6 @@ func (v *reader) cost(text string, l *limiter.Limit) (cost int64, header string)
 		v.bad("cost", "can never pass: at most %d fits (got %d); lower the cost or raise the limit or burst", l.MaxCost(), cost)
 	}
 	return cost, ""
-}
-
-func (v *reader) number(name, text, word string) (int64, bool) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || text != strconv.FormatInt(n, 10) {
-		v.bad(name, "must be a whole number or %s (got %s)%s", word, field.Shown(text), field.Suggest(text, word))
-		return 0, false
-	}
-	return n, true
 }
 
 // sorted iterates over a map in the order of its names, so that problems and conditions

@@ -69,6 +69,8 @@ type Rule struct {
 	Global *Global `yaml:"global,omitempty" json:"global,omitempty"`
 	// UnderLoad lowers the limit while the upstreams are busy.
 	UnderLoad *UnderLoad `yaml:"under_load,omitempty" json:"under_load,omitempty"`
+	// Experiment puts a share of the keys under other values.
+	Experiment *Experiment `yaml:"experiment,omitempty" json:"experiment,omitempty"`
 }
 
 // Scope selects the requests that a rule applies to: those that meet the conditions,

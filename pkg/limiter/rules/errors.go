@@ -28,8 +28,9 @@ func (e *DuplicateError) Error() string {
 
 // problems collects the faults of a document.
 type problems struct {
-	list      field.Errors
-	following int // limits that follow load
+	list        field.Errors
+	following   int // limits that follow load
+	experiments int
 }
 
 func (p *problems) add(path, format string, args ...any) { p.list.Add(path, format, args...) }

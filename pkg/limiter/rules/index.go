@@ -134,7 +134,7 @@ func (l *leaf) add(c *Compiled, headers []header) {
 		if i == 0 {
 			b.candidates[h.value] = append(b.candidates[h.value], int32(c.Index))
 		}
-		if c.Mode == Enforce {
+		if c.enforces() {
 			b.consulting = append(b.consulting, int32(c.Index))
 			b.strict = b.strict || c.residue.empty() && c.not == nil
 		}

@@ -41,6 +41,8 @@ type Match struct {
 	// Uses says which checks each descriptor of a call must pass, in the order of the
 	// descriptors. Descriptors that count by one key share a check.
 	Uses []Use
+	// Placed says which checks are part of an experiment.
+	Placed []Placed
 
 	request request
 	host    []byte
@@ -67,7 +69,7 @@ type request struct {
 func (m *Match) Reset() {
 	clear(m.Checks)
 	clear(m.Rules)
-	m.Checks, m.Rules, m.Uses = m.Checks[:0], m.Rules[:0], m.Uses[:0]
+	m.Checks, m.Rules, m.Uses, m.Placed = m.Checks[:0], m.Rules[:0], m.Uses[:0], m.Placed[:0]
 	m.found, m.keys, m.ends = m.found[:0], m.keys[:0], m.ends[:0]
 	m.request, m.dup = request{}, nil
 }
@@ -199,21 +201,35 @@ func (m *Match) slice() {
 // add appends the check of a rule, if the rule counts this request.
 func (m *Match) add(c *Compiled, slot uint64) *DuplicateError {
 	q := &m.request
+	if c.Trial != nil {
+		return m.addTrial(c, slot)
+	}
 	limit := c.LimitFor(q.tier, q.risk)
 	if limit == nil {
 		return nil
 	}
 	keys, counted, dup := c.appendKey(m.keys, q)
 	m.keys = keys[:len(m.keys)] // keep a larger buffer even without the key
-	cost := c.Cost
-	if counted && c.CostHeader != "" && q.Trusted() {
-		cost, dup = c.statedCost(q, limit)
-	}
 	switch {
 	case dup != nil && c.Mode == Enforce:
 		return dup
 	case dup != nil || !counted: // a shadow rule never refuses: ignore it
 		return nil
+	}
+	return m.check(c, limit, keys, slot)
+}
+
+// check appends the check of a rule whose key is at the end of keys.
+func (m *Match) check(c *Compiled, limit *limiter.Limit, keys []byte, slot uint64) *DuplicateError {
+	cost := c.Cost
+	if c.CostHeader != "" && m.request.Trusted() {
+		var dup *DuplicateError
+		if cost, dup = c.statedCost(&m.request, limit); dup != nil {
+			if c.Base().enforces() {
+				return dup
+			}
+			return nil
+		}
 	}
 	m.keys = keys
 	m.ends = append(m.ends, len(keys))

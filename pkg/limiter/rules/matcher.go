@@ -52,8 +52,8 @@ func (c *Conditions) Check() field.Errors {
 
 // conditions reads the conditions at a path within a rule.
 func (v *reader) conditions(at string, c *Conditions) conditions {
-	v.under = at
-	defer func() { v.under = "" }()
+	defer func(before string) { v.under = before }(v.under)
+	v.under = field.Join(v.under, at)
 	return conditions{
 		hosts: v.hosts(c.Hosts), paths: v.paths(c.Paths), methods: v.methods(c.Methods),
 		clients: v.clients(c.Clients), headers: v.headers(c.Headers),

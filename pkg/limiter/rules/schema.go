@@ -22,7 +22,8 @@ import (
 //	9  risk in keys and tiers
 //	10 global.mode: escrow
 //	11 under_load
-const Schema = 11
+//	12 experiment
+const Schema = 12
 
 // Needs returns the schema that a node must support to read these rules, and where and
 // what needs it; "" for 1. It depends on the text: even client_ip/64, which means
@@ -39,6 +40,9 @@ func Needs(list []Rule) (schema int, what string) {
 }
 
 func (r *Rule) needs(at string) (schema int, what string) {
+	if r.Experiment != nil {
+		return 12, at + "experiment"
+	}
 	if r.UnderLoad != nil {
 		return 11, at + "under_load"
 	}

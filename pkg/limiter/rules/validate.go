@@ -80,6 +80,15 @@ func (v *reader) duration(name, got string) (time.Duration, bool) {
 	return 0, false
 }
 
+func (v *reader) number(name, text, word string) (int64, bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || text != strconv.FormatInt(n, 10) {
+		v.bad(name, "must be a whole number or %s (got %s)%s", word, field.Shown(text), field.Suggest(text, word))
+		return 0, false
+	}
+	return n, true
+}
+
 // values checks a list: not empty, and no duplicates. each returns the canonical form to
 // compare a value by, or false after a problem.
 func (v *reader) values(name string, list []string, each func(at, value string) (string, bool)) []string {
