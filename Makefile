@@ -43,8 +43,8 @@ test-plain:
 	@echo "allocation bounds, which the race detector distorts"
 	$(GO) test -count 1 -run Alloc $(addprefix ./,$(ALLOC))
 	cd middleware && $(GO) test -count 1 -run Alloc ./...
-	@echo "leases and exchanges in all simulated worlds, most of which the race detector makes too slow"
-	$(GO) test -count 1 ./pkg/limiter/lease ./internal/edge/across
+	@echo "leases, exchanges and experiments in all simulated worlds, most of which the race detector makes too slow"
+	$(GO) test -count 1 ./pkg/limiter/lease ./internal/edge/across ./internal/experiment
 	cd tools/issuer && $(GO) vet ./...
 	cd tools && $(GO) vet ./... && $(GO) test ./internal/... ./manifests && $(GO) test -race ./bench ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve

@@ -158,6 +158,31 @@ func limits() dashboard {
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_rls_connections_refused_total{@}[$__rate_interval]))`}},
 				},
 			}},
+			{id: 80, title: "Optional: rules with an experiment", folded: true, panels: []panel{
+				{
+					id: 81, kind: series, title: "Refused by variant (optional)", unit: share, atMost: 1,
+					text:    "Share of checks that each variant refuses; in shadow mode, would refuse. Whether a difference is more than chance, only regionctl rules compare says: a few clients that send much move these lines. Empty without an experiment.",
+					queries: []query{{"{{rule}} {{variant}}", shareOf("rule, variant", `weir_experiment_checks_total{@,rule=~"$rule",outcome="limited"}`, `weir_experiment_checks_total{@,rule=~"$rule",outcome=~"allowed|limited"}`)}},
+				},
+				{
+					id: 82, kind: series, title: "Errors by variant (optional)", unit: share, atMost: 1,
+					text:    "Share of 5xx among the answers to requests that each variant let through. If the experiment's rises, end it: publish the rule without experiment.",
+					queries: []query{{"{{rule}} {{variant}}", shareOf("rule, variant", `weir_experiment_answers_total{@,rule=~"$rule",outcome="error"}`, `weir_experiment_answers_total{@,rule=~"$rule"}`)}},
+				},
+				{
+					id: 83, kind: series, title: "Waiting and deciding by variant (optional)", unit: seconds,
+					text: "What a check costs: in waiting, the Retry-After of refusals, and in deciding, mostly the way to Redis.",
+					queries: []query{
+						{"wait, {{rule}} {{variant}}", `sum by (rule, variant) (rate(weir_experiment_wait_seconds_total{@,rule=~"$rule"}[$__rate_interval])) / (sum by (rule, variant) (rate(weir_experiment_checks_total{@,rule=~"$rule",outcome=~"allowed|limited"}[$__rate_interval])) > 0)`},
+						{"decision, {{rule}} {{variant}}", `sum by (rule, variant) (rate(weir_experiment_decision_seconds_total{@,rule=~"$rule"}[$__rate_interval])) / (sum by (rule, variant) (rate(weir_experiment_checks_total{@,rule=~"$rule",outcome=~"allowed|limited"}[$__rate_interval])) > 0)`},
+					},
+				},
+				{
+					id: 84, kind: series, title: "Worst window by variant (optional)", unit: plain,
+					text:    "The most that one key passed at one node in any window since the node began to count. Above a limit, it shows what the algorithm lets pass around its edges.",
+					queries: []query{{"{{rule}} {{variant}}", `max by (rule, variant) (weir_experiment_worst_window{@,rule=~"$rule"})`}},
+				},
+			}},
 			{id: 60, title: "Optional: messages between nodes, by listen.peer", folded: true, panels: []panel{
 				{
 					id: 61, kind: series, title: "Messages to other regions (optional)", unit: perSecond,

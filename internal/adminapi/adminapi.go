@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -23,6 +24,8 @@ const (
 	PathShedder = "/v1/shedder"
 	PathPolicy  = "/v1/policy"
 	PathClients = "/v1/clients"
+
+	PathExperiment = "/v1/experiment"
 )
 
 // HeaderNode names, in every answer, the node that gives it: one address may lead to
@@ -147,6 +150,22 @@ type Rule struct {
 	Key         []string `json:"key"`
 	OnFailure   string   `json:"on_store_failure"`
 	Consistency string   `json:"consistency,omitempty"` // if not strict
+	// Experiment is the share of its keys that are in an experiment.
+	Experiment float64 `json:"experiment,omitempty"`
+}
+
+// Experiment is GET /v1/experiment?rule=ID: what a node counted of both variants of a rule since
+// it began to run them, by slice of the keys: the first Cut are in the experiment.
+type Experiment struct {
+	Node         string    `json:"node"`
+	Rule         string    `json:"rule"`
+	RulesVersion string    `json:"rules_version"`
+	Version      string    `json:"version"` // of the rule with its experiment
+	Since        time.Time `json:"since"`
+	Cut          int       `json:"cut"`
+	// MemoryError says why the memory of counters is unknown.
+	MemoryError string              `json:"memory_error,omitempty"`
+	Slices      []experiment.Counts `json:"slices"`
 }
 
 // Shedder is GET /v1/shedder. With ?brief the document is left out.
@@ -306,7 +325,15 @@ type RuleDecision struct {
 	Global *GlobalCounts `json:"global,omitempty"`
 	// UnderLoad is set for a rule with under_load; Limit is then what holds now.
 	UnderLoad *UnderLoad `json:"under_load,omitempty"`
+	// Variant is set for a rule with an experiment: VariantBase or VariantExperiment.
+	Variant string `json:"variant,omitempty"`
 }
+
+// The variants of a rule with an experiment.
+const (
+	VariantBase       = "base"
+	VariantExperiment = "experiment"
+)
 
 // UnderLoad says how far a limit is lowered, and why.
 type UnderLoad struct {

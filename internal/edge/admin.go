@@ -36,6 +36,7 @@ func (e *Edge) adminHandler() http.Handler {
 	mux.HandleFunc("DELETE "+adminapi.PathShedder, e.endOverride)
 	mux.HandleFunc("GET "+adminapi.PathPolicy, e.showPolicy)
 	mux.HandleFunc("GET "+adminapi.PathClients, e.showClients)
+	mux.HandleFunc("GET "+adminapi.PathExperiment, e.showExperiment)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -70,6 +71,8 @@ PUT    /v1/shedder?for=15m
 DELETE /v1/shedder   end that now
 GET    /v1/policy    the active behavior policy, and why another was refused
 GET    /v1/clients   how many networks of clients are blocked or allowed by hand, and since when
+GET    /v1/experiment?rule=ID
+                     what was counted of both variants of a rule with an experiment, by slice of its keys
 GET    /debug/pprof/ profiles
 `, e.config.Node.ID)
 }
@@ -209,6 +212,9 @@ func (r *ruleset) views() []adminapi.Rule {
 		}
 		if word := c.Limit.Consistency(); word != "strict" {
 			v.Consistency = word
+		}
+		if c.Trial != nil {
+			v.Experiment = c.Trial.Share
 		}
 		for _, part := range c.Key {
 			v.Key = append(v.Key, part.String())

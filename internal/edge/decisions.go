@@ -26,7 +26,11 @@ var outcomeNames = [outcomeCount]string{"allowed", "limited", "shadow_limited", 
 
 // Decided implements decide.Rules: it counts the checks of a decision, and logs a refusal.
 func (s *ruleset) Decided(r *decide.Request) {
-	s.count(r, time.Since(r.Began))
+	took := time.Since(r.Began)
+	s.count(r, took)
+	if len(r.Match.Placed) > 0 {
+		s.countTried(r, took)
+	}
 	if !r.Decision.Allowed {
 		s.logRefusal(r)
 	}
@@ -56,6 +60,9 @@ func (s *ruleset) count(r *decide.Request, took time.Duration) {
 			continue
 		}
 		rule := r.Match.Rules[i]
+		if rule.Tried() && rule.Base().Trial.Beside { // the rule itself has counted the request
+			continue
+		}
 		s.counters[rule.Index].inc(m, rule.ID, o, res.Source)
 	}
 	if !r.Decision.Allowed && !r.Decision.Unavailable {

@@ -97,7 +97,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	if e.upstreams, err = newUpstreams(c, upstreamWatch{metrics: e.metrics, log: e.log}); err != nil {
 		return nil, err
 	}
-	e.metrics.registry.MustRegister(shedCollector{e.upstreams}, healthCollector{e.upstreams})
+	e.metrics.registry.MustRegister(shedCollector{e.upstreams}, healthCollector{e.upstreams}, experimentMetrics{e.rules.running.Load})
 	e.metrics.upgraded(e.tunnels)
 	e.keeper = &shedKeeper{config: c, log: e.log, metrics: e.metrics, upstreams: e.upstreams, changed: e.changed}
 	followed := e.consul

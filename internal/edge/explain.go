@@ -145,7 +145,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		v := adminapi.RuleDecision{
 			Rule: rule.ID, Mode: rule.Mode.String(), Algorithm: rule.Algorithm.String(), Key: string(c.Key),
 			Cost: c.Cost, Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Allowed: res.Allowed,
-			Remaining: res.Remaining, ResetAfter: res.ResetAfter.String(), Source: res.Source.String(),
+			Remaining: res.Remaining, ResetAfter: res.ResetAfter.String(), Source: res.Source.String(), Variant: variantOf(rule),
 		}
 		if v.Leased = c.Limit.Leased; v.Leased && e.leases != nil {
 			v.Held, _ = e.leases.Held(c.Key)
@@ -178,15 +178,20 @@ func (e *Edge) otherMethods(running *ruleset, asked *decide.Request) (list []adm
 	other := *asked
 	other.Match = rules.Match{}
 	for _, rule := range running.set.Rules() {
-		if len(rule.Methods()) == 0 || rule.Mode == rules.Off || slices.Contains(asked.Match.Rules, rule) {
+		if len(rule.Methods()) == 0 || rule.Mode == rules.Off || counts(asked.Match.Rules, rule) {
 			continue
 		}
 		other.Method = []byte(rule.Methods()[0])
-		if e.decider.FindChecks(&other) == nil && slices.Contains(other.Match.Rules, rule) {
+		if e.decider.FindChecks(&other) == nil && counts(other.Match.Rules, rule) {
 			list = append(list, adminapi.RuleMethods{Rule: rule.ID, Methods: rule.Methods()})
 		}
 	}
 	return list
+}
+
+// counts reports whether a rule, or its experiment, is among those that count a request.
+func counts(list []*rules.Compiled, rule *rules.Compiled) bool {
+	return slices.ContainsFunc(list, func(c *rules.Compiled) bool { return c.Base() == rule })
 }
 
 // resetLimits forgets the counter of one rule for the described request, in the

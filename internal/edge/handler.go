@@ -119,6 +119,7 @@ func (r *request) conclude(panicked any) {
 	}
 	r.status = r.ctx.Response.StatusCode()
 	r.learn()
+	r.answeredTried()
 	r.beginLine()
 	r.release()
 }

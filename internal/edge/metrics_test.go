@@ -97,6 +97,12 @@ var fixedMetrics = map[string][]string{
 	"weir_shedder_rejected_total":     nil,
 	"weir_shedder_cache_errors_total": nil,
 
+	"weir_experiment_checks_total":           {"outcome", "rule", "variant"}, // with an experiment
+	"weir_experiment_wait_seconds_total":     {"rule", "variant"},
+	"weir_experiment_decision_seconds_total": {"rule", "variant"},
+	"weir_experiment_answers_total":          {"outcome", "rule", "variant"},
+	"weir_experiment_worst_window":           {"rule", "variant"},
+
 	"weir_load_followed":           {"upstream"},
 	"weir_load_nodes":              {"upstream"},
 	"weir_load_alone":              nil,
@@ -129,7 +135,7 @@ func TestMetrics(t *testing.T) {
 rules:
   - {id: hard, match: {paths: ["/limited/*"]}, key: [client_ip, "header:X-Api-Key", path], limit: 3, window: 1h}
   - {id: soft, match: {paths: ["/limited/*"]}, key: [client_ip], limit: 1, window: 1h, mode: shadow}
-  - {id: local, match: {paths: [/local]}, key: [client_ip], limit: 100, window: 1h}
+  - {id: local, match: {paths: [/local]}, key: [client_ip], limit: 100, window: 1h, experiment: {share: 0.1, limit: 50}}
   - {id: leased, match: {paths: [/leased]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: leased}
   - {id: reported, match: {paths: [/reported]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: reported}
   - {id: global, match: {paths: [/global]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, scope: global}
@@ -246,6 +252,7 @@ func (n *node) checkMetricNames() {
 		"fate":        regexp.MustCompile(`^(granted|spent|returned|stranded|counted|lost)$`),
 		"version":     regexp.MustCompile(`^[0-9a-f]{12}$`),
 		"listener":    regexp.MustCompile(`^(public|admin|decide|rls)$`),
+		"variant":     regexp.MustCompile(`^(base|experiment)$`),
 		"fingerprint": regexp.MustCompile(`^(own|none|[0-9a-f]{4})$`),
 		"file":        regexp.MustCompile(`^/.*\.crt$`),
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -51,6 +52,8 @@ type ruleset struct {
 	since    time.Time
 	counters []ruleCounters // by rule index
 	samplers []sampler      // by rule index
+
+	tallies []*experiment.Tally // by rule index; nil of one without an experiment
 }
 
 // Set implements decide.Rules.
@@ -60,7 +63,10 @@ var _ decide.Rules = (*ruleset)(nil)
 
 func (k *ruleKeeper) newRuleset(set *rules.Set, version string) *ruleset {
 	n := len(set.Rules())
-	return &ruleset{keeper: k, set: set, version: version, since: time.Now(), counters: make([]ruleCounters, n), samplers: make([]sampler, n)}
+	return &ruleset{
+		keeper: k, set: set, version: version, since: time.Now(), counters: make([]ruleCounters, n), samplers: make([]sampler, n),
+		tallies: talliesOf(set, k.running.Load(), time.Now()),
+	}
 }
 
 // ruleState is what runs and what is known about it, published as one.

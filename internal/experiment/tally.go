@@ -1,0 +1,214 @@
+// Package experiment counts what the two variants of a rule do, and compares them.
+//
+// Requests of one key are alike, so they are no independent evidence. What is compared are
+// slices of the keys: a hash puts each key into one of rules.Slices equal ones, and each slice
+// wholly into the experiment or outside. If the experiment changes nothing, which slices are in
+// it is chance, whatever the keys do: Compare tests just that.
+package experiment
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// Tally counts what one node decides under a rule with an experiment, in fixed memory.
+type Tally struct {
+	Trial *rules.Trial
+	Since time.Time
+
+	part   int64 // an eighth of the rule's window, in microseconds
+	slices [rules.Slices]slice
+}
+
+// Counts are what was counted in a slice of keys.
+type Counts struct {
+	Checks  int64 `json:"checks,omitempty"`
+	Refused int64 `json:"refused,omitempty"` // of Checks; by a variant in shadow mode, what it would have refused
+	Failed  int64 `json:"failed,omitempty"`  // no part of Checks: the store did not answer
+	// WaitMicros is what refused clients were told to wait, in sum.
+	WaitMicros int64 `json:"wait_us,omitempty"`
+	// Asked counts decisions that were not known beforehand, and TookMicros how long they took.
+	Asked      int64 `json:"asked,omitempty"`
+	TookMicros int64 `json:"took_us,omitempty"`
+	// Answers are those of the origin, and Errors the 5xx among them, with what weir answers
+	// for an origin that does not.
+	Answers int64 `json:"answers,omitempty"`
+	Errors  int64 `json:"errors,omitempty"`
+	// Worst is the most that one key passed in any window, of the keys that were followed.
+	Worst int64 `json:"worst,omitempty"`
+	// Bytes is the memory of Keys counters in the store.
+	Bytes int64 `json:"bytes,omitempty"`
+	Keys  int64 `json:"keys,omitempty"`
+}
+
+// Add adds what another node counted in the same slice. The worst window is that of the node
+// that saw the worse.
+func (c *Counts) Add(o *Counts) {
+	c.Checks += o.Checks
+	c.Refused += o.Refused
+	c.Failed += o.Failed
+	c.WaitMicros += o.WaitMicros
+	c.Asked += o.Asked
+	c.TookMicros += o.TookMicros
+	c.Answers += o.Answers
+	c.Errors += o.Errors
+	c.Worst = max(c.Worst, o.Worst)
+	c.Bytes += o.Bytes
+	c.Keys += o.Keys
+}
+
+// Windows are followed in eighths, of a few keys in each slice: those that are busy.
+const (
+	parts    = 8
+	followed = 4
+	longest  = 160 // bytes of a key that is remembered, to ask for its memory
+)
+
+type slice struct {
+	sync.Mutex
+	counts Counts
+	keys   [followed]passes
+	key    [longest]byte // of the counter that was charged last
+	length uint8
+}
+
+// passes are what one key passed in the last window.
+type passes struct {
+	key  uint64
+	last int64 // the newest part in which it passed
+	in   [parts]int64
+}
+
+// NewTally returns one for a rule with an experiment.
+func NewTally(c *rules.Compiled, now time.Time) *Tally {
+	return &Tally{Trial: c.Trial, Since: now, part: max(1, c.Window.Microseconds()/parts)}
+}
+
+// Check is the outcome of one check.
+type Check struct {
+	Hash   uint64 // of the key
+	Key    []byte
+	Cost   int64
+	At     time.Time
+	Failed bool
+	Passed bool // otherwise it was refused, unless it failed
+	Wait   time.Duration
+	Took   time.Duration // until the decision; less than 0 if it was known beforehand
+}
+
+// Decided counts a check of a key in a slice. It does not allocate, and keeps nothing of c.
+func (t *Tally) Decided(place int, c *Check) {
+	s := &t.slices[place]
+	part := c.At.UnixMicro() / t.part
+	s.Lock()
+	defer s.Unlock()
+	n := &s.counts
+	if c.Failed {
+		n.Failed++
+		return
+	}
+	n.Checks++
+	if c.Took >= 0 {
+		n.Asked++
+		n.TookMicros += c.Took.Microseconds()
+	}
+	if !c.Passed {
+		n.Refused++
+		n.WaitMicros += c.Wait.Microseconds()
+		return
+	}
+	if len(c.Key) <= longest {
+		s.length = uint8(copy(s.key[:], c.Key))
+	}
+	if p := s.follow(c.Hash, part); p != nil {
+		n.Worst = max(n.Worst, p.pass(part, c.Cost))
+	}
+}
+
+// Answered counts an answer to a request that was let through.
+func (t *Tally) Answered(place int, failed bool) {
+	s := &t.slices[place]
+	s.Lock()
+	s.counts.Answers++
+	if failed {
+		s.counts.Errors++
+	}
+	s.Unlock()
+}
+
+// follow finds a key, or a place for it: that of one which has passed nothing for a window.
+func (s *slice) follow(key uint64, part int64) *passes {
+	var idle *passes
+	for i := range s.keys {
+		p := &s.keys[i]
+		if p.key == key {
+			return p
+		}
+		if part-p.last >= parts {
+			idle = p
+		}
+	}
+	if idle != nil {
+		*idle = passes{key: key, last: part}
+	}
+	return idle
+}
+
+// pass adds what passed, and returns the sum of the window that ends with the newest part.
+func (p *passes) pass(part, cost int64) (sum int64) {
+	for p.last < part {
+		if p.last++; part-p.last < parts {
+			p.in[p.last%parts] = 0
+		} else {
+			p.last = part - parts // nothing before matters
+		}
+	}
+	if p.last-part < parts {
+		p.in[part%parts] += cost
+	}
+	for _, n := range p.in {
+		sum += n
+	}
+	return sum
+}
+
+// Counts returns what was counted, by slice.
+func (t *Tally) Counts() []Counts {
+	list := make([]Counts, rules.Slices)
+	for i := range t.slices {
+		s := &t.slices[i]
+		s.Lock()
+		list[i] = s.counts
+		s.Unlock()
+	}
+	return list
+}
+
+// Keys returns of each slice the counter that was charged last; nil of one without any.
+func (t *Tally) Keys() [][]byte {
+	list := make([][]byte, rules.Slices)
+	for i := range t.slices {
+		s := &t.slices[i]
+		s.Lock()
+		if s.length > 0 {
+			list[i] = append([]byte(nil), s.key[:s.length]...)
+		}
+		s.Unlock()
+	}
+	return list
+}
+
+// Sum adds up the slices that are in the experiment, or those outside.
+func Sum(list []Counts, cut int, tried bool) (sum Counts) {
+	if tried {
+		list = list[:cut]
+	} else {
+		list = list[cut:]
+	}
+	for i := range list {
+		sum.Add(&list[i])
+	}
+	return sum
+}
