@@ -110,6 +110,22 @@ type fieldValue struct{ name, value string }
 
 // fields are what a rule says, defaults filled in, in the order of the reference.
 func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
+	list := b.ownFields(c)
+	if c.Trial == nil {
+		return list
+	}
+	words := []string{fmt.Sprintf("share %v", c.Trial.Share)}
+	if c.Trial.Name != "" {
+		words = append(words, "name "+c.Trial.Name)
+	}
+	for _, f := range changedFields(list, b.ownFields(c.Trial.Variant)) {
+		words = append(words, f.Field+" "+f.New)
+	}
+	return append(list, fieldValue{"experiment", strings.Join(words, ", ")})
+}
+
+// ownFields are those of a rule without its experiment.
+func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 	match := b.rules[c.Index].Match
 	var list []fieldValue
 	add := func(name, value string) {
@@ -237,6 +253,9 @@ func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
 	words = append(words, "("+l.Algorithm.String()+")")
 	if c.Mode != rules.Enforce {
 		words = append(words, "mode "+c.Mode.String())
+	}
+	if c.Trial != nil {
+		words = append(words, fmt.Sprintf("with an experiment on %v of its keys", c.Trial.Share))
 	}
 	return ruleSummary{c.ID, strings.Join(words, " ")}
 }

@@ -181,7 +181,11 @@ func writeRules(b *bytes.Buffer, s term.Style, list []adminapi.RuleDecision) {
 				allowed += ", in " + brief(r.RetryAfter)
 			}
 		}
-		t.Row(term.Printable(r.Rule), term.Printable(r.Mode), strconv.FormatInt(r.Remaining, 10), fmt.Sprintf("%d in %s", r.Limit, brief(r.Window)),
+		rule := term.Printable(r.Rule)
+		if r.Variant != "" {
+			rule += " (" + term.Printable(r.Variant) + ")"
+		}
+		t.Row(rule, term.Printable(r.Mode), strconv.FormatInt(r.Remaining, 10), fmt.Sprintf("%d in %s", r.Limit, brief(r.Window)),
 			allowed, brief(r.ResetAfter), term.Printable(r.Source), term.Printable(r.Key))
 	}
 	t.Print(b)

@@ -55,6 +55,7 @@ func TestJSONErrors(t *testing.T) {
 		{"rules apply " + rules, term.StatusFailed, "failed", "connection refused"},
 		{"rules status", term.StatusFailed, "failed", "connection refused"},
 		{"rules list", term.StatusFailed, "failed", "connection refused"},
+		{"rules compare login", term.StatusFailed, "failed", "connection refused"},
 		{"rules show", term.StatusFailed, "failed", "connection refused"},
 		{"rules history", term.StatusFailed, "failed", "connection refused"},
 		{"rules rollback --yes", term.StatusFailed, "failed", "connection refused"},

@@ -54,6 +54,7 @@ type stub struct {
 	traffic     func(s *stub, version string)
 	explanation adminapi.Explanation
 	keeps       bool // refuses resets
+	experiment  adminapi.Experiment
 }
 
 // edge registers a stub that follows Consul until the test ends.
@@ -69,6 +70,7 @@ func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub
 	mux.HandleFunc("GET "+adminapi.PathShedder, s.serve(s.shedding))
 	mux.HandleFunc("GET "+adminapi.PathPolicy, s.serve(s.policies))
 	mux.HandleFunc("GET "+adminapi.PathExplain, s.serve(s.explain))
+	mux.HandleFunc("GET "+adminapi.PathExperiment, s.serve(s.tried))
 	mux.HandleFunc("DELETE "+adminapi.PathLimits, s.serve(s.reset))
 	mux.HandleFunc("GET "+adminapi.PathMetrics, s.serve(s.metrics))
 	s.server = httptest.NewServer(mux)

@@ -1,0 +1,337 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/experiment"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+const compareHelp = `Compares both variants of a rule with an experiment, as all edges counted them since they
+began to run this version of the rule:
+
+  refused        share of checks refused, or by a variant in shadow mode what it would have
+  wait           what a check costs in waiting: Retry-After of the refused, per check
+  worst window   the most that one key passed in any window, mean over slices of keys
+  memory         of a counter in the store
+  time           that a decision took which was not known to be a refusal
+  errors         share of answers that were 5xx, of the requests that passed
+
+Requests of one key are alike, so what is compared are 200 slices of the keys, each wholly in
+one variant. A difference counts if fewer than 5 in 100 random choices of slices show one as
+large, corrected for the number of measures (Holm): of experiments that change nothing, at
+most 5 % show any difference. The intervals are corrected alike.
+
+An edge that restarts counts from zero. Edges that run another version of the rule are left
+out.
+
+--promote writes one variant into the document: base ends the experiment, experiment puts
+its fields into the rule. It shows the difference, asks, and activates it as regionctl rules
+apply does; comments in the document stay. The file that the document came from is not
+changed: take the new one from regionctl rules show.
+
+Exits with 0 whether there is a difference or not, and with 3 if an edge is missing.`
+
+func (p *program) compareCommand() *cobra.Command {
+	var names []string
+	var by, variant string
+	c := &change{p: p}
+	var cmd *cobra.Command
+	cmd = command("compare ID", "compare the variants of a rule with an experiment, and promote one", compareHelp,
+		`  regionctl rules compare per-client
+  regionctl rules compare per-client --promote experiment -m "stricter burst, see INC-1234"
+  regionctl rules compare per-client -o json | jq '.measures[] | select(.differs)'`,
+		func(ctx context.Context, args []string) error {
+			if variant == "" {
+				for _, name := range []string{"yes", "partial", "break-lock", "keep-versions", "wait", "sign", "by", "message", "if-version"} {
+					if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
+						return term.Misused("--%s needs --promote VARIANT", name)
+					}
+				}
+				return p.compare(ctx, args[0], names)
+			}
+			if variant != adminapi.VariantBase && variant != adminapi.VariantExperiment {
+				return term.Misused("--promote %q: must be %s or %s", variant, adminapi.VariantBase, adminapi.VariantExperiment)
+			}
+			if err := c.checkFlags(by); err != nil {
+				return err
+			}
+			return c.comparePromote(ctx, args[0], variant, names)
+		})
+	p.regionFlag(cmd, &names)
+	c.flags(cmd, &by)
+	f := cmd.Flags()
+	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
+	f.StringVar(&variant, "promote", "", "write this `VARIANT` into the document: base or experiment")
+	c.ifVersionFlag(cmd)
+	complete(cmd, "promote", adminapi.VariantBase, adminapi.VariantExperiment)
+	cmd.ValidArgsFunction = p.completeRules(&names)
+	return cmd
+}
+
+// comparison is what rules compare prints with -o json.
+type comparison struct {
+	Rule    string  `json:"rule"`
+	Share   float64 `json:"share"`
+	Version string  `json:"version"` // of the rule with its experiment
+	// Since is when the last edge began to count.
+	Since   time.Time        `json:"since"`
+	Regions []comparedRegion `json:"regions"`
+	Base    comparedVariant  `json:"base"`
+	Tried   comparedVariant  `json:"experiment"`
+	// Enough is set if keys of enough slices were seen for a difference to show.
+	Enough   bool                 `json:"enough"`
+	Measures []experiment.Measure `json:"measures"`
+}
+
+type comparedRegion struct {
+	Region string `json:"region"`
+	Nodes  int    `json:"nodes"`
+	// Silent says of each edge that is missing why.
+	Silent []string `json:"nodes_silent,omitempty"`
+	Error  string   `json:"error,omitempty"`
+}
+
+type comparedVariant struct {
+	Checks int64 `json:"checks"`
+	Failed int64 `json:"failed"` // checks that the store did not answer
+	Slices int   `json:"slices"` // in which keys were seen
+	Worst  int64 `json:"worst_window"`
+}
+
+// enoughSlices of each variant must have been seen: of fewer, hardly any choice of slices
+// differs as much as the one that was made.
+const enoughSlices = 4
+
+// triedRegion is what one region says of an experiment.
+type triedRegion struct {
+	comparedRegion
+	trial  *rules.Trial
+	since  time.Time
+	slices []experiment.Counts
+}
+
+func (p *program) compare(ctx context.Context, id string, names []string) error {
+	targets, err := p.targets(names)
+	if err != nil {
+		return err
+	}
+	answers, v, err := compareAll(ctx, targets, id)
+	if err != nil {
+		return err
+	}
+	if err := p.Show(v, v.write); err != nil {
+		return err
+	}
+	if err := unanswered(answers); err != nil {
+		return err
+	}
+	if missing := v.missing(); missing > 0 {
+		return term.Partial("%s did not tell what this version of the rule did; the figures are without", term.Plural(missing, "edge"))
+	}
+	return nil
+}
+
+// comparePromote shows the comparison, for people, and activates a variant.
+func (c *change) comparePromote(ctx context.Context, id, variant string, names []string) error {
+	targets, err := c.p.targets(names)
+	if err != nil {
+		return err
+	}
+	_, v, err := compareAll(ctx, targets, id)
+	if err != nil {
+		return err
+	}
+	if !c.p.WantsJSON() {
+		if err := c.p.Show(v, v.write); err != nil {
+			return err
+		}
+	}
+	c.aimAt = c.promote(id, variant)
+	c.message = cmp.Or(c.message, "promote the "+variant+" of "+id)
+	return c.run(ctx, targets, nil)
+}
+
+// compareAll asks all edges. The error says that there is nothing to compare.
+func compareAll(ctx context.Context, targets []*fleet.Target, id string) ([]fleet.Answer[*triedRegion], *comparison, error) {
+	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*triedRegion, error) { return triedIn(ctx, t, id) })
+	v := &comparison{Rule: id, Regions: []comparedRegion{}, Measures: []experiment.Measure{}}
+	var trial *rules.Trial
+	var all []experiment.Counts
+	for _, a := range answers {
+		if a.Err != nil {
+			v.Regions = append(v.Regions, comparedRegion{Region: a.Target.Name, Error: a.Err.Error()})
+			continue
+		}
+		r := a.Value
+		switch {
+		case trial == nil:
+			trial, all = r.trial, make([]experiment.Counts, rules.Slices)
+		case trial.Version != r.trial.Version:
+			return nil, nil, term.Misused("regions run the rule %s with different experiments; choose some with --region", term.Printable(id))
+		}
+		v.Regions = append(v.Regions, r.comparedRegion)
+		if r.since.After(v.Since) {
+			v.Since = r.since
+		}
+		for i := range r.slices {
+			all[i].Add(&r.slices[i])
+		}
+	}
+	if trial == nil {
+		return nil, nil, unanswered(answers)
+	}
+	v.Share, v.Version = trial.Share, trial.Version
+	v.Base, v.Tried = variantSeen(all, trial.Cut, false), variantSeen(all, trial.Cut, true)
+	v.Enough = min(v.Base.Slices, v.Tried.Slices) >= enoughSlices
+	v.Measures = experiment.Compare(all, trial.Cut)
+	return answers, v, nil
+}
+
+func variantSeen(all []experiment.Counts, cut int, tried bool) comparedVariant {
+	sum, part := experiment.Sum(all, cut, tried), all[cut:]
+	if tried {
+		part = all[:cut]
+	}
+	return comparedVariant{sum.Checks, sum.Failed, len(fleet.Filter(part, func(c experiment.Counts) bool { return c.Checks > 0 })), sum.Worst}
+}
+
+// triedIn asks all edges of a region what they counted of the experiment that is published.
+func triedIn(ctx context.Context, t *fleet.Target, id string) (*triedRegion, error) {
+	brief, cancel := t.Bounded(ctx)
+	defer cancel()
+	s, err := fleet.Look(brief, t)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Damage != nil:
+		return nil, s.Damage
+	case s.State != fleet.Active:
+		return nil, errors.New("no rules are published there")
+	}
+	rule, known := bookOf(s.Document).set.Rule(id)
+	switch {
+	case !known:
+		return nil, term.Misused("no rule %q in version %s; regionctl rules list shows them", term.Printable(id), s.Version())
+	case rule.Trial == nil:
+		return nil, term.Misused("rule %s has no experiment in version %s; add one to it, and apply the document", term.Printable(id), s.Version())
+	}
+	nodes, err := candidates(brief, t, "")
+	if err != nil {
+		return nil, err
+	}
+	r := &triedRegion{comparedRegion: comparedRegion{Region: t.Name, Nodes: len(nodes)}, trial: rule.Trial, slices: make([]experiment.Counts, rules.Slices)}
+	said, failures := make([]*adminapi.Experiment, len(nodes)), make([]error, len(nodes))
+	fleet.Each(nodes, func(i int, n consul.Node) {
+		var e adminapi.Experiment
+		if failures[i] = t.Admin.Get(ctx, n, adminapi.PathExperiment, url.Values{"rule": {id}}, &e); failures[i] == nil {
+			said[i] = &e
+		}
+	})
+	for i, e := range said {
+		switch {
+		case e == nil:
+			r.Silent = append(r.Silent, failures[i].Error())
+		case e.Version != rule.Trial.Version || len(e.Slices) != rules.Slices:
+			r.Silent = append(r.Silent, fmt.Sprintf("node %s runs another version of the rule", term.Printable(nodes[i].ID)))
+		default:
+			if e.Since.After(r.since) {
+				r.since = e.Since
+			}
+			for k := range e.Slices {
+				r.slices[k].Add(&e.Slices[k])
+			}
+		}
+	}
+	return r, nil
+}
+
+func (v *comparison) missing() (n int) {
+	for _, r := range v.Regions {
+		n += len(r.Silent)
+	}
+	return n
+}
+
+// figures says how each measure is called and written.
+var figures = map[string]struct {
+	name  string
+	write func(float64) string
+}{
+	"refused":      {"refused", percent},
+	"wait":         {"wait", inSeconds},
+	"worst_window": {"worst window", digitsOf},
+	"memory":       {"memory", func(v float64) string { return digitsOf(v) + " B" }},
+	"time":         {"time", inSeconds},
+	"errors":       {"errors", percent},
+}
+
+// digitsOf writes three digits that matter, and whole numbers in full.
+func digitsOf(v float64) string {
+	if math.Abs(v) >= 100 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+func inSeconds(v float64) string {
+	if math.Abs(v) < 1 {
+		return digitsOf(1000*v) + " ms"
+	}
+	return digitsOf(v) + " s"
+}
+
+func (v *comparison) write(b *bytes.Buffer, s term.Style) {
+	fmt.Fprintf(b, "rule %s, version %s: the experiment has %s of the keys", s.Bold(term.Printable(v.Rule)), v.Version, percent(v.Share))
+	if !v.Since.IsZero() {
+		fmt.Fprintf(b, "; all edges count since %s", v.Since.UTC().Format(time.DateTime))
+	}
+	b.WriteString("\n")
+	t := term.Table{}
+	t.Row("", "BASE", "EXPERIMENT", "DIFFERENCE", "", "")
+	t.Row("checks", strconv.FormatInt(v.Base.Checks, 10), strconv.FormatInt(v.Tried.Checks, 10), "", "", "")
+	for _, m := range v.Measures {
+		f := figures[m.Name]
+		if !m.Known {
+			t.Row(f.name, "-", "-", "", "", "unknown")
+			continue
+		}
+		signed := func(n float64) string {
+			if n > 0 {
+				return "+" + f.write(n)
+			}
+			return f.write(n)
+		}
+		verdict := "no difference found"
+		if m.Differs {
+			verdict = s.Yellow("differs")
+		}
+		t.Row(f.name, f.write(m.Base), f.write(m.Tried), signed(m.Tried-m.Base), "("+signed(m.Low)+" to "+signed(m.High)+")", fmt.Sprintf("%s, p %.3f", verdict, m.P))
+	}
+	t.Print(b)
+	if !v.Enough {
+		fmt.Fprintf(b, "too few keys: seen in %d slices of the base and %d of the experiment, of %d; wait, or give the experiment a larger share\n", v.Base.Slices, v.Tried.Slices, rules.Slices)
+	}
+	for _, r := range v.Regions {
+		if r.Error != "" {
+			fmt.Fprintf(b, "%s: %s: %s\n", r.Region, s.Red("not known"), term.Printable(r.Error))
+		}
+		for _, why := range r.Silent {
+			fmt.Fprintf(b, "%s: missing: %s\n", r.Region, term.Printable(why))
+		}
+	}
+}
