@@ -68,11 +68,12 @@ func (e *Edge) openGateways() (*gateways, error) {
 		return nil, fmt.Errorf("listen.decide: %w", err)
 	}
 	count := e.metrics.gateways("http")
-	config := gateway.Config{Decider: &e.decider, From: d.gateways, Legacy: e.config.LegacyHeaders, Log: e.log, Asked: count, Panicked: e.metrics.panics.Inc}
+	s := &e.config.Server
+	config := gateway.Config{Decider: &e.decider, From: d.gateways, Legacy: e.config.LegacyHeaders, MaxHeaders: s.MaxHeaderBytes + questionBytes,
+		Log: e.log, Asked: count, Panicked: e.metrics.panics.Inc}
 	if d.TLS != nil && d.TLS.ClientCAFile != "" {
 		config.Certificates = e.files.decide
 	}
-	s := &e.config.Server
 	server := &fasthttp.Server{
 		Handler: gateway.New(config).Serve,
 		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
@@ -84,7 +85,7 @@ func (e *Edge) openGateways() (*gateways, error) {
 		Name:                         "weir",
 		NoDefaultServerHeader:        true,
 		Concurrency:                  s.MaxConnections,
-		ReadBufferSize:               s.MaxHeaderBytes + questionBytes,
+		ReadBufferSize:               max(config.MaxHeaders, readableBytes),
 		ReadTimeout:                  s.ReadTimeout,
 		WriteTimeout:                 s.WriteTimeout,
 		IdleTimeout:                  s.IdleTimeout,
@@ -101,6 +102,11 @@ func (e *Edge) openGateways() (*gateways, error) {
 // questionBytes is the room for what gateways add to a client's headers: the target again,
 // for one, which the public listener bounds as a part of the header.
 const questionBytes = 8 << 10
+
+// readableBytes is the longest question that is read and gets an answer, even if that is 431. A connection
+// that is closed with a question half read is to a gateway a node that does not answer, and it may let
+// such requests pass. nginx sends at most 40 KiB with its usual buffers; GATEWAYS bounds the others.
+const readableBytes = 64 << 10
 
 // serve answers until shutdown.
 func (g *gateways) serve(e *Edge) error {

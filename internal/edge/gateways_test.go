@@ -169,6 +169,33 @@ func TestGatewaysMustBeClear(t *testing.T) {
 	require.EqualValues(t, 1, n.explained("api", client, "&path=/api/x").Remaining)
 }
 
+// A question that is too long gets an answer: a gateway whose question gets none may let the
+// request pass.
+func TestGatewaysLongHeaders(t *testing.T) {
+	n, ask := gatewayNode(t, setup{rules: gatewayRules})
+	const client = "203.0.113.1"
+	f := func(size, want int) {
+		t.Helper()
+		long := "X-Long: " + strings.Repeat("x", size)
+		a := ask(gateway.Path, caddy(client, "GET", "/api/x", long)...)
+		require.Equal(t, want, a.status, size)
+		if a = ask(gateway.PathNginx, nginx(client, "GET", "/api/x", long)...); want == 431 {
+			require.Equal(t, 403, a.status, size)
+			require.Equal(t, "431", a.header.Get("Weir-Status"))
+			require.Contains(t, a.header.Get("Weir-Problem"), `"status":431`)
+		} else {
+			require.Equal(t, want, a.status, size)
+		}
+	}
+	f(23<<10, 204)
+	f(24<<10, 431)
+	f(48<<10, 431)
+	require.EqualValues(t, 1, n.explained("api", client, "&path=/api/x").Remaining, "only what was answered 204 is charged")
+	answers, err := exchange(n.config.Listen.Decide.Address, lines(append([]string{"GET /v1/decide HTTP/1.1", "Host: weir", "X-Long: " + strings.Repeat("x", 80<<10)}, caddy(client, "GET", "/api/x")...)...))
+	require.NoError(t, err)
+	require.Equal(t, []int{431}, statuses(answers))
+}
+
 // Strangers name no clients, and cost nobody anything.
 func TestGatewaysOnly(t *testing.T) {
 	n, ask := gatewayNode(t, setup{rules: gatewayRules, config: func(c *Config) { c.Listen.Decide.From = []string{"10.0.0.0/8"} }})
@@ -249,7 +276,7 @@ func TestGatewaysPanic(t *testing.T) {
 
 func TestGatewaysAllocateNothing(t *testing.T) {
 	e := inMemory(t, fmt.Sprintf(allocRules, 10_000, 1_000_000, 1_000_000))
-	s := gateway.New(gateway.Config{Decider: &e.decider, Asked: e.metrics.gateways("http")})
+	s := gateway.New(gateway.Config{Decider: &e.decider, MaxHeaders: 16 << 10, Asked: e.metrics.gateways("http")})
 	for _, path := range []string{gateway.Path, gateway.PathNginx} {
 		ctx := received(t, "10.0.0.1", append([]string{"GET " + path + " HTTP/1.1", "Host: weir", "X-Api-Key: example"}, nginx("203.0.113.1", "GET", "/api/users/42")...)...)
 		serve := func() {

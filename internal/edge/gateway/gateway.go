@@ -34,7 +34,7 @@ const (
 	Limited          // 429
 	Shed             // 503, by the shedder
 	Failed           // 500 and 503, because of weir itself or its rules
-	Malformed        // 400
+	Malformed        // 400 and 431
 	Stranger         // 403: not a gateway
 	Blocked          // 403: an operator blocks the client
 	Answers          // how many there are
@@ -52,6 +52,7 @@ type Config struct {
 	From         []netip.Prefix
 	Certificates *certs.Server
 	Legacy       bool                        // add X-RateLimit headers
+	MaxHeaders   int                         // bytes of a question's header; a larger one is refused with 431
 	Log          *slog.Logger                // of panics
 	Asked        func(Answer, time.Duration) // called after each answer
 	Panicked     func()
@@ -113,6 +114,11 @@ func (q *question) decide() {
 	default:
 		q.answer = Malformed
 		q.problem(http.StatusNotFound, "Not found", errPath.Error())
+		return
+	}
+	if len(q.ctx.Request.Header.RawHeaders()) > q.server.config.MaxHeaders {
+		q.answer = Malformed
+		q.problem(http.StatusRequestHeaderFieldsTooLarge, "Request header fields too large", "")
 		return
 	}
 	if h := &q.ctx.Request.Header; !h.IsGet() && !h.IsHead() {
