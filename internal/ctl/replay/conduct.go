@@ -103,35 +103,15 @@ func RunConduct(ctx context.Context, p *policy.Policy, c Config, r io.Reader) (*
 	if c.Top <= 0 {
 		c.Top = defaultTop
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	batches, free := make(chan *batch), make(chan *batch, batchesAhead)
-	go produce(ctx, &c, r, batches, free)
 	k := &conduct{policy: p, seed: maphash.MakeSeed(), carried: map[string]bool{}, risen: map[uint64]*RisenSubject{}, risenRoutes: map[uint64]*RisenSubject{}, request: request{asked: map[rules.KeyPart]bool{}}}
 	k.report.Version = p.Version
 	for _, e := range p.Effects[1:] {
 		k.report.Tiers = append(k.report.Tiers, TierTally{Tier: e.Name})
 	}
-	var told time.Time
-	for {
-		var b *batch
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case b = <-batches:
-		}
-		k.play(b)
-		if c.Progress != nil && (b.err != nil || time.Since(told) >= progressEvery) {
-			told = time.Now()
-			c.Progress(b.bytes, b.lines)
-		}
-		if b.err == io.EOF {
-			return k.finish(c.Top)
-		} else if b.err != nil {
-			return nil, fmt.Errorf("read the log after line %d: %w", b.lines, b.err)
-		}
-		free <- b // never waits: there is room for all
+	if err := each(ctx, &c, r, k.play); err != nil {
+		return nil, err
 	}
+	return k.finish(c.Top)
 }
 
 func (k *conduct) play(b *batch) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 const (
@@ -49,6 +50,35 @@ func (a *arena) keep(b []byte) []byte {
 
 // since returns what was appended to buf since it had that length.
 func (a *arena) since(start int) []byte { return a.buf[start:len(a.buf):len(a.buf)] }
+
+// each plays the batches of the log r, and tells c.Progress how far it is. When ctx ends, each
+// returns at once; a Read that hangs is left to end by itself.
+func each(ctx context.Context, c *Config, r io.Reader, play func(*batch)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	batches, free := make(chan *batch), make(chan *batch, batchesAhead)
+	go produce(ctx, c, r, batches, free)
+	var told time.Time
+	for {
+		var b *batch
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case b = <-batches:
+		}
+		play(b)
+		if c.Progress != nil && (b.err != nil || time.Since(told) >= progressEvery) {
+			told = time.Now()
+			c.Progress(b.bytes, b.lines)
+		}
+		if b.err == io.EOF {
+			return nil
+		} else if b.err != nil {
+			return fmt.Errorf("read the log after line %d: %w", b.lines, b.err)
+		}
+		free <- b // never waits: there is room for all
+	}
+}
 
 // produce reads batches until the input ends or ctx does, a little ahead of who
 // takes them.

@@ -143,32 +143,11 @@ func Run(ctx context.Context, c Config, r io.Reader) (*Report, error) {
 	if c.MaxKeys <= 0 {
 		c.MaxKeys = memory.DefaultMaxKeys
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	batches, free := make(chan *batch), make(chan *batch, batchesAhead)
-	go produce(ctx, &c, r, batches, free)
-
 	p := newPlayback(&c)
-	var told time.Time
-	for {
-		var b *batch
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case b = <-batches:
-		}
-		p.play(b)
-		if c.Progress != nil && (b.err != nil || time.Since(told) >= progressEvery) {
-			told = time.Now()
-			c.Progress(b.bytes, b.lines)
-		}
-		if b.err == io.EOF {
-			return p.finish()
-		} else if b.err != nil {
-			return nil, fmt.Errorf("read the log after line %d: %w", b.lines, b.err)
-		}
-		free <- b // never waits: there is room for all
+	if err := each(ctx, &c, r, p.play); err != nil {
+		return nil, err
 	}
+	return p.finish()
 }
 
 // playback joins the documents under replay.
