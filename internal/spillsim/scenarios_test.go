@@ -62,6 +62,8 @@ var scenarios = []scenario{
 		lost: func(p int, _ time.Duration) bool { return p == 2 }},
 	{name: "one of 6 regions lost, capacity not stated", capacity: repeated(6, 1000), demand: step(repeated(6, 700), repeated(6, 700)),
 		lost: func(p int, _ time.Duration) bool { return p == 2 }},
+	{name: "one of 6 regions is back after 5 minutes, with new edges", capacity: repeated(6, 1000), change: 5 * time.Minute, demand: step(repeated(6, 700), repeated(6, 700)),
+		lost: func(p int, t time.Duration) bool { return p == 2 && t < 5*time.Minute }},
 	{name: "50 PoPs, 5 of them at 150 %", capacity: fifty(1), demand: step(fifty(0.65), crowded(fifty(0.65), 1.5/0.65)), length: 5 * time.Minute},
 	{name: "50 PoPs, 5 regions lost, capacity stated", capacity: fifty(1), stated: true, demand: step(fifty(0.65), fifty(0.65)), length: 5 * time.Minute,
 		lost: func(p int, _ time.Duration) bool { return p%10 == 4 }},

@@ -121,13 +121,8 @@ func newWorld(s scenario, seed uint64, routers ...func(*world) router) *world {
 	s.ttl, s.tail, s.length = cmp.Or(s.ttl, usualTTL), cmp.Or(s.tail, 0.6), cmp.Or(s.length, 10*time.Minute)
 	w := &world{scenario: s, rng: rand.New(rand.NewPCG(seed, 1)), epoch: time.Unix(1_700_000_000, 0), topology: &region.Topology{Zone: "edge.example.com"}}
 	for p, c := range s.capacity {
-		settings := shedder.Defaults()
-		settings.Signals = map[string]shedder.Knees{shedder.SignalInFlight: {Low: 0, High: 800}}
-		sh, err := shedder.New("origin", settings)
-		if err != nil {
-			panic(err)
-		}
-		w.pops = append(w.pops, &pop{shedder: sh, capacity: c, toldAt: -time.Hour})
+		w.pops = append(w.pops, &pop{capacity: c})
+		w.pops[p].start()
 		site := region.PoP{
 			Name: fmt.Sprintf("pop%d", p), Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(p)})},
 			Clients:  []netip.Prefix{netip.PrefixFrom(address(p, 0), 14)},
@@ -160,6 +155,17 @@ func newWorld(s scenario, seed uint64, routers ...func(*world) router) *world {
 	return w
 }
 
+// start makes a PoP's edges know nothing.
+func (p *pop) start() {
+	settings := shedder.Defaults()
+	settings.Signals = map[string]shedder.Knees{shedder.SignalInFlight: {Low: 0, High: 800}}
+	sh, err := shedder.New("origin", settings)
+	if err != nil {
+		panic(err)
+	}
+	p.shedder, p.told, p.toldAt = sh, consul.Load{}, -time.Hour
+}
+
 // address returns the first address of a PoP's nth network.
 func address(pop, nth int) netip.Addr {
 	var b [4]byte
@@ -179,7 +185,9 @@ func (w *world) run() result {
 		w.resolve(t)
 		before := make([]int, len(w.pops))
 		for i, p := range w.pops {
-			before[i] = p.shed
+			if before[i] = p.shed; w.dead(i, t-shedder.Interval) && !w.dead(i, t) {
+				p.start()
+			}
 			w.serve(p, w.dead(i, t))
 		}
 		for i, p := range w.pops {

@@ -271,7 +271,7 @@ func (w *spilling) want(i int) (rate float64, fixed bool) {
 		return 0, true
 	case !s.tells():
 		return 0, false // nobody says that it is full
-	case staying > giveAbove*s.Capacity:
+	case staying > giveAbove*s.Capacity && !s.Promised: // who only promises was never full
 		return g.Own - giveTo*s.Capacity, false
 	case staying < w.returnBelow(w.all[i])*s.Capacity:
 		return min(g.Own*given, max(0, g.Own-returnTo*s.Capacity)), false

@@ -159,6 +159,39 @@ func TestLostRegionSpreads(t *testing.T) {
 	require.Equal(t, map[string]float64{"a1": 1}, shares)
 }
 
+// A PoP returns with new edges, which have served next to nothing and promise little more. Its
+// clients return anyway, also those of a router that starts from the record of another.
+func TestAPromiseStartsNoGift(t *testing.T) {
+	topology := mustParse(t, row)
+	const ttl = 20 * time.Second
+	states := loads(topology, 0, 0, 300, 1000, 300, 1000)
+	states["a1"] = PoPState{}
+	out := Part{Goal: 0.5, Share: 0.5, Noticed: 0.5, Asking: [3]float64{0.5, 0.5, 0.5}}
+	v := NewView(topology, states, nil)
+	v = v.Spilled(&Spill{At: noon, Gifts: map[string]Gift{"a1": {Own: 1000, Told: 1000, Since: noon, Out: true, Parts: map[string]Part{"b1": out, "c1": out}}}}, ttl, noon.Add(time.Second))
+	record := v.Spill
+	for second := range 120 {
+		// Edges publish every 10 s; clients return as their answers expire.
+		told := max(1, 1000*(1-math.Exp(-float64(second-second%10)/ttl.Seconds())))
+		a := PoPState{Healthy: true, Demand: told, Capacity: told / receiveTo, Promised: true}
+		states["a1"] = a
+		v = v.With(states).Spilled(v.Spill, ttl, v.Spill.At.Add(time.Second))
+		require.False(t, v.Spill.Gifts["a1"].Gives(), "after %d s, told %.0f: %+v", second, told, v.Spill.Gifts["a1"])
+	}
+	require.InDelta(t, 1000, v.Spill.Gifts["a1"].Own, 100)
+
+	states["a1"] = PoPState{Healthy: true, Demand: 1, Capacity: 1 / receiveTo, Promised: true}
+	fresh := NewView(topology, states, nil).Spilled(&Spill{Gifts: record.Gifts}, ttl, noon.Add(10*time.Second))
+	shares, _ := of(fresh, 0)
+	require.Equal(t, map[string]float64{"a1": 1}, shares)
+
+	// What was given while the PoP was full stays given once it has forgotten how much it can serve.
+	part := Part{Goal: 0.2, Share: 0.2, Noticed: 0.2, Asking: [3]float64{0.2, 0.2, 0.2}}
+	states["a1"] = PoPState{Healthy: true, Demand: 960, Capacity: 960 / receiveTo, Promised: true}
+	kept := NewView(topology, states, nil).Spilled(&Spill{At: noon, Gifts: map[string]Gift{"a1": {Own: 1200, Told: 960, Since: noon, Parts: map[string]Part{"b1": part}}}}, ttl, noon.Add(time.Second))
+	require.InDelta(t, 0.2, kept.Spill.Gifts["a1"].Parts["b1"].Share, 0.001)
+}
+
 // Whatever the figures, shares are shares, no gift goes to a PoP that is out, and what is
 // promised to a PoP fits. The law changes nothing that it was given.
 func TestSpillProperties(t *testing.T) {
