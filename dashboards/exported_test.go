@@ -192,7 +192,7 @@ var optional = []string{
 	"weir_dns_ready", "weir_dns_steers", "weir_dns_topology_unsigned", "weir_dns_pop_answers", "weir_dns_region_facts_age_seconds", "weir_dns_moves_total", "weir_dns_state_save_failures_total",
 	"weir_rls_calls_total", "weir_rls_call_seconds_bucket", "weir_rls_connections_refused_total",
 	"weir_peer_messages_total", "weir_peer_bytes_total", "weir_peer_round_trip_seconds_bucket", "weir_peer_nodes_down", "weir_peer_connections_refused_total",
-	"weir_global_lag_seconds", "weir_global_overshoot_ratio", "weir_global_overshoot_bound_ratio", "weir_global_keys", "weir_global_uncounted_total", "weir_global_rights_total",
+	"weir_global_lag_seconds", "weir_global_overshoot_ratio", "weir_global_overshoot_bound_ratio", "weir_global_keys", "weir_global_uncounted_total", "weir_global_rights_total", "weir_global_rights", "weir_global_parts",
 	"redis_up", "redis_commands_processed_total", "redis_cpu_sys_seconds_total", "redis_cpu_user_seconds_total",
 	"redis_memory_used_bytes", "redis_evicted_keys_total", "redis_connected_clients", // oliver006/redis_exporter, docs/ and exporter/
 	"consul_autopilot_healthy", "consul_kvs_apply_count", "consul_rpc_query", // developer.hashicorp.com/consul/docs/reference/agent/telemetry

@@ -224,11 +224,19 @@ func limits() dashboard {
 				},
 				{
 					id: 73, kind: series, title: "Counters of shared limits (optional)", unit: plain,
-					text: "Counters that the nodes of a region keep, and those that other regions must know because they are near their limits or grow fast. Uncounted are units of which others do not hear, because there are too many keys. Rights are units of limits in escrow that moved from or to another region.",
+					text: "Counters that the nodes of a region keep, and those that other regions must know because they are near their limits or grow fast. Uncounted are units of which others do not hear, because there are too many keys.",
 					queries: []query{
 						{"{{region}} {{state}}", `sum by (region, state) (weir_global_keys{@})`},
 						{"{{region}} uncounted a second", `sum by (region) (rate(weir_global_uncounted_total{@}[$__rate_interval]))`},
-						{"{{region}} rights {{direction}} a second", `sum by (region, direction) (rate(weir_global_rights_total{@}[$__rate_interval]))`},
+					},
+				},
+				{
+					id: 74, kind: series, title: "Rights in escrow (optional)", unit: plain,
+					text: "Units of limits in escrow that a region holds in the present windows, by rule, of keys that its nodes have seen lately; those that move from or to it; and how many regions' parts it may spend: usually 1, 2 if it is the heir of a dead region, 0 if no majority of the regions has promised it its own.",
+					queries: []query{
+						{"{{region}} {{rule}} held", `sum by (region, rule) (weir_global_rights{@})`},
+						{"{{region}} {{direction}} a second", `sum by (region, direction) (rate(weir_global_rights_total{@}[$__rate_interval]))`},
+						{"{{region}} parts", `min by (region) (weir_global_parts{@})`},
 					},
 				},
 			}},

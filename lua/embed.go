@@ -68,6 +68,9 @@ func Load() string { return join("load", "tb") }
 // Move returns the script that moves rights between regions. See move.lua.
 func Move() string { return join("move", "fw") }
 
+// Term returns the script that promises windows to regions. See term.lua.
+func Term() string { return join("term", "tb") }
+
 // marker is a line that begins a part in an algorithm's file, and calls for it in others.
 var marker = regexp.MustCompile(`(?m)^ *--- (\w+)\n`)
 

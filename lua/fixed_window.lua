@@ -1,5 +1,7 @@
 -- fixed_window: a counter per window, windows aligned to the Unix epoch.
 -- State: "start count". The count is less than 0 where another region gave its rights.
+-- A region's part of a limit has nothing to spend in windows that began before its store may
+-- have lost what was spent: the last of KEYS says until when that is, and is lost with it.
 
 --- load
 local text, at, count, time, stepped = ask('GET', key), 0, 0, now, false
@@ -13,8 +15,19 @@ if text then
 end
 if now < at then time, stepped = clock(now, at, rule.window) end
 local start = time - time % rule.window
-if at < start then count = 0 end
-s.now, s.start, s.count, s.stepped = time, start, count, stepped
+local closed = false
+if at < start then
+  count = 0
+  if rule.escrow and readable and not returning then
+    local open = call('GET', KEYS[#KEYS])
+    if not open then
+      open = format('%.0f', now + 10000000) -- another store's clock may have been ahead
+      call('SET', KEYS[#KEYS], open)
+    end
+    if start < tonumber(open) then closed, count = true, rule.limit end
+  end
+end
+s.now, s.start, s.count, s.stepped, s.closed = time, start, count, stepped, closed
 
 --- fits
 local room = rule.limit - s.count

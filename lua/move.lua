@@ -3,7 +3,8 @@
 -- between the two in a window is counted beside the key and only grows, so a move may come
 -- twice, late, or from several nodes.
 --
--- KEYS  two per move: the key, and the hash of its window's counters
+-- KEYS  two per move: the key, and the hash of its window's counters; then the one that says
+--         since when the store has lost nothing
 -- ARGV  test clock ('' in production), number of rules, the rules, then per move: index of
 --         its rule, the region, start of the window, what it gave in all, what it is to have
 --         got in all (-1: charge all that is left, for the store has lost what was spent),
@@ -11,11 +12,11 @@
 -- Reply: the time, then four numbers per move: what this region gave in all, what is left,
 --   what it has got in all; -1 if the key does not hold what these scripts write;
 --   and 1 if the window's rights were charged after a loss
-local rules, position = {}, 3 + ARGV[2]
+local rules, position, returning = {}, 3 + ARGV[2], false
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 
 local reply = { now }
-for i = 1, #KEYS / 2 do
+for i = 1, floor(#KEYS / 2) do
   local key, counters, rule, s = KEYS[2 * i - 1], KEYS[2 * i], rules[tonumber(ARGV[position])], {}
   local region, at, got = ARGV[position + 1], tonumber(ARGV[position + 2]), tonumber(ARGV[position + 3])
   local upto, keep = tonumber(ARGV[position + 4]), tonumber(ARGV[position + 5])
@@ -26,9 +27,9 @@ for i = 1, #KEYS / 2 do
     gave, known, burned = tonumber(held[1] or 0), tonumber(held[2] or 0), held[3] and true
     --- load
     if readable and s.start == at then
-      local count, was = s.count, gave
-      if upto < 0 then
-        burned, s.count = true, max(s.count, rule.limit)
+      local count = s.count
+      if upto < 0 or s.closed and not burned then
+        burned, upto, s.count = true, -1, max(s.count, rule.limit)
         call('HSET', counters, 'burned', 1)
       elseif not burned then
         if got > known then
@@ -36,12 +37,11 @@ for i = 1, #KEYS / 2 do
           call('HSET', counters, 'i:' .. region, format('%.0f', got))
         end
         local n = min(upto - gave, rule.limit - s.count - keep)
-        if n > 0 then
-          gave, s.count = gave + n, s.count + n
-          call('HSET', counters, 'o:' .. region, format('%.0f', gave))
-        end
+        if n > 0 then gave, s.count = gave + n, s.count + n end
+        -- Also what was written before: whoever waits for replicas must wait for that.
+        if gave > 0 then call('HSET', counters, 'o:' .. region, format('%.0f', gave)) end
       end
-      if s.count ~= count or gave ~= was or upto < 0 then
+      if s.count ~= count or gave > 0 or upto < 0 then
         --- save
         call('PEXPIRE', counters, format('%.0f', max(1, ceil((at + 2 * rule.window + 20000000 - now) / 1000)) + slack))
       end

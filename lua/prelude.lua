@@ -80,6 +80,7 @@ local function rule_of(text)
     count_denied = count_denied == 1,
     shadow = shadow == 1,
     debt = debt == 1, -- regions share the limit, so a bucket may hold more than its capacity
+    escrow = debt == 2, -- a region's part of a limit
     slowest = slowest,
     lease = lease,
     ttl_of = '',

@@ -2,7 +2,8 @@
 -- enforced ones pass, it charges every one. A refused request charges nothing, except for
 -- rules that count denied attempts.
 --
--- KEYS  one per check, in order
+-- KEYS  one per check, in order; then, if a rule is a region's part of a limit, the one that says
+--       since when the store has lost nothing
 -- ARGV  test clock ('' in production), the plan, the number of rules, the rules, then the
 --       slot of each check whose rule is concurrency
 -- The plan is bytes, numbers with the high byte first, per request:
@@ -37,7 +38,7 @@ while position < length do
     local key, s, n = KEYS[first + i], states[i], asked
     if not s then
       -- Room for the fields of all algorithms.
-      s = { rule = 0, cost = 0, fits = 0, slot = 0, key = 0, now = 0, stepped = 0, count = 0, newest = 0, a = 0 }
+      s = { rule = 0, cost = 0, fits = 0, slot = 0, key = 0, now = 0, stepped = 0, count = 0, newest = 0, a = 0, closed = false }
       states[i] = s
     end
     s.rule, s.cost = rule, cost

@@ -198,9 +198,10 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 		add("scope", "global")
 		if g.Escrow {
 			add("global.mode", "escrow")
+		} else {
+			add("global.on_partition", g.OnPartition.String())
+			add("global.partition_after", short(g.PartitionAfter))
 		}
-		add("global.on_partition", g.OnPartition.String())
-		add("global.partition_after", short(g.PartitionAfter))
 	}
 	return list
 }

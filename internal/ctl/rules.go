@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -49,6 +50,9 @@ type ruleBook struct {
 
 // Warnings are those of the rules.
 func (b *ruleBook) Warnings() []string { return b.set.Warnings() }
+
+// Outdated is what a new document must not say.
+func (b *ruleBook) Outdated() field.Errors { return rules.Outdated(b.rules) }
 
 // book is what a document of rules says.
 func bookOf(d *fleet.Document) *ruleBook { return d.Body.(*ruleBook) }

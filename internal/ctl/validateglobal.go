@@ -65,8 +65,8 @@ func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
 
 func (g *globalBounds) write(to io.Writer) error {
 	if g.Escrow {
-		_, err := fmt.Fprintf(to, "rule %s is global in escrow: %s never pass more than its limit in a window, and one that is cut off passes %d, or what it holds by then\n",
-			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Part)
+		_, err := fmt.Fprintf(to, "rule %s is global in escrow: %s never pass more than its limit in a window, and one that is cut off passes %d, or what it holds by then, in windows that begin within %.0fs\n",
+			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Part, limiter.TermLasts.Seconds())
 		return err
 	}
 	_, err := fmt.Fprintf(to, "rule %s is global: in %s that learn of each other within %s, up to %.0f more may pass at ten times its limit, and up to %.0f if a client sends to all regions in the same instant\n",

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 type counters interface {
 	limiter.Merger
 	limiter.Mover
+	limiter.Registrar
 	Counters(ctx context.Context, key []byte, start int64) (own int64, others map[string]int64, err error)
 }
 
@@ -37,7 +39,7 @@ func (e *Edge) openAcross() {
 		return
 	}
 	born := time.Now().UnixMicro()
-	escrows := escrow.New(e.decider.Store)
+	escrows := escrow.New(e.decider.Store, nil)
 	tallies := tally.New(tally.Config{
 		Next: escrows, Merger: e.counters(),
 		Node: e.config.Node.ID + "." + strconv.FormatInt(born, 36),
@@ -46,7 +48,7 @@ func (e *Edge) openAcross() {
 		Region: e.config.Node.Region, Node: e.config.Node.ID,
 		Directory: e.peers.directory, Caller: e.peers.links, Store: e.counters(), Tallies: tallies,
 		Limit: e.limitOf, Needed: e.hasGlobalRules, Reset: e.decider.Store.Reset, Incarnation: born,
-		Escrow: across.Escrow{Checks: escrows, Mover: e.counters()},
+		Escrow: across.Escrow{Checks: escrows, Mover: e.counters(), Registrar: e.counters(), Needed: e.hasEscrowRules},
 	})
 	e.decider.Store = tallies
 	e.peers.server.Handle(across.TopicTotals, e.across.Totals)
@@ -54,7 +56,8 @@ func (e *Edge) openAcross() {
 	e.peers.server.Handle(across.TopicReset, e.across.Resets)
 	e.peers.server.Handle(across.TopicShort, e.across.Short)
 	e.peers.server.Handle(across.TopicRights, e.across.Rights)
-	e.metrics.registry.MustRegister(acrossMetrics{e.across, tallies})
+	e.peers.server.Handle(across.TopicTerms, e.across.Terms)
+	e.metrics.registry.MustRegister(acrossMetrics{e.across, tallies, e.hasEscrowRules})
 }
 
 // limitOf returns the running limit of a rule and tier, or nil.
@@ -76,6 +79,14 @@ func (e *Edge) limitOf(rule, tier string) *limiter.Limit {
 func (e *Edge) hasGlobalRules() bool {
 	running := e.rules.running.Load()
 	return running != nil && len(globalRules(running.set)) > 0
+}
+
+// hasEscrowRules reports whether regions divide a limit among themselves.
+func (e *Edge) hasEscrowRules() bool {
+	running := e.rules.running.Load()
+	return running != nil && slices.ContainsFunc(running.set.Rules(), func(c *rules.Compiled) bool {
+		return c.Mode != rules.Off && c.Limit.Global != nil && c.Limit.Global.Escrow
+	})
 }
 
 // globalRules returns the rules of a set that regions share.
@@ -122,6 +133,7 @@ func (e *Edge) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.Gl
 type acrossMetrics struct {
 	exchange *across.Exchange
 	tallies  *tally.Store
+	divided  func() bool // whether a limit is in escrow
 }
 
 var (
@@ -130,6 +142,8 @@ var (
 	globalOverMost  = prometheus.NewDesc("weir_global_overshoot_bound_ratio", "The part by which they may, at ten times the limit and the present lag.", []string{"rule"}, nil)
 	globalKeys      = prometheus.NewDesc("weir_global_keys", "Counters of global limits that this node keeps, and those of them that other regions must know.", []string{"state"}, nil)
 	globalUncounted = prometheus.NewDesc("weir_global_uncounted_total", "Units under global limits that other regions do not hear of, because this node counts too many keys.", nil, nil)
+	globalParts     = prometheus.NewDesc("weir_global_parts", "Regions' parts of limits in escrow that this region may spend of windows that begin now: usually 1, more if it is the heir of a dead one, 0 if no majority has promised it its own.", nil, nil)
+	globalHeld      = prometheus.NewDesc("weir_global_rights", "Units of limits in escrow that this region holds in the present windows, spent or not, by rule, of the keys that this node owns.", []string{"rule"}, nil)
 	globalRights    = prometheus.NewDesc("weir_global_rights_total", "Units of limits in escrow that this node has moved from or to another region.", []string{"direction"}, nil)
 )
 
@@ -140,6 +154,8 @@ func (acrossMetrics) Describe(to chan<- *prometheus.Desc) {
 	to <- globalOverMost
 	to <- globalKeys
 	to <- globalUncounted
+	to <- globalParts
+	to <- globalHeld
 	to <- globalRights
 }
 
@@ -156,6 +172,12 @@ func (m acrossMetrics) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(globalKeys, prometheus.GaugeValue, float64(kept), "kept")
 	to <- prometheus.MustNewConstMetric(globalKeys, prometheus.GaugeValue, float64(travel), "traveling")
 	to <- prometheus.MustNewConstMetric(globalUncounted, prometheus.CounterValue, float64(m.tallies.Uncounted()+refused))
+	if m.divided() {
+		to <- prometheus.MustNewConstMetric(globalParts, prometheus.GaugeValue, float64(m.exchange.Parts()))
+	}
+	for rule, units := range m.exchange.RightsHeld() {
+		to <- prometheus.MustNewConstMetric(globalHeld, prometheus.GaugeValue, float64(units), rule)
+	}
 	gave, received := m.exchange.RightsMoved()
 	to <- prometheus.MustNewConstMetric(globalRights, prometheus.CounterValue, float64(gave), "out")
 	to <- prometheus.MustNewConstMetric(globalRights, prometheus.CounterValue, float64(received), "in")

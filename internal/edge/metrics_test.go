@@ -72,6 +72,8 @@ var fixedMetrics = map[string][]string{
 	"weir_global_overshoot_bound_ratio":   {"rule"},
 	"weir_global_keys":                    {"state"},
 	"weir_global_uncounted_total":         nil,
+	"weir_global_parts":                   nil,
+	"weir_global_rights":                  {"rule"},
 	"weir_global_rights_total":            {"direction"},
 
 	"weir_certificate_expiry_seconds": {"file", "listener"}, // with TLS

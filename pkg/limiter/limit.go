@@ -338,7 +338,11 @@ func (l *Limit) Encoded() *string {
 	case l.Algorithm == RollingWindow && l.Storage == LargeRing:
 		capacity = WholeLog
 	}
-	b := append([]byte(l.Tag()), flag(l.CountDenied), flag(l.Shadow), flag(l.Global != nil))
+	shared := flag(l.Global != nil)
+	if l.Whole != nil {
+		shared = 2
+	}
+	b := append([]byte(l.Tag()), flag(l.CountDenied), flag(l.Shadow), shared)
 	for _, v := range []int64{l.Limit, l.Window.Microseconds(), capacity, l.MinInterval.Microseconds(), drain, unit, l.slowest(), l.LeaseTime().Microseconds()} {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v))) // exact: see the bounds
 	}

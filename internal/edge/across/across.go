@@ -39,6 +39,7 @@ const (
 	TopicReset  = "reset"  // of a key, by an operator
 	TopicShort  = "short"  // from a node to an owner in its region: keys in escrow that run short
 	TopicRights = "rights" // from an owner to one in another region
+	TopicTerms  = "terms"  // from a node to one in another region: which windows may be spent
 )
 
 // Directory says who is there, as peer.Directory does.
@@ -88,6 +89,7 @@ type Exchange struct {
 	holdings       [Partitions]holdings
 	gave, received atomic.Int64 // units of rights
 	burns          burns
+	tenure         tenure
 
 	// Of the goroutine that ticks:
 	ticks  int
@@ -111,7 +113,6 @@ func New(c Config) *Exchange {
 		c.Wall = func() int64 { return time.Now().UnixMicro() }
 	}
 	x := &Exchange{config: c, born: c.Clock(), wake: make(chan struct{}, 1), inFlight: map[peer.Node]int{}}
-	x.placeEscrow()
 	x.heard = x.born
 	return x
 }
@@ -168,7 +169,9 @@ func (x *Exchange) tick(ctx context.Context) {
 		x.sweep()
 		x.sweepHoldings()
 	}
-	x.placeEscrow()
+	if x.config.Escrow.Needed == nil || x.config.Escrow.Needed() {
+		x.renew(ctx)
+	}
 	before := x.needed
 	x.needed = x.config.Needed == nil || x.config.Needed()
 	if x.needed && !before {

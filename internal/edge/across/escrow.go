@@ -3,6 +3,7 @@ package across
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,8 +23,11 @@ import (
 type Escrow struct {
 	// Checks decides by this region's parts.
 	Checks *escrow.Store
-	// Mover is this region's store.
-	Mover limiter.Mover
+	// Mover and Registrar are this region's store.
+	Mover     limiter.Mover
+	Registrar limiter.Registrar
+	// Needed reports whether a limit is in escrow at all; nil: always.
+	Needed func() bool
 }
 
 const (
@@ -49,39 +53,21 @@ type holding struct {
 	start   int64
 	left    int64
 	got     map[string]int64 // by region
+	gave    int64            // to all
 	burned  bool
 	shortAt time.Duration
 	asked   time.Duration
 	used    time.Duration
 }
 
-// escrowPlace returns this region's number among all by name, so that their order, which
-// nodes may know differently for a moment, changes nobody's part.
-func (x *Exchange) escrowPlace() (self, regions int) {
-	list := x.config.Directory.Regions()
-	known := false
-	for _, name := range list {
-		known = known || name == x.config.Region
-		if name < x.config.Region {
-			self++
-		}
-	}
-	if !known {
-		return 0, 0
-	}
-	return self, len(list)
-}
-
-// placeEscrow tells those who decide where this region stands.
-func (x *Exchange) placeEscrow() { x.config.Escrow.Checks.SetPlace(x.escrowPlace()) }
-
-// part returns this region's part of a key's limit, or nil while that is unknown.
-func (x *Exchange) part(l *limiter.Limit, key string) *limiter.Limit {
-	self, regions := x.escrowPlace()
-	if regions == 0 {
+// part returns this region's part of a key's limit in the window that begins at start, or nil
+// if that is nobody's part here.
+func (x *Exchange) part(l *limiter.Limit, key string, start int64) *limiter.Limit {
+	units, ok := global.Part(x.config.Escrow.Checks.Held(), l, key, start)
+	if !ok {
 		return nil
 	}
-	return x.config.Escrow.Checks.Part(l, global.Part(l, key, self, regions))
+	return x.config.Escrow.Checks.Part(l, units)
 }
 
 // inEscrow returns the limit of a key, or nil if none in escrow has it here.
@@ -109,9 +95,9 @@ func (x *Exchange) holding(h *holdings, l *limiter.Limit, key string) *holding {
 	k.used = x.config.Clock()
 	wall := x.config.Wall()
 	if start := wall - wall%l.Window.Microseconds(); k.limit != l || k.start != start {
-		k.limit, k.start, k.got, k.burned = l, start, map[string]int64{}, false
+		k.limit, k.start, k.got, k.gave, k.burned = l, start, map[string]int64{}, 0, false
 		k.left = 0
-		if part := x.part(l, key); part != nil {
+		if part := x.part(l, key, start); part != nil {
 			k.left = part.Limit
 		}
 	}
@@ -195,7 +181,7 @@ func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 			k = x.holding(h, k.limit, key)
 			rest := time.Duration(k.start+k.limit.Window.Microseconds()-wall) * time.Microsecond
 			need := k.demand.Need(k.limit, rest, now)
-			if k.burned || need <= k.left {
+			if k.burned || need <= k.left || x.part(k.limit, key, k.start) == nil {
 				continue
 			}
 			k.asked = now
@@ -226,7 +212,7 @@ func (x *Exchange) receiveRights(ctx context.Context, region string, list []glob
 	for i := range list {
 		c := &list[i]
 		if l := x.inEscrow(c.Key, c.Tier); l != nil && c.Units > 0 {
-			if part := x.part(l, c.Key); part != nil {
+			if part := x.part(l, c.Key, c.Start); part != nil {
 				moves = append(moves, limiter.Move{Limit: part, Key: []byte(c.Key), Region: region, Start: c.Start, Got: c.Units})
 			}
 		}
@@ -258,7 +244,7 @@ func (x *Exchange) move(ctx context.Context, moves []limiter.Move) {
 
 // Rights answers a node of another region that asks for rights.
 func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]byte, error) {
-	if _, regions := x.escrowPlace(); regions == 0 || from.Region == x.config.Region {
+	if from.Region == x.config.Region || !slices.Contains(x.config.Directory.Regions(), from.Region) {
 		return nil, fmt.Errorf("rights are for nodes of other regions, and %q is none that is known here", from.Region)
 	}
 	claims, err := global.ParseClaims(body)
@@ -273,7 +259,7 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 		if l == nil || c.Start%l.Window.Microseconds() != 0 {
 			continue // no such rule is active here
 		}
-		if part := x.part(l, c.Key); part != nil {
+		if part := x.part(l, c.Key, c.Start); part != nil {
 			moves = append(moves, limiter.Move{Limit: part, Key: []byte(c.Key), Region: from.Region, Start: c.Start})
 			asked = append(asked, c)
 		}
@@ -294,10 +280,21 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 	for i := range moves {
 		if m := &moves[i]; m.Err == nil && m.Gave > 0 {
 			x.gave.Add(max(0, m.Gave-before[i]))
+			x.given(asked[i].Key, m.Start, m.Gave-before[i])
 			answer = append(answer, global.Claim{Key: asked[i].Key, Tier: asked[i].Tier, Start: m.Start, Units: m.Gave})
 		}
 	}
 	return global.AppendClaims(nil, answer), nil
+}
+
+// given notes what this region gave of a key.
+func (x *Exchange) given(key string, start, units int64) {
+	h := &x.holdings[partitionOf(key)]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if k := h.keys[key]; k != nil && k.start == start {
+		k.gave += max(0, units)
+	}
 }
 
 // need returns what this region expects to be asked for of a key until its window ends, and
@@ -339,15 +336,41 @@ func (x *Exchange) sweepHoldings() {
 // RightsMoved returns how many units this node has moved to other regions, and from them.
 func (x *Exchange) RightsMoved() (gave, received int64) { return x.gave.Load(), x.received.Load() }
 
+// RightsHeld returns the units that this region may spend in the present windows, or has spent,
+// of the keys that this node owns, by rule: parts, and what moved.
+func (x *Exchange) RightsHeld() map[string]int64 {
+	held := map[string]int64{}
+	for p := range x.holdings {
+		h := &x.holdings[p]
+		h.mu.Lock()
+		for key, k := range h.keys {
+			wall := x.config.Wall()
+			if x.inEscrow(key, k.tier) != k.limit || k.start != wall-wall%k.limit.Window.Microseconds() {
+				continue
+			}
+			if part := x.part(k.limit, key, k.start); part != nil {
+				held[k.limit.Rule] += part.Limit
+			}
+			for _, got := range k.got {
+				held[k.limit.Rule] += got
+			}
+			held[k.limit.Rule] -= k.gave
+		}
+		h.mu.Unlock()
+	}
+	return held
+}
+
 // Right returns this region's part of a key's limit, and what may still be spent in the
 // window that is now.
 func (x *Exchange) Right(ctx context.Context, l *limiter.Limit, key string) (part, left int64, err error) {
-	p := x.part(l, key)
-	if p == nil {
-		return 0, 0, fmt.Errorf("the regions are unknown; publish a topology, or list all regions in peer.regions")
-	}
 	wall := x.config.Wall()
-	one := []limiter.Move{{Limit: p, Key: []byte(key), Start: wall - wall%l.Window.Microseconds()}}
+	start := wall - wall%l.Window.Microseconds()
+	p := x.part(l, key, start)
+	if p == nil {
+		return 0, 0, fmt.Errorf("no majority of the regions has promised this one its part; see that they reach each other, and that a topology or peer.regions lists all of them")
+	}
+	one := []limiter.Move{{Limit: p, Key: []byte(key), Start: start}}
 	x.move(ctx, one)
 	return p.Limit, one[0].Left, one[0].Err
 }

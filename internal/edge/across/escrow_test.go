@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -156,20 +157,75 @@ func TestEscrowClocksApart(t *testing.T) {
 	})
 }
 
-// A store that loses everything lets its region spend nothing until the next window, once
-// its nodes have noticed. What passed before that is lost with it.
+// A store that loses everything lets its region spend nothing until the next window.
 func TestEscrowAStoreLosesEverything(t *testing.T) {
 	inWorld(t, escrowLine, 2, func(w *world) {
 		w.demand(70, 20*time.Second, "k") // 1,400 of 2,000 each
 		w.flush(w.regions[0])
-		w.demand(70, 2*time.Second, "k")
-		passed := w.only(w.regions[0], 100, 30*time.Second, "k")
+		passed := w.only(w.regions[0], 200, 30*time.Second, "k")
 		require.Zero(t, passed, "its part may have been spent")
+		require.Zero(t, w.only(w.regions[0], 100, time.Second, "another"), "or that of any other key")
 		w.only(w.regions[1], 300, 6*time.Second, "k")
-		require.LessOrEqual(t, w.total(), int64(6000+70), "what passed until nodes noticed")
+		w.requireNoneOver()
 		w.wait(w.untilWindow())
 		require.Positive(t, w.only(w.regions[0], 100, time.Second, "k"))
 	})
+}
+
+// The first store that a region ever has may be spent from at once, however long the window
+// has lasted.
+func TestEscrowTheFirstWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "r fixed_window limit=900 window=24h escrow", limiter.PartitionShare, 1)
+		require.False(t, w.ask(w.regions[0], "k"), "nobody has been asked")
+		w.wait(time.Second)
+		require.EqualValues(t, 900, w.only(w.regions[1], 1000, 1800*time.Millisecond, "k"))
+		require.Len(t, w.passed, 1)
+	})
+}
+
+// A region that is dead, or cut off for good, loses its part to its heir once its term has
+// ended, and has it again after it is back.
+func TestEscrowTheHeir(t *testing.T) {
+	for name, gone := range map[string]func(w *world, gone bool){
+		"cut off": func(w *world, gone bool) { w.cutOff("c", gone) },
+		"dead": func(w *world, gone bool) {
+			for _, n := range w.regions[2].nodes {
+				if gone {
+					n.kill()
+				} else {
+					n.start()
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, "r fixed_window limit=900 window=10s escrow", 1, func(w *world) {
+				require.EqualValues(t, 1, w.regions[0].nodes[0].exchange.Parts())
+				gone(w, true)
+				w.wait(85 * time.Second)
+				w.wait(w.untilWindow())
+				require.EqualValues(t, 2, w.regions[0].nodes[0].exchange.Parts(), "its own, and that of c")
+				require.EqualValues(t, 1, w.regions[1].nodes[0].exchange.Parts())
+				before := w.total()
+				for range 900 {
+					w.ask(w.regions[0], "k")
+					w.ask(w.regions[1], "k")
+				}
+				require.EqualValues(t, 900, w.total()-before, "nothing is missing")
+				if name == "cut off" {
+					require.False(t, w.ask(w.regions[2], "k"), "its term has ended")
+				}
+				gone(w, false)
+				for range 10 {
+					w.demand(100, 10*time.Second, "k")
+				}
+				require.EqualValues(t, 1, w.regions[0].nodes[0].exchange.Parts())
+				require.EqualValues(t, 1, w.regions[2].nodes[0].exchange.Parts())
+				w.requireNoneOver()
+			})
+		})
+	}
 }
 
 // Whatever happens at random, no window exceeds the limit.
@@ -192,6 +248,9 @@ func TestEscrowInRandomWorlds(t *testing.T) {
 				case 2:
 					w.losing(random.Float64() / 2)
 				case 3:
+					if random.IntN(3) == 0 {
+						w.flush(r)
+					}
 					r.skew.Store(int64(max(0, r.skew.Load()) + random.Int64N(int64(time.Second)))) // forward only
 				}
 				w.only(w.regions[random.IntN(3)], float64(50+random.IntN(200)), time.Duration(random.Int64N(int64(2*time.Second))), "k")
@@ -202,14 +261,22 @@ func TestEscrowInRandomWorlds(t *testing.T) {
 	}
 }
 
-func TestEscrowClosedOnPartition(t *testing.T) {
-	inWorldOf(t, escrowLine, limiter.PartitionClosed, 2, func(w *world) {
+// A region that hears of no other spends what it was promised, and then nothing.
+func TestEscrowATermEnds(t *testing.T) {
+	inWorld(t, "r fixed_window limit=900 window=10s escrow", 2, func(w *world) {
+		w.cutOff("a", true)
+		w.cutOff("b", true)
 		w.cutOff("c", true)
-		w.wait(20 * time.Second)
-		require.False(t, w.ask(w.regions[2], "k"))
-		require.True(t, w.ask(w.regions[0], "k"))
-		w.cutOff("c", false)
-		w.wait(3 * time.Second)
+		w.wait(50 * time.Second)
+		require.True(t, w.ask(w.regions[2], "k"))
+		w.wait(30 * time.Second)
+		for _, r := range w.regions {
+			require.False(t, w.ask(r, "k"))
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			w.cutOff(name, false)
+		}
+		w.wait(15 * time.Second)
 		require.True(t, w.ask(w.regions[2], "k"))
 	})
 }

@@ -38,7 +38,7 @@ func (x *Exchange) burn(ctx context.Context, lost bool) {
 	var moves []limiter.Move
 	wall := x.config.Wall()
 	for key, t := range b.keys {
-		part := x.part(t.Limit, key)
+		part := x.part(t.Limit, key, t.Start)
 		if part == nil || t.Start+t.Width+limiter.MaxClockBack.Microseconds() < wall {
 			delete(b.keys, key)
 			continue

@@ -92,6 +92,24 @@ func (s *swap) Move(ctx context.Context, m []limiter.Move) {
 	}
 }
 
+func (s *swap) Renew(ctx context.Context, t []limiter.Term) {
+	if !s.hung.Load() {
+		s.now.Load().Renew(ctx, t)
+		return
+	}
+	<-ctx.Done()
+	for i := range t {
+		t[i].Err = ctx.Err()
+	}
+}
+func (s *swap) Open(ctx context.Context) error {
+	if s.hung.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.now.Load().Open(ctx)
+}
+
 type node struct {
 	peer.Node
 	world    *world
@@ -163,10 +181,12 @@ func (w *world) list(except ...string) {
 }
 
 func (n *node) start() {
-	checks := escrow.New(n.region.store)
+	wall := func() int64 { return time.Now().Add(time.Duration(n.region.skew.Load())).UnixMicro() }
+	checks := escrow.New(n.region.store, wall)
 	n.tallies = tally.New(tally.Config{Next: checks, Merger: n, Node: fmt.Sprint(n.ID, time.Now().UnixMicro())})
 	n.exchange = New(Config{
-		Region: n.Region, Node: n.ID, Directory: n, Caller: n, Store: n.region.store, Tallies: n.tallies, Escrow: Escrow{checks, n},
+		Region: n.Region, Node: n.ID, Directory: n, Caller: n, Store: n.region.store, Tallies: n.tallies,
+		Escrow: Escrow{checks, n, n, func() bool { return n.world.limit.Global.Escrow }},
 		Limit: func(rule, _ string) *limiter.Limit {
 			if rule != n.world.limit.Rule {
 				return nil
@@ -176,7 +196,7 @@ func (n *node) start() {
 		Needed:      func() bool { return !n.world.unneeded.Load() },
 		Reset:       n.tallies.Reset,
 		Incarnation: time.Now().UnixMicro(),
-		Wall:        func() int64 { return time.Now().Add(time.Duration(n.region.skew.Load())).UnixMicro() },
+		Wall:        wall,
 	})
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.Background())
@@ -211,6 +231,19 @@ func (n *node) Move(ctx context.Context, m []limiter.Move) {
 		m[i].Err = errLost
 	}
 }
+
+// Renew is the store's, for a node that lives.
+func (n *node) Renew(ctx context.Context, t []limiter.Term) {
+	if !n.dead.Load() {
+		n.region.store.Renew(ctx, t)
+		return
+	}
+	for i := range t {
+		t[i].Err = errLost
+	}
+}
+
+func (n *node) Open(ctx context.Context) error { return n.region.store.Open(ctx) }
 
 func (n *node) Merge(ctx context.Context, m []limiter.Merge) { n.region.store.Merge(ctx, m) }
 
@@ -251,7 +284,7 @@ func (n *node) Call(ctx context.Context, to peer.Node, topic string, body []byte
 	if other.dead.Load() {
 		return nil, errLost
 	}
-	answer := map[string]peer.Handler{TopicCounts: other.exchange.Counts, TopicTotals: other.exchange.Totals, TopicReset: other.exchange.Resets, TopicShort: other.exchange.Short, TopicRights: other.exchange.Rights}[topic]
+	answer := map[string]peer.Handler{TopicCounts: other.exchange.Counts, TopicTotals: other.exchange.Totals, TopicReset: other.exchange.Resets, TopicShort: other.exchange.Short, TopicRights: other.exchange.Rights, TopicTerms: other.exchange.Terms}[topic]
 	reply, err := answer(ctx, n.Node, body)
 	if twice {
 		reply, err = answer(ctx, n.Node, body)

@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/global"
@@ -23,17 +24,15 @@ const shardCount = 64
 // Store is a limiter.Store around another.
 type Store struct {
 	next     limiter.TakeReturner
-	place    atomic.Pointer[place]
-	divided  sync.Map // *[2]*limiter.Limit by *limiter.Limit
+	wall     func() int64
+	held     atomic.Pointer[global.Held]
+	divided  sync.Map // *[]*limiter.Limit by *limiter.Limit
 	sizes    atomic.Int64
 	pool     sync.Pool // *[]limiter.Check
 	seed     maphash.Seed
 	shards   [shardCount]shard
 	perShard int
 }
-
-// place is where this region stands among all.
-type place struct{ self, regions int }
 
 type shard struct {
 	sync.Mutex
@@ -52,27 +51,26 @@ type Want struct {
 
 var _ limiter.TakeReturner = (*Store)(nil)
 
-// New returns a Store around next. It refuses what is in escrow until SetPlace.
-func New(next limiter.TakeReturner) *Store {
-	s := &Store{next: next, seed: maphash.MakeSeed(), perShard: MaxKeys / shardCount}
+// New returns a Store around next. It refuses what is in escrow until Hold. wall is the Unix
+// time in microseconds; nil means the system's.
+func New(next limiter.TakeReturner, wall func() int64) *Store {
+	if wall == nil {
+		wall = func() int64 { return time.Now().UnixMicro() }
+	}
+	s := &Store{next: next, wall: wall, seed: maphash.MakeSeed(), perShard: MaxKeys / shardCount}
 	s.pool.New = func() any { return new([]limiter.Check) }
 	for i := range s.shards {
 		s.shards[i].wants = map[string]*Want{}
 	}
+	s.held.Store(&global.Held{})
 	return s
 }
 
-// SetPlace says which of so many regions this one is. Without any, no region's part is
-// known.
-func (s *Store) SetPlace(self, regions int) {
-	p := &place{self, regions}
-	if regions < 1 || self < 0 || self >= regions {
-		p = nil
-	}
-	if was := s.place.Load(); p == nil || was == nil || *was != *p {
-		s.place.Store(p)
-	}
-}
+// Hold says which parts of which windows this region holds.
+func (s *Store) Hold(h global.Held) { s.held.Store(&h) }
+
+// Held returns what Hold said last.
+func (s *Store) Held() global.Held { return *s.held.Load() }
 
 // Take lets the next store decide by this region's parts.
 func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
@@ -80,41 +78,51 @@ func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 	if first < 0 {
 		return s.next.Take(ctx, checks, d)
 	}
-	p := s.place.Load()
-	if p == nil {
-		if i := enforced(checks); i >= 0 {
+	held := *s.held.Load()
+	list := s.pool.Get().(*[]limiter.Check)
+	defer s.pool.Put(list)
+	now := s.wall()
+	if i := s.divide(held, now, checks, list); i >= 0 {
+		refuse(checks, d, i)
+		return nil
+	}
+	if err := s.next.Take(ctx, *list, d); err != nil {
+		return err
+	}
+	for i := first; i < len(checks); i++ {
+		part := (*list)[i].Limit
+		if part.Whole == nil {
+			continue
+		}
+		if exceeds(held, part, &checks[i], &d.Results[i], now) {
+			// Nobody was let pass, so what cannot be given back is only lost.
+			_ = s.next.Return(ctx, *list, d)
 			refuse(checks, d, i)
 			return nil
 		}
-		p = &place{0, 1}
+		s.note(&checks[i], part, &d.Results[i])
 	}
-	list := s.pool.Get().(*[]limiter.Check)
-	s.divide(p, checks, list)
-	err := s.next.Take(ctx, *list, d)
-	if err == nil {
-		for i := first; i < len(checks); i++ {
-			if part := (*list)[i].Limit; part.Whole != nil {
-				s.note(&checks[i], part, &d.Results[i])
-			}
-		}
-	}
-	s.pool.Put(list)
-	return err
+	return nil
 }
+
+// exceeds reports whether the store's clock names a window of which this region holds less
+// than it was measured against.
+func exceeds(held global.Held, part *limiter.Limit, c *limiter.Check, r *limiter.Result, now int64) bool {
+	start := startOf(c.Limit, r.TakenAt)
+	if !r.Charged || part.Shadow || start == startOf(c.Limit, now) {
+		return false
+	}
+	units, ok := global.Part(held, c.Limit, c.Key, start)
+	return !ok || units < part.Limit
+}
+
+// startOf returns when the window that has that time began.
+func startOf(l *limiter.Limit, at int64) int64 { return at - at%l.Window.Microseconds() }
 
 // firstOf returns the first check in escrow, or -1.
 func firstOf(checks []limiter.Check) int {
 	for i := range checks {
 		if g := checks[i].Limit.Global; g != nil && g.Escrow {
-			return i
-		}
-	}
-	return -1
-}
-
-func enforced(checks []limiter.Check) int {
-	for i := range checks {
-		if g := checks[i].Limit.Global; g != nil && g.Escrow && !checks[i].Limit.Shadow {
 			return i
 		}
 	}
@@ -129,34 +137,52 @@ func refuse(checks []limiter.Check, d *limiter.Decision, i int) {
 	r.Source, r.Limit, r.Failed = limiter.SourceFallback, checks[i].Limit.Limit, true
 }
 
-// divide fills list with the checks, those in escrow with this region's parts.
-func (s *Store) divide(p *place, checks []limiter.Check, list *[]limiter.Check) {
+// divide fills list with the checks, those in escrow with this region's parts. It returns the
+// first that this region must not decide, or -1.
+func (s *Store) divide(held global.Held, now int64, checks []limiter.Check, list *[]limiter.Check) (none int) {
+	none = -1
 	*list = append((*list)[:0], checks...)
 	for i := range *list {
 		c := &(*list)[i]
-		if g := c.Limit.Global; g != nil && g.Escrow {
-			c.Limit = s.Part(c.Limit, global.Part(c.Limit, c.Key, p.self, p.regions))
+		if g := c.Limit.Global; g == nil || !g.Escrow {
+			continue
 		}
+		units, ok := global.Part(held, c.Limit, c.Key, startOf(c.Limit, now))
+		switch {
+		case ok:
+		case c.Limit.Shadow:
+			units = c.Limit.Limit // it refuses nobody
+		case none < 0:
+			none = i
+		}
+		c.Limit = s.Part(c.Limit, units)
 	}
+	return none
 }
 
-// Part returns a limit of that size, as a part of a whole.
+// mostSizes is how many sizes of parts of one limit are kept.
+const mostSizes = 16
+
+// Part returns a limit of that size, as a part of a whole. It is the same one each time,
+// because limits are known by their addresses.
 func (s *Store) Part(whole *limiter.Limit, size int64) *limiter.Limit {
+	var known []*limiter.Limit
 	if found, ok := s.divided.Load(whole); ok {
-		for _, l := range found.(*[2]*limiter.Limit) {
+		known = *found.(*[]*limiter.Limit)
+		for _, l := range known {
 			if l.Limit == size {
 				return l
 			}
 		}
 	}
-	// A limit has parts of two sizes that differ by one, and others after regions come or go.
-	pair := &[2]*limiter.Limit{part(whole, size), part(whole, size+1)}
 	if s.sizes.Add(1) > 10_000 { // rules have changed often
 		s.divided.Clear()
 		s.sizes.Store(0)
 	}
-	s.divided.Store(whole, pair)
-	return pair[0]
+	list := append([]*limiter.Limit{part(whole, size)}, known...)
+	list = list[:min(len(list), mostSizes)]
+	s.divided.Store(whole, &list)
+	return list[0]
 }
 
 func part(whole *limiter.Limit, size int64) *limiter.Limit {
@@ -205,15 +231,14 @@ func (s *Store) Drain() (list []Want) {
 
 // Return gives back what d took.
 func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
-	p := s.place.Load()
-	if p == nil || firstOf(checks) < 0 {
+	first := firstOf(checks)
+	if first < 0 {
 		return s.next.Return(ctx, checks, d)
 	}
 	list := s.pool.Get().(*[]limiter.Check)
-	s.divide(p, checks, list)
-	err := s.next.Return(ctx, *list, d)
-	s.pool.Put(list)
-	return err
+	defer s.pool.Put(list)
+	s.divide(*s.held.Load(), d.Results[first].TakenAt, checks, list)
+	return s.next.Return(ctx, *list, d)
 }
 
 // Reset resets the next store.

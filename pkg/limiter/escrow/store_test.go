@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
@@ -18,8 +19,17 @@ func checkOf(t *testing.T, line string) []limiter.Check {
 	return []limiter.Check{{Limit: l, Key: storetest.Key("k", l), Cost: 1}}
 }
 
+func clock() int64 { return storetest.Epoch }
+
 func newStore() *Store {
-	return New(memory.New(memory.Config{Clock: func() int64 { return storetest.Epoch }}))
+	store := memory.New(memory.Config{Clock: clock})
+	_ = store.Open(context.Background()) // it always succeeds
+	return New(store, clock)
+}
+
+// place lets a region hold its own part of all windows.
+func (s *Store) place(region, regions int) {
+	s.Hold(global.Held{{Span: global.Always, Part: region, Regions: regions}})
 }
 
 // The parts of all regions are the limit, and a client sees the limit.
@@ -29,7 +39,7 @@ func TestParts(t *testing.T) {
 		passed := int64(0)
 		for region := range 3 {
 			s := newStore()
-			s.SetPlace(region, 3)
+			s.place(region, 3)
 			var d limiter.Decision
 			for d.Allowed = true; d.Allowed; {
 				require.NoError(t, s.Take(context.Background(), checks, &d))
@@ -61,15 +71,15 @@ func TestUnknownRegions(t *testing.T) {
 	require.True(t, d.Unavailable)
 	f("r fixed_window limit=10 window=10s escrow shadow", true)
 	f("r fixed_window limit=10 window=10s global", true)
-	s.SetPlace(1, 2)
+	s.place(1, 2)
 	f("r fixed_window limit=10 window=10s escrow", true)
-	s.SetPlace(0, 0)
+	s.Hold(nil)
 	f("r fixed_window limit=10 window=10s escrow", false)
 }
 
 func TestReturnAndReset(t *testing.T) {
 	s := newStore()
-	s.SetPlace(0, 1)
+	s.place(0, 1)
 	checks := checkOf(t, "r fixed_window limit=1 window=10s escrow")
 	var d, again limiter.Decision
 	take := func(d *limiter.Decision) bool {
@@ -86,8 +96,64 @@ func TestReturnAndReset(t *testing.T) {
 
 func TestTakeAllocatesNothing(t *testing.T) {
 	s := newStore()
-	s.SetPlace(0, 3)
+	s.place(0, 3)
 	checks := checkOf(t, "r fixed_window limit=100 window=10s escrow")
 	var d limiter.Decision
 	require.Zero(t, testing.AllocsPerRun(1000, func() { _ = s.Take(context.Background(), checks, &d) }))
+}
+
+// A region that has inherited a part has both, in the windows that it was promised.
+func TestTwoParts(t *testing.T) {
+	now := storetest.Epoch
+	store := memory.New(memory.Config{Clock: func() int64 { return now }})
+	require.NoError(t, store.Open(context.Background()))
+	s := New(store, func() int64 { return now })
+	checks := checkOf(t, "r fixed_window limit=9 window=10s escrow")
+	window := checks[0].Limit.Window.Microseconds()
+	s.Hold(global.Held{
+		{Span: global.Span{From: 0, To: now + window}, Part: 0, Regions: 3},
+		{Span: global.Span{From: now + window, To: now + 3*window}, Part: 2, Regions: 3},
+	})
+	for i, want := range []int{3, 6, 3, 3, 0} {
+		passed := 0
+		var d limiter.Decision
+		for d.Allowed = true; d.Allowed; {
+			require.NoError(t, s.Take(context.Background(), checks, &d))
+			if d.Allowed {
+				passed++
+			}
+		}
+		require.Equal(t, want, passed, "window %d", i)
+		require.Equal(t, want == 0, d.Unavailable)
+		now += window
+	}
+}
+
+// The store's clock names the window. Where a node's own is ahead or behind, no more passes
+// than the region holds by the store's.
+func TestTheStoresClockCounts(t *testing.T) {
+	for _, skew := range []int64{-5e6, 5e6} {
+		now := storetest.Epoch
+		store := memory.New(memory.Config{Clock: func() int64 { return now }})
+		require.NoError(t, store.Open(context.Background()))
+		s := New(store, func() int64 { return now + skew })
+		checks := checkOf(t, "r fixed_window limit=9 window=10s escrow")
+		window := checks[0].Limit.Window.Microseconds()
+		s.Hold(global.Held{
+			{Span: global.Span{From: now, To: now + window}, Part: 0, Regions: 3},
+			{Span: global.Span{From: now + window, To: now + window}, Part: 2, Regions: 3},
+		})
+		passed := map[int64]int{}
+		for ; now < storetest.Epoch+4*window; now += 100_000 {
+			var d limiter.Decision
+			require.NoError(t, s.Take(context.Background(), checks, &d))
+			if d.Allowed {
+				passed[now/window-storetest.Epoch/window]++
+			}
+		}
+		require.LessOrEqual(t, passed[0], 3)
+		require.LessOrEqual(t, passed[1], 6)
+		require.GreaterOrEqual(t, passed[1], 3)
+		require.Zero(t, passed[2]+passed[3])
+	}
 }

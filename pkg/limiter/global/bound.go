@@ -58,9 +58,3 @@ func Excess(l *limiter.Limit, count int64) float64 {
 func (b Bounds) Ratio(l *limiter.Limit) Bounds {
 	return Bounds{b.Demand / float64(whole(l)), b.Worst / float64(whole(l))}
 }
-
-// Returns is how long after a region was last heard of its heir has its part of a limit
-// under escrow, at most: when the next epoch begins after a Term and a tenth.
-func Returns(l *limiter.Limit) time.Duration {
-	return Term + Term/10 + MaxSkew + time.Duration(epochLength(l, Epoch))*time.Microsecond
-}

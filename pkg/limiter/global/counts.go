@@ -4,7 +4,8 @@
 //
 // Counts is for limits that may be exceeded by a printed bound ("eventual"): each region
 // has a counter of its own that only grows, for each key and window, and knows the others'
-// as it last heard of them.
+// as it last heard of them. Held is for limits that are never exceeded ("escrow"): which parts
+// of which windows a region holds.
 package global
 
 import (

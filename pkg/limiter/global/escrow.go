@@ -1,6 +1,7 @@
 package global
 
 import (
+	"math/bits"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -8,9 +9,11 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Part returns a region's part of a limit in escrow, in each window. The units that cannot
+const halfSecond = 500 * time.Millisecond
+
+// PartOf returns a region's part of a limit in escrow, in each window. The units that cannot
 // be divided go to other regions for other keys.
-func Part[K string | []byte](l *limiter.Limit, key K, region, regions int) int64 {
+func PartOf[K string | []byte](l *limiter.Limit, key K, region, regions int) int64 {
 	n := int64(regions)
 	h := uint64(14695981039346656037) // FNV-1a
 	for i := range len(key) {
@@ -79,6 +82,13 @@ func Kept(left, need, othersLeft, othersNeed int64) int64 {
 		return left
 	}
 	return kept
+}
+
+// part64 returns whole × of / all, rounded down; of is at most all.
+func part64(whole, of, all int64) int64 {
+	hi, lo := bits.Mul64(uint64(whole), uint64(max(0, min(of, all))))
+	q, _ := bits.Div64(hi, lo, uint64(all))
+	return int64(q)
 }
 
 // Claim is what nodes tell each other of a key in escrow. Between nodes of a region: how many

@@ -30,36 +30,25 @@ func CountsFault(l *limiter.Limit) string {
 
 // EscrowFault is the same for limits in escrow.
 func EscrowFault(l *limiter.Limit) string {
-	switch {
-	case RightsFault(l) != "":
-		return RightsFault(l)
-	case l.Algorithm == limiter.TokenBucket:
+	switch l.Algorithm {
+	case limiter.SlidingWindow:
+		return "sliding_window weighs what each region admitted in the window before, which moves with no right; use fixed_window, or mode: eventual"
+	case limiter.LeakyBucket:
+		return "leaky_bucket spaces requests evenly, which regions cannot do for each other; use fixed_window, or mode: eventual"
+	case limiter.RollingWindow:
+		return "rolling_window keeps the time of each request, which moves with no right; use fixed_window"
+	case limiter.TokenBucket:
 		return "token_bucket is not divided among regions; use fixed_window, or mode: eventual"
+	}
+	switch {
+	case l.Algorithm == limiter.Concurrency || l.CountDenied:
+		return CountsFault(l)
 	case l.Leased:
 		return "nodes would hold in advance what other regions may need; use consistency: strict"
 	case l.Reported:
 		return "nodes would admit more than their region's part before they learn of each other; use consistency: strict"
 	case l.Window < minWindow:
 		return fmt.Sprintf("rights arrive too late for a window under %s (got %s); use a longer one, or remove scope: global", minWindow, l.Window)
-	}
-	return ""
-}
-
-// RightsFault is the same for Rights.
-func RightsFault(l *limiter.Limit) string {
-	switch l.Algorithm {
-	case limiter.SlidingWindow:
-		return "sliding_window weighs what each region admitted in the window before, which moves with no right; use fixed_window, or mode: eventual"
-	case limiter.LeakyBucket:
-		return "leaky_bucket spaces requests evenly, which regions cannot do for each other; use token_bucket, or mode: eventual"
-	case limiter.RollingWindow:
-		return "rolling_window keeps the time of each request, which moves with no right; use fixed_window"
-	}
-	switch {
-	case l.Algorithm == limiter.Concurrency || l.CountDenied:
-		return CountsFault(l)
-	case isBucket(l) && l.Capacity() > maxCount/scale(l):
-		return "the burst is too large for its window to be divided exactly; use a smaller burst or a shorter window"
 	}
 	return ""
 }

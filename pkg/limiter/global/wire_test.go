@@ -40,53 +40,36 @@ func TestMessagesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-func TestRightsMessagesAreReadAsWritten(t *testing.T) {
+func TestTermsAreReadAsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		number := func(name string) int64 { return rapid.Int64Range(0, 1<<50).Draw(t, name) }
-		grant := func() Grant { return Grant{number("share"), number("from") * 1000, number("now")} }
-		m := RightsMessage{Header: drawHeader(t), Free: number("free"), Lost: number("lost")}
-		for range rapid.IntRange(0, 5).Draw(t, "fenced") {
-			m.Fenced = append(m.Fenced, number("fenced"))
+		number := func(name string) int64 { return rapid.Int64Range(0, maxCount).Draw(t, name) }
+		var list []limiter.Term
+		for range rapid.IntRange(0, 5).Draw(t, "terms") {
+			list = append(list, limiter.Term{
+				Division: number("division"), Part: rapid.String().Draw(t, "part"), Holder: rapid.String().Draw(t, "holder"), Until: number("until"), Life: number("life"),
+				Promised: rapid.Bool().Draw(t, "promised"), From: number("from"), To: number("to"), Sure: number("sure"), First: rapid.Bool().Draw(t, "first"),
+			})
 		}
-		for range rapid.IntRange(0, 5).Draw(t, "grants") {
-			m.Grants = append(m.Grants, Transfer{rapid.String().Draw(t, "key"), number("epoch") * 1000, grant(), grant()})
-		}
-		for range rapid.IntRange(0, 5).Draw(t, "asks") {
-			m.Asks = append(m.Asks, Ask{rapid.String().Draw(t, "key"), number("now"), number("share"), number("demand")})
-		}
-		var read RightsMessage
-		require.NoError(t, read.Parse(m.Append(nil)))
-		require.Equal(t, m, read)
+		read, err := ParseTerms(AppendTerms(nil, list))
+		require.NoError(t, err)
+		require.Equal(t, list, read)
 	})
 }
 
-// Whatever a peer sends of rights, a region does not panic, and sums do not overflow.
-func FuzzRightsMessage(f *testing.F) {
-	l := limitOf(f, "r fixed_window limit=100 window=10s")
-	wall := int64(1e15) / 300e6 * 300e6
-	m := RightsMessage{Header: Header{From: 1, Incarnation: 1, Heard: 1, Echo: 1}, Fenced: []int64{0, 0}, Free: 1}
-	m.Grants = []Transfer{{"k", wall, Grant{5, wall, 5}, Grant{}}}
-	m.Asks = []Ask{{"k", 10, 10, 10}}
-	f.Add(m.Append(nil))
-	f.Add([]byte("\b\x01j\x15\n\x01k\x10\xe0\x92\x8e\xa5\x8d\x1d000\xe0\x92\x8e\xba\x8d080")) // claims to have got more than there is
+// Whatever a peer sends of terms, no number is beyond what stores count exactly.
+func FuzzTerms(f *testing.F) {
+	f.Add(AppendTerms(nil, []limiter.Term{{Division: 1, Part: "a", Holder: "b", Until: 1, Life: 1, Promised: true, From: 1, To: 2, Sure: 3, First: true}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var m RightsMessage
-		if m.Parse(b) != nil {
+		list, err := ParseTerms(b)
+		if err != nil {
 			return
 		}
-		r := NewRights(RightsConfig{
-			Config: Config{Self: 0, Regions: 2, Incarnation: 1, MaxKeys: 10},
-			Limit:  func(key string) *limiter.Limit { return l },
-		}, wall-100e6, time.Second)
-		r.Take(l, "k", 1, wall, time.Second)
-		r.Receive(&m, wall, time.Second)
-		r.Take(l, "k", 1, wall+10e6, 11*time.Second)
-		for _, e := range r.entries {
-			require.LessOrEqual(t, e.avail, max(0, e.share))
+		require.LessOrEqual(t, len(list), maxTerms)
+		for _, one := range list {
+			for _, n := range []int64{one.Division, one.Until, one.Life, one.From, one.To, one.Sure} {
+				require.True(t, n >= 0 && n <= maxCount)
+			}
 		}
-		r.Plan(wall, 11*time.Second)
-		r.Sweep(wall, 11*time.Second)
-		r.Send(1, 11*time.Second).Append(nil)
 	})
 }
 

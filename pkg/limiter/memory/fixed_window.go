@@ -7,6 +7,7 @@ type fixedWindow struct {
 	kept, seen struct{ start, count int64 } // as last charged, and as of now
 	now        int64
 	stepped    bool
+	closed     bool // this store cannot know what was spent in the window
 }
 
 func (s *fixedWindow) at(l *limiter.Limit, now int64) {
@@ -14,6 +15,14 @@ func (s *fixedWindow) at(l *limiter.Limit, now int64) {
 	s.seen.start, s.seen.count = s.now-s.now%l.Window.Microseconds(), s.kept.count
 	if s.kept.start < s.seen.start {
 		s.seen.count = 0
+	}
+	s.closed = false
+}
+
+// open lets nothing of a region's part be spent in a window that began before that time.
+func (s *fixedWindow) open(l *limiter.Limit, from int64) {
+	if s.closed = s.kept.start < s.seen.start && s.seen.start < from; s.closed {
+		s.seen.count = l.Limit
 	}
 }
 

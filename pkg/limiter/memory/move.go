@@ -39,7 +39,7 @@ func (s *Store) move(sh *shard, m *limiter.Move) {
 	m.Err, m.Left, m.Known = nil, 0, r.in[m.Region]
 	if w.seen.start == m.Start {
 		switch {
-		case m.Burn:
+		case m.Burn || w.closed && !r.burned:
 			r.burned = true
 			w.seen.count = max(w.seen.count, m.Limit.Limit)
 		case !r.burned:

@@ -38,6 +38,10 @@ type Store struct {
 	seed        maphash.Seed
 	shards      [shardCount]shard
 	swept       atomic.Uint64
+	promises    promises
+	// openFrom is since when windows of a region's part of a limit may be spent: what was
+	// spent before is not known here.
+	openFrom atomic.Int64
 }
 
 var _ limiter.TakeReturner = (*Store)(nil)
@@ -73,6 +77,7 @@ func New(c Config) *Store {
 	for i := range s.shards {
 		s.shards[i].entries = map[string]*entry{}
 	}
+	s.openFrom.Store(c.Clock() + limiter.MaxClockBack.Microseconds())
 	return s
 }
 
@@ -163,7 +168,9 @@ func (s *Store) load(c *limiter.Check, now int64) *entry {
 	if !c.Peek {
 		e.expires = inUse
 	}
-	e.counter.at(c.Limit, now)
+	if e.counter.at(c.Limit, now); c.Limit.Whole != nil {
+		e.counter.(*fixedWindow).open(c.Limit, s.openFrom.Load())
+	}
 	return e
 }
 

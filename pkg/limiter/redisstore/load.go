@@ -25,5 +25,5 @@ func (s *Store) Loads(ctx context.Context, node string, loads []limiter.Load) {
 			},
 		}
 	}
-	s.mergeAll(ctx, allScripts().load, []any{nodeField + node}, 2, calls)
+	s.mergeAll(ctx, &batch{script: allScripts().load, head: []any{nodeField + node}, numbers: 2}, calls)
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,6 +23,18 @@ const (
 	regionField = "r:"
 	ownField    = "own"
 )
+
+// batch is what the calls of one script have in common.
+type batch struct {
+	script *script
+	head   []any
+	// numbers are in the reply of each call.
+	numbers int
+	// opened is set if the script reads since when the store has lost nothing.
+	opened bool
+	// confirm waits until a replica has what the scripts wrote, if there is one.
+	confirm bool
+}
 
 // mergeCall is a part of one script call: a tally or a merge. Scripts that it is part of
 // may be sent again, because neither counts twice.
@@ -49,7 +62,7 @@ func (s *Store) Tally(ctx context.Context, node string, tallies []limiter.Tally)
 			},
 		}
 	}
-	s.mergeAll(ctx, allScripts().tally, []any{nodeField + node}, 2, calls)
+	s.mergeAll(ctx, &batch{script: allScripts().tally, head: []any{nodeField + node}, numbers: 2}, calls)
 }
 
 // Merge charges what other regions have let pass.
@@ -70,12 +83,11 @@ func (s *Store) Merge(ctx context.Context, merges []limiter.Merge) {
 			},
 		}
 	}
-	s.mergeAll(ctx, allScripts().merge, nil, 1, calls)
+	s.mergeAll(ctx, &batch{script: allScripts().merge, numbers: 1}, calls)
 }
 
-// mergeAll sends the calls, those to different masters concurrently. Each has so many
-// numbers in the reply.
-func (s *Store) mergeAll(ctx context.Context, sc *script, head []any, numbers int, calls []mergeCall) {
+// mergeAll sends the calls, those to different masters concurrently.
+func (s *Store) mergeAll(ctx context.Context, b *batch, calls []mergeCall) {
 	byShard := map[*shard][]*mergeCall{}
 	for i := range calls {
 		c := &calls[i]
@@ -91,7 +103,7 @@ func (s *Store) mergeAll(ctx context.Context, sc *script, head []any, numbers in
 		group.Go(func() {
 			for len(list) > 0 {
 				n := min(len(list), maxReports)
-				sh.merge(ctx, sc, head, numbers, list[:n])
+				sh.merge(ctx, b, list[:n])
 				list = list[n:]
 			}
 		})
@@ -99,17 +111,17 @@ func (s *Store) mergeAll(ctx context.Context, sc *script, head []any, numbers in
 	group.Wait()
 }
 
-func (sh *shard) merge(ctx context.Context, sc *script, head []any, numbers int, list []*mergeCall) {
+func (sh *shard) merge(ctx context.Context, b *batch, list []*mergeCall) {
 	if sh.breaker.Open() {
 		for _, c := range list {
 			c.fail(limiter.ErrBroken)
 		}
 		return
 	}
-	again, moved, err := sh.node.merge(ctx, sc, head, numbers, list)
+	again, moved, err := sh.node.merge(ctx, b, list)
 	if len(again) > 0 {
 		if err = sh.node.load(ctx); err == nil {
-			_, _, err = sh.node.merge(ctx, sc, head, numbers, again)
+			_, _, err = sh.node.merge(ctx, b, again)
 		}
 	}
 	if moved {
@@ -119,12 +131,17 @@ func (sh *shard) merge(ctx context.Context, sc *script, head []any, numbers int,
 }
 
 // merge makes one round trip. Its results are those of report.
-func (n *node) merge(ctx context.Context, sc *script, head []any, numbers int, list []*mergeCall) (again []*mergeCall, moved bool, failure error) {
-	pipe := n.client.Pipeline()
+func (n *node) merge(ctx context.Context, b *batch, list []*mergeCall) (again []*mergeCall, moved bool, failure error) {
+	pipe, unconfirmed := n.client.Pipeline(), func() error { return nil }
+	if b.confirm {
+		conn := n.client.Conn() // the server remembers by connection what was written
+		defer func() { _ = conn.Close() }()
+		pipe, unconfirmed = conn.Pipeline(), func() error { return confirm(ctx, conn) }
+	}
 	size := int(max(1, n.maxWeight)) // in a cluster, different slots cannot share a script
 	var cmds []*redis.IntSliceCmd
 	for from := 0; from < len(list); from += size {
-		cmd := redis.NewIntSliceCmd(ctx, n.mergeArgs(sc, head, list[from:min(len(list), from+size)])...)
+		cmd := redis.NewIntSliceCmd(ctx, n.mergeArgs(b, list[from:min(len(list), from+size)])...)
 		_ = pipe.Process(ctx, cmd) // queues only
 		cmds = append(cmds, cmd)
 	}
@@ -133,39 +150,52 @@ func (n *node) merge(ctx context.Context, sc *script, head []any, numbers int, l
 	if err != nil && !errors.As(err, &reply) {
 		failure = err
 	}
+	unsafe := error(nil)
+	if failure == nil {
+		unsafe = unconfirmed()
+	}
 	for i, cmd := range cmds {
 		part := list[i*size : min(len(list), (i+1)*size)]
 		values, err := cmd.Result()
 		if notLoaded(err) {
 			again = append(again, part...)
 		}
-		if err == nil && len(values) != 1+numbers*len(part) {
-			err = fmt.Errorf("the script returned %d numbers instead of %d", len(values), 1+numbers*len(part))
+		if err == nil && len(values) != 1+b.numbers*len(part) {
+			err = fmt.Errorf("the script returned %d numbers instead of %d", len(values), 1+b.numbers*len(part))
+		}
+		if err == nil {
+			err = unsafe
 		}
 		moved = moved || n.cluster != nil && movedAway(err)
 		for j, c := range part {
 			if err != nil {
 				c.fail(clean(err))
 			} else {
-				c.answer(values[0], values[1+numbers*j:1+numbers*(j+1)])
+				c.answer(values[0], values[1+b.numbers*j:1+b.numbers*(j+1)])
 			}
 		}
 	}
 	return again, moved, failure
 }
 
-func (n *node) mergeArgs(sc *script, head []any, list []*mergeCall) []any {
+func (n *node) mergeArgs(b *batch, list []*mergeCall) []any {
 	keys := 0
+	if b.opened {
+		keys = 1
+	}
 	for _, c := range list {
 		keys += len(c.keys)
 	}
-	args := append(make([]any, 0, 5+7*len(list)), "evalsha", sc.sha, keys)
+	args := append(make([]any, 0, 6+7*len(list)), "evalsha", b.script.sha, keys)
 	for _, c := range list {
 		for _, key := range c.keys {
 			args = append(args, key)
 		}
 	}
-	args = append(append(args, n.now()), head...)
+	if b.opened {
+		args = append(args, n.opened(list[0].keys[0]))
+	}
+	args = append(append(args, n.now()), b.head...)
 	index := map[*limiter.Limit]int{}
 	var rules []any
 	for _, c := range list {
@@ -184,6 +214,23 @@ func (n *node) mergeArgs(sc *script, head []any, list []*mergeCall) []any {
 		args = append(args, c.args...)
 	}
 	return args
+}
+
+// confirmWithin is how long a replica may take to have what was written.
+const confirmWithin = 200 * time.Millisecond
+
+// confirm returns an error unless a replica has what this connection wrote. A server without
+// replicas, or one that does not tell, has nobody to wait for.
+func confirm(ctx context.Context, conn *redis.Conn) error {
+	info, err := conn.Info(ctx, "replication").Result()
+	if err != nil || infoField(info, "connected_slaves") == "0" || infoField(info, "connected_slaves") == "" {
+		return nil
+	}
+	n, err := conn.Wait(ctx, 1, confirmWithin).Result()
+	if err == nil && n < 1 {
+		err = fmt.Errorf("no replica had the write within %s", confirmWithin)
+	}
+	return err
 }
 
 // Counters returns what is counted of a key and window: this region's own count, and what

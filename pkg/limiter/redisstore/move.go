@@ -8,7 +8,8 @@ import (
 
 var _ limiter.Mover = (*Store)(nil)
 
-// Move moves rights of limits in escrow.
+// Move moves rights of limits in escrow. What was given is safe on a replica, if there is one,
+// before it is told.
 func (s *Store) Move(ctx context.Context, moves []limiter.Move) {
 	calls := make([]mergeCall, len(moves))
 	for i := range moves {
@@ -30,5 +31,5 @@ func (s *Store) Move(ctx context.Context, moves []limiter.Move) {
 			},
 		}
 	}
-	s.mergeAll(ctx, allScripts().move, nil, 4, calls)
+	s.mergeAll(ctx, &batch{script: allScripts().move, numbers: 4, opened: true, confirm: true}, calls)
 }

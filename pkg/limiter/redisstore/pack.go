@@ -21,6 +21,8 @@ type pack struct {
 	rules  []*limiter.Limit
 	checks int // answered in the reply
 	weight int64
+	// divided is set if a limit is a region's part, which needs the store to have lost nothing.
+	divided bool
 }
 
 // errForeign fails a call if another program wrote one of its keys.
@@ -49,6 +51,7 @@ func (n *node) pack(m *packing, calls []*limiter.Call) []*pack {
 		p := m.packs[used]
 		used++
 		p.calls, p.rules, p.checks, p.weight = p.calls[:0], p.rules[:0], 0, 0
+		p.divided = false
 		return p
 	}
 	var taking, returning, leasing *pack
@@ -70,7 +73,7 @@ func (n *node) pack(m *packing, calls []*limiter.Call) []*pack {
 	clock := n.now()
 	for _, p := range m.packs[:used] {
 		p.script = n.scripts.of(p)
-		p.encode(clock)
+		p.encode(clock, n)
 	}
 	return m.packs[:used]
 }
@@ -82,6 +85,7 @@ func (p *pack) add(c *limiter.Call) {
 		if p.rule(c.Checks[i].Limit) == 0 {
 			p.rules = append(p.rules, c.Checks[i].Limit)
 		}
+		p.divided = p.divided || c.Checks[i].Limit.Whole != nil
 	}
 }
 
@@ -96,13 +100,21 @@ func (p *pack) rule(l *limiter.Limit) int {
 }
 
 // encode writes the arguments, without allocating for pointers and small numbers.
-func (p *pack) encode(clock string) {
+func (p *pack) encode(clock string, n *node) {
 	clear(p.args)
-	a := append(p.args[:0], "evalsha", p.script.sha, p.checks)
+	keys := p.checks
+	opened := p.divided && !p.calls[0].Return && !p.calls[0].Lease()
+	if opened {
+		keys++
+	}
+	a := append(p.args[:0], "evalsha", p.script.sha, keys)
 	for _, c := range p.calls {
 		for i := range c.Checks {
 			a = append(a, c.Checks[i].Key)
 		}
+	}
+	if opened {
+		a = append(a, n.opened(string(p.calls[0].Checks[0].Key)))
 	}
 	a = append(a, clock)
 	if !p.calls[0].Return && !p.calls[0].Lease() {

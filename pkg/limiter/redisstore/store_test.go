@@ -65,6 +65,16 @@ func TestMoves(t *testing.T) {
 	require.Equal(t, want, storetest.RunMoves(t, sequences, onTestClock(t)), "as in memory")
 }
 
+func TestTerms(t *testing.T) {
+	const sequences = 6
+	want := storetest.RunTerms(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+		return memory.New(memory.Config{Clock: clock})
+	})
+	require.Equal(t, want, storetest.RunTerms(t, sequences, onTestClock(t)), "as in memory")
+}
+
+func TestOpened(t *testing.T) { storetest.RunOpened(t, onTestClock(t)) }
+
 func TestMerges(t *testing.T) {
 	const sequences = 8
 	want := storetest.RunMerges(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {

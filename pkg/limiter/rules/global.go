@@ -1,8 +1,10 @@
 package rules
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
@@ -41,6 +43,9 @@ func (v *reader) global(r *Rule, l *limiter.Limit) *limiter.Global {
 			limiter.PartitionShare.String(), limiter.PartitionOpen.String(), limiter.PartitionClosed.String())),
 		PartitionAfter: usualPartitionAfter,
 	}
+	if escrow && g.OnPartition == limiter.PartitionShare {
+		g.OnPartition = limiter.PartitionClosed
+	}
 	if written.PartitionAfter != "" {
 		var ok bool
 		g.PartitionAfter, ok = v.duration("global.partition_after", written.PartitionAfter)
@@ -68,11 +73,31 @@ func (v *reader) escrow(l *limiter.Limit, g *limiter.Global) {
 		v.bad("global.mode", "%s", why)
 	}
 	if g.OnPartition == limiter.PartitionOpen {
-		v.bad("global.on_partition", "open lets a region pass more than its part; use local_share or closed, or mode: eventual")
+		v.bad("global.on_partition", "open lets a region pass more than its part; remove it, or use mode: eventual")
 	}
 	if l.OnFailure != limiter.Closed {
 		v.bad("on_store_failure", "must be closed with mode: escrow (got %s): a node that decides without its store would pass more than its region's part", l.OnFailure)
 	}
+}
+
+// Outdated returns what nodes still read in a document that is published, and a new one must
+// not say: under mode: escrow a region spends what a majority has promised it, and nothing
+// after that, whatever the rule said.
+func Outdated(list []Rule) (errs field.Errors) {
+	for i := range list {
+		g := list[i].Global
+		if g == nil || g.Mode != "escrow" {
+			continue
+		}
+		at := fmt.Sprintf("rules[%d].global.", i)
+		if g.OnPartition == limiter.PartitionShare.String() {
+			errs.Add(at+"on_partition", "must be closed with mode: escrow (got %s): a region that is cut off spends what it was promised, and what others may have taken over by then is not its share; remove it", g.OnPartition)
+		}
+		if g.PartitionAfter != "" {
+			errs.Add(at+"partition_after", "mode: escrow has none: a region that is cut off spends windows that begin within %.0fs; remove it", limiter.TermLasts.Seconds())
+		}
+	}
+	return errs
 }
 
 // forTier returns g for a tier.

@@ -19,10 +19,8 @@ func isAlone(checks []limiter.Check, alone int64) bool {
 
 func applies(l *limiter.Limit, alone int64) bool {
 	g := l.Global
-	if g == nil || alone <= int64(g.PartitionAfter) || g.OnPartition == limiter.PartitionOpen {
-		return false
-	}
-	return !g.Escrow || g.OnPartition == limiter.PartitionClosed // a part in escrow is a share already
+	// A part in escrow is held, or not, whoever is heard of.
+	return g != nil && !g.Escrow && alone > int64(g.PartitionAfter) && g.OnPartition != limiter.PartitionOpen
 }
 
 // takeAlone decides as on_partition says. What is refused with 503 charges nothing; a share

@@ -1,0 +1,170 @@
+package across
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-edge/weir/internal/edge/peer"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
+)
+
+// Each node asks the stores of all regions to promise its region the windows to come: its own
+// store directly, the others through a node of theirs. What a majority has promised is its
+// region's, and the node lets that be spent. No node depends on another of its region for that.
+
+const (
+	// renewEvery is how often a node asks, and askAgain while it holds nothing.
+	renewEvery = 5 * time.Second
+	askAgain   = 500 * time.Millisecond
+)
+
+// tenure is what this node knows of what its region holds.
+type tenure struct {
+	mu sync.Mutex
+	global.Tenure
+	ready    bool // the store may be spent from
+	settling bool
+	asking   bool
+	asked    time.Duration
+	division int64 // when it asked last
+}
+
+// renew asks for windows if it is time to.
+func (x *Exchange) renew(ctx context.Context) {
+	t := &x.tenure
+	now := x.config.Clock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.asking || !t.Place(x.config.Region, x.config.Directory.Regions(), now) {
+		return
+	}
+	every := renewEvery
+	if !t.ready || x.Parts() == 0 {
+		every = askAgain
+	}
+	if t.division == t.Division() && now-t.asked < every {
+		return
+	}
+	t.asking, t.asked, t.division = true, now, t.Division()
+	terms := t.Ask(x.config.Wall(), draw())
+	x.calls.Go(func() { x.renewHere(ctx, terms) })
+}
+
+// draw returns a number for the life of a store.
+func draw() int64 { return 1 + rand.Int64N(limiter.MaxLife-1) }
+
+// renewHere asks this region's store, and then the other regions.
+func (x *Exchange) renewHere(ctx context.Context, terms []limiter.Term) {
+	t := &x.tenure
+	x.register(ctx, terms)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asking = false
+	ask := t.Asked(terms)
+	if len(ask) == 0 {
+		return
+	}
+	body := global.AppendTerms(nil, ask)
+	regions, self := t.Regions()
+	for i, region := range regions {
+		owner, ok := x.config.Directory.Owner(region, "terms/"+x.config.Node)
+		if i == self || !ok {
+			continue
+		}
+		x.call(ctx, owner, TopicTerms, func() []byte { return body }, func(reply []byte) {
+			list, err := global.ParseTerms(reply)
+			if err != nil {
+				return // a damaged answer counts as lost
+			}
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if now, _ := t.Regions(); slices.Equal(now, regions) {
+				t.Hear(i, list)
+				x.hold(ctx)
+			}
+		})
+	}
+	x.hold(ctx)
+}
+
+// register asks this region's store.
+func (x *Exchange) register(ctx context.Context, terms []limiter.Term) {
+	bounded, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	x.config.Escrow.Registrar.Renew(bounded, terms)
+}
+
+// hold lets be spent what this region holds by all answers, once it is known whether its store
+// may have lost what was spent. The tenure is locked.
+func (x *Exchange) hold(ctx context.Context) {
+	t := &x.tenure
+	held := t.Held()
+	settled, now, first := t.Settled(x.config.Clock())
+	if t.ready = t.ready || settled; t.ready {
+		x.config.Escrow.Checks.Hold(held)
+	}
+	if !settled && now && !t.settling {
+		t.settling = true
+		x.calls.Go(func() { x.settle(ctx, first) })
+	}
+}
+
+// settle lets this region's store be spent from: at once if it is the first that the region
+// has, and otherwise from the next window on, for what was spent before is lost.
+func (x *Exchange) settle(ctx context.Context, first bool) {
+	t := &x.tenure
+	if first {
+		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := x.config.Escrow.Registrar.Open(bounded)
+		cancel()
+		if err != nil {
+			t.mu.Lock()
+			t.settling = false // the next answer tries again
+			t.mu.Unlock()
+			return
+		}
+	}
+	t.mu.Lock()
+	terms := t.Ask(x.config.Wall(), draw())[:1]
+	t.mu.Unlock()
+	terms[0].Settle = true
+	x.register(ctx, terms)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.settling = false
+	if t.Asked(terms) != nil {
+		x.hold(ctx)
+	}
+}
+
+// Terms answers a node of another region that asks for promises.
+func (x *Exchange) Terms(ctx context.Context, from peer.Node, body []byte) ([]byte, error) {
+	list, err := global.ParseTerms(body)
+	if err != nil {
+		return nil, err
+	}
+	regions := slices.Sorted(slices.Values(x.config.Directory.Regions()))
+	asker := slices.Index(regions, from.Region)
+	if asker < 0 || from.Region == x.config.Region {
+		return nil, fmt.Errorf("promises are for nodes of other regions, and %q is none that is known here", from.Region)
+	}
+	var terms []limiter.Term
+	for i := range list {
+		c := &list[i]
+		part := slices.Index(regions, c.Part)
+		if part < 0 || c.Holder != from.Region || part != asker && global.HeirOf(part, len(regions)) != asker {
+			continue // nodes learn of a region at different times
+		}
+		terms = append(terms, limiter.Term{Division: c.Division, Part: c.Part, Holder: c.Holder, Life: max(1, c.Life), Until: c.Until, Draw: draw()})
+	}
+	x.register(ctx, terms)
+	return global.AppendTerms(nil, slices.DeleteFunc(terms, func(t limiter.Term) bool { return t.Err != nil })), nil
+}
+
+// Parts returns how many regions' parts this one holds of windows that begin now.
+func (x *Exchange) Parts() int { return x.config.Escrow.Checks.Held().Parts(x.config.Wall()) }

@@ -1,0 +1,334 @@
+package escrow
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
+	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/pkg/limiter/storetest"
+)
+
+// world is regions that divide a limit, with a node each: real stores and tenures, and
+// messages that are late, lost and doubled. Time is a number.
+type world struct {
+	random  *rand.Rand
+	now     time.Duration
+	limit   *limiter.Limit
+	names   []string
+	regions []*worldRegion
+	late    []message
+	loss    float64
+	passed  map[int64]int64 // by window
+	lostAt  time.Duration
+	broken  broken
+}
+
+// broken are faults that a test puts in.
+type broken struct {
+	minority bool // one store's promise is enough
+	forgets  bool // a store that has lost everything promises as if it had not
+	reopens  bool // ... and lets be spent what may have been
+	doubles  bool // what arrives counts each time
+	generous bool // a giver's store charges nothing
+}
+
+type worldRegion struct {
+	number  int
+	skew    time.Duration
+	store   *memory.Store
+	checks  *Store
+	tenure  global.Tenure
+	ready   bool
+	cut     time.Duration // until when it reaches nobody
+	dead    time.Duration // until when it does nothing at all
+	renewed time.Duration
+}
+
+// message arrives at a time.
+type message struct {
+	at       time.Duration
+	from, to int
+	deliver  func()
+}
+
+func newEscrowWorld(seed uint64) *world {
+	random := rand.New(rand.NewPCG(seed, 23))
+	w := &world{random: random, now: time.Duration(random.Int64N(int64(time.Hour))), passed: map[int64]int64{}, loss: random.Float64() * 0.4}
+	var err error
+	w.limit, err = storetest.ParseLimit(strings.Fields(fmt.Sprintf("r fixed_window limit=%d window=%ds escrow", 1+random.IntN(60), []int{5, 10, 30, 300}[random.IntN(4)])))
+	if err != nil {
+		panic(err)
+	}
+	for i := range 1 + random.IntN(5) {
+		w.names = append(w.names, string(rune('a'+i)))
+		r := &worldRegion{number: i, skew: time.Duration(random.Int64N(int64(10*time.Second))) - 5*time.Second}
+		w.regions = append(w.regions, r)
+	}
+	for _, r := range w.regions {
+		w.lose(r)
+		w.restart(r)
+	}
+	return w
+}
+
+func (w *world) wall(r *worldRegion) int64 {
+	return storetest.Epoch + (w.now + r.skew).Microseconds()
+}
+
+// lose lets a region's store lose everything.
+func (w *world) lose(r *worldRegion) {
+	again := r.store != nil
+	r.store = memory.New(memory.Config{Clock: func() int64 { return w.wall(r) }})
+	if again && w.broken.reopens {
+		_ = r.store.Open(context.Background())
+	}
+	held := global.Held(nil)
+	if r.checks != nil {
+		held = r.checks.Held()
+	}
+	r.checks = New(r.store, func() int64 { return w.wall(r) })
+	r.checks.Hold(held)
+}
+
+// restart lets a region's node forget what it knows.
+func (w *world) restart(r *worldRegion) {
+	r.tenure, r.ready, r.renewed = global.Tenure{}, false, 0
+	r.checks.Hold(nil)
+}
+
+func (w *world) draw() int64 { return 1 + w.random.Int64N(1<<40) }
+
+// send delivers a message, perhaps: late, twice, or never.
+func (w *world) send(from, to int, deliver func()) {
+	for n := 1 + w.random.IntN(5)/4; n > 0; n-- {
+		if w.random.Float64() >= w.loss {
+			late := time.Duration(w.random.Int64N(int64(300 * time.Millisecond)))
+			if w.random.IntN(50) == 0 {
+				late = time.Duration(w.random.Int64N(int64(2 * time.Minute)))
+			}
+			w.late = append(w.late, message{w.now + late, from, to, deliver})
+		}
+	}
+}
+
+func (w *world) reaches(r int) bool { return w.now >= w.regions[r].cut && w.now >= w.regions[r].dead }
+
+// step lets time pass, and what is due arrive.
+func (w *world) step(d time.Duration) {
+	w.now += d
+	due := w.late
+	w.late = nil
+	for _, m := range due {
+		switch {
+		case m.at > w.now:
+			w.late = append(w.late, m)
+		case w.reaches(m.from) && w.reaches(m.to):
+			m.deliver()
+		}
+	}
+}
+
+// renew is what across does, without its goroutines.
+func (w *world) renew(r *worldRegion) {
+	r.renewed = w.now
+	if !r.tenure.Place(w.names[r.number], w.names, w.now) {
+		panic("no place")
+	}
+	terms := r.tenure.Ask(w.wall(r), w.draw())
+	r.store.Renew(context.Background(), terms)
+	ask := r.tenure.Asked(terms)
+	w.hold(r)
+	for to, other := range w.regions {
+		if to == r.number {
+			continue
+		}
+		w.send(r.number, to, func() {
+			list := append([]limiter.Term(nil), ask...)
+			for i := range list {
+				list[i].Draw, list[i].Settle = w.draw(), false
+			}
+			other.store.Renew(context.Background(), list)
+			if w.broken.forgets {
+				for i := range list {
+					list[i].Sure = 0
+				}
+			}
+			tenure := &r.tenure
+			w.send(to, r.number, func() {
+				if tenure.Place(w.names[r.number], w.names, w.now) {
+					tenure.Hear(to, append([]limiter.Term(nil), list...))
+					if w.broken.minority {
+						for i := range list {
+							if t := &list[i]; t.Promised {
+								part := strings.Index("abcde", t.Part)
+								r.checks.Hold(r.checks.Held().With(part, len(w.names), []global.Span{{From: t.From, To: t.To}}))
+							}
+						}
+						return
+					}
+					w.hold(r)
+				}
+			})
+		})
+	}
+}
+
+func (w *world) hold(r *worldRegion) {
+	held := r.tenure.Held()
+	settled, due, first := r.tenure.Settled(w.now)
+	if !settled && due {
+		if first {
+			_ = r.store.Open(context.Background())
+		}
+		one := r.tenure.Ask(w.wall(r), w.draw())[:1]
+		one[0].Settle = true
+		r.store.Renew(context.Background(), one)
+		r.tenure.Asked(one)
+		settled, _, _ = r.tenure.Settled(w.now)
+	}
+	if r.ready = r.ready || settled; r.ready {
+		r.checks.Hold(held)
+	}
+}
+
+// move lets a region ask another for rights of a window.
+func (w *world) move(to, from *worldRegion) {
+	start := w.wall(to) - w.wall(to)%w.limit.Window.Microseconds()
+	upto, keep := w.random.Int64N(2*w.limit.Limit), w.random.Int64N(3)
+	w.send(to.number, from.number, func() {
+		gave := w.moved(from, limiter.Move{Region: w.names[to.number], Start: start, Upto: upto, Keep: keep})
+		if w.broken.generous && gave.Gave == 0 {
+			gave.Gave = upto
+		}
+		w.send(from.number, to.number, func() {
+			got := gave.Gave
+			if w.broken.doubles {
+				got += w.moved(to, limiter.Move{Region: w.names[from.number], Start: start}).Known
+			}
+			w.moved(to, limiter.Move{Region: w.names[from.number], Start: start, Got: got})
+		})
+	})
+}
+
+func (w *world) moved(r *worldRegion, m limiter.Move) limiter.Move {
+	key := storetest.Key("k", w.limit)
+	units, ok := global.Part(r.checks.Held(), w.limit, key, m.Start)
+	if !ok {
+		return limiter.Move{}
+	}
+	m.Limit, m.Key = r.checks.Part(w.limit, units), key
+	one := []limiter.Move{m}
+	r.store.Move(context.Background(), one)
+	return one[0]
+}
+
+// ask lets clients of a region ask for so many units at once. It returns false if more than
+// the limit has passed.
+func (w *world) ask(r *worldRegion, times int) bool {
+	var d limiter.Decision
+	for range times {
+		if err := r.checks.Take(context.Background(), []limiter.Check{{Limit: w.limit, Key: storetest.Key("k", w.limit), Cost: 1}}, &d); err != nil {
+			panic(err)
+		}
+		if !d.Allowed {
+			return true
+		}
+		start := startOf(w.limit, d.Results[0].TakenAt)
+		if w.passed[start]++; w.passed[start] > w.limit.Limit {
+			return false
+		}
+	}
+	return true
+}
+
+// run returns false as soon as more than the limit has passed in a window.
+func (w *world) run(steps int) bool {
+	for range steps {
+		w.step(time.Duration(w.random.Int64N(int64(2 * time.Second))))
+		for _, r := range w.regions {
+			if w.now >= r.dead && w.now-r.renewed >= 5*time.Second {
+				w.renew(r)
+			}
+		}
+		some := w.regions[w.random.IntN(len(w.regions))]
+		switch w.random.IntN(60) {
+		case 0, 1:
+			some.cut = w.now + time.Duration(w.random.Int64N(int64(3*time.Minute)))
+		case 2:
+			some.dead = w.now + time.Duration(w.random.Int64N(int64(3*time.Minute)))
+		case 3: // not all stores at about the same time: nobody would know what they held
+			if len(w.regions) > 1 && (w.lostAt == 0 || w.now-w.lostAt > 5*time.Minute) {
+				w.lostAt = w.now
+				w.lose(some)
+			}
+		case 4, 5:
+			w.restart(some)
+		case 6: // its clock is moved forward, at most as far as clocks are apart
+			some.skew = min(5*time.Second, some.skew+time.Duration(w.random.Int64N(int64(time.Second))))
+		case 7: // all clients at once, everywhere
+			for _, r := range w.regions {
+				if w.now >= r.dead && !w.ask(r, 2*int(w.limit.Limit)) {
+					return false
+				}
+			}
+		}
+		if len(w.regions) > 1 && w.random.IntN(2) == 0 {
+			a := w.random.IntN(len(w.regions))
+			b := (a + 1 + w.random.IntN(len(w.regions)-1)) % len(w.regions)
+			w.move(w.regions[a], w.regions[b])
+		}
+		if w.now >= some.dead && !w.ask(some, 1+w.random.IntN(20)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Whatever happens at random, no window lets more than the limit pass.
+func TestRandomWorlds(t *testing.T) {
+	worlds := 300
+	if os.Getenv("WEIR_SOAK") == "1" {
+		worlds = 10_000
+	}
+	total := int64(0)
+	for seed := range worlds {
+		w := newEscrowWorld(uint64(seed))
+		require.True(t, w.run(600), "seed %d: %d regions, %d in %s: %v", seed, len(w.regions), w.limit.Limit, w.limit.Window, w.passed)
+		for _, n := range w.passed {
+			total += n
+		}
+	}
+	t.Logf("%d passed in %d worlds", total, worlds)
+	require.Greater(t, total, int64(100*worlds), "worlds in which something passes")
+}
+
+// Each of these faults lets more than the limit pass in some world.
+func TestBrokenWorldsAreCaught(t *testing.T) {
+	for name, b := range map[string]broken{
+		"a minority promises":                {minority: true},
+		"a store forgets what it promised":   {forgets: true},
+		"a store forgets what was spent":     {reopens: true},
+		"what arrives twice counts twice":    {doubles: true},
+		"what is given is not charged first": {generous: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range 3000 {
+				w := newEscrowWorld(uint64(seed))
+				w.broken = b
+				if !w.run(600) {
+					return
+				}
+			}
+			t.Error("no world noticed")
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package memory
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+var _ limiter.Registrar = (*Store)(nil)
+
+// promises are what term.lua keeps.
+type promises struct {
+	sync.Mutex
+	life, division, since, most, sure int64
+	settled                           bool
+	parts                             map[string]*promise
+}
+
+type promise struct {
+	holder         string
+	from, to, seen int64
+	life           int64 // the first one of the owner's store that was heard of; 0: none
+}
+
+// Renew promises windows to regions.
+func (s *Store) Renew(_ context.Context, terms []limiter.Term) {
+	p := &s.promises
+	p.Lock()
+	defer p.Unlock()
+	for i := range terms {
+		p.renew(&terms[i], s.clock())
+	}
+}
+
+func (p *promises) renew(t *limiter.Term, now int64) {
+	if p.life == 0 {
+		p.life, p.sure, p.division, p.parts = t.Draw, now+limiter.TermForgotten.Microseconds(), t.Division, map[string]*promise{}
+	}
+	p.settled = p.settled || t.Settle
+	if p.division != t.Division {
+		p.division, p.since = t.Division, p.most+1
+	}
+	owner, life := t.Part == t.Holder, t.Life
+	if life == 0 {
+		life = p.life
+	}
+	h := p.parts[t.Part]
+	if h == nil {
+		h = &promise{holder: t.Part, seen: now}
+		if p.parts[t.Part] = h; !owner {
+			h.to = p.sure // what the owner was promised before this store forgot it
+		}
+	}
+	h.seen = min(h.seen, now)
+	t.Err, t.Promised, t.First = nil, false, false
+	if owner {
+		if h.seen = now; h.life == 0 {
+			h.life = life
+		}
+		t.First = h.life == life
+	}
+	if owner || h.holder == t.Holder || now-h.seen > limiter.TermSilence.Microseconds() {
+		t.Promised = true
+		if h.holder != t.Holder {
+			h.holder, h.from = t.Holder, h.to+1
+		}
+		h.to = max(h.to, min(t.Until, now+limiter.LongestTerm.Microseconds()))
+		p.most = max(p.most, h.to)
+	}
+	h.from = max(h.from, p.since)
+	t.From, t.To, t.Sure, t.Own, t.Settled = h.from, h.to, p.sure, p.life, p.settled
+}
+
+// Open lets parts of limits be spent in windows that began before the store.
+func (s *Store) Open(context.Context) error {
+	s.openFrom.Store(0)
+	return nil
+}

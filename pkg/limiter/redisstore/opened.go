@@ -1,0 +1,86 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A store that has lost everything must not let a region's part of a limit be spent again. A
+// key beside the others says since when nothing was lost; scripts write it where it is missing,
+// as now. Each slot of a cluster has its own, so it moves with the keys that it speaks for.
+
+const slots = 16384
+
+// openedSingle is its name without a cluster, as an argument that costs no allocation.
+var openedSingle any = "weir:{~open}"
+
+// openedNames are the names in a cluster, by slot.
+var openedNames = sync.OnceValue(func() *[slots]any {
+	var names [slots]any
+	for i, left := 0, slots; left > 0; i++ {
+		tag := "~" + strconv.FormatInt(int64(i), 36)
+		if slot := crc16(tag) % slots; names[slot] == nil {
+			names[slot] = "weir:{" + tag + "}:open"
+			left--
+		}
+	}
+	return &names
+})
+
+// opened returns the name for the slot of a key.
+func (n *node) opened(key string) any {
+	if n.cluster == nil {
+		return openedSingle
+	}
+	return openedNames()[slotOf(key)]
+}
+
+// slotOf returns the slot of a key in a cluster: of what is in its first braces, if anything.
+func slotOf(key string) uint16 {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			key = tag
+		}
+	}
+	return crc16(key) % slots
+}
+
+// crc16 is CRC-16/XMODEM, as the Redis Cluster specification has it.
+func crc16(text string) (crc uint16) {
+	for i := range len(text) {
+		crc ^= uint16(text[i]) << 8
+		for range 8 {
+			if carry := crc & 0x8000; carry != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc
+}
+
+// Open lets parts of limits be spent in windows that began before the store was empty.
+func (s *Store) Open(ctx context.Context) error {
+	if s.cluster == nil {
+		return s.single.SetNX(ctx, openedSingle.(string), 0, 0).Err()
+	}
+	const batch = 1024
+	names := openedNames()
+	for from := 0; from < slots; from += batch {
+		_, err := s.cluster.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, name := range names[from : from+batch] {
+				pipe.SetNX(ctx, name.(string), 0, 0)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+var _ limiter.Registrar = (*Store)(nil)
+
+// promisesKey holds what this region's store has promised.
+const promisesKey = "weir:{~terms}"
+
+// Renew promises windows to regions, and answers once a replica has the promises too, if there
+// is one.
+func (s *Store) Renew(ctx context.Context, terms []limiter.Term) {
+	calls := make([]mergeCall, len(terms))
+	for i := range terms {
+		t := &terms[i]
+		settle := 0
+		if t.Settle {
+			settle = 1
+		}
+		calls[i] = mergeCall{
+			keys: []string{promisesKey},
+			args: []any{t.Division, t.Part, t.Holder, t.Until, t.Life, t.Draw, settle},
+			fail: func(err error) { t.Err = err },
+			answer: func(_ int64, reply []int64) {
+				t.Err, t.Promised, t.From, t.To, t.Sure = nil, reply[0] == 1, reply[1], reply[2], reply[3]
+				t.Own, t.Settled, t.First = reply[4], reply[5] == 1, reply[6] == 1
+				if reply[0] < 0 {
+					t.Err = errForeign
+				}
+			},
+		}
+	}
+	head := []any{limiter.LongestTerm.Microseconds(), limiter.TermSilence.Microseconds(), limiter.TermForgotten.Microseconds()}
+	s.mergeAll(ctx, &batch{script: allScripts().term, head: head, numbers: 7, confirm: true}, calls)
+}
