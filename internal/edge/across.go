@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
@@ -57,7 +56,7 @@ func (e *Edge) openAcross() {
 	e.peers.server.Handle(across.TopicShort, e.across.Short)
 	e.peers.server.Handle(across.TopicRights, e.across.Rights)
 	e.peers.server.Handle(across.TopicTerms, e.across.Terms)
-	e.metrics.registry.MustRegister(acrossMetrics{e.across, tallies, e.hasEscrowRules})
+	e.metrics.registry.MustRegister(acrossMetrics{e.across, tallies, e.escrowRules})
 }
 
 // limitOf returns the running limit of a rule and tier, or nil.
@@ -81,13 +80,21 @@ func (e *Edge) hasGlobalRules() bool {
 	return running != nil && len(globalRules(running.set)) > 0
 }
 
-// hasEscrowRules reports whether regions divide a limit among themselves.
-func (e *Edge) hasEscrowRules() bool {
+// escrowRules returns the rules whose limits regions divide.
+func (e *Edge) escrowRules() (list []string) {
 	running := e.rules.running.Load()
-	return running != nil && slices.ContainsFunc(running.set.Rules(), func(c *rules.Compiled) bool {
-		return c.Mode != rules.Off && c.Limit.Global != nil && c.Limit.Global.Escrow
-	})
+	if running == nil {
+		return nil
+	}
+	for _, c := range running.set.Rules() {
+		if g := c.Limit.Global; g != nil && g.Escrow && c.Mode != rules.Off {
+			list = append(list, c.ID)
+		}
+	}
+	return list
 }
+
+func (e *Edge) hasEscrowRules() bool { return len(e.escrowRules()) > 0 }
 
 // globalRules returns the rules of a set that regions share.
 func globalRules(set *rules.Set) (list []string) {
@@ -133,7 +140,7 @@ func (e *Edge) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.Gl
 type acrossMetrics struct {
 	exchange *across.Exchange
 	tallies  *tally.Store
-	divided  func() bool // whether a limit is in escrow
+	divided  func() []string // rules in escrow
 }
 
 var (
@@ -172,11 +179,12 @@ func (m acrossMetrics) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(globalKeys, prometheus.GaugeValue, float64(kept), "kept")
 	to <- prometheus.MustNewConstMetric(globalKeys, prometheus.GaugeValue, float64(travel), "traveling")
 	to <- prometheus.MustNewConstMetric(globalUncounted, prometheus.CounterValue, float64(m.tallies.Uncounted()+refused))
-	if m.divided() {
+	if divided := m.divided(); len(divided) > 0 {
 		to <- prometheus.MustNewConstMetric(globalParts, prometheus.GaugeValue, float64(m.exchange.Parts()))
-	}
-	for rule, units := range m.exchange.RightsHeld() {
-		to <- prometheus.MustNewConstMetric(globalHeld, prometheus.GaugeValue, float64(units), rule)
+		held := m.exchange.RightsHeld()
+		for _, rule := range divided {
+			to <- prometheus.MustNewConstMetric(globalHeld, prometheus.GaugeValue, float64(held[rule]), rule)
+		}
 	}
 	gave, received := m.exchange.RightsMoved()
 	to <- prometheus.MustNewConstMetric(globalRights, prometheus.CounterValue, float64(gave), "out")

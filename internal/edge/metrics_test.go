@@ -141,6 +141,7 @@ rules:
   - {id: leased, match: {paths: [/leased]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: leased}
   - {id: reported, match: {paths: [/reported]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: reported}
   - {id: global, match: {paths: [/global]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, scope: global}
+  - {id: escrow, match: {paths: [/escrow]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, scope: global, global: {mode: escrow}, on_store_failure: closed}
 `, origin: func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/broken" {
 			panic(http.ErrAbortHandler)
@@ -230,7 +231,7 @@ func (n *node) checkMetricNames() {
 		"answer":      regexp.MustCompile(`^(pass|limited|shed|failed|malformed|stranger|blocked)$`),
 		"action":      regexp.MustCompile(`^(block|allow)$`),
 		"code_class":  regexp.MustCompile(`^([1-5]xx|other)$`),
-		"rule":        regexp.MustCompile(`^(hard|soft|local|leased|reported|global)$`),
+		"rule":        regexp.MustCompile(`^(hard|soft|local|leased|reported|global|escrow)$`),
 		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error|ok|over_limit|invalid|unavailable|failed)$`),
 		"source":      regexp.MustCompile(`^(redis|memory|denied_memory|fallback|lease|reported|config)$`),
 		"kind":        regexp.MustCompile(`^[a-z_]{1,20}$`),
