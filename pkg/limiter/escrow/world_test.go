@@ -295,7 +295,7 @@ func (w *world) run(steps int) bool {
 
 // Whatever happens at random, no window lets more than the limit pass.
 func TestRandomWorlds(t *testing.T) {
-	worlds := 300
+	worlds := 150
 	if os.Getenv("WEIR_SOAK") == "1" {
 		worlds = 10_000
 	}
