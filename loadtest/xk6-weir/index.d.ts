@@ -223,6 +223,9 @@ declare module 'k6/x/weir' {
     on_store_failure?: 'local' | 'open' | 'closed';
     /** The refusals of a leased or reported rule are not judged: nodes may refuse early. */
     consistency?: 'strict' | 'leased' | 'reported';
+    /** global: all regions are judged together, as `everywhere`. Refusals are not judged: a region may refuse early. */
+    scope?: 'region' | 'global';
+    global?: object;
     /** Not of a rule document; reported only: for how long what nodes are asked for may pass over the limit. */
     delay?: Duration;
     /** Likewise: how many nodes share the limit. Each may pass two requests more. */

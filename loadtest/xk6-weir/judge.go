@@ -37,6 +37,8 @@ type ruleOptions struct {
 	OnStoreFailure any `json:"on_store_failure"`
 
 	Consistency string `json:"consistency"`
+	Scope       string `json:"scope"`
+	Global      any    `json:"global"`
 
 	// Delay and Nodes are no fields of a rule document: see oracle.Rule.
 	Delay duration `json:"delay"`
@@ -55,7 +57,7 @@ func (o *ruleOptions) rule() declared {
 	d := declared{rule: oracle.Rule{
 		ID: o.ID, Algorithm: o.Algorithm, Limit: o.Limit, Window: time.Duration(o.Window), Burst: -1,
 		MinInterval: time.Duration(o.MinInterval), CountDenied: o.CountDenied, Leased: o.Consistency == "leased", Hold: time.Duration(o.Hold),
-		Delay: time.Duration(o.Delay), Nodes: o.Nodes,
+		Delay: time.Duration(o.Delay), Nodes: o.Nodes, Global: o.Scope == "global",
 	}, cost: 1, as: cmp.Or(o.As, o.ID)}
 	if o.Burst != nil {
 		d.rule.Burst = *o.Burst

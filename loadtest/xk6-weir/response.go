@@ -214,7 +214,7 @@ func (r *request) judge(p *Response) {
 				// A refusal without a time invites an immediate retry.
 				a.Outcome, a.RetryAfter, a.Only = r.outcome(p, t.rule), max(0, p.RetryAfter), len(p.Violated) == 1
 			}
-			m.show(p.Region, t.rule)
+			m.show(m.root.judge().Place(p.Region, t.rule), t.rule)
 			m.verdicts(t.End(a))
 		}
 	}

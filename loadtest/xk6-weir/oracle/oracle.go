@@ -160,6 +160,21 @@ func (o *Oracle) Rule(id string) (Rule, bool) {
 	return r.(*rule).Rule, true
 }
 
+// Place returns the region that a rule's requests to a region are judged in.
+func (o *Oracle) Place(region, id string) string {
+	if r, ok := o.rules.Load(id); ok {
+		return r.(*rule).place(region)
+	}
+	return region
+}
+
+func (r *rule) place(region string) string {
+	if r.Global {
+		return Everywhere
+	}
+	return region
+}
+
 // Ticket is a request in flight.
 type Ticket struct {
 	oracle *Oracle
@@ -177,7 +192,8 @@ func (o *Oracle) Begin(region, id, key string, cost int64) (*Ticket, error) {
 	if !ok {
 		return nil, fmt.Errorf("rule %q is not declared; declare it before requests name it", id)
 	}
-	r, p := v.(*rule), place{region, id, key}
+	r := v.(*rule)
+	p := place{r.place(region), id, key}
 	if cost <= 0 {
 		return nil, nil
 	}

@@ -101,6 +101,29 @@ func TestRefusalWaitsForRequestsUnderWay(t *testing.T) {
 	}
 }
 
+// Regions share the count of a global rule; what one refuses early is not judged.
+func TestRegionsCountTogether(t *testing.T) {
+	now, o := at(&Options{Fresh: true})
+	require.ErrorContains(t, o.Declare(Rule{ID: "r", Algorithm: "fixed_window", Limit: 2, Window: 10 * time.Second, Burst: -1, Global: true, Delay: time.Second, Nodes: 1}, 0), "delay")
+	require.NoError(t, o.Declare(Rule{ID: "r", Algorithm: "fixed_window", Limit: 2, Window: 10 * time.Second, Burst: -1, Global: true}, 0))
+	require.Equal(t, Everywhere, o.Place("a", "r"))
+	require.Equal(t, "a", o.Place("a", "other"))
+	ask := func(region string, outcome Outcome) []Verdict {
+		ticket, err := o.Begin(region, "r", "k", 1)
+		require.NoError(t, err)
+		*now += 1000
+		return ticket.End(Answer{Outcome: outcome, RetryAfter: 10})
+	}
+	require.Empty(t, ask("a", Refused))
+	require.Empty(t, ask("a", Admitted))
+	require.Empty(t, ask("b", Admitted))
+	v := ask("c", Admitted)
+	require.Len(t, v, 1)
+	require.Equal(t, Overadmitted, v[0].Kind)
+	require.Equal(t, Everywhere, v[0].Region)
+	require.Equal(t, []int64{3, 1, 1}, []int64{o.Report()[0].Admitted, o.Report()[0].Refused, o.Report()[0].Unjudged})
+}
+
 // Another region's store counts separately.
 func TestRegionsCountApart(t *testing.T) {
 	now, o := at(&Options{Fresh: true})

@@ -24,6 +24,10 @@ type Rule struct {
 	// They may refuse early, too, so only what passes is judged.
 	Delay time.Duration
 	Nodes int64
+	// Global is set if regions share the limit: all requests are judged together, as those of
+	// Everywhere. A region may refuse early, by its part of the limit or by what it knows of
+	// the others, so only what passes is judged.
+	Global bool
 	// Subject is the first part of the rule's key. Rules with one subject are decided
 	// in one step; a rule may charge a request briefly before a rule with another
 	// subject refuses it. Empty: unknown.
@@ -32,6 +36,9 @@ type Rule struct {
 	// only. Without it, admissions prove nothing.
 	Hold time.Duration
 }
+
+// Everywhere is the region of global rules.
+const Everywhere = "everywhere"
 
 var validID = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
@@ -89,6 +96,8 @@ func compile(r Rule, o *Options) (*rule, error) {
 		return nil, bad("delay", "only fixed_window, sliding_window and token_bucket have one, and it is not negative (got %s)", r.Delay)
 	case r.Delay > 0 && r.Nodes < 1:
 		return nil, bad("nodes", "must be at least 1 where there is a delay (got %d)", r.Nodes)
+	case r.Global && r.Delay > 0:
+		return nil, bad("delay", "only a rule that holds in one region has one; remove it (got %s)", r.Delay)
 	case r.CountDenied && r.Algorithm == "concurrency":
 		return nil, bad("count_denied", "a refused request is never in flight; remove it")
 	case r.Limit > int64(o.MaxRequests)/2 && r.Algorithm != "token_bucket" && r.Algorithm != "leaky_bucket":

@@ -57,7 +57,7 @@ func (c *count) judgeOne(o *Oracle, r *refusal, verdicts []Verdict) []Verdict {
 		Region: c.tag.region, Rule: c.tag.rule, Key: c.tag.key, Phase: r.phase,
 		Sent: r.sent, Answered: r.answered,
 	}
-	if c.rule.Leased || c.rule.Delay > 0 || c.rule.method.lookback(r.sent) < c.known {
+	if c.rule.Leased || c.rule.Global || c.rule.Delay > 0 || c.rule.method.lookback(r.sent) < c.known {
 		o.report.unjudged(c.tag, r.phase)
 		return verdicts
 	}
