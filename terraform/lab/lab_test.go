@@ -285,5 +285,7 @@ func TestVariablesAreChecked(t *testing.T) {
 	f(`redis = { masters = 2 }`, "needs 3 masters")
 	f(`redis = { replicas = 4 }`, "0 to 3 replicas")
 	f(`network = "10.0"`, "loopback")
+	f(`round_trips = [{ between = ["eu", "eu"], ms = 1 }]`, "between two regions")
+	f(`round_trips = [{ between = ["eu", "us"], ms = 1 }, { between = ["us", "eu"], ms = 2 }]`, "between the same regions")
 	f(`zone = "Edge."`, "in lower case")
 }

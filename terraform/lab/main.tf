@@ -35,6 +35,25 @@ locals {
     }]
   }
 
+  # How far regions are apart: between their edges are proxies that delay what passes, at an
+  # address of the region that calls.
+  seats = { for name, r in var.regions : name => flatten([for p, pop in r.pops : [for e in range(1, r.edges_per_pop + 1) : {
+    id = "${name}-${pop.name}-${e}", host = 10 * (p + 1) + e
+  }]]) }
+  trips = { for from in local.order : from => { for to in local.order : to =>
+    one([for t in var.round_trips : t.ms if from != to && contains(t.between, from) && contains(t.between, to)])
+  } }
+  far = flatten([for from in local.order : [for to in local.order : [for s in local.seats[to] : {
+    from   = from, to = to, id = s.id, round_trip_ms = local.trips[from][to]
+    listen = "${var.network}.${var.regions[from].number}.200:${10000 + 100 * var.regions[to].number + s.host}"
+    target = "${var.network}.${var.regions[to].number}.${s.host}:8444"
+  }] if local.trips[from][to] != null]])
+  # What the edges of a region know of others without Consul.
+  peers = { for from in local.order : from => [for to in local.order : {
+    name  = to
+    nodes = [for l in local.far : { id = l.id, address = l.listen } if l.from == from && l.to == to]
+  } if to == from || local.trips[from][to] != null] }
+
   # One entry for each process outside the regions.
   globals = merge(
     !var.dns ? {} : {
@@ -45,6 +64,14 @@ locals {
         files = { "etc/weir/fleet.yaml" = yamlencode(local.fleet), "etc/weir/dns.env" = "WEIR_DNS_FLAGS=\"${local.dns_flags}\"\n" }
         # Every PoP starts as down; until one is up, clients are sent to all of them.
         ready = "m=$(curl -fsS -m 2 http://${local.dns_address}:9153/metrics) && echo \"$m\" | grep -q '^weir_dns_pop_up{' && ! echo \"$m\" | grep '^weir_dns_pop_up{.* 0$'"
+      }
+    },
+    length(local.far) == 0 ? {} : {
+      distance = {
+        command = ["${local.bin}/distance", "-listen", local.distance_address, "-links", "${local.dir}/global/distance/links.json"]
+        before  = ""
+        files   = { "links.json" = jsonencode(local.far) }
+        ready   = "curl -fsS -o /dev/null -m 2 http://${local.distance_address}/"
       }
     },
     !var.prometheus ? {} : {
@@ -69,6 +96,7 @@ locals {
   )
   dns_flags          = "--listen ${local.dns_address}:5300 --metrics ${local.dns_address}:9153 --ttl 2s"
   dns_address        = "${var.network}.0.53"
+  distance_address   = "${var.network}.0.54:8474"
   prometheus_address = "${var.network}.0.90:9090"
   exporter_address   = "${var.network}.0.91:9121"
 
@@ -108,6 +136,7 @@ module "region" {
   pops          = each.value.pops[*].name
   edges_per_pop = each.value.edges_per_pop
   redis         = var.redis
+  peers         = length(local.peers[each.key]) > 1 ? local.peers[each.key] : []
   admin_tls     = var.admin_tls == null ? null : { cert_file = abspath(var.admin_tls.cert_file), key_file = abspath(var.admin_tls.key_file) }
   bin           = local.bin
   consul        = abspath(var.consul)

@@ -92,7 +92,7 @@ func programs(t *testing.T) string {
 		if built.dir, built.err = os.MkdirTemp("", "weir-lab-"); built.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-o", built.dir+"/", "../../cmd/edge", "../../cmd/regionctl", "./origin")
+		cmd := exec.Command("go", "build", "-o", built.dir+"/", "../../cmd/edge", "../../cmd/regionctl", "./origin", "./distance")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("go build: %w: %s", err, out)

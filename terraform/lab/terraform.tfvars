@@ -23,3 +23,9 @@ regions = {
     ]
   }
 }
+
+round_trips = [
+  { between = ["eu-west", "us-east"], ms = 80 },
+  { between = ["eu-west", "ap-south"], ms = 140 },
+  { between = ["us-east", "ap-south"], ms = 220 },
+]

@@ -46,6 +46,21 @@ variable "regions" {
   }
 }
 
+variable "round_trips" {
+  description = "How far regions are apart: messages between the edges of two regions take ms milliseconds there and back, through proxies. Pairs that are not listed talk directly. The edges of both restart when either's PoPs or edges change."
+  type        = list(object({ between = list(string), ms = number }))
+  default     = []
+
+  validation {
+    condition     = alltrue([for t in var.round_trips : length(distinct(t.between)) == 2 && t.ms >= 0 && t.ms <= 10000])
+    error_message = "A round trip is between two regions, and takes 0 to 10000 ms."
+  }
+  validation {
+    condition     = length(distinct([for t in var.round_trips : join(" ", sort(t.between))])) == length(var.round_trips)
+    error_message = "Two round trips are between the same regions; keep one of them."
+  }
+}
+
 variable "redis" {
   description = "The Redis Cluster of each region: masters (3), and replicas of each (1). Masters cannot change while the lab stands; replicas can."
   type = object({

@@ -148,7 +148,7 @@ module "edge" {
   name    = "${var.name}/edge-${each.key}"
   command = module.edge_unit[each.key].command
   before  = module.edge_unit[each.key].before
-  files = { "etc/weir/edge.yaml" = yamlencode({
+  files = { "etc/weir/edge.yaml" = yamlencode(merge({
     node = { id = "${var.name}-${each.key}", region = var.name, pop = each.value.pop }
     listen = {
       public = "${each.value.address}:8080", admin = "${each.value.address}:8081", admin_tls = var.admin_tls
@@ -166,7 +166,10 @@ module "edge" {
     store  = { kind = "redis", timeout = "500ms", nodes = length(local.edges), redis = { mode = "cluster", addrs = [for a in local.redis : "${a}:6379"] } }
     rules  = { source = "consul", cache = "${local.dir}/edge-${each.key}/var/lib/weir/rules.json" }
     consul = { addr = "${local.consul}:8500", datacenter = var.name }
-  }) }
+    }, length(var.peers) == 0 ? {} : {
+    # Regions without nodes here are looked up in Consul.
+    peer = { regions = [for p in var.peers : merge({ name = p.name }, length(p.nodes) == 0 ? {} : { nodes = p.nodes })] }
+  })) }
   # Not readyz: it waits for rules, which are published once edges run.
   ready       = "curl -kfsS -o /dev/null -m 2 ${var.admin_tls == null ? "http" : "https"}://${each.value.address}:8081/healthz"
   scripts     = var.scripts

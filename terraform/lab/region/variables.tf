@@ -23,6 +23,11 @@ variable "redis" {
   type        = object({ masters = number, replicas = number })
 }
 
+variable "peers" {
+  description = "All regions that are not found by Consul alone, this one included, with the proxies that lead to their edges. Empty: Consul knows all."
+  type        = list(object({ name = string, nodes = list(object({ id = string, address = string })) }))
+}
+
 variable "admin_tls" {
   description = "Certificate and key of the edges' admin side, null for plain HTTP."
   type        = object({ cert_file = string, key_file = string })

@@ -12,7 +12,7 @@ export LAB_BIN="${LAB_BIN:-$root/bin}" CONSUL="${CONSUL:-$root/.bin/consul}"
 vars=${1:-}
 terraform=${TERRAFORM:-terraform}
 
-for program in "$terraform" redis-server redis-cli curl setsid flock "$CONSUL" "$LAB_BIN/edge" "$LAB_BIN/regionctl" "$LAB_BIN/origin"; do
+for program in "$terraform" redis-server redis-cli curl setsid flock "$CONSUL" "$LAB_BIN/edge" "$LAB_BIN/regionctl" "$LAB_BIN/origin" "$LAB_BIN/distance"; do
   command -v "$program" >/dev/null || fail "$program is missing; make lab builds or installs it"
 done
 [ -z "$vars" ] || [ -r "$vars" ] || fail "there is no file $vars"
