@@ -10,12 +10,15 @@ export const lab = JSON.parse(__ENV.LAB);
 export const regions = lab.regions.map((r) => r.name);
 export const full = __ENV.FORM === 'full';
 
-const document = JSON.parse(open('./rules.json'));
+const known = [].concat(...['./rules.json', './rules-global.json'].map((file) => JSON.parse(open(file)).rules));
 export const judge = oracle({ fresh: true });
 
-// rule declares a rule of rules.json to the oracle, with what only the oracle needs.
+// everywhere is where the oracle judges rules that regions share.
+export const everywhere = 'everywhere';
+
+// rule declares a rule of the documents to the oracle, with what only the oracle needs.
 export function rule(id, more = {}) {
-  const found = Object.assign({}, document.rules.find((r) => r.id === id), more);
+  const found = Object.assign({}, known.find((r) => r.id === id), more);
   judge.rule(found);
   return found;
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -29,6 +30,7 @@ type control struct {
 	chosen  master
 	hurt    bool
 	tight   bool
+	apart   string // the region that is cut off
 	swapped bool
 	over    bool
 }
@@ -115,6 +117,10 @@ func (c *control) do(ctx context.Context, what string) (answer []byte, err error
 		return l.calls(ctx, rest)
 	case "overshoot":
 		return l.overshoot(ctx, rest)
+	case "delay":
+		return l.delay(ctx, rest)
+	case "cut", "join":
+		return nil, c.cut(ctx, verb, rest)
 	case "rules", "rules-halved":
 		return nil, c.swap(ctx, verb == "rules-halved")
 	case "shedder-tight":
@@ -147,6 +153,35 @@ func (c *control) swap(ctx context.Context, half bool) error {
 	return err
 }
 
+// cut lets no message through between a region's edges and those of others, or again.
+func (c *control) cut(ctx context.Context, verb, region string) error {
+	if verb == "cut" {
+		c.apart = region
+	}
+	host, _, err := net.SplitHostPort(c.l.state.DNS)
+	if err != nil {
+		return err
+	}
+	at := "http://" + net.JoinHostPort(strings.TrimSuffix(host, ".53")+".54", "8474")
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at+"/"+verb+"/"+region, nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("regions cannot be cut off in a lab without round_trips: %w", err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(res.Body)
+		return fmt.Errorf("%s: %s: %s", at, res.Status, text)
+	}
+	if verb == "join" {
+		c.apart = ""
+	}
+	return nil
+}
+
 // calm ends the scenario: it undoes what a failed or interrupted script left.
 func (c *control) calm() error {
 	c.mu.Lock()
@@ -158,7 +193,7 @@ func (c *control) calm() error {
 	for _, left := range []struct {
 		is   bool
 		undo string
-	}{{c.hurt, "heal"}, {c.tight, "shedder-back"}, {c.swapped, "rules"}} {
+	}{{c.apart != "", "join/" + c.apart}, {c.hurt, "heal"}, {c.tight, "shedder-back"}, {c.swapped, "rules"}} {
 		if left.is {
 			_, err := c.do(ctx, left.undo)
 			errs = append(errs, err)

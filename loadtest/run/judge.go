@@ -43,9 +43,15 @@ type bound struct {
 	Fallback bool `json:"fallback,omitempty"`
 	// The fewest requests that must be admitted in the first of the phases; nothing
 	// else bounds refusals without a reason.
-	Least int    `json:"least,omitempty"`
-	Why   string `json:"why"`
+	Least int `json:"least,omitempty"`
+	// Late is set if more may pass although nothing is broken: regions hear late of each
+	// other.
+	Late bool   `json:"late,omitempty"`
+	Why  string `json:"why"`
 }
+
+// everywhere is the oracle's region of rules that regions share.
+const everywhere = "everywhere"
 
 // wait bounds how long something may take; a threshold of the script enforces it.
 type wait struct {
@@ -252,7 +258,7 @@ func (r *result) judge(lab state) []string {
 		}
 	}
 	for _, region := range lab.Regions {
-		if !slices.ContainsFunc(r.Report, func(l line) bool { return l.Region == region.Name && l.Admitted > 0 }) {
+		if !slices.ContainsFunc(r.Report, func(l line) bool { return l.Region == region.Name && l.Admitted > 0 }) && !r.passed(region.Name) {
 			add("%s: nothing was admitted, so nothing is proven", region.Name)
 		}
 	}
@@ -301,7 +307,8 @@ func (r *result) untried() []string {
 			order = append(order, at)
 		}
 		refused[at] += l.Refused
-		bounded[at] = bounded[at] || r.bound(l) != nil
+		b := r.bound(l)
+		bounded[at] = bounded[at] || b != nil && !b.Late
 	}
 	var wrong []string
 	for _, at := range order {
@@ -329,7 +336,9 @@ func (r *result) judgePhases(lab state) []string {
 		var silent []string
 		for _, region := range lab.Regions {
 			broken := slices.ContainsFunc(r.Bounds, func(b bound) bool { return b.Region == region.Name && slices.Contains(b.Phases, name) })
-			heard := slices.ContainsFunc(r.Report, func(l line) bool { return l.Region == region.Name && l.Phase == name && l.Admitted > 0 })
+			heard := slices.ContainsFunc(r.Report, func(l line) bool {
+				return (l.Region == region.Name || l.Region == everywhere) && l.Phase == name && l.Admitted > 0
+			})
 			if !heard && !broken {
 				silent = append(silent, region.Name)
 			}
@@ -341,11 +350,17 @@ func (r *result) judgePhases(lab state) []string {
 	return wrong
 }
 
+// passed reports whether anything passed in a region under rules that regions share.
+func (r *result) passed(region string) bool {
+	shared := slices.ContainsFunc(r.Report, func(l line) bool { return l.Region == everywhere })
+	return shared && slices.ContainsFunc(r.Traffic, func(t traffic) bool { return t.Region == region && t.Passed > 0 })
+}
+
 // bound returns a line's bound; nil is 0. More may pass because edges decide on their
-// own: where none did, nothing more may.
+// own: where none did, nothing more may, unless regions hear late of each other.
 func (r *result) bound(l line) *bound {
 	for i, b := range r.Bounds {
-		if b.covers(l) && r.Fallback[b.Region] > 0 {
+		if b.covers(l) && (b.Late || r.Fallback[b.Region] > 0) {
 			return &r.Bounds[i]
 		}
 	}

@@ -50,6 +50,7 @@ type lab struct {
 	vars      []string // LAB_VARS of make lab
 	state     state
 	saved     map[string]map[string][]byte // kind, region
+	active    string                       // the document in loadtest/
 }
 
 // openLab finds or starts the lab, repairs it, saves its rules and settings, and applies
@@ -106,7 +107,19 @@ func (l *lab) prepare(ctx context.Context, missing bool) error {
 			l.saved[kind][r.Name] = text
 		}
 	}
-	return l.apply(ctx, filepath.Join(l.root, "loadtest", "rules.json"))
+	return l.use(ctx, "rules.json")
+}
+
+// use applies a document of loadtest/, unless it is active.
+func (l *lab) use(ctx context.Context, document string) error {
+	if l.active == document {
+		return nil
+	}
+	err := l.apply(ctx, filepath.Join(l.root, "loadtest", document))
+	if err == nil {
+		l.active = document
+	}
+	return err
 }
 
 // load reads the topology.

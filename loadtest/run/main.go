@@ -23,11 +23,14 @@ import (
 type scenario struct {
 	name     string
 	mustFail bool // the proof that a run can fail
+	global   bool // under the rules that regions share
 }
 
 var scenarios = []scenario{
 	{name: "steady"}, {name: "flash-crowd"}, {name: "attacker"}, {name: "zipf-tail"}, {name: "shedder-step"},
 	{name: "region-loss"}, {name: "redis-master-loss"}, {name: "rules-swap"}, {name: "leases"}, {name: "reports"}, {name: "shadow", mustFail: true},
+	{name: "global-eventual", global: true}, {name: "global-escrow", global: true}, {name: "global-partition", global: true},
+	{name: "follow-the-sun", global: true}, {name: "global-flash", global: true},
 }
 
 type options struct {
@@ -183,6 +186,9 @@ func (o *options) play(ctx context.Context, l *lab, s scenario, form string) (*r
 	if err := l.routed(ctx); err != nil {
 		return nil, err
 	}
+	if err := l.use(ctx, s.rules()); err != nil {
+		return nil, err
+	}
 	c, err := l.control(ctx)
 	if err != nil {
 		return nil, err
@@ -233,6 +239,14 @@ func (o *options) play(ctx context.Context, l *lab, s scenario, form string) (*r
 	r.Problems = r.judge(l.state)
 	_ = os.Remove(points)
 	return r, nil
+}
+
+// rules names the document in loadtest/ that a scenario runs under.
+func (s scenario) rules() string {
+	if s.global {
+		return "rules-global.json"
+	}
+	return "rules.json"
 }
 
 func (o *options) file(s scenario, kind string) string { return filepath.Join(o.out, s.name+"."+kind) }

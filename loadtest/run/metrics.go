@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
 var (
@@ -18,6 +21,7 @@ var (
 	called   = regexp.MustCompile(`(?m)^weir_store_batch_size_sum ([0-9.e+]+)$`)
 	over     = regexp.MustCompile(`(?m)^weir_overshoot_ratio\{.*\} ([0-9.e+-]+)$`)
 	bounded  = regexp.MustCompile(`(?m)^weir_overshoot_bound_ratio\{.*\} ([0-9.e+-]+)$`)
+	lag      = regexp.MustCompile(`(?m)^weir_global_lag_seconds\{from="(.*)"\} ([0-9.e+-]+)$`)
 	started  = regexp.MustCompile(`(?m)^process_start_time_seconds(?:\{.*\})? (\S+)$`)
 )
 
@@ -99,6 +103,24 @@ func (l *lab) overshoot(ctx context.Context, region string) ([]byte, error) {
 		return nil, fmt.Errorf("no edge of %s has used a reported limit", region)
 	}
 	return json.Marshal(all)
+}
+
+// delay answers within how many seconds each region learns of a request in another, as the
+// edges measure it: the largest lag, a period until a node counts, and another until its region
+// tells. The region `except` may be cut off. It is an error if no edge measures it.
+func (l *lab) delay(ctx context.Context, except string) ([]byte, error) {
+	most := -1.0
+	l.metrics(ctx, func(of, _ string, text []byte) {
+		for _, m := range lag.FindAllSubmatch(text, -1) {
+			if v, err := strconv.ParseFloat(string(m[2]), 64); err == nil && of != except && string(m[1]) != except {
+				most = max(most, v)
+			}
+		}
+	})
+	if most < 0 {
+		return nil, errors.New("no edge hears of another region")
+	}
+	return json.Marshal(most + 2*global.Period.Seconds())
 }
 
 // largest returns the largest of what matches.

@@ -69,6 +69,9 @@ type limit struct {
 
 func (l limit) OK() bool { return l.Share() <= l.Percent && (l.Worst != nil || l.Over == 0) }
 
+// Excused reports whether more than the limit may pass.
+func (l limit) Excused() bool { return l.Late || l.Alone > 0 }
+
 // Share is the worst excess, in percent of the limit.
 func (l limit) Share() float64 {
 	if l.Worst == nil {
@@ -160,7 +163,7 @@ func (s *section) Beyond(l line) bool {
 // on its own.
 func (r *result) limit(i int) limit {
 	lim := limit{bound: r.Bounds[i], Alone: r.Fallback[r.Bounds[i].Region]}
-	if lim.Alone == 0 {
+	if !lim.Excused() {
 		lim.Percent = 0
 	}
 	for _, l := range r.Report {
@@ -183,8 +186,8 @@ func (s *section) found() []found {
 	var all []found
 	rest := "throughout"
 	for i, l := range s.Limits {
-		f := found{"in the fault", share(l.Share()), share(l.Percent), l.OK()}
-		if len(s.Limits) > 1 {
+		f := found{cmp.Or(map[bool]string{true: l.Rule}[l.Late], "in the fault"), share(l.Share()), share(l.Percent), l.OK()}
+		if len(s.Limits) > 1 && !l.Late {
 			f.Where += fmt.Sprintf(" %d", i+1)
 		}
 		if l.Worst == nil && l.Over > 0 {

@@ -29,8 +29,8 @@ func TestPageSaysWhatWasFound(t *testing.T) {
 		require.Contains(t, text, want)
 	}
 	require.Equal(t, 1, strings.Count(text, "<details open>"), "the failed scenario is open")
-	for _, s := range scenarios {
-		require.Equal(t, 1, strings.Count(text, `<section id="`+s.name+`">`))
+	for _, s := range r.Scenarios {
+		require.Equal(t, 1, strings.Count(text, `<section id="`+s.Name+`">`))
 	}
 
 	require.Contains(t, text, "1 played again")

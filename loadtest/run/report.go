@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"text/tabwriter"
 	"time"
 )
@@ -59,7 +60,11 @@ type row struct {
 
 func (r *result) rows(lab state) []row {
 	var rows []row
-	for _, region := range lab.Regions {
+	regions := lab.Regions
+	if slices.ContainsFunc(r.Report, func(l line) bool { return l.Region == everywhere }) {
+		regions = append(slices.Clone(regions), region{Name: everywhere})
+	}
+	for _, region := range regions {
 		w := row{traffic: traffic{Region: region.Name}, Fallback: r.Fallback[region.Name]}
 		for _, t := range r.Traffic {
 			if t.Region == region.Name {
@@ -70,7 +75,11 @@ func (r *result) rows(lab state) []row {
 			if l.Region != region.Name {
 				continue
 			}
-			if b := r.bound(l); b != nil {
+			if region.Name == everywhere {
+				w.Passed += l.Admitted
+				w.Limited += l.Refused
+			}
+			if b := r.bound(l); b != nil && b.Percent > 0 {
 				w.FaultOver += l.Overadmitted
 				w.FaultWrong += l.WronglyRefused
 				w.Bound = max(w.Bound, b.Percent)

@@ -35,7 +35,17 @@ func exceeded(l *line, percent float64) {
 	l.Worst.Percent = percent
 }
 
+// together is the report of a rule that regions share, exceeded by so much.
+func together(percent float64) []line {
+	l := line{Region: everywhere, Rule: "api", Phase: "fault", Admitted: 100, Refused: 50, RetryChecked: 50}
+	if percent > 0 {
+		exceeded(&l, percent)
+	}
+	return []line{l}
+}
+
 func TestJudge(t *testing.T) {
+	heard := []traffic{{Region: "eu-west", Passed: 1}, {Region: "us-east", Passed: 1}, {Region: "ap-south", Passed: 1}}
 	bounds := []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}, Percent: 100, Fallback: true}}
 	lost := map[string]int{"eu-west": 9}
 	for _, c := range []struct {
@@ -111,6 +121,10 @@ func TestJudge(t *testing.T) {
 			}
 		})}, ""},
 		{"too few admitted in a fault", result{Bounds: []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}, Percent: 100, Least: 101}}, Report: lines(func(*line) {})}, "100 admitted; the bound is 101 at least"},
+		{"regions hear late of each other", result{Traffic: heard, Bounds: []bound{{Rule: "api", Region: everywhere, Phases: []string{"fault"}, Percent: 10, Late: true}}, Report: together(10)}, ""},
+		{"regions exceed what they share by more", result{Traffic: heard, Bounds: []bound{{Rule: "api", Region: everywhere, Phases: []string{"fault"}, Percent: 10, Late: true}}, Report: together(11)}, "everywhere, rule api, phase fault: a window of 2s was exceeded by 11 %; the bound is 10 %"},
+		{"regions exceed what they share, without a bound", result{Traffic: heard, Report: together(1)}, "7 over-admitted"},
+		{"a region that took no part", result{Traffic: heard[1:], Report: together(0)}, "eu-west: nothing was admitted"},
 		{"a region without traffic", result{Report: lines(func(*line) {})[:2]}, "ap-south: nothing was admitted"},
 		{"a phase without traffic", result{Report: lines(func(*line) {}), Planned: []string{"fault", "after"}, Phases: []phase{{Name: "fault"}, {Name: "after"}}},
 			"phase after: nothing was admitted in eu-west, us-east, ap-south"},
@@ -176,9 +190,17 @@ func TestRules(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(text), `"mode"`))
 	require.Contains(t, string(text), `"id": "in-shadow"`)
+
+	text, err = os.ReadFile("../rules-global.json")
+	require.NoError(t, err)
+	set, err := rules.Load(text)
+	require.NoError(t, err)
+	for _, r := range set.Rules() {
+		require.NotNil(t, r.Limit.Global, "regions share %s", r.ID)
+	}
 }
 
-// Every scenario has a script, and every script except the shared one is a scenario.
+// Every scenario has a script, and every script except the shared ones is a scenario.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("../*.js")
 	require.NoError(t, err)
@@ -186,7 +208,7 @@ func TestScripts(t *testing.T) {
 	for _, f := range files {
 		have = append(have, strings.TrimSuffix(filepath.Base(f), ".js"))
 	}
-	require.ElementsMatch(t, append(names(), "lib"), have)
+	require.ElementsMatch(t, append(names(), "lib", "global"), have)
 }
 
 func TestPoints(t *testing.T) {

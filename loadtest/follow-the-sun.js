@@ -1,0 +1,33 @@
+// Follow the sun: demand for twice the limit moves wholly from one region to the next, in the
+// middle of a window.
+import { sleep } from 'k6';
+import exec from 'k6/execution';
+import { director, each, finish, phase, regions, steadily } from './lib.js';
+import { atWindow, escrow, eventual, flow, late, limit, never, proof, request, watch, window } from './global.js';
+
+const times = 2;
+const stay = 1.5 * window; // holds one whole window at least
+// What a region is asked for while nobody asks the others: it must get nearly the whole limit.
+const least = Math.floor(0.95 * limit);
+export const options = {
+  setupTimeout: '120s',
+  scenarios: Object.assign(each((region, i) => steadily(2 * times * flow, `${stay}s`, { startTime: `${i * stay}s` })), director),
+  thresholds: { http_req_failed: ['rate==0'] },
+};
+export const setup = atWindow;
+export function direct() {
+  const began = Date.now();
+  regions.forEach((region, i) => {
+    sleep(Math.max(0, (began + i * stay * 1000 - Date.now()) / 1000));
+    phase(region);
+    watch(began / 1000 + (i + 1) * stay - Date.now() / 1000 - 0.5);
+  });
+}
+export default function () {
+  const turn = exec.scenario.iterationInTest;
+  request(__ENV.REGION, turn % 2 ? eventual : escrow, Math.floor(turn / 2));
+}
+export const teardown = finish;
+export const handleSummary = proof('all demand moves from region to region', regions, [
+  ...regions.map((region) => late([region], times, { least })), ...regions.map((region) => never([region], least)),
+]);
