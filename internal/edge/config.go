@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/accesslog"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/internal/edge/recent"
 	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
@@ -37,6 +38,7 @@ type Config struct {
 	Peer           PeerConfig        `yaml:"peer"`
 	Log            LogConfig         `yaml:"log"`
 	AccessLog      *accesslog.Config `yaml:"access_log"`
+	Recent         recent.Config     `yaml:"recent"`
 	Shutdown       ShutdownConfig    `yaml:"shutdown"`
 
 	trusted []netip.Prefix
@@ -126,6 +128,7 @@ func Defaults() Config {
 		Consul:   ConsulConfig{Register: true},
 		Policy:   PolicyConfig{Source: fromFile, Subjects: 100_000},
 		Log:      LogConfig{Level: "info"},
+		Recent:   recent.Config{Share: 1},
 		Shutdown: ShutdownConfig{Delay: time.Second, Timeout: 3 * time.Second},
 	}
 }
@@ -209,6 +212,7 @@ func (c *Config) validate() error {
 	if c.AccessLog != nil {
 		c.AccessLog.Validate(func(path, format string, args ...any) { f.add("access_log."+path, format, args...) })
 	}
+	c.Recent.Validate(func(path, format string, args ...any) { f.add("recent."+path, format, args...) })
 	if c.Shutdown.Delay < 0 {
 		f.add("shutdown.delay", "must not be negative (got %s)", c.Shutdown.Delay)
 	}

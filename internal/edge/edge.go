@@ -23,6 +23,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/internal/edge/recent"
 )
 
 // Edge is one node.
@@ -53,6 +54,7 @@ type Edge struct {
 	requests             sync.Pool
 	shedLog, upstreamLog sampler
 	access               *accesslog.Log // nil without one
+	recent               *recent.Ring   // likewise
 
 	draining atomic.Bool
 	ctx      context.Context // ends with the node
@@ -125,6 +127,9 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	if err == nil {
 		e.openUnderLoad()
 		err = e.openAccessLog()
+	}
+	if err == nil {
+		err = e.openRecent()
 	}
 	if err == nil {
 		err = e.openPeers()

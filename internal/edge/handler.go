@@ -135,6 +135,9 @@ func (r *request) release() {
 	e.returnSlots(r)
 	e.metrics.served(r)
 	r.endLine()
+	if r.Kept != 0 {
+		e.recent.Ended(r.Kept, r.status, time.Since(r.Began))
+	}
 	r.reset()
 	e.requests.Put(r)
 }

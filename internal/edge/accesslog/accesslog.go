@@ -4,15 +4,10 @@
 package accesslog
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
-
-	"github.com/weir-edge/weir/internal/disk"
 )
 
 // The formats of a line.
@@ -43,25 +38,14 @@ func (c *Config) Validate(fault func(path, format string, args ...any)) {
 	if len(c.Headers) > 0 && c.Format != JSON {
 		fault("headers", "need format: json; the combined format has no place for them")
 	}
-	if _, err := c.hashKey(); err != nil {
+	if _, err := hashKey(c.HashKeyFile); err != nil {
 		fault("hash_key_file", "%v", err)
 	}
 	for i, name := range c.Headers {
-		if name == "" || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+		if !ValidHeader(name) {
 			fault(fmt.Sprintf("headers[%d]", i), "must be the name of a header (got %q)", name)
 		}
 	}
-}
-
-// hashKey returns what is hashed with each secret value: with no key, a list of likely
-// values would find them.
-func (c *Config) hashKey() ([]byte, error) {
-	if c.HashKeyFile == "" {
-		key := make([]byte, sha256.Size)
-		_, _ = rand.Read(key) // never fails
-		return key, nil
-	}
-	return disk.Secret(c.HashKeyFile)
 }
 
 // room is how many bytes of lines may wait for the disk.
@@ -69,11 +53,10 @@ const room = 1 << 20
 
 // Log is an open access log. Its methods may be called at the same time.
 type Log struct {
-	config  Config
-	key     []byte // of hashes
-	headers []header
-	log     *slog.Logger
-	dropped func(lines int)
+	config   Config
+	redactor *Redactor
+	log      *slog.Logger
+	dropped  func(lines int)
 
 	mu      sync.Mutex
 	waiting []byte // whole lines, at most room
@@ -88,7 +71,7 @@ type Log struct {
 // Open opens the file for appending and starts to write. dropped is called with
 // numbers of lines that were lost.
 func Open(c Config, log *slog.Logger, dropped func(lines int)) (*Log, error) {
-	key, err := c.hashKey()
+	redactor, err := NewRedactor(c.HashKeyFile, c.Headers)
 	if err != nil {
 		return nil, fmt.Errorf("access_log.hash_key_file: %w", err)
 	}
@@ -97,7 +80,7 @@ func Open(c Config, log *slog.Logger, dropped func(lines int)) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{
-		config: c, key: key, headers: headersOf(c.Headers), log: log, dropped: dropped,
+		config: c, redactor: redactor, log: log, dropped: dropped,
 		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	go l.write(file)

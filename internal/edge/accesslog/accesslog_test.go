@@ -33,7 +33,7 @@ func opened(t *testing.T, c Config) (*Log, *atomic.Int64) {
 // line returns what is written for a request.
 func line(t *testing.T, c Config, target string, headers ...string) string {
 	t.Helper()
-	l := &Log{config: c, key: []byte("key"), headers: headersOf(c.Headers)}
+	l := &Log{config: c, redactor: &Redactor{[]byte("key"), headersOf(c.Headers)}}
 	var ctx fasthttp.RequestCtx
 	ctx.Request.SetRequestURI(target)
 	for i := 0; i < len(headers); i += 2 {
@@ -84,7 +84,7 @@ func TestHashKey(t *testing.T) {
 		}
 		l, _ := opened(t, c)
 		defer l.Close()
-		return string(l.appendHash(nil, []byte("hunter2")))
+		return string(l.redactor.AppendHash(nil, []byte("hunter2")))
 	}
 	one := hash("a secret of many bytes\n")
 	require.Equal(t, one, hash("a secret of many bytes"))

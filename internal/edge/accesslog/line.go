@@ -2,18 +2,13 @@ package accesslog
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
-
-	"github.com/weir-edge/weir/pkg/paths"
 )
 
 // Request is what a line has in addition to what the RequestCtx holds.
@@ -24,29 +19,6 @@ type Request struct {
 	Trusted bool // it came through a trusted proxy
 	// Protocol is what the client spoke; "" is the version of the RequestCtx.
 	Protocol string
-}
-
-// header is a header that JSON lines have.
-type header struct {
-	name   string
-	secret bool // its value is hashed
-	page   bool // its value is a URL
-}
-
-// credentials are parts of the names of headers with secrets.
-var credentials = []string{"auth", "cookie", "key", "password", "secret", "session", "token", "signature"}
-
-func headersOf(names []string) []header {
-	var headers []header
-	for _, name := range names {
-		lower := strings.ToLower(name)
-		h := header{name: name, page: strings.HasPrefix(lower, "refer") || strings.Contains(lower, "url") || strings.Contains(lower, "uri")}
-		for _, part := range credentials {
-			h.secret = h.secret || strings.Contains(lower, part)
-		}
-		headers = append(headers, h)
-	}
-	return headers
 }
 
 // Append appends the line of a request whose response is known. AppendEnd completes
@@ -121,7 +93,7 @@ func (l *Log) appendJSON(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte 
 			b = append(b, `,"`...)
 			b = append(b, name...)
 			b = append(b, `":`...)
-			b = appendString(b, value)
+			b = AppendString(b, value)
 		}
 	}
 	b = append(b, `{"time":"`...)
@@ -151,8 +123,8 @@ func (l *Log) appendJSON(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte 
 // rules refuse such a request.
 func (l *Log) appendHeaders(b []byte, ctx *fasthttp.RequestCtx) []byte {
 	before := len(b)
-	for i := range l.headers {
-		h := &l.headers[i]
+	for i := range l.redactor.headers {
+		h := &l.redactor.headers[i]
 		values := ctx.Request.Header.PeekAll(h.name)
 		if len(values) == 0 {
 			continue
@@ -169,15 +141,7 @@ func (l *Log) appendHeaders(b []byte, ctx *fasthttp.RequestCtx) []byte {
 			if j > 0 {
 				b = append(b, ',')
 			}
-			switch {
-			case strings.EqualFold(h.name, "Cookie"):
-				value = l.hashedCookies(value)
-			case h.secret:
-				value = l.appendHash(nil, value)
-			case h.page:
-				value = page(value)
-			}
-			b = appendString(b, value)
+			b = AppendString(b, l.redactor.AppendHeader(nil, i, value))
 		}
 		b = append(b, ']')
 	}
@@ -187,8 +151,8 @@ func (l *Log) appendHeaders(b []byte, ctx *fasthttp.RequestCtx) []byte {
 	return b
 }
 
-// appendString appends a JSON string. A byte that is not UTF-8 becomes U+FFFD.
-func appendString(b, text []byte) []byte {
+// AppendString appends a JSON string. A byte that is not UTF-8 becomes U+FFFD.
+func AppendString(b, text []byte) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
 	for len(text) > 0 {
@@ -208,58 +172,13 @@ func appendString(b, text []byte) []byte {
 	return append(b, '"')
 }
 
-// target is the path as it was sent, and the query with its values hashed: equal
-// values stay equal, so rules count as they did, and no secret is written. What stands in
-// the query without a value may be a secret itself.
+// target is the path as it was sent, and the query without its secrets.
 func (l *Log) target(ctx *fasthttp.RequestCtx) []byte {
 	t := append([]byte(nil), ctx.URI().PathOriginal()...)
 	if len(t) == 0 {
 		t = append(t, '/')
 	}
-	separator := byte('?')
-	for pair := range bytes.SplitSeq(ctx.URI().QueryString(), []byte("&")) {
-		if len(pair) == 0 {
-			continue
-		}
-		t = append(t, separator)
-		name, value, _ := bytes.Cut(pair, []byte("="))
-		if len(bytes.Trim(value, "=")) == 0 {
-			t = l.appendHash(t, pair)
-		} else {
-			t = append(append(t, name...), '=')
-			t = l.appendHash(t, paths.AppendDecoded(nil, value))
-		}
-		separator = '&'
-	}
-	return t
-}
-
-// appendHash appends the beginning of the value's keyed SHA-256; nothing stays nothing.
-func (l *Log) appendHash(b, value []byte) []byte {
-	if len(value) == 0 {
-		return b
-	}
-	n := len(b)
-	sum := sha256.Sum256(append(append(b, l.key...), value...)[n:])
-	return hex.AppendEncode(append(b, '~'), sum[:8])
-}
-
-func (l *Log) hashedCookies(line []byte) []byte {
-	var out []byte
-	for pair := range bytes.SplitSeq(line, []byte(";")) {
-		name, value, named := bytes.Cut(bytes.TrimSpace(pair), []byte("="))
-		if !named { // it may be a value alone
-			name, value = nil, name
-		}
-		if len(out) > 0 {
-			out = append(out, "; "...)
-		}
-		if out = append(out, name...); named {
-			out = append(out, '=')
-		}
-		out = l.appendHash(out, value)
-	}
-	return out
+	return l.redactor.AppendQuery(t, ctx.URI().QueryString(), '?')
 }
 
 // page is a URL without its query, fragment, and user.

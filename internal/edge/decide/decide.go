@@ -43,6 +43,8 @@ type Decider struct {
 	Conduct *Conduct
 	// UnderLoad lowers limits while upstreams are busy; nil: nothing does.
 	UnderLoad *UnderLoad
+	// Seen is called with each request that was decided; nil: nobody looks.
+	Seen func(*Request, Verdict)
 }
 
 // Rules are a set of rules, and what counts their decisions.
@@ -90,8 +92,17 @@ const (
 	Blocked             // see Request.Listed
 )
 
-// Decide decides about a request, from top to bottom.
+// Decide decides about a request.
 func (d *Decider) Decide(r *Request) Verdict {
+	v := d.decide(r)
+	if d.Seen != nil {
+		d.Seen(r, v)
+	}
+	return v
+}
+
+// decide is the decision, from top to bottom.
+func (d *Decider) decide(r *Request) Verdict {
 	if r.Rules == nil {
 		return NoRules
 	}
@@ -163,6 +174,7 @@ func (d *Decider) ReadPath(r *Request, path []byte) error {
 	if err := r.Paths.Read(path); err != nil {
 		return err
 	}
+	r.Sent = path
 	if d.Strict && r.Paths.Len() > 1 {
 		return errAmbiguous
 	}

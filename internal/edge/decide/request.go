@@ -21,6 +21,7 @@ type Request struct {
 	Method []byte     // as sent
 	Host   []byte     // as sent: any case, perhaps with a port
 	Paths  paths.Readings
+	Sent   []byte // the path as it is forwarded, which Paths are readings of
 	Query  []byte // as sent
 	Fields Fields // kept by Reset
 	// Vouched lets the peer name the client: it is a gateway, proved otherwise than by Decider.Trusted.
@@ -43,6 +44,7 @@ type Request struct {
 	Upstream int // group
 	Permit   shedder.Permit
 	Risk     Risk
+	Kept     uint64 // where Decider.Seen keeps it; 0: nowhere
 
 	path    []byte // the reading in question
 	decoded []byte // the query parameter asked for last
@@ -71,7 +73,7 @@ func (r *Request) Asked() time.Time { return r.look.At }
 // Reset makes r ready for the next request: nothing of this one is left.
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
-	r.Vouched, r.NoEnd, r.Source = false, false, netip.Addr{}
+	r.Vouched, r.NoEnd, r.Source, r.Sent, r.Kept = false, false, netip.Addr{}, nil, 0
 	r.Client, r.Trusted, r.Tier, r.Listed = netip.Addr{}, false, nil, nil
 	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}
 	r.Risk = Risk{}
