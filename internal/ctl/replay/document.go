@@ -35,6 +35,7 @@ type document struct {
 	outcome Outcome // without its rules
 	tallies []ruleTally
 	budget  budget
+	keys    budget
 	full    bool // the store was full, or nearly so
 }
 
@@ -61,7 +62,7 @@ type ruleTally struct {
 }
 
 func newDocument(set *rules.Set, c *Config) *document {
-	d := &document{set: set, mode: c.Paths, maxKeys: c.MaxKeys, budget: budget{left: c.MaxKeys}, tallies: make([]ruleTally, len(set.Rules()))}
+	d := &document{set: set, mode: c.Paths, maxKeys: c.MaxKeys, budget: budget{left: c.MaxKeys}, keys: budget{left: min(c.MaxKeys, mostKeys)}, tallies: make([]ruleTally, len(set.Rules()))}
 	d.store = memory.New(memory.Config{MaxKeys: c.MaxKeys, Clock: func() int64 { return d.now }})
 	d.request.asked = map[rules.KeyPart]bool{}
 	return d
@@ -165,6 +166,9 @@ func (d *document) count(e *entry, i int) {
 		t.shadow++
 	}
 	t.clients.add(&d.budget, e, func() *Example { return d.example(e, i) })
+	if parts := d.match.Rules[i].Key; len(parts) != 1 || parts[0].Kind != rules.ByClient {
+		t.clients.addKey(&d.keys, c.Key)
+	}
 }
 
 // example describes the request that the i-th check refused.

@@ -272,7 +272,7 @@ func bare(o *Outcome) *Outcome {
 	c.FirstBadRequest = nil
 	c.Rules = slices.Clone(c.Rules)
 	for i := range c.Rules {
-		c.Rules[i].First = nil
+		c.Rules[i].First, c.Rules[i].Keys = nil, nil
 		c.Rules[i].Top = slices.Clone(c.Rules[i].Top)
 		slices.SortFunc(c.Rules[i].Top, func(a, b ClientCount) int { return cmp.Compare(a.Client, b.Client) })
 	}

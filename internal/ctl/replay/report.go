@@ -55,7 +55,16 @@ type RuleOutcome struct {
 	// Clients is how many different ones it limited; an IPv6 client is a /64.
 	Clients int64         `json:"clients"`
 	Top     []ClientCount `json:"top"`
-	First   *Example      `json:"first,omitempty"`
+	// Keys are the counters that refused most, of a rule that does not count by client alone.
+	Keys  []KeyCount `json:"keys,omitempty"`
+	First *Example   `json:"first,omitempty"`
+}
+
+// KeyCount is how many requests a counter refused. Its key is as the store names it: what
+// could be secret is hashed.
+type KeyCount struct {
+	Key      string `json:"key"`
+	Requests int64  `json:"requests"`
 }
 
 // ClientCount is how many requests of a client were limited.
@@ -164,7 +173,7 @@ func (d *document) finish(top int) *Outcome {
 		g := t.clients.group(top)
 		o.Rules = append(o.Rules, RuleOutcome{
 			Rule: c.ID, Mode: c.Mode.String(), Checks: t.checks, Limited: t.limited, ShadowLimited: t.shadow,
-			Clients: g.Clients, Top: g.Top, First: g.First,
+			Clients: g.Clients, Top: g.Top, Keys: t.clients.topKeys(top), First: g.First,
 		})
 	}
 	return o

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -12,10 +13,15 @@ type budget struct {
 	over bool
 }
 
+// mostKeys bounds how many keys the rules of a document tell apart: what comes later is rarely
+// among those that were refused most.
+const mostKeys = 100_000
+
 // tally counts requests by client.
 type tally struct {
 	requests int64
 	clients  map[netip.Addr]int64
+	keys     map[string]int64 // of a rule that counts by something else
 	first    *Example
 }
 
@@ -33,6 +39,31 @@ func (t *tally) add(b *budget, e *entry, first func() *Example) {
 	} else {
 		b.over = true
 	}
+}
+
+// addKey counts a request by the key of its counter.
+func (t *tally) addKey(b *budget, key []byte) {
+	if n, known := t.keys[string(key)]; known {
+		t.keys[string(key)] = n + 1
+		return
+	}
+	if b.left == 0 {
+		return
+	}
+	if t.keys == nil {
+		t.keys = map[string]int64{}
+	}
+	b.left--
+	t.keys[string(key)] = 1
+}
+
+// topKeys returns the n keys with most requests.
+func (t *tally) topKeys(n int) (top []KeyCount) {
+	order := slices.SortedFunc(maps.Keys(t.keys), func(a, b string) int { return cmp.Or(cmp.Compare(t.keys[b], t.keys[a]), cmp.Compare(a, b)) })
+	for _, key := range order[:min(n, len(order))] {
+		top = append(top, KeyCount{Key: key, Requests: t.keys[key]})
+	}
+	return top
 }
 
 // subscriber is the client as rules count it: an IPv6 address by its /64.

@@ -130,7 +130,7 @@ func (r *Report) writeRules(b *bytes.Buffer) {
 		if c.after.Limited == 0 {
 			what = "would limit"
 		}
-		writeGroup(b, c.id+" "+what, Group{c.after.Limited + c.after.ShadowLimited, c.after.Clients, c.after.Top, c.after.First})
+		writeGroup(b, c.id+" "+what, Group{c.after.Limited + c.after.ShadowLimited, c.after.Clients, c.after.Top, c.after.First}, c.after.Keys...)
 	}
 }
 
@@ -161,7 +161,7 @@ func (r *Report) writeChanges(b *bytes.Buffer) {
 }
 
 // writeGroup says how many requests a group has, and whose.
-func writeGroup(b *bytes.Buffer, title string, g Group) {
+func writeGroup(b *bytes.Buffer, title string, g Group, keys ...KeyCount) {
 	if g.Requests == 0 {
 		return
 	}
@@ -169,6 +169,9 @@ func writeGroup(b *bytes.Buffer, title string, g Group) {
 	t := term.Table{Indent: "  ", Right: []bool{false, true}}
 	for _, c := range g.Top[:min(len(g.Top), shownClients)] {
 		t.Row(c.Client, count(c.Requests))
+	}
+	for _, k := range keys[:min(len(keys), shownClients)] {
+		t.Row(printable(k.Key), count(k.Requests))
 	}
 	t.Print(b)
 	fmt.Fprintf(b, "  first: %s\n", g.First)
