@@ -71,7 +71,7 @@ type clientOptions struct {
 
 func (p *program) clientsCommand() *cobra.Command {
 	return stages(group("clients", "block or allow clients by hand", clientsHelp), []stage{
-		{"Look first:", []*cobra.Command{p.clientsShowCommand(), p.clientsListCommand(), p.clientsExportCommand()}},
+		{"Look first:", []*cobra.Command{p.clientsShowCommand(), p.clientsListCommand(), p.clientsRecentCommand(), p.clientsExportCommand()}},
 		{"Change:", []*cobra.Command{
 			p.decideCommand(networks.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --reason "scans /login, CASE-12"
   regionctl clients block 198.51.100.0/24 2001:db8:7::/48 --reason "scraper of AS64500"`),

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -30,28 +31,43 @@ such as
 
 Counters are shared by the edges of a region, so use the merged log of all of them. A
 log holds what clients did under the rules of then: it does not show how they would
-have answered a refusal.`
+have answered a refusal.
+
+In place of a log, --from-nodes takes the requests that the edges of one region decided in
+the last minutes. They keep them in memory, without secrets, if recent.keep of their
+configuration says how many.`
 
 // replayOptions are the flags of rules test.
 type replayOptions struct {
-	names   []string
-	against string
-	format  string
-	replay  replay.Config
+	names     []string
+	against   string
+	format    string
+	fromNodes bool
+	replay    replay.Config
+}
+
+// tested is what a replay found, and on which requests of the edges.
+type tested struct {
+	*replay.Report
+	Sample *recentTraffic `json:"sample,omitempty"`
 }
 
 var pathModes = []string{"match_all", "strict", "normalized"}
 
 func (p *program) testCommand() *cobra.Command {
 	var o replayOptions
-	c := command("test FILE TRAFFIC", "replay a log: who would have been limited?", testHelp,
+	c := command("test FILE [TRAFFIC]", "replay a log: who would have been limited?", testHelp,
 		`  regionctl rules test rules.yaml access.log.gz
   regionctl rules test rules.yaml access.log --against yesterday.yaml
+  regionctl rules test rules.yaml --from-nodes --region eu-west
   zcat access.log.*.gz | regionctl rules test rules.yaml - --host shop.example.com -o json`,
-		func(ctx context.Context, args []string) error { return p.test(ctx, args[0], args[1], &o) })
+		func(ctx context.Context, args []string) error {
+			return p.test(ctx, args[0], append(args[1:], "")[0], &o)
+		})
 	p.regionFlag(c, &o.names)
 	f := c.Flags()
 	f.StringVar(&o.against, "against", "", "compare with the document in this `FILE`, not with the active one")
+	f.BoolVar(&o.fromNodes, "from-nodes", false, "replay what the edges of one region decided lately, in place of a log")
 	f.StringVar(&o.format, "format", "auto", "of the log: `auto`, json or combined")
 	f.StringVar(&o.replay.Host, "host", "", "the `HOST` of lines that name none")
 	f.BoolVar(&o.replay.Trusted, "trusted", false, "the requests came through a trusted proxy: believe their cost and tier headers")
@@ -73,13 +89,16 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 	if !slices.Contains(pathModes, o.replay.Paths) {
 		return term.Misused("--paths %q: must be match_all, strict or normalized, as server.paths of the edges", o.replay.Paths)
 	}
-	if file == "-" && traffic == "-" {
+	switch {
+	case traffic == "" && !o.fromNodes:
+		return term.Misused("TRAFFIC is missing; name a log, - for standard input, or pass --from-nodes; see regionctl rules test --help")
+	case traffic != "" && o.fromNodes:
+		return term.Misused("--from-nodes takes the place of TRAFFIC; leave out %q", traffic)
+	case file == "-" && traffic == "-":
 		return term.Misused("FILE and TRAFFIC cannot both be standard input")
-	}
-	if o.against == "-" {
+	case o.against == "-":
 		return term.Misused("--against must name a file")
-	}
-	if o.against != "" && len(o.names) > 0 {
+	case o.against != "" && len(o.names) > 0 && !o.fromNodes:
 		return term.Misused("--against and --region say different things to compare with; give one of them")
 	}
 	candidate, err := p.readDocument(rulesKind, file)
@@ -91,7 +110,7 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 	if config.Running, err = p.comparedWith(ctx, o); err != nil {
 		return err
 	}
-	in, size, err := p.openTraffic(traffic)
+	in, size, from, err := p.traffic(ctx, traffic, o)
 	if err != nil {
 		return err
 	}
@@ -105,17 +124,33 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 		if ctx.Err() != nil {
 			return err
 		}
-		return term.Misused("%s: %w", traffic, err)
+		return term.Misused("%s: %w", inputName(cmp.Or(traffic, "the requests of the edges")), err)
+	}
+	if from != nil {
+		report.Notes = append(from.notes(), report.Notes...)
 	}
 	if p.WantsJSON() {
-		return p.WriteJSON(report)
+		err = p.WriteJSON(tested{report, from})
+	} else {
+		var text strings.Builder
+		if err = report.WriteText(&text); err == nil {
+			_, err = io.WriteString(p.Out, term.Clean(text.String()))
+		}
 	}
-	var text strings.Builder
-	if err := report.WriteText(&text); err != nil {
-		return err
+	return cmp.Or(err, from.partly())
+}
+
+// traffic opens what is to be replayed.
+func (p *program) traffic(ctx context.Context, name string, o *replayOptions) (in io.ReadCloser, size int64, from *recentTraffic, err error) {
+	if !o.fromNodes {
+		in, size, err = p.openTraffic(name)
+		return in, size, nil, err
 	}
-	_, err = io.WriteString(p.Out, term.Clean(text.String()))
-	return err
+	if from, err = p.takeSample(ctx, o.names); err != nil {
+		return nil, 0, nil, err
+	}
+	p.Say("%s of %s since %s", term.Plural(len(from.lines), "request"), term.Plural(from.Edges, "edge"), term.Stamp(from.Since))
+	return from.reader(), from.size(), from, nil
 }
 
 // comparedWith is the document that the new one is compared with, nil for none.

@@ -55,6 +55,8 @@ type stub struct {
 	explanation adminapi.Explanation
 	keeps       bool // refuses resets
 	experiment  adminapi.Experiment
+	recent      []string
+	recentSince time.Time // zero: it keeps no requests
 }
 
 // edge registers a stub that follows Consul until the test ends.
@@ -73,6 +75,7 @@ func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub
 	mux.HandleFunc("GET "+adminapi.PathExperiment, s.serve(s.tried))
 	mux.HandleFunc("DELETE "+adminapi.PathLimits, s.serve(s.reset))
 	mux.HandleFunc("GET "+adminapi.PathMetrics, s.serve(s.metrics))
+	mux.HandleFunc("GET "+adminapi.PathRecent, s.serve(s.lately))
 	s.server = httptest.NewServer(mux)
 
 	ctx, cancel := context.WithCancel(t.Context())

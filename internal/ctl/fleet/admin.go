@@ -76,6 +76,19 @@ func (a *Admin) Reset(ctx context.Context, n consul.Node, request url.Values) ([
 	return r.Reset, err
 }
 
+// Recent reads the requests that a node decided lately, a JSON line each, and what the node
+// says of them.
+func (a *Admin) Recent(ctx context.Context, n consul.Node, query url.Values) (lines []byte, about http.Header, err error) {
+	err = a.ask(ctx, http.MethodGet, n, adminapi.PathRecent, query, func(body io.Reader) (err error) {
+		lines, err = io.ReadAll(body)
+		return err
+	}, func(h http.Header) { about = h })
+	if err != nil {
+		return nil, nil, fmt.Errorf("node %s: admin %s: %w", term.Printable(n.ID), term.Printable(n.Admin), err)
+	}
+	return lines, about, nil
+}
+
 func decodeJSON(to any) func(io.Reader) error {
 	return func(body io.Reader) error {
 		if err := json.NewDecoder(body).Decode(to); err != nil {
@@ -100,7 +113,7 @@ func (a *Admin) do(ctx context.Context, method string, n consul.Node, path strin
 	return nil
 }
 
-func (a *Admin) ask(ctx context.Context, method string, n consul.Node, path string, query url.Values, read func(io.Reader) error) error {
+func (a *Admin) ask(ctx context.Context, method string, n consul.Node, path string, query url.Values, read func(io.Reader) error, heads ...func(http.Header)) error {
 	target, err := consul.AdminURL(n.Admin)
 	if err != nil {
 		return err
@@ -143,6 +156,9 @@ func (a *Admin) ask(ctx context.Context, method string, n consul.Node, path stri
 	body := http.MaxBytesReader(nil, resp.Body, maxAdminAnswer)
 	if resp.StatusCode != http.StatusOK {
 		return &StatusError{resp.StatusCode, a.detail(resp.StatusCode, body)}
+	}
+	for _, look := range heads {
+		look(resp.Header)
 	}
 	return read(body)
 }

@@ -1,0 +1,177 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/networks"
+)
+
+const recentHelp = `Shows what the edges refused a client lately, the latest first, and which rule did; with --all
+also what they let pass. An IPv6 address stands for its /64, as rules count it.
+
+Edges keep the latest requests in memory if recent.keep of their configuration says how many,
+without secrets. How far back that reaches is shown for each region.`
+
+// latest is what the edges of one region decided about a client lately.
+type latest struct {
+	Region string `json:"region"`
+	Edges  int    `json:"edges"` // that keep requests
+	// Without are the edges that keep none.
+	Without []string `json:"without,omitempty"`
+	Silent  []string `json:"silent,omitempty"`
+	// Since is from when on nothing is missing.
+	Since    time.Time       `json:"since,omitzero"`
+	Share    float64         `json:"share,omitempty"` // of all clients, whose requests are kept
+	Requests []latestRequest `json:"requests"`
+	Error    string          `json:"error,omitempty"`
+}
+
+// latestRequest is one of them.
+type latestRequest struct {
+	Node string `json:"node"`
+	adminapi.Recent
+}
+
+func (p *program) clientsRecentCommand() *cobra.Command {
+	var names []string
+	var all bool
+	var lines int
+	c := command("recent NETWORK", "show what was refused to a client lately", recentHelp, `  regionctl clients recent 203.0.113.7
+  regionctl clients recent 203.0.113.0/24 --all --lines 500`,
+		func(ctx context.Context, args []string) error {
+			n, err := networks.Parse(args[0])
+			if err != nil {
+				return term.Misused("%w", err)
+			}
+			if lines < 1 || lines > 10_000 {
+				return term.Misused("--lines %d: must be from 1 to 10000", lines)
+			}
+			query := url.Values{"client": {n.String()}}
+			if !all {
+				query.Set("refused", "")
+			}
+			targets, err := p.targets(names)
+			if err != nil {
+				return err
+			}
+			answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*latest, error) { return recentOf(ctx, t, query, lines) })
+			list := make([]*latest, len(answers))
+			for i, a := range answers {
+				if list[i] = a.Value; a.Err != nil {
+					list[i] = &latest{Region: a.Target.Name, Requests: []latestRequest{}, Error: a.Err.Error()}
+				}
+			}
+			if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
+				for _, l := range list {
+					l.write(b, s)
+				}
+			}); err != nil {
+				return err
+			}
+			if err := unanswered(answers); err != nil {
+				return err
+			}
+			return silentEdges(list)
+		})
+	p.regionFlag(c, &names)
+	c.Flags().BoolVar(&all, "all", false, "also what passed")
+	c.Flags().IntVar(&lines, "lines", 50, "how many requests to show of each region")
+	return c
+}
+
+func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int) (*latest, error) {
+	nodes, answers, err := askRecent(ctx, t, query, func(int) int { return lines })
+	if err != nil {
+		return nil, err
+	}
+	l := &latest{Region: t.Name, Requests: []latestRequest{}}
+	for i, a := range answers {
+		id := nodes[i].ID
+		switch {
+		case keepsNone(a.err):
+			l.Without = append(l.Without, id)
+			continue
+		case a.err != nil:
+			l.Silent = append(l.Silent, a.err.Error())
+			continue
+		}
+		l.Edges++
+		l.Share = max(l.Share, a.share)
+		if a.since.After(l.Since) {
+			l.Since = a.since
+		}
+		for line := range bytes.Lines(a.lines) {
+			r := latestRequest{Node: id}
+			if err := json.Unmarshal(line, &r.Recent); err != nil {
+				return nil, fmt.Errorf("node %s: is not what an edge answers: %w", term.Printable(id), err)
+			}
+			l.Requests = append(l.Requests, r)
+		}
+	}
+	slices.SortStableFunc(l.Requests, func(a, b latestRequest) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Node, b.Node)) })
+	l.Requests = l.Requests[:min(len(l.Requests), lines)]
+	return l, nil
+}
+
+func (l *latest) write(b *bytes.Buffer, s term.Style) {
+	switch {
+	case l.Error != "":
+		return // it is on standard error
+	case l.Edges == 0:
+		fmt.Fprintf(b, "%s: its edges keep no requests; set recent.keep in their configuration\n", s.Bold(l.Region))
+		return
+	case len(l.Requests) == 0:
+		fmt.Fprintf(b, "%s: nothing since %s\n", s.Bold(l.Region), term.Stamp(l.Since))
+	default:
+		fmt.Fprintf(b, "%s, since %s:\n", s.Bold(l.Region), term.Stamp(l.Since))
+		t := term.Table{Indent: "  "}
+		t.Row("TIME", "EDGE", "VERDICT", "STATUS", "BY", "CLIENT", "REQUEST")
+		for i := range l.Requests {
+			r := &l.Requests[i]
+			verdict, status := s.Red(term.Printable(r.Verdict)), "-"
+			if r.Verdict == "pass" {
+				verdict = s.Green(r.Verdict)
+			}
+			if r.Status > 0 {
+				status = strconv.Itoa(r.Status)
+			}
+			t.Row(r.Time.UTC().Format("15:04:05.000"), term.Printable(r.Node), verdict, status, term.OrDash(r.Rules), term.Printable(r.Client),
+				term.Clip(term.Printable(r.Method+" "+r.Host+r.Target), 80))
+		}
+		t.Print(b)
+	}
+	if l.Share > 0 && l.Share < 1 {
+		fmt.Fprintf(b, "  edges keep the requests of %s of the clients\n", percent(l.Share))
+	}
+	if len(l.Without) > 0 {
+		fmt.Fprintf(b, "  %s keep none: set recent.keep\n", term.OrDashes(l.Without))
+	}
+}
+
+// silentEdges says which edges did not answer, nil if all did.
+func silentEdges(list []*latest) error {
+	var silent []string
+	for _, l := range list {
+		for _, why := range l.Silent {
+			silent = append(silent, l.Region+": "+why)
+		}
+	}
+	if len(silent) == 0 {
+		return nil
+	}
+	return term.Partial("no answer from %s:\n%s", term.Plural(len(silent), "edge"), strings.Join(silent, "\n"))
+}
