@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,7 +104,7 @@ func token(s *Server) string {
 func ask(s *Server, method, path, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "http://"+place.String()+path, strings.NewReader(body))
 	if method == http.MethodPost {
-		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Content-Type", kindOf(body))
 		r.Header.Set("Origin", "http://"+place.String())
 		r.Header.Set(HeaderToken, token(s))
 	}
@@ -116,11 +117,32 @@ func ask(s *Server, method, path, body string, change ...func(*http.Request)) *h
 	return w
 }
 
+// form is a body with parts; name=value each.
+func form(parts ...string) string {
+	var b strings.Builder
+	for _, part := range parts {
+		name, value, _ := strings.Cut(part, "=")
+		fmt.Fprintf(&b, "--form\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n", name, value)
+	}
+	return b.String() + "--form--\r\n"
+}
+
+// kindOf is the Content-Type of a body.
+func kindOf(body string) string {
+	if strings.HasPrefix(body, "--form") {
+		return "multipart/form-data; boundary=form"
+	}
+	return "application/json"
+}
+
 // examples are good requests of all operations that take anything.
 var examples = map[string]string{
 	"drain": `{"reason": "kernel update"}`, "rules.validate": `{"document": "rules: []"}`, "rules.diff": `{"document": "rules: []"}`,
 	"rules.apply": `{"document": "rules: []", "message": "why", "if_version": "0123456789ab"}`, "rules.rollback": `{"to": "0123"}`,
 	"limits.inspect": "?key=203.0.113.7", "limits.explain": "?client=203.0.113.7&path=/login", "limits.reset": `{"rule": "login", "client": "203.0.113.7"}`,
+	"rules.test": form("region=eu-west", "document=rules: []", "log=1\n2\n"), "rules.test.recent": `{"document": "rules: []", "region": ["eu-west"]}`,
+	"clients.show": "?network=203.0.113.7", "clients.recent": "?network=203.0.113.7", "clients.block": `{"network": "203.0.113.0/24", "reason": "scans", "for": "1h"}`,
+	"clients.allow": `{"network": "203.0.113.7", "reason": "ours"}`, "clients.unblock": `{"network": "203.0.113.7"}`,
 	"shedder.set": `{"settings": ["enabled=false"], "for": "1h"}`, "shedder.off": `{"for": "1h"}`,
 }
 
@@ -211,13 +233,16 @@ func inDocs(t *testing.T, test, table string) {
 
 func TestCommands(t *testing.T) {
 	for id, want := range map[string]struct{ shown, args string }{
-		"fleet":          {"regionctl status", "status --output=json --"},
-		"drain":          {"regionctl drain ams1 --reason 'kernel update'", "drain --reason=kernel update --yes --wait=0 --output=json -- ams1"},
-		"rules.apply":    {"regionctl rules apply rules.yaml --message why --if-version 0123456789ab", "rules apply --message=why --if-version=0123456789ab --yes --output=json -- -"},
-		"limits.inspect": {"regionctl limits inspect 203.0.113.7", "limits inspect --output=json -- 203.0.113.7"},
-		"limits.reset":   {"regionctl limits reset --rule login --client 203.0.113.7", "limits reset --rule=login --client=203.0.113.7 --yes --output=json --"},
-		"shedder.set":    {"regionctl shedder set enabled=false --for 1h", "shedder set --for=1h --yes --output=json -- enabled=false"},
-		"shedder.off":    {"regionctl shedder set enabled=false --for 1h", "shedder set enabled=false --for=1h --yes --output=json --"},
+		"fleet":             {"regionctl status", "status --output=json --"},
+		"drain":             {"regionctl drain ams1 --reason 'kernel update'", "drain --reason=kernel update --yes --wait=0 --output=json -- ams1"},
+		"rules.apply":       {"regionctl rules apply rules.yaml --message why --if-version 0123456789ab", "rules apply --message=why --if-version=0123456789ab --yes --output=json -- -"},
+		"limits.inspect":    {"regionctl limits inspect 203.0.113.7", "limits inspect --output=json -- 203.0.113.7"},
+		"limits.reset":      {"regionctl limits reset --rule login --client 203.0.113.7", "limits reset --rule=login --client=203.0.113.7 --yes --output=json --"},
+		"shedder.set":       {"regionctl shedder set enabled=false --for 1h", "shedder set --for=1h --yes --output=json -- enabled=false"},
+		"clients.block":     {"regionctl clients block 203.0.113.0/24 --reason scans --for 1h", "clients block --reason=scans --for=1h --output=json -- 203.0.113.0/24"},
+		"clients.recent":    {"regionctl clients recent 203.0.113.7", "clients recent --output=json -- 203.0.113.7"},
+		"rules.test.recent": {"regionctl rules test --from-nodes rules.yaml --region eu-west", "rules test --from-nodes --region=eu-west --output=json -- -"},
+		"shedder.off":       {"regionctl shedder set enabled=false --for 1h", "shedder set enabled=false --for=1h --yes --output=json --"},
 	} {
 		for _, o := range Operations() {
 			if o.ID != id {
@@ -257,6 +282,15 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/pops/ams1/drain", `{"reason": "x", "force": "yes"}`, "force: must be true or false"},
 		{"POST", "/pops/-x/drain", `{"reason": "x"}`, "pop: must match"},
 		{"POST", "/pops/ams1/drain?reason=x", `{}`, "goes into its body"},
+		{"POST", "/clients/block", `{"network": "--force", "reason": "x"}`, "network: must match"},
+		{"POST", "/clients/block", `{"network": "203.0.113.7"}`, "reason: is missing"},
+		{"POST", "/rules/test", `{}`, "must be multipart/form-data"},
+		{"POST", "/rules/test", form("document=rules: []"), "log: is missing"},
+		{"POST", "/rules/test", form("log=1", "document=rules: []"), "document: is missing; it must precede the log"},
+		{"POST", "/rules/test", form("against=/etc/passwd", "document=rules: []", "log=1"), "against: unknown"},
+		{"POST", "/rules/test", form("region=--fleet=x", "document=rules: []", "log=1"), "region: must match"},
+		{"POST", "/rules/test", form("document="+strings.Repeat("x", mostBody+1), "log=1"), "document: must be at most"},
+		{"POST", "/rules/test", form(append(slices.Repeat([]string{"region=a"}, mostParts), "document=", "log=1")...), "at most 100 parts"},
 		{"POST", "/rules/apply", `{}`, "document: is missing"},
 		{"POST", "/rules/apply", `[]`, "must be a JSON object"},
 		{"POST", "/rules/apply", `{"document": 1}`, "document: must be a string"},

@@ -68,6 +68,10 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 		refuseFor(w, http.StatusForbidden, reasonToken, needsToken)
 		return
 	}
+	if o.Upload != "" {
+		s.upload(w, r, o)
+		return
+	}
 	v, document, err := o.read(w, r)
 	if err == nil {
 		err = o.check(v)
@@ -237,6 +241,9 @@ func (o *Operation) unknown(name string) error {
 	}
 	if o.Document != "" {
 		known = append(known, "document")
+	}
+	if o.Upload != "" {
+		known = append(known, "log")
 	}
 	if len(known) == 0 {
 		return fmt.Errorf("%s: unknown; this takes nothing", clip(name))

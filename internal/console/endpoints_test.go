@@ -48,7 +48,7 @@ func TestEndpoints(t *testing.T) {
 			cancel() // after its first line
 		}
 		r := httptest.NewRequestWithContext(ctx, e.method, public+e.path, strings.NewReader(e.body))
-		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Content-Type", kindOf(e.body))
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
 		if e.method == http.MethodPost {
 			r.Header.Set("Origin", public)

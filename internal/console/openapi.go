@@ -94,11 +94,17 @@ func (o *Operation) parameters(to object) {
 		fields["document"] = object{"type": "string", "description": "the text of " + o.Document}
 		required = append(required, "document")
 	}
+	kind := "application/json"
+	if o.Upload != "" {
+		kind = "multipart/form-data"
+		fields["log"] = object{"type": "string", "contentMediaType": "application/octet-stream", "description": o.Upload + ", plain or compressed with gzip; the last part, read while it arrives"}
+		required = append(required, "log")
+	}
 	body := object{"type": "object", "properties": fields, "additionalProperties": false}
 	if len(required) > 0 {
 		body["required"] = required
 	}
-	to["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": body}}}
+	to["requestBody"] = object{"required": true, "content": object{kind: object{"schema": body}}}
 }
 
 func (in *Input) schema() object {

@@ -23,6 +23,9 @@ type Operation struct {
 	// Document is the name of the file that the command reads; its text comes in the request
 	// and goes to standard input. "": none.
 	Document string
+	// Upload is the name of a file of any length that the command reads from standard input
+	// while it arrives; the document then goes to a file. "": none.
+	Upload string
 	// Least is the role that a person needs for it.
 	Least access.Role
 	// Writes: the operation changes something. It needs the token.
@@ -61,6 +64,7 @@ const (
 
 var (
 	word     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	block    = regexp.MustCompile(`^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$`)
 	digits   = regexp.MustCompile(`^[0-9a-f]{4,12}$`)
 	baseOf   = regexp.MustCompile(`^([0-9a-f]{4,12}|none)$`)
 	number   = regexp.MustCompile(`^[0-9]{1,5}$`)
@@ -83,6 +87,21 @@ var (
 	inPoP     = Input{Name: "pop", About: "the PoP", Required: true, Check: word}
 	inPartial = Input{Name: "partial", About: "continue without regions that cannot be reached", Flag: "partial", Shape: Truth}
 )
+
+// The inputs of what is decided about clients by hand.
+var (
+	inNetwork = Input{Name: "network", About: "an address, or a network such as 203.0.113.0/24", Required: true, Check: block}
+	inReason  = Input{Name: "reason", About: "why; other operators see it", Flag: "reason", Required: true, Longest: 200}
+	inLasts   = Input{Name: "for", About: "how long it lasts; default: until it is removed", Flag: "for", Check: duration}
+)
+
+// inReplay says how a log is to be read.
+var inReplay = []Input{
+	{Name: "host", About: "the host of lines that name none", Flag: "host", Longest: 255, Check: regexp.MustCompile(`^[A-Za-z0-9.:_\[\]-]+$`)},
+	{Name: "paths", About: "server.paths of the edges: match_all, strict or normalized", Flag: "paths", Check: word},
+	{Name: "trusted", About: "the requests came through a trusted proxy", Flag: "trusted", Shape: Truth},
+	{Name: "top", About: "how many clients to list for each rule", Flag: "top", Check: regexp.MustCompile(`^[1-9][0-9]{0,2}$`)},
+}
 
 // inRequest describes a request, without what may be secret.
 var inRequest = []Input{
@@ -113,6 +132,8 @@ func Operations() []Operation {
 		{ID: "rules.history", Least: access.Reader, Method: "GET", Path: "/rules/history", Summary: "Who applied which rules, when and why", Command: []string{"rules", "history"}, Inputs: []Input{inRegion, inLines}},
 		{ID: "rules.validate", Least: access.Reader, Method: "POST", Path: "/rules/validate", Summary: "Every fault of a rule document, by line", Command: []string{"rules", "validate"}, Document: "rules.yaml", Verdict: true},
 		{ID: "rules.diff", Least: access.Reader, Method: "POST", Path: "/rules/diff", Summary: "What a document would change in each region", Command: []string{"rules", "diff"}, Document: "rules.yaml", Inputs: []Input{inRegion}},
+		{ID: "rules.test", Least: access.Reader, Method: "POST", Path: "/rules/test", Summary: "Who of a log would have been limited by a document, next to the active one", Command: []string{"rules", "test"}, Document: "rules.yaml", Upload: "access.log", Inputs: append([]Input{inRegion}, inReplay...)},
+		{ID: "rules.test.recent", Least: access.Reader, Method: "POST", Path: "/rules/test/recent", Summary: "The same of what the edges of a region decided lately", Command: []string{"rules", "test", "--from-nodes"}, Document: "rules.yaml", Inputs: append([]Input{inRegion}, inReplay[1:]...)},
 		{ID: "rules.apply", Least: access.Admin, Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: []string{"rules", "apply"}, Document: "rules.yaml", Quiet: yes, Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
 		{ID: "rules.rollback", Least: access.Operator, Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"rules", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
 
@@ -121,6 +142,14 @@ func Operations() []Operation {
 		{ID: "limits.explain", Least: access.Reader, Method: "GET", Path: "/limits/explain", Summary: "Which rules would decide a request, and how", Command: []string{"limits", "explain"}, Inputs: append(slices.Clone(inRequest), inRegion)},
 		{ID: "limits.reset", Least: access.Operator, Method: "POST", Path: "/limits/reset", Summary: "Forget one counter on every edge", Command: []string{"limits", "reset"}, Quiet: yes, Writes: true, Inputs: append([]Input{
 			{Name: "rule", About: "the rule whose counter it is", Flag: "rule", Required: true, Check: word}}, append(slices.Clone(inRequest), inRegion)...)},
+
+		{ID: "clients", Least: access.Reader, Method: "GET", Path: "/clients", Summary: "All networks that are blocked or allowed by hand", Command: []string{"clients", "list"}, Inputs: []Input{inRegion}},
+		{ID: "clients.show", Least: access.Reader, Method: "GET", Path: "/clients/show", Summary: "What is decided about an address by hand", Command: []string{"clients", "show"}, Inputs: []Input{inNetwork, inRegion}},
+		{ID: "clients.recent", Least: access.Reader, Method: "GET", Path: "/clients/recent", Summary: "What edges refused a client lately, and which rule did", Command: []string{"clients", "recent"}, Inputs: []Input{inNetwork,
+			{Name: "all", About: "also what passed", Flag: "all", Shape: Truth}, {Name: "lines", About: "how many of each region", Flag: "lines", Check: number}, inRegion}},
+		{ID: "clients.block", Least: access.Operator, Method: "POST", Path: "/clients/block", Summary: "Answer 403 to a network, on all edges", Command: []string{"clients", "block"}, Writes: true, Inputs: []Input{inNetwork, inReason, inLasts, inRegion}},
+		{ID: "clients.allow", Least: access.Operator, Method: "POST", Path: "/clients/allow", Summary: "Exempt a network from blocks and from the behavior policy", Command: []string{"clients", "allow"}, Writes: true, Inputs: []Input{inNetwork, inReason, inLasts, inRegion}},
+		{ID: "clients.unblock", Least: access.Operator, Method: "POST", Path: "/clients/unblock", Summary: "Remove a network from the list, blocked or allowed", Command: []string{"clients", "unblock"}, Writes: true, Inputs: []Input{inNetwork, inRegion}},
 
 		{ID: "shedder", Least: access.Reader, Method: "GET", Path: "/shedder", Summary: "The active settings of the load shedder", Command: []string{"shedder", "show"}, Inputs: []Input{inRegion}, Verdict: true},
 		{ID: "shedder.live", Least: access.Reader, Method: "GET", Path: "/shedder/live", Summary: "What each edge's shedder measures and refuses, candidates included", Command: []string{"shedder", "show", "--live"}, Inputs: []Input{inRegion}},
@@ -183,10 +212,22 @@ func (in *Input) check(text string) error {
 // arguments are what regionctl is called with. No value can be taken for a flag: those of
 // flags are part of the flag, and arguments follow --.
 func (o *Operation) arguments(v values) []string {
+	document := ""
+	if o.Document != "" {
+		document = "-"
+	}
+	return o.reading(document, v)
+}
+
+// reading are the arguments for a document of this name, and for an upload.
+func (o *Operation) reading(document string, v values) []string {
 	args := append(slices.Clone(o.Command), o.flags(v)...)
 	args = append(args, o.Quiet...)
 	args = append(args, "--output=json", "--")
-	if o.Document != "" {
+	if document != "" {
+		args = append(args, document)
+	}
+	if o.Upload != "" {
 		args = append(args, "-")
 	}
 	return append(args, o.rest(v)...)
@@ -223,6 +264,9 @@ func (o *Operation) command(v values) string {
 	words := append([]string{"regionctl"}, o.Command...)
 	if o.Document != "" {
 		words = append(words, o.Document)
+	}
+	if o.Upload != "" {
+		words = append(words, o.Upload)
 	}
 	words = append(words, o.rest(v)...)
 	for _, flag := range o.flags(v) {

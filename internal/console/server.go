@@ -40,6 +40,7 @@ type Server struct {
 	Config
 	origins map[string]string // of its pages, by the values of Host that it answers to
 	places  chan struct{}     // of commands at work
+	uploads chan struct{}     // of those that read what is uploaded
 	feeds   map[string]*feed
 	openapi []byte
 	ctx     context.Context // ends the feeds
@@ -64,7 +65,7 @@ const (
 
 // New returns a console that is to be reached at addr. ctx ends what it does on its own.
 func New(ctx context.Context, c Config, addr netip.AddrPort) *Server {
-	s := &Server{Config: c, ctx: ctx, places: make(chan struct{}, atOnce), feeds: map[string]*feed{}, origins: originsOf(c.Origin, addr)}
+	s := &Server{Config: c, ctx: ctx, places: make(chan struct{}, atOnce), uploads: make(chan struct{}, uploadsAtOnce), feeds: map[string]*feed{}, origins: originsOf(c.Origin, addr)}
 	for _, o := range Operations() {
 		if o.Streams {
 			s.feeds[o.ID] = &feed{server: s, operation: o}

@@ -173,6 +173,8 @@ func answers() map[string]reflect.Type {
 		"limits.inspect": reflect.TypeFor[[]*inspected](), "limits.explain": reflect.TypeFor[[]explained](), "limits.reset": reflect.TypeFor[[]resetNode](),
 		"shedder": reflect.TypeFor[[]*settingsInForce](), "shedder.live": reflect.TypeFor[convergence](), "shedder.set": reflect.TypeFor[changeReport](),
 		"shedder.off": reflect.TypeFor[changeReport](), "shedder.rollback": reflect.TypeFor[changeReport](), "shedder.history": reflect.TypeFor[[]past](),
-		"audit": reflect.TypeFor[[]audited](),
+		"audit": reflect.TypeFor[[]audited](), "rules.test": reflect.TypeFor[tested](), "rules.test.recent": reflect.TypeFor[tested](),
+		"clients": reflect.TypeFor[[]*listed](), "clients.show": reflect.TypeFor[[]*listed](), "clients.recent": reflect.TypeFor[[]*latest](),
+		"clients.block": reflect.TypeFor[[]*clientsChanged](), "clients.allow": reflect.TypeFor[[]*clientsChanged](), "clients.unblock": reflect.TypeFor[[]*clientsChanged](),
 	}
 }

@@ -1,5 +1,6 @@
 // Why is somebody refused, what have they left, and a new beginning for them.
 import { html, signal, resource, post, number, plural, brief, shell } from './lib.js';
+import { ByHand, Listed, Lately, lookByHand } from './byhand.js';
 import { Badge, Notice, Loaded, Empty, Table, Command, Act, Lacking, ask } from './parts.js';
 
 const fields = { client: '', method: 'GET', host: '', path: '/' };
@@ -8,7 +9,8 @@ const at = signal(null); // the request that the answers are about
 
 export function enter() {
   const q = new URLSearchParams(location.search);
-  if (q.get('client')) {
+  if (!q.get('client')) lookByHand(null);
+  else {
     form.value = Object.fromEntries(Object.entries(fields).map(([name, usual]) => [name, q.get(name) ?? usual]));
     look(false);
   }
@@ -20,12 +22,13 @@ function look(push = true) {
   if (push) history.replaceState(null, '', '/client?' + new URLSearchParams(Object.entries(f).filter(([name, v]) => v && (name === 'client' || v !== fields[name]))));
   explained.load('/limits/explain', f);
   inspected.load('/limits', { key: f.client });
+  lookByHand(f.client);
 }
 
 export function Page() {
   const f = form.value, set = (name) => (e) => { form.value = { ...form.value, [name]: e.target.value }; };
   return html`<div class="title"><h1 tabindex="-1">Client</h1><span class="dim">Which rules decide, and what is left. Asking charges nothing.</span></div>
-    <${Lacking} ops=${{ Reset: 'limits.reset' }} />
+    <${Lacking} ops=${{ Reset: 'limits.reset', 'block and allow': 'clients.block' }} />
     <form class="inline" onSubmit=${(e) => { e.preventDefault(); look(); }}>
       <label class="field wide"><span>Address</span><input name="client" required pattern="[0-9A-Fa-f.:]+" title="an IPv4 or IPv6 address" placeholder="203.0.113.7" autocomplete="off" inputmode="text" value=${f.client} onInput=${set('client')} /></label>
       <label class="field"><span>Method</span><input name="method" value=${f.method} size="6" autocomplete="off" onInput=${set('method')} /></label>
@@ -34,8 +37,11 @@ export function Page() {
       <button type="submit" class="primary">Explain</button>
     </form>
     ${!at.value ? html`<${Empty} title="Whose requests?"><p class="dim">Enter an address to see which rules would decide its next request in each region, and why it is refused.<br />Rules that count by an API key, a cookie or a query: <code>regionctl limits explain --header NAME:VALUE</code>. This page never takes secrets.</p><//>` : html`
+      <${ByHand} client=${at.value.client} after=${() => look(false)} />
       <section aria-labelledby="explained"><h2 id="explained">The next request</h2><${Loaded} of=${explained} rows=${4}>${(list, answer) => html`${list.map((e) => html`<${Explained} e=${e} />`)}<${Command} text=${answer.command} />`}<//></section>
-      <section aria-labelledby="inspected"><h2 id="inspected">All rules that count this address</h2><${Loaded} of=${inspected} rows=${3}>${(list, answer) => html`${list.map((r) => html`<${Inspected} r=${r} />`)}<${Command} text=${answer.command} />`}<//></section>`}`;
+      <section aria-labelledby="inspected"><h2 id="inspected">All rules that count this address</h2><${Loaded} of=${inspected} rows=${3}>${(list, answer) => html`${list.map((r) => html`<${Inspected} r=${r} />`)}<${Command} text=${answer.command} />`}<//></section>
+      <${Lately} client=${at.value.client} />`}
+    <${Listed} open=${(client) => { form.value = { ...fields, client }; look(); scrollTo(0, 0); }} />`;
 }
 
 function Explained({ e }) {
@@ -43,6 +49,7 @@ function Explained({ e }) {
   const passes = e.verdict.startsWith('pass');
   return html`<h3>${e.region} <${Badge} kind=${passes ? 'good' : 'bad'}>${e.verdict}<//>${e.retry_after && html` <span class="dim">retry after ${brief(e.retry_after)}</span>`}${' '}
       <span class="dim small">edge ${e.node}, rules ${e.rules_version}${e.upstream && `, upstream ${e.upstream} as ${e.class}`}</span></h3>
+    ${e.listed && html`<p><b>${e.listed.network}</b> is listed by hand: <${Badge} kind=${e.listed.action === 'block' ? 'bad' : 'good'}>${e.listed.action}<//> by ${e.listed.by}: ${e.listed.reason}</p>`}
     ${e.conduct && html`<${Conduct} c=${e.conduct} />`}
     ${e.rules?.length > 0 ? html`<${Decisions} rules=${e.rules} label=${'Rules of the next request in ' + e.region} />` : html`<p class="dim">No rule counts this request.</p>`}
     ${e.other_methods?.map((o) => html`<p class="dim">Rule ${o.rule} would count it as ${o.methods.join(' or ')}.</p>`)}`;

@@ -138,3 +138,28 @@ export function shell(...words) {
   return ['regionctl', ...words.flat().filter((w) => w !== '' && w != null)]
     .map((w) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(w) ? w : `'${String(w).replaceAll("'", "'\\''")}'`)).join(' ');
 }
+
+// upload posts parts, the last one perhaps a file of any length, and tells how much was sent.
+// cancel ends it, here and at the console.
+export function upload(path, parts, progress) {
+  const x = new XMLHttpRequest(), form = new FormData();
+  for (const [name, value] of Object.entries(parts)) if (value) form.append(name, value);
+  const done = new Promise((resolve) => {
+    const ended = (title, detail) => resolve({ ok: false, title, detail });
+    x.upload.onprogress = (e) => progress?.(e.loaded, e.lengthComputable ? e.total : 0);
+    x.onerror = () => ended('No answer', 'The console does not answer, or the file changed while it was read. Is regionctl console still running?');
+    x.onabort = () => resolve(null);
+    x.onload = () => {
+      let body = {};
+      try { body = JSON.parse(x.responseText); } catch { return ended('No answer', 'What answered is not the console.'); }
+      if (body.reason === 'login') denied.value = body;
+      resolve(x.status === 200 ? { ok: true, ...body } : { ...body, ok: false });
+    };
+  });
+  x.open('POST', api + path);
+  x.setRequestHeader('Weir-Console-Token', untracked(() => session.value?.token ?? ''));
+  x.send(form);
+  return { done, cancel: () => x.abort() };
+}
+
+export const bytes = (n) => (n < 1e6 ? `${whole.format(n / 1e3)} kB` : n < 1e9 ? `${tenth.format(n / 1e6)} MB` : `${tenth.format(n / 1e9)} GB`);

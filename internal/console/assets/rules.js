@@ -1,6 +1,7 @@
 // The rules: what each does, the document with its faults, who changed it, and changing it.
 import { html, signal, untracked, live, resource, get, post, number, rate, plural, stamp, ago, brief, shell } from './lib.js';
 import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Spark, Act, Lacking, ask } from './parts.js';
+import { Try } from './try.js';
 
 const history = resource(), status = resource();
 const series = new Map(); // the last 60 looks, by rule
@@ -34,6 +35,7 @@ export function Page() {
     <${Command} text=${shell('rules', 'list', '--watch')} />
     <${Versions} />
     <${Editor} />
+    <${Try} regions=${f.result?.regions.map((r) => r.region) ?? []} document=${text.value} valid=${verdict.value?.ok && verdict.value.result.valid} />
     <${History} />`;
 }
 

@@ -37,6 +37,7 @@ type lab struct {
 	t                     *testing.T
 	regionctl, fleet, url string
 	edges                 []*testenv.EdgeNode
+	consuls               []*testenv.Consul
 	console               *exec.Cmd
 }
 
@@ -64,7 +65,8 @@ const sensible = `rules:
   - {id: stricter, description: "half as much, to see whom it would hit", key: [client_ip], limit: 600, window: 1m, mode: shadow}
 `
 
-func start(t *testing.T) *lab {
+// start starts a lab; more goes into the configuration of its edges.
+func start(t *testing.T, more ...string) *lab {
 	t.Helper()
 	l := &lab{t: t, regionctl: testenv.Program(t, "regionctl")}
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
@@ -74,8 +76,9 @@ func start(t *testing.T) *lab {
 	names, pops := []string{"eu-west", "us-east"}, []string{"ams1", "iad1"}
 	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, names...) {
 		fmt.Fprintf(&fleet, "  - {name: %s, consul: {addr: %q}}\n", names[i], consul.Addr())
+		l.consuls = append(l.consuls, consul)
 		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("node: {id: %s-1, region: %s, pop: %s}\nrules: {source: consul, cache: %q}\nconsul: {addr: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n",
-			pops[i], names[i], pops[i], filepath.Join(t.TempDir(), "rules.json"), consul.Addr(), origin.URL)))
+			pops[i], names[i], pops[i], filepath.Join(t.TempDir(), "rules.json"), consul.Addr(), origin.URL)+strings.Join(more, "\n")))
 	}
 	l.fleet = l.write("fleet.yaml", fleet.String())
 	l.run("topology", "apply", l.write("topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}"), "--yes")

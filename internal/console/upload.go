@@ -1,0 +1,152 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// uploadsAtOnce is how many uploads are read at the same time.
+	uploadsAtOnce = 2
+	// uploadTime bounds one of them, however slowly it arrives, and mostUpload its bytes.
+	uploadTime = 15 * time.Minute
+	mostUpload = 8 << 30
+	// mostParts bounds the fields before the log.
+	mostParts = 100
+)
+
+// upload runs a command that reads a log while it arrives: nothing of it is kept, and a
+// sender who is faster than the command waits.
+func (s *Server) upload(w http.ResponseWriter, r *http.Request, o *Operation) {
+	select {
+	case s.uploads <- struct{}{}:
+		defer func() { <-s.uploads }()
+	default:
+		w.Header().Set("Retry-After", "10")
+		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d other logs are being read; try again when they are done", uploadsAtOnce))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), uploadTime)
+	defer cancel()
+	to := http.NewResponseController(w)
+	r.Body = http.MaxBytesReader(w, &patient{body: r.Body, to: to, end: time.Now().Add(uploadTime)}, mostUpload)
+	form, err := r.MultipartReader()
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "Content-Type: must be multipart/form-data, with the document and, last, the log")
+		return
+	}
+	v, document, log, err := o.readForm(form)
+	if err == nil {
+		err = o.check(v)
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	file, err := keep(document)
+	if err != nil {
+		s.Log.Error("upload", "error", err)
+		refuse(w, http.StatusInternalServerError, "the document could not be kept while it is read; the console's log says why")
+		return
+	}
+	defer os.Remove(file) // nobody needs it
+	var out, errOut bytes.Buffer
+	status := s.Run(ctx, personOf(r).Name, o.reading(file, v), log, &out, &errOut)
+	// A browser that still sends sees no answer.
+	_, _ = io.Copy(io.Discard, log)
+	// Without support for deadlines, as in tests, writes are not bounded.
+	_ = to.SetReadDeadline(time.Time{})
+	_ = to.SetWriteDeadline(time.Now().Add(bodyTime))
+	said := strings.NewReplacer(file, o.Document, "standard input", o.Upload).Replace(errOut.String())
+	answer(w, o, o.command(v), status, out.Bytes(), said)
+}
+
+// keep writes the document into a file that only this user can read.
+func keep(document string) (name string, err error) {
+	file, err := os.CreateTemp("", "weir-console-*.yaml")
+	if err != nil {
+		return "", err
+	}
+	_, err = file.WriteString(document)
+	if err = errors.Join(err, file.Close()); err != nil {
+		_ = os.Remove(file.Name()) // what there is of it
+	}
+	return file.Name(), err
+}
+
+// patient ends a body that stops arriving.
+type patient struct {
+	body io.ReadCloser
+	to   *http.ResponseController
+	end  time.Time
+	set  time.Time
+}
+
+// Read implements io.Reader.
+func (p *patient) Read(b []byte) (int, error) {
+	if now := time.Now(); now.Sub(p.set) > time.Second {
+		until := now.Add(bodyTime)
+		if p.set = now; until.After(p.end) {
+			until = p.end
+		}
+		_ = p.to.SetReadDeadline(until) // in tests without support
+	}
+	return p.body.Read(b)
+}
+
+// Close implements io.Closer.
+func (p *patient) Close() error { return p.body.Close() }
+
+// readForm reads the fields before the log, which is the last part.
+func (o *Operation) readForm(form *multipart.Reader) (v values, document string, log io.Reader, err error) {
+	v = values{}
+	known := false
+	for range mostParts {
+		part, err := form.NextPart()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("log: is missing; it is the last part of the form")
+			}
+			return nil, "", nil, err
+		}
+		name := part.FormName()
+		if name == "log" {
+			if !known {
+				return nil, "", nil, errors.New("document: is missing; it must precede the log")
+			}
+			return v, document, part, nil
+		}
+		most := mostBody
+		i := slices.IndexFunc(o.Inputs, func(in Input) bool { return in.Name == name })
+		switch {
+		case name == "document":
+			known = true
+		case i < 0:
+			return nil, "", nil, o.unknown(name)
+		default:
+			most = 2000 // check refuses less
+		}
+		text, err := io.ReadAll(io.LimitReader(part, int64(most)+1))
+		if err != nil {
+			return nil, "", nil, err
+		}
+		switch {
+		case len(text) > most:
+			return nil, "", nil, fmt.Errorf("%s: must be at most %d bytes", name, most)
+		case name == "document":
+			document = string(text)
+		case len(text) > 0:
+			v[name] = append(v[name], string(text))
+		}
+	}
+	return nil, "", nil, fmt.Errorf("there must be at most %d parts", mostParts)
+}
