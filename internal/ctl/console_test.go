@@ -47,6 +47,9 @@ func (f *testFleet) console(t *testing.T) *consoleUnderTest {
 func (c *consoleUnderTest) send(method, path, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(c.t.Context(), method, c.at+console.Prefix+path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
+	if strings.HasPrefix(body, "--form") {
+		r.Header.Set("Content-Type", "multipart/form-data; boundary=form")
+	}
 	r.Header.Set(console.HeaderToken, c.token)
 	w := httptest.NewRecorder()
 	c.handler.ServeHTTP(w, r)
@@ -178,8 +181,10 @@ func TestConsole(t *testing.T) {
 	f := startFleet(t, "eu-west", "us-east")
 	one := f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) {
 		s.explanation = adminapi.Explanation{Verdict: "pass", Rules: []adminapi.RuleDecision{{Rule: "per-client", Limit: 10, Window: "1m0s", Remaining: 9, Allowed: true, ResetAfter: "1m0s", Key: "weir:{203.0.113.7}:per-client"}}}
+		s.clients.follows = true
+		s.recentSince, s.recent = tenOClock, []string{keptAt(1, "203.0.113.7", "pass", ""), keptAt(2, "203.0.113.7", "limited", `,"rules":"per-client"`)}
 	})
-	f.edge(t, "us-east", "iad1", "iad1-1")
+	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.clients.follows = true })
 	topology := write(t, "topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}")
 	f.good(t, "topology", "apply", topology, "--yes")
 	c := f.console(t)
@@ -243,6 +248,7 @@ func TestConsole(t *testing.T) {
 	require.Contains(t, text(t, c.get("/shedder/history")["result"]), `"message":"INC-1"`)
 	require.NotContains(t, text(t, c.get("/audit")["result"]), "faults")
 
+	c.tryTraffic(t)
 	for _, o := range console.Operations() {
 		require.True(t, o.Streams || c.asked[o.Method+" "+o.Path], "%s is not tested", o.ID)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/internal/edge/recent"
 	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -85,6 +86,7 @@ func TestDefaults(t *testing.T) {
 		Rules:    RulesConfig{Source: "file", File: "rules.yaml", Cache: "/var/lib/weir/rules.json", Required: true},
 		Consul:   ConsulConfig{Register: true},
 		Shedder:  ShedderConfig{Source: "config"},
+		Recent:   recent.Config{Share: 1},
 		Log:      LogConfig{"info"},
 		Policy:   PolicyConfig{Source: "file", Subjects: 100_000},
 		Shutdown: ShutdownConfig{time.Second, 3 * time.Second},
