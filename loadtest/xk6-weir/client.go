@@ -34,6 +34,7 @@ type clientOptions struct {
 	DNS            string           `json:"dns"`
 	Subnet         string           `json:"subnet"`
 	IPv6           bool             `json:"ipv6"`
+	HTTP2          bool             `json:"http2"`
 	Pops           map[string]place `json:"pops"`
 	Timeout        duration         `json:"timeout"`
 	ConnectTimeout duration         `json:"connectTimeout"`
@@ -148,7 +149,7 @@ func (c *Client) transport(state *lib.State, host, address string) *http.Transpo
 	config.ServerName = host
 	transport := &http.Transport{
 		TLSClientConfig: config, TLSHandshakeTimeout: time.Duration(c.options.ConnectTimeout),
-		IdleConnTimeout: time.Duration(c.options.IdleTimeout), DisableCompression: true, MaxIdleConnsPerHost: 16,
+		IdleConnTimeout: time.Duration(c.options.IdleTimeout), DisableCompression: true, MaxIdleConnsPerHost: 16, ForceAttemptHTTP2: c.options.HTTP2,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Duration(c.options.ConnectTimeout))
 			defer cancel()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -38,8 +39,9 @@ func freeAddress(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// startEdge starts a real edge with the memory store, in front of an origin that greets.
-func startEdge(t *testing.T, program string) string {
+// startEdge starts a real edge with the memory store and this configuration, in front of an
+// origin that greets. It returns the address of each of its listeners by the one in the configuration.
+func startEdge(t *testing.T, program, config string) map[string]string {
 	t.Helper()
 	origin, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -47,15 +49,26 @@ func startEdge(t *testing.T, program string) string {
 	go func() { _ = server.Serve(origin) }()
 	t.Cleanup(func() { _ = server.Close() })
 
-	dir, public := t.TempDir(), freeAddress(t)
+	dir := t.TempDir()
 	rules, err := os.ReadFile("examples/rules.yaml")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), rules, 0o600))
-	text, err := os.ReadFile("examples/edge.yaml")
+	text, err := os.ReadFile(filepath.Join("examples", config))
 	require.NoError(t, err)
-	for fixed, free := range map[string]string{"127.0.0.1:8080": public, "127.0.0.1:8081": freeAddress(t), "127.0.0.1:9000": origin.Addr().String()} {
-		require.Equal(t, 1, bytes.Count(text, []byte(fixed)))
-		text = bytes.Replace(text, []byte(fixed), []byte(free), 1)
+	command := regexp.MustCompile("(?m)^# (openssl .*)").FindSubmatch(text)
+	addrs := map[string]string{"127.0.0.1:9000": origin.Addr().String()}
+	text = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllFunc(text, func(fixed []byte) []byte {
+		if addrs[string(fixed)] == "" {
+			addrs[string(fixed)] = freeAddress(t)
+		}
+		return []byte(addrs[string(fixed)])
+	})
+	if command != nil {
+		args := strings.Fields(string(command[1]))
+		openssl := exec.Command(args[0], args[1:]...)
+		openssl.Dir = dir
+		out, err := openssl.CombinedOutput()
+		require.NoError(t, err, "%s", out)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "edge.yaml"), text, 0o600))
 	var log bytes.Buffer
@@ -70,13 +83,13 @@ func startEdge(t *testing.T, program string) string {
 		}
 	})
 	require.Eventually(t, func() bool {
-		c, err := net.Dial("tcp", public)
+		resp, err := http.Get("http://" + addrs["127.0.0.1:8081"] + "/readyz")
 		if err == nil {
-			_ = c.Close()
+			_ = resp.Body.Close()
 		}
-		return err == nil
-	}, 10*time.Second, 20*time.Millisecond)
-	return public
+		return err == nil && resp.StatusCode == http.StatusOK
+	}, time.Minute, 20*time.Millisecond)
+	return addrs
 }
 
 // run runs an example and returns its output and exit status.
@@ -116,7 +129,8 @@ func report(t *testing.T, stdout string) (r reported) {
 // Every example, with the real k6 against a real edge.
 func TestExamples(t *testing.T) {
 	k6, edge := built(t, ".", "./cmd/k6"), built(t, "../..", "./cmd/edge")
-	public := startEdge(t, edge)
+	addrs := startEdge(t, edge, "edge.yaml")
+	public := addrs["127.0.0.1:8080"]
 	url := "URL=http://" + public
 
 	t.Run("steady", func(t *testing.T) {
@@ -129,6 +143,23 @@ func TestExamples(t *testing.T) {
 		require.Greater(t, r[0].Refused, 50)
 		require.Greater(t, r[0].RetryChecked, 50)
 		require.Zero(t, r[0].Overadmitted+r[0].WronglyRefused+r[0].RetryWrong)
+	})
+	t.Run("decide", func(t *testing.T) {
+		out, stderr, status := run(t, k6, "decide.js", url, "DECIDE=http://"+addrs["127.0.0.1:8083"], "RUN=4")
+		require.Zero(t, status, out+stderr)
+		r := report(t, out).Report
+		require.Len(t, r, 1)
+		require.Greater(t, r[0].Admitted, 100)
+		require.Greater(t, r[0].Refused, 50)
+	})
+	t.Run("http2", func(t *testing.T) {
+		addrs := startEdge(t, edge, "edge-tls.yaml")
+		out, stderr, status := run(t, k6, "http2.js", "URL=https://"+addrs["127.0.0.1:8443"], "RUN=5")
+		require.Zero(t, status, out+stderr)
+		r := report(t, out).Report
+		require.Len(t, r, 1)
+		require.Greater(t, r[0].Admitted, 100)
+		require.Greater(t, r[0].Refused, 20)
 	})
 	t.Run("shadow is caught", func(t *testing.T) {
 		out, stderr, status := run(t, k6, "shadow.js", url, "RUN=2")

@@ -20,6 +20,8 @@ declare module 'k6/x/weir' {
     subnet?: string;
     /** Ask for AAAA instead of A. */
     ipv6?: boolean;
+    /** Offer HTTP/2 over TLS (ALPN); default false. The response's `proto` says what was chosen. */
+    http2?: boolean;
     /**
      * The region and PoP behind each address ("192.0.2.1" or "192.0.2.1:8080"). If given, a
      * request with `limits` to any other address fails and is not sent.
@@ -69,6 +71,8 @@ declare module 'k6/x/weir' {
     region: string;
     pop: string;
     address: string;
+    /** The protocol, such as "HTTP/2.0"; '' without an answer. */
+    proto: string;
     /** Milliseconds, as k6's http_req_duration. */
     duration: number;
     /** Refused by a rule of the edge. */

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -112,6 +113,7 @@ type Response struct {
 	Region    string            `js:"region"`  // of the PoP that answered
 	Pop       string            `js:"pop"`     // that answered
 	Address   string            `js:"address"` // of the PoP
+	Proto     string            `js:"proto"`   // such as HTTP/2.0; "" without an answer
 	Duration  float64           `js:"duration"`
 	Limited   bool              `js:"limited"` // refused by a rule
 	Shed      bool              `js:"shed"`    // refused by the load shedder, or because no count was available
@@ -134,7 +136,7 @@ type RateLimit struct {
 
 func (r *request) answered(trail *httpext.Trail, at place, address string, answer *http.Response, body []byte) *Response {
 	p := &Response{
-		Status: answer.StatusCode, Body: string(body), Region: at.Region, Pop: at.Pop, Address: address,
+		Status: answer.StatusCode, Body: string(body), Proto: answer.Proto, Region: at.Region, Pop: at.Pop, Address: address,
 		Duration: metrics.D(trail.Duration), Headers: map[string]string{}, Violated: []string{},
 		RetryAfter: ratelimit.RetryAfter(answer.Header.Get("Retry-After"), time.Now()),
 	}
@@ -257,7 +259,7 @@ func (r *request) samples(trail *httpext.Trail, p *Response) {
 	set(metrics.TagURL, name)
 	set(metrics.TagMethod, r.method)
 	set(metrics.TagStatus, strconv.Itoa(p.Status))
-	set(metrics.TagProto, "HTTP/1.1")
+	set(metrics.TagProto, cmp.Or(p.Proto, "HTTP/1.1"))
 	for tag, v := range map[string]string{"region": r.c.options.Region, "pop": p.Pop} {
 		if v != "" {
 			ctm.SetTag(tag, v)
