@@ -108,7 +108,7 @@ overload-fast: deps-overload build ## the same for weir's law only, with steps o
 profile: deps-bench build ## profile the edge under load, for profile-guided builds; 2 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
 	rm -rf bin/profiles
-	for part in refuse proxy; do bin/bench -only $$part -rounds 3 -duration 4s -profiles bin/profiles || exit 1; done
+	for part in refuse proxy http2; do bin/bench -only $$part -rounds 3 -duration 4s -profiles bin/profiles || exit 1; done
 	$(GO) tool pprof -proto bin/profiles/*.pprof >cmd/edge/default.pgo
 
 # SEEDS is over how many seeds the routers' law is judged.
@@ -173,7 +173,7 @@ deps: ## install missing programs that the tests start: Redis, Prometheus, dig, 
 	@tools/install.sh redis-server redis-sentinel dig prometheus prometheus-redis-exporter curl openssl chromium gcc nginx haproxy caddy node python3
 
 deps-bench: ## install the programs that make bench compares with
-	@tools/install.sh redis-server redis-sentinel nginx wrk
+	@tools/install.sh redis-server redis-sentinel nginx caddy haproxy wrk h2load
 
 # Empty if the lab's Prometheus is off.
 LAB_PROMETHEUS = $(shell [ "$$TF_VAR_prometheus" = false ] || { [ -n "$(LAB_VARS)" ] && grep -Eq '^ *prometheus *= *false' "$(LAB_VARS)"; } || echo prometheus prometheus-redis-exporter)

@@ -13,6 +13,7 @@ for name in "$@"; do
     *\ gcc) missing="$missing libc6-dev" ;;
     *\ dig) missing="${missing% dig} dnsutils" ;; # the package has another name than its program
     *\ node) missing="${missing% node} nodejs" ;;
+    *\ h2load) missing="${missing% h2load} nghttp2-client" ;;
     *\ java) missing="${missing% java} default-jdk-headless" ;;
   esac
 done

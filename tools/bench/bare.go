@@ -9,8 +9,8 @@ import (
 
 // serveBare runs the smallest fasthttp server for a job: the yardsticks.
 func serveBare(ctx context.Context, role, listen, origin string) error {
-	if role == "rls" {
-		return serveBareRLS(ctx, listen, origin)
+	if role == "rls" || role == "authz" {
+		return serveBareGRPC(ctx, role, listen, origin)
 	}
 	var handler fasthttp.RequestHandler
 	switch role {

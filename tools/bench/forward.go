@@ -2,12 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
-	"strings"
 )
 
 // forward: nginx forwards, and asks the edge about every request, with the configuration of
@@ -41,7 +36,7 @@ func (b *bench) forward(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := b.startAsking(name, nginx, origin, decide); err != nil {
+		if err := b.startGateway(gatewayKinds[0], name, nginx, origin, decide); err != nil {
 			return err
 		}
 		b.admins[nginx] = b.admins[edge] // whose profile is that of the questions
@@ -50,28 +45,4 @@ func (b *bench) forward(ctx context.Context) error {
 		all = append(all, c)
 	}
 	return b.compare(ctx, "forward", fmt.Sprintf("nginx with and without a question to weir for each request, %d connections", connections), "requests", all...)
-}
-
-var nginxBlock = regexp.MustCompile("(?s)```nginx\n# nginx.conf\n(.*?)```")
-
-// startAsking runs nginx with the configuration that users copy, as one worker like startNginx.
-func (b *bench) startAsking(name, addr, origin, decide string) error {
-	page, err := os.ReadFile(filepath.Join("docs", "GATEWAYS.md"))
-	if err != nil {
-		return err
-	}
-	block := nginxBlock.FindSubmatch(page)
-	if block == nil {
-		return errors.New("docs/GATEWAYS.md has no nginx.conf")
-	}
-	dir := filepath.Join(b.dir, name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	text := strings.NewReplacer(
-		"events {}", fmt.Sprintf("worker_processes 1; daemon off; pid %[1]s/nginx.pid; error_log %[1]s/nginx-error.log crit;\nevents { worker_connections 4096; }", dir),
-		"http {\n", fmt.Sprintf("http {\n  access_log off; keepalive_requests 100000000;\n  client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;\n", dir),
-		"listen 8000;", "listen "+addr+";", "127.0.0.1:8083", decide, "127.0.0.1:8084", decide, "127.0.0.1:9000", origin,
-	).Replace(string(block[1]))
-	return b.start(addr, "nginx", "-c", b.write(name+"-nginx.conf", text), "-p", dir)
 }

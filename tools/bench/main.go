@@ -1,9 +1,9 @@
 // Command bench compares weir with its alternatives, in one run on one machine, and
 // prints ratios. make bench writes them into docs/BENCHMARKS.md, each table with a chart.
 //
-// It starts every server itself on loopback: redis-server, nginx, wrk and the edge must
-// be installed or built (make bench does both). The contenders of a table take turns, for
-// several rounds; a ratio is the median of those within a round.
+// It starts every server itself on loopback: redis-server, nginx, Caddy, HAProxy, wrk,
+// h2load and the edge must be installed or built (make bench does both). The contenders of a
+// table take turns, for several rounds; a ratio is the median of those within a round.
 package main
 
 import (
@@ -84,10 +84,13 @@ var (
 var parts = []part{
 	{"proxy", few, 4 * time.Second, (*bench).proxy},
 	{"leased", few, 4 * time.Second, (*bench).leased},
+	{"http2", few, 4 * time.Second, (*bench).http2},
 	{"forward", few, 4 * time.Second, (*bench).forward},
+	{"gateways", few, 2 * time.Second, (*bench).gateways},
 	{"refuse", precise, time.Second, (*bench).refuse},
 	{"shed", precise, time.Second, (*bench).shed},
 	{"rls", few, 4 * time.Second, (*bench).rls},
+	{"authz", few, 4 * time.Second, (*bench).authz},
 	{"store", few, 3 * time.Second, (*bench).store},
 	{"hot", few, 3 * time.Second, (*bench).hot},
 	{"memory", paired.Length{Least: 3}, 3 * time.Second, (*bench).memory},

@@ -2,7 +2,10 @@ package main
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,17 +16,35 @@ import (
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/BENCHMARKS.md")
 	require.NoError(t, err)
-	for _, name := range []string{"proxy", "leased", "forward", "refuse", "shed", "rls", "rls-refuse", "store-uniform-64", "store-uniform-512", "store-zipf-64", "store-zipf-512", "hot", "memory", "swap"} {
+	for _, name := range []string{"proxy", "leased", "http2", "forward", "gateways", "refuse", "shed", "rls", "rls-refuse", "authz", "authz-one", "store-uniform-64", "store-uniform-512", "store-zipf-64", "store-zipf-512", "hot", "memory", "swap"} {
 		_, err := report.Regenerate(text, "bench", name, "")
 		require.NoError(t, err)
 	}
 }
 
 func TestAnUnknownPartIsRefused(t *testing.T) {
-	require.ErrorContains(t, run(t.Context(), options{only: "proxy,refused"}), `there is no part "refused"; choose from proxy, leased, forward`)
+	require.ErrorContains(t, run(t.Context(), options{only: "proxy,refused"}), `there is no part "refused"; choose from proxy, leased, http2`)
 }
 
 func TestRatios(t *testing.T) {
 	require.Equal(t, "0.912 ± 0.004", ratioText(0.912, 0.004))
 	require.Equal(t, "123 ± 1.5", ratioText(123.4, 1.5))
+}
+
+// Only a rate of which every request passed is a rate.
+func TestH2load(t *testing.T) {
+	const good = "finished in 4.00s, 12345.67 req/s, 1.5MB/s\nrequests: 49382 total, 49482 started, 49382 done, 49382 succeeded, 0 failed, 0 errored, 0 timeout\n" +
+		"status codes: 49382 2xx, 0 3xx, 0 4xx, 0 5xx\n"
+	rate, err := readH2load([]byte(good))
+	require.NoError(t, err)
+	require.InDelta(t, 12345.67, rate, 0)
+	for _, bad := range []string{"", strings.Replace(good, "0 4xx", "3 4xx", 1), strings.Replace(good, "0 errored", "1 errored", 1), good[:60]} {
+		_, err := readH2load([]byte(bad))
+		require.Error(t, err, bad)
+	}
+	file := filepath.Join(t.TempDir(), "log")
+	require.NoError(t, os.WriteFile(file, []byte("1\t200\t10\n2\t200\t30\n3\t200\t20\n"), 0o600))
+	tail, err := tailOf(file)
+	require.NoError(t, err)
+	require.Equal(t, 30*time.Microsecond, tail)
 }

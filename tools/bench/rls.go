@@ -11,6 +11,7 @@ import (
 	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -22,13 +23,23 @@ import (
 // rlsConnections is what an Envoy of four threads has.
 const rlsConnections = 4
 
-// serveBareRLS runs the smallest grpc-go server that sends one answer: the yardstick.
-func serveBareRLS(ctx context.Context, listen, file string) error {
+// serveBareGRPC runs the smallest grpc-go server that sends one answer, which file has: the yardstick.
+func serveBareGRPC(ctx context.Context, role, listen, file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	answer := &pb.RateLimitResponse{}
+	s := grpc.NewServer()
+	var answer proto.Message
+	if role == "authz" {
+		a := &auth.CheckResponse{}
+		auth.RegisterAuthorizationServer(s, bareAuthz{answer: a})
+		answer = a
+	} else {
+		a := &pb.RateLimitResponse{}
+		pb.RegisterRateLimitServiceServer(s, bareRLS{answer: a})
+		answer = a
+	}
 	if err := proto.Unmarshal(data, answer); err != nil {
 		return err
 	}
@@ -36,8 +47,6 @@ func serveBareRLS(ctx context.Context, listen, file string) error {
 	if err != nil {
 		return err
 	}
-	s := grpc.NewServer()
-	pb.RegisterRateLimitServiceServer(s, bareRLS{answer: answer})
 	go func() { <-ctx.Done(); s.Stop() }()
 	return s.Serve(ln)
 }
@@ -79,34 +88,42 @@ func (b *bench) byRLS(name, addr string, ours bool, n int, want pb.RateLimitResp
 	for i := range requests {
 		requests[i] = rlsRequest(i)
 	}
+	return b.byGRPC(name, addr, ours, connections, func(ctx context.Context, conn *grpc.ClientConn) error {
+		a, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, requests[rand.IntN(n)])
+		if err == nil && a.OverallCode != want {
+			err = fmt.Errorf("%s answered %s, not %s", addr, a.OverallCode, want)
+		}
+		return err
+	})
+}
+
+// byGRPC returns a contender that so many callers load at addr.
+func (b *bench) byGRPC(name, addr string, ours bool, callers int, call func(context.Context, *grpc.ClientConn) error) *contender {
 	return &contender{ours: ours, Contender: paired.Contender{Name: name, Measure: func(ctx context.Context, _ int) (paired.Sample, error) {
-		return b.callRLS(ctx, addr, requests, want)
+		return b.callGRPC(ctx, addr, callers, call)
 	}}}
 }
 
-func (b *bench) callRLS(ctx context.Context, addr string, requests []*pb.RateLimitRequest, want pb.RateLimitResponse_Code) (paired.Sample, error) {
-	var clients []pb.RateLimitServiceClient
-	for range rlsConnections {
+func (b *bench) callGRPC(ctx context.Context, addr string, callers int, call func(context.Context, *grpc.ClientConn) error) (paired.Sample, error) {
+	var conns []*grpc.ClientConn
+	for range min(rlsConnections, callers) {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			return paired.Sample{}, err
 		}
 		defer conn.Close()
-		clients = append(clients, pb.NewRateLimitServiceClient(conn))
+		conns = append(conns, conn)
 	}
-	took := make([][]time.Duration, connections)
-	faults := make([]error, connections)
+	profiled := make(chan error, 1)
+	go func() { profiled <- b.profile(ctx, addr) }()
+	took := make([][]time.Duration, callers)
+	faults := make([]error, callers)
 	began := time.Now()
 	var wg sync.WaitGroup
-	for i := range connections {
+	for i := range callers {
 		wg.Go(func() {
 			for last := time.Now(); last.Sub(began) < b.duration; {
-				a, err := clients[i%len(clients)].ShouldRateLimit(ctx, requests[rand.IntN(len(requests))])
-				if err == nil && a.OverallCode != want {
-					err = fmt.Errorf("%s answered %s, not %s", addr, a.OverallCode, want)
-				}
-				if err != nil {
-					faults[i] = err
+				if faults[i] = call(ctx, conns[i%len(conns)]); faults[i] != nil {
 					return
 				}
 				now := time.Now()
@@ -116,12 +133,12 @@ func (b *bench) callRLS(ctx context.Context, addr string, requests []*pb.RateLim
 		})
 	}
 	wg.Wait()
-	for _, err := range faults {
+	elapsed := time.Since(began)
+	for _, err := range append(faults, <-profiled) {
 		if err != nil {
 			return paired.Sample{}, err
 		}
 	}
-	elapsed := time.Since(began)
 	all := slices.Concat(took...)
 	slices.Sort(all)
 	return paired.Sample{Rate: float64(len(all)) / elapsed.Seconds(), P99: all[len(all)*99/100]}, nil
@@ -151,7 +168,7 @@ func (b *bench) rls(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := b.startBareRLS(bare, answer); err != nil {
+		if err := b.startBareGRPC("rls", bare, answer); err != nil {
 			return err
 		}
 		ours := b.byRLS("weir, Redis, fixed_window", rls, true, v.users, v.want)
@@ -166,23 +183,25 @@ func (b *bench) rls(ctx context.Context) error {
 	return nil
 }
 
+// startEdgeRLS runs the edge with this address as listen.rls, for both services.
 func (b *bench) startEdgeRLS(name, rls, redis, rules string) error {
-	public := freeAddr()
+	public, admin := freeAddr(), freeAddr()
 	config := b.write(name+".yaml", fmt.Sprintf(`
-listen: {public: %q, admin: %q, rls: {address: %q}}
+listen: {public: %q, admin: %q, rls: {address: %q, authorization: true, from: [127.0.0.1]}}
 upstreams: [{url: "http://127.0.0.1:9"}]
 store: {kind: redis, timeout: 100ms, redis: {mode: single, addrs: [%q]}}
 rules: {source: file, file: %q}
 log: {level: warn}
-`, public, freeAddr(), rls, redis, b.write(name+"-rules.yaml", "rules:\n"+rules)))
+`, public, admin, rls, redis, b.write(name+"-rules.yaml", "rules:\n"+rules)))
+	b.admins[rls] = admin
 	return b.start(public, b.edge, "-config", config)
 }
 
-// startBareRLS hands the answer to the process in a file.
-func (b *bench) startBareRLS(addr string, answer *pb.RateLimitResponse) error {
+// startBareGRPC hands the answer to the process in a file.
+func (b *bench) startBareGRPC(role, addr string, answer proto.Message) error {
 	data, err := proto.Marshal(answer)
 	if err != nil {
 		return err
 	}
-	return b.self(addr, "rls", "-origin", b.write("rls-"+addr, string(data)))
+	return b.self(addr, role, "-origin", b.write(role+"-"+addr, string(data)))
 }
