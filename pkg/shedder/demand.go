@@ -50,21 +50,26 @@ type demand struct {
 	served  rate
 	capped  rate
 	wanted  rate // refused only because of a lowered limit
+	lately  lately
 }
 
 // tally counts one class during one interval.
 type tally struct{ offered, passed, capped uint64 } // passed: not shed by the level; capped, of them: refused by a cap
 
-func (d *demand) add(tallies *[MaxClasses]tally, served uint64, level float64, classes int, dt time.Duration) {
+func (d *demand) add(tallies *[MaxClasses]tally, served, wanted uint64, level float64, classes int, dt time.Duration) {
 	capped := uint64(0)
+	all, variance := float64(wanted), float64(wanted)
 	for i := range classes {
 		capped += tallies[i].capped
+		count, weight := float64(tallies[i].offered), 1.0
 		if p := share(level, i, classes); p < seenRarely {
-			d.classes[i].add(float64(tallies[i].passed), 1/(1-p), dt)
-		} else {
-			d.classes[i].add(float64(tallies[i].offered), 1, dt)
+			count, weight = float64(tallies[i].passed), 1/(1-p)
 		}
+		d.classes[i].add(count, weight, dt)
+		all, variance = all+count*weight, variance+count*weight*weight
 	}
+	d.wanted.add(float64(wanted), 1, dt)
+	d.lately.add(all, variance, dt)
 	d.served.add(float64(served), 1, dt)
 	d.capped.add(float64(capped), 1, dt)
 }

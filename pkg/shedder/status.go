@@ -11,7 +11,7 @@ type Status struct {
 	Utilization float64
 	Winner      string  // the signal with the highest utilization; "" if none counts
 	Regulating  bool    // the law is holding utilization at Target
-	Demand      float64 // requests per second that users want, those of Wanted included
+	Demand      float64 // requests per second that users want, those of Wanted included; no stall distorts it
 	Wanted      float64 // of them, those that rules refused only because of a lowered limit
 	Served      float64 // requests per second that completed
 	// Capacity is how many requests per second the site can serve: measured if it was full
@@ -75,6 +75,7 @@ func (s *Shedder) Status() Status {
 			Admitted: c.admitted.Load(), ShedByLevel: c.byLevel.Load(), ShedByCap: c.byCap.Load(),
 		})
 	}
+	st.Demand = t.demand.lately.bound(st.Demand)
 	for _, c := range t.candidates {
 		st.Candidates = append(st.Candidates, c.status())
 	}

@@ -76,8 +76,7 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 	waiting := s.waiting.Load()
 	t.begun = max(0, s.held.Load()-waiting)
 	answered, capped := t.demand.served, t.demand.capped
-	t.demand.add(&tallies, served, t.state.Level, classes, dt)
-	t.demand.wanted.add(float64(wanted), 1, dt)
+	t.demand.add(&tallies, served, wanted, t.state.Level, classes, dt)
 	if t.probing { // without it, more would have been served and less refused
 		t.demand.served, t.demand.capped = answered, capped
 	}

@@ -1,0 +1,42 @@
+package shedder
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A site that hears nothing for a second, and then all who waited, is asked for about as much as
+// before. A change that lasts is known within seconds.
+func TestAStallIsNoDemand(t *testing.T) {
+	s, now := newShedder(t, Defaults()), start
+	least, most := 1e9, 0.0
+	run := func(ticks int, each int) {
+		for range ticks {
+			for n := range each {
+				if p, ok := s.Admit(2, uint64(n)); ok {
+					p.Sent()
+					p.Answered()
+					p.Done()
+				}
+			}
+			now = now.Add(Interval)
+			s.Tick(now, nil)
+			d := s.Status().Demand
+			least, most = min(least, d), max(most, d)
+		}
+	}
+	run(100, 100)
+	least, most = 1e9, 0
+	for range 10 {
+		run(10, 0)
+		run(2, 600)
+		run(30, 100)
+	}
+	require.Greater(t, least, 400.0)
+	require.Less(t, most, 1450.0)
+	run(50, 200)
+	require.InDelta(t, 2000, s.Status().Demand, 150)
+	run(100, 0)
+	require.Less(t, s.Status().Demand, 20.0)
+}
