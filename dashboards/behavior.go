@@ -17,6 +17,16 @@ func behaviorRow() row {
 			},
 		},
 		{
+			id: 47, kind: series, title: "One view for a region", unit: plain,
+			text: "Nodes that judge clients together, nodes that judge alone because Redis does not answer, subjects of which the nodes told each other in the last second, and subjects a minute that entered a tier only because of what several nodes counted: clients that are spread over nodes.",
+			queries: []query{
+				{"judge together", `max(weir_behavior_nodes{@})`},
+				{"judge alone", `sum(weir_behavior_alone{@})`},
+				{"told, {{kind}}", `sum by (kind) (weir_behavior_told{@})`},
+				{"spread, {{kind}}, {{tier}}", `sum by (kind, tier) (increase(weir_behavior_region_rises_total{@}[1m]))`},
+			},
+		},
+		{
 			id: 43, kind: series, title: "Subjects kept", unit: plain,
 			text: "Clients and routes that the nodes keep, those a second that gave way because policy.subjects is reached, requests a second of subjects that could not be kept, and requests that wait now.",
 			queries: []query{

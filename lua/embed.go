@@ -71,6 +71,9 @@ func Move() string { return join("move", "fw") }
 // Term returns the script that promises windows to regions. See term.lua.
 func Term() string { return join("term", "tb") }
 
+// Conduct returns the script by which nodes tell each other what clients did. See conduct.lua.
+func Conduct() string { return join("conduct", "tb") }
+
 // marker is a line that begins a part in an algorithm's file, and calls for it in others.
 var marker = regexp.MustCompile(`(?m)^ *--- (\w+)\n`)
 

@@ -145,6 +145,51 @@ func (d *shipped) decide(now time.Time, q *request) (v verdict) {
 	return v
 }
 
+// spread is three nodes of weir that tell each other each second what they counted, behind a
+// balancer that sends them each client's requests in turn.
+type spread struct {
+	limits
+	nodes [3]*shipped
+	next  int
+	told  time.Time
+}
+
+func newSpread(start time.Time, clients int) *spread {
+	d := &spread{limits: newLimits(), told: start}
+	for i := range d.nodes {
+		d.nodes[i] = newShipped(start, clients)
+		d.nodes[i].limits = d.limits // Redis counts for all of them
+	}
+	return d
+}
+
+func (d *spread) decide(now time.Time, q *request) verdict {
+	if now.Sub(d.told) >= time.Second {
+		d.told = now
+		d.exchange(now, func(n *shipped) *behavior.Table { return n.clients })
+		d.exchange(now, func(n *shipped) *behavior.Table { return n.routes })
+	}
+	d.next = (d.next + 1) % len(d.nodes)
+	return d.nodes[d.next].decide(now, q)
+}
+
+func (d *spread) exchange(now time.Time, table func(*shipped) *behavior.Table) {
+	var told [len(d.nodes)][]byte
+	for i, n := range d.nodes {
+		table(n).Divide(len(d.nodes))
+		told[i] = table(n).AppendAccounts(nil, now, 1000)
+	}
+	for i, n := range d.nodes {
+		var others behavior.Region
+		for k := range told {
+			if k != i {
+				others.Add(told[k])
+			}
+		}
+		table(n).Merge(now, &others)
+	}
+}
+
 // published is the scoring that is widely published: five signals, exact counts, no decay,
 // own refusals count.
 type published struct {

@@ -131,6 +131,27 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
+// The same goals hold when each client is spread over three nodes.
+func TestCorpusOverThreeNodes(t *testing.T) {
+	var benign outcome
+	for i := range kinds {
+		k := &kinds[i]
+		o := run(k, max(5, *few/5), func(k *kind) defense { return newSpread(start, max(1, k.clients)) })
+		t.Logf("%-38s %+v", k.name, []string{row(k, &o)})
+		if !k.hostile {
+			benign.subjects += o.subjects
+			benign.refusedSubjects += o.refusedSubjects
+			benign.requests += o.requests
+			benign.refused += o.refused
+			benign.delayed += o.delayed
+		} else if !k.reports {
+			require.GreaterOrEqual(t, percent(o.inTime, o.subjects), 95.0, "%s: detected within 200 requests or %s", k.name, k.within)
+		}
+	}
+	require.LessOrEqual(t, percent(benign.refusedSubjects, benign.subjects), 0.1, "benign subjects refused")
+	require.LessOrEqual(t, percent(benign.refused+benign.delayed, benign.requests), 0.05, "benign requests refused or delayed")
+}
+
 // row describes what weir did to one kind, for the log.
 func row(k *kind, o *outcome) string {
 	return fmt.Sprintf("subjects %d refused %d detected %d in time %d; requests %d static %d refused %d delayed %d", o.subjects, o.refusedSubjects, o.detected, o.inTime,

@@ -58,7 +58,12 @@ func (e *Edge) openConduct() error {
 	k.Conduct = decide.NewConduct(k.active.Load, c.Subjects, time.Now())
 	k.Stop, k.Judged, k.Rose = e.ctx.Done(), k.judged, k.rose
 	e.metrics.registry.MustRegister(conductCollector{k.Conduct}, k.metrics.conductRequests, k.metrics.conductRises, k.metrics.conductSignals,
-		k.metrics.policyInfo, k.metrics.policyRejected, k.metrics.policySourceUp, k.metrics.policyCacheErrors)
+		k.metrics.policyInfo, k.metrics.policyRejected, k.metrics.policySourceUp, k.metrics.policyCacheErrors,
+		k.metrics.conductNodes, k.metrics.conductAlone, k.metrics.conductTold, k.metrics.conductShared)
+	k.metrics.conductNodes.Set(1)
+	for _, kind := range []string{decide.KindClient, decide.KindRoute} {
+		k.metrics.conductTold.WithLabelValues(kind)
+	}
 	if c.Source == fromConsul {
 		k.follow(e.config, e.consul)
 	} else if err := k.load(); err != nil {
@@ -123,6 +128,9 @@ func (k *conductKeeper) settle(now time.Time) time.Duration {
 func (k *conductKeeper) activate(p *policy.Policy, source string, canary bool) {
 	k.active.Store(p)
 	k.Activate(p)
+	for _, tier := range p.Effects[1:] {
+		k.metrics.conductShared.WithLabelValues(decide.KindClient, tier.Name)
+	}
 	k.metrics.policy(p)
 	k.log.Info("policy active", "version", p.Version, "mode", modeOf(p), "source", source, "canary", canary)
 }

@@ -13,6 +13,11 @@ type conductMetrics struct {
 	policyInfo                                    *prometheus.GaugeVec
 	policySourceUp                                prometheus.Gauge
 	policyRejected, policyCacheErrors             prometheus.Counter
+
+	// Of the exchange with other nodes.
+	conductNodes, conductAlone prometheus.Gauge
+	conductTold                *prometheus.GaugeVec
+	conductShared              *prometheus.CounterVec
 }
 
 func newConductMetrics() conductMetrics {
@@ -23,6 +28,16 @@ func newConductMetrics() conductMetrics {
 		conductRequests: counters("behavior_requests_total", "Requests of subjects above the mildest tier, by what the policy did, or in shadow mode would have done.", "tier", "effect", "mode"),
 		conductRises:    counters("behavior_rises_total", "Times that a subject entered a severer tier.", "kind", "tier"),
 		conductSignals:  counters("behavior_signals_total", "Signals that had part in a subject's entering a severer tier.", "kind", "tier", "signal"),
+		conductNodes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_behavior_nodes", Help: "Nodes of the region that judge clients together, this one included.",
+		}),
+		conductAlone: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_behavior_alone", Help: "1 while the region's store does not answer, so that this node judges by what it sees itself.",
+		}),
+		conductTold: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "weir_behavior_told", Help: "Subjects of which this node told the others in the last second.",
+		}, []string{"kind"}),
+		conductShared: counters("behavior_region_rises_total", "Times that a subject entered a severer tier because of what several nodes counted.", "kind", "tier"),
 		policyInfo: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_behavior_policy_info", Help: "1 for the version of the behavior policy that this node runs.",
 		}, []string{"version", "mode"}),

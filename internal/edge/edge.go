@@ -220,6 +220,9 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	if e.conduct != nil && e.conduct.follower != nil {
 		wg.Go(func() { e.conduct.follower.Run(watching, nil, e.conduct.settle) })
 	}
+	if e.conduct != nil && e.shared != nil {
+		wg.Go(func() { e.shareConduct(watching) })
+	}
 	if e.listed != nil {
 		wg.Go(func() { e.listed.run(watching) })
 	}

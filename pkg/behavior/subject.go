@@ -31,7 +31,6 @@ type subject struct {
 	tier    uint8
 	strikes uint8 // refusals in a row
 	refuses bool  // blocked has not passed, or nobody has looked since
-
 	windows uint8 // that baseline is made of, up to settled
 	short   tick  // where the windows began
 	minute  tick
@@ -51,6 +50,7 @@ type subject struct {
 	minuteWalk, longWalk    walk
 	minuteRoutes, longRoute routes
 
+	listed bool // other nodes are to hear of it
 	told   tick // when Retry-After says to come back
 	denied tick // the first refusal that was not followed by obedience
 
@@ -101,6 +101,10 @@ func (s *subject) refusal(p *Policy, e *Event, now tick) {
 	if told := now + tick(min(e.RetryAfter, maxTold).Seconds()*ticksPerSecond); e.RetryAfter > 0 && told.since(s.told) > 0 {
 		s.told = told
 	}
+	p.denied(s)
+}
+
+func (p *Policy) denied(s *subject) {
 	if t := &p.Signals[Denials]; int(s.early) >= t.AtLeast {
 		s.rise(p, Denials, float64(s.early), float64(t.AtLeast))
 	}
@@ -115,15 +119,29 @@ func (s *subject) observe(p *Policy, e *Event, excused bool) {
 	s.requests++
 	s.total = saturate(s.total)
 	p.burst(s)
-	if t := &p.Signals[Presence]; e.Lacks {
+	if e.Lacks {
 		s.lacks = saturate(s.lacks)
-		if int(s.lacks) >= t.AtLeast && float64(s.lacks) >= t.Share*float64(s.total) {
-			s.rise(p, Presence, float64(s.lacks), float64(t.AtLeast))
-		}
+		p.presence(s)
 	}
 	prints := count(s.printHashes[:], s.printCounts[:], uint32(e.Print))
 	same := count(s.routeHashes[:], s.routeCounts[:], uint32(e.Route))
-	// A route alone says less than a fingerprint: it needs twice as many.
+	p.repetition(s, prints, same)
+	s.minuteRoutes.add(&s.minuteWalk, e.Route, e.Status == 404)
+	s.longRoute.add(&s.longWalk, e.Route, e.Status == 404)
+	p.scan(s, &s.minuteWalk)
+	p.scan(s, &s.longWalk)
+	p.failures(s, e.Status, excused)
+}
+
+func (p *Policy) presence(s *subject) {
+	if t := &p.Signals[Presence]; int(s.lacks) >= t.AtLeast && float64(s.lacks) >= t.Share*float64(s.total) {
+		s.rise(p, Presence, float64(s.lacks), float64(t.AtLeast))
+	}
+}
+
+// repetition looks at how often one fingerprint came, and one route. A route alone says less
+// than a fingerprint: it needs twice as many.
+func (p *Policy) repetition(s *subject, prints, same uint16) {
 	if t := &p.Signals[Repetition]; int(max(prints, same/2)) >= t.AtLeast {
 		share := t.Share * float64(s.total)
 		if int(prints) >= t.AtLeast && float64(prints) >= share {
@@ -132,11 +150,6 @@ func (s *subject) observe(p *Policy, e *Event, excused bool) {
 			s.rise(p, Repetition, float64(same), float64(2*t.AtLeast))
 		}
 	}
-	s.minuteRoutes.add(&s.minuteWalk, e.Route, e.Status == 404)
-	s.longRoute.add(&s.longWalk, e.Route, e.Status == 404)
-	p.scan(s, &s.minuteWalk)
-	p.scan(s, &s.longWalk)
-	p.failures(s, e.Status, excused)
 }
 
 func (p *Policy) burst(s *subject) {
@@ -179,8 +192,13 @@ func (p *Policy) failures(s *subject, status int, excused bool) {
 		return
 	}
 	*n = saturate(*n)
-	if t := &p.Signals[Failures]; int(*n) >= t.AtLeast && float64(*n) >= t.Share*float64(s.total) {
-		s.rise(p, Failures, float64(*n), float64(t.AtLeast))
+	p.failed(s, *n)
+}
+
+// failed looks at how many answers of one sort there were.
+func (p *Policy) failed(s *subject, n uint16) {
+	if t := &p.Signals[Failures]; int(n) >= t.AtLeast && float64(n) >= t.Share*float64(s.total) {
+		s.rise(p, Failures, float64(n), float64(t.AtLeast))
 	}
 }
 

@@ -20,6 +20,7 @@ const (
 // Table holds the subjects of one kind. Its methods may be called concurrently.
 type Table struct {
 	policy atomic.Pointer[Policy]
+	near   atomic.Pointer[near] // nil while no other node is to hear of subjects
 	began  time.Time
 	shards [shards]shard
 	site   site
@@ -33,6 +34,8 @@ type shard struct {
 	chunks [][]subject
 	n, max uint32
 	hand   uint32 // where eviction looks next
+	listed []*subject
+	turn   int // of listed, that gives way next
 	counts Counts
 	_      [64]byte // the next shard's lock is in another cache line
 }
@@ -126,6 +129,9 @@ func (t *Table) Observe(key uint64, now time.Time, e *Event) Standing {
 			found.observe(p, e, failed && t.site.failing(at))
 		}
 		found.settle(p, at)
+		if n := t.near.Load(); n != nil && !found.listed && n.reached(found) {
+			s.list(found)
+		}
 	}
 	st := found.standing(at)
 	st.Rose = found.tier > before
@@ -140,6 +146,7 @@ func (t *Table) Clear(key uint64) bool {
 	found := s.find(key)
 	if found != nil {
 		began := found.seen
+		s.unlist(found)
 		found.begin(key, began)
 	}
 	return found != nil
@@ -218,6 +225,7 @@ func (s *shard) add(key uint64, now tick) *subject {
 			return nil
 		}
 		s.remove(s.at(victim).key)
+		s.unlist(s.at(victim))
 		s.counts.Evicted++
 		n = victim
 	}

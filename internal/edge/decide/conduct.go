@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"hash/maphash"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -30,7 +29,9 @@ type Conduct struct {
 	// Rose is called when a request moves its client, or its route, to a severer tier.
 	Rose func(r *Request, kind string, tier string, st behavior.Standing, reasons []behavior.Reason)
 
-	seed    maphash.Seed
+	// names hides which subjects and routes share a place. Nodes that exchange what they
+	// counted have the same.
+	names   atomic.Pointer[Secret]
 	delayed atomic.Int64
 }
 
@@ -44,13 +45,17 @@ const (
 func NewConduct(active func() *policy.Policy, subjects int, now time.Time) *Conduct {
 	c := &Conduct{
 		Policy: active, Clients: behavior.NewTable(subjects, behavior.Default(), now), Routes: behavior.NewTable(subjects/16, behavior.DefaultRoutes(), now),
-		seed: maphash.MakeSeed(),
 	}
+	c.names.Store(RandomSecret())
 	if p := active(); p != nil {
 		c.Activate(p)
 	}
 	return c
 }
+
+// SetNames has all subjects from now on named by a secret that other nodes share. What was
+// counted under other names is forgotten.
+func (c *Conduct) SetNames(s *Secret) { c.names.Store(s) }
 
 // Activate has the tables judge by a policy that has become the active one.
 func (c *Conduct) Activate(p *policy.Policy) {
@@ -113,7 +118,7 @@ func (c *Conduct) Stand(r *Request) {
 	}
 	k := &r.Risk
 	k.Policy = p
-	k.client, k.route = c.clientOf(r.Client), maphash.Bytes(c.seed, r.path)
+	k.client, k.route = c.clientOf(r.Client), c.names.Load().place(r.path)
 	st := c.Clients.Look(k.client, r.Began)
 	k.Score, k.Tier, k.refused = st.Score, st.Tier, st.Refused
 	if p.Routes != nil {
@@ -163,7 +168,7 @@ func (c *Conduct) clientOf(a netip.Addr) uint64 {
 	if a.Is6() && !a.Is4In6() {
 		clear(b[8:])
 	}
-	return maphash.Bytes(c.seed, b[:])
+	return c.names.Load().place(b[:])
 }
 
 // delay waits, unless too many do already.
@@ -254,7 +259,7 @@ func (c *Conduct) print(r *Request) uint64 {
 		}
 	}
 	r.buf = b
-	return maphash.Bytes(c.seed, b)
+	return c.names.Load().place(b)
 }
 
 // lacks reports whether a header that real clients always send is absent.

@@ -29,12 +29,13 @@ type scripts struct {
 	load     *script
 	move     *script
 	term     *script
+	conduct  *script
 	single   map[string]*script // takes for rules of one tag: the same, without the other algorithms
 }
 
 // allScripts joins them once.
 var allScripts = sync.OnceValue(func() *scripts {
-	s := &scripts{take: newScript(lua.Take()), giveBack: newScript(lua.Return()), lease: newScript(lua.Lease()), report: newScript(lua.Report()), merge: newScript(lua.Merge()), tally: newScript(lua.Tally()), load: newScript(lua.Load()), move: newScript(lua.Move()), term: newScript(lua.Term()), single: map[string]*script{}}
+	s := &scripts{take: newScript(lua.Take()), giveBack: newScript(lua.Return()), lease: newScript(lua.Lease()), report: newScript(lua.Report()), merge: newScript(lua.Merge()), tally: newScript(lua.Tally()), load: newScript(lua.Load()), move: newScript(lua.Move()), conduct: newScript(lua.Conduct()), term: newScript(lua.Term()), single: map[string]*script{}}
 	for _, tag := range lua.Tags() {
 		s.single[tag] = newScript(lua.TakeOne(tag))
 	}
@@ -63,7 +64,7 @@ func (s *scripts) of(p *pack) *script {
 }
 
 func (s *scripts) all() []*script {
-	return slices.AppendSeq([]*script{s.take, s.giveBack, s.lease, s.report, s.merge, s.tally, s.load, s.move, s.term}, maps.Values(s.single))
+	return slices.AppendSeq([]*script{s.take, s.giveBack, s.lease, s.report, s.merge, s.tally, s.load, s.move, s.conduct, s.term}, maps.Values(s.single))
 }
 
 // Command returns the command that decides calls in one script, and the script's source,

@@ -1,0 +1,186 @@
+package edge
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/pkg/behavior"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+)
+
+const (
+	// conductEvery is how often nodes tell each other what clients did. Half of it later each
+	// asks what the others told, so that nobody learns of a request later than 1.5 s after it.
+	conductEvery = time.Second
+	// regionTold is of how many clients all nodes of a region tell together, and nodeTold is the
+	// least of one node. Of routes it is an eighth.
+	regionTold, nodeTold, mostTold = 2048, 32, 1000
+	maxConductNodes                = 512
+
+	conductFormat = 1 // of a word
+)
+
+// conductShare tells the other nodes of a region what this one counted of clients, and judges
+// by what all counted. No request waits for it; while the store does not answer, a node judges
+// alone.
+type conductShare struct {
+	*conductKeeper
+	store interface {
+		Conduct(ctx context.Context, node, key, accounts string) (*redisstore.Conduct, error)
+	}
+	node  string
+	key   string // hex, of names
+	names *decide.Secret
+	nodes int
+	alone bool
+}
+
+func (e *Edge) shareConduct(ctx context.Context) {
+	s := &conductShare{conductKeeper: e.conduct, store: e.shared, node: e.config.Node.ID, nodes: 1}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	s.use(hex.EncodeToString(key))
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for tell := true; ; tell = !tell {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			timer.Reset(s.exchange(ctx, tell))
+		}
+	}
+}
+
+// use names subjects by a key. It reports whether it is one.
+func (s *conductShare) use(key string) bool {
+	b, err := hex.DecodeString(key)
+	if err != nil || len(b) != 32 {
+		return false
+	}
+	s.key, s.names = key, decide.NewSecret(b)
+	s.SetNames(s.names)
+	return true
+}
+
+// exchange tells the other nodes what this one counted, or asks what they did. It returns how
+// long to wait for the next exchange, so that all nodes tell at the beginning of a second of the store's
+// clock, and ask in its middle.
+func (s *conductShare) exchange(ctx context.Context, tell bool) time.Duration {
+	if s.active.Load() == nil {
+		return conductEvery / 2
+	}
+	word := ""
+	if tell {
+		word = s.word(time.Now())
+	}
+	told, err := s.store.Conduct(ctx, s.node, s.key, word)
+	if err == nil && told.Key != s.key && !s.use(told.Key) {
+		err = fmt.Errorf("the key by which nodes name clients is none (got %d characters)", len(told.Key))
+	}
+	if ctx.Err() != nil {
+		return conductEvery
+	}
+	s.know(err)
+	if err != nil {
+		s.divide(1)
+		return conductEvery / 2
+	}
+	if !tell {
+		s.hear(told.Others, time.Now())
+	}
+	s.divide(1 + min(len(told.Others), maxConductNodes))
+	at := conductEvery / 2
+	if !tell {
+		at = conductEvery
+	}
+	passed := time.Duration(told.Now.UnixNano()) % conductEvery
+	if passed > at {
+		at += conductEvery
+	}
+	return at - passed + mathrand.N(exchangeWithin)
+}
+
+// know says when the node begins to judge alone, and when that ends.
+func (s *conductShare) know(err error) {
+	s.metrics.conductAlone.Set(oneIf(err != nil))
+	if alone := err != nil; alone != s.alone {
+		if s.alone = alone; alone {
+			s.log.Warn("clients are judged by what this node alone sees", "error", err)
+		} else {
+			s.log.Info("clients are judged by what all nodes of the region see")
+		}
+	}
+}
+
+func (s *conductShare) divide(nodes int) {
+	s.nodes = nodes
+	s.metrics.conductNodes.Set(float64(nodes))
+	s.Clients.Divide(nodes)
+	s.Routes.Divide(nodes)
+}
+
+// word is what a node tells: the format, the key by which it names subjects, how many clients,
+// and the accounts of these and of routes.
+func (s *conductShare) word(now time.Time) string {
+	most := max(nodeTold, min(mostTold, regionTold/s.nodes))
+	b := append([]byte{conductFormat}, s.names.Fingerprint()...)
+	head := len(b) + 2
+	b = s.Clients.AppendAccounts(append(b, 0, 0), now, most)
+	clients := (len(b) - head) / behavior.AccountSize
+	binary.LittleEndian.PutUint16(b[head-2:], uint16(clients))
+	if p := s.active.Load(); p.Routes != nil {
+		b = s.Routes.AppendAccounts(b, now, most/8)
+	}
+	s.metrics.conductTold.WithLabelValues(decide.KindClient).Set(float64(clients))
+	s.metrics.conductTold.WithLabelValues(decide.KindRoute).Set(float64((len(b)-head)/behavior.AccountSize - clients))
+	return string(b)
+}
+
+// hear judges by what others told. What another release wrote, and what is named by another
+// key, is left out.
+func (s *conductShare) hear(others map[string]string, now time.Time) {
+	var clients, routes behavior.Region
+	n := 0
+	for _, word := range others {
+		if n++; n > maxConductNodes {
+			break
+		}
+		s.read([]byte(word), &clients, &routes)
+	}
+	s.rise(decide.KindClient, s.Clients.Merge(now, &clients))
+	if p := s.active.Load(); p.Routes != nil {
+		s.rise(decide.KindRoute, s.Routes.Merge(now, &routes))
+	}
+}
+
+func (s *conductShare) read(b []byte, clients, routes *behavior.Region) {
+	name := s.names.Fingerprint()
+	head := 1 + len(name) + 2
+	if len(b) < head || len(b) > head+2*mostTold*behavior.AccountSize || b[0] != conductFormat || string(b[1:1+len(name)]) != name {
+		return
+	}
+	end := head + int(binary.LittleEndian.Uint16(b[head-2:]))*behavior.AccountSize
+	if end <= len(b) && clients.Add(b[head:end]) {
+		routes.Add(b[end:])
+	}
+}
+
+// rise counts and logs subjects that entered a severer tier because of what several nodes saw.
+// What they are called is known only when they ask again.
+func (s *conductShare) rise(kind string, list []behavior.Standing) {
+	p := s.active.Load()
+	for _, st := range list {
+		tier := p.Effects[min(st.Tier, len(p.Effects)-1)].Name
+		s.metrics.conductShared.WithLabelValues(kind, tier).Inc()
+		if skipped, ok := s.rises.sample(time.Now()); ok {
+			s.log.Info("subject entered a severer tier by what several nodes counted", "kind", kind, "tier", tier, "score", int(st.Score), "mode", modeOf(p), "nodes", s.nodes, "not_logged", skipped)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+const (
+	conductKey = "weir:{~conduct}"
+	// conductTimeout bounds an exchange: its answer may be some hundred kilobytes, so it may
+	// take longer than a decision. No request waits for it.
+	conductTimeout = 250 * time.Millisecond
+)
+
+// Conduct is what nodes told each other.
+type Conduct struct {
+	Now    time.Time         // by the store's clock
+	Key    string            // by which all nodes name subjects
+	Others map[string]string // accounts, by node
+}
+
+// Conduct says what a node counted of clients, unless accounts is empty, and returns what others
+// did in the last three seconds. key is the one that the node uses. The script may be sent
+// again: what a node says replaces what it said.
+func (s *Store) Conduct(ctx context.Context, node, key, accounts string) (*Conduct, error) {
+	sh, err := s.shardFor(ctx, []byte(conductKey))
+	if err != nil {
+		return nil, err
+	}
+	if sh.breaker.Open() {
+		return nil, limiter.ErrBroken
+	}
+	ctx, cancel := context.WithTimeout(ctx, conductTimeout)
+	defer cancel()
+	client := sh.client.WithTimeout(conductTimeout)
+	run := func() ([]string, error) {
+		sc := allScripts().conduct
+		cmd := redis.NewStringSliceCmd(ctx, "evalsha", sc.sha, 1, conductKey, sh.node.now(), nodeField+node, key, accounts)
+		_ = client.Process(ctx, cmd) // the command holds the error
+		return cmd.Result()
+	}
+	reply, err := run()
+	if notLoaded(err) {
+		if err = sh.node.load(ctx); err == nil {
+			reply, err = run()
+		}
+	}
+	if err != nil {
+		if sh.node.cluster != nil && movedAway(err) {
+			sh.node.cluster.ReloadState(ctx)
+		}
+		return nil, clean(err)
+	}
+	return readConduct(reply)
+}
+
+func readConduct(reply []string) (*Conduct, error) {
+	if len(reply) < 2 || len(reply)%2 != 0 {
+		return nil, errForeign
+	}
+	now, err := strconv.ParseInt(reply[0], 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("the script returned %q as the time", reply[0])
+	}
+	c := &Conduct{Now: time.UnixMicro(now), Key: reply[1], Others: make(map[string]string, len(reply)/2-1)}
+	for i := 2; i < len(reply); i += 2 {
+		c.Others[reply[i][min(len(nodeField), len(reply[i])):]] = reply[i+1]
+	}
+	return c, nil
+}

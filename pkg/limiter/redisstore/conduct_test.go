@@ -1,0 +1,63 @@
+package redisstore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
+)
+
+func TestConduct(t *testing.T) {
+	server := testenv.Redis(t, testenv.Options{})
+	now := int64(1_800_000_000_000_000)
+	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience, Clock: func() int64 { return now }})
+	say := func(node, key, accounts string) *redisstore.Conduct {
+		t.Helper()
+		c, err := s.Conduct(t.Context(), node, key, accounts)
+		require.NoError(t, err)
+		require.Equal(t, now, c.Now.UnixMicro())
+		return c
+	}
+	// The first key is the one that all use; nobody hears its own word.
+	require.Equal(t, "k1", say("a", "k1", "of a").Key)
+	got := say("b", "k2", "\x00\xff of b\n")
+	require.Equal(t, "k1", got.Key)
+	require.Equal(t, map[string]string{"a": "of a"}, got.Others)
+	large := strings.Repeat("x", 200<<10)
+	say("a", "k1", large)
+	require.Equal(t, map[string]string{"a": large}, say("b", "k1", "").Others)
+	require.Equal(t, map[string]string{"b": "\x00\xff of b\n"}, say("a", "k1", "").Others, "asking says nothing new")
+
+	// What was said more than three seconds ago is gone, by whichever clock.
+	now += 3_000_000
+	require.Len(t, say("c", "k1", "").Others, 2)
+	now += 1_000_000
+	require.Empty(t, say("c", "k1", "").Others)
+	require.EqualValues(t, 1, server.Client().HLen(t.Context(), "weir:{~conduct}").Val(), "only the key is left")
+	say("a", "k1", "again")
+	now -= 3_600_000_000
+	require.Empty(t, say("b", "k1", "").Others)
+
+	// A server that lost its data learns the key from those who use it.
+	require.NoError(t, server.Client().FlushAll(t.Context()).Err())
+	require.Equal(t, "k1", say("b", "k1", "").Key)
+	ttl, err := server.Client().PTTL(t.Context(), "weir:{~conduct}").Result()
+	require.NoError(t, err)
+	require.Positive(t, ttl)
+
+	require.NoError(t, server.Client().Set(t.Context(), "weir:{~conduct}", "?", 0).Err())
+	_, err = s.Conduct(t.Context(), "a", "k1", "x")
+	require.Error(t, err, "a key of somebody else")
+	require.NoError(t, server.Client().Del(t.Context(), "weir:{~conduct}").Err())
+
+	server.Suspend()
+	began := time.Now()
+	_, err = s.Conduct(t.Context(), "a", "k1", "x")
+	require.Error(t, err)
+	t.Logf("a hung server was waited for %s", time.Since(began))
+	server.Resume()
+}
