@@ -7,11 +7,12 @@
 --         before its heir gets windows, for how long what a store has forgotten may matter, then
 --         per term: number of the division, the part, who asks, the last window's start,
 --         number of the life of the asker's store (0: this store's own), a number for this
---         store's life if it has none, and 1 if it is settled
+--         store's life if it has none, and what it is settled as: 1 the first of its region, 2 a
+--         later one, 0 nothing
 -- Reply: the time, then seven numbers per term: 1 if promised, or 0, or -1 if the key does not
 --   hold what this script writes; the first and the last start that are promised; from when on
 --   that is sure though this store may have lost what it promised before; the number of this
---   store's life; whether it is settled; and whether no other life of the owner's store was
+--   store's life; what it is settled as; and whether no other life of the owner's store was
 --   ever heard of
 local longest, silence, forgotten, reply = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), { now }
 local function text(n) return format('%.0f', n) end
@@ -25,8 +26,7 @@ for i = 1, #KEYS do
   local promised, from, to, sure, mine, settled, first = -1, 0, 0, 0, 0, 0, 0
   if not held.err then
     promised = 0
-    mine, settled, sure = tonumber(held[1] or draw), held[2] and 1 or 0, tonumber(held[6] or now + forgotten)
-    if settle == '1' then settled = 1 end
+    mine, settled, sure = tonumber(held[1] or draw), tonumber(held[2] or settle), tonumber(held[6] or now + forgotten)
     local since, most = tonumber(held[4] or 0), tonumber(held[5] or 0)
     if held[3] and held[3] ~= division then since = most + 1 end
     local was, seen = held[7] or part, tonumber(held[10] or now)
@@ -38,7 +38,8 @@ for i = 1, #KEYS do
     if not held[7] and part ~= holder then to = sure end
     if part == holder then
       seen, heard = now, heard or text(life)
-      first = tonumber(heard) == life and 1 or 0
+      -- A store that has lost everything does not know whom it had heard of.
+      first = settled < 2 and tonumber(heard) == life and 1 or 0
     end
     if part == holder or was == holder or now - seen > silence then
       promised = 1
@@ -52,7 +53,7 @@ for i = 1, #KEYS do
     call('HSET', key, 'life', text(mine), 'division', division, 'since', text(since), 'most', text(most), 'sure', text(sure),
       'h:' .. part, was, 'f:' .. part, text(from), 't:' .. part, text(to), 's:' .. part, text(seen))
     if heard then call('HSET', key, 'l:' .. part, heard) end
-    if settled == 1 then call('HSET', key, 'settled', 1) end
+    if settled > 0 then call('HSET', key, 'settled', text(settled)) end
     call('PEXPIRE', key, 5356800000 + slack)
   end
   local at = 7 * i - 5

@@ -38,9 +38,9 @@ type Term struct {
 	// Life identifies what the owner's store has kept since it was empty, if the owner asks;
 	// 0 for a store that is asked by its own region.
 	Life int64
-	// Draw becomes the life of this store if it has none, and Settle says that it may spend.
+	// Draw becomes the life of this store if it has none, and Settle says what it is, once.
 	Draw   int64
-	Settle bool
+	Settle Settling
 
 	// Err says why there is no answer.
 	Err error
@@ -48,12 +48,23 @@ type Term struct {
 	// Sure is so only if this store has not forgotten what it promised to others.
 	Promised       bool
 	From, To, Sure int64
-	// Own is this store's life, and Settled whether it may spend.
+	// Own is this store's life, and Settled what it is.
 	Own     int64
-	Settled bool
-	// First is set if this store has heard of no other life of the owner's store.
+	Settled Settling
+	// First is set if this store has heard of no other life of the owner's store, and has not
+	// forgotten any.
 	First bool
 }
+
+// Settling says whether a region's store may be spent from.
+type Settling uint8
+
+// What a store is settled as.
+const (
+	Unsettled    Settling = iota // not yet
+	SettledFirst                 // it is the first store of its region
+	SettledLater                 // what was spent from one before it is lost
+)
 
 // Registrar is a store that promises windows. It answers every element, each with its own
 // error, within a bound of its own, after the promises are as safe as the store can make them.

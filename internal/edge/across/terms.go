@@ -132,7 +132,9 @@ func (x *Exchange) settle(ctx context.Context, first bool) {
 	t.mu.Lock()
 	terms := t.Ask(x.config.Wall(), draw())[:1]
 	t.mu.Unlock()
-	terms[0].Settle = true
+	if terms[0].Settle = limiter.SettledLater; first {
+		terms[0].Settle = limiter.SettledFirst
+	}
 	x.register(ctx, terms)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,10 +156,11 @@ func (x *Exchange) Terms(ctx context.Context, from peer.Node, body []byte) ([]by
 		return nil, fmt.Errorf("promises are for nodes of other regions, and %q is none that is known here", from.Region)
 	}
 	var terms []limiter.Term
+	division := global.Division(regions)
 	for i := range list {
 		c := &list[i]
 		part := slices.Index(regions, c.Part)
-		if part < 0 || c.Holder != from.Region || part != asker && global.HeirOf(part, len(regions)) != asker {
+		if c.Division != division || part < 0 || c.Holder != from.Region || part != asker && global.HeirOf(part, len(regions)) != asker {
 			continue // nodes learn of a region at different times
 		}
 		terms = append(terms, limiter.Term{Division: c.Division, Part: c.Part, Holder: c.Holder, Life: max(1, c.Life), Until: c.Until, Draw: draw()})

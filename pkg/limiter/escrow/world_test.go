@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,8 @@ type world struct {
 	random  *rand.Rand
 	now     time.Duration
 	limit   *limiter.Limit
-	names   []string
+	names   []string // of the regions that the topology lists
+	changed time.Duration
 	regions []*worldRegion
 	late    []message
 	loss    float64
@@ -43,6 +45,8 @@ type broken struct {
 
 type worldRegion struct {
 	number  int
+	name    string
+	names   []string // that it knows
 	skew    time.Duration
 	store   *memory.Store
 	checks  *Store
@@ -68,16 +72,47 @@ func newEscrowWorld(seed uint64) *world {
 	if err != nil {
 		panic(err)
 	}
-	for i := range 1 + random.IntN(5) {
-		w.names = append(w.names, string(rune('a'+i)))
-		r := &worldRegion{number: i, skew: time.Duration(random.Int64N(int64(10*time.Second))) - 5*time.Second}
+	listed := 1 + random.IntN(5)
+	w.changed = w.now
+	for i := range max(listed, min(5, 10*(listed/3))) { // the others of five may be listed later
+		name := string(rune('a' + i))
+		if i < listed {
+			w.names = append(w.names, name)
+		}
+		r := &worldRegion{number: i, name: name, skew: time.Duration(random.Int64N(int64(10*time.Second))) - 5*time.Second}
 		w.regions = append(w.regions, r)
 	}
 	for _, r := range w.regions {
+		r.names = w.names
 		w.lose(r)
 		w.restart(r)
 	}
 	return w
+}
+
+// change lists one region more, or one less, of which nodes learn at different times.
+func (w *world) change() {
+	if len(w.names) < 3 || w.now-w.changed < 4*time.Minute {
+		return
+	}
+	w.changed = w.now
+	name := w.regions[w.random.IntN(len(w.regions))].name
+	without := slices.DeleteFunc(slices.Clone(w.names), func(s string) bool { return s == name })
+	switch {
+	case len(without) == len(w.names):
+		w.names = append(without, name)
+	case len(without) >= 3:
+		w.names = without
+	}
+}
+
+// tell lets regions know by and by which are listed.
+func (w *world) tell() {
+	for _, r := range w.regions {
+		if w.random.IntN(20) == 0 || w.now-w.changed > time.Minute {
+			r.names = w.names
+		}
+	}
 }
 
 func (w *world) wall(r *worldRegion) int64 {
@@ -140,21 +175,27 @@ func (w *world) step(d time.Duration) {
 // renew is what across does, without its goroutines.
 func (w *world) renew(r *worldRegion) {
 	r.renewed = w.now
-	if !r.tenure.Place(w.names[r.number], w.names, w.now) {
-		panic("no place")
+	if !r.tenure.Place(r.name, r.names, w.now) {
+		return
 	}
 	terms := r.tenure.Ask(w.wall(r), w.draw())
 	r.store.Renew(context.Background(), terms)
 	ask := r.tenure.Asked(terms)
 	w.hold(r)
-	for to, other := range w.regions {
-		if to == r.number {
+	regions, self := r.tenure.Regions()
+	for voter, name := range regions {
+		if voter == self {
 			continue
 		}
+		to := int(name[0] - 'a')
+		other := w.regions[to]
 		w.send(r.number, to, func() {
 			list := append([]limiter.Term(nil), ask...)
 			for i := range list {
-				list[i].Draw, list[i].Settle = w.draw(), false
+				list[i].Draw, list[i].Settle = w.draw(), limiter.Unsettled
+			}
+			if global.Division(slices.Sorted(slices.Values(other.names))) != list[0].Division {
+				return
 			}
 			other.store.Renew(context.Background(), list)
 			if w.broken.forgets {
@@ -162,20 +203,19 @@ func (w *world) renew(r *worldRegion) {
 					list[i].Sure = 0
 				}
 			}
-			tenure := &r.tenure
 			w.send(to, r.number, func() {
-				if tenure.Place(w.names[r.number], w.names, w.now) {
-					tenure.Hear(to, append([]limiter.Term(nil), list...))
-					if w.broken.minority {
-						for i := range list {
-							if t := &list[i]; t.Promised {
-								part := strings.Index("abcde", t.Part)
-								r.checks.Hold(r.checks.Held().With(part, len(w.names), []global.Span{{From: t.From, To: t.To}}))
-							}
-						}
-						return
-					}
+				if now, _ := r.tenure.Regions(); !slices.Equal(now, regions) {
+					return
+				}
+				r.tenure.Hear(voter, append([]limiter.Term(nil), list...))
+				if !w.broken.minority {
 					w.hold(r)
+					return
+				}
+				for i := range list {
+					if t := &list[i]; t.Promised {
+						r.checks.Hold(r.checks.Held().With(slices.Index(regions, t.Part), len(regions), []global.Span{{From: t.From, To: t.To}}))
+					}
 				}
 			})
 		})
@@ -190,7 +230,9 @@ func (w *world) hold(r *worldRegion) {
 			_ = r.store.Open(context.Background())
 		}
 		one := r.tenure.Ask(w.wall(r), w.draw())[:1]
-		one[0].Settle = true
+		if one[0].Settle = limiter.SettledLater; first {
+			one[0].Settle = limiter.SettledFirst
+		}
 		r.store.Renew(context.Background(), one)
 		r.tenure.Asked(one)
 		settled, _, _ = r.tenure.Settled(w.now)
@@ -205,16 +247,16 @@ func (w *world) move(to, from *worldRegion) {
 	start := w.wall(to) - w.wall(to)%w.limit.Window.Microseconds()
 	upto, keep := w.random.Int64N(2*w.limit.Limit), w.random.Int64N(3)
 	w.send(to.number, from.number, func() {
-		gave := w.moved(from, limiter.Move{Region: w.names[to.number], Start: start, Upto: upto, Keep: keep})
+		gave := w.moved(from, limiter.Move{Region: to.name, Start: start, Upto: upto, Keep: keep})
 		if w.broken.generous && gave.Gave == 0 {
 			gave.Gave = upto
 		}
 		w.send(from.number, to.number, func() {
 			got := gave.Gave
 			if w.broken.doubles {
-				got += w.moved(to, limiter.Move{Region: w.names[from.number], Start: start}).Known
+				got += w.moved(to, limiter.Move{Region: from.name, Start: start}).Known
 			}
-			w.moved(to, limiter.Move{Region: w.names[from.number], Start: start, Got: got})
+			w.moved(to, limiter.Move{Region: from.name, Start: start, Got: got})
 		})
 	})
 }
@@ -254,6 +296,7 @@ func (w *world) ask(r *worldRegion, times int) bool {
 func (w *world) run(steps int) bool {
 	for range steps {
 		w.step(time.Duration(w.random.Int64N(int64(2 * time.Second))))
+		w.tell()
 		for _, r := range w.regions {
 			if w.now >= r.dead && w.now-r.renewed >= 5*time.Second {
 				w.renew(r)
@@ -272,6 +315,8 @@ func (w *world) run(steps int) bool {
 			}
 		case 4, 5:
 			w.restart(some)
+		case 8:
+			w.change()
 		case 6: // its clock is moved forward, at most as far as clocks are apart
 			some.skew = min(5*time.Second, some.skew+time.Duration(w.random.Int64N(int64(time.Second))))
 		case 7: // all clients at once, everywhere

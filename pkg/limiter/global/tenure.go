@@ -147,5 +147,5 @@ func (t *Tenure) Settled(now time.Duration) (settled, due, first bool) {
 		}
 	}
 	known := !first || said == len(own)
-	return own[t.self].Settled, known || len(t.held) > 0 && now-t.began >= SettleFor, known && first
+	return own[t.self].Settled != limiter.Unsettled, known || len(t.held) > 0 && now-t.began >= SettleFor, known && first
 }

@@ -13,7 +13,7 @@ var _ limiter.Registrar = (*Store)(nil)
 type promises struct {
 	sync.Mutex
 	life, division, since, most, sure int64
-	settled                           bool
+	settled                           limiter.Settling
 	parts                             map[string]*promise
 }
 
@@ -37,7 +37,9 @@ func (p *promises) renew(t *limiter.Term, now int64) {
 	if p.life == 0 {
 		p.life, p.sure, p.division, p.parts = t.Draw, now+limiter.TermForgotten.Microseconds(), t.Division, map[string]*promise{}
 	}
-	p.settled = p.settled || t.Settle
+	if p.settled == limiter.Unsettled {
+		p.settled = t.Settle
+	}
 	if p.division != t.Division {
 		p.division, p.since = t.Division, p.most+1
 	}
@@ -58,7 +60,7 @@ func (p *promises) renew(t *limiter.Term, now int64) {
 		if h.seen = now; h.life == 0 {
 			h.life = life
 		}
-		t.First = h.life == life
+		t.First = p.settled != limiter.SettledLater && h.life == life
 	}
 	if owner || h.holder == t.Holder || now-h.seen > limiter.TermSilence.Microseconds() {
 		t.Promised = true

@@ -17,17 +17,13 @@ func (s *Store) Renew(ctx context.Context, terms []limiter.Term) {
 	calls := make([]mergeCall, len(terms))
 	for i := range terms {
 		t := &terms[i]
-		settle := 0
-		if t.Settle {
-			settle = 1
-		}
 		calls[i] = mergeCall{
 			keys: []string{promisesKey},
-			args: []any{t.Division, t.Part, t.Holder, t.Until, t.Life, t.Draw, settle},
+			args: []any{t.Division, t.Part, t.Holder, t.Until, t.Life, t.Draw, int(t.Settle)},
 			fail: func(err error) { t.Err = err },
 			answer: func(_ int64, reply []int64) {
 				t.Err, t.Promised, t.From, t.To, t.Sure = nil, reply[0] == 1, reply[1], reply[2], reply[3]
-				t.Own, t.Settled, t.First = reply[4], reply[5] == 1, reply[6] == 1
+				t.Own, t.Settled, t.First = reply[4], limiter.Settling(reply[5]), reply[6] == 1
 				if reply[0] < 0 {
 					t.Err = errForeign
 				}

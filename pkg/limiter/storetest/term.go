@@ -47,7 +47,7 @@ func RunTerms(t *testing.T, sequences int, open Open) (answers []string) {
 				continue
 			}
 			term := limiter.Term{
-				Division: division, Part: fmt.Sprint("r", part), Holder: fmt.Sprint("r", holder), Draw: 1 + random.Int64N(1000), Settle: random.IntN(50) == 0,
+				Division: division, Part: fmt.Sprint("r", part), Holder: fmt.Sprint("r", holder), Draw: 1 + random.Int64N(1000), Settle: limiter.Settling(max(0, random.IntN(50)-47)),
 				Until: clock.Now() + random.Int64N((2 * time.Minute).Microseconds()) - (30 * time.Second).Microseconds(), Life: random.Int64N(3),
 			}
 			one := []limiter.Term{term}
