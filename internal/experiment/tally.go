@@ -78,6 +78,7 @@ type slice struct {
 type passes struct {
 	key  uint64
 	last int64 // the newest part in which it passed
+	sum  int64 // of in
 	in   [parts]int64
 }
 
@@ -103,7 +104,11 @@ func (t *Tally) Decided(place int, c *Check) {
 	s := &t.slices[place]
 	part := c.At.UnixMicro() / t.part
 	s.Lock()
-	defer s.Unlock()
+	s.count(c, part)
+	s.Unlock()
+}
+
+func (s *slice) count(c *Check, part int64) {
 	n := &s.counts
 	if c.Failed {
 		n.Failed++
@@ -157,21 +162,17 @@ func (s *slice) follow(key uint64, part int64) *passes {
 }
 
 // pass adds what passed, and returns the sum of the window that ends with the newest part.
-func (p *passes) pass(part, cost int64) (sum int64) {
+func (p *passes) pass(part, cost int64) int64 {
 	for p.last < part {
-		if p.last++; part-p.last < parts {
-			p.in[p.last%parts] = 0
-		} else {
-			p.last = part - parts // nothing before matters
-		}
+		p.last = max(p.last+1, part-parts+1) // nothing before matters
+		p.sum -= p.in[p.last%parts]
+		p.in[p.last%parts] = 0
 	}
 	if p.last-part < parts {
 		p.in[part%parts] += cost
+		p.sum += cost
 	}
-	for _, n := range p.in {
-		sum += n
-	}
-	return sum
+	return p.sum
 }
 
 // Counts returns what was counted, by slice.

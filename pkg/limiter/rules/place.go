@@ -7,19 +7,20 @@ import (
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/weir-edge/weir/pkg/limiter"
 )
 
 // saltOf makes a salt of a hash.
 func saltOf(sum [32]byte) uint64 { return binary.LittleEndian.Uint64(sum[:]) }
 
-// place returns the hash and the slice of a key, which is 0 to Slices-1, all equally likely. It depends on
+// place returns the hash and the slice of a key without the part that names rule and algorithm, which is 0 to Slices-1, all equally likely. It depends on
 // what the rule counts by alone, so that it is the same on every node and in every release, and
 // stays when the rule's values or its experiment's change. The salt makes it independent of
 // other experiments and of what else is hashed: by its bytes before, by mix after.
-func (x *Trial) place(key []byte, infix int) Placed {
-	subject := bytes.IndexByte(key, '}') // braces in values are escaped
-	h := mix(x.salt ^ xxhash.Sum64(key[:subject]))
-	if rest := key[subject+infix:]; len(rest) > 0 {
+func (x *Trial) place(subject, rest []byte) Placed {
+	h := mix(x.salt ^ xxhash.Sum64(subject))
+	if len(rest) > 0 {
 		h = mix(h ^ xxhash.Sum64(rest))
 	}
 	slice, _ := bits.Mul64(h, Slices)
@@ -37,7 +38,8 @@ func mix(h uint64) uint64 {
 // key, and beside a variant in shadow mode that of the rule.
 func (m *Match) addTrial(c *Compiled, slot uint64) *DuplicateError {
 	x, q := c.Trial, &m.request
-	if c.LimitFor(q.tier, q.risk) == nil && x.Variant.LimitFor(q.tier, q.risk) == nil {
+	limit, tried := c.LimitFor(q.tier, q.risk), x.Variant.LimitFor(q.tier, q.risk)
+	if limit == nil && tried == nil {
 		return nil
 	}
 	keys, counted, dup := c.appendKey(m.keys, q)
@@ -49,28 +51,25 @@ func (m *Match) addTrial(c *Compiled, slot uint64) *DuplicateError {
 	case dup != nil || !counted:
 		return nil
 	}
-	at := x.place(keys[start:], len(c.infix))
+	infix := start + bytes.IndexByte(keys[start:], '}') // braces in values are escaped
+	at := x.place(keys[start:infix], keys[infix+len(c.infix):])
 	if at.Slice >= x.Cut {
-		return m.put(c, keys, slot, &at)
+		return m.put(c, limit, keys, slot, &at)
 	}
-	if x.Beside {
-		before := len(m.Checks)
-		if dup := m.put(c, keys, slot, nil); dup != nil {
+	if x.Beside && limit != nil {
+		if dup := m.put(c, limit, keys, slot, nil); dup != nil {
 			return dup
 		}
-		if len(m.Checks) > before { // the key is in use
-			keys = append(m.keys, m.keys[start:]...)
-			start = len(m.keys)
-			m.keys = keys[:start]
-		}
+		keys = append(m.keys, m.keys[start:]...)
+		infix += len(m.keys) - start
+		m.keys = keys[:len(m.keys)]
 	}
-	return m.put(x.Variant, respell(keys, start, c.infix, x.Variant.infix), slot, &at)
+	return m.put(x.Variant, tried, respell(keys, infix, c.infix, x.Variant.infix), slot, &at)
 }
 
 // put appends a check of c by the key at the end of keys; at is where it counts for the
 // experiment, nil if it does not.
-func (m *Match) put(c *Compiled, keys []byte, slot uint64, at *Placed) *DuplicateError {
-	limit := c.LimitFor(m.request.tier, m.request.risk)
+func (m *Match) put(c *Compiled, limit *limiter.Limit, keys []byte, slot uint64, at *Placed) *DuplicateError {
 	if limit == nil {
 		return nil
 	}
@@ -85,17 +84,13 @@ func (m *Match) put(c *Compiled, keys []byte, slot uint64, at *Placed) *Duplicat
 	return nil
 }
 
-// respell replaces the part of a key that names rule and algorithm.
-func respell(keys []byte, start int, from, to string) []byte {
-	at := start + bytes.IndexByte(keys[start:], '}')
-	grow := len(to) - len(from)
+// respell replaces the part at a place of keys that names rule and algorithm.
+func respell(keys []byte, at int, from, to string) []byte {
 	end := len(keys)
-	for range grow {
-		keys = append(keys, 0)
-	}
+	keys = append(keys, to...) // room, if to is longer
 	copy(keys[at+len(to):], keys[at+len(from):end])
 	copy(keys[at:], to)
-	return keys[:end+grow]
+	return keys[:end+len(to)-len(from)]
 }
 
 // Keep removes the checks of which keep, given their positions, is false.
