@@ -282,14 +282,17 @@ var figures = map[string]struct {
 
 // digitsOf writes three digits that matter, and whole numbers in full.
 func digitsOf(v float64) string {
-	if math.Abs(v) >= 100 {
+	switch size := math.Abs(v); {
+	case size >= 100:
 		return strconv.FormatFloat(v, 'f', 0, 64)
+	case size < 1e-4:
+		return "0"
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
 func inSeconds(v float64) string {
-	if math.Abs(v) < 1 {
+	if v < 1 {
 		return digitsOf(1000*v) + " ms"
 	}
 	return digitsOf(v) + " s"
@@ -311,10 +314,14 @@ func (v *comparison) write(b *bytes.Buffer, s term.Style) {
 			continue
 		}
 		signed := func(n float64) string {
-			if n > 0 {
-				return "+" + f.write(n)
+			switch text := f.write(math.Abs(n)); {
+			case text == f.write(0):
+				return text
+			case n > 0:
+				return "+" + text
+			default:
+				return "-" + text
 			}
-			return f.write(n)
 		}
 		verdict := "no difference found"
 		if m.Differs {

@@ -23,12 +23,13 @@ rules:
     key: [client_ip] # by address
     algorithm: token_bucket
     limit: 100
-    burst: 20
+    burst: 20 # at once
     window: 1m
     experiment:
       share: 0.1
       name: half
       limit: 50 # half as much
+      burst: 10
       tiers: {pro: 300}
   - {id: b, key: [path], limit: 5, window: 1s, storage: sorted_set, experiment: {share: 0.5, algorithm: fixed_window, limit: 4}}
 `
@@ -40,7 +41,7 @@ rules:
 	}
 	begin, end := strings.Index(document, "    experiment:"), strings.Index(document, "  - {id: b")
 	f("a", false, document[:begin]+document[end:])
-	f("a", true, strings.Replace(document[:begin], "limit: 100", "limit: 50 # half as much", 1)+"    tiers: {pro: 300}\n"+document[end:])
+	f("a", true, strings.NewReplacer("limit: 100", "limit: 50 # half as much", "burst: 20", "burst: 10").Replace(document[:begin])+"    tiers: {pro: 300}\n"+document[end:])
 	f("b", false, document[:end]+"  - {id: b, key: [path], limit: 5, window: 1s, storage: sorted_set}\n")
 	f("b", true, document[:end]+"  - {id: b, key: [path], limit: 4, window: 1s, algorithm: fixed_window}\n")
 

@@ -107,6 +107,9 @@ func rewrite(rule *yaml.Node, tried bool, want *rules.Rule) {
 			continue
 		}
 		if old := memberOf(rule, name.Value); old != nil {
+			if value.LineComment == "" {
+				value.LineComment = old.LineComment
+			}
 			*old = *value
 		} else {
 			rule.Content = append(rule.Content, name, value)

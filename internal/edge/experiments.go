@@ -57,8 +57,12 @@ func (s *ruleset) countTried(r *decide.Request, took time.Duration) {
 			return // the decision failed
 		}
 		res, c := &r.Decision.Results[p.Check], &r.Match.Checks[p.Check]
+		rule := r.Match.Rules[p.Check]
 		if res.Source == limiter.SourceNone || res.Allowed && !res.Failed && !r.Decision.Allowed {
 			continue // not asked, or not charged because another rule refused
+		}
+		if res.Source == limiter.SourceDenied && rule.Base().Trial.Beside {
+			continue // a variant beside the rule is not asked then, so this does not count here either
 		}
 		check := experiment.Check{
 			Hash: p.Hash, Key: c.Key, Cost: c.Cost, At: r.Began, Failed: res.Failed, Passed: res.Allowed, Wait: res.RetryAfter, Took: -1,
@@ -66,7 +70,7 @@ func (s *ruleset) countTried(r *decide.Request, took time.Duration) {
 		if asked := r.Asked(); res.Source != limiter.SourceDenied && !asked.IsZero() {
 			check.Took = took - asked.Sub(r.Began)
 		}
-		s.tallies[r.Match.Rules[p.Check].Index].Decided(p.Slice, &check)
+		s.tallies[rule.Index].Decided(p.Slice, &check)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 const triedRules = `
 rules:
-  - {id: clients, match: {paths: ["/tried*"]}, key: [client_ip], algorithm: fixed_window, limit: 4, window: 24h, experiment: {share: 0.5, limit: 2%s}}
+  - {id: clients, match: {paths: ["/tried*"]}, key: [client_ip], algorithm: fixed_window, limit: 4, window: 24h, experiment: {share: 0.5%s}}
 `
 
 // experimentOf is what a node says of an experiment.
@@ -53,7 +53,7 @@ func startTried(t *testing.T, more string, redis *testenv.Server) *node {
 // counted apart, and a change of another rule or of the node's document leaves the counts.
 func TestExperiment(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
-	n := startTried(t, "", redis)
+	n := startTried(t, ", limit: 2", redis)
 	const clients = 40
 	limits := map[int64]int64{}
 	for i := range clients {
@@ -114,9 +114,9 @@ func TestExperiment(t *testing.T) {
 		eventually(t, "the document is active", func() bool { return n.rules.running.Load().version != version })
 		version = n.rules.running.Load().version
 	}
-	change("rules:\n  - {id: first, key: [path], limit: 9, window: 1s}\n" + strings.TrimPrefix(fmt.Sprintf(triedRules, ""), "\nrules:\n"))
+	change("rules:\n  - {id: first, key: [path], limit: 9, window: 1s}\n" + strings.TrimPrefix(fmt.Sprintf(triedRules, ", limit: 2"), "\nrules:\n"))
 	check()
-	change(fmt.Sprintf(triedRules, ", name: again"))
+	change(fmt.Sprintf(triedRules, ", limit: 2, name: again"))
 	base, tried := n.triedCounts("clients")
 	require.Zero(t, base.Checks+tried.Checks, "another experiment begins")
 	change("rules: [{id: clients, key: [client_ip], limit: 4, window: 24h}]")
@@ -128,7 +128,7 @@ func TestExperiment(t *testing.T) {
 // A variant in shadow mode refuses nobody: its clients stay limited by the rule, and what it
 // would have refused is counted.
 func TestShadowExperiment(t *testing.T) {
-	n := startTried(t, ", mode: shadow", nil)
+	n := startTried(t, ", limit: 2, mode: shadow", nil)
 	triedClients := int64(0)
 	for i := range 40 {
 		ip := fmt.Sprintf("192.0.2.%d", i)
@@ -160,6 +160,27 @@ func TestShadowExperiment(t *testing.T) {
 	require.EqualValues(t, 40*4, allowed, "each request once")
 	require.Zero(t, n.metric(`weir_decisions_total{rule="clients",outcome="shadow_limited",source="memory"}`))
 	require.Contains(t, n.experimentOf("clients").MemoryError, "store.kind: memory")
+}
+
+// A variant in shadow mode that changes nothing shows no difference: the node's memory of refusals
+// knows those of the rule alone, so they count for neither.
+func TestShadowExperimentThatChangesNothing(t *testing.T) {
+	n := startTried(t, ", limit: 4, mode: shadow", testenv.Redis(t, testenv.Options{}))
+	clients := map[string]int64{}
+	for i := range 40 {
+		ip := fmt.Sprintf("192.0.2.%d", i)
+		var e adminapi.Explanation
+		require.NoError(t, json.Unmarshal([]byte(n.operate("GET", "/v1/explain?client="+ip+"&path=/tried").body), &e))
+		clients[e.Rules[len(e.Rules)-1].Variant]++
+		for range 10 {
+			n.get("/tried", "X-Forwarded-For: "+ip)
+		}
+	}
+	base, tried := n.triedCounts("clients")
+	for variant, c := range map[string]experiment.Counts{adminapi.VariantBase: base, adminapi.VariantExperiment: tried} {
+		require.Positive(t, clients[variant])
+		require.Equal(t, []int64{5 * clients[variant], clients[variant], 4}, []int64{c.Checks, c.Refused, c.Worst}, variant)
+	}
 }
 
 // An experiment allocates nothing on the request path.

@@ -58,13 +58,7 @@ func Compare(list []Counts, cut int) []Measure {
 	for i := range measures {
 		columns[i] = newColumn(list, measures[i].of)
 		b, t := columns[i].divide(cut)
-		out[i] = Measure{Name: measures[i].name, Base: columns[i].pooled + b.ratio(), Tried: columns[i].pooled + t.ratio(), Known: b.y > 0 && t.y > 0}
-		if b.y == 0 {
-			out[i].Base = 0
-		}
-		if t.y == 0 {
-			out[i].Tried = 0
-		}
+		out[i] = Measure{Name: measures[i].name, Base: figure(list[cut:], measures[i].of), Tried: figure(list[:cut], measures[i].of), Known: b.y > 0 && t.y > 0}
 	}
 	order := make([]int, len(list))
 	for i := range order {
@@ -100,24 +94,29 @@ func Compare(list []Counts, cut int) []Measure {
 
 // column is one measure, by slice. Its x are what is left of the sums without the mean of all slices.
 type column struct {
-	parts  []sums // of one slice each
-	pooled float64
-	all    sums
+	parts []sums // of one slice each
+	all   sums
 }
 
-func newColumn(list []Counts, of func(*Counts) (sum, by float64)) *column {
-	c := &column{parts: make([]sums, len(list))}
+// figure returns a measure of all of these slices together, 0 if there is none.
+func figure(list []Counts, of func(*Counts) (sum, by float64)) float64 {
 	var x, y float64
 	for i := range list {
 		sum, by := of(&list[i])
 		x, y = x+sum, y+by
 	}
-	if y > 0 {
-		c.pooled = x / y
+	if y == 0 {
+		return 0
 	}
+	return x / y
+}
+
+func newColumn(list []Counts, of func(*Counts) (sum, by float64)) *column {
+	c := &column{parts: make([]sums, len(list))}
+	pooled := figure(list, of)
 	for i := range list {
 		if sum, by := of(&list[i]); by > 0 {
-			sum -= c.pooled * by
+			sum -= pooled * by
 			c.parts[i] = sums{1, sum, by, sum * sum, sum * by, by * by}
 		}
 		c.all.add(&c.parts[i])
