@@ -68,7 +68,7 @@ func TestCompareByMeaning(t *testing.T) {
 	differs("", "match: {headers: {x-plan: free}}", false, `match.headers.X-Plan: none → "free"`)
 	differs("", "match: {not: {clients: [10.0.0.0/8], headers: {x-a: b}}}", false, "match.not.clients: none → [10.0.0.0/8]", `match.not.headers.X-A: none → "b"`)
 	differs("", "match: {clients: [10.0.0.0/8]}", false, "match.clients: none → [10.0.0.0/8]")
-	differs("", "experiment: {share: 0.1, limit: 5, mode: shadow}", false, "experiment: none → share 0.1, limit 5, mode shadow")
+	differs("", "experiment: {share: 0.1, count_denied: true, mode: shadow}", false, "experiment: none → share 0.1, count_denied true, mode shadow")
 	differs("experiment: {share: 0.1, name: n, tiers: {a: 3}}", "experiment: {share: 0.2}", false, "experiment: share 0.1, name n, tiers.a 3 → share 0.2")
 	differs("", "tiers: {pro: 100, internal: unlimited}", false, "tiers.internal: none → unlimited", "tiers.pro: none → 100")
 	differs("tiers: {pro: 100}", "tiers: {pro: 200}", false, "tiers.pro: 100 → 200")

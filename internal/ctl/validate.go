@@ -8,9 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 const validateHelp = `Reports every fault of a rule document, with the path of its field and what to do about
@@ -59,12 +61,20 @@ type loadRange struct {
 
 // loadRanges are those of the rules that follow load.
 func (b *ruleBook) loadRanges() (list []loadRange) {
-	for _, c := range b.set.Rules() {
+	for c := range b.set.Variants() {
 		if c.UnderLoad != nil {
-			list = append(list, loadRange{c.ID, c.UnderLoad.From, c.Limit.Limit, c.Limit.Floor().Limit})
+			list = append(list, loadRange{titleOf(c), c.UnderLoad.From, c.Limit.Limit, c.Limit.Floor().Limit})
 		}
 	}
 	return list
+}
+
+// titleOf names a rule, or its experiment.
+func titleOf(c *rules.Compiled) string {
+	if c.Tried() {
+		return c.ID + " (" + adminapi.VariantExperiment + ")"
+	}
+	return c.ID
 }
 
 type overshoot struct {
@@ -74,9 +84,9 @@ type overshoot struct {
 
 // overshoots are the bounds of the reported rules, with the default store.timeout.
 func (b *ruleBook) overshoots() (list []overshoot) {
-	for _, c := range b.set.Rules() {
+	for c := range b.set.Variants() {
 		if c.Limit.Reported {
-			list = append(list, overshoot{c.ID, c.Limit.Overshoot(limiter.TenTimes, limiter.UsualReportDelay, 0)})
+			list = append(list, overshoot{titleOf(c), c.Limit.Overshoot(limiter.TenTimes, limiter.UsualReportDelay, 0)})
 		}
 	}
 	return list

@@ -144,7 +144,7 @@ func (k *loadKeeper) exchange(ctx context.Context) time.Duration {
 // or reaches the floor.
 func (k *loadKeeper) show(i int, set *rules.Set) {
 	n, stage := 0, notLowered
-	for _, rule := range set.Rules() {
+	for rule := range set.Variants() {
 		if rule.UnderLoad == nil || rule.Mode == rules.Off {
 			continue
 		}

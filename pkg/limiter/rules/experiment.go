@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math"
 	"strings"
 
@@ -139,6 +140,17 @@ func (c *Compiled) holds(l *limiter.Limit) bool {
 		}
 	}
 	return l.SameUnderLoad(c.Limit) || c.mayOverride(l)
+}
+
+// Variants iterates over all rules, each followed by its experiment, if it has one.
+func (s *Set) Variants() iter.Seq[*Compiled] {
+	return func(yield func(*Compiled) bool) {
+		for _, c := range s.rules {
+			if !yield(c) || c.Trial != nil && !yield(c.Trial.Variant) {
+				return
+			}
+		}
+	}
 }
 
 // experiment compiles the experiment of a rule. If the rule itself has faults, it reports only

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -210,6 +211,7 @@ func TestSetKnowsTheLimitsOfExperiments(t *testing.T) {
 	}
 	require.False(t, compiled(t, "rules: [{id: a, key: [client_ip], limit: 5, window: 1s}]").Holds(variant.Limit))
 	require.True(t, set.FollowsLoad())
+	require.Equal(t, []*Compiled{set.Rules()[0], variant}, slices.Collect(set.Variants()))
 	require.True(t, set.Consults("x-cost"))
 }
 
