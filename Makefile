@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test test-race test-plain check lint compat bench overload overload-fast profile soak fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test test-race test-plain check lint compat bench overload overload-fast profile soak fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -155,6 +155,10 @@ lab-status: ## show the lab's processes and their memory
 
 lab-down: ## stop the lab and remove its files, whatever state it is in
 	@LAB="$(LAB_DIR)" terraform/lab/scripts/down.sh
+
+console: deps-lab tools build ## the lab with visitors, and a web page to look at it and change it; Ctrl-C stops all of it
+	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin ./terraform/lab/visitors
+	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/console.sh $(LAB_VARS)
 
 terraform-schema: ## take the AWS provider's schema for terraform/testdata from npm, 37 MB; after a new resource type
 	rm -rf bin/schema && mkdir -p bin/schema

@@ -143,7 +143,8 @@ var examples = map[string]string{
 	"rules.test": form("region=eu-west", "document=rules: []", "log=1\n2\n"), "rules.test.recent": `{"document": "rules: []", "region": ["eu-west"]}`,
 	"clients.show": "?network=203.0.113.7", "clients.recent": "?network=203.0.113.7", "clients.block": `{"network": "203.0.113.0/24", "reason": "scans", "for": "1h"}`,
 	"clients.allow": `{"network": "203.0.113.7", "reason": "ours"}`, "clients.unblock": `{"network": "203.0.113.7"}`,
-	"shedder.set": `{"settings": ["enabled=false"], "for": "1h"}`, "shedder.off": `{"for": "1h"}`,
+	"rules.rollout.start": `{"document": "rules: []", "message": "why", "waves": "1,rest", "soak": "10m"}`,
+	"shedder.set":         `{"settings": ["enabled=false"], "for": "1h"}`, "shedder.off": `{"for": "1h"}`,
 }
 
 // request returns the path and the body of an example.
@@ -233,16 +234,17 @@ func inDocs(t *testing.T, test, table string) {
 
 func TestCommands(t *testing.T) {
 	for id, want := range map[string]struct{ shown, args string }{
-		"fleet":             {"regionctl status", "status --output=json --"},
-		"drain":             {"regionctl drain ams1 --reason 'kernel update'", "drain --reason=kernel update --yes --wait=0 --output=json -- ams1"},
-		"rules.apply":       {"regionctl rules apply rules.yaml --message why --if-version 0123456789ab", "rules apply --message=why --if-version=0123456789ab --yes --output=json -- -"},
-		"limits.inspect":    {"regionctl limits inspect 203.0.113.7", "limits inspect --output=json -- 203.0.113.7"},
-		"limits.reset":      {"regionctl limits reset --rule login --client 203.0.113.7", "limits reset --rule=login --client=203.0.113.7 --yes --output=json --"},
-		"shedder.set":       {"regionctl shedder set enabled=false --for 1h", "shedder set --for=1h --yes --output=json -- enabled=false"},
-		"clients.block":     {"regionctl clients block 203.0.113.0/24 --reason scans --for 1h", "clients block --reason=scans --for=1h --output=json -- 203.0.113.0/24"},
-		"clients.recent":    {"regionctl clients recent 203.0.113.7", "clients recent --output=json -- 203.0.113.7"},
-		"rules.test.recent": {"regionctl rules test --from-nodes rules.yaml --region eu-west", "rules test --from-nodes --region=eu-west --output=json -- -"},
-		"shedder.off":       {"regionctl shedder set enabled=false --for 1h", "shedder set enabled=false --for=1h --yes --output=json --"},
+		"fleet":               {"regionctl status", "status --output=json --"},
+		"drain":               {"regionctl drain ams1 --reason 'kernel update'", "drain --reason=kernel update --yes --wait=0 --output=json -- ams1"},
+		"rules.apply":         {"regionctl rules apply rules.yaml --message why --if-version 0123456789ab", "rules apply --message=why --if-version=0123456789ab --yes --output=json -- -"},
+		"limits.inspect":      {"regionctl limits inspect 203.0.113.7", "limits inspect --output=json -- 203.0.113.7"},
+		"limits.reset":        {"regionctl limits reset --rule login --client 203.0.113.7", "limits reset --rule=login --client=203.0.113.7 --yes --output=json --"},
+		"shedder.set":         {"regionctl shedder set enabled=false --for 1h", "shedder set --for=1h --yes --output=json -- enabled=false"},
+		"clients.block":       {"regionctl clients block 203.0.113.0/24 --reason scans --for 1h", "clients block --reason=scans --for=1h --output=json -- 203.0.113.0/24"},
+		"clients.recent":      {"regionctl clients recent 203.0.113.7", "clients recent --output=json -- 203.0.113.7"},
+		"rules.test.recent":   {"regionctl rules test --from-nodes rules.yaml --region eu-west", "rules test --from-nodes --region=eu-west --output=json -- -"},
+		"shedder.off":         {"regionctl shedder set enabled=false --for 1h", "shedder set enabled=false --for=1h --yes --output=json --"},
+		"rules.rollout.start": {"regionctl rules apply rules.yaml --waves 1,rest --soak 10m --message why", "rules apply --waves=1,rest --soak=10m --message=why --yes --output=json -- -"},
 	} {
 		for _, o := range Operations() {
 			if o.ID != id {
@@ -255,8 +257,10 @@ func TestCommands(t *testing.T) {
 			var a Answer
 			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &a))
 			require.Equal(t, want.shown, a.Command)
-			require.Equal(t, []string{"warning: careful"}, a.Notes)
-			require.JSONEq(t, `{"a": 1}`, string(a.Result))
+			if o.Rollout == "" {
+				require.Equal(t, []string{"warning: careful"}, a.Notes)
+				require.JSONEq(t, `{"a": 1}`, string(a.Result))
+			}
 			require.Equal(t, want.args, strings.Join(c.calls[0].args, " "))
 		}
 	}
@@ -291,6 +295,9 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/rules/test", form("region=--fleet=x", "document=rules: []", "log=1"), "region: must match"},
 		{"POST", "/rules/test", form("document="+strings.Repeat("x", mostBody+1), "log=1"), "document: must be at most"},
 		{"POST", "/rules/test", form(append(slices.Repeat([]string{"region=a"}, mostParts), "document=", "log=1")...), "at most 100 parts"},
+		{"POST", "/rules/rollout/start", `{"document": "", "waves": "1;2"}`, "waves: must match"},
+		{"POST", "/rules/rollout/start", `{"document": "", "canary": "--yes"}`, "canary: must match"},
+		{"POST", "/rules/rollout/halt", `{"document": ""}`, "document: unknown; this takes nothing"},
 		{"POST", "/rules/apply", `{}`, "document: is missing"},
 		{"POST", "/rules/apply", `[]`, "must be a JSON object"},
 		{"POST", "/rules/apply", `{"document": 1}`, "document: must be a string"},

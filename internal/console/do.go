@@ -63,28 +63,15 @@ const (
 
 // do runs an operation's command.
 func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
-	who := personOf(r)
-	if o.Writes && !holds(r, who) {
-		refuseFor(w, http.StatusForbidden, reasonToken, needsToken)
-		return
-	}
-	if o.Upload != "" {
+	if o.Upload != "" { // it changes nothing, and needs no token
 		s.upload(w, r, o)
 		return
 	}
-	v, document, err := o.read(w, r)
-	if err == nil {
-		err = o.check(v)
-	}
-	var long *http.MaxBytesError
-	switch {
-	case errors.As(err, &long):
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body must be at most %d bytes", mostBody))
-		return
-	case err != nil:
-		refuse(w, http.StatusBadRequest, err.Error())
+	v, document, ok := s.asked(w, r, o)
+	if !ok {
 		return
 	}
+	who := personOf(r)
 	// What has begun to change is seen through when the page is closed.
 	ctx, cancel := context.WithTimeout(r.Context(), readTime)
 	if o.Writes {
@@ -112,6 +99,28 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 	answer(w, o, command, status, out.Bytes(), errOut.String())
 }
 
+// asked returns what a request gives, if it may be done. Otherwise it has answered.
+func (s *Server) asked(w http.ResponseWriter, r *http.Request, o *Operation) (v values, document string, ok bool) {
+	if o.Writes && !holds(r, personOf(r)) {
+		refuseFor(w, http.StatusForbidden, reasonToken, needsToken)
+		return nil, "", false
+	}
+	v, document, err := o.read(w, r)
+	if err == nil {
+		err = o.check(v)
+	}
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body must be at most %d bytes", mostBody))
+		return nil, "", false
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
+		return nil, "", false
+	}
+	return v, document, true
+}
+
 // answer turns what a command printed into the answer.
 func answer(w http.ResponseWriter, o *Operation, command string, status int, out []byte, errOut string) {
 	notes, message, reason := notesOf(errOut)
@@ -130,11 +139,21 @@ func answer(w http.ResponseWriter, o *Operation, command string, status int, out
 		reply(w, http.StatusOK, Answer{command, result, notes, message})
 		return
 	}
-	code := map[int]int{exitUsage: http.StatusUnprocessableEntity, exitConflict: http.StatusConflict, exitInterrupted: http.StatusServiceUnavailable}[status]
-	if code == 0 {
-		code = http.StatusInternalServerError
-	}
+	code := statusOf(status)
 	reply(w, code, Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: message, Reason: reason, Command: command, Notes: notes, Result: result})
+}
+
+// statusOf is how a command that failed is answered.
+func statusOf(exit int) int {
+	switch exit {
+	case exitUsage:
+		return http.StatusUnprocessableEntity
+	case exitConflict:
+		return http.StatusConflict
+	case exitInterrupted:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
 }
 
 // notesOf splits standard error: its last line is the error, if there is one.

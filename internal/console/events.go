@@ -22,11 +22,13 @@ const (
 	slow = 10 * time.Second
 )
 
-// feed runs one command that repeats its answer, once for all who listen, while anybody
-// does.
+// feed runs one command that repeats its answer, or follows something else, once for all who
+// listen, while anybody does.
 type feed struct {
 	server    *Server
 	operation Operation
+	// source tells what is new until its context ends; nil: the operation's command does.
+	source func(ctx context.Context, tell func(event))
 
 	mu        sync.Mutex
 	listeners map[chan event]bool
@@ -95,7 +97,11 @@ func (f *feed) join() (chan event, bool) {
 		f.listeners, f.last = map[chan event]bool{}, event{}
 		var ctx context.Context
 		ctx, f.stop = context.WithCancel(f.server.ctx)
-		go f.run(ctx)
+		if f.source != nil {
+			go f.source(ctx, func(e event) { f.tell(ctx, e) })
+		} else {
+			go f.run(ctx)
+		}
 	} else if f.last.data != nil {
 		news <- f.last
 	}

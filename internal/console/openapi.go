@@ -37,7 +37,7 @@ func describe(c Config) []byte {
 			good = object{"description": "events: look, whose data is the result; problem, whose data is a problem", "content": object{"text/event-stream": object{"schema": result}}}
 		}
 		described := object{
-			"operationId": o.ID, "summary": o.Summary, "description": "Runs " + o.command(nil) + ". Least role: " + o.Least.String() + ".",
+			"operationId": o.ID, "summary": o.Summary, "description": o.does() + ". Least role: " + o.Least.String() + ".",
 			"responses": object{"200": good, "default": refused},
 		}
 		o.parameters(described)

@@ -33,6 +33,9 @@ type Operation struct {
 	// Verdict: a result is the answer even if the command found it bad, as a document with
 	// faults, or that nothing is published.
 	Verdict bool
+	// Rollout is what the operation does with the rollout, which the console runs on its own:
+	// look, start, halt or resume; "": it is about something else.
+	Rollout string
 	// Streams: the command repeats its answer until it is ended.
 	Streams bool
 }
@@ -69,6 +72,7 @@ var (
 	baseOf   = regexp.MustCompile(`^([0-9a-f]{4,12}|none)$`)
 	number   = regexp.MustCompile(`^[0-9]{1,5}$`)
 	duration = regexp.MustCompile(`^([0-9]{1,6}(ms|s|m|h)){1,4}$`)
+	groups   = regexp.MustCompile(`^([0-9]{1,4},){0,31}([0-9]{1,4}|rest)$`)
 	setting  = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,200}=[^\x00-\x1f]{1,1000}$`)
 	address  = regexp.MustCompile(`^[0-9A-Fa-f.:]{2,45}$`)
 	urlPath  = regexp.MustCompile(`^/[^\x00-\x20?#]{0,1000}$`)
@@ -112,7 +116,10 @@ var inRequest = []Input{
 	{Name: "tier", About: "the client's tier", Flag: "tier", Check: word},
 }
 
-var yes = []string{"--yes"}
+var (
+	yes   = []string{"--yes"}
+	apply = []string{"rules", "apply"}
+)
 
 // Operations returns all of them. Readers look. Operators act in an incident: they drain, reset,
 // switch the shedder off, and return to what was active before. Admins write what is active.
@@ -134,8 +141,20 @@ func Operations() []Operation {
 		{ID: "rules.diff", Least: access.Reader, Method: "POST", Path: "/rules/diff", Summary: "What a document would change in each region", Command: []string{"rules", "diff"}, Document: "rules.yaml", Inputs: []Input{inRegion}},
 		{ID: "rules.test", Least: access.Reader, Method: "POST", Path: "/rules/test", Summary: "Who of a log would have been limited by a document, next to the active one", Command: []string{"rules", "test"}, Document: "rules.yaml", Upload: "access.log", Inputs: append([]Input{inRegion}, inReplay...)},
 		{ID: "rules.test.recent", Least: access.Reader, Method: "POST", Path: "/rules/test/recent", Summary: "The same of what the edges of a region decided lately", Command: []string{"rules", "test", "--from-nodes"}, Document: "rules.yaml", Inputs: append([]Input{inRegion}, inReplay[1:]...)},
-		{ID: "rules.apply", Least: access.Admin, Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: []string{"rules", "apply"}, Document: "rules.yaml", Quiet: yes, Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
+		{ID: "rules.apply", Least: access.Admin, Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: apply, Document: "rules.yaml", Quiet: yes, Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
 		{ID: "rules.rollback", Least: access.Operator, Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"rules", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+
+		{ID: "rules.rollout", Least: access.Reader, Method: "GET", Path: "/rules/rollout", Summary: "How the rollout stands that this console runs, or ran last", Command: apply, Rollout: lookAtRollout},
+		{ID: "rules.rollout.events", Least: access.Reader, Method: "GET", Path: "/rules/rollout/events", Summary: "The same at each change, as server-sent events", Command: apply, Rollout: lookAtRollout, Streams: true},
+		{ID: "rules.rollout.start", Least: access.Admin, Method: "POST", Path: "/rules/rollout/start", Summary: "Apply a document step by step: on one site first, or in waves of regions. It goes on when the page is closed", Command: apply, Document: "rules.yaml", Quiet: yes, Writes: true, Rollout: startRollout, Inputs: []Input{
+			{Name: "canary", About: "the PoP to try it on first", Flag: "canary", Check: word},
+			{Name: "bake", About: "how long the canary is watched before the rest follows; default: 5m", Flag: "bake", Check: duration},
+			{Name: "waves", About: "the numbers of regions to change one group after another, such as 1,4,rest", Flag: "waves", Check: groups},
+			{Name: "soak", About: "how long the regions of a wave are watched before the next; default: 10m", Flag: "soak", Check: duration},
+			{Name: "min_requests", About: "how many requests are needed to judge by; default: 100", Flag: "min-requests", Check: number},
+			inMessage, inBase, inRegion, inPartial}},
+		{ID: "rules.rollout.halt", Least: access.Operator, Method: "POST", Path: "/rules/rollout/halt", Summary: "Interrupt the rollout: a canary is taken back, regions that are changed stay so", Command: apply, Writes: true, Rollout: haltRollout},
+		{ID: "rules.rollout.resume", Least: access.Admin, Method: "POST", Path: "/rules/rollout/resume", Summary: "Run the same command again, which begins where it ended", Command: apply, Writes: true, Rollout: resumeRollout},
 
 		{ID: "limits.inspect", Least: access.Reader, Method: "GET", Path: "/limits", Summary: "What a client or another key has left of each rule", Command: []string{"limits", "inspect"}, Inputs: []Input{
 			{Name: "key", About: "an address, or client, host, path, method or tier with =VALUE", Shape: List, Required: true, Check: key}, inRegion}},
@@ -161,6 +180,7 @@ func Operations() []Operation {
 		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "End temporary settings, or activate an earlier version", Command: []string{"shedder", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
 		{ID: "shedder.history", Least: access.Reader, Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
 
+		{ID: "audit.list", Least: access.Reader, Method: "GET", Path: "/audit/changes", Summary: "Who did what, when and why, of whatever kind", Command: []string{"audit", "list"}, Inputs: []Input{inRegion, inLines}},
 		{ID: "audit", Least: access.Reader, Method: "GET", Path: "/audit", Summary: "Whether anybody changed the histories", Command: []string{"audit", "verify"}, Inputs: []Input{inRegion}, Verdict: true},
 	}
 }
@@ -279,6 +299,19 @@ func (o *Operation) command(v values) string {
 		words[i] = quote(w)
 	}
 	return strings.Join(words, " ")
+}
+
+// does says what an operation does, for its description.
+func (o *Operation) does() string {
+	switch o.Rollout {
+	case lookAtRollout:
+		return "Looks at what the console runs"
+	case haltRollout:
+		return "Does what Ctrl-C does where the command runs"
+	case resumeRollout:
+		return "Runs the command of the rollout again"
+	}
+	return "Runs " + o.command(nil)
 }
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)

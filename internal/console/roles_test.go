@@ -70,6 +70,9 @@ func TestRoles(t *testing.T) {
 			w := ask(s, o.Method, path, body, through(s, "bob@example.com", list))
 			if role >= o.Least {
 				require.Equal(t, 200, w.Code, "%s as %s: %s", o.ID, role, w.Body)
+				if o.Rollout != "" {
+					continue // TestRolloutNamesPeople
+				}
 				require.Equal(t, "bob@example.com", c.calls[before].user, o.ID)
 				continue
 			}
@@ -80,7 +83,7 @@ func TestRoles(t *testing.T) {
 	}
 	var session Session
 	require.NoError(t, json.Unmarshal(ask(s, "GET", Prefix+"/session", "", through(s, "bob@example.com", "sre")).Body.Bytes(), &session))
-	require.Equal(t, []any{"bob@example.com", "operator", map[string]string{"rules.apply": "admin", "shedder.set": "admin"}}, []any{session.User, session.Role, session.Needs})
+	require.Equal(t, []any{"bob@example.com", "operator", map[string]string{"rules.apply": "admin", "rules.rollout.start": "admin", "rules.rollout.resume": "admin", "shedder.set": "admin"}}, []any{session.User, session.Role, session.Needs})
 }
 
 // Only the proxy says who somebody is, and says it once.

@@ -42,6 +42,7 @@ type Server struct {
 	places  chan struct{}     // of commands at work
 	uploads chan struct{}     // of those that read what is uploaded
 	feeds   map[string]*feed
+	rollout *rollout
 	openapi []byte
 	ctx     context.Context // ends the feeds
 }
@@ -66,9 +67,13 @@ const (
 // New returns a console that is to be reached at addr. ctx ends what it does on its own.
 func New(ctx context.Context, c Config, addr netip.AddrPort) *Server {
 	s := &Server{Config: c, ctx: ctx, places: make(chan struct{}, atOnce), uploads: make(chan struct{}, uploadsAtOnce), feeds: map[string]*feed{}, origins: originsOf(c.Origin, addr)}
+	s.rollout = newRollout(s)
 	for _, o := range Operations() {
 		if o.Streams {
 			s.feeds[o.ID] = &feed{server: s, operation: o}
+		}
+		if o.Streams && o.Rollout != "" {
+			s.feeds[o.ID].source = s.rollout.follow
 		}
 	}
 	s.openapi = describe(c)
@@ -110,6 +115,7 @@ func Run(ctx context.Context, c Config, ln net.Listener) error {
 	if err != nil {
 		err = server.Close()
 	}
+	s.rollout.wait()
 	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
 		return served
 	}
@@ -148,6 +154,8 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, o *Operation) {
 		refuse(w, http.StatusForbidden, fmt.Sprintf("this needs the role %s, and %s is %s; ask who runs this console", o.Least, who.Name, who.Role))
 	case o.Streams:
 		s.feeds[o.ID].ServeHTTP(w, r)
+	case o.Rollout != "":
+		s.rollout.serve(w, r, o)
 	default:
 		s.do(w, r, o)
 	}

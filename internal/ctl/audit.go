@@ -18,10 +18,10 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const auditHelp = `The history of the rules, of the shedder settings, of the behavior policies and of the
-networks of clients is, in each region, a chain: each
-entry has a number and the hash of the entry before it, and names the Consul token that made
-the change as well as --by.`
+const auditHelp = `The history of the rules, of the shedder settings, of the behavior policies, of the networks
+of clients, and of acts such as drains and resets is, in each region, a chain: each entry has
+a number and the hash of the entry before it, and names the Consul token that made the change
+as well as --by.`
 
 const auditVerifyHelp = `Verifies the chain of each history in all regions of the fleet file, or in those of
 --region, and names each entry that was removed, changed or inserted. Then the exit status
@@ -45,8 +45,8 @@ A token and --by are what regionctl wrote. Another program with the right to wri
 history may claim any: who used a token is known to Consul's own audit log alone.`
 
 func (p *program) auditCommand() *cobra.Command {
-	c := group("audit", "verify that nobody changed the history", auditHelp)
-	c.AddCommand(p.auditVerifyCommand())
+	c := group("audit", "show who did what, and verify that nobody changed that record", auditHelp)
+	c.AddCommand(p.auditListCommand(), p.auditVerifyCommand())
 	return c
 }
 
@@ -74,7 +74,7 @@ type audited struct {
 
 // auditKinds are those with a history.
 func auditKinds() []*fleet.Kind {
-	return []*fleet.Kind{rulesKind, shedderKind, policyKind, clientsKind}
+	return []*fleet.Kind{rulesKind, shedderKind, policyKind, clientsKind, actsKind}
 }
 
 func (p *program) audit(ctx context.Context, names []string, since, until string) error {

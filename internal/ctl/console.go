@@ -170,11 +170,14 @@ func answers() map[string]reflect.Type {
 		"rules": reflect.TypeFor[ruleList](), "rules.status": reflect.TypeFor[convergence](), "rules.document": reflect.TypeFor[shown](),
 		"rules.history": reflect.TypeFor[[]past](), "rules.validate": reflect.TypeFor[validation](), "rules.diff": reflect.TypeFor[diffReport](),
 		"rules.apply": reflect.TypeFor[changeReport](), "rules.rollback": reflect.TypeFor[changeReport](),
+		"rules.rollout": reflect.TypeFor[console.Rollout](), "rules.rollout.start": reflect.TypeFor[console.Rollout](),
+		"rules.rollout.halt": reflect.TypeFor[console.Rollout](), "rules.rollout.resume": reflect.TypeFor[console.Rollout](),
 		"limits.inspect": reflect.TypeFor[[]*inspected](), "limits.explain": reflect.TypeFor[[]explained](), "limits.reset": reflect.TypeFor[[]resetNode](),
 		"shedder": reflect.TypeFor[[]*settingsInForce](), "shedder.live": reflect.TypeFor[convergence](), "shedder.set": reflect.TypeFor[changeReport](),
 		"shedder.off": reflect.TypeFor[changeReport](), "shedder.rollback": reflect.TypeFor[changeReport](), "shedder.history": reflect.TypeFor[[]past](),
 		"audit": reflect.TypeFor[[]audited](), "rules.test": reflect.TypeFor[tested](), "rules.test.recent": reflect.TypeFor[tested](),
 		"clients": reflect.TypeFor[[]*listed](), "clients.show": reflect.TypeFor[[]*listed](), "clients.recent": reflect.TypeFor[[]*latest](),
 		"clients.block": reflect.TypeFor[[]*clientsChanged](), "clients.allow": reflect.TypeFor[[]*clientsChanged](), "clients.unblock": reflect.TypeFor[[]*clientsChanged](),
+		"audit.list": reflect.TypeFor[[]deed](),
 	}
 }

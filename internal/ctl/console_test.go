@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/weir-edge/weir/internal/console"
 	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // consoleUnderTest is a console of a fleet, as a script uses it.
@@ -220,6 +222,25 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, true, dig(c.get("/rules/status"), "result", "converged"))
 	require.Contains(t, text(t, c.get("/rules")["result"]), `"id":"per-client"`)
 
+	// In waves, which the console runs on its own. Halting what has ended does nothing; the
+	// same again changes nothing.
+	require.Equal(t, "none", dig(c.get("/rules/rollout"), "result", "state"))
+	began := c.post("/rules/rollout/start", "/rules/rollout/start", body(25, `, "message": "INC-9", "waves": "1,rest", "soak": "1s", "min_requests": "0", "if_version": "`+first+`"`))
+	require.Equal(t, "regionctl rules apply rules.yaml --waves 1,rest --soak 1s --min-requests 0 --message INC-9 --if-version "+first, began["command"])
+	rolled := func() map[string]any {
+		var r map[string]any
+		require.Eventually(t, func() bool { r = c.get("/rules/rollout"); return dig(r, "result", "state") != "running" }, testenv.Patience, 20*time.Millisecond)
+		require.Equal(t, "done", dig(r, "result", "state"), "%s", text(t, r))
+		return r
+	}
+	require.Equal(t, true, dig(rolled(), "result", "result", "converged"))
+	require.Equal(t, f.current(t, "eu-west"), f.current(t, "us-east"))
+	require.Equal(t, document(25), dig(c.get("/rules/document"), "result", "document"))
+	c.post("/rules/rollout/halt", "/rules/rollout/halt", `{}`)
+	c.post("/rules/rollout/resume", "/rules/rollout/resume", `{}`)
+	rolled()
+	require.Contains(t, c.refused(409, "/rules/rollout/start", body(30, `, "if_version": "`+first+`"`)), "not "+first+" of --if-version")
+
 	// A PoP is drained in every region's records, and comes back.
 	drained := c.post("/pops/{pop}/drain", "/pops/ams1/drain", `{"reason": "kernel update"}`)
 	require.Equal(t, "regionctl drain ams1 --reason 'kernel update'", drained["command"])
@@ -247,6 +268,10 @@ func TestConsole(t *testing.T) {
 	c.post("/shedder/rollback", "/shedder/rollback", `{}`)
 	require.Contains(t, text(t, c.get("/shedder/history")["result"]), `"message":"INC-1"`)
 	require.NotContains(t, text(t, c.get("/audit")["result"]), "faults")
+	acts := text(t, c.get("/audit/changes?lines=50")["result"])
+	for _, act := range []string{"drain ams1: kernel update", "undrain ams1", "reset rule per-client for 203.0.113.7", "INC-9", "INC-2"} {
+		require.Contains(t, acts, `"message":"`+act+`"`)
+	}
 
 	c.tryTraffic(t)
 	for _, o := range console.Operations() {

@@ -270,6 +270,7 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 	if len(have) == 0 {
 		return term.Failed("nothing was changed:\n%s", reasonsOf(without))
 	}
+	p.recordAct(ctx, namesOf(pick(have, rollout.Applied)), who, "drain "+pop+": "+o.reason)
 	var outcome error
 	if len(without) > 0 {
 		outcome = term.Partial("%s has it, which is enough for routers that see it; run the same command again to tell the others:\n%s", names(have), reasonsOf(without))
@@ -287,6 +288,10 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 }
 
 func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) error {
+	who, err := p.whoami("")
+	if err != nil {
+		return err
+	}
 	d, err := p.lookAtPoP(ctx, pop)
 	if err != nil {
 		return err
@@ -299,7 +304,9 @@ func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) erro
 	}
 	d.end()
 	var outcome error
-	if _, without := d.tell(ctx); len(without) > 0 {
+	have, without := d.tell(ctx)
+	p.recordAct(ctx, namesOf(pick(have, rollout.Applied)), who, "undrain "+pop)
+	if len(without) > 0 {
 		outcome = term.Partial("%s may still hold the drain of %s, which is over by the word of the others; the same command again finishes the job:\n%s", names(without), pop, reasonsOf(without))
 	}
 	report := d.report()

@@ -79,6 +79,7 @@ func TestJSONErrors(t *testing.T) {
 		{"status", term.StatusFailed, "failed", "connection refused"},
 		{"keys generate " + rules, term.StatusUsage, "usage", "file exists; name another file"},
 		{"keys show " + rules, term.StatusUsage, "usage", "holds no PEM block"},
+		{"audit list", term.StatusFailed, "failed", "connection refused"},
 		{"audit verify", term.StatusFailed, "failed", "connection refused"},
 		{"console --listen 0.0.0.0:8090", term.StatusUsage, "usage", "must be an address of loopback"},
 		{"version extra", term.StatusUsage, "usage", "unexpected argument"},

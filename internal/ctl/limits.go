@@ -99,6 +99,18 @@ func (d *described) subject() string {
 	return strings.Join(d.entries, ", ")
 }
 
+// recorded is the subject for a history that many read: values of descriptors may be secret.
+func (d *described) recorded() string {
+	if d.client != "" {
+		return d.client
+	}
+	names := make([]string, len(d.entries))
+	for i, e := range d.entries {
+		names[i], _, _ = strings.Cut(e, "=")
+	}
+	return "a call with " + strings.Join(names, ", ")
+}
+
 // call is query for a call.
 func (d *described) call() (url.Values, error) {
 	switch {

@@ -59,6 +59,10 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 		return err
 	}
 	query.Set("rule", rule)
+	who, err := p.whoami("")
+	if err != nil {
+		return err
+	}
 	targets, err := p.targets(names)
 	if err != nil {
 		return err
@@ -90,6 +94,13 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 	}) {
 		list = append(list, a.Value...)
 	}
+	var done []string
+	for _, n := range list {
+		if n.Error == "" {
+			done = append(done, n.Region)
+		}
+	}
+	p.recordAct(ctx, distinct(done), who, "reset rule "+rule+" for "+d.recorded())
 	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeReset(b, s, list) }); err != nil {
 		return err
 	}

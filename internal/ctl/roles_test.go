@@ -60,7 +60,7 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	const operator, author, reader, edge, router = "weir-regionctl", "weir-author", "weir-reader", "weir-edge", "weir-dns"
-	looks := []string{"rules show", "rules history", "rules diff " + rules, "shedder show", "shedder history", "topology show", "audit verify", "status"}
+	looks := []string{"rules show", "rules history", "rules diff " + rules, "shedder show", "shedder history", "topology show", "audit verify", "audit list", "status"}
 
 	may(operator, "rules apply "+rules+" --yes --wait 0", "shedder set signals.inflight.high=400 --yes --wait 0", "topology apply "+topology+" --yes", "rules apply "+again+" --yes --wait 0")
 	may(operator, looks...)

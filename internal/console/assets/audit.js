@@ -1,21 +1,18 @@
 // Who changed what, and whether anybody changed that record.
 import { html, signal, resource, stamp, ago, number, plural } from './lib.js';
-import { Badge, Notice, Loaded, Empty, Table, Command } from './parts.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, Incomplete } from './parts.js';
 
-const rules = resource(), shedder = resource(), chain = resource();
+const all = resource(), chain = resource();
 const filter = signal('');
 
 export function enter() {
-  rules.load('/rules/history', { lines: '200' });
-  shedder.load('/shedder/history', { lines: '200' });
+  all.load('/audit/changes', { lines: '300' });
   chain.load('/audit');
 }
 
 function changes() {
-  const of = (r, kind) => (r.value.answer?.ok ? r.value.answer.result.map((c) => ({ ...c, kind })) : []);
-  const all = [...of(rules, 'rules'), ...of(shedder, 'shedder')].sort((a, b) => b.applied_at.localeCompare(a.applied_at));
-  const want = filter.value.toLowerCase();
-  return all.filter((c) => !want || [c.kind, c.applied_by, c.version, c.message, c.token?.name, ...c.regions].join(' ').toLowerCase().includes(want));
+  const list = all.value.answer?.ok ? all.value.answer.result : [], want = filter.value.toLowerCase();
+  return list.filter((c) => !want || [c.kind, c.applied_by, c.version, c.message, c.token?.name, ...c.regions].join(' ').toLowerCase().includes(want));
 }
 
 function save(list) {
@@ -27,7 +24,7 @@ function save(list) {
 }
 
 export function Page() {
-  const list = changes(), waiting = rules.value.phase === 'loading' || shedder.value.phase === 'loading';
+  const list = changes(), waiting = all.value.phase === 'loading';
   return html`<div class="title"><h1 tabindex="-1">Audit</h1><span class="dim">${waiting ? 'reading…' : plural(list.length, 'change')}</span>
       <input class="filter" type="search" aria-label="Filter changes" placeholder="Filter by who, why, version…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value; }} />
       <button type="button" onClick=${() => save(list)} disabled=${list.length === 0}>Export</button></div>
@@ -35,12 +32,13 @@ export function Page() {
       <${Table} label="Histories" head=${['region', 'history', ['entries', 'n'], ['older', 'n'], 'head', 'result']}>${found.map((a) => html`<tr><th scope="row">${a.region}</th><td>${a.kind}</td><td class="n">${number(a.head.number)}</td><td class="n">${number(a.older.entries)}</td>
         <td><code class="long">${a.head.hash || '–'}</code></td><td><${Badge} kind=${a.faults?.length ? 'bad' : 'good'}>${a.faults?.length ? plural(a.faults.length, 'fault') : 'whole'}<//>${a.faults?.map((f) => html`<div class="why bad">${f}</div>`)}</td></tr>`)}<//>
       <${Command} text=${answer.command} />`}<//></section>
-    <section aria-labelledby="changes"><h2 id="changes">Changes of rules and shedder settings</h2>
-      ${[rules, shedder].map((r) => r.value.answer && !r.value.answer.ok && html`<${Notice} kind="bad" title="A history could not be read"><pre class="text">${r.value.answer.detail}</pre><//>`)}
+    <section aria-labelledby="changes"><h2 id="changes">Who did what</h2>
+      ${all.value.answer && !all.value.answer.ok && html`<${Notice} kind="bad" title="The histories could not be read"><pre class="text">${all.value.answer.detail}</pre><//>`}
+      ${all.value.answer?.incomplete && html`<${Incomplete} text=${all.value.answer.incomplete} />`}
       ${list.length === 0 && !waiting ? html`<${Empty} title=${filter.value ? 'No change matches the filter' : 'No changes yet'} />` : html`
       <${Table} label="Changes" head=${['when', 'what', 'who', 'token', 'version', 'regions', 'why']}>${list.map((c) => html`<tr>
         <td><time datetime=${c.applied_at}>${stamp(c.applied_at)}</time> <span class="dim">${ago(c.applied_at)}</span></td><td><${Badge} kind=${c.kind === 'rules' ? 'info' : ''}>${c.kind}<//></td><td>${c.applied_by}</td><td class="dim">${c.token?.name ?? '–'}</td>
-        <td><code>${c.version}</code>${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td><td>${c.regions.join(', ')}</td>
+        <td>${c.kind === 'acts' ? '–' : html`<code>${c.version}</code>`}${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td><td>${c.regions.join(', ')}</td>
         <td>${c.message ?? html`<span class="dim">–</span>`}${c.broke_lock_of && html`<div class="why">broke the lock of ${c.broke_lock_of}</div>`}</td></tr>`)}<//>`}
-      <${Command} text="regionctl rules history -n 200" /><${Command} text="regionctl shedder history -n 200" /></section>`;
+      <${Command} text="regionctl audit list --lines 300" /></section>`;
 }

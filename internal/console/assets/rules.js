@@ -2,6 +2,7 @@
 import { html, signal, untracked, live, resource, get, post, number, rate, plural, stamp, ago, brief, shell } from './lib.js';
 import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Spark, Act, Lacking, ask } from './parts.js';
 import { Try } from './try.js';
+import { Rollout, follow } from './rollout.js';
 
 const history = resource(), status = resource();
 const series = new Map(); // the last 60 looks, by rule
@@ -22,20 +23,36 @@ export function enter() {
   history.load('/rules/history', { lines: '20' });
   status.load('/rules/status');
   if (untracked(() => base.value.phase) === 'idle') load();
-  return feed.follow();
+  const stops = [feed.follow(), follow(ended)];
+  return () => stops.forEach((stop) => stop());
 }
+
+// ended takes over what a rollout has brought. What was edited here since is made from it, if
+// it was begun here.
+function ended(v, launched) {
+  history.load('/rules/history', { lines: '20' });
+  status.load('/rules/status');
+  if (v.state !== 'done' || !launched) return;
+  kept.value = launched;
+  base.value = { phase: 'ready', version: v.result.version };
+  difference.value = null;
+}
+
+// added are the rules that the last comparison found new in the document.
+const added = () => [...new Set(difference.value?.ok ? difference.value.result.groups.flatMap((g) => (g.difference?.added ?? []).map((r) => r.rule)) : [])];
 
 export function Page() {
   const f = feed.value;
   return html`<div class="title"><h1 tabindex="-1">Rules</h1><${Freshness} feed=${feed} />
       <input class="filter" type="search" aria-label="Filter rules" placeholder="Filter…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
-    <${Lacking} ops=${{ Apply: 'rules.apply', restore: 'rules.rollback' }} />
+    <${Lacking} ops=${{ Apply: 'rules.apply', 'roll out': 'rules.rollout.start', restore: 'rules.rollback', halt: 'rules.rollout.halt' }} />
     ${f.phase === 'failed' && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The rules cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
     ${f.result ? html`<${List} v=${f.result} />` : f.phase !== 'failed' && html`<${Waiting} rows=${6} label="Asking the edges" />`}
     <${Command} text=${shell('rules', 'list', '--watch')} />
     <${Versions} />
     <${Editor} />
     <${Try} regions=${f.result?.regions.map((r) => r.region) ?? []} document=${text.value} valid=${verdict.value?.ok && verdict.value.result.valid} />
+    <${Rollout} document=${text.value} base=${base.value.version} good=${verdict.value?.ok && verdict.value.result.valid && base.value.version !== ''} added=${added()} edit=${(t) => { typed(t); compare(); }} />
     <${History} />`;
 }
 

@@ -239,6 +239,8 @@ func TestConsole(t *testing.T) {
 	require.True(t, b.is("document.querySelector('#document').value.includes('limit: 80')"))
 	require.Equal(t, "70 70", l.limits())
 
+	rollOut(l, b)
+
 	b.click("Client")
 	b.has("Whose requests?")
 	b.look("client-empty")
@@ -270,6 +272,8 @@ func TestConsole(t *testing.T) {
 
 	b.click("Audit")
 	b.has("INC-2")
+	b.has("undrain ams1")
+	b.has("reset rule per-client for 127.0.0.1")
 	b.has("whole")
 	b.look("audit")
 

@@ -1,0 +1,175 @@
+// Rolling a document out: on one site first, or in waves of regions. The console runs it, so
+// that it goes on when this page is closed, and is here when it is opened again.
+import { html, signal, untracked, live, resource, post, number, share, plural, ago, stamp, shell } from './lib.js';
+import { Badge, Notice, Command, Table, Act, ask } from './parts.js';
+
+const feed = live('/rules/rollout/events', (v) => {
+  const before = untracked(() => feed.value.result);
+  if (before?.state !== v.state || before?.began !== v.began) looked.load('/rules/status');
+  // A quick one is over before it was seen to run.
+  if (before && !runs(v) && v.state !== 'none' && (runs(before) || before.began !== v.began)) ends(v, launched);
+});
+let ends = () => {}, launched; // the document that this page has begun to roll out
+const looked = resource(); // which region has what
+const how = signal('canary');
+const set = { canary: signal(''), bake: signal('5m'), waves: signal('1,rest'), soak: signal('10m'), requests: signal('100') };
+
+const runs = (v) => v?.state === 'running' || v?.state === 'halting';
+
+// follow follows it while a page shows it; after is called when one ends.
+export function follow(after) {
+  ends = after;
+  looked.load('/rules/status');
+  const timer = setInterval(() => { if (!document.hidden && runs(feed.value.result)) looked.load('/rules/status'); }, 2000);
+  const stop = feed.follow();
+  return () => { clearInterval(timer); stop(); };
+}
+
+// ways are those to roll out, the most careful first.
+const ways = {
+  shadow: ['Shadow', 'New rules count, and refuse nobody. The list above shows what they would refuse.'],
+  canary: ['Canary', 'One site follows it first. Within the bounds at the end, it is applied everywhere; outside twice in a row, it is taken back.'],
+  waves: ['Waves', 'Groups of regions, one after another, each watched before the next. Outside the bounds, it halts and leaves each region as it is.'],
+  everywhere: ['Everywhere', 'All regions, the first one first.'],
+};
+
+// Rollout is the section of the rules page. document and base are what the editor has, added the
+// ids of the rules that are new in it, edit takes a changed document.
+export function Rollout({ document, base, good, added, edit }) {
+  const v = feed.value.result;
+  return html`<section aria-labelledby="roll"><div class="title"><h2 id="roll">Roll out</h2>${v && v.state !== 'none' && html`<${Badge} kind=${kinds[v.state]}>${v.state}<//>`}</div>
+    ${feed.value.phase === 'failed' && html`<${Notice} kind="bad" title="Whether a rollout runs is not known"><pre class="text">${feed.value.problem}</pre><//>`}
+    ${v && v.state !== 'none' && html`<${Progress} v=${v} />`}
+    ${v && !runs(v) && html`<${Choice} document=${document} base=${base} good=${good} added=${added} edit=${edit} />`}</section>`;
+}
+
+const kinds = { running: 'info', halting: 'warn', done: 'good', halted: 'warn', failed: 'bad' };
+
+function Progress({ v }) {
+  const said = v.lines.at(-1), regions = looked.value.answer?.ok ? looked.value.answer.result.regions : [];
+  const have = (v.result?.regions ?? []).filter((r) => r.result === 'applied').map((r) => r.region);
+  const title = runs(v) ? said ?? 'starting…' : v.state === 'done' ? 'Every edge that could be asked runs it' : v.state === 'halted' ? 'Halted' : 'Failed';
+  return html`<div class="rollout">
+    <p class="dim">${v.by}${v.inputs.message ? ': ' + v.inputs.message : ''} · <span title=${stamp(v.began)}>began ${ago(v.began)}</span>${v.ended && !runs(v) && html`, <span title=${stamp(v.ended)}>ended ${ago(v.ended)}</span>`}</p>
+    <${Notice} kind=${kinds[v.state]} title=${title}>${v.detail && html`<pre class="text">${v.detail}</pre>`}<//>
+    ${regions.length > 0 && (runs(v) || v.state === 'halted') && html`<${Regions} regions=${regions} v=${v} />`}
+    ${v.result?.canary && html`<p>${v.result.canary.pop}: ${traffic(v.result.canary.canary)}; the others ${traffic(v.result.canary.others)}</p>`}
+    ${v.lines.length > 0 && html`<details><summary>${plural(v.lines.length, 'line')} of what it said</summary><pre class="text dim log" tabindex="0">${v.lines.join('\n')}</pre></details>`}
+    <div class="buttons">
+      ${runs(v) && html`<${Act} op="rules.rollout.halt" class="danger" disabled=${v.state === 'halting'} onClick=${() => halt(v)}>Halt…<//>`}
+      ${v.state === 'halted' && html`<${Act} op="rules.rollout.resume" class="primary" onClick=${() => resume(v)}>Resume…<//>`}
+      ${!runs(v) && have.length > 0 && html`<${Act} op="rules.rollback" class="danger" onClick=${() => back(have)}>Roll back…<//>`}
+    </div>
+    <${Command} text=${v.command} /></div>`;
+}
+
+const traffic = (t) => `${number(t.requests)} requests, limited ${share(t.requests ? t.limited / t.requests : 0)}`;
+
+// Regions are how far it is.
+function Regions({ regions, v }) {
+  return html`<${Table} label="How far it is" head=${['region', 'version', ['edges', 'n'], '', 'state']}>${regions.map((r) => {
+    const has = r.pointer && Date.parse(r.pointer.applied_at) >= Date.parse(v.began);
+    const there = has ? r.nodes.filter((n) => n.converged).length : 0, most = Math.max(1, r.nodes.length);
+    return html`<tr><th scope="row">${r.region}</th><td><code>${r.pointer?.version ?? '–'}</code> ${r.pointer && html`<span class="dim">${ago(r.pointer.applied_at)}</span>`}</td><td class="n">${there} / ${r.nodes.length}</td>
+      <td><progress value=${there} max=${most} aria-label=${`${r.region}: ${there} of ${r.nodes.length} edges`}></progress></td>
+      <td>${r.error ? html`<${Badge} kind="bad">not known<//>` : html`<${Badge} kind=${!has ? '' : r.converged ? 'good' : 'warn'}>${!has ? 'as before' : r.converged ? 'changed' : 'on its way'}<//>`}${Object.entries(r.canaries ?? {}).map(([pop, c]) => html` <${Badge} kind="info">canary ${c.version} on ${pop}<//>`)}</td></tr>`;
+  })}<//>`;
+}
+
+function Choice({ document, base, good, added, edit }) {
+  const sites = [...new Set((looked.value.answer?.ok ? looked.value.answer.result.regions : []).flatMap((r) => r.nodes.map((n) => n.pop)))].filter(Boolean).sort();
+  const site = set.canary.value || sites[0] || '';
+  const way = how.value;
+  const field = (name, label, s, size, pattern) => html`<label class="field"><span>${label}</span><input name=${name} value=${s.value} size=${size} pattern=${pattern} autocomplete="off" onInput=${(e) => { s.value = e.target.value.trim(); }} /></label>`;
+  return html`<form onSubmit=${(e) => { e.preventDefault(); start(document, base, site, added, edit); }}>
+    <fieldset class="ways"><legend class="unseen">How</legend>${Object.entries(ways).map(([name, [title, about]]) => html`<label class=${'way' + (way === name ? ' chosen' : '')}>
+      <input type="radio" name="how" value=${name} checked=${way === name} onChange=${() => { how.value = name; }} /><span><b>${title}</b><span class="why">${about}</span></span></label>`)}</fieldset>
+    <div class="inline row">
+      ${way === 'canary' && html`<label class="field"><span>site</span><select name="site" value=${site} onChange=${(e) => { set.canary.value = e.target.value; }}>${sites.map((s) => html`<option value=${s}>${s}</option>`)}</select></label>
+        ${field('bake', 'watched for', set.bake, 6, '([0-9]+(ms|s|m|h))+')}`}
+      ${way === 'waves' && html`${field('waves', 'regions in each wave', set.waves, 12, '([0-9]+,)*([0-9]+|rest)')}${field('soak', 'watched for, each', set.soak, 6, '([0-9]+(ms|s|m|h))+')}`}
+      ${(way === 'canary' || way === 'waves') && field('requests', 'judged by at least so many requests', set.requests, 5, '[0-9]{1,5}')}
+      ${way === 'shadow' && (added.length ? html`<p class="dim">New here: ${added.map((id) => html`<code>${id}</code> `)}</p>` : html`<p class="dim">Compare first: no rule is known to be new here. A rule that refuses today would stop refusing in shadow mode; add a copy of it under another id.</p>`)}
+      <span class="right"><${Act} op="rules.rollout.start" type="submit" class="primary" disabled=${!good || (way === 'canary' && !site) || (way === 'shadow' && !added.length)}>Roll out…<//></span>
+    </div></form>`;
+}
+
+// flags are what a way adds to the command, and to the request.
+function flags(way, site) {
+  const min = set.requests.value || '100';
+  if (way === 'canary') return { canary: site, bake: set.bake.value || '5m', min_requests: min };
+  if (way === 'waves') return { waves: set.waves.value, soak: set.soak.value || '10m', min_requests: min };
+  return {};
+}
+
+function start(document, base, site, added, edit) {
+  const way = how.value, more = flags(way, site);
+  let text = document;
+  if (way === 'shadow') {
+    text = added.reduce((all, id) => withMode(all, id, 'shadow'), document);
+    edit(text);
+  }
+  const from = base;
+  ask({
+    title: { shadow: 'Apply the new rules in shadow mode?', canary: `Try this document on ${site} first?`, waves: 'Apply this document in waves?', everywhere: 'Apply this document everywhere?' }[way],
+    text: ways[way][1] + ' It goes on when this page is closed, until somebody halts it.', verb: 'Roll out', done: 'It has begun',
+    fields: [{ name: 'message', label: 'Why (for the history)', required: true, hint: 'halve the login limit, INC-1234' }],
+    command: (v) => shell('rules', 'apply', 'rules.yaml', Object.entries(more).flatMap(([name, value]) => ['--' + name.replace('_', '-'), value]), '--message', v.message || '…', '--if-version', from),
+    act: (v) => {
+      launched = text;
+      return post('/rules/rollout/start', { document: text, message: v.message, if_version: from, ...more });
+    },
+  });
+}
+
+function halt(v) {
+  ask({
+    title: 'Halt the rollout?', text: 'A canary is taken back. Regions that are changed stay so: resume, or roll them back. It is what Ctrl-C does where the command runs.', verb: 'Halt', danger: true, done: 'It is told to halt',
+    command: () => v.command + '  # Ctrl-C', act: () => post('/rules/rollout/halt'),
+  });
+}
+
+function resume(v) {
+  ask({
+    title: 'Resume the rollout?', text: 'The same command again: regions that have the version keep it, and are watched once more before the next wave.', verb: 'Resume', done: 'It has begun again',
+    command: () => v.command, act: () => post('/rules/rollout/resume'),
+  });
+}
+
+function back(regions) {
+  ask({
+    title: `Roll back ${regions.join(', ')}?`, text: 'What these regions had before is applied to them again.', verb: 'Roll back', danger: true, done: 'They have what they had',
+    command: () => shell('rules', 'rollback', regions.flatMap((r) => ['--region', r])), act: () => post('/rules/rollback', { region: regions }),
+    after: () => looked.load('/rules/status'),
+  });
+}
+
+// withMode sets the mode of a rule in the text of a document, which keeps its comments. A rule
+// that it does not find it leaves alone: the page compares again before anything is applied.
+export function withMode(text, id, mode) {
+  const lines = text.split('\n'), top = lines.findIndex((l) => /^rules:/.test(l));
+  const first = lines.findIndex((l, i) => i > top && /^\s*- /.test(l));
+  if (first < 0) return text;
+  const indent = lines[first].match(/^\s*/)[0], begins = (l) => l.startsWith(indent + '- ');
+  for (let from = first; from < lines.length; ) {
+    let to = from + 1;
+    while (to < lines.length && !begins(lines[to]) && !/^[\w"']/.test(lines[to])) to++;
+    const item = lines.slice(from, to), found = item.join('\n').match(/(?:^|[\s{,-])id:\s*(["']?)([^"',}\s]+)\1/);
+    if (found?.[2] === id) {
+      if (/^\s*- \{/.test(item[0])) {
+        const flow = item.join('\n'), end = flow.lastIndexOf('}');
+        const has = /([{,]\s*)mode:\s*["']?\w+["']?/;
+        item.splice(0, item.length, ...(has.test(flow) ? flow.replace(has, `$1mode: ${mode}`) : flow.slice(0, end) + `, mode: ${mode}` + flow.slice(end)).split('\n'));
+      } else {
+        const inner = ' '.repeat(item[0].match(/^\s*-\s+/)[0].length), at = item.findIndex((l, i) => i > 0 && l.startsWith(inner + 'mode:'));
+        if (at > 0) item[at] = `${inner}mode: ${mode}`;
+        else if (/^\s*- mode:/.test(item[0])) item[0] = `${indent}- mode: ${mode}`;
+        else item.splice(1, 0, `${inner}mode: ${mode}`);
+      }
+      return [...lines.slice(0, from), ...item, ...lines.slice(to)].join('\n');
+    }
+    if (!begins(lines[to] ?? '')) return text;
+    from = to;
+  }
+  return text;
+}

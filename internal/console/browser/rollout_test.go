@@ -1,0 +1,90 @@
+package browser
+
+import (
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// choose chooses a way to roll out.
+func (c *chromium) choose(way string) {
+	c.t.Helper()
+	radio := "document.querySelector('input[name=how][value=" + way + "]')"
+	c.sees(radio)
+	c.eval(radio + ".click()")
+}
+
+// rollOut rolls documents out from the page of rules, whose edges run a limit of 70: in shadow,
+// in waves that are halted and rolled back, and by a canary.
+func rollOut(l *lab, b *chromium) {
+	b.t.Helper()
+	// New rules count, and refuse nobody: the page writes the mode into the document.
+	b.click("Load the active version")
+	b.sees("document.querySelector('#document').value.includes('limit: 70')")
+	b.fill("#document", document(70, "enforce")+"  - {id: brandnew, key: [client_ip], limit: 1, window: 1m}\n")
+	b.has("Good: 4 rules")
+	b.click("Compare")
+	b.choose("shadow")
+	b.has("New here: brandnew")
+	b.look("rollout-shadow")
+	b.click("Roll out…")
+	b.fill("dialog [name=message]", "a new rule, INC-5")
+	b.click("Roll out")
+	b.has("It has begun")
+	b.click("Close")
+	b.sees("document.querySelector('#document').value.includes('limit: 1, window: 1m, mode: shadow}')")
+	b.has("Every edge that could be asked runs it")
+	require.Contains(l.t, l.run("rules", "show"), "mode: shadow}\\n\"")
+
+	// In waves. The page is loaded again: the rollout is still there, and is halted.
+	b.fill("#document", document(90, "enforce"))
+	b.has("Good: 3 rules")
+	b.choose("waves")
+	b.fill("[name=soak]", "1m")
+	b.fill("[name=requests]", "0")
+	b.click("Roll out…")
+	b.fill("dialog [name=message]", "step by step, INC-6")
+	b.click("Roll out")
+	b.has("It has begun")
+	b.click("Close")
+	require.Eventually(l.t, func() bool { return l.limits() == "90 70" }, testenv.Patience, 50e6)
+	b.visit(l.url + "/rules")
+	b.has("step by step, INC-6")
+	b.has("wave 1 of 2")
+	b.sees("document.querySelector('.rollout progress')")
+	b.look("rollout-running")
+	b.click("Halt…")
+	b.click("Halt")
+	b.has("It is told to halt")
+	b.click("Close")
+	b.has("halted after wave 1 of 2")
+	require.Equal(l.t, "90 70", l.limits())
+	b.look("rollout-halted")
+	b.click("Roll back…")
+	require.True(l.t, b.is("document.querySelector('dialog').innerText.includes('regionctl rules rollback --region eu-west')"))
+	b.click("Roll back")
+	b.has("They have what they had")
+	b.click("Close")
+	require.Equal(l.t, "70 70", l.limits())
+
+	// A canary, which is promoted.
+	b.sees("document.querySelector('#document').value.includes('brandnew')")
+	b.click("Load the active version")
+	b.sees("document.querySelector('#document').value.includes('limit: 70')")
+	b.fill("#document", document(95, "enforce"))
+	b.has("Good: 3 rules")
+	b.choose("canary")
+	b.sees("document.querySelector('select[name=site]').value === 'ams1'")
+	b.fill("[name=bake]", "2s")
+	b.fill("[name=requests]", "0")
+	b.click("Roll out…")
+	b.fill("dialog [name=message]", "one site first, INC-7")
+	b.click("Roll out")
+	b.click("Close")
+	b.has("Every edge that could be asked runs it")
+	require.Equal(l.t, "95 95", l.limits())
+	b.look("rollout-done")
+	require.Contains(l.t, strings.ReplaceAll(l.run("rules", "history"), "\n", ""), "one site first, INC-7")
+}

@@ -1,0 +1,256 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// rollout is the one change that may take hours: an apply with a canary, or in waves. The
+// console runs it apart from the page that began it, so that whoever opens the page sees how
+// it stands, and may halt it.
+type rollout struct {
+	server *Server
+
+	mu      sync.Mutex
+	now     Rollout
+	what    *launch // what runs, or ran last; nil: nothing did
+	stop    context.CancelFunc
+	ended   chan struct{} // closed once what runs has ended
+	changed chan struct{} // closed at the next change of now
+}
+
+// launch is what to run, so that the same can be run again.
+type launch struct {
+	operation *Operation
+	values    values
+	document  string
+}
+
+// Rollout is how it stands.
+type Rollout struct {
+	// State is none, running, halting, done, halted (the fleet may be divided; resuming
+	// continues) or failed.
+	State   string            `json:"state"`
+	Command string            `json:"command"`
+	By      string            `json:"by"`
+	Inputs  map[string]string `json:"inputs"` // what it was begun with, but for the document
+	Began   time.Time         `json:"began,omitzero"`
+	Ended   time.Time         `json:"ended,omitzero"`
+	// Lines are what the command said, the newest last.
+	Lines []string `json:"lines"`
+	// Detail says why it halted or failed, Reason is regionctl's.
+	Detail string `json:"detail,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Result is what the command printed when it ended: one of rules apply.
+	Result json.RawMessage `json:"result"`
+}
+
+// The states of a rollout.
+const (
+	rolloutNone    = "none"
+	rolloutRunning = "running"
+	rolloutHalting = "halting"
+	rolloutDone    = "done"
+	rolloutHalted  = "halted"
+	rolloutFailed  = "failed"
+)
+
+// What operations do with the rollout.
+const (
+	lookAtRollout = "look"
+	startRollout  = "start"
+	haltRollout   = "halt"
+	resumeRollout = "resume"
+)
+
+const (
+	// quickly is how long a start waits for a refusal before it says that it runs.
+	quickly = time.Second
+	// mostLines bounds what is kept of what a command says.
+	mostLines = 200
+	// cleanup is how long a rollout has to take its canary back when the console stops.
+	cleanup = 15 * time.Second
+)
+
+func newRollout(s *Server) *rollout {
+	return &rollout{server: s, now: Rollout{State: rolloutNone, Inputs: map[string]string{}, Lines: []string{}}, changed: make(chan struct{})}
+}
+
+// serve does what a person asks for. Halting what has ended does nothing.
+func (x *rollout) serve(w http.ResponseWriter, r *http.Request, o *Operation) {
+	v, document, ok := x.server.asked(w, r, o)
+	if !ok {
+		return
+	}
+	who := personOf(r).Name
+	var began bool
+	switch o.Rollout {
+	case startRollout:
+		began = x.begin(&launch{o, v, document}, who)
+	case resumeRollout:
+		began = x.begin(nil, who)
+	case haltRollout:
+		x.halt(who)
+	}
+	if (o.Rollout == startRollout || o.Rollout == resumeRollout) && !began {
+		refuseFor(w, http.StatusConflict, "conflict", "nothing was begun: "+x.busy())
+		return
+	}
+	if began {
+		select {
+		case <-x.end():
+		case <-time.After(quickly):
+		case <-r.Context().Done():
+		}
+	}
+	now, _ := x.look()
+	if began && now.State == rolloutFailed {
+		code := statusOf(map[string]int{"usage": exitUsage, "conflict": exitConflict}[now.Reason])
+		reply(w, code, Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: now.Detail, Reason: now.Reason, Command: now.Command, Notes: now.Lines, Result: now.Result})
+		return
+	}
+	reply(w, http.StatusOK, Answer{Command: now.Command, Result: encode(now)})
+}
+
+// begin runs something, or, without one, again what ran last. It reports false if something
+// runs, or nothing ran.
+func (x *rollout) begin(l *launch, by string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if l == nil {
+		l = x.what
+	}
+	if l == nil || x.runs() || x.server.ctx.Err() != nil {
+		return false
+	}
+	inputs := map[string]string{}
+	for name, list := range l.values {
+		inputs[name] = strings.Join(list, ",")
+	}
+	x.what, x.ended = l, make(chan struct{})
+	x.now = Rollout{State: rolloutRunning, Command: l.operation.command(l.values), By: by, Inputs: inputs, Began: time.Now().UTC(), Lines: []string{}}
+	x.tell()
+	var ctx context.Context
+	ctx, x.stop = context.WithCancel(x.server.ctx)
+	x.server.Log.Info("rollout began", "command", x.now.Command, "user", by)
+	go x.run(ctx, l, by)
+	return true
+}
+
+func (x *rollout) runs() bool { return x.now.State == rolloutRunning || x.now.State == rolloutHalting }
+
+// busy says why nothing can be begun.
+func (x *rollout) busy() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.what == nil {
+		return "there is no rollout to resume since this console started; open the version in the editor, and roll it out"
+	}
+	return fmt.Sprintf("a rollout of %s is in progress: %s; halt it first, or wait", x.now.By, x.now.Command)
+}
+
+// halt interrupts what runs, as Ctrl-C does in a shell.
+func (x *rollout) halt(by string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.now.State != rolloutRunning {
+		return
+	}
+	x.now.State = rolloutHalting
+	x.add("halted by " + by)
+	x.stop()
+	x.server.Log.Info("rollout is halted", "command", x.now.Command, "user", by)
+	x.tell()
+}
+
+func (x *rollout) run(ctx context.Context, l *launch, by string) {
+	var out bytes.Buffer
+	status := x.server.Run(ctx, by, l.operation.arguments(l.values), strings.NewReader(l.document), &out, &lines{to: func(line []byte) { x.said(string(line)) }})
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.stop()
+	if result := bytes.TrimSpace(out.Bytes()); json.Valid(result) {
+		x.now.Result = result
+	}
+	x.now.State = map[int]string{exitGood: rolloutDone, exitPartial: rolloutHalted, exitInterrupted: rolloutHalted}[status]
+	if x.now.State == "" {
+		x.now.State = rolloutFailed
+	}
+	x.now.Ended = time.Now().UTC()
+	x.server.Log.Info("changed", "operation", l.operation.ID, "command", x.now.Command, "user", by, "exit_status", status, "took", x.now.Ended.Sub(x.now.Began).Round(time.Millisecond))
+	x.tell()
+	close(x.ended)
+}
+
+// said takes a line of what the command says.
+func (x *rollout) said(line string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, message, reason := notesOf(line); message != "" {
+		x.now.Detail, x.now.Reason = message, reason
+	} else if line = strings.TrimSpace(line); line != "" {
+		x.add(line)
+	}
+	x.tell()
+}
+
+// add keeps a line. One that counts down replaces the one before: a soak of a day says
+// 17,280 times how long it still takes.
+func (x *rollout) add(line string) {
+	const countdown = " left"
+	if last := len(x.now.Lines) - 1; last >= 0 && strings.HasSuffix(line, countdown) && strings.HasSuffix(x.now.Lines[last], countdown) {
+		x.now.Lines = append(slices.Clone(x.now.Lines[:last]), line)
+		return
+	}
+	x.now.Lines = append(slices.Clone(x.now.Lines[max(0, len(x.now.Lines)+1-mostLines):]), line)
+}
+
+// tell wakes those who follow. Its caller holds the mutex.
+func (x *rollout) tell() {
+	close(x.changed)
+	x.changed = make(chan struct{})
+}
+
+func (x *rollout) look() (now Rollout, changed <-chan struct{}) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.now, x.changed
+}
+
+// end is closed once what runs has ended.
+func (x *rollout) end() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.ended
+}
+
+// follow tells how it stands at each change until ctx ends.
+func (x *rollout) follow(ctx context.Context, tell func(event)) {
+	for {
+		now, changed := x.look()
+		tell(event{"look", encode(now)})
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// wait gives what runs, which the end of the console has interrupted, time to take its canary
+// back.
+func (x *rollout) wait() {
+	if ended := x.end(); ended != nil {
+		select {
+		case <-ended:
+		case <-time.After(cleanup):
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// rolling is a server whose regionctl says lines and ends when the test says so.
+type rolling struct {
+	*Server
+	t     *testing.T
+	say   chan string
+	end   chan int
+	calls chan ran
+}
+
+func newRolling(t *testing.T) *rolling {
+	x := &rolling{Server: newServer(t, &recorder{}), t: t, say: make(chan string), end: make(chan int), calls: make(chan ran, 10)}
+	x.Run = func(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
+		text, _ := io.ReadAll(in)
+		x.calls <- ran{user, args, string(text)}
+		for {
+			select {
+			case line := <-x.say:
+				_, _ = io.WriteString(errOut, line+"\n")
+			case status := <-x.end:
+				_, _ = io.WriteString(out, `{"version": "0123456789ab"}`)
+				return status
+			case <-ctx.Done():
+				_, _ = io.WriteString(errOut, `{"error":{"status":130,"reason":"interrupted","message":"halted after wave 1 of 2"}}`+"\n")
+				return exitInterrupted
+			}
+		}
+	}
+	return x
+}
+
+// until waits for a state, as those who follow do.
+func (x *rolling) until(is func(Rollout) bool) Rollout {
+	x.t.Helper()
+	for {
+		now, changed := x.rollout.look()
+		if is(now) {
+			return now
+		}
+		select {
+		case <-changed:
+		case <-x.t.Context().Done():
+			x.t.Fatal("the test ended")
+		}
+	}
+}
+
+func (x *rolling) state(want string) Rollout {
+	x.t.Helper()
+	return x.until(func(r Rollout) bool { return r.State == want })
+}
+
+func (x *rolling) post(path, body string) (int, string) {
+	w := ask(x.Server, "POST", Prefix+"/rules/rollout/"+path, body)
+	return w.Code, w.Body.String()
+}
+
+const inWaves = `{"document": "rules: []", "waves": "1,rest", "message": "INC-1"}`
+
+// A rollout goes on when the page that began it is closed. Whoever opens a page sees how it
+// stands; one at a time runs; it is halted, and begins again with the same arguments.
+func TestRollout(t *testing.T) {
+	x := newRolling(t)
+	now, _ := x.rollout.look()
+	require.Equal(t, rolloutNone, now.State)
+	status, text := x.post("resume", "{}")
+	require.Equal(t, 409, status)
+	require.Contains(t, text, "no rollout to resume")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := make(chan struct{})
+	go func() { // the page is closed before the answer
+		defer close(answered)
+		r := httptest.NewRequestWithContext(ctx, "POST", "http://"+place.String()+Prefix+"/rules/rollout/start", strings.NewReader(inWaves))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set(HeaderToken, token(x.Server))
+		x.Handler().ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	call := <-x.calls
+	cancel()
+	<-answered
+	require.Equal(t, "rules apply --waves=1,rest --message=INC-1 --yes --output=json -- -", strings.Join(call.args, " "))
+	x.say <- "wave 1 of 2: eu-west"
+	for i := range 3 {
+		x.say <- fmt.Sprintf("wave 1 of 2: 10 requests; %d s left", 3-i)
+	}
+	now = x.until(func(r Rollout) bool { return len(r.Lines) == 2 && strings.Contains(r.Lines[1], "1 s left") })
+	require.Equal(t, []string{"wave 1 of 2: eu-west", "wave 1 of 2: 10 requests; 1 s left"}, now.Lines, "a countdown is one line")
+	require.Equal(t, []any{rolloutRunning, "ana@desk", "1,rest", "INC-1"}, []any{now.State, now.By, now.Inputs["waves"], now.Inputs["message"]})
+
+	status, text = x.post("start", inWaves)
+	require.Equal(t, 409, status)
+	require.Contains(t, text, "a rollout of ana@desk is in progress: regionctl rules apply rules.yaml --waves 1,rest")
+
+	status, _ = x.post("halt", "{}")
+	require.Equal(t, 200, status)
+	now = x.state(rolloutHalted)
+	require.Equal(t, []string{"halted after wave 1 of 2", "interrupted"}, []string{now.Detail, now.Reason})
+	require.Contains(t, now.Lines, "halted by ana@desk")
+	status, _ = x.post("halt", "{}")
+	require.Equal(t, 200, status, "halting twice does no harm")
+
+	began := make(chan int)
+	go func() { status, _ := x.post("resume", "{}"); began <- status }()
+	require.Equal(t, call, <-x.calls, "the same arguments, the same document")
+	x.end <- exitGood
+	require.Equal(t, 200, <-began)
+	now = x.state(rolloutDone)
+	require.Empty(t, now.Detail)
+	require.JSONEq(t, `{"version": "0123456789ab"}`, string(now.Result))
+	w := ask(x.Server, "GET", Prefix+"/rules/rollout", "")
+	var a struct{ Result Rollout }
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &a))
+	require.Equal(t, rolloutDone, a.Result.State)
+}
+
+// What is refused at once is the answer to the start.
+func TestRolloutRefused(t *testing.T) {
+	c := &recorder{status: exitConflict, errOut: "warning: w\n" + `{"error":{"status":4,"reason":"conflict","message":"nothing was changed: eu-west runs another"}}` + "\n"}
+	s := newServer(t, c)
+	w := ask(s, "POST", Prefix+"/rules/rollout/start", inWaves)
+	require.Equal(t, 409, w.Code, "%s", w.Body)
+	var p Problem
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
+	require.Equal(t, []any{"nothing was changed: eu-west runs another", "conflict", []string{"warning: w"}}, []any{p.Detail, p.Reason, p.Notes})
+	now, _ := s.rollout.look()
+	require.Equal(t, rolloutFailed, now.State)
+}
+
+// What a command says is bounded, however much that is.
+func TestRolloutIsBounded(t *testing.T) {
+	s := newServer(t, &recorder{})
+	for i := range 3 * mostLines {
+		s.rollout.said(fmt.Sprint("line ", i))
+	}
+	now, _ := s.rollout.look()
+	require.Len(t, now.Lines, mostLines)
+	require.Equal(t, fmt.Sprint("line ", 3*mostLines-1), now.Lines[mostLines-1])
+}
+
+// It is begun, halted and resumed in the names of those who ask, if their roles allow it.
+func TestRolloutNamesPeople(t *testing.T) {
+	c := &recorder{out: "{}", hold: true, status: exitInterrupted}
+	s := behindProxy(t, c)
+	do := func(path, body, name, groups string) int {
+		return ask(s, "POST", Prefix+"/rules/rollout/"+path, body, through(s, name, groups)).Code
+	}
+	require.Equal(t, 403, do("start", inWaves, "bob@example.com", "sre"))
+	require.Equal(t, 200, do("start", inWaves, "ana@example.com", "leads"))
+	require.Equal(t, 403, do("halt", "{}", "carol@example.com", ""))
+	require.Equal(t, 200, do("halt", "{}", "bob@example.com", "sre"))
+	<-s.rollout.end()
+	now, _ := s.rollout.look()
+	require.Contains(t, now.Lines, "halted by bob@example.com")
+	require.Equal(t, "ana@example.com", c.calls[0].user)
+	require.Equal(t, 403, do("resume", "{}", "bob@example.com", "sre"))
+	c.mu.Lock()
+	c.hold = false
+	c.mu.Unlock()
+	require.Equal(t, 200, do("resume", "{}", "root@example.com", ""))
+	<-s.rollout.end()
+	require.Equal(t, "root@example.com", c.calls[1].user)
+}
+
+// The end of the console interrupts what runs, and waits until it has cleaned up.
+func TestRolloutEndsWithTheConsole(t *testing.T) {
+	x := newRolling(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	x.ctx = ctx
+	require.True(t, x.rollout.begin(&launch{operation: &Operation{}}, "ana"))
+	<-x.calls
+	cancel()
+	x.rollout.wait()
+	now, _ := x.rollout.look()
+	require.Equal(t, rolloutHalted, now.State)
+	require.False(t, x.rollout.begin(nil, "ana"))
+}

@@ -1,0 +1,132 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// actsKind are acts that leave no document behind: drains, their ends, and resets. Only their
+// history is like that of the others.
+var actsKind = &fleet.Kind{Name: "acts"}
+
+const auditListHelp = `Lists what anybody changed, of whatever kind, the newest first: rules, shedder settings,
+behavior policies and networks of clients, and what leaves no document behind: drains, their
+ends, and resets of counters. What was done in several regions at once is one line.
+
+Whether the histories are whole, regionctl audit verify checks. A topology has no history:
+Consul's own audit log has its changes.`
+
+func (p *program) auditListCommand() *cobra.Command {
+	var names []string
+	var most int
+	c := command("list", "show who did what, when and why", auditListHelp,
+		`  regionctl audit list
+  regionctl audit list -n 0 -o json | jq -r '.[] | select(.applied_by == "ana@desk") | .message'`,
+		func(ctx context.Context, _ []string) error { return p.auditList(ctx, names, most) })
+	p.regionFlag(c, &names)
+	c.Flags().IntVarP(&most, "lines", "n", 20, "how many changes to show; 0 shows all")
+	return c
+}
+
+// deed is one change of a kind.
+type deed struct {
+	Kind string `json:"kind"`
+	past
+}
+
+func (p *program) auditList(ctx context.Context, names []string, most int) error {
+	if most < 0 {
+		return term.Misused("--lines %d: must be 0 or above", most)
+	}
+	list, regions := []deed{}, 0
+	var unread error
+	for _, k := range auditKinds() {
+		targets, err := p.targetsOf(k, names)
+		if err != nil {
+			return err
+		}
+		regions = len(targets)
+		ask := fleet.Ask[memory]
+		if most == 0 {
+			ask = fleet.AskUnbounded[memory] // however many pages that takes; each is bounded
+		}
+		answers := ask(ctx, targets, recall(func(m *memory) bool { return most > 0 && len(m.changes) >= most }))
+		for _, a := range answers {
+			if a.Value.wrong != nil {
+				p.Warn("%s: %v", a.Target.Name, a.Value.wrong)
+			}
+		}
+		for _, c := range merge(answers) {
+			list = append(list, deed{k.Name, c})
+		}
+		unread = cmp.Or(unread, unanswered(answers)) // the same region answers for no kind
+	}
+	slices.SortStableFunc(list, func(a, b deed) int { return b.AppliedAt.Compare(a.AppliedAt) })
+	if most > 0 {
+		list = list[:min(most, len(list))]
+	}
+	if err := p.Show(list, func(b *bytes.Buffer, _ term.Style) { writeDone(b, list, regions) }); err != nil {
+		return err
+	}
+	return unread
+}
+
+func writeDone(b *bytes.Buffer, list []deed, regions int) {
+	if len(list) == 0 {
+		b.WriteString("no changes yet\n")
+		return
+	}
+	t := term.Table{}
+	t.Row("WHEN", "WHAT", "BY", "REGIONS", "MESSAGE")
+	for _, c := range list {
+		what, where := c.Kind+" "+c.Version, strings.Join(c.Regions, ", ")
+		if c.Kind == actsKind.Name {
+			what = "-" // the message says it
+		}
+		if len(c.Regions) == regions && regions > 1 {
+			where = "all"
+		}
+		t.Row(term.Stamp(c.AppliedAt), what, term.Printable(c.AppliedBy), where, term.Printable(c.Message))
+	}
+	t.Print(b)
+}
+
+// recordAct adds to the history of regions what was done there. An act that cannot be
+// recorded is done nevertheless, and a warning says so.
+func (p *program) recordAct(ctx context.Context, regions []string, by, what string) {
+	if len(regions) == 0 {
+		return
+	}
+	ctx = context.WithoutCancel(ctx) // it is done
+	targets, err := p.targetsOf(actsKind, regions)
+	if err != nil {
+		p.Warn("what was done is not recorded: %v", err)
+		return
+	}
+	const longest = 1024
+	what = term.Clip(term.Printable(what), longest)
+	pointer := consul.NewPointer([]byte(what), by, p.now())
+	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (struct{}, error) {
+		return struct{}{}, t.Docs.Record(ctx, consul.Change{Pointer: pointer, Message: what, Token: t.Identity(ctx)})
+	}) {
+		if a.Err != nil {
+			p.Warn("%s: it is done, but the history of acts was not written: %v", a.Target.Name, a.Err)
+		}
+	}
+}
+
+func namesOf(regions []told) (list []string) {
+	for _, r := range regions {
+		list = append(list, r.Name)
+	}
+	return list
+}

@@ -1,0 +1,24 @@
+#!/bin/sh
+# console.sh [TFVARS]: the lab with visitors, and a console to look at it and to change it,
+# until Ctrl-C. A lab that it started, it also stops. LAB is its folder.
+set -eu
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+scripts=$(cd "$(dirname "$0")" && pwd)
+export LAB="${LAB:-$root/.lab}"
+export LAB_BIN="${LAB_BIN:-$root/bin}"
+mine=1
+[ ! -d "$LAB" ] || mine=
+visitors=
+end() {
+  trap '' INT TERM
+  [ -z "$visitors" ] || kill "$visitors" 2>/dev/null || true
+  [ -z "$visitors" ] || wait "$visitors" || true
+  [ -z "$mine" ] || "$scripts/down.sh"
+}
+trap end EXIT
+trap 'exit 130' INT TERM
+"$scripts/up.sh" "$@"
+"$LAB_BIN/visitors" -regionctl "$LAB_BIN/regionctl" -fleet "$LAB/fleet.yaml" -rate "${CONSOLE_RATE:-60}" &
+visitors=$!
+echo "visitors send ${CONSOLE_RATE:-60} requests a second; Ctrl-C ends them and the console${mine:+, and removes the lab}"
+WEIR_USER=${WEIR_USER:-$(id -un)@lab} "$LAB_BIN/regionctl" --fleet "$LAB/fleet.yaml" console --listen "${CONSOLE_LISTEN:-127.0.0.1:8090}"
