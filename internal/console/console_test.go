@@ -145,6 +145,7 @@ var examples = map[string]string{
 	"clients.allow": `{"network": "203.0.113.7", "reason": "ours"}`, "clients.unblock": `{"network": "203.0.113.7"}`,
 	"rules.rollout.start": `{"document": "rules: []", "message": "why", "waves": "1,rest", "soak": "10m"}`,
 	"shedder.set":         `{"settings": ["enabled=false"], "for": "1h"}`, "shedder.off": `{"for": "1h"}`,
+	"dns.explain": "?client=203.0.113.0/24", "policy.rollback": `{"to": "0123"}`,
 }
 
 // request returns the path and the body of an example.

@@ -75,6 +75,7 @@ var (
 	groups   = regexp.MustCompile(`^([0-9]{1,4},){0,31}([0-9]{1,4}|rest)$`)
 	setting  = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,200}=[^\x00-\x1f]{1,1000}$`)
 	address  = regexp.MustCompile(`^[0-9A-Fa-f.:]{2,45}$`)
+	network  = regexp.MustCompile(`^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$`)
 	urlPath  = regexp.MustCompile(`^/[^\x00-\x20?#]{0,1000}$`)
 	// key names what rules count by, but for what may be secret: headers, cookies, queries.
 	key = regexp.MustCompile(`^([0-9A-Fa-f.:]{2,45}|(client|host|path|method|tier)=[^\x00-\x20?]{1,1000})$`)
@@ -179,6 +180,16 @@ func Operations() []Operation {
 			{Name: "for", About: "how long it lasts; then the previous settings return", Flag: "for", Required: true, Check: duration}, inMessage, inRegion, inPartial}},
 		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "End temporary settings, or activate an earlier version", Command: []string{"shedder", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
 		{ID: "shedder.history", Least: access.Reader, Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
+
+		{ID: "policy.status", Least: access.Reader, Method: "GET", Path: "/policy/status", Summary: "Which behavior policy is active in each region, and which edges judge by it", Command: []string{"policy", "status"}, Inputs: []Input{inRegion}},
+		{ID: "policy.document", Least: access.Reader, Method: "GET", Path: "/policy/document", Summary: "The active behavior policy, or another version", Command: []string{"policy", "show"}, Inputs: []Input{inRegion, inVersion}},
+		{ID: "policy.history", Least: access.Reader, Method: "GET", Path: "/policy/history", Summary: "Who applied which behavior policy, when and why", Command: []string{"policy", "history"}, Inputs: []Input{inRegion, inLines}},
+		{ID: "policy.rollback", Least: access.Operator, Method: "POST", Path: "/policy/rollback", Summary: "Apply an earlier behavior policy again", Command: []string{"policy", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+
+		{ID: "dns.topology", Least: access.Reader, Method: "GET", Path: "/dns/topology", Summary: "The active topology: regions, PoPs, their addresses and places", Command: []string{"topology", "show"}, Inputs: []Input{inRegion}},
+		{ID: "dns.explain", Least: access.Reader, Method: "GET", Path: "/dns/explain", Summary: "Which PoP a client is sent to now, and why", Command: []string{"dns", "explain"}, Inputs: []Input{
+			{Name: "client", About: "the client's address, or its network", Flag: "client", Required: true, Check: network},
+			{Name: "region", About: "only PoPs of this region", Flag: "region", Check: word}}},
 
 		{ID: "audit.list", Least: access.Reader, Method: "GET", Path: "/audit/changes", Summary: "Who did what, when and why, of whatever kind", Command: []string{"audit", "list"}, Inputs: []Input{inRegion, inLines}},
 		{ID: "audit", Least: access.Reader, Method: "GET", Path: "/audit", Summary: "Whether anybody changed the histories", Command: []string{"audit", "verify"}, Inputs: []Input{inRegion}, Verdict: true},

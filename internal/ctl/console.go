@@ -16,14 +16,17 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/version"
+	"github.com/weir-edge/weir/pkg/region"
 )
 
 const consoleHelp = `Serves a web page, and the HTTP API under it, to look at the fleet and to change it:
 
   Fleet     regions, PoPs and edges as they are now; drain and undrain
-  Rules     what each rule allows and limits; edit, validate, compare, apply, roll back
+  Rules     what each rule allows and limits; edit, validate, compare, apply, roll out, roll back
   Client    which rules decide for an address, what it has left; reset a counter
   Shedder   how busy each edge is and what it sheds; change settings, the kill switch
+  Behavior  which policy judges clients where, and who changed it; restore
+  DNS       which PoP a client is sent to, and why, on a map of the topology
   Audit     who changed what, and whether the histories are whole
 
 Each button and each operation of the API runs a command of regionctl with the fleet file of
@@ -178,6 +181,8 @@ func answers() map[string]reflect.Type {
 		"audit": reflect.TypeFor[[]audited](), "rules.test": reflect.TypeFor[tested](), "rules.test.recent": reflect.TypeFor[tested](),
 		"clients": reflect.TypeFor[[]*listed](), "clients.show": reflect.TypeFor[[]*listed](), "clients.recent": reflect.TypeFor[[]*latest](),
 		"clients.block": reflect.TypeFor[[]*clientsChanged](), "clients.allow": reflect.TypeFor[[]*clientsChanged](), "clients.unblock": reflect.TypeFor[[]*clientsChanged](),
-		"audit.list": reflect.TypeFor[[]deed](),
+		"audit.list":    reflect.TypeFor[[]deed](),
+		"policy.status": reflect.TypeFor[convergence](), "policy.document": reflect.TypeFor[shown](), "policy.history": reflect.TypeFor[[]past](), "policy.rollback": reflect.TypeFor[changeReport](),
+		"dns.topology": reflect.TypeFor[region.Topology](), "dns.explain": reflect.TypeFor[dnsExplanation](),
 	}
 }

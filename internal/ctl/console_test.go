@@ -182,11 +182,12 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
 	one := f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) {
+		s.policy.follows = true
 		s.explanation = adminapi.Explanation{Verdict: "pass", Rules: []adminapi.RuleDecision{{Rule: "per-client", Limit: 10, Window: "1m0s", Remaining: 9, Allowed: true, ResetAfter: "1m0s", Key: "weir:{203.0.113.7}:per-client"}}}
 		s.clients.follows = true
 		s.recentSince, s.recent = tenOClock, []string{keptAt(1, "203.0.113.7", "pass", ""), keptAt(2, "203.0.113.7", "limited", `,"rules":"per-client"`)}
 	})
-	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.clients.follows = true })
+	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.clients.follows, s.policy.follows = true, true })
 	topology := write(t, "topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}")
 	f.good(t, "topology", "apply", topology, "--yes")
 	c := f.console(t)
@@ -267,6 +268,16 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, "regionctl shedder set enabled=false --for 1h --message INC-2", off["command"])
 	c.post("/shedder/rollback", "/shedder/rollback", `{}`)
 	require.Contains(t, text(t, c.get("/shedder/history")["result"]), `"message":"INC-1"`)
+	// Policies, and where clients are sent.
+	f.good(t, "policy", "apply", write(t, "policy.yaml", "mode: shadow"), "--yes", "--wait", "0")
+	f.good(t, "policy", "apply", write(t, "policy2.yaml", "mode: enforce"), "--yes", "--wait", "0")
+	require.Equal(t, "mode: enforce", dig(c.get("/policy/document"), "result", "document"))
+	require.Contains(t, text(t, c.get("/policy/status")["result"]), `"region":"us-east"`)
+	require.Len(t, c.get("/policy/history")["result"], 2)
+	c.post("/policy/rollback", "/policy/rollback", `{}`)
+	require.Equal(t, "mode: shadow", dig(c.get("/policy/document"), "result", "document"))
+	require.Equal(t, "e.example", dig(c.get("/dns/topology"), "result", "zone"))
+	require.Equal(t, []any{"ams1", "iad1"}, dig(c.get("/dns/explain?client=203.0.113.7"), "result", "pops"))
 	require.NotContains(t, text(t, c.get("/audit")["result"]), "faults")
 	acts := text(t, c.get("/audit/changes?lines=50")["result"])
 	for _, act := range []string{"drain ams1: kernel update", "undrain ams1", "reset rule per-client for 203.0.113.7", "INC-9", "INC-2"} {

@@ -106,7 +106,7 @@ async function load(version) {
   if (answer.ok) {
     text.value = answer.result.document;
     if (!version) kept.value = text.value;
-    base.value = { phase: 'ready', version: version ? untracked(() => base.value.version) : answer.result.pointer.version };
+    base.value = { phase: 'ready', version: version ? untracked(() => base.value.version) || version : answer.result.pointer.version };
   } else if (/no rules are active/.test(answer.detail)) {
     text.value = example;
     base.value = { phase: 'ready', version: 'none' };
@@ -141,7 +141,8 @@ function Editor() {
   const byLine = Map.groupBy(faults, (e) => e.line ?? 0);
   return html`<section aria-labelledby="edit"><div class="title"><h2 id="edit">Document</h2>
       ${b.version && html`<span class="dim">made from <code>${b.version}</code>${text.value !== kept.value && b.version !== 'none' ? ', edited' : ''}</span>`}</div>
-    ${b.phase === 'failed' && html`<${Failure} answer=${b.answer} what="The document could not be loaded" />`}
+    ${b.phase === 'failed' && /different active versions/.test(b.answer.detail) && html`<${Notice} kind="warn" title="The regions run different versions">Open the one to edit in the history below, or load the active version once they agree.<//>`}
+    ${b.phase === 'failed' && !/different active versions/.test(b.answer.detail) && html`<${Failure} answer=${b.answer} what="The document could not be loaded" />`}
     ${b.phase === 'loading' && !text.value ? html`<${Waiting} rows=${8} />` : html`
     <div class="editor">
       <pre class="gutter" aria-hidden="true">${lines.map((_, i) => html`<span class=${byLine.has(i + 1) ? 'bad' : ''}>${i + 1}</span>`)}</pre>

@@ -77,11 +77,11 @@ func start(t *testing.T, more ...string) *lab {
 	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, names...) {
 		fmt.Fprintf(&fleet, "  - {name: %s, consul: {addr: %q}}\n", names[i], consul.Addr())
 		l.consuls = append(l.consuls, consul)
-		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("node: {id: %s-1, region: %s, pop: %s}\nrules: {source: consul, cache: %q}\nconsul: {addr: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n",
+		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("node: {id: %s-1, region: %s, pop: %s}\nrules: {source: consul, cache: %q}\npolicy: {source: consul}\nconsul: {addr: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n",
 			pops[i], names[i], pops[i], filepath.Join(t.TempDir(), "rules.json"), consul.Addr(), origin.URL)+strings.Join(more, "\n")))
 	}
 	l.fleet = l.write("fleet.yaml", fleet.String())
-	l.run("topology", "apply", l.write("topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}"), "--yes")
+	l.run("topology", "apply", l.write("topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1], location: {lat: 52.4, lon: 4.9}}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2], location: {lat: 38.9, lon: -77.5}}]}]}"), "--yes")
 	l.run("rules", "apply", l.write("rules.yaml", sensible), "--yes", "-m", "halve what a client may, CHG-77")
 	for _, e := range l.edges {
 		e.WaitReady()
@@ -270,6 +270,30 @@ func TestConsole(t *testing.T) {
 	b.click("Close")
 	require.NotContains(t, l.run("shedder", "show", "--live"), `"off": true`)
 
+	b.click("Behavior")
+	b.has("No policy is published")
+	b.look("behavior-empty")
+	for _, mode := range []string{"shadow", "enforce"} {
+		l.run("policy", "apply", l.write("policy.yaml", "mode: "+mode+" # "+hostile), "--yes", "-m", "to "+mode)
+	}
+	b.visit(l.url + "/behavior")
+	b.has("to enforce")
+	b.has("all judge by it")
+	b.look("behavior")
+	b.eval("document.querySelector('[aria-label^=\"Restore version\"]').click()")
+	b.click("Restore")
+	b.has("is active again")
+	b.click("Close")
+	b.has("mode: shadow")
+
+	b.click("DNS")
+	b.has("ams1")
+	b.fill("[name=client]", "203.0.113.7")
+	b.click("Explain")
+	b.has("→ ams1")
+	b.sees("location.search === '?client=203.0.113.7' && document.querySelector('.pop.first text')?.textContent === 'ams1'")
+	b.look("dns")
+
 	b.click("Audit")
 	b.has("INC-2")
 	b.has("undrain ams1")
@@ -288,7 +312,10 @@ func TestConsole(t *testing.T) {
 	b.mu.Lock()
 	require.Equal(t, map[string]bool{l.url: true}, b.hosts)
 	// A refused change is also an error of the network in the browser's log.
-	b.faults = slices.DeleteFunc(b.faults, func(f string) bool { return strings.Contains(f, "status of 409") })
+	// So is a document that does not exist, or that the regions do not agree on.
+	b.faults = slices.DeleteFunc(b.faults, func(f string) bool {
+		return strings.Contains(f, "status of 409") || strings.HasSuffix(f, "/rules/document") || strings.HasSuffix(f, "/policy/document")
+	})
 	require.Empty(t, b.faults)
 	// The console goes away while a page is open: what was seen stays, and says how old it is.
 	b.offline = true

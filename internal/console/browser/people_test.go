@@ -62,7 +62,7 @@ oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: {reader: {gr
 	b.has("ams1 is back")
 	b.click("Close")
 	b.click("Rules")
-	b.has("You are an operator. Apply: only for admins.")
+	b.has("You are an operator. Apply, roll out: only for admins.")
 	b.sees("document.querySelector('button.primary').disabled")
 	b.click("Log out")
 	b.has("You are not logged in")
