@@ -271,6 +271,7 @@ func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*
 		network netip.Prefix
 		networks.Decision
 	}
+	all = []*listed{} // none is an empty list in JSON, too
 	found, regions := map[key]*listed{}, 0
 	for _, a := range answers {
 		if a.Err != nil {

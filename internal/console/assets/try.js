@@ -11,6 +11,7 @@ export function Try({ regions, document, valid }) {
   const c = choice.value, r = run.value, region = c.region || regions[0] || '';
   const set = (part) => { choice.value = { ...choice.peek(), ...part }; };
   const ready = valid && region && (c.source === 'nodes' || c.file);
+  // Keys keep Try and Cancel two buttons: a click on one that turns into the other would also submit.
   const stale = r.phase === 'done' && r.document !== document;
   return html`<section aria-labelledby="try"><h2 id="try">Try it on traffic</h2>
     <p class="dim">Who would have been limited by the document above, next to the one that is active. Nothing is changed.</p>
@@ -21,7 +22,7 @@ export function Try({ regions, document, valid }) {
       </fieldset>
       <label class="field"><span>${c.source === 'nodes' ? 'Of the region' : 'Next to the rules of'}</span><select name="region" value=${region} onChange=${(e) => set({ region: e.target.value })}>${regions.map((name) => html`<option value=${name}>${name}</option>`)}</select></label>
       ${c.source === 'log' && html`<label class="field"><span>Log, plain or gzip</span><input type="file" name="log" onChange=${(e) => set({ file: e.target.files[0] ?? null })} /></label>`}
-      ${r.phase === 'running' ? html`<button type="button" onClick=${cancel}>Cancel</button>` : html`<button type="submit" class="primary" disabled=${!ready}>Try</button>`}
+      ${r.phase === 'running' ? html`<button key="cancel" type="button" onClick=${cancel}>Cancel</button>` : html`<button key="try" type="submit" class="primary" disabled=${!ready}>Try</button>`}
     </form>
     ${!valid && html`<p class="dim">Mend the faults of the document first.</p>`}
     ${r.phase === 'idle' && html`<${Command} text=${commandOf(c.source, region)} />`}
@@ -41,7 +42,8 @@ async function start(document, region) {
   let answer;
   if (source === 'nodes') answer = await post('/rules/test/recent', { document, region: [region] });
   else {
-    const u = upload('/rules/test', { region, document, log: file }, (sent, total) => { if (mine === current) run.value = { ...run.peek(), sent, total }; });
+    // As a text, the document would get other line ends, and so another version.
+    const u = upload('/rules/test', { region, document: new Blob([document]), log: file }, (sent, total) => { if (mine === current) run.value = { ...run.peek(), sent, total }; });
     cancelUpload = u.cancel;
     answer = await u.done;
   }
