@@ -75,7 +75,7 @@ function PoP({ p, r, v }) {
   const measured = p.nodes.some((n) => n.requests_per_second != null);
   const versions = [...new Set(p.nodes.map((n) => n.rules_version))];
   return html`<tr class="group">
-      <th scope="row"><button type="button" class="toggle" aria-expanded=${open} onClick=${() => { opened.value = { ...opened.value, [p.pop]: !open }; }}>${p.pop || '–'}</button> <span class="dim">${plural(p.nodes.length, 'edge')}</span></th>
+      <th scope="row"><button type="button" class="toggle" aria-expanded=${open} onClick=${() => { opened.value = { ...opened.value, [p.pop]: !open }; }}>${p.pop || '–'}</button> <span class="dim">${r.error && !p.nodes.length ? 'edges not known' : plural(p.nodes.length, 'edge')}</span></th>
       <td><${Badge} kind=${kind}>${text}<//>${p.drained && html`<div class="why">${p.drained.why}<br /><span class="dim">${p.drained.who}, ${ago(p.drained.since)}</span></div>`}</td>
       <td class="n">${measured ? rate(requests) : '–'}</td><td class="n">${measured ? share(requests ? limited / requests : 0) : '–'}</td>
       <td class="n">${p.nodes.length ? level(Math.max(...p.nodes.map((n) => n.utilization ?? 0))) : '–'}</td><td class="n">${p.nodes.length ? level(Math.max(...p.nodes.map((n) => n.shed_level ?? 0))) : '–'}</td>
