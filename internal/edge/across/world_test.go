@@ -36,6 +36,7 @@ type world struct {
 	lose      float64
 	cut       map[string]bool // regions
 	unneeded  atomic.Bool     // no limit is shared
+	later     atomic.Bool     // all messages say more than this release knows
 	calls     atomic.Int64
 	nodes     map[string]*node
 	passed    map[string]int64 // by key and window
@@ -285,6 +286,9 @@ func (n *node) Call(ctx context.Context, to peer.Node, topic string, body []byte
 		return nil, errLost
 	}
 	answer := map[string]peer.Handler{TopicCounts: other.exchange.Counts, TopicTotals: other.exchange.Totals, TopicReset: other.exchange.Resets, TopicShort: other.exchange.Short, TopicRights: other.exchange.Rights, TopicTerms: other.exchange.Terms}[topic]
+	if w.later.Load() {
+		body = later(topic, body)
+	}
 	reply, err := answer(ctx, n.Node, body)
 	if twice {
 		reply, err = answer(ctx, n.Node, body)
@@ -295,6 +299,9 @@ func (n *node) Call(ctx context.Context, to peer.Node, topic string, body []byte
 	}
 	if err := way(); err != nil {
 		return nil, err
+	}
+	if w.later.Load() {
+		reply = later(topic, reply)
 	}
 	return reply, nil
 }
