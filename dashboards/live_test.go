@@ -33,7 +33,7 @@ rules:
   - {id: global, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, scope: global}
   - {id: escrow, match: {paths: [/escrow]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, on_store_failure: closed, scope: global, global: {mode: escrow}}
   - {id: reported, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: reported}
-  - {id: lenient, match: {paths: ["/open"]}, key: [client_ip], limit: 1000, window: 1s, on_store_failure: open}
+  - {id: lenient, match: {paths: ["/open"]}, key: [client_ip], limit: 1000, window: 1s, on_store_failure: open, experiment: {share: 0.5, limit: 900}}
 `
 
 // A node with every feature in use: TLS, limits, shadow, fallback, shedding, candidates.

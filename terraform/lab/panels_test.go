@@ -14,13 +14,13 @@ import (
 )
 
 // A rule that refuses any load the machine can make, one in shadow that would, one that
-// gives up without its Redis, one that counts separately, one leased and one reported.
+// gives up without its Redis, one that counts separately, with an experiment, one leased and one reported.
 const panelRules = `
 rules:
   - {id: login, match: {paths: ["/login"]}, key: [], limit: 5, window: 1m}
   - {id: tried-out, key: [client_ip], limit: 1, window: 1m, mode: shadow}
   - {id: lenient, match: {paths: ["/open"]}, key: [client_ip], limit: 1000, window: 1s, on_store_failure: open}
-  - {id: per-client, key: [client_ip], algorithm: token_bucket, limit: 1000, window: 1s}
+  - {id: per-client, key: [client_ip], algorithm: token_bucket, limit: 1000, window: 1s, experiment: {share: 0.5, limit: 900}}
   - {id: whole-site, match: {paths: ["/", "/open"]}, key: [], algorithm: fixed_window, limit: 1000000, window: 10m, consistency: leased}
   - {id: watched, match: {paths: ["/", "/open"]}, key: [client_ip], algorithm: sliding_window, limit: 1000000, window: 10m, consistency: reported}
 `
@@ -88,6 +88,7 @@ func TestPanelsHaveData(t *testing.T) {
 		until("a rule in shadow would limit", `weir_decisions_total{%s,outcome="shadow_limited"}`)
 		until("units are leased", `weir_lease_units_total{%s,rule="whole-site"}`)
 		until("units are reported", `weir_reported_units_total{%s,rule="watched"}`)
+		until("an experiment is counted", `weir_experiment_checks_total{%s,variant="experiment"}`)
 		until("requests are shed", `weir_shed_total{%s,reason="inflight"}`)
 		until("a candidate would shed", `weir_shadow_shed_total{%s}`)
 	}
@@ -147,6 +148,7 @@ func TestPanelsHaveData(t *testing.T) {
 			"weir-limits/71": "no rule of the lab counts across regions",
 			"weir-limits/73": "no rule of the lab counts across regions",
 			"weir-limits/72": "no rule of the lab counts across regions",
+			"weir-limits/74": "no rule of the lab counts across regions",
 			"weir-limits/51": "the lab has no Envoy",
 			"weir-limits/52": "the lab has no Envoy",
 			"weir-limits/53": "the lab has no Envoy",
