@@ -195,7 +195,7 @@ func (p prometheus) choices(ctx context.Context, page *page) ([]map[string]strin
 func (p prometheus) values(ctx context.Context, page *page, region string) (values map[string]string, regions []string, err error) {
 	values = map[string]string{
 		"__rate_interval": p.span.Window.String(),
-		"__interval":      p.step().String(),
+		"__interval":      strconv.FormatInt(p.step().Milliseconds(), 10) + "ms",
 		"__range":         p.span.To.Sub(p.span.From).Round(time.Second).String(),
 	}
 	for _, v := range page.Templating.List {
@@ -230,7 +230,10 @@ func (p prometheus) values(ctx context.Context, page *page, region string) (valu
 	return values, regions, nil
 }
 
-func (p prometheus) step() time.Duration { return max(p.span.To.Sub(p.span.From)/200, time.Second) }
+// step is in whole milliseconds: PromQL has no shorter duration, and no fractions.
+func (p prometheus) step() time.Duration {
+	return max(p.span.To.Sub(p.span.From)/200, time.Second).Truncate(time.Millisecond)
+}
 
 // samples counts the samples that are numbers, over the span or at its end.
 func (p prometheus) samples(ctx context.Context, expr string, instant bool, values map[string]string) (int, error) {

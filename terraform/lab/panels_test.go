@@ -156,6 +156,7 @@ func TestPanelsHaveData(t *testing.T) {
 			"weir-limits/42": "the lab has no behavior policy",
 			"weir-limits/43": "the lab has no behavior policy",
 			"weir-limits/44": "the lab has no behavior policy",
+			"weir-limits/47": "the lab has no behavior policy",
 		},
 	})
 }

@@ -11,4 +11,5 @@ regions = {
     pops          = [{ name = "iad1", location = { lat = 38.95, lon = -77.45 }, clients = ["203.0.113.0/24"] }]
   }
 }
-redis = { masters = 3, replicas = 0 }
+redis       = { masters = 3, replicas = 0 }
+round_trips = []

@@ -14,4 +14,5 @@ regions = {
   me-central = { number = 11, pops = [{ name = "dxb1", location = { lat = 25.20, lon = 55.27 } }] }
   af-south   = { number = 12, pops = [{ name = "jnb1", location = { lat = -26.20, lon = 28.05 } }] }
 }
-prometheus = false
+prometheus  = false
+round_trips = []
