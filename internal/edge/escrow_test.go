@@ -16,7 +16,7 @@ rules:
 // Clients that move find in one region what the others do not need, and all regions together
 // never pass more than the limit.
 func TestRegionsDivideALimit(t *testing.T) {
-	const limit = 901
+	const limit = 211 // more takes minutes on a busy machine with the race detector
 	regions := acrossRegions(t, fmt.Sprintf(escrowRules, limit))
 	var mu sync.Mutex
 	passed := 0
@@ -61,7 +61,7 @@ func TestRegionsDivideALimit(t *testing.T) {
 	require.Equal(t, limit, passed)
 	received := regions[1][0].metric(`weir_global_rights_total{direction="in"}`) + regions[1][1].metric(`weir_global_rights_total{direction="in"}`)
 	require.GreaterOrEqual(t, received, float64(limit/3))
-	require.Contains(t, regions[0][0].get("/").header.Get("RateLimit-Policy"), `"divided";q=901`)
+	require.Contains(t, regions[0][0].get("/").header.Get("RateLimit-Policy"), `"divided";q=211`)
 }
 
 // A node that cannot reach other regions must not take the whole limit for its own.
