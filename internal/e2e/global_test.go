@@ -28,17 +28,17 @@ func TestRegionsShareLimits(t *testing.T) {
 	t.Run("a request waits for no other region", func(t *testing.T) { g.in(t).isAsFast() })
 	t.Run("three times the limit", func(t *testing.T) {
 		g := g.in(t)
-		g.both(windows+1, 0.97, g.delay(g.names...), everywhere)
+		g.both(windows+1, 0.97, g.names, everywhere)
 	})
 	t.Run("demand moves", func(t *testing.T) {
 		g := g.in(t)
-		g.both(windows, 0.9, g.delay(g.names...), func(_ int, now float64) int { return int(2*now) % 3 })
+		g.both(windows, 0.9, g.names, func(_ int, now float64) int { return int(2*now) % 3 })
 	})
 	t.Run("connections are reset", func(t *testing.T) {
 		g := g.in(t)
 		stop := g.resets()
 		defer stop()
-		g.both(windows, 0.5, g.delay(g.names...), everywhere)
+		g.both(windows, 0.5, g.names, everywhere)
 	})
 	t.Run("a region cut off", func(t *testing.T) { g.in(t).isCutOff() })
 	t.Run("parts killed", func(t *testing.T) { g.in(t).partsDie() })
@@ -50,7 +50,7 @@ func TestARegionDies(t *testing.T) {
 	t.Parallel()
 	g := newGlobe(t)
 	var dies sync.Once
-	g.both(2, 0.65, g.delay(g.names[:2]...), func(client int, now float64) int {
+	g.both(2, 0.65, g.names[:2], func(client int, now float64) int {
 		if client < 2 {
 			return client
 		}

@@ -63,7 +63,7 @@ func newGlobe(t *testing.T) *globe {
 					at[i] = g.delayed(from, to, at[i])
 				}
 			}
-			fmt.Fprintf(&regions, "    - {name: %s, nodes: [{id: %[1]s-0, address: %q}, {id: %[1]s-1, address: %q}]}\n", name, at[0], at[1])
+			fmt.Fprintf(&regions, "    - {name: %s, nodes: [{id: %[1]s-0, address: %q}, {id: %[1]s-1, address: %[3]q}]}\n", name, at[0], at[1])
 		}
 		g.redis[from] = testenv.Redis(t, testenv.Options{})
 		for i := range g.nodes[from] {
@@ -324,9 +324,17 @@ func (g *globe) demand(path, who string, windows int, where func(client int, now
 }
 
 // both demands the same of both modes at once, and judges each: eventual by the bound that is
-// printed for the delay, escrow by 0. It requires that so much of a limit is used.
-func (g *globe) both(windows int, used float64, delay func() time.Duration, where func(client int, now float64) int) {
+// printed for the delay of messages of these regions, escrow by 0. It requires that so much of a limit is used, in the end: on
+// a busy machine rights may move too late for one window.
+func (g *globe) both(windows int, used float64, of []string, where func(client int, now float64) int) {
 	g.Helper()
+	eventually(g, testenv.Patience, "limits are used", func() bool { return g.holds(windows, used, of, where) })
+}
+
+// holds reports whether so much of both limits was used. More than the bound fails the test.
+func (g *globe) holds(windows int, used float64, of []string, where func(client int, now float64) int) bool {
+	g.Helper()
+	delay := g.delay(of...)
 	who := fmt.Sprintf("198.51.100.%d", time.Now().UnixNano()%200)
 	got := map[string][]outcome{}
 	var mu sync.Mutex
@@ -340,6 +348,7 @@ func (g *globe) both(windows int, used float64, delay func() time.Duration, wher
 		})
 	}
 	modes.Wait()
+	ok := true
 	took, l := delay(), limitOf(globalLimit, globalWindow)
 	for path, list := range got {
 		for _, o := range list {
@@ -352,9 +361,9 @@ func (g *globe) both(windows int, used float64, delay func() time.Duration, wher
 				bound = 0
 			}
 			require.LessOrEqual(g, float64(o.passed), globalLimit+math.Floor(bound), path)
-			if times > 1.5 { // on a busy machine the clients ask for less
-				require.GreaterOrEqual(g, float64(o.passed+o.unsure), used*globalLimit, "%s: the limit is used", path)
-			}
+			// On a busy machine the clients ask for less.
+			ok = ok && (times <= 1.5 || float64(o.passed+o.unsure) >= used*globalLimit)
 		}
 	}
+	return ok
 }
