@@ -16,7 +16,7 @@ import (
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/BENCHMARKS.md")
 	require.NoError(t, err)
-	for _, name := range []string{"proxy", "leased", "http2", "forward", "gateways", "refuse", "shed", "rls", "rls-refuse", "authz", "authz-one", "store-uniform-64", "store-uniform-512", "store-zipf-64", "store-zipf-512", "hot", "memory", "swap"} {
+	for _, name := range []string{"proxy", "leased", "http2", "behavior", "forward", "gateways", "refuse", "shed", "rls", "rls-refuse", "authz", "authz-one", "store-uniform-64", "store-uniform-512", "store-zipf-64", "store-zipf-512", "hot", "memory", "swap"} {
 		_, err := report.Regenerate(text, "bench", name, "")
 		require.NoError(t, err)
 	}
