@@ -85,7 +85,7 @@ var parts = []part{
 	{"proxy", few, 4 * time.Second, (*bench).proxy},
 	{"leased", few, 4 * time.Second, (*bench).leased},
 	{"http2", few, 4 * time.Second, (*bench).http2},
-	{"behavior", paired.Length{Least: 15}, 2 * time.Second, (*bench).behavior},
+	{"behavior", paired.Length{Least: 15, Most: 60, Precision: 0.01}, 2 * time.Second, (*bench).behavior},
 	{"forward", few, 4 * time.Second, (*bench).forward},
 	{"gateways", few, 2 * time.Second, (*bench).gateways},
 	{"refuse", precise, time.Second, (*bench).refuse},
