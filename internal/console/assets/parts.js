@@ -133,7 +133,8 @@ export function Dialog() {
     asked.value = { ...asked.value, phase: 'done', answer };
     q.after?.(answer);
   };
-  return html`<dialog onClose=${() => { asked.value = null; }} aria-labelledby="question">
+  // Its close event comes later than the close: by then the next question may be open.
+  return html`<dialog onClose=${(e) => { if (!e.target.open) asked.value = null; }} aria-labelledby="question">
     <form onSubmit=${act}>
       <h2 id="question">${q.title}</h2>
       ${q.phase !== 'done' && html`${q.text && html`<p>${q.text}</p>`}

@@ -50,7 +50,7 @@ func newMany(t *testing.T, cluster *testenv.RedisCluster) *many {
 	require.NoError(t, err)
 	width := l.Window.Microseconds()
 	m := &many{T: t, limit: l, start: time.Now().UnixMicro() / width * width}
-	m.store = open(t, redisstore.Config{Mode: redisstore.Cluster, Addrs: cluster.Addrs(), Timeout: time.Second})
+	m.store = open(t, redisstore.Config{Mode: redisstore.Cluster, Addrs: cluster.Addrs(), Timeout: patience})
 	for i := range 3000 {
 		m.subject = append(m.subject, fmt.Sprint("s", i))
 	}
