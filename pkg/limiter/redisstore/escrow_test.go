@@ -35,7 +35,7 @@ func TestEscrowOnACluster(t *testing.T) {
 	require.NoError(t, err)
 	part := &limiter.Limit{Rule: whole.Rule, Algorithm: whole.Algorithm, Limit: 100, Window: whole.Window, Global: whole.Global, Whole: whole}
 	m := &many{T: t, limit: part, start: time.Now().UnixMicro() / part.Window.Microseconds() * part.Window.Microseconds()}
-	m.store = open(t, redisstore.Config{Mode: redisstore.Cluster, Addrs: cluster.Addrs(), Timeout: time.Second})
+	m.store = open(t, redisstore.Config{Mode: redisstore.Cluster, Addrs: cluster.Addrs(), Timeout: patience})
 	for i := range 60 {
 		m.subject = append(m.subject, string(rune('A'+i)))
 	}
