@@ -3,35 +3,21 @@ package behaviorsim
 import (
 	"time"
 
+	"github.com/weir-edge/weir/internal/behaviorsim/corpus"
 	"github.com/weir-edge/weir/pkg/behavior"
 )
-
-// request is what one client sends, and what the origin would answer.
-type request struct {
-	client int // of several that act together
-	route  uint64
-	print  uint64
-	lacks  bool // User-Agent or Accept
-	status int
-}
-
-// answer is what the client gets.
-type answer struct {
-	status     int
-	retryAfter time.Duration
-}
 
 // verdict is what a defense does with a request. Only what the defense does beyond the
 // static limits is its own.
 type verdict struct {
-	answer
+	corpus.Answer
 	static, own bool // refused by the limits alone; refused by the layer above them
 	delayed     bool
 	detected    bool // the subject is suspicious, or worse
 }
 
 type defense interface {
-	decide(now time.Time, q *request) verdict
+	decide(now time.Time, q *corpus.Request) verdict
 }
 
 // The rule that all three enforce: 20 requests a second for each client, 200 at once.
@@ -73,9 +59,9 @@ func (l *limits) decide(now time.Time, client int, factor float64) (v verdict) {
 	okScaled, waitScaled := l.scaled[client].take(now, factor)
 	switch {
 	case !ok:
-		v.static, v.answer = true, answer{429, max(wait, waitScaled)}
+		v.static, v.Answer = true, corpus.Answer{429, max(wait, waitScaled)}
 	case !okScaled:
-		v.own, v.answer = true, answer{429, waitScaled}
+		v.own, v.Answer = true, corpus.Answer{429, waitScaled}
 	}
 	return v
 }
@@ -83,11 +69,11 @@ func (l *limits) decide(now time.Time, client int, factor float64) (v verdict) {
 // static is a defense of limits alone: a client is detected once it is limited.
 type static struct{ limits }
 
-func (d *static) decide(now time.Time, q *request) verdict {
-	v := d.limits.decide(now, q.client, 1)
+func (d *static) decide(now time.Time, q *corpus.Request) verdict {
+	v := d.limits.decide(now, q.Client, 1)
 	v.detected = v.static
 	if !v.static {
-		v.answer = answer{status: q.status}
+		v.Answer = corpus.Answer{Status: q.Status}
 	}
 	return v
 }
@@ -112,33 +98,26 @@ func newShipped(start time.Time, clients int) *shipped {
 	return &shipped{newLimits(), behavior.NewTable(clients, behavior.Default(), start), behavior.NewTable(64, behavior.DefaultRoutes(), start), 0}
 }
 
-func mix(n uint64) uint64 {
-	n = (n + 1) * 0x9e3779b97f4a7c15
-	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
-	n = (n ^ n>>27) * 0x94d049bb133111eb
-	return n ^ n>>31
-}
-
-func (d *shipped) decide(now time.Time, q *request) (v verdict) {
-	key := mix(uint64(q.client))
+func (d *shipped) decide(now time.Time, q *corpus.Request) (v verdict) {
+	key := corpus.Mix(uint64(q.Client))
 	st := d.clients.Look(key, now)
-	guessed := d.routes.Look(q.route, now).Tier
+	guessed := d.routes.Look(q.Route, now).Tier
 	if st.Refused > 0 {
-		return verdict{own: true, detected: true, answer: answer{403, st.Refused}}
+		return verdict{own: true, detected: true, Answer: corpus.Answer{403, st.Refused}}
 	}
 	tier := max(st.Tier, guessed)
-	v = d.limits.decide(now, q.client, factors[tier])
+	v = d.limits.decide(now, q.Client, factors[tier])
 	v.delayed = tier >= suspicious
-	e := behavior.Event{Route: q.route, Print: q.print, Lacks: q.lacks, Status: q.status}
+	e := behavior.Event{Route: q.Route, Print: q.Print, Lacks: q.Lacks, Status: q.Status}
 	if v.static || v.own {
-		e = behavior.Event{Refused: true, RetryAfter: v.retryAfter}
+		e = behavior.Event{Refused: true, RetryAfter: v.RetryAfter}
 	} else {
-		v.answer = answer{status: q.status}
-		guess := behavior.Event{Route: q.route, Status: 200}
-		if q.status == 401 || q.status == 403 {
-			guess.Status = q.status
+		v.Answer = corpus.Answer{Status: q.Status}
+		guess := behavior.Event{Route: q.Route, Status: 200}
+		if q.Status == 401 || q.Status == 403 {
+			guess.Status = q.Status
 		}
-		guessed = max(guessed, d.routes.Observe(q.route, now, &guess).Tier)
+		guessed = max(guessed, d.routes.Observe(q.Route, now, &guess).Tier)
 	}
 	st = d.clients.Observe(key, now, &e)
 	v.detected = max(st.Tier, guessed) >= suspicious
@@ -163,7 +142,7 @@ func newSpread(start time.Time, clients int) *spread {
 	return d
 }
 
-func (d *spread) decide(now time.Time, q *request) verdict {
+func (d *spread) decide(now time.Time, q *corpus.Request) verdict {
 	if now.Sub(d.told) >= time.Second {
 		d.told = now
 		d.exchange(now, func(n *shipped) *behavior.Table { return n.clients })
@@ -249,11 +228,11 @@ func (s *scored) score(now time.Time) (score int) {
 	return score
 }
 
-func (d *published) decide(now time.Time, q *request) (v verdict) {
-	s := d.of[q.client]
+func (d *published) decide(now time.Time, q *corpus.Request) (v verdict) {
+	s := d.of[q.Client]
 	if s == nil {
 		s = &scored{window: now}
-		d.of[q.client] = s
+		d.of[q.Client] = s
 	}
 	for ; now.Sub(s.window) >= 10*time.Second; s.window = s.window.Add(10 * time.Second) {
 		s.past += (float64(s.inside) - s.past) / 6
@@ -272,13 +251,13 @@ func (d *published) decide(now time.Time, q *request) (v verdict) {
 	s.all = s.all[max(drop, len(s.all)-600):]
 	score := s.score(now)
 	defer func() {
-		s.all = append(s.all, observed{now, q.route, q.print, q.lacks, v.own || v.static})
+		s.all = append(s.all, observed{now, q.Route, q.Print, q.Lacks, v.own || v.static})
 	}()
 	if score >= 75 {
 		s.blocked = now.Add(5 * time.Minute)
 	}
 	if now.Before(s.blocked) {
-		return verdict{own: true, detected: true, answer: answer{429, s.blocked.Sub(now)}}
+		return verdict{own: true, detected: true, Answer: corpus.Answer{429, s.blocked.Sub(now)}}
 	}
 	factor := 1.0
 	switch {
@@ -287,10 +266,10 @@ func (d *published) decide(now time.Time, q *request) (v verdict) {
 	case score >= 25:
 		factor = 0.6
 	}
-	v = d.limits.decide(now, q.client, factor)
+	v = d.limits.decide(now, q.Client, factor)
 	v.detected = score >= 50
 	if !v.static && !v.own {
-		v.answer = answer{status: q.status}
+		v.Answer = corpus.Answer{Status: q.Status}
 	}
 	return v
 }

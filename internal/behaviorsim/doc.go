@@ -1,5 +1,4 @@
-// Package behaviorsim is the corpus that behavior policies are judged on: simulated
-// clients, benign and hostile, in virtual time, against the shipped policy, against static
-// limits alone, and against a widely published scoring. It holds only tests. With -update
-// they write the tables in docs/BEHAVIOR.md.
+// Package behaviorsim judges behavior policies by a corpus of simulated clients, benign and
+// hostile, in virtual time: the shipped policy, static limits alone, and a widely published
+// scoring. It holds only tests. With -update they write the tables in docs/BEHAVIOR.md.
 package behaviorsim

@@ -3,8 +3,6 @@ package behaviorsim
 import (
 	"flag"
 	"fmt"
-	"hash/fnv"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/behaviorsim/corpus"
+	"github.com/weir-edge/weir/pkg/behavior"
 )
 
 var (
@@ -33,38 +34,36 @@ type outcome struct {
 
 var ways = []struct {
 	name string
-	make func(k *kind) defense
+	make func(k *corpus.Kind) defense
 }{
-	{"weir", func(k *kind) defense { return newShipped(start, max(1, k.clients)) }},
-	{"static", func(*kind) defense { return &static{newLimits()} }},
-	{"published", func(*kind) defense { return &published{newLimits(), map[int]*scored{}} }},
+	{"weir", func(k *corpus.Kind) defense { return newShipped(start, max(1, k.Clients)) }},
+	{"static", func(*corpus.Kind) defense { return &static{newLimits()} }},
+	{"published", func(*corpus.Kind) defense { return &published{newLimits(), map[int]*scored{}} }},
 }
 
 // run simulates subjects of one kind. The same seeds serve every defense.
-func run(k *kind, subjects int, make func(*kind) defense) (o outcome) {
-	if k.share > 0 {
-		subjects = max(5, int(float64(subjects)*k.share))
+func run(k *corpus.Kind, subjects int, draw func(*corpus.Kind, int) corpus.Actor, make func(*corpus.Kind) defense) (o outcome) {
+	if k.Share > 0 {
+		subjects = max(5, int(float64(subjects)*k.Share))
 	}
-	seed := fnv.New64a()
-	seed.Write([]byte(k.name))
 	for n := range subjects {
-		o.subject(k, k.make(rand.New(rand.NewPCG(seed.Sum64(), uint64(n)))), make(k))
+		o.subject(k, draw(k, n), make(k))
 	}
 	return o
 }
 
 // subject simulates one subject from its first request on.
-func (o *outcome) subject(k *kind, act actor, d defense) {
+func (o *outcome) subject(k *corpus.Kind, act corpus.Actor, d defense) {
 	now, n, was, refused := start, 0, false, false
-	var last answer
+	var last corpus.Answer
 	for {
 		wait, q := act(last)
-		if now = now.Add(wait); now.Sub(start) > k.lasts {
+		if now = now.Add(wait); now.Sub(start) > k.Lasts {
 			break
 		}
 		n++
 		v := d.decide(now, &q)
-		last = v.answer
+		last = v.Answer
 		o.requests++
 		if v.static {
 			o.static++
@@ -81,7 +80,7 @@ func (o *outcome) subject(k *kind, act actor, d defense) {
 			was = true
 			o.detected++
 			o.toRequests, o.toTime = append(o.toRequests, n), append(o.toTime, now.Sub(start))
-			if n <= 200 || now.Sub(start) <= k.within {
+			if n <= 200 || now.Sub(start) <= k.Within {
 				o.inTime++
 			}
 		}
@@ -100,32 +99,27 @@ func TestCorpus(t *testing.T) {
 	if *update {
 		subjects = long
 	}
-	results := make([][]outcome, len(kinds))
+	results := make([][]outcome, len(corpus.Kinds))
 	var benign outcome
-	for i := range kinds {
-		k := &kinds[i]
+	for i := range corpus.Kinds {
+		k := &corpus.Kinds[i]
 		results[i] = make([]outcome, len(ways))
 		for w, way := range ways {
 			if w == 0 {
-				results[i][w] = run(k, subjects, way.make)
+				results[i][w] = run(k, subjects, (*corpus.Kind).Subject, way.make)
 			} else if *update { // their shares need no precision
-				results[i][w] = run(k, subjects/10, way.make)
+				results[i][w] = run(k, subjects/10, (*corpus.Kind).Subject, way.make)
 			}
 		}
 		o := results[i][0]
-		t.Logf("%-38s %+v", k.name, []string{row(k, &o)})
-		if !k.hostile {
-			benign.subjects += o.subjects
-			benign.refusedSubjects += o.refusedSubjects
-			benign.requests += o.requests
-			benign.refused += o.refused
-			benign.delayed += o.delayed
-		} else if !k.reports {
-			require.GreaterOrEqual(t, percent(o.inTime, o.subjects), 95.0, "%s: detected within 200 requests or %s", k.name, k.within)
+		t.Logf("%-38s %+v", k.Name, []string{row(k, &o)})
+		if !k.Hostile {
+			benign.add(&o)
+		} else if !k.Reports {
+			require.GreaterOrEqual(t, percent(o.inTime, o.subjects), 95.0, "%s: detected within 200 requests or %s", k.Name, k.Within)
 		}
 	}
-	require.LessOrEqual(t, percent(benign.refusedSubjects, benign.subjects), 0.1, "benign subjects refused")
-	require.LessOrEqual(t, percent(benign.refused+benign.delayed, benign.requests), 0.05, "benign requests refused or delayed")
+	benign.harmless(t)
 	if *update {
 		write(t, results)
 	}
@@ -134,26 +128,66 @@ func TestCorpus(t *testing.T) {
 // The same goals hold when each client is spread over three nodes.
 func TestCorpusOverThreeNodes(t *testing.T) {
 	var benign outcome
-	for i := range kinds {
-		k := &kinds[i]
-		o := run(k, max(5, *few/5), func(k *kind) defense { return newSpread(start, max(1, k.clients)) })
-		t.Logf("%-38s %+v", k.name, []string{row(k, &o)})
-		if !k.hostile {
-			benign.subjects += o.subjects
-			benign.refusedSubjects += o.refusedSubjects
-			benign.requests += o.requests
-			benign.refused += o.refused
-			benign.delayed += o.delayed
-		} else if !k.reports {
-			require.GreaterOrEqual(t, percent(o.inTime, o.subjects), 95.0, "%s: detected within 200 requests or %s", k.name, k.within)
+	for i := range corpus.Kinds {
+		k := &corpus.Kinds[i]
+		o := run(k, max(5, *few/5), (*corpus.Kind).Subject, func(k *corpus.Kind) defense { return newSpread(start, max(1, k.Clients)) })
+		t.Logf("%-38s %+v", k.Name, []string{row(k, &o)})
+		if !k.Hostile {
+			benign.add(&o)
+		} else if !k.Reports {
+			require.GreaterOrEqual(t, percent(o.inTime, o.subjects), 95.0, "%s: detected within 200 requests or %s", k.Name, k.Within)
 		}
 	}
-	require.LessOrEqual(t, percent(benign.refusedSubjects, benign.subjects), 0.1, "benign subjects refused")
-	require.LessOrEqual(t, percent(benign.refused+benign.delayed, benign.requests), 0.05, "benign requests refused or delayed")
+	benign.harmless(t)
+}
+
+// heldOut draws subjects by which the shipped policy was not chosen.
+func heldOut(k *corpus.Kind, n int) corpus.Actor {
+	return k.HeldOut(fmt.Sprintf("%+v %+v", *behavior.Default(), *behavior.DefaultRoutes()), n)
+}
+
+// Subjects that nobody has looked at when the policy was chosen are judged as well.
+func TestCorpusHeldOut(t *testing.T) {
+	subjects := max(5, *few/2)
+	if *update {
+		subjects = long
+	}
+	results := make([]outcome, len(corpus.Kinds))
+	var benign outcome
+	for i := range corpus.Kinds {
+		k := &corpus.Kinds[i]
+		results[i] = run(k, subjects, heldOut, ways[0].make)
+		o := &results[i]
+		t.Logf("%-38s %+v", k.Name, []string{row(k, o)})
+		if !k.Hostile {
+			benign.add(o)
+		} else if !k.Reports {
+			require.GreaterOrEqual(t, percent(o.inTime, o.subjects), 95.0, "%s: detected within 200 requests or %s", k.Name, k.Within)
+		}
+	}
+	benign.harmless(t)
+	if *update {
+		writeHeldOut(t, results)
+	}
+}
+
+func (o *outcome) add(other *outcome) {
+	o.subjects += other.subjects
+	o.refusedSubjects += other.refusedSubjects
+	o.requests += other.requests
+	o.refused += other.refused
+	o.delayed += other.delayed
+}
+
+// harmless holds the goals for benign subjects.
+func (o *outcome) harmless(t *testing.T) {
+	t.Helper()
+	require.LessOrEqual(t, percent(o.refusedSubjects, o.subjects), 0.1, "benign subjects refused")
+	require.LessOrEqual(t, percent(o.refused+o.delayed, o.requests), 0.05, "benign requests refused or delayed")
 }
 
 // row describes what weir did to one kind, for the log.
-func row(k *kind, o *outcome) string {
+func row(k *corpus.Kind, o *outcome) string {
 	return fmt.Sprintf("subjects %d refused %d detected %d in time %d; requests %d static %d refused %d delayed %d", o.subjects, o.refusedSubjects, o.detected, o.inTime,
 		o.requests, o.static, o.refused, o.delayed)
 }
@@ -186,24 +220,45 @@ func write(t *testing.T, results [][]outcome) {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("| benign kind | subjects | refused: weir | published | requests | refused or delayed: weir | published | by the limit alone |\n|---|---|---|---|---|---|---|---|\n")
-	for i, k := range kinds {
-		if w, p := results[i][0], results[i][2]; !k.hostile {
-			fmt.Fprintf(&b, "| %s | %d | %s | %s | %d | %s | %s | %s |\n", k.name, w.subjects, shareText(w.refusedSubjects, w.subjects), shareText(p.refusedSubjects, p.subjects),
+	for i, k := range corpus.Kinds {
+		if w, p := results[i][0], results[i][2]; !k.Hostile {
+			fmt.Fprintf(&b, "| %s | %d | %s | %s | %d | %s | %s | %s |\n", k.Name, w.subjects, shareText(w.refusedSubjects, w.subjects), shareText(p.refusedSubjects, p.subjects),
 				w.requests, shareText(w.refused+w.delayed, w.requests), shareText(p.refused+p.delayed, p.requests), shareText(w.static, w.requests))
 		}
 	}
 	b.WriteString("\n| hostile kind | subjects | detected in time: weir | published | limit alone | weir: median requests | time | refused or delayed after all |\n|---|---|---|---|---|---|---|---|\n")
-	for i, k := range kinds {
-		if w, s, p := results[i][0], results[i][1], results[i][2]; k.hostile {
+	for i, k := range corpus.Kinds {
+		if w, s, p := results[i][0], results[i][1], results[i][2]; k.Hostile {
 			requests, after := "–", "–"
 			if len(w.toTime) > 0 {
 				requests, after = fmt.Sprint(median(w.toRequests)), fmt.Sprintf("%.0f s", median(w.toTime).Seconds())
 			}
-			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", k.name, w.subjects, shareText(w.inTime, w.subjects), shareText(p.inTime, p.subjects), shareText(s.inTime, s.subjects),
+			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", k.Name, w.subjects, shareText(w.inTime, w.subjects), shareText(p.inTime, p.subjects), shareText(s.inTime, s.subjects),
 				requests, after, shareText(w.refused+w.delayed, w.requests))
 		}
 	}
-	const begin, end = "<!-- make behavior -->\n", "<!-- end -->"
+	replace(t, "<!-- make behavior -->\n", b.String())
+}
+
+// writeHeldOut writes one table: the other defenses were not chosen by any corpus.
+func writeHeldOut(t *testing.T, results []outcome) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("| kind | subjects | detected in time | refused | requests | refused or delayed |\n|---|---|---|---|---|---|\n")
+	for i, k := range corpus.Kinds {
+		w, detected := results[i], "–"
+		if k.Hostile {
+			detected = shareText(w.inTime, w.subjects)
+		}
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %d | %s |\n", k.Name, w.subjects, detected, shareText(w.refusedSubjects, w.subjects), w.requests, shareText(w.refused+w.delayed, w.requests))
+	}
+	replace(t, "<!-- make behavior: held out -->\n", b.String())
+}
+
+// replace writes a table of docs/BEHAVIOR.md.
+func replace(t *testing.T, begin, table string) {
+	t.Helper()
+	const end = "<!-- end -->"
 	const name = "../../docs/BEHAVIOR.md"
 	page, err := os.ReadFile(name)
 	require.NoError(t, err)
@@ -211,5 +266,5 @@ func write(t *testing.T, results [][]outcome) {
 	require.True(t, ok)
 	_, after, ok := strings.Cut(rest, end)
 	require.True(t, ok)
-	require.NoError(t, os.WriteFile(name, []byte(before+begin+b.String()+end+after), 0o644))
+	require.NoError(t, os.WriteFile(name, []byte(before+begin+table+end+after), 0o644))
 }
