@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// judged answers 401 where passwords are guessed, and 200 otherwise.
+func judged(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/login" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// publishPolicy activates a behavior policy as another program would, without regionctl's
+// checks.
+func (s *site) publishPolicy(t *testing.T, document []byte) string {
+	t.Helper()
+	client, err := consul.Open(consul.Config{Addr: s.consul.Addr()})
+	require.NoError(t, err)
+	defer client.Close()
+	documents := client.Documents("policy")
+	_, index, err := documents.Current(t.Context())
+	require.NoError(t, err)
+	_, err = documents.Put(t.Context(), document)
+	require.NoError(t, err)
+	p := consul.NewPointer(document, "another program", time.Now())
+	done, err := documents.Point(t.Context(), p, index)
+	require.NoError(t, err)
+	require.True(t, done)
+	return p.Version
+}
+
+// runsPolicy reports whether a node judges clients by a version of the policy.
+func runsPolicy(t *testing.T, n *testenv.EdgeNode, version string) bool {
+	for name := range metrics(t, n, "weir_behavior_policy_info") {
+		if strings.Contains(name, version) {
+			return true
+		}
+	}
+	return false
+}
+
+// Two nodes of this release judge clients together, beside one of the previous release in the
+// same region, on the same Redis. regionctl refuses a policy, and names the old node. If another program publishes one, the
+// old node passes what it passed before, and all three count the same limits.
+func TestTwoReleasesJudge(t *testing.T) {
+	before := os.Getenv("WEIR_BEFORE")
+	if before == "" {
+		return
+	}
+	f := startFleet(t, testenv.ConsulOptions{}, 0, "eu-west")
+	s := f.regions[0]
+	s.budget = generous
+	url, dir, program := judged(t), t.TempDir(), testenv.Program(t, "edge")
+	for i, p := range []string{program, program, programOf(t, before, "edge")} {
+		config := s.config(url, i, filepath.Join(dir, fmt.Sprintf("rules-%d.json", i)), "")
+		if p == program {
+			config += fmt.Sprintf("policy: {source: consul, cache: %q}\n", filepath.Join(dir, fmt.Sprintf("policy-%d.json", i)))
+		}
+		s.nodes = append(s.nodes, testenv.StartEdgeOf(t, p, config))
+	}
+	old, news := s.nodes[2], s.nodes[:2]
+	f.apply("rules: [{id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}]")
+	for _, n := range s.nodes {
+		n.WaitReady()
+	}
+
+	file := filepath.Join(dir, "policy.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(passwords), 0o600))
+	_, stderr, status := f.regionctl("policy", "apply", file, "--yes")
+	require.Equal(t, term.StatusFailed, status)
+	require.Contains(t, stderr, "nothing was changed: a behavior policy needs a node that reads schema 1; eu-west-2 in eu-west reads none: update it first")
+
+	version := s.publishPolicy(t, []byte(passwords))
+	together(t, news)
+	for _, n := range news {
+		soon(t, "it judges by the policy", func() bool { return runsPolicy(t, n, version) })
+	}
+	c := client()
+	defer c.CloseIdleConnections()
+	const who = "192.0.2.7"
+	spread(t, c, s.nodes, who)
+	for _, n := range news {
+		soon(t, "it refuses the client", func() bool { return tierOf(t, n, who) == "blocked" })
+		require.Equal(t, http.StatusTooManyRequests, login(t, c, n, who))
+	}
+	require.Equal(t, http.StatusUnauthorized, login(t, c, old, who), "the old node judges nobody")
+
+	// All three count together, and none of the exchange is in the way.
+	awaitRedis(t, s.nodes, "/fixed", victim)
+	require.Equal(t, map[int]int{http.StatusOK: limit}, statuses(t, s.nodes, "/fixed", victim, 3, limit))
+	require.Equal(t, map[int]int{http.StatusTooManyRequests: 6}, statuses(t, s.nodes, "/fixed", victim, 3, 6))
+
+	// What an operator blocks, the old node passes too, and is named.
+	_, stderr, status = f.regionctl("clients", "block", "198.51.100.9", "--reason", "a scraper")
+	require.Equal(t, term.StatusPartial, status)
+	require.Contains(t, stderr, "eu-west-2: of an earlier release")
+	blocked, err := get(c, news[0].Public, "/", "198.51.100.9")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusForbidden, blocked)
+
+	// Without the old node, regionctl publishes another one.
+	old.Terminate()
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(passwords, "mode: enforce", "mode: shadow", 1)), 0o600))
+	soon(t, "Consul has forgotten the old node", func() bool {
+		_, stderr, status = f.regionctl("policy", "apply", file, "--yes")
+		return status == 0 || !strings.Contains(stderr, "eu-west-2")
+	})
+	require.Zero(t, status, stderr)
+	require.Equal(t, http.StatusUnauthorized, login(t, c, news[0], who), "in shadow mode nobody is refused")
+}
+
+// spread lets a client guess at all nodes in turn, so often that two of three see too few.
+func spread(t *testing.T, c *fasthttp.Client, nodes []*testenv.EdgeNode, who string) {
+	t.Helper()
+	for i := range 12 * len(nodes) {
+		require.Equal(t, http.StatusUnauthorized, login(t, c, nodes[i%len(nodes)], who), "guess %d", i)
+	}
+}
