@@ -249,6 +249,25 @@ func fleet() dashboard {
 					},
 				},
 			}},
+			{id: 70, title: "Optional: remote lists, by regionctl clients sync", folded: true, panels: []panel{
+				{
+					id: 71, kind: series, title: "Age of remote lists (optional)", unit: seconds, width: 12,
+					text: "Needs regionctl clients sync scraped. How long ago all regions had what a list said, and how often it is fetched. It rises to the interval and falls to 0; a line that keeps rising is a list that cannot be fetched, looks broken, or cannot be published. Regions keep what they have.",
+					queries: []query{
+						{"{{list}}", `min by (list) (weir_list_age_seconds{region=~"$region|"})`},
+						{"{{list}}, fetched every", `min by (list) (weir_list_interval_seconds{region=~"$region|"})`},
+					},
+				},
+				{
+					id: 72, kind: series, title: "Networks of remote lists (optional)", unit: plain, width: 12,
+					text: "Needs regionctl clients sync scraped. How many networks each region blocks because a list says so, networks that the list has and that are not public, and failures in an hour by reason: fetch, list (malformed, or too wide), loss (a region would lose too much of it), region (it cannot be read or written).",
+					queries: []query{
+						{"{{list}} {{region}}", `max by (list, region) (weir_list_networks{region=~"$region"})`},
+						{"{{list}}, not public", `max by (list) (weir_list_private{region=~"$region|"})`},
+						{"{{list}}, failed: {{reason}}", `sum by (list, reason) (increase(weir_list_failures_total{region=~"$region|"}[1h]))`},
+					},
+				},
+			}},
 			{id: 40, title: "Optional: DNS, by regionctl dns", folded: true, panels: []panel{
 				{
 					id: 41, kind: series, title: "DNS answers (optional)", unit: perSecond, width: 24, stacked: true,

@@ -50,9 +50,6 @@ policy. Rules and the load shedder apply to them as before.
 
 Otherwise it is as regionctl clients block.`
 
-const unblockHelp = `Removes networks from the list, whether they are blocked or allowed. A network that is not
-listed is not an error; which listed networks cover it is said.`
-
 const clientsShowHelp = `Shows all listed networks in which an address or a network lies, the narrowest first: that
 one decides. regionctl limits explain asks the edges themselves.`
 
@@ -76,7 +73,7 @@ func (p *program) clientsCommand() *cobra.Command {
 			p.decideCommand(networks.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --reason "scans /login, CASE-12"
   regionctl clients block 198.51.100.0/24 2001:db8:7::/48 --reason "scraper of AS64500"`),
 			p.decideCommand(networks.Allow, allowHelp, `  regionctl clients allow 203.0.113.40/30 --reason "our monitoring"`),
-			p.unblockCommand(), p.clientsImportCommand(),
+			p.unblockCommand(), p.clientsImportCommand(), p.clientsSyncCommand(),
 		}},
 	})
 }
@@ -107,15 +104,6 @@ func (p *program) decideCommand(action networks.Action, help, examples string) *
 		return p.decide(ctx, action, list, "", false, &o)
 	})
 	p.decisionFlags(c, &o)
-	return c
-}
-
-func (p *program) unblockCommand() *cobra.Command {
-	var o clientOptions
-	c := command("unblock NETWORK…", "remove networks from the list", unblockHelp, `  regionctl clients unblock 203.0.113.7`,
-		func(ctx context.Context, args []string) error { return p.unblock(ctx, args, &o) })
-	c.Aliases = []string{"remove"}
-	p.changeFlags(c, &o)
 	return c
 }
 
@@ -160,7 +148,11 @@ func (p *program) decision(o *clientOptions, action networks.Action) (*networks.
 		return nil, term.Misused("--wait must be 0 or above")
 	}
 	who, err := p.whoami(o.by)
-	return &networks.Decision{Action: action, By: who, Reason: o.reason}, err
+	d := &networks.Decision{Action: action, By: who, Reason: o.reason}
+	if err == nil && d.List() != "" {
+		err = term.Misused("--by %s: only regionctl clients sync decides as a list; name a person", who)
+	}
+	return d, err
 }
 
 // decide blocks or allows networks. With replace, networks that were decided alike for the same reason
@@ -192,7 +184,7 @@ func (p *program) decide(ctx context.Context, action networks.Action, list []net
 		}
 		if replace {
 			for _, was := range held.Entries() {
-				if _, stays := slices.BinarySearchFunc(list, was.Network, networks.Compare); !stays && was.Action == d.Action && was.Reason == d.Reason {
+				if _, stays := slices.BinarySearchFunc(list, was.Network, networks.Compare); !stays && was.Action == d.Action && was.Reason == d.Reason && was.List() == "" {
 					e.List = append(e.List, networks.Edit{Network: was.Network})
 				}
 			}
@@ -211,40 +203,6 @@ func networkNames(list []netip.Prefix) string {
 		names[i] = n.String()
 	}
 	return strings.Join(names, ", ")
-}
-
-func (p *program) unblock(ctx context.Context, args []string, o *clientOptions) error {
-	list, err := parseNetworks(args, true)
-	if err != nil {
-		return err
-	}
-	who, err := p.whoami(o.by)
-	if err != nil {
-		return err
-	}
-	removed, covered := map[netip.Prefix]bool{}, map[netip.Prefix]*networks.Entry{}
-	err = p.change(ctx, o, func(at time.Time, held *networks.List) *networks.Edits {
-		e := &networks.Edits{By: who, Message: "remove " + networkNames(list)}
-		t := networks.NewTable("", held.Entries(), at)
-		for _, n := range list {
-			for _, c := range t.Covering(n) {
-				removed[n] = removed[n] || c.Network == n
-				if c.Network != n && covered[n] == nil {
-					covered[n] = c
-				}
-			}
-			e.List = append(e.List, networks.Edit{Network: n})
-		}
-		return e
-	})
-	for _, n := range list {
-		if c := covered[n]; c != nil {
-			p.Warn("%s is still in %s, which is listed: %s, by %s: %s", n, c.Network, c.Action, c.By, c.Reason)
-		} else if !removed[n] {
-			p.Warn("%s is not listed", n)
-		}
-	}
-	return err
 }
 
 // listed is an entry, with the regions that have it.

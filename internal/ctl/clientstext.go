@@ -1,12 +1,13 @@
 package ctl
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,13 +21,12 @@ notation a line, with comments after #. FILE may be - for standard input. A faul
 line, and then nothing is changed.
 
 --replace makes the list of a reason be what the file says: networks that are listed with
-the same reason, and are not in the file, are removed. That follows a list that somebody else
-keeps, for example once an hour:
-
-  curl -fsS https://lists.example.com/drop.txt | regionctl clients import - --replace --reason "drop list"`
+the same reason, and are not in the file, are removed. regionctl clients sync follows a
+list with a URL.`
 
 const clientsExportHelp = `Prints all blocked networks as text that regionctl clients import reads, each with a comment;
-with --allowed the allowed ones.`
+with --allowed the allowed ones. Networks of remote lists are left out, because regionctl
+clients sync publishes them again; --list NAME prints those of one.`
 
 // longestClients is how long a file of networks may be: Max lines, with comments.
 const longestClients = 32 << 20
@@ -65,9 +65,10 @@ func readNetworks(name string, data []byte, force bool) (list []netip.Prefix, er
 	}
 	const mostFaults = 10
 	var wrong []string
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for n := 1; lines.Scan(); n++ {
-		text, _, _ := strings.Cut(lines.Text(), "#")
+	for n := 1; len(data) > 0; n++ {
+		var line []byte
+		line, data, _ = bytes.Cut(data, []byte("\n"))
+		text, _, _ := strings.Cut(string(line), "#")
 		text, _, _ = strings.Cut(text, ";") // some lists comment so
 		if text = strings.TrimSpace(text); text == "" {
 			continue
@@ -84,9 +85,6 @@ func readNetworks(name string, data []byte, force bool) (list []netip.Prefix, er
 		}
 		list = append(list, found)
 	}
-	if err := lines.Err(); err != nil {
-		return nil, term.Misused("%s: %w", name, err)
-	}
 	if len(wrong) > 0 {
 		return nil, term.Misused("nothing was changed:\n%s", strings.Join(wrong, "\n"))
 	}
@@ -102,6 +100,7 @@ func readNetworks(name string, data []byte, force bool) (list []netip.Prefix, er
 func (p *program) clientsExportCommand() *cobra.Command {
 	var names []string
 	var allowed bool
+	var list string
 	c := command("export", "print all blocked networks as text", clientsExportHelp, `  regionctl clients export > blocked.txt
   regionctl clients export --allowed --region eu-west`,
 		func(ctx context.Context, _ []string) error {
@@ -117,7 +116,14 @@ func (p *program) clientsExportCommand() *cobra.Command {
 				want = networks.Allow
 			}
 			var b bytes.Buffer
+			left := map[string]int{} // out, by list
 			for _, l := range join(answers, (*networks.Table).All) {
+				if l.List() != list {
+					if l.List() != "" && l.Action == want {
+						left[l.List()]++
+					}
+					continue
+				}
 				if l.Action == want {
 					fmt.Fprintf(&b, "%s # %s, until %s: %s\n", l.Network, term.Printable(l.By), untilText(l.Until), term.Printable(l.Reason))
 				}
@@ -125,9 +131,15 @@ func (p *program) clientsExportCommand() *cobra.Command {
 			if _, err := io.Copy(p.Out, &b); err != nil {
 				return err
 			}
+			for _, name := range slices.Sorted(maps.Keys(left)) {
+				if list == "" {
+					p.Say("left out: %s of the remote list %s; --list %s prints them", term.Plural(left[name], "network"), name, name)
+				}
+			}
 			return unanswered(answers)
 		})
 	p.regionFlag(c, &names)
 	c.Flags().BoolVar(&allowed, "allowed", false, "the allowed networks")
+	c.Flags().StringVar(&list, "list", "", "the networks of the remote list `NAME`")
 	return c
 }

@@ -49,6 +49,7 @@ func TestJSONErrors(t *testing.T) {
 		{"clients recent 203.0.113.7", term.StatusFailed, "failed", "connection refused"},
 		{"clients list", term.StatusFailed, "failed", "connection refused"},
 		{"clients import missing.txt --reason x", term.StatusUsage, "usage", "no such file"},
+		{"clients sync --name drop --from missing.txt --once", term.StatusFailed, "failed", "no such file"},
 		{"clients export", term.StatusUsage, "usage", "an export is text"},
 		{"rules test " + rules + " missing.log", term.StatusFailed, "failed", "connection refused"},
 		{"rules test " + rules + " --from-nodes", term.StatusFailed, "failed", "connection refused"},

@@ -32,7 +32,9 @@ type Edit struct {
 
 // Edits are made together. Other operators' changes of other networks stay.
 type Edits struct {
-	List    []Edit
+	List []Edit
+	// Own leaves networks alone that somebody else than By decided about.
+	Own     bool
 	By      string
 	Message string // for the history
 	Token   *consul.Identity
@@ -154,6 +156,9 @@ func (s *step) make(l *List, perChunk map[int][]Edit) (list []remade, total int)
 		dropped := len(before) - len(now)
 		for _, e := range perChunk[number] {
 			was := now[e.Network]
+			if s.edits.Own && was != nil && was.By != s.edits.By && !was.Over(s.edits.Now) {
+				continue
+			}
 			switch {
 			case e.Decision == nil && was != nil:
 				delete(now, e.Network)

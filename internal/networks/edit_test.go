@@ -55,7 +55,7 @@ func edit(network string, action Action, lasts time.Duration) Edit {
 
 func TestEdits(t *testing.T) {
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
-	for name, f := range map[string]func(*region){"change": editsChange, "race": editsRace, "many": editsMany, "full": editsFull, "damaged": editsDamaged} {
+	for name, f := range map[string]func(*region){"change": editsChange, "race": editsRace, "many": editsMany, "full": editsFull, "own": editsOwn, "damaged": editsDamaged} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client, err := consul.Open(consul.Config{Addr: server.Addr(), Prefix: "networks-" + name})
@@ -191,6 +191,26 @@ func editsFull(r *region) {
 	_, err := r.try(more[10])
 	require.ErrorContains(r, err, "a region holds at most 100000 networks, and would have 100001; remove some, or block wider ones")
 	require.Len(r, r.networks(), Max)
+}
+
+// Edits of a remote list leave alone what others have decided, also in the moment before.
+func editsOwn(r *region) {
+	r.apply(edit("203.0.113.0/24", Allow, 0), edit("198.51.100.0/24", Block, time.Minute)) // the second has ended
+	d := remote("203.0.113.0/24", "drop").Decision
+	e := Edits{Own: true, By: d.By, Message: "test", Now: noon.Add(time.Hour)}
+	for _, n := range []string{"203.0.113.0/24", "198.51.100.0/24", "192.0.2.0/24"} {
+		e.List = append(e.List, Edit{netip.MustParsePrefix(n), &d})
+	}
+	out, err := e.Apply(r.Context(), r.client)
+	require.NoError(r, err)
+	require.Equal(r, 2, out.Changed)
+	for i := range e.List {
+		e.List[i].Decision = nil
+	}
+	out, err = e.Apply(r.Context(), r.client)
+	require.NoError(r, err)
+	require.Equal(r, 2, out.Changed)
+	require.Equal(r, []string{"203.0.113.0/24"}, r.networks())
 }
 
 func editsDamaged(r *region) {

@@ -85,7 +85,7 @@ func Parse(text string) (netip.Prefix, error) {
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("must be an address or a network, such as 203.0.113.7 or 2001:db8::/32 (got %q)", text)
+		return netip.Prefix{}, fmt.Errorf("must be an address or a network, such as 203.0.113.7 or 2001:db8::/32 (got %.64q)", text)
 	}
 	if a := p.Addr(); a.Is4In6() {
 		if p.Bits() < 96 {

@@ -2,6 +2,7 @@ package networks
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/gaissmai/bart"
@@ -18,9 +19,12 @@ type Table struct {
 	index bart.Table[*Entry]
 }
 
-// NewTable returns a table of the entries that are not over.
+// NewTable returns a table of the entries that are not over. What an operator allows, no
+// remote list blocks: its networks inside are left out, unless an operator blocks a wider one
+// of them that is inside, too.
 func NewTable(version string, entries []*Entry, now time.Time) *Table {
 	t := &Table{Version: version}
+	var remote []*Entry
 	for _, e := range entries {
 		if e.Over(now) {
 			continue
@@ -28,14 +32,31 @@ func NewTable(version string, entries []*Entry, now time.Time) *Table {
 		if !e.Until.IsZero() && (t.Next.IsZero() || e.Until.Before(t.Next)) {
 			t.Next = e.Until
 		}
-		if e.Action == Allow {
-			t.Allows++
+		if e.Action == Block && e.List() != "" {
+			remote = append(remote, e)
 		} else {
-			t.Blocks++
+			t.insert(e)
 		}
-		t.index.Insert(e.Network, e)
+	}
+	if t.Allows > 0 { // before any of them is in the index
+		remote = slices.DeleteFunc(remote, func(e *Entry) bool {
+			by, found := t.index.LookupPrefix(e.Network)
+			return found && by.Action == Allow
+		})
+	}
+	for _, e := range remote {
+		t.insert(e)
 	}
 	return t
+}
+
+func (t *Table) insert(e *Entry) {
+	if e.Action == Allow {
+		t.Allows++
+	} else {
+		t.Blocks++
+	}
+	t.index.Insert(e.Network, e)
 }
 
 // Find returns the entry of the narrowest network with the client in it, nil if there is

@@ -1,0 +1,204 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/blocklist"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/logs"
+	"github.com/weir-edge/weir/internal/networks"
+)
+
+const clientsSyncHelp = `Blocks what a list says that somebody else publishes, such as a community's blocklist, and
+follows it until SIGTERM or Ctrl-C: CIDR text, one address or network a line, with comments
+after # or ;. It writes the list into the Consul of each region, where operators' blocks are,
+so all nodes agree, restarts find it, and requests wait for nothing new.
+
+clients list and show name the list as who decided: list:NAME. Only the list's own networks
+are ever changed: what an operator decides about a network goes first, also if it is an
+allow of a wider one. regionctl clients unblock --list NAME removes the whole list.
+
+While the URL does not answer, or says something that cannot be right, regions keep what
+they have, and the log and weir_list_failures_total say so. A list is refused whole:
+  with a line that is no network, or a network wider than an IPv4 /8 or an IPv6 /16
+  if it is empty, has more than --max-networks, or is longer than --max-bytes
+  if it has over a sixteenth of all addresses
+  by a region that would lose over --max-loss of the list's networks at once; those that
+  wider ones replace are not lost
+Private, loopback, multicast and other networks that are not public are left out.
+
+An unchanged list is not sent again if the server supports ETag or Last-Modified. After a
+failure it is fetched again after a tenth of --every. A URL's password and query never
+appear in messages.
+
+It needs the token of an operator for weir/clients/. Its log goes to standard error: JSON, or
+plain on a terminal. The metrics listener has /metrics and /healthz.
+
+With --once it does that once, and exits with 0 if every region has the list, 3 if some, and
+1 if none.`
+
+// syncOptions are the flags of sync.
+type syncOptions struct {
+	from, name, reason, metrics string
+	every, bound                time.Duration
+	once                        bool
+	networks, bytes             int
+	loss                        float64
+	regions                     []string
+}
+
+func (p *program) clientsSyncCommand() *cobra.Command {
+	var o syncOptions
+	c := command("sync", "block what a remote list says, and follow it", clientsSyncHelp,
+		`  regionctl clients sync --name drop --from https://www.spamhaus.org/drop/drop.txt --every 12h
+  regionctl clients sync --name drop --from drop.txt --once
+  regionctl clients unblock --list drop`,
+		func(ctx context.Context, _ []string) error { return p.sync(ctx, &o) })
+	f := c.Flags()
+	f.StringVar(&o.from, "from", "", "an http or https `URL`, or a file, required")
+	f.StringVar(&o.name, "name", "", "the list's `NAME`, required; small letters, digits and dashes")
+	f.DurationVar(&o.every, "every", time.Hour, "how often to fetch it, 1m to 168h")
+	f.BoolVar(&o.once, "once", false, "fetch it once, and exit")
+	f.StringVar(&o.reason, "reason", "", "`TEXT`, shown by list and explain (default: where the list is from)")
+	f.DurationVar(&o.bound, "fetch-timeout", 30*time.Second, "how long one attempt to fetch it may take, 1s to 5m")
+	f.IntVar(&o.networks, "max-networks", networks.Max/2, "how many networks it may have; the regions' other half stays for operators")
+	f.IntVar(&o.bytes, "max-bytes", 16<<20, "how long it may be")
+	f.Float64Var(&o.loss, "max-loss", 0.3, "the share of its networks that it may lose at once, 0 to 1")
+	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9154", "`ADDRESS:PORT` for /metrics and /healthz; empty: none")
+	p.regionFlag(c, &o.regions)
+	completeFiles(c, "from", "txt")
+	return c
+}
+
+var listName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+func checkListName(flag, name string) error {
+	if !listName.MatchString(name) {
+		return term.Misused("%s: must be 1 to 63 small letters, digits and dashes, such as drop (got %.64q)", flag, name)
+	}
+	return nil
+}
+
+// check returns where the list comes from.
+func (o *syncOptions) check() (*blocklist.Source, error) {
+	if o.from == "" {
+		return nil, term.Misused("--from URL is missing")
+	}
+	if err := checkListName("--name", o.name); err != nil {
+		return nil, err
+	}
+	for _, d := range []struct {
+		flag             string
+		is, least, most  time.Duration
+		leastIs, mostsIs string
+	}{{"--every", o.every, time.Minute, 7 * 24 * time.Hour, "1m", "168h"}, {"--fetch-timeout", o.bound, time.Second, 5 * time.Minute, "1s", "5m"}} {
+		if d.is < d.least || d.is > d.most {
+			return nil, term.Misused("%s: must be from %s to %s (got %s)", d.flag, d.leastIs, d.mostsIs, d.is)
+		}
+	}
+	if o.networks < 1 || o.networks > networks.Max {
+		return nil, term.Misused("--max-networks: must be from 1 to %d (got %d)", networks.Max, o.networks)
+	}
+	if o.bytes < 1 || o.bytes > 2*longestClients {
+		return nil, term.Misused("--max-bytes: must be from 1 to %d (got %d)", 2*longestClients, o.bytes)
+	}
+	if !(o.loss >= 0 && o.loss <= 1) {
+		return nil, term.Misused("--max-loss: must be from 0 to 1 (got %v)", o.loss)
+	}
+	if o.metrics != "" {
+		if _, err := parseListen(o.metrics); err != nil {
+			return nil, term.Misused("--metrics %q: %w", o.metrics, err)
+		}
+	}
+	source, err := blocklist.NewSource(o.from, o.bound, int64(o.bytes))
+	if err != nil {
+		return nil, term.Misused("--from: %w", err) // what it is may hold a password
+	}
+	if o.reason == "" {
+		o.reason = strings.ToValidUTF8(fmt.Sprintf("%.*s", networks.MaxReason/2, "list "+source.String()), "")
+	}
+	return source, checkText("--reason", o.reason, networks.MaxReason)
+}
+
+func (p *program) sync(ctx context.Context, o *syncOptions) error {
+	source, err := o.check()
+	if err != nil {
+		return err
+	}
+	targets, err := p.targetsOf(clientsKind, o.regions)
+	if err != nil {
+		return err
+	}
+	log := logs.JSON(p.ErrOut, slog.LevelInfo)
+	if p.Live && !p.WantsJSON() {
+		log = logs.Text(p.ErrOut)
+	}
+	c := &blocklist.Config{Name: o.name, Source: source, Reason: o.reason, Every: o.every, Most: o.networks, Loss: o.loss, Log: log, Now: p.now}
+	for _, t := range targets {
+		c.Regions = append(c.Regions, blocklist.Region{Name: t.Name, Consul: t.Consul, Token: t.Identity})
+	}
+	s := blocklist.New(c)
+	if o.once {
+		return p.syncOnce(ctx, s)
+	}
+	if o.metrics != "" {
+		stop, err := s.Serve(o.metrics)
+		if err != nil {
+			return term.Failed("--metrics: %w; name another address:port, or none with --metrics ''", err)
+		}
+		defer stop()
+	}
+	s.Run(ctx)
+	return nil // a requested stop is not a failure
+}
+
+func (p *program) syncOnce(ctx context.Context, s *blocklist.Sync) error {
+	list, err := s.Round(ctx)
+	if err != nil {
+		return term.Failed("nothing was changed: %w", err)
+	}
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeSynced(b, s, list) }); err != nil {
+		return err
+	}
+	var wrong []string
+	for _, o := range list {
+		if o.Failure != nil {
+			wrong = append(wrong, o.Region+": "+o.Error)
+		}
+	}
+	switch text := strings.Join(wrong, "\n"); len(wrong) {
+	case 0:
+		return nil
+	case len(list):
+		return term.Failed("no region has the list as it is:\n%s", text)
+	default:
+		return &term.Failure{Status: term.StatusPartial, Err: errors.New("not every region has the list as it is:\n" + text)}
+	}
+}
+
+func writeSynced(b *bytes.Buffer, s term.Style, list []blocklist.Outcome) {
+	t := term.Table{}
+	t.Row("REGION", "RESULT", "NETWORKS", "ADDED", "REMOVED", "DECIDED OTHERWISE")
+	for _, o := range list {
+		if o.Failure != nil {
+			t.Row(o.Region, s.Red("failed"), "-", "-", "-", "-")
+			continue
+		}
+		result := "unchanged"
+		if o.Added+o.Removed > 0 {
+			result = "published"
+		}
+		t.Row(o.Region, s.Green(result), strconv.Itoa(o.Has), strconv.Itoa(o.Added), strconv.Itoa(o.Removed), strconv.Itoa(o.Yielded))
+	}
+	t.Print(b)
+}

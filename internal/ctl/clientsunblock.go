@@ -1,0 +1,107 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/networks"
+)
+
+const unblockHelp = `Removes networks from the list, whether they are blocked or allowed. A network that is not
+listed is not an error; which listed networks cover it is said.
+
+With --list it removes all networks that regionctl clients sync has of a remote list. Stop
+that sync first. To let in one client that a remote list blocks, regionctl clients allow it.`
+
+func (p *program) unblockCommand() *cobra.Command {
+	var o clientOptions
+	var list string
+	c := command("unblock [NETWORK…]", "remove networks from the list", unblockHelp, `  regionctl clients unblock 203.0.113.7
+  regionctl clients unblock --list drop`,
+		func(ctx context.Context, args []string) error {
+			switch {
+			case list != "" && len(args) > 0:
+				return term.Misused("--list %s: removes the networks of the list; name no others", list)
+			case list != "":
+				return p.unblockList(ctx, list, &o)
+			case len(args) == 0:
+				return term.Misused("NETWORK is missing; name networks, or --list NAME")
+			}
+			return p.unblock(ctx, args, &o)
+		})
+	c.Aliases = []string{"remove"}
+	c.Flags().StringVar(&list, "list", "", "all networks of the remote list `NAME`")
+	p.changeFlags(c, &o)
+	return c
+}
+
+func (p *program) unblock(ctx context.Context, args []string, o *clientOptions) error {
+	list, err := parseNetworks(args, true)
+	if err != nil {
+		return err
+	}
+	who, err := p.whoami(o.by)
+	if err != nil {
+		return err
+	}
+	removed, covered, remote := map[netip.Prefix]bool{}, map[netip.Prefix]*networks.Entry{}, map[netip.Prefix]string{}
+	err = p.change(ctx, o, func(at time.Time, held *networks.List) *networks.Edits {
+		e := &networks.Edits{By: who, Message: "remove " + networkNames(list)}
+		t := networks.NewTable("", held.Entries(), at)
+		for _, n := range list {
+			for _, c := range t.Covering(n) {
+				if c.Network == n {
+					removed[n], remote[n] = true, c.List()
+				}
+				if c.Network != n && covered[n] == nil {
+					covered[n] = c
+				}
+			}
+			e.List = append(e.List, networks.Edit{Network: n})
+		}
+		return e
+	})
+	for _, n := range list {
+		if c := covered[n]; c != nil {
+			p.Warn("%s is still in %s, which is listed: %s, by %s: %s", n, c.Network, c.Action, c.By, c.Reason)
+		} else if !removed[n] {
+			p.Warn("%s is not listed", n)
+		}
+		if name := remote[n]; name != "" {
+			p.Warn("%s is of the list %s, which regionctl clients sync adds again; to let it in, allow it", n, name)
+		}
+	}
+	return err
+}
+
+// unblockList removes what regions hold of a remote list.
+func (p *program) unblockList(ctx context.Context, name string, o *clientOptions) error {
+	if err := checkListName("--list", name); err != nil {
+		return err
+	}
+	who, err := p.whoami(o.by)
+	if err != nil {
+		return err
+	}
+	found := 0
+	err = p.change(ctx, o, func(_ time.Time, held *networks.List) *networks.Edits {
+		e := &networks.Edits{By: who}
+		for _, was := range held.Entries() {
+			if was.List() == name {
+				e.List = append(e.List, networks.Edit{Network: was.Network})
+			}
+		}
+		found += len(e.List)
+		e.Message = fmt.Sprintf("remove the list %s: %s", name, term.Plural(len(e.List), "network"))
+		return e
+	})
+	if found == 0 {
+		p.Warn("no network is of the list %s", name)
+	}
+	return err
+}
