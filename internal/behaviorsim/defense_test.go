@@ -59,9 +59,9 @@ func (l *limits) decide(now time.Time, client int, factor float64) (v verdict) {
 	okScaled, waitScaled := l.scaled[client].take(now, factor)
 	switch {
 	case !ok:
-		v.static, v.Answer = true, corpus.Answer{429, max(wait, waitScaled)}
+		v.static, v.Answer = true, corpus.Answer{Status: 429, RetryAfter: max(wait, waitScaled)}
 	case !okScaled:
-		v.own, v.Answer = true, corpus.Answer{429, waitScaled}
+		v.own, v.Answer = true, corpus.Answer{Status: 429, RetryAfter: waitScaled}
 	}
 	return v
 }
@@ -103,7 +103,7 @@ func (d *shipped) decide(now time.Time, q *corpus.Request) (v verdict) {
 	st := d.clients.Look(key, now)
 	guessed := d.routes.Look(q.Route, now).Tier
 	if st.Refused > 0 {
-		return verdict{own: true, detected: true, Answer: corpus.Answer{403, st.Refused}}
+		return verdict{own: true, detected: true, Answer: corpus.Answer{Status: 403, RetryAfter: st.Refused}}
 	}
 	tier := max(st.Tier, guessed)
 	v = d.limits.decide(now, q.Client, factors[tier])
@@ -257,7 +257,7 @@ func (d *published) decide(now time.Time, q *corpus.Request) (v verdict) {
 		s.blocked = now.Add(5 * time.Minute)
 	}
 	if now.Before(s.blocked) {
-		return verdict{own: true, detected: true, Answer: corpus.Answer{429, s.blocked.Sub(now)}}
+		return verdict{own: true, detected: true, Answer: corpus.Answer{Status: 429, RetryAfter: s.blocked.Sub(now)}}
 	}
 	factor := 1.0
 	switch {
