@@ -19,12 +19,13 @@ import (
 
 // onCluster is onTestClock for a Redis Cluster.
 func onCluster(t *testing.T, cluster *testenv.RedisCluster) storetest.Open {
-	var now func() int64
+	now := func() int64 { return 0 }
 	var mu sync.Mutex
 	s := open(t, redisstore.Config{
 		Mode: redisstore.Cluster, Addrs: cluster.Addrs(), Timeout: patience,
 		Clock: func() int64 { mu.Lock(); defer mu.Unlock(); return now() },
 	})
+	awaitTopology(t, s)
 	return func(t *testing.T, clock func() int64) limiter.TakeReturner {
 		mu.Lock()
 		defer mu.Unlock()
