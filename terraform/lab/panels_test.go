@@ -142,6 +142,8 @@ func TestPanelsHaveData(t *testing.T) {
 			"weir-fleet/44":  "a PoP that gives no clients away has no series",
 			"weir-fleet/61":  "the lab has no gateway that asks",
 			"weir-fleet/62":  "the lab has no gateway that asks",
+			"weir-fleet/71":  "the lab follows no list",
+			"weir-fleet/72":  "the lab follows no list",
 			"weir-limits/61": "no rule of the lab counts across regions",
 			"weir-limits/62": "no rule of the lab counts across regions",
 			"weir-limits/63": "no rule of the lab counts across regions",

@@ -145,7 +145,7 @@ type service struct {
 	stepped   time.Time
 	sent      map[string]string // nil: not known to be registered
 	token     string            // of the last registration
-	tokens    int               // how many different tokens so far
+	times     int               // how often it was registered
 }
 
 // step registers the service if anything differs from what the agent has.
@@ -210,14 +210,13 @@ func (s *service) current() map[string]string {
 func (s *service) register(ctx context.Context, meta map[string]string, token string) error {
 	ctx, cancel := within(ctx, answerTimeout)
 	defer cancel()
-	s.attempted, s.sent = true, nil
-	if s.tokens == 0 || token != s.token {
-		s.token, s.tokens = token, s.tokens+1
-	}
+	s.attempted, s.sent, s.token = true, nil, token
+	s.times++
 	// The check's status is omitted: a new check begins critical, and Consul keeps the
-	// status of an existing one. The notes differ with each token: after an update failed
-	// with a revoked token, the agent assumes for a minute or two that the servers have
-	// it, unless the check changes.
+	// status of an existing one. The notes differ each time: an agent takes a check that
+	// equals the one before for known to the servers. It is not if its status has just
+	// changed, or if the update failed with a revoked token, and then the servers have the
+	// old status for a minute or two.
 	err := s.consul.api.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{
 		ID: s.serviceID(), Name: Service, Address: s.Address, Port: s.Port, Meta: meta,
 		Check: &api.AgentServiceCheck{
@@ -225,7 +224,7 @@ func (s *service) register(ctx context.Context, meta map[string]string, token st
 			// The agent sends no credentials, and would verify against its own
 			// authorities.
 			TLSSkipVerify:                  strings.HasPrefix(s.CheckURL, "https:"),
-			DeregisterCriticalServiceAfter: "10m", Notes: fmt.Sprintf("%s, registered with token %d of this process", s.CheckURL, s.tokens),
+			DeregisterCriticalServiceAfter: "10m", Notes: fmt.Sprintf("%s, registration %d of this process", s.CheckURL, s.times),
 		},
 	}, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(ctx))
 	if err != nil {
