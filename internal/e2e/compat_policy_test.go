@@ -72,9 +72,10 @@ func TestTwoReleasesJudge(t *testing.T) {
 	s.budget = generous
 	url, dir, program := judged(t), t.TempDir(), testenv.Program(t, "edge")
 	for i, p := range []string{program, program, programOf(t, before, "edge")} {
-		config := s.config(url, i, filepath.Join(dir, fmt.Sprintf("rules-%d.json", i)), "")
+		caches := t.TempDir()
+		config := s.config(url, i, filepath.Join(caches, "rules.json"), "")
 		if p == program {
-			config += fmt.Sprintf("policy: {source: consul, cache: %q}\n", filepath.Join(dir, fmt.Sprintf("policy-%d.json", i)))
+			config += fmt.Sprintf("policy: {source: consul, cache: %q}\n", filepath.Join(caches, "policy.json"))
 		}
 		s.nodes = append(s.nodes, testenv.StartEdgeOf(t, p, config))
 	}
