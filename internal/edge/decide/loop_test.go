@@ -21,7 +21,7 @@ type site struct {
 	r        *rand.Rand
 	workers  int
 	service  time.Duration // mean of a request
-	inFlight []*shedder.Permit
+	inFlight []*job
 	served   float64
 	wanted   float64
 	shed     float64
@@ -33,12 +33,25 @@ type client struct {
 	rate    float64 // requests per second
 	addr    string
 	limited float64
+	good    float64 // served in time
 }
+
+// job is a request at the origin.
+type job struct {
+	shedder.Permit
+	client *client
+	began  time.Time
+}
+
+// inTime is how long a client waits for an answer.
+const inTime = 500 * time.Millisecond
 
 const loopStep = 10 * time.Millisecond
 
-func newSite(t *testing.T, seed uint64, algorithm, settings string) *site {
-	d, _ := decider(t, "rules: [{id: clients, key: [client_ip], algorithm: "+algorithm+", limit: 100, window: 10s, under_load: {from: 0.5, share: 0.2}}]", settings)
+const followsLoad = ", under_load: {from: 0.5, share: 0.2}"
+
+func newSite(t *testing.T, seed uint64, algorithm, more, settings string) *site {
+	d, _ := decider(t, "rules: [{id: clients, key: [client_ip], algorithm: "+algorithm+", limit: 100, window: 10s"+more+"}]", settings)
 	s := &site{Decider: d, t: t, r: rand.New(rand.NewPCG(seed, 1)), workers: 20, service: 50 * time.Millisecond}
 	d.UnderLoad = NewUnderLoad(1, func() int { return 1 }, func(int) { d.Shedders[0].Wanted(); s.wanted++ })
 	return s
@@ -91,8 +104,7 @@ func (s *site) request(c *client) {
 	switch s.Decide(r) {
 	case Pass:
 		r.Permit.Sent()
-		permit := r.Permit
-		s.inFlight = append(s.inFlight, &permit)
+		s.inFlight = append(s.inFlight, &job{r.Permit, c, time.Now()})
 	case Limited:
 		c.limited++
 		r.Permit.Done()
@@ -107,14 +119,17 @@ func (s *site) request(c *client) {
 func (s *site) answer() {
 	p := loopStep.Seconds() / s.service.Seconds()
 	kept := s.inFlight[:0]
-	for i, permit := range s.inFlight {
+	for i, j := range s.inFlight {
 		if i < s.workers && s.r.Float64() < p {
-			permit.Answered()
-			permit.Done()
+			j.Answered()
+			j.Done()
 			s.served++
+			if time.Since(j.began) <= inTime {
+				j.client.good++
+			}
 			continue
 		}
-		kept = append(kept, permit)
+		kept = append(kept, j)
 	}
 	s.inFlight = kept
 }
@@ -128,7 +143,7 @@ func TestLimitsUnderLoadSettle(t *testing.T) {
 	f := func(algorithm, settings string) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t, 1, algorithm, settings)
+			s := newSite(t, 1, algorithm, followsLoad, settings)
 			light, heavy := s.add(80, 1), s.add(60, 14)
 			for range 110 {
 				s.second()
