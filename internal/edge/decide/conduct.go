@@ -215,7 +215,8 @@ func (c *Conduct) Learn(r *Request, v Verdict, status int, now time.Time) {
 	}
 	e := behavior.Event{Route: k.route, Status: status}
 	if v == Limited {
-		e.Refused, e.RetryAfter = true, r.Decision.RetryAfter(r.Match.Checks)
+		// What the client was told counts: whole seconds, though the limit may have room earlier.
+		e.Refused, e.RetryAfter = true, time.Duration(retryAfter(r.Decision.RetryAfter(r.Match.Checks)))*time.Second
 	} else {
 		e.Print, e.Lacks = k.print, k.lacks
 	}

@@ -1,12 +1,15 @@
 package decide
 
 import (
+	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/pkg/behavior"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -50,4 +53,35 @@ func TestScaledCostsAreExactOnAverage(t *testing.T) {
 		require.EqualValues(t, 1, checks[2].Cost)
 	}
 	require.InDelta(t, 1/0.6, float64(sum)/n, 0.02)
+}
+
+// A limit that has room again after milliseconds tells clients to wait a whole second. Clients
+// that do not wait are judged by what they were told; those that do are not.
+func TestWhatAClientWasToldCounts(t *testing.T) {
+	f := func(pause time.Duration, want string) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			d, _ := decider(t, "rules: [{id: clients, key: [client_ip], algorithm: token_bucket, limit: 20, window: 1s, burst: 20}]", calm)
+			d.Conduct = conductFor(t, "signals: {presence: {weight: 0}}")
+			d.Conduct.Judged = func(*Request) {}
+			d.Conduct.Rose = func(*Request, string, string, behavior.Standing, []behavior.Reason) {}
+			r := &Request{}
+			for began := time.Now(); time.Since(began) < 10*time.Second; {
+				*r = Request{}
+				d.ask(t, r, "198.51.100.7", []byte("/"), nil)
+				v := d.Decide(r)
+				d.Conduct.Learn(r, v, http.StatusOK, time.Now())
+				r.Permit.Done()
+				if v == Limited {
+					time.Sleep(pause)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			st, _, judged := d.Conduct.Explain(r, time.Now())
+			require.True(t, judged)
+			require.Equal(t, want, r.Risk.Policy.Effects[st.Tier].Name)
+		})
+	}
+	f(0, "suspicious")
+	f(time.Second, "normal")
 }
