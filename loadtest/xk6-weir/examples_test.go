@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,14 +46,22 @@ func startEdge(t *testing.T, program, config string) map[string]string {
 	t.Helper()
 	origin, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Conduct-Risk", r.Header.Get("Weir-Risk")) // as that of the lab
+		if status, err := strconv.Atoi(r.Header.Get("X-Conduct-Status")); err == nil {
+			w.WriteHeader(status)
+		}
+		fmt.Fprintln(w, "hello")
+	})}
 	go func() { _ = server.Serve(origin) }()
 	t.Cleanup(func() { _ = server.Close() })
 
 	dir := t.TempDir()
-	rules, err := os.ReadFile("examples/rules.yaml")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), rules, 0o600))
+	for _, name := range []string{"rules.yaml", "conduct-rules.yaml", "conduct-policy.yaml"} {
+		rules, err := os.ReadFile(filepath.Join("examples", name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), rules, 0o600))
+	}
 	text, err := os.ReadFile(filepath.Join("examples", config))
 	require.NoError(t, err)
 	command := regexp.MustCompile("(?m)^# (openssl .*)").FindSubmatch(text)
@@ -160,6 +169,14 @@ func TestExamples(t *testing.T) {
 		require.Len(t, r, 1)
 		require.Greater(t, r[0].Admitted, 100)
 		require.Greater(t, r[0].Refused, 20)
+	})
+	t.Run("conduct", func(t *testing.T) {
+		addrs := startEdge(t, edge, "edge-conduct.yaml")
+		out, stderr, status := run(t, k6, "conduct.js", "URL=http://"+addrs["127.0.0.1:8080"], "SECONDS=24", "WITHIN=20")
+		require.Zero(t, status, out+stderr)
+		// Static limits detect nobody, and the thresholds say so.
+		out, stderr, status = run(t, k6, "conduct.js", url, "SECONDS=4", "WITHIN=3")
+		require.Equal(t, 99, status, out+stderr)
 	})
 	t.Run("shadow is caught", func(t *testing.T) {
 		out, stderr, status := run(t, k6, "shadow.js", url, "RUN=2")

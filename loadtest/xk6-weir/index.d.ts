@@ -270,6 +270,48 @@ declare module 'k6/x/weir' {
   /** The oracle of this k6 process. Options are given once, in the init context. */
   export function oracle(options?: OracleOptions): Oracle;
 
-  const weir: { Client: typeof Client; Keys: typeof Keys; oracle: typeof oracle };
+  export interface ConductOptions {
+    /** A `name` of conductKinds(). */
+    kind: string;
+    /** Which subject of the kind; default 0. */
+    n?: number;
+    /** Any text: a subject that no policy was chosen by, another for each text. */
+    heldOut?: string;
+    /** The network of IPv4 that the kind's clients are in. */
+    cidr: string;
+  }
+
+  export interface ConductTurn {
+    /** Seconds until the request is due, from the last answer. */
+    wait: number;
+    /** The client's address. */
+    client: string;
+    path: string;
+    /** The origin must answer with the status in X-Conduct-Status. */
+    headers: Record<string, string>;
+  }
+
+  /** One subject, benign or hostile, of the corpus that behavior policies are judged on. */
+  export class Conduct {
+    constructor(options: ConductOptions);
+    next(): ConductTurn;
+    /** Tells the subject the outcome: what it does next may depend on that. */
+    answered(status: number, retryAfterSeconds: number): void;
+  }
+
+  export interface ConductKind {
+    name: string;
+    hostile: boolean;
+    /** Seconds in which a hostile subject must be detected, if not within 200 requests. */
+    within: number;
+    /** How many addresses act together. */
+    clients: number;
+    /** false: it stays below the thresholds, and is only reported. */
+    goal: boolean;
+  }
+
+  export function conductKinds(): ConductKind[];
+
+  const weir: { Client: typeof Client; Keys: typeof Keys; Conduct: typeof Conduct; conductKinds: typeof conductKinds; oracle: typeof oracle };
   export default weir;
 }

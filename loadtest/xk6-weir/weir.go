@@ -93,9 +93,11 @@ func register(registry *metrics.Registry) (*ownMetrics, error) {
 // Exports returns what a script imports.
 func (m *Module) Exports() modules.Exports {
 	named := map[string]any{
-		"Client": m.construct(func(options sobek.Value) (any, error) { return newClient(m, options) }),
-		"Keys":   m.construct(func(options sobek.Value) (any, error) { return newKeys(m, options) }),
-		"oracle": m.oracle,
+		"Client":       m.construct(func(options sobek.Value) (any, error) { return newClient(m, options) }),
+		"Keys":         m.construct(func(options sobek.Value) (any, error) { return newKeys(m, options) }),
+		"Conduct":      m.construct(func(options sobek.Value) (any, error) { return newConduct(options) }),
+		"conductKinds": kinds,
+		"oracle":       m.oracle,
 	}
 	return modules.Exports{Default: named, Named: named}
 }

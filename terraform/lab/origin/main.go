@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -55,7 +56,8 @@ func run(ctx context.Context, listen, region string) error {
 }
 
 // handler answers with the region and the request. ?wait=2s delays the answer, to keep
-// requests in flight while a part of the lab is drained or lost.
+// requests in flight while a part of the lab is drained or lost. X-Conduct-Status chooses the
+// answer's status, and X-Conduct-Risk repeats what the edge said of the client.
 func handler(region string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if text := r.URL.Query().Get("wait"); text != "" {
@@ -74,6 +76,10 @@ func handler(region string) http.Handler {
 		}
 		w.Header().Set("Origin-Region", region)
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Conduct-Risk", r.Header.Get("Weir-Risk"))
+		if status, err := strconv.Atoi(r.Header.Get("X-Conduct-Status")); err == nil && status >= 200 && status < 600 {
+			w.WriteHeader(status)
+		}
 		fmt.Fprintf(w, "hello from %s: %s %s\n", region, r.Method, r.URL.RequestURI())
 	})
 }
