@@ -77,9 +77,12 @@ soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactne
 # The commit of the previous release; a shallow clone lacks it.
 BEFORE ?= be81f43
 
-compat: .bin/consul ## run edges and regionctl of the previous release and of this one together, on one Redis and Consul
+# The first commit with which regions of this release share limits; the previous release has no such limits.
+BEFORE_GLOBAL ?= 52fb196
+
+compat: .bin/consul ## run edges and regionctl of the previous release and of this one together, on one Redis and Consul, and in three regions
 	@tools/install.sh redis-server
-	WEIR_BEFORE=$(BEFORE) $(GO) test -count 1 -timeout 10m -run TestTwoReleases ./internal/e2e
+	WEIR_BEFORE=$(BEFORE) WEIR_BEFORE_GLOBAL=$(BEFORE_GLOBAL) $(GO) test -count 1 -timeout 10m -run TestTwoReleases ./internal/e2e
 
 # How long each parser is fuzzed, and by how many processes. The long form is make fuzz FUZZTIME=10m.
 FUZZTIME ?= 20s

@@ -84,6 +84,36 @@ func TestTwoReleases(t *testing.T) {
 	require.Contains(t, stdout, "eu-west-1 refused "+version)
 	besideLeases(t, f, old)
 	besideReports(t, f, old)
+	besideGlobal(t, f, old)
+}
+
+// besideGlobal does the same with scope: global. regionctl names the node that cannot read it.
+// The new node, which reaches no other region here, and the old one count together.
+func besideGlobal(t *testing.T, f *fleet, old *testenv.EdgeNode) {
+	const who, shared = "198.51.100.79", 50
+	const rule = "rules:\n  - {id: shared, match: {paths: [/shared]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h%s}\n"
+	s := f.regions[0]
+	f.apply(fmt.Sprintf(rule, ""))
+	before, err := rulesOf(old)
+	require.NoError(t, err)
+	for more, refused := range map[string]string{
+		", scope: global": "rules[0].scope needs a node that reads schema 8; eu-west-1 in eu-west reads 1",
+		", on_store_failure: closed, scope: global, global: {mode: escrow}": "rules[0].global.mode: escrow needs a node that reads schema 10; eu-west-1 in eu-west reads 1",
+	} {
+		file := filepath.Join(t.TempDir(), "rules.yaml")
+		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, rule, more), 0o600))
+		_, stderr, status := f.regionctl("rules", "apply", file, "--yes")
+		require.Equal(t, term.StatusFailed, status)
+		require.Contains(t, stderr, refused)
+	}
+	version := s.publish(t, fmt.Appendf(nil, rule, ", scope: global"))
+	eventually(t, testenv.Patience, "the new node accepts it, the old one keeps its rules", func() bool {
+		took, err := rulesOf(s.nodes[0])
+		kept, err2 := rulesOf(old)
+		return err == nil && err2 == nil && took.Version == version && kept.Version == before.Version && kept.Refused != nil && kept.Refused.Version == version
+	})
+	awaitRedis(t, s.nodes, "/shared", who)
+	require.Equal(t, shared, exhaust(t, s.nodes, "/shared", who))
 }
 
 // besideLeases applies rules to both nodes, and then, as another program would, makes them

@@ -14,7 +14,7 @@ import (
 
 // A client that asks three regions for three times its limit, at 6,000 a minute, exceeds it
 // by no more than the printed bound under `eventual`, and by nothing under `escrow`: while it
-// asks all of them, moves from one to the next, and while connections between regions are
+// asks all of them, at a steady rate or in one instant, moves from one to the next, and while connections between regions are
 // reset. A region that is cut off, a node and a Redis that are killed, and a Redis that hangs,
 // do not change what the others know of each other.
 func TestRegionsShareLimits(t *testing.T) {
@@ -40,6 +40,7 @@ func TestRegionsShareLimits(t *testing.T) {
 		defer stop()
 		g.both(windows, 0.5, g.names, everywhere)
 	})
+	t.Run("everything at once", func(t *testing.T) { g.in(t).isAttacked() })
 	t.Run("a region cut off", func(t *testing.T) { g.in(t).isCutOff() })
 	t.Run("parts killed", func(t *testing.T) { g.in(t).partsDie() })
 }

@@ -45,12 +45,18 @@ type globe struct {
 	redis [3]*testenv.Server
 	links [3][]*toxiproxy.Proxy // to or from a region
 	all   []*toxiproxy.Proxy
+	ahead [3]time.Duration // the regions' clocks
 }
 
 // roundTrips between regions, by their numbers.
 var roundTrips = map[[2]int]time.Duration{{0, 1}: 80 * time.Millisecond, {0, 2}: 140 * time.Millisecond, {1, 2}: 220 * time.Millisecond}
 
 func newGlobe(t *testing.T) *globe {
+	return globeOf(t, [3]*testenv.Clock{}, func(int, int) string { return testenv.Program(t, "edge") })
+}
+
+// globeOf is newGlobe with a clock for each region's Redis, and a program for each node.
+func globeOf(t *testing.T, clocks [3]*testenv.Clock, program func(region, node int) string) *globe {
 	g := &globe{T: t, names: []string{"eu-west", "us-east", "ap-south"}}
 	backend, ports, rules := origin(t, nil), testenv.FreePorts(t, 6), write(t, "rules.yaml", globalRules)
 	address := func(region, node int) string { return fmt.Sprintf("127.0.0.1:%d", ports[2*region+node]) }
@@ -65,9 +71,9 @@ func newGlobe(t *testing.T) *globe {
 			}
 			fmt.Fprintf(&regions, "    - {name: %s, nodes: [{id: %[1]s-0, address: %q}, {id: %[1]s-1, address: %[3]q}]}\n", name, at[0], at[1])
 		}
-		g.redis[from] = testenv.Redis(t, testenv.Options{})
+		g.redis[from] = testenv.Redis(t, testenv.Options{Clock: clocks[from]})
 		for i := range g.nodes[from] {
-			g.nodes[from][i] = testenv.StartEdge(t, fmt.Sprintf("  peer: {address: %q, insecure: true}\nnode: {region: %s, id: %[2]s-%d}\npeer:\n  regions:\n%srules: {source: file, file: %q}\n%s",
+			g.nodes[from][i] = testenv.StartEdgeOf(t, program(from, i), fmt.Sprintf("  peer: {address: %q, insecure: true}\nnode: {region: %s, id: %[2]s-%d}\npeer:\n  regions:\n%srules: {source: file, file: %q}\n%s",
 				address(from, i), g.names[from], i, regions.String(), rules, redisConfig(backend, "single", []string{g.redis[from].Addr}, generous, 2, "")))
 		}
 	}
@@ -253,21 +259,22 @@ type outcome struct {
 	enough        time.Duration // after which 95 % of the limit had passed; 0: never
 }
 
+// windowOf returns the number of the window of that time.
+func windowOf(t time.Time) int64 { return t.UnixNano() / int64(globalWindow) }
+
 // demand asks for three times the limit in each window, from the next one on, until so many
 // have ended. where names the region that the client of that number asks now, by the time in
 // windows; none if it is negative.
 func (g *globe) demand(path, who string, windows int, where func(client int, now float64) int) []outcome {
 	var mu sync.Mutex
 	all := map[int64]*outcome{}
-	number := func(t time.Time) int64 { return t.UnixNano() / int64(globalWindow) }
 	c := client()
 	defer c.CloseIdleConnections()
-	first := number(time.Now()) + 1
+	first := windowOf(time.Now()) + 1
 	ask := func(region, node int) {
-		sent := time.Now()
-		began := number(sent)
+		began := windowOf(time.Now().Add(g.ahead[region]))
 		status, err := get(c, g.nodes[region][node].Public, path, who)
-		answered := time.Now()
+		answered := time.Now().Add(g.ahead[region])
 		mu.Lock()
 		defer mu.Unlock()
 		o := all[began]
@@ -280,7 +287,7 @@ func (g *globe) demand(path, who string, windows int, where func(client int, now
 		case err != nil:
 			o.failed++
 			o.unsure++
-		case status == http.StatusOK && began == number(answered):
+		case status == http.StatusOK && began == windowOf(answered):
 			if o.passed++; o.passed == globalLimit*95/100 {
 				o.enough = answered.Sub(time.Unix(0, began*int64(globalWindow)))
 			}

@@ -68,7 +68,13 @@ func clockLibrary(t testing.TB) string {
 // Edge starts an edge node as the function Edge does, with this clock.
 func (c *Clock) Edge(t testing.TB, config, rules string) *EdgeNode {
 	t.Helper()
-	return edgeOf(nil, t, c.runs(t, clockedEdge(t)), config, rules)
+	return edgeOf(nil, t, c.EdgeProgram(t), config, rules)
+}
+
+// EdgeProgram returns what StartEdgeOf starts an edge with this clock by.
+func (c *Clock) EdgeProgram(t testing.TB) string {
+	t.Helper()
+	return c.runs(t, clockedEdge(t))
 }
 
 // A Go program asks the kernel for the time without the C library, so this file becomes a part of its package time.

@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/limiter/global"
+)
+
+// Regions whose clocks are 5 s apart, of Redis and of all nodes, keep both kinds of limits in
+// windows of the same name.
+func TestRegionsWithClocksApart(t *testing.T) {
+	t.Parallel()
+	ahead := [3]time.Duration{3 * time.Second, 0, -2 * time.Second}
+	var clocks [3]*testenv.Clock
+	var programs [3]string
+	for i := range clocks {
+		clocks[i] = testenv.NewClock(t)
+		clocks[i].Set(ahead[i])
+		programs[i] = clocks[i].EdgeProgram(t)
+	}
+	g := globeOf(t, clocks, func(region, _ int) string { return programs[region] })
+	g.ahead = ahead
+	g.both(3, 0.9, g.names, func(client int, _ float64) int { return client })
+}
+
+// Nodes of an earlier release and of this one, in the same regions and in different ones,
+// exchange counts and rights, and keep both kinds of limits. make compat names the release in
+// WEIR_BEFORE_GLOBAL.
+func TestTwoReleasesShareLimits(t *testing.T) {
+	before := os.Getenv("WEIR_BEFORE_GLOBAL")
+	if before == "" {
+		return
+	}
+	t.Parallel()
+	now, old := testenv.Program(t, "edge"), programOf(t, before, "edge")
+	programs := [3][2]string{{now, old}, {old, old}, {now, now}}
+	g := globeOf(t, [3]*testenv.Clock{}, func(region, node int) string { return programs[region][node] })
+	everywhere := func(client int, _ float64) int { return client }
+	t.Run("three times the limit", func(t *testing.T) { g := g.in(t); g.both(2, 0.9, g.names, everywhere) })
+	t.Run("demand moves", func(t *testing.T) {
+		g := g.in(t)
+		g.both(1, 0.8, g.names, func(_ int, now float64) int { return int(2*now) % 3 })
+	})
+	t.Run("everything at once", func(t *testing.T) { g.in(t).isAttacked() })
+	t.Run("a region cut off", func(t *testing.T) { g.in(t).isCutOff() })
+}
+
+// isAttacked sends more than the limit to all regions in the same instant, as a window begins.
+func (g *globe) isAttacked() {
+	for path, more := range map[string]int64{
+		"/steady": int64(global.Over(limitOf(globalLimit, globalWindow), 3, 1, 0).Worst),
+		"/escrow": 0,
+	} {
+		// On a busy machine an attack may take longer than the window.
+		g.eventually(path+" lets a part of an attack pass within one window", func() bool {
+			passed := g.attack(path, "203.0.113.4")
+			all := passed[0] + passed[1] + passed[2]
+			g.Logf("%s: %d of %v passed in an instant, limit %d, printed worst case %d more", path, all, passed, globalLimit, more)
+			require.LessOrEqual(g, all, globalLimit+more, path)
+			return all > globalLimit/2
+		})
+	}
+}
+
+// attack returns how much each region lets pass in a window that has just begun.
+func (g *globe) attack(path, who string) (passed [3]int64) {
+	const callers, requests = 10, 30 // for each node: 600 in a region
+	c := client()
+	defer c.CloseIdleConnections()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	begin, first := make(chan struct{}), windowOf(time.Now())+1
+	for region := range g.nodes {
+		for _, n := range g.nodes[region] {
+			for range callers {
+				all.Go(func() {
+					_, _ = get(c, n.Public, "/none", who) // opens the connection
+					<-begin
+					for range requests {
+						status, err := get(c, n.Public, path, who)
+						if err == nil && status == http.StatusOK && windowOf(time.Now()) == first {
+							mu.Lock()
+							passed[region]++
+							mu.Unlock()
+						}
+					}
+				})
+			}
+		}
+	}
+	<-time.After(time.Until(time.Unix(0, first*int64(globalWindow))))
+	close(begin)
+	all.Wait()
+	return passed
+}
