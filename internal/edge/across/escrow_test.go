@@ -187,6 +187,87 @@ func TestEscrowTheFirstWindow(t *testing.T) {
 	})
 }
 
+// In longLine's windows a region may be silent for longer than the others wait for it.
+const longLine = "r fixed_window limit=900 window=300s escrow"
+
+// asksAll lets every region be asked for the whole limit at once, and returns what passed.
+func (w *world) asksAll() (passed int64) {
+	for range w.limit.Limit {
+		for _, r := range w.regions {
+			if w.ask(r, "k") {
+				passed++
+			}
+		}
+	}
+	return passed
+}
+
+// A region that comes up long after the others began to ask leaves all of them without this
+// window. It does not if no limit was in escrow before.
+func TestEscrowARegionComesUpLater(t *testing.T) {
+	if race {
+		return // the others run the same code
+	}
+	for _, early := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, longLine, limiter.PartitionShare, 1)
+			w.wait(w.untilWindow() + 20*time.Second)
+			w.unneeded.Store(!early)
+			for _, r := range w.regions { // the fleet begins in the midst of a window
+				r.nodes[0].kill()
+				w.flush(r)
+			}
+			w.regions[0].nodes[0].start()
+			w.regions[1].nodes[0].start()
+			w.wait(100 * time.Second)
+			w.regions[2].nodes[0].start()
+			w.unneeded.Store(false)
+			w.wait(20 * time.Second)
+			if early {
+				require.Zero(t, w.asksAll())
+				w.wait(w.untilWindow())
+			}
+			require.EqualValues(t, 900, w.asksAll())
+			w.requireNoneOver()
+		})
+	}
+}
+
+// Stores that are empty look like those of a new fleet. Two regions lose theirs at the same
+// time, and then the third, which alone knew, is built again while they cannot hear of it: as
+// the stores have it, that is a fleet whose third region comes up later. So nobody may spend
+// this window.
+func TestEscrowAllStoresAreLostInTurn(t *testing.T) {
+	if race {
+		return // the others run the same code
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, longLine, limiter.PartitionShare, 1)
+		again := func(regions ...*region) {
+			for _, r := range regions {
+				r.nodes[0].kill()
+				w.flush(r)
+			}
+			for _, r := range regions {
+				r.nodes[0].start()
+			}
+		}
+		w.wait(w.untilWindow())
+		require.EqualValues(t, 900, w.asksAll())
+		w.cutOff("c", true)
+		again(w.regions[0], w.regions[1])
+		w.wait(100 * time.Second)
+		require.Zero(t, w.asksAll())
+		again(w.regions[2])
+		w.cutOff("c", false)
+		w.wait(100 * time.Second)
+		require.Zero(t, w.asksAll())
+		w.requireNoneOver()
+		w.wait(w.untilWindow())
+		require.EqualValues(t, 900, w.asksAll())
+	})
+}
+
 // A region that is dead, or cut off for good, loses its part to its heir once its term has
 // ended, and has it again after it is back.
 func TestEscrowTheHeir(t *testing.T) {

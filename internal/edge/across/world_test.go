@@ -187,7 +187,7 @@ func (n *node) start() {
 	n.tallies = tally.New(tally.Config{Next: checks, Merger: n, Node: fmt.Sprint(n.ID, time.Now().UnixMicro())})
 	n.exchange = New(Config{
 		Region: n.Region, Node: n.ID, Directory: n, Caller: n, Store: n.region.store, Tallies: n.tallies,
-		Escrow: Escrow{checks, n, n, func() bool { return n.world.limit.Global.Escrow }},
+		Escrow: Escrow{checks, n, n, func() bool { return n.world.limit.Global.Escrow && !n.world.unneeded.Load() }},
 		Limit: func(rule, _ string) *limiter.Limit {
 			if rule != n.world.limit.Rule {
 				return nil

@@ -38,7 +38,7 @@ func EscrowFault(l *limiter.Limit) string {
 	case limiter.RollingWindow:
 		return "rolling_window keeps the time of each request, which moves with no right; use fixed_window"
 	case limiter.TokenBucket:
-		return "token_bucket is not divided among regions; use fixed_window, or mode: eventual"
+		return "token_bucket has no windows in which each region's part begins again, so what a lost region held would stay lost, or be spent twice; use fixed_window, or mode: eventual"
 	}
 	switch {
 	case l.Algorithm == limiter.Concurrency || l.CountDenied:
