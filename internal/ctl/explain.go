@@ -130,7 +130,7 @@ func (e *explained) write(b *bytes.Buffer, s term.Style) {
 		fmt.Fprintf(b, "  goes to upstream %s as class %s\n", term.Printable(e.Upstream), term.Printable(e.Class))
 	}
 	if l := e.Listed; l != nil {
-		fmt.Fprintf(b, "  %s is listed by hand: %s, by %s since %s, until %s: %s\n",
+		fmt.Fprintf(b, "  %s is listed: %s, by %s since %s, until %s: %s\n",
 			l.Network, s.Bold(term.Printable(string(l.Action))), term.Printable(l.By), term.Stamp(l.Since), untilText(l.Until), term.Printable(l.Reason))
 	}
 	writeConduct(b, s, e.Conduct)
