@@ -41,7 +41,10 @@ func Look(ctx context.Context, c *Config, limit time.Duration) (*region.View, er
 		}
 		return nil, fmt.Errorf("there is no topology to choose from: %s; %s", unknown(v), remedy)
 	}
-	return v, nil
+	// Which clients routers give away follows from what they heard before, too.
+	recorded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return follower.Recorded(recorded, v), nil
 }
 
 // settled is how much later than the nodes a region's drains may arrive.

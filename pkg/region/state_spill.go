@@ -35,6 +35,16 @@ func (f *Follower) share(ctx context.Context) {
 
 // agree looks at the record once. answered reports whether that is enough for recordEvery.
 func (f *Follower) agree(ctx context.Context) (answered bool, err error) {
+	c, entry, err := f.record(ctx)
+	if c == nil || err != nil {
+		return err != nil, err
+	}
+	return len(f.View().Spill.Gifts) > 0, f.agreeOn(ctx, c, entry)
+}
+
+// record reads the record, nil if there is none, from the first region whose Consul answers,
+// nil if none does.
+func (f *Follower) record(ctx context.Context) (*consul.Client, *consul.Entry, error) {
 	for _, r := range f.config.Regions {
 		f.mu.Lock()
 		away := !f.facts[r.Name].failing.IsZero()
@@ -44,14 +54,30 @@ func (f *Follower) agree(ctx context.Context) (answered bool, err error) {
 		}
 		var status *consul.StatusError
 		entry, err := r.Consul.Get(ctx, spillKey(r.Consul))
-		if err == nil {
-			return len(f.View().Spill.Gifts) > 0, f.agreeOn(ctx, r.Consul, entry)
-		}
-		if errors.As(err, &status) {
-			return true, err
+		if err == nil || errors.As(err, &status) {
+			return r.Consul, entry, err
 		}
 	}
-	return false, nil
+	return nil, nil, nil
+}
+
+// Recorded returns v with what routers have recorded that they give away, which they do
+// within recordEvery of a change. Without a record it returns v.
+func (f *Follower) Recorded(ctx context.Context, v *View) *View {
+	_, entry, err := f.record(ctx)
+	if err != nil || entry == nil {
+		return v
+	}
+	record, err := readSpill(entry.Value)
+	if err != nil || v.At.Sub(record.At) >= outdated {
+		return v
+	}
+	next := *v
+	next.Spill = record
+	if v.chooser != nil {
+		next.slots = v.chooser.slots(record)
+	}
+	return &next
 }
 
 // agreeOn adopts what the record says, or writes it.

@@ -41,6 +41,12 @@ regions: [{name: eu, pops: [{name: ams1, addresses: [192.0.2.1]}, {name: ams2, a
 	f.within(t, patience, "gives as the other does", func(v *View) bool { return v.Spill.Gifts["ams1"].Parts["ams2"].Share > 0.2 })
 	require.NoError(t, f.View().SpillErr)
 
+	// So does who only looks once.
+	seen := *f.View()
+	seen.Spill = &Spill{}
+	once := NewFollower(FollowConfig{Regions: []FollowedRegion{{"eu", c}}}).Recorded(t.Context(), &seen)
+	require.Greater(t, once.Spill.Gifts["ams1"].Parts["ams2"].Share, 0.2)
+
 	server.Set(t, "weir/spill", []byte("no"))
 	require.Eventually(t, func() bool {
 		_, err := readSpill(server.Stored(t, "weir/spill"))
