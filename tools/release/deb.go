@@ -55,9 +55,10 @@ func (r *release) deb(ctx context.Context, name, arch string, built, texts []fil
 		}
 	}
 	for path, source := range map[string]string{
-		"lib/systemd/system/weir-edge.service": "deploy/systemd/weir-edge.service",
-		"lib/systemd/system/weir-dns.service":  "deploy/systemd/weir-dns.service",
-		"usr/lib/sysusers.d/weir.conf":         "deploy/systemd/weir.sysusers",
+		"lib/systemd/system/weir-edge.service":  "deploy/systemd/weir-edge.service",
+		"lib/systemd/system/weir-dns.service":   "deploy/systemd/weir-dns.service",
+		"lib/systemd/system/weir-list@.service": "deploy/systemd/weir-list@.service",
+		"usr/lib/sysusers.d/weir.conf":          "deploy/systemd/weir.sysusers",
 	} {
 		data, err := os.ReadFile(filepath.Join(r.root, source))
 		if err != nil {
