@@ -274,3 +274,124 @@ func TestHTTP2TooManyStreams(t *testing.T) {
 	}
 	require.EqualValues(t, 3, n.metric(`weir_decisions_total{rule="per-client",outcome="allowed",source="memory"}`))
 }
+
+// A header must arrive in server.read_timeout, however it is cut up, and while other streams of
+// its connection are served.
+func TestHTTP2SlowHeaders(t *testing.T) {
+	released := make(chan struct{})
+	n := startH2C(t, setup{
+		origin: func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				<-r.Context().Done()
+				released <- struct{}{}
+			}
+		},
+		config: func(c *Config) { c.Server.ReadTimeout, c.Upstream.Timeout = 300*time.Millisecond, 300*time.Millisecond },
+	})
+	slow := 0.0
+	f := func(name string, begin func(*attacker)) {
+		t.Run(name, func(t *testing.T) {
+			n := &node{Edge: n.Edge, t: t, public: n.public, admin: n.admin, client: n.client, logs: n.logs}
+			a := n.attacker()
+			a.path = "/slow"
+			_, err := a.open(true)
+			require.NoError(t, err)
+			begin(a)
+			a.frames(func(http2.Frame) bool { return false }) // until the connection ends
+			<-released
+			eventually(t, "nothing is left open", func() bool { return n.http2.Connections() == 0 && n.http2.Streams() == 0 })
+			slow++
+			require.EqualValues(t, slow, n.metric(`weir_http2_refused_total{reason="slow_headers"}`))
+		})
+	}
+	head := func(a *attacker, payload int, fragment []byte) []byte {
+		b := []byte{0, 0, byte(payload), byte(http2.FrameHeaders), byte(http2.FlagHeadersEndHeaders | http2.FlagHeadersEndStream), 0, 0, 0, byte(a.next)}
+		return append(b, fragment...)
+	}
+	f("part of a frame's head", func(a *attacker) {
+		_, err := a.conn.Write(head(a, 100, nil)[:3])
+		require.NoError(a.t, err)
+	})
+	f("part of HEADERS", func(a *attacker) {
+		_, err := a.conn.Write(head(a, 255, a.head()))
+		require.NoError(a.t, err)
+	})
+	f("HEADERS without an end", func(a *attacker) {
+		require.NoError(a.t, a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: a.next, BlockFragment: a.head()}))
+	})
+	f("CONTINUATION a byte at a time", func(a *attacker) {
+		fragment := a.head()
+		require.NoError(a.t, a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: a.next, BlockFragment: fragment[:1]}))
+		for i := range 20 {
+			require.NoError(a.t, a.framer.WriteContinuation(a.next, false, fragment[i+1:i+2]))
+		}
+	})
+
+	// Each write ends within the next header, for longer than a header may take.
+	a := n.attacker()
+	answers := make(chan int)
+	const requests = 8
+	go func() {
+		count := 0
+		a.frames(func(f http2.Frame) bool {
+			if f.Header().Type == http2.FrameHeaders {
+				count++
+			}
+			return count == requests
+		})
+		answers <- count
+	}()
+	var pending []byte
+	pause := time.NewTicker(100 * time.Millisecond)
+	defer pause.Stop()
+	for range requests {
+		fragment := a.head()
+		whole := head(a, len(fragment), fragment)
+		a.next += 2
+		_, err := a.conn.Write(append(pending, whole[:12]...))
+		require.NoError(t, err)
+		pending = append([]byte(nil), whole[12:]...)
+		<-pause.C
+	}
+	_, err := a.conn.Write(pending)
+	require.NoError(t, err)
+	require.Equal(t, requests, <-answers)
+	require.EqualValues(t, slow, n.metric(`weir_http2_refused_total{reason="slow_headers"}`))
+}
+
+// Connections without requests hold little, and are closed after server.idle_timeout.
+func TestHTTP2IdleConnections(t *testing.T) {
+	const connections, each = 1000, 96 << 10
+	n := startH2C(t, setup{config: func(c *Config) { c.Server.IdleTimeout = patience }})
+	held := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc + m.StackInuse)
+	}
+	before := held()
+	var clients []*attacker
+	for range connections {
+		a := n.attacker()
+		_, err := a.open(true)
+		require.NoError(t, err)
+		clients = append(clients, a)
+	}
+	for _, a := range clients {
+		require.False(t, a.frames(func(f http2.Frame) bool { return f.Header().Type == http2.FrameHeaders }))
+	}
+	require.EqualValues(t, connections, n.metric("weir_http2_connections"))
+	eventually(t, "no stream is open", func() bool { return n.http2.Streams() == 0 })
+	grown := held() - before
+	t.Logf("%d bytes for each connection, and its client", grown/connections)
+	require.Less(t, grown, int64(connections*each))
+	for _, a := range clients {
+		_ = a.conn.Close()
+	}
+	eventually(t, "all are gone", func() bool { return n.http2.Connections() == 0 })
+
+	n = startH2C(t, setup{config: func(c *Config) { c.Server.IdleTimeout = 300 * time.Millisecond }})
+	code, said := n.attacker().goesAway()
+	require.True(t, said)
+	require.Equal(t, http2.ErrCodeNo, code)
+}

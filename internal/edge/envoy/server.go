@@ -21,11 +21,14 @@ import (
 
 // Bounds of the listener. A gateway needs a connection or two for each of its threads.
 const (
-	maxConnections  = 4096
-	maxStreams      = 1024     // of a connection
-	maxHeaders      = 16 << 10 // bytes
-	handshake       = 10 * time.Second
-	healthInterval  = 200 * time.Millisecond
+	maxConnections = 4096
+	maxStreams     = 1024     // of a connection
+	maxHeaders     = 16 << 10 // bytes
+	handshake      = 10 * time.Second
+	healthInterval = 200 * time.Millisecond
+	// workers are goroutines that serve calls one after another, so that the stack of each grows
+	// once and not with every call. When all are busy, a call gets a goroutine of its own.
+	workers         = 256
 	certifiedMaxAge = 30 * time.Minute
 )
 
@@ -65,7 +68,7 @@ func NewServer(c Config) *Server {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(NewCodec()),
 		grpc.MaxRecvMsgSize(c.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
-		grpc.ConnectionTimeout(handshake), grpc.KeepaliveParams(alive),
+		grpc.ConnectionTimeout(handshake), grpc.KeepaliveParams(alive), grpc.NumStreamWorkers(workers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 	if c.TLS != nil {

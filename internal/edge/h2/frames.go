@@ -72,5 +72,11 @@ func (s *frames) needs() int {
 	return headSize
 }
 
+// within reports whether the last frame is not whole and is, or may be, one of a header.
+func (s *frames) within() bool {
+	kind := http2.FrameType(s.head[3])
+	return s.n > 0 || s.left > 0 && (kind == http2.FrameHeaders || kind == http2.FrameContinuation)
+}
+
 // between reports whether the last frame is whole.
 func (s *frames) between() bool { return s.n == 0 && s.left == 0 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -23,11 +24,12 @@ const (
 	EmptyData                    // DATA without data
 	Continuations                // a header in too many frames
 	BadProtocol                  // what no client may do, or a header too large to read
+	SlowHeaders                  // a header that does not arrive in time
 	TooManyStreams               // of all connections
 	reasons
 )
 
-var reasonNames = [reasons]string{"resets", "control_frames", "window_updates", "empty_data", "continuations", "protocol", "streams"}
+var reasonNames = [reasons]string{"resets", "control_frames", "window_updates", "empty_data", "continuations", "protocol", "slow_headers", "streams"}
 
 // String is a stable label.
 func (r Reason) String() string { return reasonNames[r] }
@@ -74,8 +76,12 @@ type guard struct {
 	net.Conn
 	refused func(Reason)
 
+	headerTimeout time.Duration
 	in            frames
 	continuations int
+	header        bool // one has begun, and more frames of it follow
+	begun         int  // frames, except CONTINUATION
+	limited       int  // one more than begun, when the deadline for the rest of a header was set; 0: there is none
 
 	mu    sync.Mutex // guards the rest
 	spent [Continuations]struct {
@@ -89,8 +95,8 @@ type guard struct {
 	writing sync.Mutex // held around writes of whole buffers
 }
 
-func newGuard(conn net.Conn, prefaced bool, refused func(Reason)) *guard {
-	g := &guard{Conn: conn, refused: refused}
+func newGuard(conn net.Conn, prefaced bool, headerTimeout time.Duration, refused func(Reason)) *guard {
+	g := &guard{Conn: conn, refused: refused, headerTimeout: headerTimeout}
 	now := time.Now()
 	for i := range g.spent {
 		g.spent[i].at = now
@@ -123,8 +129,28 @@ func (g *guard) Read(b []byte) (int, error) {
 			g.refuse()
 			return 0, errFlood
 		}
+		g.limitHeader()
+	}
+	if g.limited > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		g.mu.Lock()
+		g.tell(SlowHeaders)
+		g.mu.Unlock()
+		g.refuse()
 	}
 	return n, err
+}
+
+// limitHeader bounds how long the rest of a header may take. Most arrive whole, with one read,
+// and set no deadline. The http2 package sets none for reading.
+func (g *guard) limitHeader() {
+	switch open := g.header || g.in.within(); {
+	case open && g.limited != g.begun+1:
+		g.limited = g.begun + 1
+		_ = g.SetReadDeadline(time.Now().Add(g.headerTimeout))
+	case !open && g.limited > 0:
+		g.limited = 0
+		_ = g.SetReadDeadline(time.Time{})
+	}
 }
 
 // Write implements net.Conn. It lets other goroutines run first: streams that have frames ready queue them
@@ -168,13 +194,18 @@ func (g *guard) follow(b []byte) (reason Reason, flood bool) {
 		}
 	}
 	g.in.follow(b, func(f *frame) {
+		if f.kind != http2.FrameContinuation {
+			g.begun++
+		}
 		switch f.kind {
 		case http2.FrameHeaders:
 			g.last, g.continuations = max(g.last, f.stream), 0
+			g.header = !f.flags.Has(http2.FlagHeadersEndHeaders)
 			g.earn(Controls, controlsPerRequest)
 			exceeds(Resets, g.over(Resets))
 		case http2.FrameContinuation:
 			g.continuations++
+			g.header = g.header && !f.flags.Has(http2.FlagContinuationEndHeaders)
 			exceeds(Continuations, g.continuations > maxContinuations)
 		case http2.FrameRSTStream:
 			exceeds(Resets, g.spend(Resets))

@@ -46,7 +46,7 @@ type Config struct {
 	MaxStreamsAll  int // of all connections; more get 503
 	MaxHeaderBytes int // of a request, in the form of HTTP/1.1
 
-	ReadTimeout  time.Duration // of a body that is read as a whole
+	ReadTimeout  time.Duration // of the rest of a header, and of a body that is read as a whole
 	WriteTimeout time.Duration // of an answer that is written as a whole, and of a write to the connection
 	IdleTimeout  time.Duration // of a connection without streams
 	// StreamTimeout is how long a stream lasts at most if neither of its bodies is passed on
@@ -90,7 +90,7 @@ func New(c Config) (*Server, error) {
 // ServeConn serves a connection until it ends. prefaced says that the client's preface has
 // been read.
 func (s *Server) ServeConn(conn net.Conn, prefaced bool) {
-	g := newGuard(conn, prefaced, s.config.Refused)
+	g := newGuard(conn, prefaced, s.config.ReadTimeout, s.config.Refused)
 	handler := &connection{server: s, peer: conn.RemoteAddr(), local: conn.LocalAddr()}
 	var served net.Conn = g
 	if t, ok := conn.(*tls.Conn); ok {

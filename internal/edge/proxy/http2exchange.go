@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -121,9 +123,21 @@ func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 	x.pause(x.p.cfg.StreamTimeout)
 	if x.stream != nil {
 		own := x.stream.Request()
+		keepTrailers(own.Trailer)
 		x.upload.body, x.upload.interrupt, req.Trailer = own.Body, own.Body.Close, own.Trailer
 	}
 	return req
+}
+
+// keepTrailers removes what a client may not say after a proxy has checked its header: some
+// origins read trailers as headers. What is not announced anymore is not filled in. The http2
+// package has refused the fields of framing, hosts and authorization.
+func keepTrailers(announced http.Header) {
+	for name := range announced {
+		if name == "Cookie" || strings.HasPrefix(name, "Weir-") || slices.ContainsFunc(names[:], func(n []byte) bool { return string(n) == name }) {
+			delete(announced, name)
+		}
+	}
 }
 
 // answer makes the response the client's.
