@@ -395,3 +395,51 @@ func TestHTTP2IdleConnections(t *testing.T) {
 	require.True(t, said)
 	require.Equal(t, http2.ErrCodeNo, code)
 }
+
+// A client that opens its windows by a byte at a time gets a frame for each at most, and one that
+// changes all windows at once, up and down, is cut off, with answers waiting in its streams.
+func TestHTTP2WindowGames(t *testing.T) {
+	const streams, bytesEach = 20, 50
+	n := startH2C(t, setup{
+		rules:  "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 1000, window: 1h}]",
+		origin: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte("x"), bytesEach)) },
+	})
+	a := n.attacker()
+	require.NoError(t, a.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	for range streams {
+		_, err := a.open(true)
+		require.NoError(t, err)
+	}
+	for range bytesEach {
+		for id := uint32(1); id < 2*streams; id += 2 {
+			require.NoError(t, a.framer.WriteWindowUpdate(id, 1))
+		}
+	}
+	data, ended := 0, 0
+	a.frames(func(f http2.Frame) bool {
+		if f.Header().Type == http2.FrameData {
+			data++
+			if f.Header().Flags.Has(http2.FlagDataEndStream) {
+				ended++
+			}
+		}
+		return ended == streams
+	})
+	require.Equal(t, streams, ended)
+	require.LessOrEqual(t, data, streams*bytesEach)
+	n.nothingHeld(1000)
+
+	a = n.attacker()
+	require.NoError(t, a.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	for range streams {
+		_, err := a.open(true)
+		require.NoError(t, err)
+	}
+	size := uint32(0)
+	a.floods(func() error {
+		size ^= 1
+		return a.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size})
+	})
+	require.EqualValues(t, 1, n.metric(`weir_http2_refused_total{reason="control_frames"}`))
+	n.nothingHeld(1000)
+}
