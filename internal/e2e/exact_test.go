@@ -72,6 +72,32 @@ func TestExactOverThreeNodesAndACluster(t *testing.T) {
 	}
 }
 
+// Nodes count together from the first request that they answer, also when a cluster is slow to
+// say who owns what: those who ask a node that is starting wait for it, and get no share of their own.
+func TestExactFromTheFirstRequest(t *testing.T) {
+	t.Parallel()
+	p := link(t, testenv.Cluster(t, testenv.Options{}).Addrs()[0])
+	_, err := p.Toxics.AddToxicJson(strings.NewReader(`{"name":"slow","type":"latency","attributes":{"latency":50}}`))
+	require.NoError(t, err)
+	config := redisConfig(origin(t, nil), "cluster", []string{p.Listen}, generous, 3, "")
+	file := write(t, "rules.yaml", longRules)
+	got := map[int]int{}
+	for range 3 {
+		n := testenv.StartEdge(t, fmt.Sprintf("rules: {source: file, file: %q}\n%s", file, config))
+		eventually(t, testenv.Patience, "the node listens", func() bool {
+			conn, err := net.Dial("tcp", n.Public)
+			if err != nil {
+				return false
+			}
+			return conn.Close() == nil
+		})
+		for status, count := range statuses(t, []*testenv.EdgeNode{n}, "/fixed", "198.51.100.7", 20, 100) {
+			got[status] += count
+		}
+	}
+	require.Equal(t, map[int]int{http.StatusOK: limit, http.StatusTooManyRequests: 300 - limit}, got)
+}
+
 func TestExactConcurrencyOverThreeNodes(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.Cluster(t, testenv.Options{})

@@ -181,6 +181,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		admin.Close()
 		return err
 	}
+	e.awaitStore(ctx)
 	server, adminServer := e.public, e.adminServer()
 
 	failed := make(chan error, 6)

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -75,6 +76,22 @@ func (e *Edge) openStore() error {
 	e.metrics.registry.MustRegister(reportMetrics{e.reports})
 	e.remember(limiter.NewDenied(e.reports, c.DeniedMemory, confirm))
 	return nil
+}
+
+// startPatience bounds how long a node that starts waits for its store.
+const startPatience = time.Second
+
+// awaitStore lets the node's first requests count with the others': until the store has answered
+// they would fall back. Connections wait in the listener's queue meanwhile.
+func (e *Edge) awaitStore(ctx context.Context) {
+	if e.shared == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	if err := e.shared.Await(ctx); err != nil {
+		e.log.Warn("starting without the store; rules apply on_store_failure", "error", err)
+	}
 }
 
 // remember puts the memory of refusals in front.

@@ -72,7 +72,9 @@ func (f *Front) Lose(percent int) error {
 	f.percent = percent
 	err := lose(f.listener, percent)
 	for conn := range f.open {
-		err = errors.Join(err, lose(conn.(syscall.Conn), percent))
+		if e := lose(conn.(syscall.Conn), percent); !errors.Is(e, net.ErrClosed) { // its other end may just have left
+			err = errors.Join(err, e)
+		}
 	}
 	return err
 }

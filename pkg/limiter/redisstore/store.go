@@ -43,6 +43,7 @@ type Store struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 	ended  chan struct{}
+	asked  chan struct{} // closed once the topology has been asked for
 
 	watching sync.WaitGroup // of shards
 }
@@ -67,7 +68,7 @@ func Open(c Config) (*Store, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{config: c, ctx: ctx, stop: cancel, ended: make(chan struct{})}
+	s := &Store{config: c, ctx: ctx, stop: cancel, ended: make(chan struct{}), asked: make(chan struct{})}
 	s.shards.Store(&map[*redis.Client]*shard{})
 	switch c.Mode {
 	case Single:
@@ -80,6 +81,7 @@ func Open(c Config) (*Store, error) {
 		return s, nil
 	}
 	s.ready.Store(true)
+	close(s.asked)
 	close(s.ended)
 	if _, err := s.newShard(s.single); err != nil {
 		return nil, err
@@ -139,16 +141,6 @@ func (s *Store) unlink(ctx context.Context, key []byte) (err error) {
 		return fmt.Errorf("reset %s: %w", key, err)
 	}
 	return nil
-}
-
-// Ping returns an error if Redis does not answer now.
-func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.config.dialTimeout())
-	defer cancel()
-	if s.cluster != nil {
-		return s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Ping(ctx).Err() })
-	}
-	return s.single.Ping(ctx).Err()
 }
 
 // Close answers the calls in progress, then stops all shards.
@@ -240,6 +232,8 @@ func (s *Store) follow(ctx context.Context) {
 	tick := time.NewTicker(stateReloadEvery / 4)
 	defer tick.Stop()
 	known := true // until proven otherwise
+	answered := sync.OnceFunc(func() { close(s.asked) })
+	defer answered()
 	for {
 		var mu sync.Mutex
 		masters := map[*redis.Client]bool{}
@@ -264,6 +258,7 @@ func (s *Store) follow(ctx context.Context) {
 			}
 			s.forget(masters, time.Now())
 		}
+		answered()
 		select {
 		case <-ctx.Done():
 			return
