@@ -37,7 +37,7 @@ type policyBook struct {
 	written *policy.Document
 }
 
-func (b *policyBook) Needs() (schema int, what string) { return policy.Schema, "a behavior policy" }
+func (b *policyBook) Needs() (schema int, what string) { return b.written.Needs() }
 
 const policyHelp = `Behavior policies: which conduct of a client adds to its score, what a score means, and
 what happens then.

@@ -79,6 +79,9 @@ func policyFields(d *policy.Document) (list []fieldValue) {
 	shared("signals.failures", s.Failures)
 	shared("signals.presence", s.Presence.Shared)
 	add("signals.presence.headers", "["+strings.Join(s.Presence.Headers, ", ")+"]")
+	if t := s.Presence.TLS; t != nil {
+		add("signals.presence.tls", fmt.Sprintf("%s [%s]", t.Header, strings.Join(t.Known, ", ")))
+	}
 	add("fingerprint", "["+strings.Join(d.Fingerprint, ", ")+"]")
 	shared("routes.guessing", d.Routes.Guessing)
 	names := make([]string, len(d.Tiers))

@@ -141,7 +141,11 @@ func (f *testFleet) enroll(s *stub) (version string, err error) {
 		meta[consul.MetaSchema] = strconv.Itoa(rules.Schema)
 	}
 	if s.policy.follows {
-		meta[consul.MetaPolicySchema], meta[consul.MetaPolicyVersion] = strconv.Itoa(policy.Schema), s.policy.version
+		reads := policy.Schema
+		if s.old {
+			reads = 1
+		}
+		meta[consul.MetaPolicySchema], meta[consul.MetaPolicyVersion] = strconv.Itoa(reads), s.policy.version
 	}
 	if s.clients.follows {
 		meta[consul.MetaClientsSchema], meta[consul.MetaClientsVersion] = "1", s.clients.version

@@ -16,13 +16,15 @@ const (
 	MaxBytes     = 64 << 10
 	maxHeaders   = 8
 	maxExempt    = 64
+	maxKnown     = 1024
+	maxPrint     = 256
 	leastLimits  = 0.01
 	longestDelay = 10 * time.Second
 )
 
 // Schema is the newest schema of policies that this release reads. Nodes that follow policies
 // register it.
-const Schema = 1
+const Schema = 2 // 2: signals.presence.tls
 
 // The modes.
 const (
@@ -87,6 +89,15 @@ type Burst struct {
 type Presence struct {
 	Shared  `yaml:",inline"`
 	Headers []string `yaml:"headers"`
+	TLS     *TLS     `yaml:"tls"`
+}
+
+// TLS tells clients by how they shake hands. A request lacks what real clients send if its
+// fingerprint is none of Known. Only requests of a trusted proxy are judged by it: anybody
+// else could claim one.
+type TLS struct {
+	Header string   `yaml:"header" required:"name the header in which your proxy writes the fingerprint, as in header: X-JA4"`
+	Known  []string `yaml:"known" required:"list the fingerprints of real clients of your site"`
 }
 
 // Tier is a range of scores, and what happens in it.
@@ -122,7 +133,7 @@ func Defaults() *Document {
 			Scan:       shared(p, behavior.Scan),
 			Denials:    counted(p, behavior.Denials),
 			Failures:   shared(p, behavior.Failures),
-			Presence:   Presence{shared(p, behavior.Presence), []string{"User-Agent", "Accept"}},
+			Presence:   Presence{Shared: shared(p, behavior.Presence), Headers: []string{"User-Agent", "Accept"}},
 		},
 		Fingerprint: []string{"User-Agent"},
 		Routes:      Routes{Guessing: shared(r, behavior.Failures)},

@@ -25,7 +25,9 @@ type Policy struct {
 	// Presence and Fingerprint name headers, in canonical form.
 	Presence    []string
 	Fingerprint []string
+	TLS         string // the header of signals.presence.tls; "" without
 
+	known   map[string]bool // fingerprints of TLS
 	exempt  *rules.Matcher
 	trusted []bool // by condition: it holds only behind a trusted proxy
 }
@@ -82,7 +84,26 @@ func (p *Policy) Consults(header string) bool {
 			}
 		}
 	}
-	return p.exempt.Consults(header)
+	return p.TLS != "" && strings.EqualFold(p.TLS, header) || p.exempt.Consults(header)
+}
+
+// Strange reports whether what a trusted proxy wrote in the header TLS is no fingerprint of a
+// real client.
+func (p *Policy) Strange(values ...[]byte) bool {
+	for _, v := range values {
+		if !p.known[string(v)] {
+			return true
+		}
+	}
+	return len(values) == 0
+}
+
+// Needs returns the oldest schema that can express the document, and what asks for it.
+func (d *Document) Needs() (schema int, what string) {
+	if d.Signals.Presence.TLS != nil {
+		return 2, "signals.presence.tls"
+	}
+	return 1, "a behavior policy"
 }
 
 func (d *Document) compile() (*Policy, field.Errors) {
@@ -98,7 +119,8 @@ func (d *Document) compile() (*Policy, field.Errors) {
 	p.Routes = d.routes(p.Clients.Tiers, &faults)
 	p.Presence = headers("signals.presence.headers", d.Signals.Presence.Headers, &faults)
 	p.Fingerprint = headers("fingerprint", d.Fingerprint, &faults)
-	if len(p.Presence) == 0 && d.Signals.Presence.Weight > 0 {
+	d.Signals.Presence.TLS.compile(p, &faults)
+	if len(p.Presence) == 0 && p.TLS == "" && d.Signals.Presence.Weight > 0 {
 		faults.Add("signals.presence.headers", "must name at least one header; or write weight: 0 to turn the signal off")
 	}
 	if n := len(d.Exempt); n > maxExempt {
@@ -191,6 +213,31 @@ func (t *Tier) effect(path string, i int, faults *field.Errors) Effect {
 	return e
 }
 
+func (t *TLS) compile(p *Policy, faults *field.Errors) {
+	const path = "signals.presence.tls"
+	if t == nil {
+		return
+	}
+	if t.Header != "" { // otherwise its absence is already a fault
+		p.TLS = header(path+".header", t.Header, faults)
+	}
+	if n := len(t.Known); n == 0 || n > maxKnown {
+		faults.Add(path+".known", "must list 1 to %d fingerprints of real clients (got %d)", maxKnown, n)
+		return
+	}
+	p.known = make(map[string]bool, len(t.Known))
+	for i, f := range t.Known {
+		at := field.Index(path+".known", i)
+		switch {
+		case f == "" || len(f) > maxPrint || strings.ContainsFunc(f, func(r rune) bool { return r <= ' ' || r > '~' }):
+			faults.Add(at, "must be a fingerprint of 1 to %d visible ASCII characters (got %s)", maxPrint, field.Shown(f))
+		case p.known[f]:
+			faults.Add(at, "is listed twice; keep one")
+		}
+		p.known[f] = true
+	}
+}
+
 // headers returns canonical names.
 func headers(path string, list []string, faults *field.Errors) (names []string) {
 	if len(list) > maxHeaders {
@@ -200,16 +247,20 @@ func headers(path string, list []string, faults *field.Errors) (names []string) 
 	seen := map[string]bool{}
 	for i, name := range list {
 		at := field.Index(path, i)
-		canonical := textproto.CanonicalMIMEHeaderKey(name)
-		_, err := rules.ParseKey([]string{"header:" + name})
-		switch {
-		case err != nil:
-			faults.Add(at, "must be a header name of at most 64 letters, digits and -_. (got %s)", field.Shown(name))
-		case seen[canonical]:
+		canonical := header(at, name, faults)
+		if seen[canonical] {
 			faults.Add(at, "names %s twice; keep one", canonical)
 		}
 		seen[canonical] = true
 		names = append(names, canonical)
 	}
 	return names
+}
+
+// header returns the canonical form of a name.
+func header(path, name string, faults *field.Errors) string {
+	if _, err := rules.ParseKey([]string{"header:" + name}); err != nil {
+		faults.Add(path, "must be a header name of at most 64 letters, digits and -_. (got %s)", field.Shown(name))
+	}
+	return textproto.CanonicalMIMEHeaderKey(name)
 }

@@ -50,6 +50,24 @@ exempt: [{clients: [192.0.2.0/24]}]
 	}
 }
 
+func TestTLS(t *testing.T) {
+	p, d, err := ParseDocument([]byte("signals: {presence: {headers: [], tls: {header: x-ja4, known: [firefox, chrome]}}}"))
+	require.NoError(t, err)
+	require.Equal(t, "X-Ja4", p.TLS)
+	require.True(t, p.Consults("x-ja4"))
+	schema, what := d.Needs()
+	require.Equal(t, 2, schema)
+	require.Equal(t, "signals.presence.tls", what)
+	require.False(t, p.Strange([]byte("chrome")))
+	require.False(t, p.Strange([]byte("chrome"), []byte("firefox")))
+	require.True(t, p.Strange([]byte("curl")))
+	require.True(t, p.Strange([]byte("chrome"), []byte("curl")), "a client's own header that the proxy passed on")
+	require.True(t, p.Strange())
+	require.Zero(t, testing.AllocsPerRun(100, func() { p.Strange([]byte("chrome")) }))
+	schema, _ = Defaults().Needs()
+	require.Equal(t, 1, schema)
+}
+
 // Each document of testdata/bad.txt is refused with the faults that follow it.
 func TestBadDocuments(t *testing.T) {
 	text, err := os.ReadFile("testdata/bad.txt")

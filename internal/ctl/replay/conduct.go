@@ -249,6 +249,11 @@ func (k *conduct) lacks(e *entry) (lacks bool) {
 			lacks = true
 		}
 	}
+	if header := k.policy.TLS; header != "" {
+		value, n := e.Header(header)
+		k.carried[header] = k.carried[header] || n > 0
+		lacks = lacks || k.carried[header] && k.policy.Strange([][]byte{value}[:min(n, 1)]...)
+	}
 	return lacks
 }
 
@@ -283,8 +288,8 @@ func (k *conduct) finish(top int) (*ConductReport, error) {
 	if !k.statuses {
 		r.Notes = append(r.Notes, "no line has a status, so failures and missing routes were not seen; log it")
 	}
-	for _, header := range k.policy.Presence {
-		if !k.carried[header] {
+	for _, header := range slices.Concat(k.policy.Presence, []string{k.policy.TLS}) {
+		if header != "" && !k.carried[header] {
 			r.Notes = append(r.Notes, "no line has the header "+header+", so presence was judged without it; log it")
 		}
 	}

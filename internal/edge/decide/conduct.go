@@ -263,14 +263,15 @@ func (c *Conduct) print(r *Request) uint64 {
 	return c.names.Load().place(b)
 }
 
-// lacks reports whether a header that real clients always send is absent.
+// lacks reports whether a header that real clients always send is absent, or whether a trusted
+// proxy saw a handshake that is none of theirs.
 func lacks(r *Request) bool {
 	for _, header := range r.Risk.Policy.Presence {
 		if len(r.Fields.Header(header)) == 0 {
 			return true
 		}
 	}
-	return false
+	return r.Risk.Policy.TLS != "" && r.Trusted && r.Risk.Policy.Strange(r.Fields.Header(r.Risk.Policy.TLS)...)
 }
 
 // AppendRisk writes what the origin learns of a request, as in

@@ -85,3 +85,29 @@ func TestWhatAClientWasToldCounts(t *testing.T) {
 	f(0, "suspicious")
 	f(time.Second, "normal")
 }
+
+// A fingerprint of TLS counts if a trusted proxy tells it; what clients claim themselves does not.
+func TestHandshakesOfRealClients(t *testing.T) {
+	f := func(peer string, values []string, want bool) {
+		t.Helper()
+		d, _ := decider(t, "rules: []", calm)
+		d.Conduct = conductFor(t, "signals: {presence: {headers: [], tls: {header: X-JA4, known: [firefox]}}}")
+		d.Conduct.Judged = func(*Request) {}
+		fields := fields{"X-Forwarded-For": {[]byte("203.0.113.1")}}
+		for _, v := range values {
+			fields["X-Ja4"] = append(fields["X-Ja4"], []byte(v))
+		}
+		r := &Request{}
+		d.ask(t, r, peer, []byte("/"), fields)
+		require.Equal(t, Pass, d.Decide(r))
+		r.Permit.Done()
+		require.Equal(t, want, r.Risk.lacks)
+	}
+	const proxy, client = "10.0.0.1", "192.0.2.1"
+	f(proxy, []string{"firefox"}, false)
+	f(proxy, []string{"a tool"}, true)
+	f(proxy, []string{"firefox", "a tool"}, true)
+	f(proxy, nil, true)
+	f(client, []string{"a tool"}, false)
+	f(client, nil, false)
+}
