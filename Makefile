@@ -77,7 +77,7 @@ soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactne
 # The commit of the previous release; a shallow clone lacks it.
 BEFORE ?= be81f43
 
-# The first commit with which regions of this release share limits; the previous release has no such limits.
+# The first commit with which regions of this release share limits; the previous release has no such limits, and follows no policies.
 BEFORE_GLOBAL ?= 52fb196
 
 compat: .bin/consul ## run edges and regionctl of the previous release and of this one together, on one Redis and Consul, and in three regions

@@ -137,3 +137,45 @@ func spread(t *testing.T, c *fasthttp.Client, nodes []*testenv.EdgeNode, who str
 		require.Equal(t, http.StatusUnauthorized, login(t, c, nodes[i%len(nodes)], who), "guess %d", i)
 	}
 }
+
+// A node of before reads policies, but not all that this release can write. regionctl refuses
+// those, and names the node; if another program publishes one, the node judges on by the policy before.
+func TestTwoReleasesReadPolicies(t *testing.T) {
+	before := os.Getenv("WEIR_BEFORE_GLOBAL") // it follows policies of schema 1
+	if before == "" {
+		return
+	}
+	f := startFleet(t, testenv.ConsulOptions{}, 0, "eu-west")
+	s := f.regions[0]
+	for i, p := range []string{testenv.Program(t, "edge"), programOf(t, before, "edge")} {
+		caches := t.TempDir()
+		s.nodes = append(s.nodes, testenv.StartEdgeOf(t, p, s.config(judged(t), i, filepath.Join(caches, "rules.json"), "")+
+			fmt.Sprintf("policy: {source: consul, cache: %q}\n", filepath.Join(caches, "policy.json"))))
+	}
+	f.apply("rules: []")
+	for _, n := range s.nodes {
+		n.WaitReady()
+	}
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	apply := func(document string) (stderr string, status int) {
+		require.NoError(t, os.WriteFile(file, []byte(document), 0o600))
+		_, stderr, status = f.regionctl("policy", "apply", file, "--yes")
+		return stderr, status
+	}
+	stderr, status := apply(passwords)
+	require.Zero(t, status, stderr)
+	shared := consul.NewPointer([]byte(passwords), "", time.Time{}).Version
+	const handshakes = "signals: {presence: {tls: {header: X-JA4, known: [firefox]}}}"
+	stderr, status = apply(handshakes)
+	require.Equal(t, term.StatusFailed, status)
+	require.Contains(t, stderr, "nothing was changed: signals.presence.tls needs a node that reads schema 2; eu-west-1 in eu-west reads 1: update it first")
+
+	version := s.publishPolicy(t, []byte(handshakes))
+	soon(t, "the new node judges by it", func() bool { return runsPolicy(t, s.nodes[0], version) })
+	soon(t, "regionctl says that the old node refuses it", func() bool {
+		out, _, _ := f.regionctl("policy", "status")
+		return strings.Contains(out, version) && strings.Contains(out, "signals.presence.tls")
+	})
+	require.True(t, runsPolicy(t, s.nodes[1], shared))
+	require.Equal(t, http.StatusUnauthorized, login(t, client(), s.nodes[1], "192.0.2.8"), "it serves")
+}
