@@ -7,8 +7,8 @@
 --         before its heir gets windows, for how long what a store has forgotten may matter, then
 --         per term: number of the division, the part, who asks, the last window's start,
 --         number of the life of the asker's store (0: this store's own), a number for this
---         store's life if it has none, and what it is settled as: 1 the first of its region, 2 a
---         later one, 0 nothing
+--         store's life if it has none, and what the store of that life is settled as: 1 the first
+--         of its region, 2 a later one, 0 nothing
 -- Reply: the time, then seven numbers per term: 1 if promised, or 0, or -1 if the key does not
 --   hold what this script writes; the first and the last start that are promised; from when on
 --   that is sure though this store may have lost what it promised before; the number of this
@@ -20,13 +20,19 @@ local function text(n) return format('%.0f', n) end
 for i = 1, #KEYS do
   local key, a = KEYS[i], 7 * i - 2
   local division, part, holder, upto = ARGV[a], ARGV[a + 1], ARGV[a + 2], tonumber(ARGV[a + 3])
-  local life, draw, settle = tonumber(ARGV[a + 4]), ARGV[a + 5], ARGV[a + 6]
+  local life, draw, settle = tonumber(ARGV[a + 4]), ARGV[a + 5], tonumber(ARGV[a + 6])
   local held = ask('HMGET', key, 'life', 'settled', 'division', 'since', 'most', 'sure',
     'h:' .. part, 'f:' .. part, 't:' .. part, 's:' .. part, 'l:' .. part)
   local promised, from, to, sure, mine, settled, first = -1, 0, 0, 0, 0, 0, 0
   if not held.err then
     promised = 0
-    mine, settled, sure = tonumber(held[1] or draw), tonumber(held[2] or settle), tonumber(held[6] or now + forgotten)
+    mine, sure = tonumber(held[1] or draw), tonumber(held[6] or now + forgotten)
+    -- What was found out about a store does not hold for the one that took its place.
+    if settle > 0 then
+      if life ~= mine then settle = 0 end
+      life = mine
+    end
+    settled = tonumber(held[2] or settle)
     local since, most = tonumber(held[4] or 0), tonumber(held[5] or 0)
     if held[3] and held[3] ~= division then since = most + 1 end
     local was, seen = held[7] or part, tonumber(held[10] or now)

@@ -38,7 +38,8 @@ type Term struct {
 	// Life identifies what the owner's store has kept since it was empty, if the owner asks;
 	// 0 for a store that is asked by its own region.
 	Life int64
-	// Draw becomes the life of this store if it has none, and Settle says what it is, once.
+	// Draw becomes the life of this store if it has none. Settle says, once, what the store of
+	// that Life is, if it is still this one.
 	Draw   int64
 	Settle Settling
 

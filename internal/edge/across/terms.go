@@ -110,38 +110,51 @@ func (x *Exchange) hold(ctx context.Context) {
 	}
 	if !settled && now && !t.settling {
 		t.settling = true
-		x.calls.Go(func() { x.settle(ctx, first) })
+		life := t.Life()
+		x.calls.Go(func() { x.settle(ctx, life, first) })
 	}
 }
 
 // settle lets this region's store be spent from: at once if it is the first that the region
-// has, and otherwise from the next window on, for what was spent before is lost.
-func (x *Exchange) settle(ctx context.Context, first bool) {
-	t := &x.tenure
+// has, and otherwise from the next window on, for what was spent before is lost. A store that
+// took the place of the one with that life is judged anew.
+func (x *Exchange) settle(ctx context.Context, life int64, first bool) {
+	as := limiter.SettledLater
 	if first {
-		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := x.config.Escrow.Registrar.Open(bounded)
-		cancel()
-		if err != nil {
-			t.mu.Lock()
-			t.settling = false // the next answer tries again
-			t.mu.Unlock()
-			return
-		}
+		as = limiter.SettledFirst
 	}
+	done := (!first || x.askOwn(ctx, 0, limiter.Unsettled) == life && x.open(ctx)) && x.askOwn(ctx, life, as) != 0
+	t := &x.tenure
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.settling = false // if it is not done, the next answer tries again
+	if done {
+		x.hold(ctx)
+	}
+}
+
+// open lets windows be spent that began before this region's store.
+func (x *Exchange) open(ctx context.Context) bool {
+	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return x.config.Escrow.Registrar.Open(bounded) == nil
+}
+
+// askOwn renews this region's own part, and settles the store of that life. It returns the
+// life that the store has; 0 if it does not answer.
+func (x *Exchange) askOwn(ctx context.Context, life int64, as limiter.Settling) int64 {
+	t := &x.tenure
 	t.mu.Lock()
 	terms := t.Ask(x.config.Wall(), draw())[:1]
 	t.mu.Unlock()
-	if terms[0].Settle = limiter.SettledLater; first {
-		terms[0].Settle = limiter.SettledFirst
-	}
+	terms[0].Life, terms[0].Settle = life, as
 	x.register(ctx, terms)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.settling = false
-	if t.Asked(terms) != nil {
-		x.hold(ctx)
+	if t.Asked(terms) == nil {
+		return 0
 	}
+	return terms[0].Own
 }
 
 // Terms answers a node of another region that asks for promises.

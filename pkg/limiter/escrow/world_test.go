@@ -226,20 +226,27 @@ func (w *world) hold(r *worldRegion) {
 	held := r.tenure.Held()
 	settled, due, first := r.tenure.Settled(w.now)
 	if !settled && due {
+		as, life, draw := limiter.SettledLater, r.tenure.Life(), w.draw()
 		if first {
-			_ = r.store.Open(context.Background())
+			as = limiter.SettledFirst
+			if w.askOwn(r, draw, 0, limiter.Unsettled) == life {
+				_ = r.store.Open(context.Background())
+			}
 		}
-		one := r.tenure.Ask(w.wall(r), w.draw())[:1]
-		if one[0].Settle = limiter.SettledLater; first {
-			one[0].Settle = limiter.SettledFirst
-		}
-		r.store.Renew(context.Background(), one)
-		r.tenure.Asked(one)
+		w.askOwn(r, draw, life, as)
 		settled, _, _ = r.tenure.Settled(w.now)
 	}
 	if r.ready = r.ready || settled; r.ready {
 		r.checks.Hold(held)
 	}
+}
+
+func (w *world) askOwn(r *worldRegion, draw, life int64, as limiter.Settling) int64 {
+	one := r.tenure.Ask(w.wall(r), draw)[:1]
+	one[0].Life, one[0].Settle = life, as
+	r.store.Renew(context.Background(), one)
+	r.tenure.Asked(one)
+	return one[0].Own
 }
 
 // move lets a region ask another for rights of a window.
@@ -309,7 +316,7 @@ func (w *world) run(steps int) bool {
 		case 2:
 			some.dead = w.now + time.Duration(w.random.Int64N(int64(3*time.Minute)))
 		case 3: // not all stores before they hear from each other: nobody would know
-			// what they held. 5 minutes do not keep every world from it: of the first 60,000, that of seed 14878 does it, and passes 17 of 16.
+			// what they held.
 			if len(w.regions) > 1 && (w.lostAt == 0 || w.now-w.lostAt > 5*time.Minute) {
 				w.lostAt = w.now
 				w.lose(some)
@@ -353,6 +360,7 @@ func TestRandomWorlds(t *testing.T) {
 			total += n
 		}
 	}
+	require.True(t, newEscrowWorld(14_878).run(600), "a store is lost between what others say of it and what follows from that")
 	t.Logf("%d passed in %d worlds", total, worlds)
 	require.Greater(t, total, int64(100*worlds), "worlds in which something passes")
 }

@@ -149,3 +149,12 @@ func (t *Tenure) Settled(now time.Duration) (settled, due, first bool) {
 	known := !first || said == len(own)
 	return own[t.self].Settled != limiter.Unsettled, known || len(t.held) > 0 && now-t.began >= SettleFor, known && first
 }
+
+// Life returns that of this region's store by its last answer; 0 if it has not answered. What
+// Settled says is about the store of that life.
+func (t *Tenure) Life() int64 {
+	if own := t.answers[t.self]; own != nil {
+		return own[t.self].Own
+	}
+	return 0
+}

@@ -37,15 +37,16 @@ func (p *promises) renew(t *limiter.Term, now int64) {
 	if p.life == 0 {
 		p.life, p.sure, p.division, p.parts = t.Draw, now+limiter.TermForgotten.Microseconds(), t.Division, map[string]*promise{}
 	}
-	if p.settled == limiter.Unsettled {
+	owner, life := t.Part == t.Holder, t.Life
+	// What was found out about a store does not hold for the one that took its place.
+	if p.settled == limiter.Unsettled && life == p.life {
 		p.settled = t.Settle
+	}
+	if life == 0 || t.Settle != limiter.Unsettled {
+		life = p.life
 	}
 	if p.division != t.Division {
 		p.division, p.since = t.Division, p.most+1
-	}
-	owner, life := t.Part == t.Holder, t.Life
-	if life == 0 {
-		life = p.life
 	}
 	h := p.parts[t.Part]
 	if h == nil {

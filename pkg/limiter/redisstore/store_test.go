@@ -75,6 +75,9 @@ func TestTerms(t *testing.T) {
 
 func TestOpened(t *testing.T) { storetest.RunOpened(t, onTestClock(t)) }
 
+// What is found out about a store settles no store that takes its place.
+func TestSettled(t *testing.T) { storetest.RunSettled(t, onTestClock(t)) }
+
 func TestMerges(t *testing.T) {
 	const sequences = 8
 	want := storetest.RunMerges(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {

@@ -28,6 +28,7 @@ func RunTerms(t *testing.T, sequences int, open Open) (answers []string) {
 		promised := map[string][]promise{}
 		now := time.Duration(0)
 		division := int64(7)
+		life := int64(0)
 		silent := -1 // a region that asks for nothing
 		for range 200 {
 			now += time.Duration(random.Int64N(int64(10 * time.Second))).Round(time.Millisecond)
@@ -50,10 +51,14 @@ func RunTerms(t *testing.T, sequences int, open Open) (answers []string) {
 				Division: division, Part: fmt.Sprint("r", part), Holder: fmt.Sprint("r", holder), Draw: 1 + random.Int64N(1000), Settle: limiter.Settling(max(0, random.IntN(50)-47)),
 				Until: clock.Now() + random.Int64N((2 * time.Minute).Microseconds()) - (30 * time.Second).Microseconds(), Life: random.Int64N(3),
 			}
+			if life > 0 && random.IntN(2) == 0 {
+				term.Life = life
+			}
 			one := []limiter.Term{term}
 			store.Renew(context.Background(), one)
 			require.NoError(t, one[0].Err)
 			a := &one[0]
+			life = a.Own
 			answers = append(answers, fmt.Sprint(a.Promised, a.From, a.To, a.Sure, a.Own, a.Settled, a.First))
 			require.LessOrEqual(t, a.To, clock.Now()+limiter.TermForgotten.Microseconds()+limiter.LongestTerm.Microseconds())
 			if !a.Promised || a.From > a.To {
@@ -69,6 +74,24 @@ func RunTerms(t *testing.T, sequences int, open Open) (answers []string) {
 		}
 	}
 	return answers
+}
+
+// RunSettled checks that what was found out about a store settles no other one.
+func RunSettled(t *testing.T, open Open) {
+	var clock Clock
+	store := open(t, clock.Now).(limiter.Registrar)
+	ask := func(life int64, as limiter.Settling) limiter.Term {
+		one := []limiter.Term{{Division: 7, Part: "a", Holder: "a", Draw: 5, Life: life, Settle: as, Until: clock.Now()}}
+		store.Renew(context.Background(), one)
+		require.NoError(t, one[0].Err)
+		return one[0]
+	}
+	require.Equal(t, limiter.Unsettled, ask(4, limiter.SettledFirst).Settled, "the store before was meant")
+	got := ask(0, limiter.Unsettled)
+	require.EqualValues(t, 5, got.Own)
+	require.True(t, got.First, "a life that this store never had is not heard of")
+	require.Equal(t, limiter.SettledFirst, ask(5, limiter.SettledFirst).Settled)
+	require.Equal(t, limiter.SettledFirst, ask(5, limiter.SettledLater).Settled, "it is settled once")
 }
 
 // RunOpened checks that a store which is empty lets a region's part be spent in windows that
