@@ -102,6 +102,32 @@ func (a *attacker) floods(send func() error) (sent int) {
 	return sent
 }
 
+// A client that resets a stream takes its request back: the origin's work ends, and its connection is
+// not held until it answers.
+func TestHTTP2ResetEndsTheRequest(t *testing.T) {
+	began, ended := make(chan struct{}, 10), make(chan struct{}, 10)
+	n := startH2C(t, setup{
+		rules: "rules: []",
+		origin: func(w http.ResponseWriter, r *http.Request) {
+			began <- struct{}{}
+			<-r.Context().Done()
+			ended <- struct{}{}
+		},
+		config: func(c *Config) { c.Upstream.Timeout = time.Hour },
+	})
+	a := n.attacker()
+	for range 10 {
+		id, err := a.open(true)
+		require.NoError(t, err)
+		<-began
+		require.NoError(t, a.framer.WriteRSTStream(id, http2.ErrCodeCancel))
+		<-ended
+	}
+	eventually(t, "each counts as the client's", func() bool {
+		return n.metric(`weir_upstream_errors_total{kind="client",upstream="default"}`) == 10
+	})
+}
+
 // Every flood ends with its connection, is counted, and leaves neither slot, permit, stream nor
 // memory behind. Frames that were on their way when the node closed are counted as sent here.
 func TestHTTP2Floods(t *testing.T) {

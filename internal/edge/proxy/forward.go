@@ -230,7 +230,16 @@ func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *Via, start time.
 
 	resp.ResetBody()
 	resp.SkipBody = false
-	if rerr := readHeader(&resp.Header, c, via.upgrade != nil); rerr != nil {
+	rerr := error(nil)
+	if client, ok := ctx.Conn().(streamed); ok { // whose reset costs nothing to notice
+		watch := watchHangUp(client, c.Conn)
+		if rerr = readHeader(&resp.Header, c, false); watch.stop() {
+			return &Error{Kind: KindClient, Err: errReset}
+		}
+	} else {
+		rerr = readHeader(&resp.Header, c, via.upgrade != nil)
+	}
+	if rerr != nil {
 		if early {
 			return &Error{Kind: blame, Err: err} // no answer: the failed upload is the cause
 		}
@@ -251,6 +260,9 @@ func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *Via, start time.
 	}
 	return nil
 }
+
+// errReset: the client of HTTP/2 has given up its request.
+var errReset = errors.New("the client reset the stream")
 
 var http11 = []byte("HTTP/1.1")
 
