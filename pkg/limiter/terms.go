@@ -42,6 +42,8 @@ type Term struct {
 	// that Life is, if it is still this one.
 	Draw   int64
 	Settle Settling
+	// Others are the regions of whose stores this one must have heard to be settled as the first.
+	Others []string
 
 	// Err says why there is no answer.
 	Err error
@@ -65,6 +67,7 @@ const (
 	Unsettled    Settling = iota // not yet
 	SettledFirst                 // it is the first store of its region
 	SettledLater                 // what was spent from one before it is lost
+	WouldBeFirst                 // asks whether it would be settled as the first, and as an answer says so
 )
 
 // Registrar is a store that promises windows. It answers every element, each with its own

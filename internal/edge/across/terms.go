@@ -119,16 +119,19 @@ func (x *Exchange) hold(ctx context.Context) {
 // has, and otherwise from the next window on, for what was spent before is lost. A store that
 // took the place of the one with that life is judged anew.
 func (x *Exchange) settle(ctx context.Context, life int64, first bool) {
+	t := &x.tenure
 	as := limiter.SettledLater
 	if first {
-		as = limiter.SettledFirst
+		as = limiter.WouldBeFirst
 	}
-	done := (!first || x.askOwn(ctx, 0, limiter.Unsettled) == life && x.open(ctx)) && x.askOwn(ctx, life, as) != 0
-	t := &x.tenure
+	says := x.settleAs(ctx, life, as)
+	if says == limiter.WouldBeFirst && x.open(ctx) {
+		says = x.settleAs(ctx, life, limiter.SettledFirst)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.settling = false // if it is not done, the next answer tries again
-	if done {
+	t.settling = false // if it is not settled, the next answer tries again
+	if says == limiter.SettledFirst || says == limiter.SettledLater {
 		x.hold(ctx)
 	}
 }
@@ -140,21 +143,19 @@ func (x *Exchange) open(ctx context.Context) bool {
 	return x.config.Escrow.Registrar.Open(bounded) == nil
 }
 
-// askOwn renews this region's own part, and settles the store of that life. It returns the
-// life that the store has; 0 if it does not answer.
-func (x *Exchange) askOwn(ctx context.Context, life int64, as limiter.Settling) int64 {
+// settleAs asks this region's store to be settled, and returns what it is.
+func (x *Exchange) settleAs(ctx context.Context, life int64, as limiter.Settling) limiter.Settling {
 	t := &x.tenure
 	t.mu.Lock()
-	terms := t.Ask(x.config.Wall(), draw())[:1]
+	terms := t.Settle(x.config.Wall(), draw(), life, as)
 	t.mu.Unlock()
-	terms[0].Life, terms[0].Settle = life, as
 	x.register(ctx, terms)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.Asked(terms) == nil {
-		return 0
+		return limiter.Unsettled
 	}
-	return terms[0].Own
+	return terms[0].Settled
 }
 
 // Terms answers a node of another region that asks for promises.

@@ -226,27 +226,24 @@ func (w *world) hold(r *worldRegion) {
 	held := r.tenure.Held()
 	settled, due, first := r.tenure.Settled(w.now)
 	if !settled && due {
-		as, life, draw := limiter.SettledLater, r.tenure.Life(), w.draw()
-		if first {
-			as = limiter.SettledFirst
-			if w.askOwn(r, draw, 0, limiter.Unsettled) == life {
-				_ = r.store.Open(context.Background())
-			}
+		life, draw := r.tenure.Life(), w.draw()
+		settle := func(as limiter.Settling) limiter.Settling {
+			one := r.tenure.Settle(w.wall(r), draw, life, as)
+			r.store.Renew(context.Background(), one)
+			r.tenure.Asked(one)
+			return one[0].Settled
 		}
-		w.askOwn(r, draw, life, as)
+		if !first {
+			settle(limiter.SettledLater)
+		} else if settle(limiter.WouldBeFirst) == limiter.WouldBeFirst {
+			_ = r.store.Open(context.Background())
+			settle(limiter.SettledFirst)
+		}
 		settled, _, _ = r.tenure.Settled(w.now)
 	}
 	if r.ready = r.ready || settled; r.ready {
 		r.checks.Hold(held)
 	}
-}
-
-func (w *world) askOwn(r *worldRegion, draw, life int64, as limiter.Settling) int64 {
-	one := r.tenure.Ask(w.wall(r), draw)[:1]
-	one[0].Life, one[0].Settle = life, as
-	r.store.Renew(context.Background(), one)
-	r.tenure.Asked(one)
-	return one[0].Own
 }
 
 // move lets a region ask another for rights of a window.

@@ -11,6 +11,9 @@ import (
 // may spend without them.
 const SettleFor = 10 * time.Second
 
+// settleLater is for how long a region waits until its store has heard of all others.
+const settleLater = limiter.TermForgotten + 5*time.Second
+
 // Tenure is what a node knows of what its region holds: what the regions' stores have promised.
 type Tenure struct {
 	region   string
@@ -72,6 +75,9 @@ func (t *Tenure) Asked(terms []limiter.Term) (others []limiter.Term) {
 	for i := range terms {
 		one := terms[i]
 		one.Life = life
+		if one.Settled == limiter.WouldBeFirst {
+			one.Settled = limiter.Unsettled
+		}
 		if t.hear(t.self, &one); one.Err == nil && (one.Promised || i == 0) {
 			others = append(others, one)
 		}
@@ -147,7 +153,18 @@ func (t *Tenure) Settled(now time.Duration) (settled, due, first bool) {
 		}
 	}
 	known := !first || said == len(own)
-	return own[t.self].Settled != limiter.Unsettled, known || len(t.held) > 0 && now-t.began >= SettleFor, known && first
+	first = first && known && now-t.began < settleLater
+	return own[t.self].Settled != limiter.Unsettled, known || len(t.held) > 0 && now-t.began >= SettleFor, first
+}
+
+// Settle returns the question that settles this region's store, if it still has the life by
+// which it was judged. The first store of a region vouches for the others, so it must have
+// heard of theirs.
+func (t *Tenure) Settle(wall, draw, life int64, as limiter.Settling) []limiter.Term {
+	one := t.Ask(wall, draw)[:1]
+	one[0].Life, one[0].Settle = life, as
+	one[0].Others = slices.Delete(slices.Clone(t.regions), t.self, t.self+1)
+	return one
 }
 
 // Life returns that of this region's store by its last answer; 0 if it has not answered. What

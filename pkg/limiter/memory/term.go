@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -39,8 +40,11 @@ func (p *promises) renew(t *limiter.Term, now int64) {
 	}
 	owner, life := t.Part == t.Holder, t.Life
 	// What was found out about a store does not hold for the one that took its place.
-	if p.settled == limiter.Unsettled && life == p.life {
-		p.settled = t.Settle
+	settled := p.settled
+	if settled == limiter.Unsettled && life == p.life && (t.Settle == limiter.SettledLater || p.heard(t.Others)) {
+		if settled = t.Settle; settled != limiter.WouldBeFirst {
+			p.settled = settled
+		}
 	}
 	if life == 0 || t.Settle != limiter.Unsettled {
 		life = p.life
@@ -61,7 +65,7 @@ func (p *promises) renew(t *limiter.Term, now int64) {
 		if h.seen = now; h.life == 0 {
 			h.life = life
 		}
-		t.First = p.settled != limiter.SettledLater && h.life == life
+		t.First = settled != limiter.SettledLater && h.life == life
 	}
 	if owner || h.holder == t.Holder || now-h.seen > limiter.TermSilence.Microseconds() {
 		t.Promised = true
@@ -72,7 +76,12 @@ func (p *promises) renew(t *limiter.Term, now int64) {
 		p.most = max(p.most, h.to)
 	}
 	h.from = max(h.from, p.since)
-	t.From, t.To, t.Sure, t.Own, t.Settled = h.from, h.to, p.sure, p.life, p.settled
+	t.From, t.To, t.Sure, t.Own, t.Settled = h.from, h.to, p.sure, p.life, settled
+}
+
+// heard reports whether each of the regions has told the life of its store.
+func (p *promises) heard(regions []string) bool {
+	return !slices.ContainsFunc(regions, func(r string) bool { return p.parts[r] == nil || p.parts[r].life == 0 })
 }
 
 // Open lets parts of limits be spent in windows that began before the store.

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"strings"
 
 	"github.com/weir-edge/weir/pkg/limiter"
 )
@@ -19,7 +20,7 @@ func (s *Store) Renew(ctx context.Context, terms []limiter.Term) {
 		t := &terms[i]
 		calls[i] = mergeCall{
 			keys: []string{promisesKey},
-			args: []any{t.Division, t.Part, t.Holder, t.Until, t.Life, t.Draw, int(t.Settle)},
+			args: []any{t.Division, t.Part, t.Holder, t.Until, t.Life, t.Draw, int(t.Settle), others(t.Others)},
 			fail: func(err error) { t.Err = err },
 			answer: func(_ int64, reply []int64) {
 				t.Err, t.Promised, t.From, t.To, t.Sure = nil, reply[0] == 1, reply[1], reply[2], reply[3]
@@ -32,4 +33,12 @@ func (s *Store) Renew(ctx context.Context, terms []limiter.Term) {
 	}
 	head := []any{limiter.LongestTerm.Microseconds(), limiter.TermSilence.Microseconds(), limiter.TermForgotten.Microseconds()}
 	s.mergeAll(ctx, &batch{script: allScripts().term, head: head, numbers: 7, confirm: true}, calls)
+}
+
+// others ends each name with a comma.
+func others(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return strings.Join(names, ",") + ","
 }

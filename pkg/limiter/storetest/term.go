@@ -48,7 +48,7 @@ func RunTerms(t *testing.T, sequences int, open Open) (answers []string) {
 				continue
 			}
 			term := limiter.Term{
-				Division: division, Part: fmt.Sprint("r", part), Holder: fmt.Sprint("r", holder), Draw: 1 + random.Int64N(1000), Settle: limiter.Settling(max(0, random.IntN(50)-47)),
+				Division: division, Part: fmt.Sprint("r", part), Holder: fmt.Sprint("r", holder), Draw: 1 + random.Int64N(1000), Settle: limiter.Settling(max(0, random.IntN(50)-46)), Others: [][]string{nil, {"r0"}, {"r1", "r2"}}[random.IntN(3)],
 				Until: clock.Now() + random.Int64N((2 * time.Minute).Microseconds()) - (30 * time.Second).Microseconds(), Life: random.Int64N(3),
 			}
 			if life > 0 && random.IntN(2) == 0 {
@@ -81,7 +81,7 @@ func RunSettled(t *testing.T, open Open) {
 	var clock Clock
 	store := open(t, clock.Now).(limiter.Registrar)
 	ask := func(life int64, as limiter.Settling) limiter.Term {
-		one := []limiter.Term{{Division: 7, Part: "a", Holder: "a", Draw: 5, Life: life, Settle: as, Until: clock.Now()}}
+		one := []limiter.Term{{Division: 7, Part: "a", Holder: "a", Draw: 5, Life: life, Settle: as, Others: []string{"b"}, Until: clock.Now()}}
 		store.Renew(context.Background(), one)
 		require.NoError(t, one[0].Err)
 		return one[0]
@@ -90,6 +90,12 @@ func RunSettled(t *testing.T, open Open) {
 	got := ask(0, limiter.Unsettled)
 	require.EqualValues(t, 5, got.Own)
 	require.True(t, got.First, "a life that this store never had is not heard of")
+	for _, as := range []limiter.Settling{limiter.WouldBeFirst, limiter.SettledFirst} {
+		require.Equal(t, limiter.Unsettled, ask(5, as).Settled, "it could not vouch for the store of b")
+	}
+	store.Renew(context.Background(), []limiter.Term{{Division: 7, Part: "b", Holder: "b", Draw: 6, Life: 9, Until: clock.Now()}})
+	require.Equal(t, limiter.WouldBeFirst, ask(5, limiter.WouldBeFirst).Settled)
+	require.Equal(t, limiter.Unsettled, ask(0, limiter.Unsettled).Settled, "that was only a question")
 	require.Equal(t, limiter.SettledFirst, ask(5, limiter.SettledFirst).Settled)
 	require.Equal(t, limiter.SettledFirst, ask(5, limiter.SettledLater).Settled, "it is settled once")
 }
