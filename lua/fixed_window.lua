@@ -24,7 +24,7 @@ if at < start then
       open = format('%.0f', now + 10000000) -- another store's clock may have been ahead
       call('SET', KEYS[#KEYS], open)
     end
-    if start < tonumber(open) then closed, count = true, rule.limit end
+    if start < tonumber(open) then closed, count = true, 99999999999999 end -- the part may grow yet
   end
 end
 s.now, s.start, s.count, s.stepped, s.closed = time, start, count, stepped, closed

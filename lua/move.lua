@@ -29,7 +29,7 @@ for i = 1, floor(#KEYS / 2) do
     if readable and s.start == at then
       local count = s.count
       if upto < 0 or s.closed and not burned then
-        burned, upto, s.count = true, -1, max(s.count, rule.limit)
+        burned, upto, s.count = true, -1, 99999999999999 -- the part may grow yet
         call('HSET', counters, 'burned', 1)
       elseif not burned then
         if got > known then

@@ -19,10 +19,13 @@ func (s *fixedWindow) at(l *limiter.Limit, now int64) {
 	s.closed = false
 }
 
+// most is the greatest count. No limit is as large.
+const most = 1 << 52
+
 // open lets nothing of a region's part be spent in a window that began before that time.
-func (s *fixedWindow) open(l *limiter.Limit, from int64) {
+func (s *fixedWindow) open(from int64) {
 	if s.closed = s.kept.start < s.seen.start && s.seen.start < from; s.closed {
-		s.seen.count = l.Limit
+		s.seen.count = most // the part may grow yet
 	}
 }
 
@@ -37,7 +40,7 @@ func (s *fixedWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 }
 
 func (s *fixedWindow) charge(_ *limiter.Limit, units int64, _ uint64, _ bool) {
-	s.seen.count = min(s.seen.count+units, 1<<52)
+	s.seen.count = min(s.seen.count+units, most)
 	s.kept = s.seen
 }
 

@@ -108,7 +108,6 @@ func (s *slidingWindow) merge(l *limiter.Limit, units, start int64) bool {
 
 // merge fills the bucket, which may then be in debt: what others let pass has to drain, too.
 func (s *bucket) merge(_ *limiter.Limit, units, _ int64) bool {
-	const most = 1 << 52
 	if units > most/s.unit {
 		units = most / s.unit
 	}

@@ -41,7 +41,7 @@ func (s *Store) move(sh *shard, m *limiter.Move) {
 		switch {
 		case m.Burn || w.closed && !r.burned:
 			r.burned = true
-			w.seen.count = max(w.seen.count, m.Limit.Limit)
+			w.seen.count = most
 		case !r.burned:
 			if m.Got > m.Known {
 				w.seen.count -= m.Got - m.Known

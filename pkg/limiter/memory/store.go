@@ -169,7 +169,7 @@ func (s *Store) load(c *limiter.Check, now int64) *entry {
 		e.expires = inUse
 	}
 	if e.counter.at(c.Limit, now); c.Limit.Whole != nil {
-		e.counter.(*fixedWindow).open(c.Limit, s.openFrom.Load())
+		e.counter.(*fixedWindow).open(s.openFrom.Load())
 	}
 	return e
 }

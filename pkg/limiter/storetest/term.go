@@ -106,7 +106,10 @@ func RunOpened(t *testing.T, open Open) {
 	ctx := context.Background()
 	whole, err := ParseLimit(strings.Fields("r fixed_window limit=30 window=60s escrow"))
 	require.NoError(t, err)
-	part := &limiter.Limit{Rule: whole.Rule, Algorithm: whole.Algorithm, Limit: 10, Window: whole.Window, Global: whole.Global, Whole: whole}
+	of := func(size int64) *limiter.Limit {
+		return &limiter.Limit{Rule: whole.Rule, Algorithm: whole.Algorithm, Limit: size, Window: whole.Window, Global: whole.Global, Whole: whole}
+	}
+	part := of(10)
 	var clock Clock
 	clock.Set(20 * time.Second)
 	store := open(t, clock.Now)
@@ -126,6 +129,11 @@ func RunOpened(t *testing.T, open Open) {
 	m := move(limiter.Move{Region: "eu", Start: Epoch, Got: 5})
 	require.Zero(t, m.Left, "what others gave may have been spent")
 	require.True(t, m.Burned)
+	var d limiter.Decision
+	for _, key := range []string{"a", "b"} {
+		require.NoError(t, store.Take(ctx, []limiter.Check{{Limit: of(20), Key: Key(key, part), Cost: 1}}, &d))
+		require.False(t, d.Allowed, "%s: nor what the region could spend of parts that it inherits", key)
+	}
 	require.Zero(t, move(limiter.Move{Region: "eu", Start: Epoch, Upto: 5}).Gave)
 	clock.Set(time.Minute)
 	require.True(t, take("a"), "the next window")
