@@ -30,6 +30,7 @@ type control struct {
 	chosen  master
 	hurt    bool
 	tight   bool
+	judging bool   // an enforced policy
 	apart   string // the region that is cut off
 	swapped bool
 	over    bool
@@ -128,6 +129,14 @@ func (c *control) do(ctx context.Context, what string) (answer []byte, err error
 		args := []string{"shedder", "set", "--yes", "--wait", "60s", "-m", "make loadtest", "patience=1s", "signals.inflight.low=0", "signals.inflight.high=5", "signals.upstream_wait=off"}
 		_, err := l.regionctl(ctx, args...)
 		return nil, err
+	case "policy-enforced":
+		c.judging = true
+		_, err := l.regionctl(ctx, "policy", "apply", filepath.Join(l.root, "loadtest", "policy.yaml"), "--yes", "--wait", "60s", "-m", "make loadtest")
+		return nil, err
+	case "policy-back":
+		err := l.restoreKind(ctx, "policy")
+		c.judging = err != nil
+		return nil, err
 	case "shedder-back":
 		err := l.restoreKind(ctx, "shedder")
 		c.tight = err != nil
@@ -193,7 +202,7 @@ func (c *control) calm() error {
 	for _, left := range []struct {
 		is   bool
 		undo string
-	}{{c.apart != "", "join/" + c.apart}, {c.hurt, "heal"}, {c.tight, "shedder-back"}, {c.swapped, "rules"}} {
+	}{{c.apart != "", "join/" + c.apart}, {c.hurt, "heal"}, {c.tight, "shedder-back"}, {c.judging, "policy-back"}, {c.swapped, "rules"}} {
 		if left.is {
 			_, err := c.do(ctx, left.undo)
 			errs = append(errs, err)

@@ -44,6 +44,9 @@ type pop struct {
 	Clients   []string `json:"-" yaml:"clients"`
 }
 
+// documents are those that scenarios change, and that the run restores.
+var documents = []string{"rules", "shedder", "policy"}
+
 // lab is the lab under load.
 type lab struct {
 	root, dir string
@@ -53,7 +56,7 @@ type lab struct {
 	active    string                       // the document in loadtest/
 }
 
-// openLab finds or starts the lab, repairs it, saves its rules and settings, and applies
+// openLab finds or starts the lab, repairs it, saves its documents, and applies
 // those of the scenarios. leave undoes all of that; so does openLab if it fails.
 func openLab(ctx context.Context, root, dir, vars string) (*lab, func() error, error) {
 	l := &lab{root: root, dir: dir, saved: map[string]map[string][]byte{}}
@@ -97,7 +100,7 @@ func (l *lab) prepare(ctx context.Context, missing bool) error {
 	if err := l.load(); err != nil {
 		return err
 	}
-	for _, kind := range []string{"rules", "shedder"} {
+	for _, kind := range documents {
 		l.saved[kind] = map[string][]byte{}
 		for _, r := range l.state.Regions {
 			text, err := l.show(ctx, kind, r.Name)
@@ -205,7 +208,7 @@ func apart(cmd *exec.Cmd) {
 
 // show returns an active document, byte by byte.
 func (l *lab) show(ctx context.Context, kind, region string) ([]byte, error) {
-	if kind == "rules" {
+	if kind != "shedder" {
 		return l.regionctl(ctx, kind, "show", "--region", region)
 	}
 	// The text form begins with where it is active.
@@ -227,13 +230,20 @@ func (l *lab) apply(ctx context.Context, file string, more ...string) error {
 	return err
 }
 
-// restore applies the previous rules and settings.
+// restore applies the previous documents.
 func (l *lab) restore(ctx context.Context) error {
-	return errors.Join(l.restoreKind(ctx, "rules"), l.restoreKind(ctx, "shedder"))
+	var errs []error
+	for _, kind := range documents {
+		errs = append(errs, l.restoreKind(ctx, kind))
+	}
+	return errors.Join(errs...)
 }
 
 func (l *lab) restoreKind(ctx context.Context, kind string) error {
-	verb := map[string]string{"rules": "apply", "shedder": "set"}[kind]
+	verb := "apply"
+	if kind == "shedder" {
+		verb = "set"
+	}
 	var errs []error
 	for name, text := range l.saved[kind] {
 		now, err := l.show(ctx, kind, name)

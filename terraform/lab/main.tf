@@ -170,7 +170,7 @@ resource "terraform_data" "wan" {
   }
 }
 
-# Initial rules and settings, for regions that have none; and the topology.
+# Initial rules, settings and policy, for regions that have none; and the topology.
 resource "terraform_data" "publish" {
   triggers_replace = [terraform_data.files.id, terraform_data.wan.id]
 

@@ -165,6 +165,7 @@ module "edge" {
     # answer.
     store  = { kind = "redis", timeout = "500ms", nodes = length(local.edges), redis = { mode = "cluster", addrs = [for a in local.redis : "${a}:6379"] } }
     rules  = { source = "consul", cache = "${local.dir}/edge-${each.key}/var/lib/weir/rules.json" }
+    policy = { source = "consul" }
     consul = { addr = "${local.consul}:8500", datacenter = var.name }
     }, length(var.peers) == 0 ? {} : {
     # Regions without nodes here are looked up in Consul.

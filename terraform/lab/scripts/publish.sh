@@ -1,6 +1,6 @@
 #!/bin/sh
-# publish.sh: gives initial rules and shedder settings to regions that have none, and
-# the topology to all. It does not touch what an operator has applied meanwhile: a new
+# publish.sh: gives initial rules, shedder settings and a behavior policy to regions that
+# have none, and the topology to all. It does not touch what an operator has applied meanwhile: a new
 # region gets what the others have. REGIONCTL is the program.
 . "$(dirname "$0")/lib.sh"
 enter
@@ -23,7 +23,7 @@ try() { # COMMAND...: shows its output if it fails
   "$@" >"$LAB/publish.log" 2>"$LAB/publish.err" || fail "$(printf '%s\n' "$*" && cat "$LAB/publish.log" "$LAB/publish.err")"
 }
 
-for kind in rules shedder; do
+for kind in rules shedder policy; do
   file=$scripts/../$kind.yaml
   donor='' bare=''
   # shellcheck disable=SC2013 # words
@@ -39,7 +39,7 @@ for kind in rules shedder; do
     fi
   done
   [ -n "$bare" ] || continue
-  case $kind in rules) verb=apply ;; shedder) verb=set ;; esac
+  case $kind in shedder) verb=set ;; *) verb=apply ;; esac
   try "$REGIONCTL" $kind $verb "$file" --region "$bare" --yes --wait "${start_limit}s" -m "first $kind of a new region"
 done
 
