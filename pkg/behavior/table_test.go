@@ -172,17 +172,25 @@ func TestNothingIsAllocatedForARequest(t *testing.T) {
 }
 
 // On the request path: one Look and one Observe each.
+// kept is what a benchmark has read.
+var kept uint64
+
 func BenchmarkTable(b *testing.B) {
 	table := NewTable(million, Default(), start)
 	for n := range million {
 		table.Observe(key(n), start, &Event{Status: 200})
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	keys := make([]uint64, 1<<16)
+	keys := make([]uint64, 1<<22) // so that nearly every subject is among them
 	for i := range keys {
 		keys[i] = key(random.IntN(million))
 	}
 	few := keys[:1000]
+	zipf := rand.NewZipf(random, 1.1, 1, million-1)
+	skewed := make([]uint64, 1<<22)
+	for i := range skewed {
+		skewed[i] = key(int(zipf.Uint64()))
+	}
 	run := func(name string, keys []uint64, do func(key uint64, i int, now time.Time)) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -201,6 +209,14 @@ func BenchmarkTable(b *testing.B) {
 	run("Look/1000000", keys, look)
 	run("Observe/1000", few, observe)
 	run("Observe/1000000", keys, observe)
+	run("Observe/1000000/zipf", skewed, observe)
+	// What memory alone takes: the place of a subject, then a line of it, each read once the
+	// one before is there.
+	run("Memory/1000000", keys, func(key uint64, _ int, _ time.Time) {
+		s := table.shard(key)
+		n := s.places[uint32(key+kept%2)&uint32(len(s.places)-1)] & numbers
+		kept += uint64(s.at(n % s.n).seen)
+	})
 	run("Observe/flood", keys, func(_ uint64, i int, now time.Time) { observe(key(million+i), i, now) })
 	scored := keys[2000:3000]
 	for _, k := range scored {
