@@ -66,3 +66,39 @@ func TestLimitsUnderLoadAreFair(t *testing.T) {
 		require.Less(t, fifth.heavy, alone.heavy)
 	}
 }
+
+// The origin and the clients of TestLimitsUnderLoadAreFair, with the default caps, which are ten
+// times the knee, and with caps just above it. When a limit that follows load rises a step,
+// clients bring as many requests at once as a second of the origin's work. Then they ask for about
+// what is served, so patience lasts, and those that wait, wait on: only caps bound their number.
+func TestCapsBoundWhatPatienceAllows(t *testing.T) {
+	const knee = "signals: {inflight: {low: 0, high: 80}, cpu: off, sched_latency: off, upstream_wait: off}\n"
+	const caps = "classes: [{name: critical, max_in_flight: 120}, {name: write, max_in_flight: 110}, {name: read, max_in_flight: 100}, {name: test, max_in_flight: 90}]\n"
+	run := func(settings string) (goodput float64, most, busy int) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, 0, "token_bucket", ", burst: 10, under_load: {from: 0.6, share: 0.2}", settings)
+			s.add(80, 1)
+			s.add(72, 14)
+			const measured = 160
+			for range measured {
+				u := s.second()
+				most = max(most, len(s.inFlight))
+				if sh := s.Shedders[0].Status(); u >= sh.Settings.Start && sh.Level == 0 {
+					busy++
+				}
+			}
+			for _, c := range s.clients {
+				goodput += c.good / measured / s.capacity()
+			}
+		})
+		return goodput, most, busy
+	}
+	far, waiting, without := run(knee)
+	near, fewer, none := run(knee + caps)
+	t.Logf("default caps: served in time %.2f of the capacity, at most %d in flight, level 0 in %d busy seconds; caps near the knee: %.2f, %d and %d", far, waiting, without, near, fewer, none)
+	require.Greater(t, near, far)
+	require.Greater(t, near, 0.95)
+	require.Greater(t, waiting, 200)
+	require.LessOrEqual(t, fewer, 100)
+	require.LessOrEqual(t, none, without)
+}
