@@ -39,7 +39,7 @@ func TestFirstCapacityIsThatOfTheFullSite(t *testing.T) {
 	run := func(seconds int, answered, level, utilization float64) float64 {
 		for range seconds * 10 {
 			now = now.Add(Interval)
-			served.add(answered/10, 1, Interval)
+			served.add(answered/10, 1, Interval, byChance)
 			r := Reading{Utilization: utilization, Served: served.calm}
 			c = c.next(now, Interval, answered, &State{Level: level}, &r, &settings, &Estimate{})
 		}
@@ -62,7 +62,7 @@ func TestAStallIsNoCapacity(t *testing.T) {
 	run := func(ticks int, answered, level float64) {
 		for range ticks {
 			now = now.Add(Interval)
-			served.add(answered/10, 1, Interval)
+			served.add(answered/10, 1, Interval, byChance)
 			r := Reading{Utilization: 0.8, Served: served.calm}
 			c = c.next(now, Interval, answered, &State{Level: level}, &r, &settings, &Estimate{Base: 0.1, answered: answered, inFlight: 16})
 		}

@@ -17,25 +17,30 @@ const (
 	quickMemory = 0.3 // seconds
 	calmMemory  = 8.0 // seconds
 	// byChance is how many standard deviations of a Poisson process the quick estimate
-	// may deviate.
-	byChance = 6
+	// may deviate, and byCause those of what is served once demand has changed.
+	byChance, byCause = 6, 3
+	// follows is for how long after that, in seconds: so late an origin may answer what comes
+	// in addition.
+	follows = 3.0
 )
 
-// add records count events during dt. Each stands for weight requests.
-func (r *rate) add(count, weight float64, dt time.Duration) {
+// add records count events during dt. Each stands for weight requests. It reports whether the
+// quick estimate deviated by so many standard deviations.
+func (r *rate) add(count, weight float64, dt time.Duration, deviations float64) (restarted bool) {
 	seconds := dt.Seconds()
 	now := count * weight / seconds
 	if !r.primed {
 		*r = rate{now, now, true}
-		return
+		return false
 	}
 	r.quick += (now - r.quick) * -math.Expm1(-seconds/quickMemory)
 	r.calm += (now - r.calm) * -math.Expm1(-seconds/calmMemory)
 	// An exponential memory averages over twice its time constant.
 	deviation := math.Sqrt(max(r.calm, r.quick/4, 1) * weight / (2 * quickMemory))
-	if math.Abs(r.quick-r.calm) > byChance*deviation {
+	if restarted = math.Abs(r.quick-r.calm) > deviations*deviation; restarted {
 		r.calm = r.quick
 	}
+	return restarted
 }
 
 // seenRarely is the shed share of a class above which too few requests pass to
@@ -51,6 +56,7 @@ type demand struct {
 	capped  rate
 	wanted  rate // refused only because of a lowered limit
 	lately  lately
+	changed float64 // seconds in which what is served may follow a change of demand
 }
 
 // tally counts one class during one interval.
@@ -65,13 +71,23 @@ func (d *demand) add(tallies *[MaxClasses]tally, served, wanted uint64, level fl
 		if p := share(level, i, classes); p < seenRarely {
 			count, weight = float64(tallies[i].passed), 1/(1-p)
 		}
-		d.classes[i].add(count, weight, dt)
+		if d.classes[i].add(count, weight, dt, byChance) {
+			d.changed = follows
+		}
 		all, variance = all+count*weight, variance+count*weight*weight
 	}
-	d.wanted.add(float64(wanted), 1, dt)
+	d.wanted.add(float64(wanted), 1, dt, byChance)
 	d.lately.add(all, variance, dt)
-	d.served.add(float64(served), 1, dt)
-	d.capped.add(float64(capped), 1, dt)
+	// What is served changes with demand, so that this takes less proof. Otherwise, where few
+	// requests come, it stays for seconds what it was, and a law sheds as if the site could not
+	// serve more.
+	deviations := float64(byChance)
+	if d.changed > 0 {
+		deviations = byCause
+	}
+	d.served.add(float64(served), 1, dt, deviations)
+	d.capped.add(float64(capped), 1, dt, byChance)
+	d.changed = max(0, d.changed-dt.Seconds())
 }
 
 func (d *demand) reading(utilization float64) *Reading {

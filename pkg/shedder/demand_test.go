@@ -19,18 +19,18 @@ func TestRateIsCalmAndQuick(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var r rate
 	for range 200 {
-		r.add(float64(poisson(rng, 100)), 1, Interval)
+		r.add(float64(poisson(rng, 100)), 1, Interval, byChance)
 	}
 	for range 600 {
-		r.add(float64(poisson(rng, 100)), 1, Interval)
+		r.add(float64(poisson(rng, 100)), 1, Interval, byChance)
 		require.InEpsilon(t, 1000, r.calm, 0.04)
 	}
 	for range 5 {
-		r.add(float64(poisson(rng, 300)), 1, Interval)
+		r.add(float64(poisson(rng, 300)), 1, Interval, byChance)
 	}
 	require.InEpsilon(t, 2650, r.calm, 0.1, "half a second after a step")
 	for range 5 {
-		r.add(0, 1, Interval)
+		r.add(0, 1, Interval, byChance)
 	}
 	require.Less(t, r.calm, 700.0)
 }

@@ -15,11 +15,13 @@ func TestAutoNextToHands(t *testing.T) {
 	f := func(name string, plan Plan, changes []Change, capacity float64, from time.Duration, worse float64) {
 		t.Helper()
 		span := Span{from, plan.Length()}
-		for seed := uint64(1); seed <= 2; seed++ {
+		const seeds = 4
+		var gap float64 // a mean: of one seed it varies by as much as is allowed
+		for seed := uint64(1); seed <= seeds; seed++ {
 			hands := Simulate(plan, Contender{"weir", Settings(shedder.LawPI)}, seed, changes...)
 			auto := Simulate(plan, Contender{"auto", Auto()}, seed, changes...)
 			require.GreaterOrEqual(t, Goodput(auto, span)/capacity, 0.97, "%s, seed %d", name, seed)
-			require.GreaterOrEqual(t, Goodput(auto, span), Goodput(hands, span)-0.015*capacity, "%s, seed %d", name, seed)
+			gap += (Goodput(hands, span) - Goodput(auto, span)) / capacity / seeds
 			require.GreaterOrEqual(t, Success(auto, span, Critical), 0.999, "%s, seed %d", name, seed)
 			require.LessOrEqual(t, P99(auto, span).Seconds(), worse*P99(hands, span).Seconds(), "%s, seed %d", name, seed)
 			require.GreaterOrEqual(t, LevelShare(auto, span), 0.85, "%s, seed %d", name, seed)
@@ -27,6 +29,7 @@ func TestAutoNextToHands(t *testing.T) {
 				require.Zero(t, Inversions(auto, span), "%s, seed %d", name, seed)
 			}
 		}
+		require.LessOrEqual(t, gap, 0.015, name)
 	}
 	over := func(load float64) Plan { return Plan{{10 * s, Mix(0.5), 0}, {110 * s, Mix(load), 0}} }
 	f("steady", over(1.5), nil, 1, 20*s, 1.1)

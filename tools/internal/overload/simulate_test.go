@@ -108,13 +108,18 @@ func TestOtherOrigins(t *testing.T) {
 					s.Plan[i].Load[class] *= capacity / Capacity
 				}
 			}
-			run := simulate(s.Plan, Contender{"pi", settings}, 1, workers, nil)
 			span := s.Plan.Span(1)
-			require.GreaterOrEqual(t, Goodput(run, span)*Capacity/capacity, goodput, "%v at %vx", capacity, load)
-			require.GreaterOrEqual(t, Success(run, span, Critical), 0.995)
-			require.Zero(t, Inversions(run, span))
-			require.LessOrEqual(t, Onset(run, span), time.Second)
-			require.LessOrEqual(t, Recovery(run, Span{span.To, s.Plan.Length()}), 10*time.Second)
+			seeds := max(1, uint64(1000/capacity)) // a small origin gets few critical requests
+			var critical float64
+			for seed := uint64(1); seed <= seeds; seed++ {
+				run := simulate(s.Plan, Contender{"pi", settings}, seed, workers, nil)
+				require.GreaterOrEqual(t, Goodput(run, span)*Capacity/capacity, goodput, "%v at %vx", capacity, load)
+				critical += Success(run, span, Critical) / float64(seeds)
+				require.Zero(t, Inversions(run, span))
+				require.LessOrEqual(t, Onset(run, span), time.Second)
+				require.LessOrEqual(t, Recovery(run, Span{span.To, s.Plan.Length()}), 10*time.Second)
+			}
+			require.GreaterOrEqual(t, critical, 0.995, "%v at %vx", capacity, load)
 		}
 	}
 	f(100, 2, 16, 24, 0.9)
