@@ -31,6 +31,9 @@ const (
 	// leastAnswers how many it must give.
 	leastFull    = 2.0
 	leastAnswers = 30
+	// nearlyFull is the part of Target below which a site is full only if requests wait at the
+	// origin: refusing, and its end, follow the load by seconds.
+	nearlyFull = 0.9
 )
 
 // capacity estimates how many requests per second the site can serve.
@@ -57,6 +60,9 @@ func (c capacity) next(now time.Time, dt time.Duration, answered float64, s *Sta
 	if refuses && c.busy >= settings.Target/2 {
 		if c.seconds == 0 && c.measured > 0 { // an estimate that a few seconds alone do not replace
 			c.rate, c.seconds = c.measured, capacityMemory
+		}
+		if c.busy < nearlyFull*settings.Target && e.Base > 0 && e.inFlight-e.answered*e.Base < 1 {
+			return c // it refuses more than it must: nobody waits at the origin
 		}
 		c.seconds += dt.Seconds()
 		c.rate += (answered - c.rate) * dt.Seconds() / min(c.seconds, capacityMemory)

@@ -54,6 +54,27 @@ func TestFirstCapacityIsThatOfTheFullSite(t *testing.T) {
 	require.InDelta(t, 20, run(60, 20, 0.5, 0.8), 0.1)
 }
 
+// A shedder that has just begun refuses more than it must. What is served then is not what
+// could be, or routers send too many clients away.
+func TestRefusingTooMuchIsNoCapacity(t *testing.T) {
+	settings, c, now := Defaults(), capacity{}, start
+	run := func(seconds int, answered, utilization, inFlight float64) {
+		for range seconds * 10 {
+			now = now.Add(Interval)
+			r := Reading{Utilization: utilization * settings.Target, Served: answered}
+			c = c.next(now, Interval, answered, &State{Level: 0.5}, &r, &settings, &Estimate{Base: 0.4, answered: answered, inFlight: inFlight})
+		}
+	}
+	run(4, 70, 1, 40)
+	require.InDelta(t, 70, c.measured, 1e-9)
+	run(10, 50, 0.6, 20)
+	require.InDelta(t, 70, c.measured, 2, "nobody waits")
+	run(60, 50, 0.8, 32)
+	require.InDelta(t, 50, c.measured, 1, "the origin is slower")
+	run(60, 45, 1, 18)
+	require.InDelta(t, 45, c.measured, 1, "the node is full, and not the origin")
+}
+
 // An origin that stalls for a moment and then answers everybody who waited serves no more than
 // before, although it looks like several times as much.
 func TestAStallIsNoCapacity(t *testing.T) {
