@@ -23,7 +23,7 @@ export function rule(id, more = {}) {
   return found;
 }
 
-const pops = {};
+export const pops = {};
 for (const r of lab.regions) {
   for (const pop of r.pops) {
     for (const address of pop.addresses) {

@@ -32,6 +32,7 @@ type control struct {
 	tight   bool
 	judging bool   // an enforced policy
 	apart   string // the region that is cut off
+	homed   []byte // the topology before home; nil: unchanged
 	swapped bool
 	over    bool
 }
@@ -124,9 +125,10 @@ func (c *control) do(ctx context.Context, what string) (answer []byte, err error
 		return nil, c.cut(ctx, verb, rest)
 	case "rules", "rules-halved":
 		return nil, c.swap(ctx, verb == "rules-halved")
-	case "shedder-tight":
+	case "shedder-tight", "shedder-slow":
 		c.tight = true
-		args := []string{"shedder", "set", "--yes", "--wait", "60s", "-m", "make loadtest", "patience=1s", "signals.inflight.low=0", "signals.inflight.high=5", "signals.upstream_wait=off"}
+		knee := map[string]string{"shedder-tight": "5", "shedder-slow": "50"}[verb]
+		args := []string{"shedder", "set", "--yes", "--wait", "60s", "-m", "make loadtest", "patience=1s", "signals.inflight.low=0", "signals.inflight.high=" + knee, "signals.upstream_wait=off"}
 		_, err := l.regionctl(ctx, args...)
 		return nil, err
 	case "policy-enforced":
@@ -137,6 +139,12 @@ func (c *control) do(ctx context.Context, what string) (answer []byte, err error
 		err := l.restoreKind(ctx, "policy")
 		c.judging = err != nil
 		return nil, err
+	case "home":
+		return nil, c.home(ctx, rest)
+	case "home-back":
+		return nil, c.homeBack(ctx)
+	case "agree":
+		return nil, l.agree(ctx)
 	case "shedder-back":
 		err := l.restoreKind(ctx, "shedder")
 		c.tight = err != nil
@@ -202,7 +210,7 @@ func (c *control) calm() error {
 	for _, left := range []struct {
 		is   bool
 		undo string
-	}{{c.apart != "", "join/" + c.apart}, {c.hurt, "heal"}, {c.tight, "shedder-back"}, {c.judging, "policy-back"}, {c.swapped, "rules"}} {
+	}{{c.apart != "", "join/" + c.apart}, {c.hurt, "heal"}, {c.tight, "shedder-back"}, {c.judging, "policy-back"}, {c.swapped, "rules"}, {c.homed != nil, "home-back"}} {
 		if left.is {
 			_, err := c.do(ctx, left.undo)
 			errs = append(errs, err)

@@ -18,12 +18,12 @@ import (
 // fakeLab is a root whose programs record their calls. Active rules and settings are
 // files.
 type fakeLab struct {
-	t         *testing.T
-	root, dir string
+	t                  *testing.T
+	root, dir, network string
 }
 
 func newFakeLab(t *testing.T) *fakeLab {
-	f := &fakeLab{t, t.TempDir(), filepath.Join(t.TempDir(), "lab")}
+	f := &fakeLab{t: t, root: t.TempDir(), dir: filepath.Join(t.TempDir(), "lab")}
 	const note = "#!/bin/sh\necho \"$(basename $0) $*\" >>\"$LAB/../calls\"\n"
 	for _, name := range []string{"status.sh", "up.sh", "down.sh", "signal.sh"} {
 		f.write(filepath.Join(f.root, "terraform/lab/scripts", name), note)
@@ -33,15 +33,18 @@ case "$1 $2" in
 "rules show") cat "$LAB/rules" ;;
 "shedder show") echo '[{"document": "calm"}]' ;;
 "rules apply") cat "$3" >"$LAB/rules" ;;
+"topology show") cat "$LAB/topology" ;;
+"topology apply") cat "$3" >"$LAB/topology" ;;
+"dns explain") cat "$LAB/explained" ;;
 esac
 `)
 	f.write(filepath.Join(f.dir, "rules"), "those of before")
 	f.write(filepath.Join(f.dir, "fleet.yaml"), "")
-	network := fakeRouter(t)
+	f.network = fakeRouter(t)
 	f.write(filepath.Join(f.dir, "topology.yaml"), fmt.Sprintf(`regions:
 - {name: eu-west, pops: [{name: a, addresses: [%[1]s.1.11], clients: [10.0.0.0/24]}]}
 - {name: us-east, pops: [{name: b, addresses: [%[1]s.2.11], clients: [10.0.1.0/24]}]}
-`, network))
+`, f.network))
 	rules, err := os.ReadFile("../rules.json")
 	require.NoError(t, err)
 	f.write(filepath.Join(f.root, "loadtest/rules.json"), string(rules))
@@ -99,8 +102,10 @@ func (f *fakeLab) calls() []string {
 	return all
 }
 
-func (f *fakeLab) rules() string {
-	text, err := os.ReadFile(filepath.Join(f.dir, "rules"))
+func (f *fakeLab) rules() string { return f.read("rules") }
+
+func (f *fakeLab) read(name string) string {
+	text, err := os.ReadFile(filepath.Join(f.dir, name))
 	require.NoError(f.t, err)
 	return string(text)
 }

@@ -54,5 +54,5 @@ func TestRouted(t *testing.T) {
 	require.Equal(t, int64(4), asked.Load())
 
 	l.state.Regions[0].Pops = nil
-	require.ErrorContains(t, l.misled(t.Context(), l.state.Regions[0]), "it answers edge.lab.test.")
+	require.ErrorContains(t, l.misled(t.Context(), l.state.Regions[0]), "it answers 127.1.2.12")
 }

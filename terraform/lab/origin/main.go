@@ -56,11 +56,22 @@ func run(ctx context.Context, listen, region string) error {
 }
 
 // handler answers with the region and the request. ?wait=2s delays the answer, to keep
-// requests in flight while a part of the lab is drained or lost. X-Conduct-Status chooses the
-// answer's status, and X-Conduct-Risk repeats what the edge said of the client.
+// requests in flight while a part of the lab is drained or lost. With &lane=ams1&workers=28, at
+// most 28 requests of that lane wait so at a time; the others queue. X-Conduct-Status chooses
+// the answer's status, and X-Conduct-Risk repeats what the edge said of the client.
 func handler(region string) http.Handler {
+	l := lanes{all: map[string]chan struct{}{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if text := r.URL.Query().Get("wait"); text != "" {
+		query := r.URL.Query()
+		leave, err := l.enter(r.Context(), query)
+		if errors.Is(err, errGone) {
+			return
+		} else if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		defer leave()
+		if text := query.Get("wait"); text != "" {
 			wait, err := time.ParseDuration(text)
 			if err != nil || wait < 0 || wait > longestWait {
 				http.Error(w, fmt.Sprintf("wait must be a duration from 0s to %v", longestWait), http.StatusBadRequest)
