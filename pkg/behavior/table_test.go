@@ -171,10 +171,10 @@ func TestNothingIsAllocatedForARequest(t *testing.T) {
 	}))
 }
 
-// On the request path: one Look and one Observe each.
 // kept is what a benchmark has read.
 var kept uint64
 
+// On the request path: one Look and one Observe each.
 func BenchmarkTable(b *testing.B) {
 	table := NewTable(million, Default(), start)
 	for n := range million {
