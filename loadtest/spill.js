@@ -41,6 +41,16 @@ const moves = new Counter('moves');
 const late = new Counter('moves_settled');
 const left = new Counter('left_again');
 
+// What goes elsewhere follows from docs/DNS.md: a PoP over 97 % of its capacity gives clients away,
+// down to 93 %. It measures its capacity to a tenth (pkg/shedder/onset_test.go). So the least that
+// goes is what is over 97 % of a capacity that is a tenth too high; the most is what is over 93 % of one
+// that is a tenth too low, and what chance adds where hashes divide so few networks: 2.58 standard
+// deviations, for one run in a hundred.
+const tenth = 0.1;
+const least = 1 - (0.97 * (1 + tenth)) / overload;
+const surplus = 1 - (0.93 * (1 - tenth)) / overload;
+const most = surplus + 2.58 * Math.sqrt((surplus * (1 - surplus)) / networks);
+
 // A network is seen to have moved when it asks next.
 const asks = networks / (overload * serves(victim));
 // At most 1 % of the fleet's networks move a minute, counting each PoP's alike; two more may be
@@ -66,7 +76,7 @@ export const options = {
   }, besides, each(steadily(4, `${ends[4]}s`, { exec: 'insist' }), 'insist-'), director),
   thresholds: Object.assign(strict(phases), exact(), {
     shed_before: ['rate<0.01'], shed_at_first: ['rate>0.05'], shed_settled: ['rate<0.03'], shed_after: ['rate<0.01'], shed_home: ['rate<0.01'], shed_elsewhere: ['rate<0.01'],
-    away_before: ['rate==0'], away_settled: ['rate>0.15', 'rate<0.45'], away_home: ['rate==0'], moves_settled: [`count<=${pace}`], left_again: ['count==0'],
+    away_before: ['rate==0'], away_settled: [`rate>${least.toFixed(3)}`, `rate<${most.toFixed(3)}`], away_home: ['rate==0'], moves_settled: [`count<=${pace}`], left_again: ['count==0'],
   }),
 };
 
