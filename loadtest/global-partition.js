@@ -8,7 +8,8 @@ import { atWindow, escrow, eventual, flow, late, learned, limit, never, proof, r
 
 const victim = regions[2];
 // In windows: the cut begins with one, and the window after it has what passed in its middle.
-const [before, cut, healing, after] = full ? [1, 0.5, 1.5, 1] : [1, 2, 1, 1];
+// Healing lasts as long as it may take, or nothing would be asked for afterwards.
+const [before, cut, healing, after] = full ? [1, 0.5, 1.5, 1] : [1, 2, 4, 1];
 const times = 1.8; // the demand of all regions, for each of both limits
 const phases = ['before', 'cut', 'healing', 'after'];
 const healed = new Trend('healed_after_seconds');

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -129,6 +131,7 @@ func (c *change) set(ctx context.Context, names, args []string) (err error) {
 
 // assign derives each region's document from its active one.
 func (c *change) assign(assignments []string) func(context.Context, *fleet.Target, *step) error {
+	var told sync.Map // warnings: regions mostly have the same
 	return func(_ context.Context, t *fleet.Target, s *step) error {
 		what := strings.Join(assignments, " ")
 		base := shedding.Defaults()
@@ -155,6 +158,12 @@ func (c *change) assign(assignments []string) func(context.Context, *fleet.Targe
 			return badSettings(t, assignments, err)
 		}
 		s.next.Made = true
+		before := base.Warnings()
+		for _, w := range made.Warnings() {
+			if _, known := told.LoadOrStore(w, true); !known && !slices.Contains(before, w) {
+				c.p.Warn("%s", w)
+			}
+		}
 		return nil
 	}
 }

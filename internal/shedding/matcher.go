@@ -59,19 +59,6 @@ func (d *Document) Matcher() (*Matcher, error) {
 	return m, err
 }
 
-// Warnings lists the paths in the classes for which every request gets 400.
-func (d *Document) Warnings() []string {
-	m, err := d.Matcher()
-	if err != nil {
-		return nil
-	}
-	classes := make([]int, len(m.leads))
-	for i, l := range m.leads {
-		classes[i] = l.class
-	}
-	return m.conditions.Warnings(classes, m.otherwise, func(i int) string { return m.leads[i].at })
-}
-
 // Consults reports whether a class depends on that header, given in lower case.
 func (m *Matcher) Consults(header string) bool { return m.conditions.Consults(header) }
 
