@@ -313,10 +313,13 @@ type RuleDecision struct {
 	ResetAfter string `json:"reset_after"`
 	Source     string `json:"source"`
 	// Leased is set for a rule with consistency: leased; Held is what the node that answers
-	// may still spend without the store, which Remaining does not contain. regionctl limits
-	// inspect adds up the nodes of a region.
-	Leased bool  `json:"leased,omitempty"`
-	Held   int64 `json:"held,omitempty"`
+	// may still spend without the store, which Remaining does not contain, within HeldFor.
+	// regionctl limits inspect adds up the nodes of a region, and names them as Holders, the one
+	// with the most first.
+	Leased  bool     `json:"leased,omitempty"`
+	Held    int64    `json:"held,omitempty"`
+	HeldFor string   `json:"held_for,omitempty"`
+	Holders []Holder `json:"holders,omitempty"`
 	// Delay is set for a rule with consistency: reported: for how long nodes may admit more
 	// than the limit. Overshoot is how much more, as a part of the limit, if clients ask for
 	// ten times as much.
@@ -328,6 +331,14 @@ type RuleDecision struct {
 	UnderLoad *UnderLoad `json:"under_load,omitempty"`
 	// Variant is set for a rule with an experiment: VariantBase or VariantExperiment.
 	Variant string `json:"variant,omitempty"`
+}
+
+// Holder is a node that may spend units of a leased limit without the store.
+type Holder struct {
+	Node string `json:"node"`
+	Held int64  `json:"held"`
+	// HeldFor is for how long; a node of an earlier release does not say.
+	HeldFor string `json:"held_for,omitempty"`
 }
 
 // The variants of a rule with an experiment.

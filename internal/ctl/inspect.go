@@ -211,7 +211,11 @@ func (r *inspected) write(b *bytes.Buffer, s term.Style) {
 	}
 	for _, rule := range r.Rules {
 		if rule.Leased {
-			fmt.Fprintf(b, "  %s is leased: edges hold %d that LEFT does not contain\n", term.Printable(rule.Rule), rule.Held)
+			fmt.Fprintf(b, "  %s is leased: edges hold %d that LEFT does not contain", term.Printable(rule.Rule), rule.Held)
+			if len(rule.Holders) > 0 {
+				b.WriteString(" (" + heldBy(rule.Holders) + ")")
+			}
+			b.WriteString("\n")
 		}
 	}
 	writeDelays(b, r.Rules)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -151,6 +152,15 @@ func TestLostUnits(t *testing.T) {
 			return held(n) > 0
 		})
 	}
+	eventually(t, testenv.Patience, "a node says what it holds, and for how long", func() bool {
+		lease(nodes[0])
+		e, err := told[adminapi.Explanation](nodes[0], "/v1/explain?path=/fixed&client="+who)
+		if err != nil || len(e.Rules) == 0 || e.Rules[0].Held == 0 {
+			return false // the lease has ended meanwhile
+		}
+		left, err := time.ParseDuration(e.Rules[0].HeldFor)
+		return err == nil && left > 0 && left <= time.Second
+	})
 	one := nodes[0]
 	eventually(t, testenv.Patience, "units are lost, and counted", func() bool {
 		lease(one)

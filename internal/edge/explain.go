@@ -148,7 +148,10 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 			Remaining: res.Remaining, ResetAfter: res.ResetAfter.String(), Source: res.Source.String(), Variant: variantOf(rule),
 		}
 		if v.Leased = c.Limit.Leased; v.Leased && e.leases != nil {
-			v.Held, _ = e.leases.Held(c.Key)
+			var left time.Duration
+			if v.Held, left = e.leases.Held(c.Key); v.Held > 0 {
+				v.HeldFor = left.String()
+			}
 		}
 		if c.Limit.Reported && e.reports != nil {
 			delay := limiter.ReportDelay(e.config.Store.Timeout)

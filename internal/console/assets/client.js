@@ -73,7 +73,7 @@ function Decisions({ rules, label }) {
   return html`<${Table} label=${label} head=${['rule', 'mode', 'allowed', ['left', 'n'], ['limit', 'n'], ['resets in', 'n'], 'decided by', 'counter', '']}>${rules.map((r) => html`<tr>
     <th scope="row">${r.rule}</th><td><${Badge} kind=${r.mode === 'enforce' ? 'good' : 'info'}>${r.mode}<//></td>
     <td><${Badge} kind=${r.allowed ? 'good' : 'bad'}>${r.allowed ? 'yes' : 'no'}<//>${r.retry_after && html` <span class="dim">in ${brief(r.retry_after)}</span>`}</td>
-    <td class="n">${number(r.remaining)}${r.leased && html`<div class="why">edges hold ${number(r.held ?? 0)}</div>`}</td><td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${brief(r.reset_after)}</td>
+    <td class="n">${number(r.remaining)}${r.leased && html`<div class="why">edges hold ${number(r.held ?? 0)}${(r.holders ?? []).map((h) => html`<div>${h.node}: ${number(h.held)}${h.held_for && ` for ${brief(h.held_for)}`}</div>`)}</div>`}</td><td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${brief(r.reset_after)}</td>
     <td>${r.source}</td><td><code class="long">${r.key}</code></td>
     <td class="act"><${Act} op="limits.reset" onClick=${() => reset(r)} aria-label=${`Reset ${r.rule}`}>Reset<//></td></tr>`)}<//>`;
 }
