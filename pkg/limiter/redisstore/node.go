@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,6 +33,7 @@ type node struct {
 	watching  sync.Mutex // guards watch
 	watch     limiter.ClockWatch
 	clockSet  func(by time.Duration) // nil if not needed
+	givenUp   atomic.Int64           // until when nobody waits for an owner of slots, since born
 }
 
 func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() int64) *node {
@@ -46,7 +48,7 @@ func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() in
 }
 
 // Do runs the calls in one round trip. Calls that Redis refused before running them (no
-// such script, moved) are sent again; others never are, since they may have been charged.
+// such script, moved, no owner) are sent again; others never are, since they may have been charged.
 func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 	memory := n.spare.Get().(*packing)
 	defer n.spare.Put(memory)
@@ -64,18 +66,63 @@ func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 		n.exec(ctx, unloaded, n.client.Pipeline())
 	}
 	if n.cluster != nil {
-		if moved := failing(packs, movedAway); len(moved) > 0 {
-			n.cluster.ReloadState(ctx)
-			for _, p := range moved {
-				p.withSource() // the new owner may lack the script
-			}
-			n.exec(ctx, moved, n.cluster.Pipeline()) // follows MOVED and ASK
-		} else if len(failing(packs, isFailure)) > 0 {
-			n.cluster.ReloadState(ctx)
-		}
+		n.follow(ctx, packs)
 	}
 	for _, p := range packs {
 		p.answer()
+	}
+}
+
+// While a replica takes over, a third node may know of no owner for some milliseconds: it
+// hears from the old master and from the new one apart. The last pause is 64 ms. If that did
+// not help, the slots are down, and for a while nobody waits.
+const (
+	maxFollows  = 8
+	firstFollow = time.Millisecond
+	givenUpFor  = time.Second
+)
+
+// follow sends packs whose slots are elsewhere to their owner.
+func (n *node) follow(ctx context.Context, packs []*pack) {
+	moved := failing(packs, movedAway)
+	for i := 0; len(moved) > 0; i++ {
+		if i > 0 && !n.waitForOwner(ctx, i) {
+			break // the packs keep the reason
+		}
+		n.cluster.ReloadState(ctx)
+		for _, p := range moved {
+			p.withSource() // the new owner may lack the script
+		}
+		n.exec(ctx, moved, n.cluster.Pipeline()) // follows MOVED and ASK
+		moved = failing(moved, unowned)
+	}
+	if len(failing(packs, isFailure)) > 0 {
+		n.cluster.ReloadState(ctx)
+	}
+}
+
+// waitForOwner pauses before another try, and reports whether to try.
+func (n *node) waitForOwner(ctx context.Context, try int) bool {
+	now := int64(time.Since(n.born))
+	if now < n.givenUp.Load() {
+		return false
+	}
+	if try < maxFollows && pause(ctx, firstFollow<<(try-1)) {
+		return true
+	}
+	n.givenUp.Store(int64(time.Since(n.born) + givenUpFor))
+	return false
+}
+
+// pause reports whether ctx outlives it.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -160,8 +207,11 @@ func failing(packs []*pack, kind func(error) bool) []*pack {
 func notLoaded(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 func movedAway(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN") ||
+		unowned(err)
 }
+
+func unowned(err error) bool { return redis.HasErrorPrefix(err, "CLUSTERDOWN") }
 
 // isFailure reports whether the shard, not the call, is at fault: another node may have
 // taken over.
