@@ -276,10 +276,21 @@ type Conduct struct {
 	Exempt        bool            `json:"exempt,omitempty"`
 	Tier          string          `json:"tier,omitempty"`
 	Score         float64         `json:"score"`
-	Limits        float64         `json:"limits,omitempty"` // multiplies the limits of all rules
-	Delay         string          `json:"delay,omitempty"`
 	RefusedFor    string          `json:"refused_for,omitempty"`
 	Signals       []ConductSignal `json:"signals,omitempty"`
+	// Limits multiplies the limits of all rules, and Delay is how long requests wait: by the
+	// tier of the client or of the route, whichever is severer.
+	Limits float64 `json:"limits,omitempty"`
+	Delay  string  `json:"delay,omitempty"`
+	// Route is set if the route is above the mildest tier, which holds for all its clients.
+	Route *RouteConduct `json:"route,omitempty"`
+}
+
+// RouteConduct is how a route stands with the behavior policy of one node.
+type RouteConduct struct {
+	Tier    string          `json:"tier"`
+	Score   float64         `json:"score"`
+	Signals []ConductSignal `json:"signals,omitempty"`
 }
 
 // ConductSignal is what one signal adds to a score, and what was counted against what when
@@ -297,8 +308,9 @@ type RuleMethods struct {
 	Methods []string `json:"methods"`
 }
 
-// RuleDecision is what one rule says of the explained request. Durations are as Go
-// writes them.
+// RuleDecision is what one rule says of the explained request. Durations are as Go writes
+// them. Limit and Remaining are of requests as this one: less than the rule's if a tier of
+// the behavior policy lowers limits.
 type RuleDecision struct {
 	Rule       string `json:"rule"`
 	Mode       string `json:"mode"`

@@ -165,7 +165,15 @@ func writeConduct(b *bytes.Buffer, s term.Style, c *adminapi.Conduct) {
 		fmt.Fprintf(b, ", refused for %s", brief(c.RefusedFor))
 	}
 	b.WriteByte('\n')
-	for _, r := range c.Signals {
+	writeSignals(b, c.Signals)
+	if r := c.Route; r != nil {
+		fmt.Fprintf(b, "  its route is in tier %s, score %.0f, which holds for all its clients\n", s.Bold(term.Printable(r.Tier)), r.Score)
+		writeSignals(b, r.Signals)
+	}
+}
+
+func writeSignals(b *bytes.Buffer, list []adminapi.ConductSignal) {
+	for _, r := range list {
 		fmt.Fprintf(b, "    %s: %.0f points; counted %.0f, threshold %.0f\n", term.Printable(r.Signal), r.Points, r.Value, r.Threshold)
 	}
 }

@@ -77,16 +77,29 @@ func (k *conductKeeper) explain(asked *decide.Request) *adminapi.Conduct {
 	if !judged {
 		return out
 	}
-	e := &p.Effects[min(st.Tier, len(p.Effects)-1)]
-	out.Tier, out.Score, out.Limits = e.Name, st.Score, e.Limits
-	if e.Delay > 0 {
-		out.Delay = e.Delay.String()
-	}
+	effects := func(tier int) *policy.Effect { return &p.Effects[min(tier, len(p.Effects)-1)] }
+	e := effects(st.Tier)
+	out.Tier, out.Score, out.Signals = e.Name, st.Score, signals(reasons)
 	if st.Refused > 0 {
 		out.RefusedFor = st.Refused.String()
 	}
-	for _, reason := range reasons {
-		out.Signals = append(out.Signals, adminapi.ConductSignal{Signal: reason.Signal.String(), Points: reason.Points, Value: reason.Value, Threshold: reason.Threshold})
+	if route, reasons, judged := k.ExplainRoute(asked, time.Now()); judged && route.Tier > 0 {
+		of := effects(route.Tier)
+		out.Route = &adminapi.RouteConduct{Tier: of.Name, Score: route.Score, Signals: signals(reasons)}
+		if route.Tier > st.Tier {
+			e = of
+		}
+	}
+	out.Limits = e.Limits
+	if e.Delay > 0 {
+		out.Delay = e.Delay.String()
 	}
 	return out
+}
+
+func signals(reasons []behavior.Reason) (list []adminapi.ConductSignal) {
+	for _, r := range reasons {
+		list = append(list, adminapi.ConductSignal{Signal: r.Signal.String(), Points: r.Points, Value: r.Value, Threshold: r.Threshold})
+	}
+	return list
 }

@@ -126,9 +126,14 @@ func TestATierScalesLimits(t *testing.T) {
 		n.get("/login", "X-Forwarded-For: 192.0.2.1")
 	}
 	eventually(t, "it is elevated", func() bool { return n.conductOf("192.0.2.1").Tier == "elevated" })
-	require.EqualValues(t, 90, n.remaining("r", "192.0.2.1"))
-	n.get("/", "X-Forwarded-For: 192.0.2.1")
-	require.EqualValues(t, 88, n.remaining("r", "192.0.2.1"), "a request counts twice")
+	require.EqualValues(t, 90/2, n.remaining("r", "192.0.2.1"))
+	require.Equal(t, `"r";q=50;w=3600`, n.get("/", "X-Forwarded-For: 192.0.2.1").header.Get("RateLimit-Policy"))
+	require.EqualValues(t, 88/2, n.remaining("r", "192.0.2.1"), "a request counts twice")
+	for range 44 {
+		require.Equal(t, 200, n.get("/", "X-Forwarded-For: 192.0.2.1").status)
+	}
+	require.Equal(t, "refuse, 429", n.explanation("/", "192.0.2.1").Verdict)
+	require.Equal(t, 429, n.get("/", "X-Forwarded-For: 192.0.2.1").status)
 }
 
 func TestShadowChangesNothing(t *testing.T) {
@@ -154,8 +159,14 @@ func TestARouteThatIsGuessedAt(t *testing.T) {
 		n.get("/login", "X-Forwarded-For: 192.0.2.200")
 		return strings.HasPrefix(origin.last.Load().(string), "elevated;score=0")
 	})
+	c := n.explanation("/login", "192.0.2.200").Conduct
+	require.Equal(t, "normal", c.Tier)
+	require.Equal(t, "elevated", c.Route.Tier)
+	require.Equal(t, "failures", c.Route.Signals[0].Signal)
+	require.Less(t, c.Limits, 1.0)
 	n.get("/", "X-Forwarded-For: 192.0.2.200")
 	require.Empty(t, origin.last.Load(), "another route")
+	require.Nil(t, n.explanation("/", "192.0.2.200").Conduct.Route)
 	require.EqualValues(t, 1, n.metric(`weir_behavior_rises_total{kind="route",tier="elevated"}`))
 }
 

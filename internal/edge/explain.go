@@ -102,15 +102,21 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m, d := &asked.Match, &asked.Decision
-	for i := range m.Checks {
-		m.Checks[i].Peek = true
+	call := r.URL.Query().Has("domain")
+	var conduct *adminapi.Conduct
+	if e.decider.Judges(asked) && !call {
+		conduct = e.conduct.explain(asked)
 	}
+	costs := make([]int64, len(m.Checks))
+	for i := range m.Checks {
+		m.Checks[i].Peek, costs[i] = true, m.Checks[i].Cost
+	}
+	asked.Tighten()
 	if err := e.decider.Store.Take(r.Context(), m.Checks, d); err != nil {
 		adminError(w, http.StatusBadGateway, err)
 		return
 	}
 	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: running.version, Rules: []adminapi.RuleDecision{}}
-	call := r.URL.Query().Has("domain")
 	if !call {
 		upstream, class := e.decider.Destination(asked)
 		out.Upstream, out.Class = e.groups[upstream].name, class
@@ -130,13 +136,10 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		out.Verdict = "refuse, 429"
 		out.RetryAfter = d.RetryAfter(m.Checks).String()
 	}
-	if e.decider.Judges(asked) && !call {
-		c := e.conduct.explain(asked)
-		if c != nil && c.RefusedFor != "" && c.Mode == policy.Enforce {
-			out.Verdict, out.RetryAfter = "refuse, 429", c.RefusedFor
-		}
-		out.Conduct = c
+	if conduct != nil && conduct.RefusedFor != "" && conduct.Mode == policy.Enforce {
+		out.Verdict, out.RetryAfter = "refuse, 429", conduct.RefusedFor
 	}
+	out.Conduct = conduct
 	if out.Listed = asked.Listed; out.Listed != nil && out.Listed.Action == networks.Block {
 		out.Verdict, out.RetryAfter = "refuse, 403", ""
 	}
@@ -144,8 +147,8 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 		c, res, rule := &m.Checks[i], &d.Results[i], m.Rules[i]
 		v := adminapi.RuleDecision{
 			Rule: rule.ID, Mode: rule.Mode.String(), Algorithm: rule.Algorithm.String(), Key: string(c.Key),
-			Cost: c.Cost, Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Allowed: res.Allowed,
-			Remaining: res.Remaining, ResetAfter: res.ResetAfter.String(), Source: res.Source.String(), Variant: variantOf(rule),
+			Cost: costs[i], Limit: asked.Quota(c.Limit), Window: c.Limit.Window.String(), Allowed: res.Allowed,
+			Remaining: asked.Tightened(c.Limit, res.Remaining), ResetAfter: res.ResetAfter.String(), Source: res.Source.String(), Variant: variantOf(rule),
 		}
 		if v.Leased = c.Limit.Leased; v.Leased && e.leases != nil {
 			var left time.Duration

@@ -58,7 +58,12 @@ function Explained({ e }) {
 function Conduct({ c }) {
   if (c.exempt) return html`<p class="dim">The behavior policy exempts it.</p>`;
   return html`<p>Tier <b>${c.tier}</b>, score ${number(c.score)} <span class="dim">(${c.mode}, policy ${c.policy_version})</span>${c.limits > 0 && c.limits < 1 && `, limits × ${c.limits}`}${c.delay && `, delayed by ${brief(c.delay)}`}${c.refused_for && html`, <span class="bad">refused for ${brief(c.refused_for)}</span>`}</p>
-    ${c.signals?.length > 0 && html`<ul class="plain">${c.signals.map((s) => html`<li>${s.signal}: ${number(s.points)} points; counted ${number(s.value)}, threshold ${number(s.threshold)}</li>`)}</ul>`}`;
+    <${Signals} list=${c.signals} />
+    ${c.route && html`<p>Its route is in tier <b>${c.route.tier}</b>, score ${number(c.route.score)}, which holds for all its clients.</p><${Signals} list=${c.route.signals} />`}`;
+}
+
+function Signals({ list }) {
+  return list?.length > 0 && html`<ul class="plain">${list.map((s) => html`<li>${s.signal}: ${number(s.points)} points; counted ${number(s.value)}, threshold ${number(s.threshold)}</li>`)}</ul>`;
 }
 
 function Inspected({ r }) {

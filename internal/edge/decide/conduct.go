@@ -100,6 +100,7 @@ type Risk struct {
 	print         uint64
 	lacks         bool
 	wait          time.Duration
+	factor        float64 // of all limits; 0 if they hold as they are
 }
 
 // Name returns the name of the tier.
@@ -158,7 +159,10 @@ func (c *Conduct) judge(r *Request) bool {
 	if p.Shadow {
 		return true
 	}
-	scale(r.Match.Checks, e.Limits)
+	if e.Limits != 1 {
+		k.factor = e.Limits
+		scale(r.Match.Checks, e.Limits, rand.Float64)
+	}
 	return k.Effect == Passed || k.Effect == DelayedFor
 }
 
@@ -186,26 +190,38 @@ func (c *Conduct) delay(d time.Duration) Effect {
 	return DelayedFor
 }
 
-// scale lets a request count as much as if the limits were smaller by a factor. A cost
-// between two whole numbers is one of them by chance, so that the mean is exact. Slots are
-// not divided.
-func scale(checks []limiter.Check, factor float64) {
-	if factor == 1 {
+// Tighten has a request that is only described count as one of its tier. What may or may not
+// pass by chance does not.
+func (r *Request) Tighten() {
+	p := r.Risk.Policy
+	if p == nil || p.Shadow {
 		return
 	}
+	if factor := p.Effects[r.Risk.Tier].Limits; factor != 1 {
+		r.Risk.factor = factor
+		scale(r.Match.Checks, factor, func() float64 { return 0 })
+	}
+}
+
+// scale lets a request count as much as if the limits were smaller by a factor. A cost
+// between two whole numbers is one of them by chance, so that the mean is exact.
+func scale(checks []limiter.Check, factor float64, chance func() float64) {
 	for i := range checks {
 		c := &checks[i]
-		if c.Limit.Algorithm == limiter.Concurrency {
+		if !scales(c.Limit) {
 			continue
 		}
 		exact := float64(c.Cost) / factor
 		cost := int64(exact)
-		if rand.Float64() < exact-float64(cost) {
+		if chance() < exact-float64(cost) {
 			cost++
 		}
 		c.Cost = max(c.Cost, min(cost, c.Limit.MaxCost()))
 	}
 }
+
+// scales reports whether tiers multiply a limit: slots are not divided.
+func scales(l *limiter.Limit) bool { return l.Algorithm != limiter.Concurrency }
 
 // Learn counts a request that is finished. status is the origin's answer; 0 if none came.
 func (c *Conduct) Learn(r *Request, v Verdict, status int, now time.Time) {
@@ -298,13 +314,26 @@ func (c *Conduct) AppendRisk(dst []byte, r *Request) []byte {
 // Explain returns how the client of a described request stands, and why; false if there is no
 // policy, or it exempts the request.
 func (c *Conduct) Explain(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
-	r.path = r.Paths.At(0)
-	var scratch rules.Match
-	if p := c.Policy(); p == nil || p.Exempts(asked{r}, &scratch) {
+	if !c.judges(r) {
 		return st, nil, false
 	}
 	key := c.clientOf(r.Client)
 	return c.Clients.Look(key, now), c.Clients.Reasons(key, now, nil), true
+}
+
+// ExplainRoute is Explain of the request's route.
+func (c *Conduct) ExplainRoute(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
+	if !c.judges(r) || c.Policy().Routes == nil {
+		return st, nil, false
+	}
+	key := c.names.Load().place(r.path)
+	return c.Routes.Look(key, now), c.Routes.Reasons(key, now, nil), true
+}
+
+func (c *Conduct) judges(r *Request) bool {
+	r.path = r.Paths.At(0)
+	p := c.Policy()
+	return p != nil && !p.Exempts(asked{r}, &rules.Match{})
 }
 
 // conduct answers 429 until the client's tier lets it ask again.

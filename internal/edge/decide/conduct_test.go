@@ -1,7 +1,10 @@
 package decide
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,7 +50,7 @@ func TestScaledCostsAreExactOnAverage(t *testing.T) {
 			{Limit: &limiter.Limit{Algorithm: limiter.FixedWindow, Limit: 2}, Cost: 2},
 			{Limit: &limiter.Limit{Algorithm: limiter.Concurrency, Limit: 100}, Cost: 1},
 		}
-		scale(checks, 0.6)
+		scale(checks, 0.6, rand.Float64)
 		sum += checks[0].Cost
 		require.EqualValues(t, 2, checks[1].Cost, "what could never pass is not asked for")
 		require.EqualValues(t, 1, checks[2].Cost)
@@ -110,4 +113,45 @@ func TestHandshakesOfRealClients(t *testing.T) {
 	f(proxy, nil, true)
 	f(client, []string{"a tool"}, false)
 	f(client, nil, false)
+}
+
+// A client whose tier lowers limits is told what passes of its requests.
+func TestTiersAreToldInTheFields(t *testing.T) {
+	f := func(mode string, quota int) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			d, _ := decider(t, "rules: [{id: clients, key: [client_ip], limit: 100, window: 1h}]", calm)
+			d.Conduct = conductFor(t, "{mode: "+mode+`, signals: {failures: {weight: 40, at_least: 5, share: 0.1}},
+				tiers: [{name: normal}, {name: tight, from: 25, until: 20, limits: 0.3}]}`)
+			d.Conduct.Judged = func(*Request) {}
+			d.Conduct.Rose = func(*Request, string, string, behavior.Standing, []behavior.Reason) {}
+			r := &Request{}
+			ask := func(client string) (Verdict, map[string]string) {
+				*r = Request{}
+				d.ask(t, r, client, []byte("/"), nil)
+				v := d.Decide(r)
+				r.Permit.Done()
+				told := map[string]string{}
+				r.Describe(true, func(name, value []byte) { told[string(name)] = string(value) })
+				return v, told
+			}
+			for range 10 {
+				v, _ := ask("198.51.100.7")
+				d.Conduct.Learn(r, v, http.StatusUnauthorized, time.Now())
+			}
+			spent := 100 - int(r.Decision.Results[0].Remaining)
+			passed := 0
+			for v, told := ask("198.51.100.7"); v == Pass; v, told = ask("198.51.100.7") {
+				passed++
+				require.Equal(t, fmt.Sprintf(`"clients";q=%d;w=3600`, quota), told["RateLimit-Policy"])
+				require.Equal(t, strconv.Itoa(quota), told["X-RateLimit-Limit"])
+				left := int(r.Decision.Results[0].Remaining) * quota / 100
+				require.Equal(t, strconv.Itoa(left), told["X-RateLimit-Remaining"])
+				require.Regexp(t, fmt.Sprintf(`^"clients";r=%d;t=`, left), told["RateLimit"])
+			}
+			require.InDelta(t, (100-spent)*quota/100, passed, 3, "costs are drawn")
+		})
+	}
+	f("enforce", 30)
+	f("shadow", 100)
 }

@@ -29,7 +29,7 @@ func (r *Request) Describe(legacy bool, set func(name, value []byte)) {
 		}
 		b = appendItem(b, l)
 		b = append(b, ";q="...)
-		b = strconv.AppendInt(b, l.Limit, 10)
+		b = strconv.AppendInt(b, r.Quota(l), 10)
 		if l.Algorithm == limiter.Concurrency { // its window is only how long a lost slot lasts
 			b = append(b, `;qu="concurrent-requests"`...)
 		} else {
@@ -49,7 +49,7 @@ func (r *Request) Describe(legacy bool, set func(name, value []byte)) {
 		}
 		b = appendItem(b, l)
 		b = append(b, ";r="...)
-		b = strconv.AppendInt(b, remaining(l, res), 10)
+		b = strconv.AppendInt(b, r.Left(l, res), 10)
 		if l.Algorithm != limiter.Concurrency {
 			b = append(b, ";t="...)
 			b = strconv.AppendInt(b, resetAfter(res), 10)
@@ -74,14 +74,14 @@ func appendItem(b []byte, l *limiter.Limit) []byte {
 // describeLegacy speaks of the one rule that has the least left.
 func (r *Request) describeLegacy(set func(name, value []byte)) {
 	var least *limiter.Result
-	var limit int64
+	var left, limit int64
 	for i := range r.Match.Checks {
 		c, res := &r.Match.Checks[i], &r.Decision.Results[i]
 		if c.Limit.Shadow || res.Source == limiter.SourceNone {
 			continue
 		}
-		if least == nil || res.Remaining < least.Remaining {
-			least, limit = res, c.Limit.Limit
+		if l := r.Left(c.Limit, res); least == nil || l < left {
+			least, left, limit = res, l, r.Quota(c.Limit)
 		}
 	}
 	if least == nil {
@@ -89,7 +89,7 @@ func (r *Request) describeLegacy(set func(name, value []byte)) {
 	}
 	r.buf = strconv.AppendInt(r.buf[:0], limit, 10)
 	set(headerLegacyLimit, r.buf)
-	r.buf = strconv.AppendInt(r.buf[:0], min(least.Remaining, limit), 10)
+	r.buf = strconv.AppendInt(r.buf[:0], left, 10)
 	set(headerLegacyRemain, r.buf)
 	r.buf = strconv.AppendInt(r.buf[:0], resetAfter(least), 10)
 	set(headerLegacyReset, r.buf)
@@ -106,5 +106,21 @@ func resetAfter(res *limiter.Result) int64 {
 	return t
 }
 
-// remaining is never more than the quota, which a bucket's burst may exceed.
-func remaining(l *limiter.Limit, res *limiter.Result) int64 { return min(res.Remaining, l.Limit) }
+// Quota returns what a limit lets pass of requests as this one: less than it says if the
+// client's tier has them count for more.
+func (r *Request) Quota(l *limiter.Limit) int64 {
+	return max(min(1, l.Limit), r.Tightened(l, l.Limit))
+}
+
+// Left returns what remains of the quota, which a bucket's burst may exceed.
+func (r *Request) Left(l *limiter.Limit, res *limiter.Result) int64 {
+	return min(r.Tightened(l, res.Remaining), r.Quota(l))
+}
+
+// Tightened returns how many requests as this one some units of a limit are.
+func (r *Request) Tightened(l *limiter.Limit, units int64) int64 {
+	if f := r.Risk.factor; f > 0 && scales(l) {
+		return int64(float64(units) * f)
+	}
+	return units
+}
