@@ -85,11 +85,13 @@ func (p *program) changeFlags(c *cobra.Command, o *clientOptions) {
 	p.regionFlag(c, &o.regions)
 }
 
+const longestDecision = 10 * 365 * 24 * time.Hour
+
 func (p *program) decisionFlags(c *cobra.Command, o *clientOptions) {
 	p.changeFlags(c, o)
 	f := c.Flags()
 	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by list and explain")
-	f.DurationVar(&o.lasts, "for", 0, "how long, such as 2h (default: until it is removed)")
+	lifetimeFlag(f, &o.lasts, longestDecision, "how long, such as 2h (default: until it is removed)")
 	f.BoolVar(&o.force, "force", false, "also networks wider than an IPv4 /8 or an IPv6 /16")
 }
 
@@ -139,10 +141,6 @@ func (p *program) decision(o *clientOptions, action networks.Action) (*networks.
 	}
 	if err := checkText("--reason", o.reason, networks.MaxReason); err != nil {
 		return nil, err
-	}
-	const longest = 10 * 365 * 24 * time.Hour
-	if o.lasts < 0 || o.lasts > longest || o.lasts > 0 && o.lasts < time.Second {
-		return nil, term.Misused("--for %s: must be from 1s to ten years; leave it out for a network that stays until it is removed", o.lasts)
 	}
 	if o.wait < 0 {
 		return nil, term.Misused("--wait must be 0 or above")

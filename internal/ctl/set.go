@@ -79,7 +79,7 @@ func (p *program) setCommand() *cobra.Command {
 	c.flags(cmd, &by)
 	f := cmd.Flags()
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
-	f.DurationVar(&c.lasts, "for", 0, "how long the settings last; then the previous ones return (default: until the next change)")
+	lifetimeFlag(f, &c.lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")
 	o.bounds(f)
 	w.flags(cmd)
 	c.ifVersionFlag(cmd)
@@ -106,9 +106,6 @@ func completeSetting(_ *cobra.Command, args []string, text string) ([]string, co
 }
 
 func (c *change) set(ctx context.Context, names, args []string) (err error) {
-	if c.lasts < 0 || c.lasts > longestFor || c.lasts > 0 && c.lasts < time.Second {
-		return term.Misused("--for %s: must be between 1s and %s", c.lasts, short(longestFor))
-	}
 	assignments := fleet.Filter(args, func(arg string) bool { return strings.Contains(arg, "=") })
 	switch {
 	case len(assignments) == len(args):

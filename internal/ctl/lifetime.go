@@ -1,0 +1,31 @@
+package ctl
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// lifetime is the value of --for. Zero is refused: it would last for ever, which is said by
+// leaving the flag out.
+type lifetime struct {
+	lasts   *time.Duration
+	longest time.Duration
+}
+
+func lifetimeFlag(f *pflag.FlagSet, lasts *time.Duration, longest time.Duration, usage string) {
+	f.Var(&lifetime{lasts, longest}, "for", usage)
+}
+
+func (l *lifetime) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second || d > l.longest {
+		return fmt.Errorf("must be from 1s to %s, such as 2h; leave it out for what has no end", short(l.longest))
+	}
+	*l.lasts = d
+	return nil
+}
+
+func (l *lifetime) String() string { return "" }
+func (l *lifetime) Type() string   { return "duration" }
