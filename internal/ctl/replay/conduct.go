@@ -36,8 +36,10 @@ type ConductReport struct {
 	Skips   []Skip    `json:"skips,omitempty"`
 
 	Requests int64 `json:"requests"`
-	Exempt   int64 `json:"exempt"`
-	Clients  int   `json:"clients"` // told apart
+	// OutOfOrder counts requests older than one before them.
+	OutOfOrder int64 `json:"out_of_order"`
+	Exempt     int64 `json:"exempt"`
+	Clients    int   `json:"clients"` // told apart
 	// Tiers are those above the mildest, by what was asked while in them.
 	Tiers []TierTally `json:"tiers"`
 	// Subjects are those that entered a severer tier: the severest first, and then those
@@ -81,7 +83,7 @@ type conduct struct {
 	policy          *policy.Policy
 	clients, routes *behavior.Table
 	seed            maphash.Seed
-	clock           int64
+	clock           clock
 	request         request
 	scratch         rules.Match
 	readings        paths.Readings
@@ -126,18 +128,17 @@ func (k *conduct) play(b *batch) {
 }
 
 func (k *conduct) judge(e *entry) {
-	if k.report.Requests++; k.report.Requests == 1 {
-		k.clock = e.time
-		k.report.From = time.UnixMicro(e.time).UTC()
-		k.clients = behavior.NewTable(conductSubjects, k.policy.Clients, k.report.From)
+	if k.clients == nil {
+		from := moment(e.time)
+		k.clients = behavior.NewTable(conductSubjects, k.policy.Clients, from)
 		routes := k.policy.Routes
 		if routes == nil {
 			routes = behavior.DefaultRoutes()
 		}
-		k.routes = behavior.NewTable(conductSubjects/16, routes, k.report.From)
+		k.routes = behavior.NewTable(conductSubjects/16, routes, from)
 	}
-	k.clock = max(k.clock, e.time)
-	now := time.UnixMicro(k.clock)
+	k.clock.tick(e)
+	now := moment(e.decided)
 	k.statuses = k.statuses || e.status > 0
 	path := e.path
 	if k.readings.Read(path) == nil {
@@ -196,7 +197,7 @@ func (k *conduct) rose(risen map[uint64]*RisenSubject, kind string, key uint64, 
 	if st.Tier <= s.tier {
 		return
 	}
-	s.tier, s.Tier, s.At, s.Line, s.Score, s.Signals = st.Tier, k.policy.Effects[st.Tier].Name, time.UnixMicro(e.time).UTC(), e.line, st.Score, nil
+	s.tier, s.Tier, s.At, s.Line, s.Score, s.Signals = st.Tier, k.policy.Effects[st.Tier].Name, moment(e.decided), e.line, st.Score, nil
 	for _, r := range reasons {
 		s.Signals = append(s.Signals, Reason{r.Signal.String(), r.Points, r.Value, r.Threshold})
 	}
@@ -259,13 +260,13 @@ func (k *conduct) lacks(e *entry) (lacks bool) {
 
 func (k *conduct) finish(top int) (*ConductReport, error) {
 	r := &k.report
-	if r.Requests == 0 {
+	if r.Requests = k.clock.requests; r.Requests == 0 {
 		if r.Lines > 0 {
 			return nil, fmt.Errorf("no line can be read; the first: line %d %s", r.Skips[0].Line, r.Skips[0].Reason)
 		}
 		return nil, errors.New("is empty")
 	}
-	r.To = time.UnixMicro(k.clock).UTC()
+	r.From, r.To, r.OutOfOrder = moment(k.clock.first), moment(k.clock.now), k.clock.outOf
 	r.Clients = k.clients.Counts().Subjects
 	for _, s := range k.risen {
 		r.Tiers[s.tier-1].Clients++
@@ -285,6 +286,9 @@ func (k *conduct) finish(top int) (*ConductReport, error) {
 		return strings.Compare(a.Kind+a.Subject, b.Kind+b.Subject)
 	})
 	r.Subjects = r.Subjects[:min(len(r.Subjects), top)]
+	if note := k.clock.note(); note != "" {
+		r.Notes = append(r.Notes, note)
+	}
 	if !k.statuses {
 		r.Notes = append(r.Notes, "no line has a status, so failures and missing routes were not seen; log it")
 	}

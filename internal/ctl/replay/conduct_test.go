@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,7 +57,19 @@ func TestConductOfALog(t *testing.T) {
 			require.Equal(t, []string{"no line has the header Accept, so presence was judged without it; log it", "a log does not say what Retry-After told, so denials were not judged"}, r.Notes)
 		})
 	}
-	_, err := RunConduct(t.Context(), shipped(t), Config{}, bytes.NewBufferString("x\n"))
+
+	// A log that is not sorted is judged by a clock that never runs back, and the notes say so.
+	line := func(second int) string {
+		return fmt.Sprintf("203.0.113.7 - - [20/Nov/2026:10:00:%02d +0000] \"GET / HTTP/1.1\" 401 12 \"-\" \"x\"\n", second)
+	}
+	r, err := RunConduct(t.Context(), shipped(t), Config{}, bytes.NewBufferString(strings.Repeat(line(50)+line(10), 100)))
+	require.NoError(t, err)
+	require.EqualValues(t, 100, r.OutOfOrder)
+	require.Equal(t, at.Add(10*time.Second), r.From)
+	require.Equal(t, at.Add(50*time.Second), r.Subjects[0].At)
+	require.Contains(t, r.Notes[0], "50.00 % of the requests are older than one before them (line 2 says 2026-11-20T10:00:10Z, line 1 before it")
+
+	_, err = RunConduct(t.Context(), shipped(t), Config{}, bytes.NewBufferString("x\n"))
 	require.ErrorContains(t, err, "no line can be read; the first: line 1 ")
 	_, err = RunConduct(t.Context(), shipped(t), Config{}, &bytes.Buffer{})
 	require.EqualError(t, err, "is empty")

@@ -15,10 +15,8 @@ func (p *playback) notes() []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 
-	if n := p.report.OutOfOrder; n*100 > p.report.Requests {
-		l := p.latest
-		add("%s of the requests are older than one before them (line %d says %s, line %d before it %s) and were decided at its time; sort the log by time first",
-			percent(n, p.report.Requests), l.line, moment(l.time).Format(time.RFC3339), l.before, moment(l.timeBefore).Format(time.RFC3339))
+	if note := p.clock.note(); note != "" {
+		add("%s", note)
 	}
 	if p.candidate.full || p.running != nil && p.running.full {
 		add("at most %s counters are kept at a time, and there were about as many: what was forgotten let its clients through; allow more keys",

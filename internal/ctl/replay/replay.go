@@ -157,21 +157,12 @@ type playback struct {
 	candidate *document
 	running   *document // nil for none
 
-	clock     int64 // Unix microseconds; never runs back
-	clockLine int64 // that set it
-	first     int64 // the earliest time
-	latest    late
-	log       facts
+	clock clock
+	log   facts
 
 	budget         budget
 	limited, freed tally
 	ruleChanges    map[string]*RuleChange
-}
-
-// late is a line that is older than one before it.
-type late struct {
-	line, before     int64
-	time, timeBefore int64
 }
 
 // facts are what the log turned out to carry.
@@ -197,7 +188,8 @@ func (p *playback) play(b *batch) {
 	}
 	entries := b.entries[:b.n]
 	for i := range entries {
-		p.tick(&entries[i])
+		p.log.learn(&entries[i])
+		p.clock.tick(&entries[i])
 	}
 	if p.running == nil {
 		p.candidate.judge(entries)
@@ -228,27 +220,12 @@ func (p *playback) compare(e *entry, after, before *judgement) {
 	}
 }
 
-// tick sets the clock to the time of a request, unless it is there already, and decides
-// when the request counts as having come.
-func (p *playback) tick(e *entry) {
-	p.log.fractions = p.log.fractions || e.time%1e6 != 0
-	p.log.hosts = p.log.hosts || len(e.host) > 0
-	p.log.tiers = p.log.tiers || len(e.tier) > 0
-	p.log.trusted = p.log.trusted || e.trusted
-	if p.report.Requests++; p.report.Requests == 1 {
-		p.first, p.clock, p.clockLine = e.time, e.time, e.line
-	}
-	p.first = min(p.first, e.time)
-	switch by := p.clock - e.time; {
-	case by < 0:
-		p.clock, p.clockLine = e.time, e.line
-	case by > 0:
-		p.report.OutOfOrder++
-		if by > p.latest.timeBefore-p.latest.time {
-			p.latest = late{line: e.line, before: p.clockLine, time: e.time, timeBefore: p.clock}
-		}
-	}
-	e.decided = p.clock
+// learn notes what the log carries.
+func (f *facts) learn(e *entry) {
+	f.fractions = f.fractions || e.time%1e6 != 0
+	f.hosts = f.hosts || len(e.host) > 0
+	f.tiers = f.tiers || len(e.tier) > 0
+	f.trusted = f.trusted || e.trusted
 }
 
 // change returns the tally of changes by a rule.

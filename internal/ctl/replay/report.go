@@ -128,10 +128,10 @@ func moment(microseconds int64) time.Time { return time.UnixMicro(microseconds).
 // finish makes the report.
 func (p *playback) finish() (*Report, error) {
 	r := &p.report
-	if r.Requests == 0 {
+	if r.Requests = p.clock.requests; r.Requests == 0 {
 		return nil, p.nothing()
 	}
-	r.From, r.To = moment(p.first), moment(p.clock)
+	r.From, r.To, r.OutOfOrder = moment(p.clock.first), moment(p.clock.now), p.clock.outOf
 	r.Candidate = p.candidate.finish(p.config.Top)
 	if p.running != nil {
 		r.Running = p.running.finish(p.config.Top)
