@@ -27,6 +27,7 @@ const (
 
 	PathExperiment = "/v1/experiment"
 	PathRecent     = "/v1/recent"
+	PathGlobal     = "/v1/global"
 )
 
 // HeaderNode names, in every answer, the node that gives it: one address may lead to
@@ -368,30 +369,6 @@ type UnderLoad struct {
 	Steps       int     `json:"steps"`
 	Full        int64   `json:"full"`
 	Lowest      int64   `json:"lowest"`
-}
-
-// GlobalCounts are what a region has let pass of a key in the present window, and what it
-// has charged of others.
-type GlobalCounts struct {
-	Regions int              `json:"regions"`
-	Own     int64            `json:"own"`
-	Others  map[string]int64 `json:"others"`
-	// Delay is within what time the region learns of a request in another. Demand is how
-	// many units more than the limit may pass meanwhile if clients ask for ten times the
-	// limit, and Worst if somebody sends to all regions in the same instant.
-	Delay  string  `json:"delay,omitempty"`
-	Demand float64 `json:"demand,omitempty"`
-	Worst  float64 `json:"worst,omitempty"`
-	// Escrow is set instead of these if the limit is divided among the regions.
-	Escrow *EscrowRights `json:"escrow,omitempty"`
-}
-
-// EscrowRights are a region's part of a limit in each window, and what may still be spent
-// there in the present one, with what other regions gave and without what this one did.
-type EscrowRights struct {
-	Part  int64  `json:"part"`
-	Left  int64  `json:"left"`
-	Error string `json:"error,omitempty"`
 }
 
 // Reset is DELETE /v1/limits: the keys of the counters that are gone.

@@ -24,7 +24,7 @@ var kinds = map[string]string{
 }
 
 // Pages are the addresses of the pages: one document, whose script shows what its address says.
-var Pages = []string{"/", "/fleet", "/rules", "/client", "/shedder", "/behavior", "/dns", "/audit"}
+var Pages = []string{"/", "/fleet", "/rules", "/client", "/shedder", "/behavior", "/global", "/dns", "/audit"}
 
 // asset is a file as it travels.
 type asset struct{ kind, etag, plain, packed string }

@@ -160,6 +160,7 @@ func Operations() []Operation {
 		{ID: "limits.inspect", Least: access.Reader, Method: "GET", Path: "/limits", Summary: "What a client or another key has left of each rule", Command: []string{"limits", "inspect"}, Inputs: []Input{
 			{Name: "key", About: "an address, or client, host, path, method or tier with =VALUE", Shape: List, Required: true, Check: key}, inRegion}},
 		{ID: "limits.explain", Least: access.Reader, Method: "GET", Path: "/limits/explain", Summary: "Which rules would decide a request, and how", Command: []string{"limits", "explain"}, Inputs: append(slices.Clone(inRequest), inRegion)},
+		{ID: "limits.global", Least: access.Reader, Method: "GET", Path: "/limits/global", Summary: "What regions know of each other's counts, and what they hold of limits in escrow", Command: []string{"limits", "global"}, Inputs: []Input{inRegion}},
 		{ID: "limits.reset", Least: access.Operator, Method: "POST", Path: "/limits/reset", Summary: "Forget one counter on every edge", Command: []string{"limits", "reset"}, Quiet: yes, Writes: true, Inputs: append([]Input{
 			{Name: "rule", About: "the rule whose counter it is", Flag: "rule", Required: true, Check: word}}, append(slices.Clone(inRequest), inRegion)...)},
 

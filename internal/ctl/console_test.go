@@ -258,6 +258,10 @@ func TestConsole(t *testing.T) {
 
 	// What a client has left, why, and a new beginning.
 	require.Contains(t, text(t, c.get("/limits?key=203.0.113.7")["result"]), `"remaining":9`)
+	one.mu.Lock()
+	one.global = &adminapi.Global{Others: []adminapi.GlobalRegion{{Region: "us-east", Lag: "90ms"}}, Rules: []adminapi.GlobalRule{}}
+	one.mu.Unlock()
+	require.Contains(t, text(t, c.get("/limits/global?region=eu-west")["result"]), `"lag":"90ms"`)
 	require.Contains(t, text(t, c.get("/limits/explain?client=203.0.113.7&path=/login")["result"]), `"verdict":"pass"`)
 	one.mu.Lock()
 	require.Contains(t, one.asked[len(one.asked)-1], "login")

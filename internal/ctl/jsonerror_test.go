@@ -69,6 +69,7 @@ func TestJSONErrors(t *testing.T) {
 		{"shedder rollback --yes", term.StatusFailed, "failed", "connection refused"},
 		{"shedder prune --yes", term.StatusFailed, "failed", "connection refused"},
 		{"limits explain --client 203.0.113.7", term.StatusFailed, "failed", "connection refused"},
+		{"limits global", term.StatusFailed, "failed", "connection refused"},
 		{"limits inspect 203.0.113.7", term.StatusFailed, "failed", "connection refused"},
 		{"limits reset --rule login --client 203.0.113.7 --yes", term.StatusFailed, "failed", "nothing was reset"},
 		{"topology apply " + topology + " --yes", term.StatusFailed, "failed", "connection refused"},

@@ -30,7 +30,7 @@ listens at 127.0.0.1 can be asked only on its own host; answers of others are re
 
 func (p *program) limitsCommand() *cobra.Command {
 	c := group("limits", "ask the edges what they count, or reset it", limitsHelp)
-	c.AddCommand(p.explainCommand(), p.inspectCommand(), p.resetCommand())
+	c.AddCommand(p.explainCommand(), p.inspectCommand(), p.globalCommand(), p.resetCommand())
 	return c
 }
 

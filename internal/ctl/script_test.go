@@ -274,6 +274,8 @@ func (s *script) edge(args []string) {
 				e.shedder.refuses = value
 			case "explains": // so, whatever it is asked
 				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.explanation))
+			case "global": // what it knows of other regions
+				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.global))
 			case "shedders": // what they measure
 				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.shedder.status))
 			case "off": // the kill switch

@@ -55,6 +55,7 @@ type stub struct {
 	explanation adminapi.Explanation
 	keeps       bool // refuses resets
 	experiment  adminapi.Experiment
+	global      *adminapi.Global // nil: of a release that does not say
 	recent      []string
 	recentSince time.Time // zero: it keeps no requests
 }
@@ -76,6 +77,13 @@ func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub
 	mux.HandleFunc("DELETE "+adminapi.PathLimits, s.serve(s.reset))
 	mux.HandleFunc("GET "+adminapi.PathMetrics, s.serve(s.metrics))
 	mux.HandleFunc("GET "+adminapi.PathRecent, s.serve(s.lately))
+	mux.HandleFunc("GET "+adminapi.PathGlobal, s.serve(func(w http.ResponseWriter, r *http.Request) {
+		if s.global == nil {
+			http.NotFound(w, r)
+			return
+		}
+		reply(w, s.global)
+	}))
 	s.server = httptest.NewServer(mux)
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -49,7 +49,7 @@ func (e *Edge) openAcross() {
 		Limit: e.limitOf, Needed: e.hasGlobalRules, Reset: e.decider.Store.Reset, Incarnation: born,
 		Escrow: across.Escrow{Checks: escrows, Mover: e.counters(), Registrar: e.counters(), Needed: e.hasEscrowRules},
 	})
-	e.decider.Store = tallies
+	e.tallies, e.decider.Store = tallies, tallies
 	e.peers.server.Handle(across.TopicTotals, e.across.Totals)
 	e.peers.server.Handle(across.TopicCounts, e.across.Counts)
 	e.peers.server.Handle(across.TopicReset, e.across.Resets)

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/global"
@@ -100,6 +102,11 @@ func TestRegionsShareALimit(t *testing.T) {
 				}
 				return true
 			})
+			var g adminapi.Global
+			require.NoError(t, json.Unmarshal([]byte(regions[0][0].operate("GET", adminapi.PathGlobal).body), &g))
+			require.Equal(t, "moving", g.Rules[0].Rule)
+			require.EqualValues(t, limit, g.Rules[0].Limit)
+			require.Equal(t, []string{"r1", "r2"}, []string{g.Others[0].Region, g.Others[1].Region})
 			require.Positive(t, regions[0][0].metric(`weir_global_keys{state="kept"}`)+regions[0][1].metric(`weir_global_keys{state="kept"}`))
 
 			a := regions[1][0].operate("DELETE", "/v1/limits?rule=moving&client=127.0.0.1")
@@ -118,6 +125,7 @@ func TestGlobalRuleWithoutPeers(t *testing.T) {
 	n := start(t, setup{rules: fmt.Sprintf(acrossRules, "fixed_window", 5)})
 	require.Len(t, n.logs.lines(t, "rules with scope: global hold in this region only; set listen.peer on every node"), 1)
 	require.EqualValues(t, 1, n.explained("moving", "127.0.0.1", "").Global.Regions)
+	require.Contains(t, n.operate("GET", adminapi.PathGlobal).body, `"alone": "listen.peer is not set"`)
 	require.Equal(t, limiter.PartitionShare, n.limitOf("moving", "").Global.OnPartition)
 	require.Nil(t, n.limitOf("other", ""))
 }

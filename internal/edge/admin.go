@@ -38,6 +38,7 @@ func (e *Edge) adminHandler() http.Handler {
 	mux.HandleFunc("GET "+adminapi.PathClients, e.showClients)
 	mux.HandleFunc("GET "+adminapi.PathExperiment, e.showExperiment)
 	mux.HandleFunc("GET "+adminapi.PathRecent, e.showRecent)
+	mux.HandleFunc("GET "+adminapi.PathGlobal, e.showGlobal)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -74,6 +75,7 @@ GET    /v1/policy    the active behavior policy, and why another was refused
 GET    /v1/clients   how many networks of clients are blocked or allowed by hand, and since when
 GET    /v1/experiment?rule=ID
                      what was counted of both variants of a rule with an experiment, by slice of its keys
+GET    /v1/global    what is known of other regions under rules with scope: global
 GET    /v1/recent?client=203.0.113.7&refused&rules&most=100
                      the latest requests as JSON lines, if recent.keep is set: of a client or a network, only those
                      refused, only those that rules decided

@@ -24,6 +24,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/edge/recent"
+	"github.com/weir-edge/weir/pkg/limiter/tally"
 )
 
 // Edge is one node.
@@ -47,6 +48,7 @@ type Edge struct {
 	spoe    spoeServer       // likewise
 	peers   *peers           // nil without listen.peer
 	across  *across.Exchange // likewise
+	tallies *tally.Store     // of across
 	http2   *h2.Server
 	public  *fasthttp.Server
 

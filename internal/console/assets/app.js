@@ -6,11 +6,12 @@ import * as rules from './rules.js';
 import * as client from './client.js';
 import * as shedder from './shedder.js';
 import * as behavior from './behavior.js';
+import * as global from './global.js';
 import * as dns from './dns.js';
 import * as audit from './audit.js';
 
-const pages = { fleet, rules, client, shedder, behavior, dns, audit };
-const titles = { fleet: 'Fleet', rules: 'Rules', client: 'Client', shedder: 'Shedder', behavior: 'Behavior', dns: 'DNS', audit: 'Audit' };
+const pages = { fleet, rules, client, shedder, behavior, global, dns, audit };
+const titles = { fleet: 'Fleet', rules: 'Rules', client: 'Client', shedder: 'Shedder', behavior: 'Behavior', global: 'Global limits', dns: 'DNS', audit: 'Audit' };
 
 const pageOf = () => (location.pathname.slice(1) in pages ? location.pathname.slice(1) : 'fleet');
 const page = signal(pageOf());
@@ -24,7 +25,7 @@ function go(name, push = true) {
 
 addEventListener('popstate', () => go(pageOf(), false));
 
-// Keys that a person at the page can use: 1 to 7 for the pages, / for the first field.
+// Keys that a person at the page can use: 1 to 8 for the pages, / for the first field.
 addEventListener('keydown', (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || asked.value || e.target.closest('input, textarea, select')) return;
   const names = Object.keys(pages);
@@ -59,7 +60,7 @@ function App() {
       <span class="who">${session.value && html`<span class="dim">as</span> ${session.value.user} <span class="dim">${session.value.role}</span>${session.value.until && html` <button type="button" class="quiet" onClick=${logout}>Log out</button>`}`}</span>
     </header>
     <main id="main"><${Denied} /><${Page} /></main>
-    <footer class="dim">regionctl console ${session.value?.version ?? ''} · <a href="/api/v1/openapi.json">API</a> · keys: 1–7 pages, / first field</footer>
+    <footer class="dim">regionctl console ${session.value?.version ?? ''} · <a href="/api/v1/openapi.json">API</a> · keys: 1–8 pages, / first field</footer>
     <${Dialog} />`;
 }
 

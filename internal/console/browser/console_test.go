@@ -48,6 +48,12 @@ func document(limit int, mode string) string {
 		"  - {id: stricter, description: \"a try\", key: [client_ip], limit: 50, window: 1m, mode: shadow}\n"
 }
 
+// shared are rules that regions count together.
+const shared = `rules:
+  - {id: moving, key: [client_ip], algorithm: fixed_window, limit: 6000, window: 1m, scope: global}
+  - {id: quota, match: {paths: [/quota]}, key: [client_ip], algorithm: fixed_window, limit: 6000, window: 1m, on_store_failure: closed, scope: global, global: {mode: escrow}}
+`
+
 // sensible are rules to show in a picture.
 const sensible = `rules:
   - id: per-client
@@ -74,11 +80,17 @@ func start(t *testing.T, more ...string) *lab {
 	var fleet strings.Builder
 	fleet.WriteString("regions:\n")
 	names, pops := []string{"eu-west", "us-east"}, []string{"ams1", "iad1"}
+	var peers strings.Builder
+	peer := make([]string, len(names))
+	for i, port := range testenv.FreePorts(t, len(names)) {
+		peer[i] = fmt.Sprintf("127.0.0.1:%d", port)
+		fmt.Fprintf(&peers, "    - {name: %s, nodes: [{id: %s-1, address: %q}]}\n", names[i], pops[i], peer[i])
+	}
 	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, names...) {
 		fmt.Fprintf(&fleet, "  - {name: %s, consul: {addr: %q}}\n", names[i], consul.Addr())
 		l.consuls = append(l.consuls, consul)
-		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("node: {id: %s-1, region: %s, pop: %s}\nrules: {source: consul, cache: %q}\npolicy: {source: consul}\nconsul: {addr: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n",
-			pops[i], names[i], pops[i], filepath.Join(t.TempDir(), "rules.json"), consul.Addr(), origin.URL)+strings.Join(more, "\n")))
+		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("  peer: {address: %q, insecure: true}\nnode: {id: %s-1, region: %s, pop: %s}\npeer:\n  regions:\n%srules: {source: consul, cache: %q}\npolicy: {source: consul}\nconsul: {addr: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n",
+			peer[i], pops[i], names[i], pops[i], peers.String(), filepath.Join(t.TempDir(), "rules.json"), consul.Addr(), origin.URL)+strings.Join(more, "\n")))
 	}
 	l.fleet = l.write("fleet.yaml", fleet.String())
 	l.run("topology", "apply", l.write("topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1], location: {lat: 52.4, lon: 4.9}}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2], location: {lat: 38.9, lon: -77.5}}]}]}"), "--yes")
@@ -285,6 +297,16 @@ func TestConsole(t *testing.T) {
 	b.has("is active again")
 	b.click("Close")
 	b.has("mode: shadow")
+
+	b.click("Global limits")
+	b.has("No rule is global")
+	b.look("global-empty")
+	l.run("rules", "apply", l.write("global.yaml", shared), "--yes", "-m", "count together")
+	b.has("counts with others")
+	b.sees("[...document.querySelectorAll('[aria-label=\"Global rules in eu-west\"] tbody tr')].map((r) => r.cells[0].textContent + ' ' + r.cells[2].textContent).join() === 'moving eventual,quota escrow'")
+	b.sees("document.querySelector('[aria-label=\"What us-east hears\"] th[scope=row]')?.textContent === 'eu-west'")
+	b.look("global")
+	l.run("rules", "rollback", "--yes")
 
 	b.click("DNS")
 	b.has("ams1")

@@ -1,0 +1,193 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+func (p *program) globalCommand() *cobra.Command {
+	var names []string
+	c := command("global", "show what regions know of each other's counts",
+		`Shows, for rules with scope: global, what each region knows of the others: how old that may
+be, how many counters travel, by how much limits were exceeded in the last half minute beside
+how much they may be, and what each region holds of limits in escrow.
+
+All edges of a region are asked, because each knows the keys that it owns. For one client,
+regionctl limits inspect shows the counts of each region.`,
+		`  regionctl limits global
+  regionctl limits global --region eu-west -o json`,
+		func(ctx context.Context, _ []string) error { return p.global(ctx, names) })
+	p.regionFlag(c, &names)
+	return c
+}
+
+// shared is what the edges of one region know of the others.
+type shared struct {
+	Region string `json:"region"`
+	Edges  int    `json:"edges"`
+	// Silent counts the edges that did not answer, and Alone says of how many, by their reasons,
+	// that they hear of no region.
+	Silent    int                     `json:"silent,omitempty"`
+	Alone     map[string]int          `json:"alone,omitempty"`
+	Others    []adminapi.GlobalRegion `json:"others"`
+	Delay     string                  `json:"delay,omitempty"`
+	Kept      int                     `json:"kept"`
+	Traveling int                     `json:"traveling"`
+	Uncounted int64                   `json:"uncounted"`
+	Parts     int                     `json:"parts"`
+	Rules     []adminapi.GlobalRule   `json:"rules"`
+	Error     string                  `json:"error,omitempty"`
+}
+
+func (p *program) global(ctx context.Context, names []string) error {
+	targets, err := p.targets(names)
+	if err != nil {
+		return err
+	}
+	answers := fleet.AskUnbounded(ctx, targets, askGlobal)
+	list := make([]*shared, len(answers))
+	for i, a := range answers {
+		list[i] = a.Value
+		if a.Err != nil {
+			list[i] = &shared{Region: a.Target.Name, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}, Error: a.Err.Error()}
+		}
+	}
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
+		for _, r := range list {
+			if r.Error == "" {
+				r.write(b, s)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	return unanswered(answers)
+}
+
+func askGlobal(ctx context.Context, t *fleet.Target) (*shared, error) {
+	brief, cancel := t.Bounded(ctx)
+	defer cancel()
+	nodes, err := candidates(brief, t, "")
+	if err != nil {
+		return nil, err
+	}
+	said, errs := make([]*adminapi.Global, len(nodes)), make([]error, len(nodes))
+	fleet.Each(nodes, func(i int, n consul.Node) {
+		one, cancel := t.Bounded(ctx)
+		defer cancel()
+		var g adminapi.Global
+		if errs[i] = t.Admin.Get(one, n, adminapi.PathGlobal, nil, &g); errs[i] == nil {
+			said[i] = &g
+		}
+	})
+	r := &shared{Region: t.Name, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}}
+	for _, g := range said {
+		if g == nil {
+			r.Silent++
+		} else {
+			r.add(g)
+		}
+	}
+	if r.Edges == 0 {
+		return nil, fmt.Errorf("no edge says what it knows of other regions: %w", errs[0])
+	}
+	return r, nil
+}
+
+// add joins what one more edge knows: the oldest of what is old, the largest of what is large,
+// and the sum of what each edge counts for itself.
+func (r *shared) add(g *adminapi.Global) {
+	r.Edges++
+	if g.Alone != "" {
+		if r.Alone == nil {
+			r.Alone = map[string]int{}
+		}
+		r.Alone[g.Alone]++
+	}
+	for _, o := range g.Others {
+		i, found := slices.BinarySearchFunc(r.Others, o, func(a, b adminapi.GlobalRegion) int { return cmp.Compare(a.Region, b.Region) })
+		if !found {
+			r.Others = slices.Insert(r.Others, i, o)
+		}
+		r.Others[i].Lag = longer(r.Others[i].Lag, o.Lag)
+	}
+	r.Delay = longer(r.Delay, g.Delay)
+	r.Kept, r.Traveling, r.Uncounted = r.Kept+g.Kept, r.Traveling+g.Traveling, r.Uncounted+g.Uncounted
+	if r.Edges == 1 {
+		r.Parts = g.Parts
+	}
+	r.Parts = min(r.Parts, g.Parts)
+	for _, rule := range g.Rules {
+		i := slices.IndexFunc(r.Rules, func(known adminapi.GlobalRule) bool { return known.Rule == rule.Rule })
+		if i < 0 {
+			r.Rules = append(r.Rules, rule)
+			continue
+		}
+		known := &r.Rules[i]
+		known.Overshoot, known.Bound, known.Rights = max(known.Overshoot, rule.Overshoot), max(known.Bound, rule.Bound), known.Rights+rule.Rights
+	}
+}
+
+func longer(a, b string) string {
+	x, _ := time.ParseDuration(a) // none is none
+	if y, err := time.ParseDuration(b); err == nil && (y > x || a == "") {
+		return b
+	}
+	return a
+}
+
+func (r *shared) write(b *bytes.Buffer, s term.Style) {
+	fmt.Fprintf(b, "%s (%s):\n", s.Bold(r.Region), term.Plural(r.Edges, "edge"))
+	for _, reason := range sortedKeys(r.Alone) {
+		fmt.Fprintf(b, "  %d of %s: %s, so global limits hold in this region only\n", r.Alone[reason], term.Plural(r.Edges, "edge"), term.Printable(reason))
+	}
+	if r.Silent > 0 {
+		fmt.Fprintf(b, "  … and %s that did not say\n", term.Plural(r.Silent, "edge"))
+	}
+	if len(r.Rules) == 0 {
+		b.WriteString("  no rule has scope: global\n")
+		return
+	}
+	if len(r.Others) > 0 {
+		t := term.Table{Indent: "  "}
+		t.Row("HEARS OF", "NOTHING OLDER THAN")
+		for _, o := range r.Others {
+			t.Row(term.Printable(o.Region), brief(o.Lag))
+		}
+		t.Print(b)
+		fmt.Fprintf(b, "  learns of a request elsewhere within %s; %d of %d counters travel\n", brief(r.Delay), r.Traveling, r.Kept)
+	}
+	if r.Uncounted > 0 {
+		fmt.Fprintf(b, "  %d units are unknown to other regions, because edges count too many keys\n", r.Uncounted)
+	}
+	t := term.Table{Indent: "  "}
+	t.Row("RULE", "LIMIT", "MODE", "EXCEEDED BY", "AT MOST", "RIGHTS HELD", "ON PARTITION")
+	for _, g := range r.Rules {
+		limit := fmt.Sprintf("%d in %s", g.Limit, brief(g.Window))
+		if g.Escrow {
+			t.Row(term.Printable(g.Rule), limit, "escrow", "never", "-", strconv.FormatInt(g.Rights, 10), term.Printable(g.Partition))
+			continue
+		}
+		most := "-"
+		if g.Bound > 0 {
+			most = percent(g.Bound)
+		}
+		t.Row(term.Printable(g.Rule), limit, "eventual", percent(g.Overshoot), most, "-", term.Printable(g.Partition))
+	}
+	t.Print(b)
+	if slices.ContainsFunc(r.Rules, func(g adminapi.GlobalRule) bool { return g.Escrow }) && r.Parts != 1 {
+		fmt.Fprintf(b, "  of limits in escrow it may spend the parts of %s\n", term.Plural(r.Parts, "region"))
+	}
+}
