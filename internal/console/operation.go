@@ -77,8 +77,9 @@ var (
 	address  = regexp.MustCompile(`^[0-9A-Fa-f.:]{2,45}$`)
 	network  = regexp.MustCompile(`^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$`)
 	urlPath  = regexp.MustCompile(`^/[^\x00-\x20?#]{0,1000}$`)
-	// key names what rules count by, but for what may be secret: headers, cookies, queries.
-	key = regexp.MustCompile(`^([0-9A-Fa-f.:]{2,45}|(client|host|path|method|tier)=[^\x00-\x20?]{1,1000})$`)
+	// key names what rules count by. Of what may be secret, headers, cookies and queries, it takes
+	// only hashes.
+	key = regexp.MustCompile(`^([0-9A-Fa-f.:]{2,45}|(client|host|path|method|tier)=[^\x00-\x20?]{1,1000}|(header|cookie|query):[^\x00-\x20=]{1,128}=~[0-9a-f]{32})$`)
 )
 
 // The inputs that several operations share.
@@ -158,7 +159,7 @@ func Operations() []Operation {
 		{ID: "rules.rollout.resume", Least: access.Admin, Method: "POST", Path: "/rules/rollout/resume", Summary: "Run the same command again, which begins where it ended", Command: apply, Writes: true, Rollout: resumeRollout},
 
 		{ID: "limits.inspect", Least: access.Reader, Method: "GET", Path: "/limits", Summary: "What a client or another key has left of each rule", Command: []string{"limits", "inspect"}, Inputs: []Input{
-			{Name: "key", About: "an address, or client, host, path, method or tier with =VALUE", Shape: List, Required: true, Check: key}, inRegion}},
+			{Name: "key", About: "an address; client, host, path, method or tier with =VALUE; or header:NAME, cookie:NAME or query:NAME with =~ and the first 32 hex digits of the value's SHA-256", Shape: List, Required: true, Check: key}, inRegion}},
 		{ID: "limits.explain", Least: access.Reader, Method: "GET", Path: "/limits/explain", Summary: "Which rules would decide a request, and how", Command: []string{"limits", "explain"}, Inputs: append(slices.Clone(inRequest), inRegion)},
 		{ID: "limits.global", Least: access.Reader, Method: "GET", Path: "/limits/global", Summary: "What regions know of each other's counts, and what they hold of limits in escrow", Command: []string{"limits", "global"}, Inputs: []Input{inRegion}},
 		{ID: "limits.reset", Least: access.Operator, Method: "POST", Path: "/limits/reset", Summary: "Forget one counter on every edge", Command: []string{"limits", "reset"}, Quiet: yes, Writes: true, Inputs: append([]Input{

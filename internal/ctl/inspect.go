@@ -31,6 +31,11 @@ Several KEYs describe one request more closely: with a client and a path, the ou
 the rules that count by both, and those that count by either alone. Rules that count by one
 of the KEYs and by something else are listed with the KEYs they lack.
 
+A secret need not be told: --header, header:NAME, cookie:NAME and query:NAME also take what
+the counter's key has in place of the value, ~ and the first 32 hex digits of its SHA-256:
+
+  regionctl limits inspect "header:X-Api-Key=~$(printf %s "$KEY" | sha256sum | head -c 32)"
+
 The rules are those of the active document. If a rule matches on more than its key (a host,
 a path, a method …), regionctl makes up a request that fits.`
 

@@ -148,24 +148,34 @@ func (k keys) ask(match rules.Conditions, other map[string]string) (q url.Values
 			q.Set("client", value)
 		case "host", "method", "tier":
 			q.Set(kind, value)
-		case "header":
-			q.Add("header", sub+":"+value)
-		case "cookie":
-			q.Add("cookie", sub+"="+value)
-		case "query":
-			args.Set(sub, value)
+		case "header", "cookie", "query":
+			switch {
+			case rules.IsHash(value):
+				q.Add("hash", name+":"+value[1:])
+			case kind == "header":
+				q.Add("header", sub+":"+value)
+			case kind == "cookie":
+				q.Add("cookie", sub+"="+value)
+			default:
+				args.Set(sub, value)
+			}
 		}
 	}
 	for _, name := range sortedKeys(match.Headers) {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		if given, ok := with["header:"+canonical]; ok {
-			if given != match.Headers[name] {
+			switch {
+			case given == match.Headers[name]:
+			case given == rules.HashOf("header:"+canonical, match.Headers[name]): // so its value is known
+				q.Add("header", canonical+":"+match.Headers[name])
+			default:
 				return nil, "matches another value of header " + name
 			}
 			continue
 		}
 		q.Add("header", canonical+":"+match.Headers[name])
 	}
+	slices.Sort(q["hash"])
 	slices.Sort(q["header"])
 	slices.Sort(q["cookie"])
 	if len(args) > 0 {

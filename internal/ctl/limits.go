@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -49,7 +50,7 @@ func (d *described) flags(f *pflag.FlagSet) {
 	f.StringVar(&d.method, "method", "GET", "the request's `METHOD`")
 	f.StringVar(&d.host, "host", "", "the `HOST` asked for")
 	f.StringVar(&d.path, "path", "/", "the `PATH`, with its query if rules count by that")
-	f.StringArrayVar(&d.headers, "header", nil, "a header, as `NAME:VALUE`; repeat it for several")
+	f.StringArrayVar(&d.headers, "header", nil, "a header, as `NAME:VALUE`, or NAME:~HASH as counters have it; repeat it for several")
 	f.StringArrayVar(&d.cookies, "cookie", nil, "a cookie, as `NAME=VALUE`; repeat it for several")
 	f.StringVar(&d.tier, "tier", "", "the client's `TIER`")
 	f.StringVar(&d.domain, "domain", "", "of a call of Envoy's rate limit service in place of a request: its `DOMAIN`")
@@ -80,11 +81,19 @@ func (d *described) query() (url.Values, error) {
 		if name, _, ok := strings.Cut(h, ":"); !ok || name == "" {
 			return nil, term.Misused("--header %q: must be NAME:VALUE", h)
 		}
+		if name, value, _ := strings.Cut(h, ":"); rules.IsHash(value) {
+			q.Add("hash", "header:"+name+":"+value[1:])
+			continue
+		}
 		q.Add("header", h)
 	}
 	for _, c := range d.cookies {
 		if name, _, ok := strings.Cut(c, "="); !ok || name == "" {
 			return nil, term.Misused("--cookie %q: must be NAME=VALUE", c)
+		}
+		if name, value, _ := strings.Cut(c, "="); rules.IsHash(value) {
+			q.Add("hash", "cookie:"+name+":"+value[1:])
+			continue
 		}
 		q.Add("cookie", c)
 	}

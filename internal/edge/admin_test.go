@@ -145,6 +145,10 @@ rules:
 			 "limit": 70, "window": "1m0s", "allowed": true, "remaining": 70, "reset_after": "0s", "source": "memory"}
 		]}`, a.body)
 
+	// Hashes say the same of values that are secret.
+	hashed := n.operate("GET", "/v1/explain?client=203.0.113.7&method=POST&host=shop.example.com&path=/api/x&tier=pro&hash=header:x-api-key:50d858e0985ecc7f60418aaf0cc5ab58&hash=cookie:sid:6b86b273ff34fce19d6b804eff5a3f57&hash=query:q:6b86b273ff34fce19d6b804eff5a3f57")
+	require.JSONEq(t, a.body, hashed.body)
+
 	for range 20 {
 		require.EqualValues(t, 2, n.remaining("per-client", "127.0.0.1"), "explaining charges nothing")
 	}
@@ -162,8 +166,9 @@ rules:
 
 	for query, want := range map[string]string{
 		"":                              "client: must be given, as in client=203.0.113.7",
+		"client=::1&hash=header:x:5":    `hash: must be header:NAME:HASH, cookie:NAME:HASH or query:NAME:HASH, with the first 32 hex digits of the value's SHA-256 (got "header:x:5")`,
 		"client=nobody":                 `client: must be an IP address (got "nobody")`,
-		"client=::1&pth=/x":             "pth: unknown; use client, method, host, path, tier, header or cookie, or domain and entry for a call of Envoy",
+		"client=::1&pth=/x":             "pth: unknown; use client, method, host, path, tier, header, cookie or hash, or domain and entry for a call of Envoy",
 		"client=::1&path=x":             `path: must begin with / (got "x")`,
 		"client=::1&header=X":           `header: must be Name:value (got "X")`,
 		"client=::1&cookie=X":           `cookie: must be name=value (got "X")`,

@@ -78,15 +78,41 @@ func describe(q url.Values) (r *decide.Request, path []byte, err error) {
 				}
 				d.cookies[cookie] = append(d.cookies[cookie], []byte(value))
 			}
+		case "hash":
+			r.Hashes = map[string]string{}
+			for _, v := range values {
+				part, hash, err := parseHash(v)
+				if err != nil {
+					return nil, nil, err
+				}
+				r.Hashes[part] = hash
+			}
 		case "rule":
 		default:
-			return nil, nil, fmt.Errorf("%s: unknown; use client, method, host, path, tier, header or cookie, or domain and entry for a call of Envoy", name)
+			return nil, nil, fmt.Errorf("%s: unknown; use client, method, host, path, tier, header, cookie or hash, or domain and entry for a call of Envoy", name)
 		}
 	}
 	if !r.Client.IsValid() {
 		return nil, nil, fmt.Errorf("client: must be given, as in client=203.0.113.7")
 	}
 	return r, path, nil
+}
+
+// parseHash reads "header:X-Api-Key:HASH": the hash that keys have, in place of a value that is
+// secret.
+func parseHash(text string) (part, hash string, err error) {
+	if end := strings.LastIndexByte(text, ':'); end >= 0 {
+		part, hash = text[:end], text[end+1:]
+	}
+	kind, name, _ := strings.Cut(part, ":")
+	known := kind == "header" || kind == "cookie" || kind == "query"
+	if !known || name == "" || !rules.IsHash("~"+hash) {
+		return "", "", fmt.Errorf("hash: must be header:NAME:HASH, cookie:NAME:HASH or query:NAME:HASH, with the first 32 hex digits of the value's SHA-256 (got %q)", text)
+	}
+	if kind == "header" {
+		part = "header:" + http.CanonicalHeaderKey(name)
+	}
+	return part, hash, nil
 }
 
 // explain shows which rules would decide a request, by which keys, and what

@@ -1,6 +1,7 @@
 // Why is somebody refused, what have they left, and a new beginning for them.
 import { html, signal, resource, post, number, plural, brief, shell } from './lib.js';
 import { ByHand, Listed, Lately, lookByHand } from './byhand.js';
+import { BySecret, lookByKey } from './secret.js';
 import { Badge, Notice, Loaded, Empty, Table, Command, Act, Lacking, ask } from './parts.js';
 
 const fields = { client: '', method: 'GET', host: '', path: '/' };
@@ -9,7 +10,11 @@ const at = signal(null); // the request that the answers are about
 
 export function enter() {
   const q = new URLSearchParams(location.search);
-  if (!q.get('client')) lookByHand(null);
+  lookByKey(q.get('client') ? '' : q.get('key') ?? '');
+  if (!q.get('client')) {
+    at.value = null;
+    lookByHand(null);
+  }
   else {
     form.value = Object.fromEntries(Object.entries(fields).map(([name, usual]) => [name, q.get(name) ?? usual]));
     look(false);
@@ -19,6 +24,7 @@ export function enter() {
 function look(push = true) {
   const f = Object.fromEntries(Object.entries(form.peek()).map(([name, v]) => [name, v.trim()]));
   at.value = f;
+  lookByKey('');
   if (push) history.replaceState(null, '', '/client?' + new URLSearchParams(Object.entries(f).filter(([name, v]) => v && (name === 'client' || v !== fields[name]))));
   explained.load('/limits/explain', f);
   inspected.load('/limits', { key: f.client });
@@ -36,11 +42,12 @@ export function Page() {
       <label class="field wide"><span>Path</span><input name="path" value=${f.path} pattern="/[^?#\\s]*" title="begins with /, without a query" autocomplete="off" onInput=${set('path')} /></label>
       <button type="submit" class="primary">Explain</button>
     </form>
-    ${!at.value ? html`<${Empty} title="Whose requests?"><p class="dim">Enter an address to see which rules would decide its next request in each region, and why it is refused.<br />Rules that count by an API key, a cookie or a query: <code>regionctl limits explain --header NAME:VALUE</code>. This page never takes secrets.</p><//>` : html`
+    ${!at.value ? html`<${Empty} title="Whose requests?"><p class="dim">Enter an address to see which rules would decide its next request in each region, and why it is refused.</p><//>` : html`
       <${ByHand} client=${at.value.client} after=${() => look(false)} />
       <section aria-labelledby="explained"><h2 id="explained">The next request</h2><${Loaded} of=${explained} rows=${4}>${(list, answer) => html`${list.map((e) => html`<${Explained} e=${e} />`)}<${Command} text=${answer.command} />`}<//></section>
       <section aria-labelledby="inspected"><h2 id="inspected">All rules that count this address</h2><${Loaded} of=${inspected} rows=${3}>${(list, answer) => html`${list.map((r) => html`<${Inspected} r=${r} />`)}<${Command} text=${answer.command} />`}<//></section>
       <${Lately} client=${at.value.client} />`}
+    <${BySecret} asked=${() => { at.value = null; lookByHand(null); }} Inspected=${Inspected} />
     <${Listed} open=${(client) => { form.value = { ...fields, client }; look(); scrollTo(0, 0); }} />`;
 }
 
@@ -66,10 +73,10 @@ function Signals({ list }) {
   return list?.length > 0 && html`<ul class="plain">${list.map((s) => html`<li>${s.signal}: ${number(s.points)} points; counted ${number(s.value)}, threshold ${number(s.threshold)}</li>`)}</ul>`;
 }
 
-function Inspected({ r }) {
+function Inspected({ r, what = 'the address' }) {
   if (r.error) return html`<${Notice} kind="warn" title=${r.region + ' could not be asked'}><pre class="text">${r.error}</pre><//>`;
   return html`<h3>${r.region} <span class="dim small">${r.node ? `edge ${r.node}, rules ${r.rules_version}` : ''}</span></h3>
-    ${r.rules.length > 0 ? html`<${Decisions} rules=${r.rules} label=${'Rules that count the address in ' + r.region} />` : html`<p class="dim">No rule counts by this address.</p>`}
+    ${r.rules.length > 0 ? html`<${Decisions} rules=${r.rules} label=${`Rules that count ${what} in ${r.region}`} />` : html`<p class="dim">No rule counts by ${what}.</p>`}
     ${r.lacking.map((u) => html`<p class="dim">${u.exempts ? `${u.rule} does not count it: match.not exempts it` : `${u.rule} also counts by ${u.lacks}`}</p>`)}
     ${r.silent > 0 && html`<p class="warn">${plural(r.silent, 'edge')} did not say what they hold of leased limits.</p>`}`;
 }
@@ -80,7 +87,7 @@ function Decisions({ rules, label }) {
     <td><${Badge} kind=${r.allowed ? 'good' : 'bad'}>${r.allowed ? 'yes' : 'no'}<//>${r.retry_after && html` <span class="dim">in ${brief(r.retry_after)}</span>`}</td>
     <td class="n">${number(r.remaining)}${r.leased && html`<div class="why">edges hold ${number(r.held ?? 0)}${(r.holders ?? []).map((h) => html`<div>${h.node}: ${number(h.held)}${h.held_for && ` for ${brief(h.held_for)}`}</div>`)}</div>`}</td><td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${brief(r.reset_after)}</td>
     <td>${r.source}</td><td><code class="long">${r.key}</code></td>
-    <td class="act"><${Act} op="limits.reset" onClick=${() => reset(r)} aria-label=${`Reset ${r.rule}`}>Reset<//></td></tr>`)}<//>`;
+    <td class="act">${at.value && html`<${Act} op="limits.reset" onClick=${() => reset(r)} aria-label=${`Reset ${r.rule}`}>Reset<//>`}</td></tr>`)}<//>`;
 }
 
 function reset(r) {

@@ -33,7 +33,8 @@ type chromium struct {
 	waiting map[int]chan answer
 	faults  []string // script errors, resources that were refused, dialogs
 	hosts   map[string]bool
-	offline bool // requests may fail
+	sent    []string // addresses and bodies of requests
+	offline bool     // requests may fail
 }
 
 type answer struct {
@@ -119,7 +120,7 @@ func (c *chromium) read() {
 				}
 				Entry   struct{ Level, Text, URL string }
 				Message string
-				Request struct{ URL string }
+				Request struct{ URL, PostData string }
 			}
 			answer
 		}
@@ -139,6 +140,7 @@ func (c *chromium) read() {
 		case m.Method == "Page.javascriptDialogOpening":
 			c.faults = append(c.faults, "a dialog: "+p.Message)
 		case m.Method == "Network.requestWillBeSent" && strings.Contains(p.Request.URL, "://"):
+			c.sent = append(c.sent, p.Request.URL+" "+p.Request.PostData)
 			c.hosts[strings.Join(strings.SplitN(p.Request.URL, "/", 4)[:3], "/")] = true
 		}
 		c.mu.Unlock()

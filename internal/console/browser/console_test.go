@@ -48,10 +48,11 @@ func document(limit int, mode string) string {
 		"  - {id: stricter, description: \"a try\", key: [client_ip], limit: 50, window: 1m, mode: shadow}\n"
 }
 
-// shared are rules that regions count together.
+// shared are rules that regions count together, and one that counts by a secret.
 const shared = `rules:
   - {id: moving, key: [client_ip], algorithm: fixed_window, limit: 6000, window: 1m, scope: global}
   - {id: quota, match: {paths: [/quota]}, key: [client_ip], algorithm: fixed_window, limit: 6000, window: 1m, on_store_failure: closed, scope: global, global: {mode: escrow}}
+  - {id: per-key, key: ["header:X-Api-Key"], limit: 10, window: 1h}
 `
 
 // sensible are rules to show in a picture.
@@ -306,6 +307,7 @@ func TestConsole(t *testing.T) {
 	b.sees("[...document.querySelectorAll('[aria-label=\"Global rules in eu-west\"] tbody tr')].map((r) => r.cells[0].textContent + ' ' + r.cells[2].textContent).join() === 'moving eventual,quota escrow'")
 	b.sees("document.querySelector('[aria-label=\"What us-east hears\"] th[scope=row]')?.textContent === 'eu-west'")
 	b.look("global")
+	secrets(l, b)
 	l.run("rules", "rollback", "--yes")
 
 	b.click("DNS")

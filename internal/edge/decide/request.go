@@ -36,6 +36,9 @@ type Request struct {
 	Trusted bool       // the peer is a trusted proxy
 	Tier    []byte
 	Listed  *networks.Entry // what an operator decided about the client; nil: nothing
+	// Hashes are those of secret values that a request lacks which is only described, by key
+	// part, such as header:X-Api-Key. A request that is received has none.
+	Hashes map[string]string
 
 	// What was decided.
 	Err      error // of a Malformed or Uncountable request
@@ -74,7 +77,7 @@ func (r *Request) Asked() time.Time { return r.look.At }
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
 	r.Vouched, r.NoEnd, r.Source, r.Sent, r.Kept = false, false, netip.Addr{}, nil, 0
-	r.Client, r.Trusted, r.Tier, r.Listed = netip.Addr{}, false, nil, nil
+	r.Client, r.Trusted, r.Tier, r.Listed, r.Hashes = netip.Addr{}, false, nil, nil, nil
 	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}
 	r.Risk = Risk{}
 	r.Paths.Reset()
@@ -87,7 +90,10 @@ func (r *Request) Reset() {
 // asked is a Request as rules, routes and classes see it.
 type asked struct{ *Request }
 
-var _ rules.Request = asked{}
+var (
+	_ rules.Request = asked{}
+	_ rules.Hashed  = asked{}
+)
 
 func (a asked) Client() netip.Addr { return a.Request.Client }
 func (a asked) Host() []byte       { return a.Request.Host }
@@ -102,6 +108,14 @@ func (a asked) Risk() string {
 		return ""
 	}
 	return k.Name()
+}
+
+// Hash implements rules.Hashed.
+func (a asked) Hash(part *rules.KeyPart) []byte {
+	if a.Hashes == nil {
+		return nil
+	}
+	return []byte(a.Hashes[part.String()])
 }
 
 func (a asked) Trusted() bool { return a.Request.Trusted }

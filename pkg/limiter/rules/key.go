@@ -181,7 +181,7 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 			return dst, &DuplicateError{keyKinds[part.Kind], part.Name}
 		}
 		if n == 0 || len(value) == 0 {
-			return dst, nil
+			return q.appendTold(dst, part), nil
 		}
 		before := len(dst)
 		dst = part.appendCanonical(dst, value)
@@ -205,6 +205,41 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 		value = q.tier
 	}
 	return appendValue(dst, value, subject), nil
+}
+
+// appendTold appends the hash of a value that an operator told, if one did.
+func (q *request) appendTold(dst []byte, part *KeyPart) []byte {
+	if h, ok := q.Request.(Hashed); ok {
+		if hash := h.Hash(part); len(hash) > 0 {
+			dst = append(append(dst, '~'), hash...)
+		}
+	}
+	return dst
+}
+
+// IsHash reports whether text is what keys have in place of a secret value: ~ and the first 32
+// hex digits of its SHA-256.
+func IsHash(text string) bool {
+	if len(text) != 1+2*hashedBytes || text[0] != '~' {
+		return false
+	}
+	for _, c := range []byte(text[1:]) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// HashOf returns what keys have in place of the value of a part of the given name, such as
+// header:X-Api-Key.
+func HashOf(part, value string) string {
+	kind, name, _ := strings.Cut(part, ":")
+	k := KeyPart{Name: name}
+	if kind == keyKinds[ByHeader] {
+		k.Kind = ByHeader
+	}
+	return string(appendHash(nil, k.appendCanonical(nil, []byte(value))))
 }
 
 // appendCanonical writes a value in canonical form. Credentials begin with a scheme in

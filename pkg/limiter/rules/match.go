@@ -30,6 +30,14 @@ type Request interface {
 	Trusted() bool
 }
 
+// Hashed is a Request of which an operator may tell the hash of a value in place of the value,
+// which is secret. A request that is received never is.
+type Hashed interface {
+	// Hash returns the hash of a header, a cookie or a query parameter that the request has
+	// not, as keys have it without its ~; nil if it is not told.
+	Hash(part *KeyPart) []byte
+}
+
 // Match holds the checks of one request. Reuse it: its buffers grow to what requests
 // need, and then matching allocates nothing.
 type Match struct {

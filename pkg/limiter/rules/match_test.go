@@ -334,3 +334,35 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	})
 	require.Zero(t, allocs)
 }
+
+// told is a request of which the hashes of secret values are told in place of the values.
+type told struct {
+	*fake
+	hashes map[string]string
+}
+
+func (r told) Hash(part *KeyPart) []byte { return []byte(r.hashes[part.String()]) }
+
+// Whoever knows the hash of a value finds the counter of those who know the value.
+func TestHashesInPlaceOfSecrets(t *testing.T) {
+	f := func(part, value string, has func(r *fake, value string)) {
+		t.Helper()
+		set := load(t, fmt.Sprintf("rules: [{id: r, key: [%q, host], limit: 1, window: 1m}]", part))
+		plain := &fake{host: "a", headers: map[string][]string{}, cookies: map[string][]string{}, query: map[string][]string{}}
+		require.Empty(t, keys(t, set, plain))
+		hash := HashOf(part, value)
+		require.True(t, IsHash(hash))
+		want := keys(t, set, told{plain, map[string]string{part: hash[1:]}})
+		has(plain, value)
+		require.Equal(t, want, keys(t, set, plain))
+		require.Contains(t, want[0], hash)
+		require.Equal(t, want, keys(t, set, told{plain, map[string]string{part: HashOf(part, "another")[1:]}}), "a value counts")
+	}
+	f("header:X-Api-Key", "abc", func(r *fake, v string) { r.headers["X-Api-Key"] = []string{v} })
+	f("header:Authorization", "bearer  abc", func(r *fake, v string) { r.headers["Authorization"] = []string{v} })
+	f("cookie:sid", "abc", func(r *fake, v string) { r.cookies["sid"] = []string{v} })
+	f("query:key", "abc", func(r *fake, v string) { r.query["key"] = []string{v} })
+	for _, text := range []string{"", "~", "~ABCDEF", "~" + strings.Repeat("A", 32), "~" + strings.Repeat("a", 31), strings.Repeat("a", 33), "~" + strings.Repeat("g", 32)} {
+		require.False(t, IsHash(text), text)
+	}
+}
