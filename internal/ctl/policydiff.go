@@ -70,6 +70,9 @@ func policyFields(d *policy.Document) (list []fieldValue) {
 	}
 	s := &d.Signals
 	add("mode", d.Mode)
+	if d.Subject != nil {
+		add("subject", "["+strings.Join(d.Subject, ", ")+"]")
+	}
 	add("half_life", short(d.HalfLife))
 	counted("signals.burst", s.Burst.Counted)
 	number("signals.burst.times", s.Burst.Times)

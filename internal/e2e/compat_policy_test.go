@@ -165,16 +165,16 @@ func TestTwoReleasesReadPolicies(t *testing.T) {
 	stderr, status := apply(passwords)
 	require.Zero(t, status, stderr)
 	shared := consul.NewPointer([]byte(passwords), "", time.Time{}).Version
-	const handshakes = "signals: {presence: {tls: {header: X-JA4, known: [firefox]}}}"
-	stderr, status = apply(handshakes)
+	const byKey = "subject: [header:X-Api-Key]"
+	stderr, status = apply(byKey)
 	require.Equal(t, term.StatusFailed, status)
-	require.Contains(t, stderr, "nothing was changed: signals.presence.tls needs a node that reads schema 2; eu-west-1 in eu-west reads 1: update it first")
+	require.Contains(t, stderr, "nothing was changed: subject needs a node that reads schema 3; eu-west-1 in eu-west reads 1: update it first")
 
-	version := s.publishPolicy(t, []byte(handshakes))
+	version := s.publishPolicy(t, []byte(byKey))
 	soon(t, "the new node judges by it", func() bool { return runsPolicy(t, s.nodes[0], version) })
 	soon(t, "regionctl says that the old node refuses it", func() bool {
 		out, _, _ := f.regionctl("policy", "status")
-		return strings.Contains(out, version) && strings.Contains(out, "signals.presence.tls")
+		return strings.Contains(out, version) && strings.Contains(out, "subject: unknown field")
 	})
 	require.True(t, runsPolicy(t, s.nodes[1], shared))
 	require.Equal(t, http.StatusUnauthorized, login(t, client(), s.nodes[1], "192.0.2.8"), "it serves")

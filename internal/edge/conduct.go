@@ -37,6 +37,9 @@ func (k *conductKeeper) rose(r *decide.Request, kind, tier string, st behavior.S
 		return
 	}
 	list := []any{"kind", kind, "tier", tier, "score", int(st.Score), "mode", modeOf(r.Risk.Policy), "client", r.Client.String(), "not_logged", skipped}
+	if key := r.Subject(); key != "" {
+		list = append(list, "subject", key)
+	}
 	for _, reason := range reasons {
 		list = append(list, slog.Group(reason.Signal.String(), "points", int(reason.Points), "value", reason.Value, "threshold", reason.Threshold))
 	}

@@ -24,7 +24,7 @@ const (
 
 // Schema is the newest schema of policies that this release reads. Nodes that follow policies
 // register it.
-const Schema = 2 // 2: signals.presence.tls
+const Schema = 3 // 2: signals.presence.tls; 3: subject
 
 // The modes.
 const (
@@ -39,7 +39,10 @@ var Example string
 
 // Document is a policy as written.
 type Document struct {
-	Mode     string        `yaml:"mode"`
+	Mode string `yaml:"mode"`
+	// Subject lists the key parts that tell clients apart; nil for the address. Who lacks one of
+	// them is told by the address.
+	Subject  []string      `yaml:"subject"`
 	HalfLife time.Duration `yaml:"half_life"`
 	Signals  Signals       `yaml:"signals"`
 	// Fingerprint names headers that join the method, path and query names of a request.

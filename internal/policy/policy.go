@@ -22,6 +22,8 @@ type Policy struct {
 	Clients *behavior.Policy
 	Routes  *behavior.Policy // nil if routes are not judged
 	Effects []Effect         // by tier
+	// Subject tells clients apart; nil: their addresses do.
+	Subject []rules.KeyPart
 	// Presence and Fingerprint name headers, in canonical form.
 	Presence    []string
 	Fingerprint []string
@@ -84,6 +86,11 @@ func (p *Policy) Consults(header string) bool {
 			}
 		}
 	}
+	for i := range p.Subject {
+		if strings.EqualFold(p.Subject[i].Header(), header) {
+			return true
+		}
+	}
 	return p.TLS != "" && strings.EqualFold(p.TLS, header) || p.exempt.Consults(header)
 }
 
@@ -100,6 +107,9 @@ func (p *Policy) Strange(values ...[]byte) bool {
 
 // Needs returns the oldest schema that can express the document, and what asks for it.
 func (d *Document) Needs() (schema int, what string) {
+	if d.Subject != nil {
+		return 3, "subject"
+	}
 	if d.Signals.Presence.TLS != nil {
 		return 2, "signals.presence.tls"
 	}
@@ -116,6 +126,7 @@ func (d *Document) compile() (*Policy, field.Errors) {
 	for i := range d.Tiers {
 		p.Effects = append(p.Effects, d.Tiers[i].effect(field.Index("tiers", i), i, &faults))
 	}
+	p.Subject = d.subject(&faults)
 	p.Routes = d.routes(p.Clients.Tiers, &faults)
 	p.Presence = headers("signals.presence.headers", d.Signals.Presence.Headers, &faults)
 	p.Fingerprint = headers("fingerprint", d.Fingerprint, &faults)
@@ -140,6 +151,28 @@ func (d *Document) compile() (*Policy, field.Errors) {
 		return nil, faults
 	}
 	return p, nil
+}
+
+// subject returns the parts that tell clients apart; nil if addresses do.
+func (d *Document) subject(faults *field.Errors) []rules.KeyPart {
+	const path = "subject"
+	if d.Subject == nil {
+		return nil
+	}
+	parts, err := rules.ParseKey(d.Subject)
+	faults.Take(path, err)
+	if err == nil && len(parts) == 0 {
+		faults.Add(path, "must name at least one key part, or all clients would be one; write [client_ip], or remove it")
+	}
+	for i, part := range parts {
+		if part.Kind == rules.ByPath || part.Kind == rules.ByMethod {
+			faults.Add(field.Index(path, i), "would make one client many, each for a part of what it does; name what tells clients apart, such as client_ip or header:NAME (got %s)", part)
+		}
+	}
+	if len(parts) == 1 && parts[0].String() == "client_ip" {
+		return nil
+	}
+	return parts
 }
 
 func (c Counted) threshold() behavior.Threshold {

@@ -68,6 +68,23 @@ func TestTLS(t *testing.T) {
 	require.Equal(t, 1, schema)
 }
 
+func TestSubject(t *testing.T) {
+	p, d, err := ParseDocument([]byte("subject: [header:x-api-key, client_ip]"))
+	require.NoError(t, err)
+	require.Len(t, p.Subject, 2)
+	require.True(t, p.Consults("x-api-key"))
+	require.False(t, p.Consults("x-tenant"))
+	schema, what := d.Needs()
+	require.Equal(t, 3, schema)
+	require.Equal(t, "subject", what)
+
+	p, d, err = ParseDocument([]byte("subject: [client_ip]"))
+	require.NoError(t, err)
+	require.Nil(t, p.Subject, "addresses tell clients apart anyway")
+	schema, _ = d.Needs()
+	require.Equal(t, 3, schema, "an older node does not know the field")
+}
+
 // Each document of testdata/bad.txt is refused with the faults that follow it.
 func TestBadDocuments(t *testing.T) {
 	text, err := os.ReadFile("testdata/bad.txt")

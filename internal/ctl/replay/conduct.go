@@ -88,6 +88,7 @@ type conduct struct {
 	scratch         rules.Match
 	readings        paths.Readings
 	buf             []byte
+	subject         []byte          // of the entry in question, if the policy names one and the entry has it
 	carried         map[string]bool // headers of the policy that some line had
 	statuses, full  bool
 	risen           map[uint64]*RisenSubject // clients
@@ -149,7 +150,7 @@ func (k *conduct) judge(e *entry) {
 		k.report.Exempt++
 		return
 	}
-	client, route := k.clientOf(e.client), maphash.Bytes(k.seed, path)
+	client, route := k.clientOf(e), maphash.Bytes(k.seed, path)
 	st := k.clients.Look(client, now)
 	tier := st.Tier
 	if k.policy.Routes != nil {
@@ -170,7 +171,7 @@ func (k *conduct) judge(e *entry) {
 		event.Print, event.Lacks = k.print(e, route), k.lacks(e)
 	}
 	if after := k.clients.Observe(client, now, &event); after.Rose {
-		k.rose(k.risen, "client", client, subjectOf(e.client), e, after, k.clients.Reasons(client, now, nil))
+		k.rose(k.risen, "client", client, k.nameOf(e), e, after, k.clients.Reasons(client, now, nil))
 	}
 	if k.policy.Routes == nil || event.Refused {
 		return
@@ -212,9 +213,26 @@ func network(a netip.Addr) netip.Prefix {
 	return p
 }
 
-func (k *conduct) clientOf(a netip.Addr) uint64 {
-	b := network(a).Addr().As16()
+// clientOf tells clients apart as a node does, by the headers that the log has.
+func (k *conduct) clientOf(e *entry) uint64 {
+	k.subject = k.subject[:0]
+	if k.policy.Subject != nil {
+		key, ok := rules.AppendKey(k.subject, k.policy.Subject, &k.request, &k.scratch)
+		if k.subject = key; ok {
+			return maphash.Bytes(k.seed, key)
+		}
+		k.subject = key[:0]
+	}
+	b := network(e.client).Addr().As16()
 	return maphash.Bytes(k.seed, b[:])
+}
+
+// nameOf names the client that clientOf has just found.
+func (k *conduct) nameOf(e *entry) string {
+	if len(k.subject) > 0 {
+		return string(k.subject)
+	}
+	return subjectOf(e.client)
 }
 
 func subjectOf(a netip.Addr) string {
@@ -295,6 +313,11 @@ func (k *conduct) finish(top int) (*ConductReport, error) {
 	for _, header := range slices.Concat(k.policy.Presence, []string{k.policy.TLS}) {
 		if header != "" && !k.carried[header] {
 			r.Notes = append(r.Notes, "no line has the header "+header+", so presence was judged without it; log it")
+		}
+	}
+	for _, part := range k.policy.Subject {
+		if carried, asked := k.request.asked[rules.KeyPart{Kind: part.Kind, Name: part.Name}]; asked && !carried {
+			r.Notes = append(r.Notes, "no line has "+part.String()+", so clients were told apart by their addresses; log it")
 		}
 	}
 	r.Notes = append(r.Notes, "a log does not say what Retry-After told, so denials were not judged")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 func shipped(t testing.TB) *policy.Policy {
@@ -83,4 +84,29 @@ func BenchmarkConduct(b *testing.B) {
 		require.EqualValues(b, largeLines, r.Requests)
 	}
 	b.ReportMetric(float64(b.N)*largeLines/b.Elapsed().Seconds(), "lines/s")
+}
+
+// A policy that tells clients apart by a header does so in a log that has it, and says so of one
+// that has not.
+func TestSubjectsOfALog(t *testing.T) {
+	p, err := policy.Parse([]byte("subject: [header:X-Api-Key]"))
+	require.NoError(t, err)
+	write := func(header string) *bytes.Buffer {
+		var log bytes.Buffer
+		for i := range 200 {
+			at := time.Date(2026, 11, 20, 10, 0, 0, i*1e8, time.UTC).Format(time.RFC3339Nano)
+			fmt.Fprintf(&log, `{"time":%q,"client":"203.0.113.7","path":"/login","status":%d,"headers":{%q:%q}}`+"\n", at, []int{401, 200}[i%2], header, []string{"bad", "good"}[i%2])
+		}
+		return &log
+	}
+	r, err := RunConduct(t.Context(), p, Config{}, write("X-Api-Key"))
+	require.NoError(t, err)
+	require.Equal(t, 2, r.Clients)
+	require.Equal(t, rules.HashOf("header:X-Api-Key", "bad"), r.Subjects[0].Subject)
+	require.NotContains(t, strings.Join(r.Notes, "\n"), "X-Api-Key")
+
+	r, err = RunConduct(t.Context(), p, Config{}, write("X-Other"))
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Clients)
+	require.Contains(t, r.Notes, "no line has header:X-Api-Key, so clients were told apart by their addresses; log it")
 }

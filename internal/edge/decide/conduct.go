@@ -119,7 +119,7 @@ func (c *Conduct) Stand(r *Request) {
 	}
 	k := &r.Risk
 	k.Policy = p
-	k.client, k.route = c.clientOf(r.Client), c.names.Load().place(r.path)
+	k.client, k.route = c.clientOf(p, r), c.names.Load().place(r.path)
 	st := c.Clients.Look(k.client, r.Began)
 	k.Score, k.Tier, k.refused = st.Score, st.Tier, st.Refused
 	if p.Routes != nil {
@@ -166,8 +166,39 @@ func (c *Conduct) judge(r *Request) bool {
 	return k.Effect == Passed || k.Effect == DelayedFor
 }
 
-// clientOf names a client as rules do by default: IPv6 by its /64.
-func (c *Conduct) clientOf(a netip.Addr) uint64 {
+// clientOf names the client of a request.
+func (c *Conduct) clientOf(p *policy.Policy, r *Request) uint64 {
+	if key := r.subject(p); key != nil {
+		return c.names.Load().place(key)
+	}
+	return c.addressOf(r.Client)
+}
+
+// subject returns what the policy tells the client by, as in the key of a rule, until r.buf is
+// used again; nil if its address tells it. No key is as an address is here.
+func (r *Request) subject(p *policy.Policy) []byte {
+	if p.Subject == nil {
+		return nil
+	}
+	key, ok := rules.AppendKey(r.buf[:0], p.Subject, asked{r}, &r.scratch)
+	r.buf = key
+	if !ok {
+		return nil
+	}
+	return key
+}
+
+// Subject returns what the policy tells the client by, as in the key of a rule; "" if its
+// address tells it.
+func (r *Request) Subject() string {
+	if p := r.Risk.Policy; p != nil {
+		return string(r.subject(p))
+	}
+	return ""
+}
+
+// addressOf names an address as rules do by default: IPv6 by its /64.
+func (c *Conduct) addressOf(a netip.Addr) uint64 {
 	b := a.Unmap().As16()
 	if a.Is6() && !a.Is4In6() {
 		clear(b[8:])
@@ -317,7 +348,7 @@ func (c *Conduct) Explain(r *Request, now time.Time) (st behavior.Standing, reas
 	if !c.judges(r) {
 		return st, nil, false
 	}
-	key := c.clientOf(r.Client)
+	key := c.clientOf(c.Policy(), r)
 	return c.Clients.Look(key, now), c.Clients.Reasons(key, now, nil), true
 }
 

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/behavior"
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 func conductFor(t *testing.T, text string) *Conduct {
@@ -113,6 +115,56 @@ func TestHandshakesOfRealClients(t *testing.T) {
 	f(proxy, nil, true)
 	f(client, []string{"a tool"}, false)
 	f(client, nil, false)
+}
+
+// Clients behind one address are told apart by what the policy names. Who lacks that, or sends it
+// twice, is told by the address.
+func TestSubjectsThatThePolicyNames(t *testing.T) {
+	d, _ := decider(t, "rules: []", calm)
+	d.Conduct = conductFor(t, `{mode: enforce, subject: [header:X-Api-Key], signals: {failures: {weight: 100, at_least: 5, share: 0.1}}, routes: {guessing: {weight: 0}},
+		tiers: [{name: normal}, {name: blocked, from: 50, until: 20, refuse: {for: 1h, max: 2h}}]}`)
+	d.Conduct.Judged = func(*Request) {}
+	rose := ""
+	d.Conduct.Rose = func(r *Request, _, _ string, _ behavior.Standing, _ []behavior.Reason) { rose = r.Subject() }
+	const address = "198.51.100.7"
+	r := &Request{}
+	ask := func(keys ...string) Verdict {
+		*r = Request{Began: time.Now()}
+		sent := fields{}
+		for _, key := range keys {
+			sent["X-Api-Key"] = append(sent["X-Api-Key"], []byte(key))
+		}
+		d.ask(t, r, address, []byte("/"), sent)
+		v := d.Decide(r)
+		r.Permit.Done()
+		return v
+	}
+	guess := func(keys ...string) {
+		for range 10 {
+			d.Conduct.Learn(r, ask(keys...), http.StatusUnauthorized, time.Now())
+		}
+	}
+	guess("bad")
+	require.Equal(t, rules.HashOf("header:X-Api-Key", "bad"), rose, "the key is in no log")
+	require.Equal(t, Misbehaved, ask("bad"))
+	require.Equal(t, Pass, ask("good"))
+	require.Equal(t, Pass, ask())
+
+	guess("one", "two")
+	require.Empty(t, rose)
+	require.Equal(t, Misbehaved, ask(), "its address is judged")
+	require.Equal(t, Misbehaved, ask("bad", "good"))
+	require.Equal(t, Pass, ask("good"))
+
+	// An operator who knows only the hash is told the same.
+	*r = Request{Hashes: map[string]string{"header:X-Api-Key": strings.TrimPrefix(rules.HashOf("header:X-Api-Key", "bad"), "~")}}
+	d.ask(t, r, address, []byte("/"), fields{})
+	st, _, judged := d.Conduct.Explain(r, time.Now())
+	require.True(t, judged)
+	require.Positive(t, st.Refused)
+
+	require.Equal(t, Pass, ask("good"))
+	require.Zero(t, testing.AllocsPerRun(100, func() { d.Conduct.Stand(r) }))
 }
 
 // A client whose tier lowers limits is told what passes of its requests.

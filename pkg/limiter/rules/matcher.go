@@ -111,6 +111,32 @@ func ParseKey(list []string) ([]KeyPart, error) {
 	return parts, nil
 }
 
+// AppendKey appends what r counts by, as the key of a rule with these parts says it. It returns
+// false if r lacks one of them, or has it twice. m is any Match that is not in use; once it has
+// grown, AppendKey allocates nothing.
+func AppendKey(dst []byte, parts []KeyPart, r Request, m *Match) (key []byte, ok bool) {
+	m.Reset()
+	m.read(r)
+	defer func() { m.request = request{} }()
+	for i := range parts {
+		if i > 0 {
+			dst = append(dst, ':')
+		}
+		before := len(dst)
+		var dup *DuplicateError
+		if dst, dup = m.request.appendPart(dst, &parts[i], i == 0); dup != nil {
+			return dst, false
+		}
+		if len(dst) == before {
+			if parts[i].optional() {
+				return dst, false
+			}
+			dst = append(dst, noValue...)
+		}
+	}
+	return dst, true
+}
+
 // Append appends the request's value for this part, unescaped, and a network as an
 // address with a length. It appends nothing if the value is missing or repeated: the
 // client could choose which one counts.
