@@ -11,14 +11,12 @@ import (
 	"strings"
 
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/webpage"
 )
 
 // HeaderToken carries the token of GET /api/v1/session in every request that changes
 // something. A page of another origin can neither read that answer nor set this header.
 const HeaderToken = "Weir-Console-Token"
-
-// policy lets a page load and run only what this console serves.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // originsOf are the values of Host by which a console may be addressed, and the origin of its
 // pages by each. Any other in Host is a name that somebody pointed at this address, so that
@@ -46,14 +44,8 @@ func originsOf(public string, addr netip.AddrPort) map[string]string {
 // not a browser.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
+		webpage.Protect(w.Header())
+		w.Header().Set("Cache-Control", "no-store")
 		if err := s.Access.Admit(r); err != nil {
 			s.denied(w, r, err)
 			return

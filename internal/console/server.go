@@ -13,9 +13,11 @@ import (
 	"net/http"
 	"net/netip"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/webpage"
 )
 
 // Regionctl runs one command of regionctl in the name of a user, and returns its exit status.
@@ -141,8 +143,21 @@ func (s *Server) Handler() http.Handler {
 	all := http.NewServeMux()
 	all.Handle("/api/", s.known(api))
 	all.Handle("/auth/", s.Access.Handler())
-	all.Handle("/", assets()) // the same for everybody: they contain nothing of the fleet
+	all.Handle("/", pages()) // the same for everybody: they contain nothing of the fleet
 	return s.guard(all)
+}
+
+// Pages are the addresses of the pages: one document, whose script shows what its address says.
+var Pages = []string{"/", "/fleet", "/rules", "/client", "/shedder", "/behavior", "/global", "/dns", "/audit"}
+
+func pages() http.Handler {
+	files := map[string]string{"/done": "done.html"}
+	for _, page := range Pages {
+		files[page] = "index.html"
+	}
+	return webpage.Handler(files, func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusNotFound, "no page "+clip(r.URL.Path)+"; there are "+strings.Join(Pages[1:], ", "))
+	})
 }
 
 // perform does what a person asks for who has the role.

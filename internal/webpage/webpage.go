@@ -1,4 +1,6 @@
-package console
+// Package webpage holds the files of weir's pages for browsers: those of regionctl console, and
+// that of a node alone. Both are served with it.
+package webpage
 
 import (
 	"bytes"
@@ -7,9 +9,9 @@ import (
 	"embed"
 	"encoding/hex"
 	"io/fs"
+	"maps"
 	"net/http"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -23,8 +25,19 @@ var kinds = map[string]string{
 	".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8",
 }
 
-// Pages are the addresses of the pages: one document, whose script shows what its address says.
-var Pages = []string{"/", "/fleet", "/rules", "/client", "/shedder", "/behavior", "/global", "/dns", "/audit"}
+// policy lets a page load and run only what its own server serves.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// Protect keeps what is answered from being used by pages of others, and its own page from
+// loading anything else.
+func Protect(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+}
 
 // asset is a file as it travels.
 type asset struct{ kind, etag, plain, packed string }
@@ -51,20 +64,20 @@ var built = sync.OnceValue(func() map[string]asset {
 	if err != nil {
 		panic(err) // what was built in is there
 	}
-	files["/done"] = files["/assets/done.html"]
-	for _, page := range Pages {
-		files[page] = files["/assets/index.html"]
-	}
 	return files
 })
 
-// assets serves what is built in.
-func assets() http.Handler {
-	files := built()
+// Handler serves the files, and at the addresses of pages those that they name, as in
+// "/": "index.html". missing answers requests for anything else.
+func Handler(pages map[string]string, missing http.HandlerFunc) http.Handler {
+	files := maps.Clone(built())
+	for at, name := range pages {
+		files[at] = files["/assets/"+name]
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, known := files[r.URL.Path]
 		if !known || r.Method == http.MethodPost {
-			refuse(w, http.StatusNotFound, "no page "+clip(r.URL.Path)+"; there are "+strings.Join(slices.Clone(Pages[1:]), ", "))
+			missing(w, r)
 			return
 		}
 		h := w.Header()
