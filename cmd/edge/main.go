@@ -36,6 +36,8 @@ weir is running. Try, in another terminal:
   for i in $(seq 10); do curl -s -o /dev/null -w '%%{http_code}\n' http://%[1]s/; done   # the 11th in 10 s, with the one before, gets 429
   curl 'http://%[2]s/v1/explain?client=127.0.0.1&path=/hello'      # which rules decide, and why
 
+or open http://%[2]s/ in a browser: it shows what the node does.
+
 README.md shows how to overload the origin's /busy, and what is shed then.
 
 Ctrl-C stops it.

@@ -15,6 +15,7 @@ import (
 
 // Where each answer is.
 const (
+	PathIndex   = "/v1"
 	PathHealth  = "/healthz"
 	PathReady   = "/readyz"
 	PathMetrics = "/metrics"

@@ -16,13 +16,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/webpage"
 )
 
 // adminHandler serves the operators' side: health, metrics, profiles, and what the
 // node knows about its rules.
 func (e *Edge) adminHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", e.adminIndex)
+	mux.HandleFunc("GET /{$}", e.index)
+	mux.HandleFunc("GET "+adminapi.PathIndex, e.adminIndex)
+	mux.HandleFunc("GET /assets/", showPage)
 	mux.HandleFunc("GET "+adminapi.PathHealth, func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -47,6 +50,27 @@ func (e *Edge) adminHandler() http.Handler {
 	return e.named(e.guarded(e.authenticated(mux)))
 }
 
+// page shows in a browser what the API says, and does what it can do.
+var page = webpage.Handler(map[string]string{"/": "node.html"}, func(w http.ResponseWriter, r *http.Request) {
+	adminError(w, http.StatusNotFound, errors.New("no such file"))
+})
+
+// index is the page for browsers, and the list of what there is for other programs. Where a
+// token is required, no browser comes this far.
+func (e *Edge) index(w http.ResponseWriter, r *http.Request) {
+	w.Header().Add("Vary", "Accept")
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		showPage(w, r)
+		return
+	}
+	e.adminIndex(w, r)
+}
+
+func showPage(w http.ResponseWriter, r *http.Request) {
+	webpage.Protect(w.Header())
+	page.ServeHTTP(w, r)
+}
+
 // named adds the node's name to every answer.
 func (e *Edge) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,6 +83,7 @@ func (e *Edge) adminIndex(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintf(w, `weir edge %s
 
+GET    /             a page for browsers, and this list for other programs; /v1 is this list for both
 GET    /healthz      the process is alive
 GET    /readyz       it may be sent traffic
 GET    /metrics      Prometheus metrics

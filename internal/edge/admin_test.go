@@ -48,6 +48,23 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
+// Browsers get a page at /, which loads and runs nothing of others; all else gets the list there.
+func TestAdminPage(t *testing.T) {
+	n := start(t, setup{rules: perClient})
+	for path, want := range map[string]string{"/": "/assets/node.js", "/?client=203.0.113.7&path=/": "/assets/node.js", "/assets/node.js": "/v1/explain", "/assets/style.css": "color"} {
+		a := n.operate("GET", path, "Accept: text/html,*/*;q=0.8")
+		require.Equal(t, 200, a.status, path)
+		require.Contains(t, a.body, want)
+		require.Contains(t, a.header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'", path)
+		require.Equal(t, "DENY", a.header.Get("X-Frame-Options"))
+	}
+	require.Contains(t, n.operate("GET", "/v1", "Accept: text/html").body, "DELETE /v1/limits")
+	require.Equal(t, 404, n.operate("GET", "/assets/nothing").status)
+	require.Equal(t, 404, n.operate("GET", "/assets/").status)
+	require.Equal(t, 405, n.operate("POST", "/assets/node.js").status)
+	require.Equal(t, 403, n.operate("GET", "/", "Accept: text/html", "Host: weir.attacker.example").status)
+}
+
 func TestAdminToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("correct horse\n"), 0o600))
@@ -63,7 +80,7 @@ func TestAdminToken(t *testing.T) {
 		require.NotContains(t, a.body, "horse")
 		require.Equal(t, "test-node", a.header.Get("Weir-Node"))
 	}
-	for _, path := range []string{"/", "/metrics", "/v1/rules", "/v1/explain", "/debug/pprof/", "/healthz/x", "//healthz"} {
+	for _, path := range []string{"/", "/assets/node.js", "/metrics", "/v1/rules", "/v1/explain", "/debug/pprof/", "/healthz/x", "//healthz"} {
 		closed(path)
 	}
 	for _, h := range []string{"Bearer wrong", "Bearer ", "Bearer", "correct horse", "Basic Y29ycmVjdCBob3JzZQ==", "bearer correct horse"} {

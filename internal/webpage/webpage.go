@@ -84,7 +84,7 @@ func Handler(pages map[string]string, missing http.HandlerFunc) http.Handler {
 		h.Set("Content-Type", f.kind)
 		h.Set("Cache-Control", "no-cache") // asked for again, and answered with 304
 		h.Set("ETag", f.etag)
-		h.Set("Vary", "Accept-Encoding")
+		h.Add("Vary", "Accept-Encoding")
 		if r.Header.Get("If-None-Match") == f.etag {
 			w.WriteHeader(http.StatusNotModified)
 			return

@@ -44,21 +44,21 @@ export function Page() {
     </form>
     ${!at.value ? html`<${Empty} title="Whose requests?"><p class="dim">Enter an address to see which rules would decide its next request in each region, and why it is refused.</p><//>` : html`
       <${ByHand} client=${at.value.client} after=${() => look(false)} />
-      <section aria-labelledby="explained"><h2 id="explained">The next request</h2><${Loaded} of=${explained} rows=${4}>${(list, answer) => html`${list.map((e) => html`<${Explained} e=${e} />`)}<${Command} text=${answer.command} />`}<//></section>
+      <section aria-labelledby="explained"><h2 id="explained">The next request</h2><${Loaded} of=${explained} rows=${4}>${(list, answer) => html`${list.map((e) => html`<${Explained} e=${e} reset=${reset} />`)}<${Command} text=${answer.command} />`}<//></section>
       <section aria-labelledby="inspected"><h2 id="inspected">All rules that count this address</h2><${Loaded} of=${inspected} rows=${3}>${(list, answer) => html`${list.map((r) => html`<${Inspected} r=${r} />`)}<${Command} text=${answer.command} />`}<//></section>
       <${Lately} client=${at.value.client} />`}
     <${BySecret} asked=${() => { at.value = null; lookByHand(null); }} Inspected=${Inspected} />
     <${Listed} open=${(client) => { form.value = { ...fields, client }; look(); scrollTo(0, 0); }} />`;
 }
 
-function Explained({ e }) {
+export function Explained({ e, reset }) {
   if (e.error) return html`<${Notice} kind="warn" title=${e.region + ' could not be asked'}><pre class="text">${e.error}</pre><//>`;
   const passes = e.verdict.startsWith('pass');
   return html`<h3>${e.region} <${Badge} kind=${passes ? 'good' : 'bad'}>${e.verdict}<//>${e.retry_after && html` <span class="dim">retry after ${brief(e.retry_after)}</span>`}${' '}
       <span class="dim small">edge ${e.node}, rules ${e.rules_version}${e.upstream && `, upstream ${e.upstream} as ${e.class}`}</span></h3>
     ${e.listed && html`<p><b>${e.listed.network}</b> is listed: <${Badge} kind=${e.listed.action === 'block' ? 'bad' : 'good'}>${e.listed.action}<//> by ${e.listed.by}: ${e.listed.reason}</p>`}
     ${e.conduct && html`<${Conduct} c=${e.conduct} />`}
-    ${e.rules?.length > 0 ? html`<${Decisions} rules=${e.rules} label=${'Rules of the next request in ' + e.region} />` : html`<p class="dim">No rule counts this request.</p>`}
+    ${e.rules?.length > 0 ? html`<${Decisions} rules=${e.rules} reset=${reset} label=${'Rules of the next request in ' + e.region} />` : html`<p class="dim">No rule counts this request.</p>`}
     ${e.other_methods?.map((o) => html`<p class="dim">Rule ${o.rule} would count it as ${o.methods.join(' or ')}.</p>`)}`;
 }
 
@@ -76,18 +76,18 @@ function Signals({ list }) {
 function Inspected({ r, what = 'the address' }) {
   if (r.error) return html`<${Notice} kind="warn" title=${r.region + ' could not be asked'}><pre class="text">${r.error}</pre><//>`;
   return html`<h3>${r.region} <span class="dim small">${r.node ? `edge ${r.node}, rules ${r.rules_version}` : ''}</span></h3>
-    ${r.rules.length > 0 ? html`<${Decisions} rules=${r.rules} label=${`Rules that count ${what} in ${r.region}`} />` : html`<p class="dim">No rule counts by ${what}.</p>`}
+    ${r.rules.length > 0 ? html`<${Decisions} rules=${r.rules} reset=${at.value && reset} label=${`Rules that count ${what} in ${r.region}`} />` : html`<p class="dim">No rule counts by ${what}.</p>`}
     ${r.lacking.map((u) => html`<p class="dim">${u.exempts ? `${u.rule} does not count it: match.not exempts it` : `${u.rule} also counts by ${u.lacks}`}</p>`)}
     ${r.silent > 0 && html`<p class="warn">${plural(r.silent, 'edge')} did not say what they hold of leased limits.</p>`}`;
 }
 
-function Decisions({ rules, label }) {
+function Decisions({ rules, label, reset }) {
   return html`<${Table} label=${label} head=${['rule', 'mode', 'allowed', ['left', 'n'], ['limit', 'n'], ['resets in', 'n'], 'decided by', 'counter', '']}>${rules.map((r) => html`<tr>
     <th scope="row">${r.rule}</th><td><${Badge} kind=${r.mode === 'enforce' ? 'good' : 'info'}>${r.mode}<//></td>
     <td><${Badge} kind=${r.allowed ? 'good' : 'bad'}>${r.allowed ? 'yes' : 'no'}<//>${r.retry_after && html` <span class="dim">in ${brief(r.retry_after)}</span>`}</td>
     <td class="n">${number(r.remaining)}${r.leased && html`<div class="why">edges hold ${number(r.held ?? 0)}${(r.holders ?? []).map((h) => html`<div>${h.node}: ${number(h.held)}${h.held_for && ` for ${brief(h.held_for)}`}</div>`)}</div>`}</td><td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${brief(r.reset_after)}</td>
     <td>${r.source}</td><td><code class="long">${r.key}</code></td>
-    <td class="act">${at.value && html`<${Act} op="limits.reset" onClick=${() => reset(r)} aria-label=${`Reset ${r.rule}`}>Reset<//>`}</td></tr>`)}<//>`;
+    <td class="act">${reset && html`<${Act} op="limits.reset" onClick=${() => reset(r)} aria-label=${`Reset ${r.rule}`}>Reset<//>`}</td></tr>`)}<//>`;
 }
 
 function reset(r) {

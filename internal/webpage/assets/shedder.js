@@ -30,14 +30,16 @@ function Region({ r }) {
   return html`<section aria-labelledby=${'shed-' + r.region}><h2 id=${'shed-' + r.region}>${r.region} <${Badge} kind=${r.error ? 'bad' : r.converged ? 'good' : 'warn'}>${r.error ? 'not known' : r.converged ? 'all run the same' : 'edges differ'}<//></h2>
     ${r.error && html`<pre class="text">${r.error}</pre>`}
     ${r.nodes.length === 0 && !r.error && html`<${Empty} title="No edge is registered" />`}
-    ${r.nodes.length > 0 && html`<${Table} label=${'Shedders of ' + r.region} head=${['edge, upstream', ['level', 'n'], ['utilization', 'n'], 'signals: value between its knees', ['demand/s', 'n'], ['served/s', 'n'], 'shed since start', 'candidates would have shed']}>
+    ${r.nodes.length > 0 && html`<${Table} label=${'Shedders of ' + r.region} head=${columns}>
       ${r.nodes.map((n) => html`<${Node} key=${n.id} n=${n} />`)}<//>`}</section>`;
 }
+
+export const columns = ['edge, upstream', ['level', 'n'], ['utilization', 'n'], 'signals: value between its knees', ['demand/s', 'n'], ['served/s', 'n'], 'shed since start', 'candidates would have shed'];
 
 // unit writes a signal's value: times are in seconds.
 const unit = (s, v) => (/latency|round_trip|gradient/.test(s.name) ? (v * 1000).toFixed(v < 0.01 ? 2 : 0) + ' ms' : v < 10 && v % 1 ? v.toFixed(2) : number(v));
 
-function Node({ n }) {
+export function Node({ n }) {
   if (!n.upstreams?.length) return html`<tr><th scope="row">${n.id}</th><td colspan="7" class="dim">${n.admin_error || 'it says nothing of its shedder'}</td></tr>`;
   return n.upstreams.map((u) => html`<tr>
     <th scope="row">${n.id}<div class="why">${u.name}, <code>${n.version}</code></div></th>
