@@ -100,7 +100,7 @@ type Exchange struct {
 
 	mu       sync.Mutex
 	heard    time.Duration // when this region last heard of another, as far as this node knows
-	inFlight map[peer.Node]int
+	inFlight map[errand]int
 }
 
 // New returns an Exchange that Run starts.
@@ -112,7 +112,7 @@ func New(c Config) *Exchange {
 	if c.Wall == nil {
 		c.Wall = func() int64 { return time.Now().UnixMicro() }
 	}
-	x := &Exchange{config: c, born: c.Clock(), wake: make(chan struct{}, 1), inFlight: map[peer.Node]int{}}
+	x := &Exchange{config: c, born: c.Clock(), wake: make(chan struct{}, 1), inFlight: map[errand]int{}}
 	x.heard = x.born
 	return x
 }
@@ -268,16 +268,24 @@ func (x *Exchange) noteHeard(at time.Duration) {
 	x.mu.Unlock()
 }
 
-// maxInFlight is how many messages to a node may wait for their answers. Later ones hold
+// errand is what messages are for, and to whom. Each has a bound of its own: to a node far away
+// counts, which go every 100 ms, are always under way, and must not keep promises from it.
+type errand struct {
+	to    peer.Node
+	topic string
+}
+
+// maxInFlight is how many messages of an errand may wait for their answers. Later ones hold
 // what those before them did, so there is no need for a queue.
 const maxInFlight = 3
 
-// call sends a message in the background, unless too many to that node are under way.
+// call sends a message in the background, unless too many of its errand are under way.
 func (x *Exchange) call(ctx context.Context, to peer.Node, topic string, body func() []byte, answered func(reply []byte)) {
+	e := errand{to, topic}
 	x.mu.Lock()
-	busy := x.inFlight[to] >= maxInFlight
+	busy := x.inFlight[e] >= maxInFlight
 	if !busy {
-		x.inFlight[to]++
+		x.inFlight[e]++
 	}
 	x.mu.Unlock()
 	if busy {
@@ -289,8 +297,8 @@ func (x *Exchange) call(ctx context.Context, to peer.Node, topic string, body fu
 		reply, err := x.config.Caller.Call(call, to, topic, message)
 		cancel()
 		x.mu.Lock()
-		if x.inFlight[to]--; x.inFlight[to] == 0 {
-			delete(x.inFlight, to)
+		if x.inFlight[e]--; x.inFlight[e] == 0 {
+			delete(x.inFlight, e)
 		}
 		x.mu.Unlock()
 		if err == nil {
