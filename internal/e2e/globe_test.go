@@ -320,12 +320,12 @@ func (g *globe) demand(path, who string, windows int, where func(client int, now
 	clients.Wait()
 	var list []outcome
 	for n := first; n < first+int64(windows); n++ {
-		o := all[n]
-		require.NotNil(g, o, "nobody asked")
+		require.NotNil(g, all[n], "nobody asked")
+		o := *all[n]
 		if before := all[n-1]; before != nil {
 			o.unsure += before.unsure
 		}
-		list = append(list, *o)
+		list = append(list, o)
 	}
 	return list
 }

@@ -78,6 +78,9 @@ type Registrar interface {
 	// it never held anything that could have been lost. Otherwise they begin with the next
 	// window.
 	Open(ctx context.Context) error
+	// Reopen lets parts of limits be spent in windows that begin in a while: the store has lost
+	// what was spent. Without it that while begins with the first request. It is bounded, too.
+	Reopen(ctx context.Context) error
 }
 
 // MaxLife bounds the numbers of lives: a Lua number holds them exactly.

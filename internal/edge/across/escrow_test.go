@@ -268,22 +268,45 @@ func TestEscrowAllStoresAreLostInTurn(t *testing.T) {
 	})
 }
 
+// Regions on opposite sides of the earth hold their parts: the counts that are always on the way
+// between them keep no promise from them.
+func TestEscrowFarApart(t *testing.T) {
+	inWorld(t, "r fixed_window limit=900 window=10s escrow", 1, func(w *world) {
+		w.farther.Store(4) // 400 to 1,100 ms there and back
+		for i := range 12 {
+			w.wait(w.untilWindow())
+			for _, r := range w.regions {
+				require.EqualValues(t, 1, r.nodes[0].exchange.Parts(), "window %d, region %s", i, r.name)
+			}
+			require.EqualValues(t, 900, w.asksAll())
+		}
+		w.requireNoneOver()
+	})
+}
+
 // A region that is dead, or cut off for good, loses its part to its heir once its term has
 // ended, and has it again after it is back.
 func TestEscrowTheHeir(t *testing.T) {
+	dies := func(w *world, gone bool) {
+		for _, n := range w.regions[2].nodes {
+			if gone {
+				n.kill()
+			} else {
+				n.start()
+			}
+		}
+	}
 	for name, gone := range map[string]func(w *world, gone bool){
 		"cut off": func(w *world, gone bool) { w.cutOff("c", gone) },
-		"dead": func(w *world, gone bool) {
-			for _, n := range w.regions[2].nodes {
-				if gone {
-					n.kill()
-				} else {
-					n.start()
-				}
+		"dead":    dies,
+		"dead with its store": func(w *world, gone bool) {
+			if !gone {
+				w.flush(w.regions[2])
 			}
+			dies(w, gone)
 		},
 	} {
-		if race && name == "dead" {
+		if race && name != "cut off" {
 			continue // the others run the same code
 		}
 		t.Run(name, func(t *testing.T) {

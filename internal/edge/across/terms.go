@@ -128,6 +128,9 @@ func (x *Exchange) settle(ctx context.Context, life int64, first bool) {
 	if says == limiter.WouldBeFirst && x.open(ctx) {
 		says = x.settleAs(ctx, life, limiter.SettledFirst)
 	}
+	if says == limiter.SettledLater {
+		_ = x.config.Escrow.Registrar.Reopen(ctx) // or the first requests do
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.settling = false // if it is not settled, the next answer tries again

@@ -38,6 +38,7 @@ type world struct {
 	unneeded  atomic.Bool     // no limit is shared
 	later     atomic.Bool     // all messages say more than this release knows
 	calls     atomic.Int64
+	farther   atomic.Int64 // by how many times their usual distance regions are
 	nodes     map[string]*node
 	passed    map[string]int64 // by key and window
 }
@@ -111,6 +112,8 @@ func (s *swap) Open(ctx context.Context) error {
 	return s.now.Load().Open(ctx)
 }
 
+func (s *swap) Reopen(ctx context.Context) error { return s.now.Load().Reopen(ctx) }
+
 type node struct {
 	peer.Node
 	world    *world
@@ -127,7 +130,7 @@ var delays = map[string]time.Duration{"a/b": 80 * time.Millisecond, "a/c": 140 *
 
 func (w *world) delay(a, b string) time.Duration {
 	if d := delays[a+"/"+b] + delays[b+"/"+a]; d > 0 {
-		return d / 2
+		return d / 2 * time.Duration(1+w.farther.Load())
 	}
 	return time.Millisecond / 2
 }
@@ -245,6 +248,8 @@ func (n *node) Renew(ctx context.Context, t []limiter.Term) {
 }
 
 func (n *node) Open(ctx context.Context) error { return n.region.store.Open(ctx) }
+
+func (n *node) Reopen(ctx context.Context) error { return n.region.store.Reopen(ctx) }
 
 func (n *node) Merge(ctx context.Context, m []limiter.Merge) { n.region.store.Merge(ctx, m) }
 

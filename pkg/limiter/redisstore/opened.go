@@ -5,8 +5,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/pkg/limiter"
 )
 
 // A store that has lost everything must not let a region's part of a limit be spent again. A
@@ -65,16 +68,56 @@ func crc16(text string) (crc uint16) {
 }
 
 // Open lets parts of limits be spent in windows that began before the store was empty.
-func (s *Store) Open(ctx context.Context) error {
+func (s *Store) Open(ctx context.Context) error { return s.openSince(ctx, 0) }
+
+// reopensWithin is how long after its clock was read a store may learn since when it has lost
+// nothing. It is added to what the scripts leave for clocks that differ.
+const reopensWithin = 2 * time.Second
+
+// Reopen lets parts of limits be spent in windows that begin in 12 s, wherever nothing says
+// since when.
+func (s *Store) Reopen(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, reopensWithin)
+	defer cancel()
+	now, err := s.latest(bounded)
+	if err != nil {
+		return err
+	}
+	return s.openSince(bounded, now+(limiter.MaxClockBack+reopensWithin).Microseconds())
+}
+
+// latest returns what the latest clock of all masters says.
+func (s *Store) latest(ctx context.Context) (now int64, err error) {
+	if s.config.Clock != nil {
+		return s.config.Clock(), nil
+	}
+	var mu sync.Mutex
+	ask := func(ctx context.Context, c *redis.Client) error {
+		at, err := c.Time(ctx).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		now = max(now, at.UnixMicro())
+		return err
+	}
 	if s.cluster == nil {
-		return s.single.SetNX(ctx, openedSingle.(string), 0, 0).Err()
+		err = ask(ctx, s.single)
+	} else {
+		err = s.cluster.ForEachMaster(ctx, ask)
+	}
+	return now, err
+}
+
+// openSince says since when nothing was lost, wherever nothing says that.
+func (s *Store) openSince(ctx context.Context, since int64) error {
+	if s.cluster == nil {
+		return s.single.SetNX(ctx, openedSingle.(string), since, 0).Err()
 	}
 	const batch = 1024
 	names := openedNames()
 	for from := 0; from < slots; from += batch {
 		_, err := s.cluster.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, name := range names[from : from+batch] {
-				pipe.SetNX(ctx, name.(string), 0, 0)
+				pipe.SetNX(ctx, name.(string), since, 0)
 			}
 			return nil
 		})

@@ -155,4 +155,13 @@ func RunOpened(t *testing.T, open Open) {
 	require.False(t, take("d"))
 	clock.Set(2 * time.Minute)
 	require.True(t, take("a"))
+
+	// Windows that begin a while after a loss was told are open for whoever comes first.
+	clock.Set(2*time.Minute + 5*time.Second)
+	store = open(t, clock.Now)
+	require.NoError(t, store.(limiter.Registrar).Reopen(ctx))
+	require.False(t, take("a"))
+	clock.Set(3 * time.Minute)
+	require.True(t, take("a"))
+	require.True(t, take("e"))
 }
