@@ -36,6 +36,12 @@ func (s *subject) add(o *subject) {
 	s.requests = uint32(min(uint64(s.requests)+uint64(o.requests), math.MaxUint32))
 	s.baseline += o.baseline
 	s.windows = max(s.windows, o.windows)
+	if uint32(s.total)+uint32(o.total) > math.MaxUint16 {
+		half := *o
+		half.halve()
+		s.halve()
+		o = &half
+	}
 	for _, sum := range [...]struct{ to, of *uint16 }{
 		{&s.total, &o.total}, {&s.lacks, &o.lacks}, {&s.auth, &o.auth}, {&s.gone, &o.gone}, {&s.broken, &o.broken}, {&s.early, &o.early},
 	} {
@@ -73,7 +79,10 @@ func addCount(hashes []uint32, counts []uint16, hash uint32, n uint16) {
 
 // union adds the routes that another node saw; a route that both saw counts once.
 func (r *routes) union(n *walk, o *routes, of *walk) {
-	n.total, n.gone, n.seen, n.missing = plus(n.total, of.total), plus(n.gone, of.gone), 0, 0
+	if uint32(n.total)+uint32(of.total) > math.MaxUint16 {
+		n.total, n.gone, of = n.total/2, n.gone/2, &walk{total: of.total / 2, gone: of.gone / 2}
+	}
+	n.total, n.gone, n.seen, n.missing = n.total+of.total, plus(n.gone, of.gone), 0, 0
 	for i := range r.seen {
 		r.seen[i] |= o.seen[i]
 		n.seen += uint16(bits.OnesCount64(r.seen[i]))

@@ -124,7 +124,7 @@ func (s Signal) most() int {
 		return fullRoutes
 	case Denials, Failures:
 		return 10_000
-	case Repetition:
+	case Repetition, Presence:
 		return 30_000
 	}
 	return 1_000_000

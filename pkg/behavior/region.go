@@ -194,7 +194,7 @@ func (t *Table) merge(p *Policy, at tick, key uint64, whole *subject) Standing {
 		return Standing{}
 	}
 	if found == nil {
-		if found = s.add(key, at); found == nil {
+		if found = s.add(p, key, at); found == nil {
 			return Standing{}
 		}
 	}

@@ -66,9 +66,13 @@ func (s *subject) block(t *Tier, now tick) {
 	if now.since(s.blocked) > ticks(10*t.RefuseMax) {
 		s.strikes = 0
 	}
-	length := t.RefuseMax
-	if s.strikes < 20 {
-		length = min(t.Refuse<<s.strikes, t.RefuseMax)
+	length := min(t.Refuse, t.RefuseMax)
+	for range s.strikes {
+		if length > t.RefuseMax/2 {
+			length = t.RefuseMax
+			break
+		}
+		length *= 2
 	}
 	s.strikes = min(s.strikes+1, 20)
 	s.refuses, s.blocked = true, now+tick(ticks(length))
@@ -93,7 +97,7 @@ func (s *subject) reasons(p *Policy, list []Reason) []Reason {
 		}
 		r := Reason{Signal: Signal(i), Points: float64(points), Value: float64(s.values[i]), Threshold: float64(p.Signals[i].AtLeast)}
 		if r.Signal == Burst {
-			r.Threshold = p.Signals[Burst].burst(s)
+			r.Threshold = min(p.Signals[Burst].burst(s), r.Value) // its past may have grown since
 		}
 		list = append(list, r)
 	}

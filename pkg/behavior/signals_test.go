@@ -86,7 +86,7 @@ func TestRepetition(t *testing.T) {
 
 	l = newLife(t)
 	l.repeat(2400, 20*time.Millisecond, func(i int) Event { return Event{Route: 1, Print: key(i), Status: 200} })
-	require.Equal(t, map[string]float64{"repetition": 2400}, l.reasons(), "a route alone needs twice as many")
+	require.Equal(t, map[string]float64{"repetition": 1200}, l.reasons(), "of a route alone two count as one")
 
 	l = newLife(t)
 	l.repeat(2900, 20*time.Millisecond, various)

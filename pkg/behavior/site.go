@@ -3,13 +3,19 @@ package behavior
 import "sync"
 
 // site knows how the origin answers everyone. While it fails for many subjects, its errors
-// say nothing about any of them. Each subject counts once in a short window, so that one
-// that fails often does not excuse itself.
+// say nothing about any of them. Each subject counts once in a window, so that one that fails
+// often does not excuse itself: as one that failed from its first error on. Seconds show where
+// many ask that an origin has begun to fail, short windows where few do.
 type site struct {
-	mu     sync.Mutex
-	window tick
-	now    tally
-	before tally
+	mu      sync.Mutex
+	seconds tallies
+	shorts  tallies
+}
+
+// tallies are of a window and of the one before.
+type tallies struct {
+	window      tick
+	now, before tally
 }
 
 type tally struct{ subjects, failed int }
@@ -19,30 +25,69 @@ const (
 	failingShare = 0.2 // of the subjects
 )
 
-func (s *site) roll(now tick) {
-	switch passed := now.since(s.window); {
-	case passed >= 2*shortTicks:
-		s.window, s.now, s.before = now, tally{}, tally{}
-	case passed >= shortTicks:
-		s.window, s.now, s.before = now, tally{}, s.now
+func (t *tallies) roll(now tick, length int32) {
+	switch passed := now.since(t.window); {
+	case passed >= 2*length:
+		t.window, t.now, t.before = now, tally{}, tally{}
+	case passed >= length:
+		t.window, t.now, t.before = now, tally{}, t.now
 	}
 }
 
-func (s *site) answered(now tick, failed bool) {
+// failed says in which of its windows a subject was answered with 5xx.
+type failed uint8
+
+const (
+	inSecond failed = 1 << iota
+	inShort
+)
+
+// hear counts a subject that is answered: for the first time in its window, or failing for the
+// first time in it.
+func (t *tallies) hear(first, failed bool) {
+	if first {
+		t.now.subjects++
+	}
+	if failed {
+		t.now.failed++
+	}
+}
+
+func (t *tallies) failing() bool {
+	failed, all := t.now.failed+t.before.failed, t.now.subjects+t.before.subjects
+	return failed >= fewSubjects && float64(failed) >= failingShare*float64(all)
+}
+
+// hear counts an answer to a subject. begins says that the subject's short window begins with it.
+func (s *site) hear(c *subject, now tick, begins, fails bool) {
+	second := uint16(now / ticksPerSecond)
+	another := second != c.second
+	if another {
+		c.second, c.failed = second, c.failed&^inSecond
+	}
+	if begins {
+		c.failed &^= inShort
+	}
+	failsNow, failsShort := fails && c.failed&inSecond == 0, fails && c.failed&inShort == 0
+	if !another && !begins && !failsNow && !failsShort {
+		return
+	}
+	if fails {
+		c.failed = inSecond | inShort
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.roll(now)
-	s.now.subjects++
-	if failed {
-		s.now.failed++
-	}
+	s.seconds.roll(now, ticksPerSecond)
+	s.seconds.hear(another, failsNow)
+	s.shorts.roll(now, shortTicks)
+	s.shorts.hear(begins, failsShort)
 }
 
 // failing reports whether 5xx are the origin's fault.
 func (s *site) failing(now tick) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.roll(now)
-	failed, all := s.now.failed+s.before.failed, s.now.subjects+s.before.subjects
-	return failed >= fewSubjects && float64(failed) >= failingShare*float64(all)
+	s.seconds.roll(now, ticksPerSecond)
+	s.shorts.roll(now, shortTicks)
+	return s.seconds.failing() || s.shorts.failing()
 }

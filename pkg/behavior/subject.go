@@ -50,9 +50,11 @@ type subject struct {
 	minuteWalk, longWalk    walk
 	minuteRoutes, longRoute routes
 
-	listed bool // other nodes are to hear of it
-	told   tick // when Retry-After says to come back
-	denied tick // the first refusal that was not followed by obedience
+	listed bool   // other nodes are to hear of it
+	failed failed // with 5xx
+	second uint16 // of the last answer
+	told   tick   // when Retry-After says to come back
+	denied tick   // the first refusal that was not followed by obedience
 
 	values [numSignals]uint16 // when the signal rose last
 }
@@ -117,7 +119,10 @@ const maxTold = Long
 // to their thresholds. excused says that errors are the origin's, not the subject's.
 func (s *subject) observe(p *Policy, e *Event, excused bool) {
 	s.requests++
-	s.total = saturate(s.total)
+	if s.total == math.MaxUint16 {
+		s.halve()
+	}
+	s.total++
 	p.burst(s)
 	if e.Lacks {
 		s.lacks = saturate(s.lacks)
@@ -133,6 +138,20 @@ func (s *subject) observe(p *Policy, e *Event, excused bool) {
 	p.failures(s, e.Status, excused)
 }
 
+// halve halves what was counted in this minute, so that shares stay true however many requests
+// come.
+func (s *subject) halve() {
+	for _, n := range [...]*uint16{&s.total, &s.lacks, &s.auth, &s.gone, &s.broken, &s.early} {
+		*n /= 2
+	}
+	for i := range s.printCounts {
+		s.printCounts[i] /= 2
+	}
+	for i := range s.routeCounts {
+		s.routeCounts[i] /= 2
+	}
+}
+
 func (p *Policy) presence(s *subject) {
 	if t := &p.Signals[Presence]; int(s.lacks) >= t.AtLeast && float64(s.lacks) >= t.Share*float64(s.total) {
 		s.rise(p, Presence, float64(s.lacks), float64(t.AtLeast))
@@ -143,14 +162,18 @@ func (p *Policy) presence(s *subject) {
 // than a fingerprint: it needs twice as many.
 func (p *Policy) repetition(s *subject, prints, same uint16) {
 	if t := &p.Signals[Repetition]; int(max(prints, same/2)) >= t.AtLeast {
-		share := t.Share * float64(s.total)
+		share := max(t.Share, leastShare) * float64(s.total)
 		if int(prints) >= t.AtLeast && float64(prints) >= share {
 			s.rise(p, Repetition, float64(prints), float64(t.AtLeast))
 		} else if float64(same) >= share {
-			s.rise(p, Repetition, float64(same), float64(2*t.AtLeast))
+			s.rise(p, Repetition, float64(same)/2, float64(t.AtLeast))
 		}
 	}
 }
+
+// leastShare is the least share of one fingerprint that counts can tell from none: they have
+// two places for routes, so any two of them may seem to have had half.
+const leastShare = 0.55
 
 func (p *Policy) burst(s *subject) {
 	if t := &p.Signals[Burst]; int(s.requests) >= t.AtLeast {
@@ -195,9 +218,10 @@ func (p *Policy) failures(s *subject, status int, excused bool) {
 	p.failed(s, *n)
 }
 
-// failed looks at how many answers of one sort there were.
+// failed looks at how many answers of one sort there were. Their share must be too high to be
+// due to chance: by three standard deviations of as many answers.
 func (p *Policy) failed(s *subject, n uint16) {
-	if t := &p.Signals[Failures]; int(n) >= t.AtLeast && float64(n) >= t.Share*float64(s.total) {
+	if t := &p.Signals[Failures]; int(n) >= t.AtLeast && float64(n) >= t.Share*float64(s.total)+3*math.Sqrt(float64(s.total)*t.Share*(1-t.Share)) {
 		s.rise(p, Failures, float64(n), float64(t.AtLeast))
 	}
 }

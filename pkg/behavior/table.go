@@ -111,7 +111,7 @@ func (t *Table) Observe(key uint64, now time.Time, e *Event) Standing {
 	defer s.mu.Unlock()
 	found := s.find(key)
 	if found == nil {
-		if found = s.add(key, at); found == nil {
+		if found = s.add(p, key, at); found == nil {
 			return Standing{}
 		}
 	}
@@ -123,9 +123,7 @@ func (t *Table) Observe(key uint64, now time.Time, e *Event) Standing {
 			found.refusal(p, e, at)
 		} else {
 			failed := e.Status >= 500
-			if found.roll(at) {
-				t.site.answered(at, failed)
-			}
+			t.site.hear(found, at, found.roll(at), failed)
 			found.observe(p, e, failed && t.site.failing(at))
 		}
 		found.settle(p, at)
@@ -211,7 +209,7 @@ func partOf(key uint64) uint32 { return uint32(key>>24) &^ numbers }
 func (s *shard) in(i uint32) *subject { return s.at(s.places[i]&numbers - 1) }
 
 // add returns a new subject, or nil if all that were looked at are refused.
-func (s *shard) add(key uint64, now tick) *subject {
+func (s *shard) add(p *Policy, key uint64, now tick) *subject {
 	n := s.n
 	if n < s.max {
 		if n%chunkSize == 0 {
@@ -219,7 +217,7 @@ func (s *shard) add(key uint64, now tick) *subject {
 		}
 		s.n++
 	} else {
-		victim, ok := s.quietest(now)
+		victim, ok := s.quietest(p, now)
 		if !ok {
 			s.counts.Untracked++
 			return nil
@@ -241,8 +239,9 @@ func (s *shard) add(key uint64, now tick) *subject {
 }
 
 // quietest looks at some subjects and returns the one with the lowest score, or of those
-// the one that was seen longest ago. It is never one that is refused now.
-func (s *shard) quietest(now tick) (victim uint32, ok bool) {
+// the one that was seen longest ago. It is never one that is refused now. Scores are those of
+// now: of subjects that nobody asks about they would never end otherwise.
+func (s *shard) quietest(p *Policy, now tick) (victim uint32, ok bool) {
 	var least float32
 	var idle int32
 	for i := range min(lookedMax, s.n) {
@@ -254,6 +253,9 @@ func (s *shard) quietest(now tick) (victim uint32, ok bool) {
 		c := s.at(n)
 		if c.refuses && now.since(c.blocked) < 0 {
 			continue
+		}
+		if c.score() > 0 {
+			c.settle(p, now)
 		}
 		score, quiet := c.score(), now.since(c.seen)
 		if !ok || score < least || score == least && quiet > idle {
