@@ -1,12 +1,13 @@
 // How busy the edges are, what they shed and why; other settings, for a while or for good.
 import { html, signal, resource, post, number, rate, level, plural, stamp, ago, shell } from './lib.js';
+import { Knees, see, unit } from './knees.js';
 import { Badge, Notice, Loaded, Empty, Table, Command, Meter, Act, Lacking, ask } from './parts.js';
 
 const alive = resource(), settings = resource(), history = resource();
 const assignments = signal(''), lasts = signal('1h');
 
 export function enter() {
-  const look = () => alive.load('/shedder/live');
+  const look = async () => { const answer = await alive.load('/shedder/live'); if (answer.ok) see(answer.result); };
   look();
   settings.load('/shedder');
   history.load('/shedder/history', { lines: '10' });
@@ -23,7 +24,7 @@ export function Page() {
     <${Lacking} ops=${{ 'Kill switch': 'shedder.off', 'end temporary settings': 'shedder.rollback', 'change settings': 'shedder.set' }} />
     ${off && html`<${Notice} kind="warn" title="Some edges shed nothing: their shedder is off" />`}
     <${Loaded} of=${alive} rows=${6}>${(v) => v.regions.map((r) => html`<${Region} r=${r} />`)}<//>
-    <${Command} text=${shell('shedder', 'show', '--live')} /><${Settings} /><${History} />`;
+    <${Command} text=${shell('shedder', 'show', '--live')} />${alive.value.answer?.ok && html`<${Knees} v=${alive.value.answer.result} reload=${reload} />`}<${Settings} /><${History} />`;
 }
 
 function Region({ r }) {
@@ -35,9 +36,6 @@ function Region({ r }) {
 }
 
 export const columns = ['edge, upstream', ['level', 'n'], ['utilization', 'n'], 'signals: value between its knees', ['demand/s', 'n'], ['served/s', 'n'], 'shed since start', 'candidates would have shed'];
-
-// unit writes a signal's value: times are in seconds.
-const unit = (s, v) => (/latency|round_trip|gradient/.test(s.name) ? (v * 1000).toFixed(v < 0.01 ? 2 : 0) + ' ms' : v < 10 && v % 1 ? v.toFixed(2) : number(v));
 
 export function Node({ n }) {
   if (!n.upstreams?.length) return html`<tr><th scope="row">${n.id}</th><td colspan="7" class="dim">${n.admin_error || 'it says nothing of its shedder'}</td></tr>`;
