@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/behaviorsim/corpus"
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/pkg/behavior"
 )
 
@@ -119,7 +120,9 @@ func (d *shipped) decide(now time.Time, q *corpus.Request) (v verdict) {
 		}
 		guessed = max(guessed, d.routes.Observe(q.Route, now, &guess).Tier)
 	}
-	st = d.clients.Observe(key, now, &e)
+	if !e.Refused || !decide.TierMade(factors[tier]) {
+		st = d.clients.Observe(key, now, &e)
+	}
 	v.detected = max(st.Tier, guessed) >= suspicious
 	return v
 }

@@ -106,8 +106,10 @@ func (s *subject) refusal(p *Policy, e *Event, now tick) {
 	p.denied(s)
 }
 
+// denied looks at how many requests came too early, if that were at least as many as passed:
+// where many share an address, those who obey are told to wait, and others ask meanwhile.
 func (p *Policy) denied(s *subject) {
-	if t := &p.Signals[Denials]; int(s.early) >= t.AtLeast {
+	if t := &p.Signals[Denials]; int(s.early) >= t.AtLeast && s.early >= s.total {
 		s.rise(p, Denials, float64(s.early), float64(t.AtLeast))
 	}
 }

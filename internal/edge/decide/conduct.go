@@ -254,11 +254,19 @@ func scale(checks []limiter.Check, factor float64, chance func() float64) {
 // scales reports whether tiers multiply a limit: slots are not divided.
 func scales(l *limiter.Limit) bool { return l.Algorithm != limiter.Concurrency }
 
+// TierMade reports whether refusals of a client are its tier's doing, by the factor of its limits;
+// 0 is for limits as they are. Where less than half is left, refusals say nothing of the client:
+// if they counted, it might never leave the tier.
+func TierMade(factor float64) bool { return factor > 0 && factor < 0.5 }
+
 // Learn counts a request that is finished. status is the origin's answer; 0 if none came.
 func (c *Conduct) Learn(r *Request, v Verdict, status int, now time.Time) {
 	k := &r.Risk
 	if k.Policy == nil || v != Pass && (v != Limited || r.Decision.Unavailable) {
 		return // neither what weir sheds nor what it refuses for its tier is conduct
+	}
+	if v == Limited && TierMade(k.factor) {
+		return
 	}
 	e := behavior.Event{Route: k.route, Status: status}
 	if v == Limited {

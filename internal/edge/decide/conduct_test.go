@@ -207,3 +207,63 @@ func TestTiersAreToldInTheFields(t *testing.T) {
 	f("enforce", 30)
 	f("shadow", 100)
 }
+
+// An office of 500 behind one address exceeds its limit for a while. Each user obeys Retry-After,
+// and gives up after three times. Once the peak is over nobody is refused any more.
+func TestAnOfficeThatObeysIsFreeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := decider(t, "rules: [{id: clients, key: [client_ip], algorithm: token_bucket, limit: 20, window: 1s, burst: 200}]", calm)
+		d.Conduct = conductFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
+		d.Conduct.Judged = func(*Request) {}
+		d.Conduct.Rose = func(*Request, string, string, behavior.Standing, []behavior.Reason) {}
+		type user struct {
+			at    time.Time
+			tries int
+			page  int
+		}
+		random, began, next := rand.New(rand.NewPCG(5, 6)), time.Now(), 0
+		var waiting []user
+		limited := map[int]int{} // by minute
+		r := &Request{}
+		const hour, step = time.Hour, 20 * time.Millisecond
+		for ; time.Since(began) < hour; time.Sleep(step) {
+			each := 12.0
+			if at := time.Since(began); at > 5*time.Minute && at < 5*time.Minute+10*time.Second {
+				each = 200
+			}
+			for range int(each*step.Seconds() + random.Float64()) {
+				waiting = append(waiting, user{at: time.Now(), page: next % 600})
+				next++
+			}
+			var later []user
+			for _, u := range waiting {
+				if time.Now().Before(u.at) {
+					later = append(later, u)
+					continue
+				}
+				*r = Request{Began: time.Now()}
+				d.ask(t, r, "198.51.100.7", []byte("/page/"+strconv.Itoa(u.page)), nil)
+				v := d.Decide(r)
+				r.Permit.Done()
+				d.Conduct.Learn(r, v, http.StatusOK, time.Now())
+				if v == Pass {
+					continue
+				}
+				limited[int(time.Since(began)/time.Minute)]++
+				if u.tries++; u.tries < 3 {
+					var wait time.Duration
+					if v == Limited {
+						wait = r.Decision.RetryAfter(r.Match.Checks)
+					}
+					u.at = time.Now().Add(max(time.Second, wait))
+					later = append(later, u)
+				}
+			}
+			waiting = later
+		}
+		require.NotZero(t, limited[5])
+		for minute, n := range limited {
+			require.Less(t, minute, 10, "%d limited", n)
+		}
+	})
+}
