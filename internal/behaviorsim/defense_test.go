@@ -118,7 +118,9 @@ func (d *shipped) decide(now time.Time, q *corpus.Request) (v verdict) {
 		if q.Status == 401 || q.Status == 403 {
 			guess.Status = q.Status
 		}
-		guessed = max(guessed, d.routes.Observe(q.Route, now, &guess).Tier)
+		if guess.Status == 200 || st.Tier == 0 {
+			guessed = max(guessed, d.routes.Observe(q.Route, now, &guess).Tier)
+		}
 	}
 	if !e.Refused || !decide.TierMade(factors[tier]) {
 		st = d.clients.Observe(key, now, &e)

@@ -170,13 +170,15 @@ func (k *conduct) judge(e *entry) {
 	if !event.Refused {
 		event.Print, event.Lacks = k.print(e, route), k.lacks(e)
 	}
-	if after := k.clients.Observe(client, now, &event); after.Rose {
+	after := k.clients.Observe(client, now, &event)
+	if after.Rose {
 		k.rose(k.risen, "client", client, k.nameOf(e), e, after, k.clients.Reasons(client, now, nil))
 	}
-	if k.policy.Routes == nil || event.Refused {
+	denied := e.status == http.StatusUnauthorized || e.status == http.StatusForbidden
+	if k.policy.Routes == nil || event.Refused || denied && after.Tier > 0 {
 		return
 	}
-	if e.status != http.StatusUnauthorized && e.status != http.StatusForbidden {
+	if !denied {
 		event.Status = http.StatusOK
 	}
 	event.Lacks = false

@@ -28,6 +28,7 @@ func TestConductOfALog(t *testing.T) {
 		for i := range 200 {
 			now := at.Add(time.Duration(i) * 100 * time.Millisecond)
 			log.WriteString(line(now, "2001:db8:0:1::7", "/login", 401))
+			log.WriteString(line(now, fmt.Sprintf("198.51.100.%d", i), "/login", 401))
 			if i%5 == 0 {
 				log.WriteString(line(now, "203.0.113.7", fmt.Sprintf("/page/%d", i), 200))
 			}
@@ -45,8 +46,8 @@ func TestConductOfALog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, err := RunConduct(t.Context(), shipped(t), Config{Top: 3}, write(line))
 			require.NoError(t, err)
-			require.EqualValues(t, 240, r.Requests)
-			require.Equal(t, 2, r.Clients)
+			require.EqualValues(t, 440, r.Requests)
+			require.Equal(t, 202, r.Clients)
 			require.Len(t, r.Subjects, 2)
 			guesser := r.Subjects[0]
 			require.Equal(t, []string{"client", "2001:db8:0:1::/64", "blocked"}, []string{guesser.Kind, guesser.Subject, guesser.Tier})

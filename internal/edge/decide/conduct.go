@@ -275,11 +275,13 @@ func (c *Conduct) Learn(r *Request, v Verdict, status int, now time.Time) {
 	} else {
 		e.Print, e.Lacks = k.print, k.lacks
 	}
-	c.rose(r, KindClient, c.Clients, k.client, c.Clients.Observe(k.client, now, &e), now)
-	if k.Policy.Routes == nil || v != Pass {
-		return
+	client := c.Clients.Observe(k.client, now, &e)
+	c.rose(r, KindClient, c.Clients, k.client, client, now)
+	denied := status == http.StatusUnauthorized || status == http.StatusForbidden
+	if k.Policy.Routes == nil || v != Pass || denied && client.Tier > 0 {
+		return // who is found alone must not slow the route for all
 	}
-	if status != http.StatusUnauthorized && status != http.StatusForbidden {
+	if !denied {
 		e.Status = http.StatusOK
 	}
 	e.Lacks = false

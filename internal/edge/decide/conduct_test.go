@@ -267,3 +267,29 @@ func TestAnOfficeThatObeysIsFreeAgain(t *testing.T) {
 		}
 	})
 }
+
+// Who guesses from one address is found by that, and logins of others are not slowed. Guesses
+// that are spread over many addresses are the route's.
+func TestOneAddressDoesNotSlowALogin(t *testing.T) {
+	f := func(addresses int, want string) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			d, _ := decider(t, "rules: []", calm)
+			d.Conduct = conductFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
+			d.Conduct.Judged = func(*Request) {}
+			rose := map[string]bool{}
+			d.Conduct.Rose = func(_ *Request, kind, tier string, _ behavior.Standing, _ []behavior.Reason) { rose[kind] = true }
+			r := &Request{}
+			for i := range 1200 { // 66 a minute
+				*r = Request{Began: time.Now()}
+				d.ask(t, r, fmt.Sprintf("198.51.%d.%d", i%addresses/250, 1+i%addresses%250), []byte("/login"), nil)
+				d.Conduct.Learn(r, d.Decide(r), http.StatusUnauthorized, time.Now())
+				r.Permit.Done()
+				time.Sleep(time.Minute / 66)
+			}
+			require.Equal(t, map[string]bool{want: true}, rose)
+		})
+	}
+	f(1, KindClient)
+	f(1000, KindRoute)
+}
