@@ -106,10 +106,10 @@ func (s *subject) refusal(p *Policy, e *Event, now tick) {
 	p.denied(s)
 }
 
-// denied looks at how many requests came too early, if that were at least as many as passed:
+// denied looks at how many requests came too early, if that were at least half as many as passed:
 // where many share an address, those who obey are told to wait, and others ask meanwhile.
 func (p *Policy) denied(s *subject) {
-	if t := &p.Signals[Denials]; int(s.early) >= t.AtLeast && s.early >= s.total {
+	if t := &p.Signals[Denials]; int(s.early) >= t.AtLeast && uint32(s.early)*2 >= uint32(s.total) {
 		s.rise(p, Denials, float64(s.early), float64(t.AtLeast))
 	}
 }
@@ -221,9 +221,9 @@ func (p *Policy) failures(s *subject, status int, excused bool) {
 }
 
 // failed looks at how many answers of one sort there were. Their share must be too high to be
-// due to chance: by three standard deviations of as many answers.
+// due to chance: by two and a half standard deviations of as many answers.
 func (p *Policy) failed(s *subject, n uint16) {
-	if t := &p.Signals[Failures]; int(n) >= t.AtLeast && float64(n) >= t.Share*float64(s.total)+3*math.Sqrt(float64(s.total)*t.Share*(1-t.Share)) {
+	if t := &p.Signals[Failures]; int(n) >= t.AtLeast && float64(n) >= t.Share*float64(s.total)+2.5*math.Sqrt(float64(s.total)*t.Share*(1-t.Share)) {
 		s.rise(p, Failures, float64(n), float64(t.AtLeast))
 	}
 }
