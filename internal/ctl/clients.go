@@ -103,7 +103,7 @@ func (p *program) decideCommand(action networks.Action, help, examples string) *
 		if err != nil {
 			return err
 		}
-		return p.decide(ctx, action, list, "", false, &o)
+		return p.decide(ctx, action, list, "", false, false, &o)
 	})
 	p.decisionFlags(c, &o)
 	return c
@@ -155,7 +155,7 @@ func (p *program) decision(o *clientOptions, action networks.Action) (*networks.
 
 // decide blocks or allows networks. With replace, networks that were decided alike for the same reason
 // and are not in the list are removed.
-func (p *program) decide(ctx context.Context, action networks.Action, list []netip.Prefix, from string, replace bool, o *clientOptions) error {
+func (p *program) decide(ctx context.Context, action networks.Action, list []netip.Prefix, from string, replace, overwrite bool, o *clientOptions) error {
 	d, err := p.decision(o, action)
 	if err != nil {
 		return err
@@ -177,6 +177,12 @@ func (p *program) decide(ctx context.Context, action networks.Action, list []net
 			message += " from " + from
 		}
 		e := &networks.Edits{By: d.By, Message: message + ": " + d.Reason}
+		if from != "" && !overwrite {
+			e.Keep = func(was *networks.Entry) bool {
+				return was.List() == "" && (was.Action != d.Action || was.Reason != d.Reason)
+			}
+			p.sayKept(at, held, list, e.Keep)
+		}
 		for _, n := range list {
 			e.List = append(e.List, networks.Edit{Network: n, Decision: &d})
 		}
@@ -189,6 +195,21 @@ func (p *program) decide(ctx context.Context, action networks.Action, list []net
 		}
 		return e
 	})
+}
+
+// sayKept names decisions about networks of a list that an import leaves alone.
+func (p *program) sayKept(at time.Time, held *networks.List, list []netip.Prefix, keep func(*networks.Entry) bool) {
+	var kept []*networks.Entry
+	for _, was := range held.Entries() {
+		if _, listed := slices.BinarySearchFunc(list, was.Network, networks.Compare); listed && !was.Over(at) && keep(was) {
+			kept = append(kept, was)
+		}
+	}
+	if len(kept) > 0 {
+		one := kept[0]
+		p.Say("left alone, because decided for another reason: %s, such as %s (%s by %s: %s); --overwrite decides again",
+			term.Plural(len(kept), "network"), one.Network, one.Action, term.Printable(one.By), term.Printable(one.Reason))
+	}
 }
 
 // networkNames names a few networks.

@@ -20,6 +20,10 @@ const clientsImportHelp = `Blocks all networks of a file, or with --allow exempt
 notation a line, with comments after #. FILE may be - for standard input. A fault names its
 line, and then nothing is changed.
 
+What was decided for another reason, or the other way, is left alone and named; with
+--overwrite it is decided again. Only networks are read: of a file that export wrote, who
+decided, why and until when is lost.
+
 --replace makes the list of a reason be what the file says: networks that are listed with
 the same reason, and are not in the file, are removed. regionctl clients sync follows a
 list with a URL.`
@@ -33,7 +37,7 @@ const longestClients = 32 << 20
 
 func (p *program) clientsImportCommand() *cobra.Command {
 	var o clientOptions
-	var allow, replace bool
+	var allow, replace, overwrite bool
 	c := command("import FILE", "block or allow all networks of a file", clientsImportHelp,
 		`  regionctl clients import drop.txt --reason "drop list" --for 24h
   regionctl clients import offices.txt --allow --reason "our offices"`,
@@ -50,11 +54,12 @@ func (p *program) clientsImportCommand() *cobra.Command {
 			if allow {
 				action = networks.Allow
 			}
-			return p.decide(ctx, action, list, inputName(args[0]), replace, &o)
+			return p.decide(ctx, action, list, inputName(args[0]), replace, overwrite, &o)
 		})
 	p.decisionFlags(c, &o)
 	c.Flags().BoolVar(&allow, "allow", false, "exempt them in place of blocking them")
 	c.Flags().BoolVar(&replace, "replace", false, "remove those with the same reason that are not in the file")
+	c.Flags().BoolVar(&overwrite, "overwrite", false, "decide also those that were decided for another reason")
 	return c
 }
 

@@ -37,6 +37,9 @@ func (k *conductKeeper) rose(r *decide.Request, kind, tier string, st behavior.S
 		return
 	}
 	list := []any{"kind", kind, "tier", tier, "score", int(st.Score), "mode", modeOf(r.Risk.Policy), "client", r.Client.String(), "not_logged", skipped}
+	if kind == decide.KindRoute {
+		list = append(list, "route", string(r.Route()))
+	}
 	if key := r.Subject(); key != "" {
 		list = append(list, "subject", key)
 	}

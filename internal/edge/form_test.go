@@ -191,6 +191,7 @@ func TestContinueAfterTheDecision(t *testing.T) {
 		require.NoError(t, err)
 	}
 	conn.Close()
+	eventually(t, "the slot of the request without a body is free", func() bool { return n.remaining("slots", "192.0.2.1") == 1 })
 
 	// In any letter case, but never for HTTP/1.0. Other expectations fail before the
 	// body.

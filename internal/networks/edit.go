@@ -34,7 +34,9 @@ type Edit struct {
 type Edits struct {
 	List []Edit
 	// Own leaves networks alone that somebody else than By decided about.
-	Own     bool
+	Own bool
+	// Keep, if set, reports whether a decision about a network stays that is edited.
+	Keep    func(was *Entry) bool
 	By      string
 	Message string // for the history
 	Token   *consul.Identity
@@ -156,7 +158,7 @@ func (s *step) make(l *List, perChunk map[int][]Edit) (list []remade, total int)
 		dropped := len(before) - len(now)
 		for _, e := range perChunk[number] {
 			was := now[e.Network]
-			if s.edits.Own && was != nil && was.By != s.edits.By && !was.Over(s.edits.Now) {
+			if was != nil && !was.Over(s.edits.Now) && (s.edits.Own && was.By != s.edits.By || s.edits.Keep != nil && s.edits.Keep(was)) {
 				continue
 			}
 			switch {

@@ -221,9 +221,9 @@ func (p *Policy) failures(s *subject, status int, excused bool) {
 }
 
 // failed looks at how many answers of one sort there were. Their share must be too high to be
-// due to chance: by two and a half standard deviations of as many answers.
+// due to chance: by two and a half standard deviations of as many answers, unless all are.
 func (p *Policy) failed(s *subject, n uint16) {
-	if t := &p.Signals[Failures]; int(n) >= t.AtLeast && float64(n) >= t.Share*float64(s.total)+2.5*math.Sqrt(float64(s.total)*t.Share*(1-t.Share)) {
+	if t := &p.Signals[Failures]; int(n) >= t.AtLeast && float64(n) >= min(float64(s.total), t.Share*float64(s.total)+2.5*math.Sqrt(float64(s.total)*t.Share*(1-t.Share))) {
 		s.rise(p, Failures, float64(n), float64(t.AtLeast))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"net/http"
 	"net/netip"
@@ -82,7 +81,6 @@ type Reason struct {
 type conduct struct {
 	policy          *policy.Policy
 	clients, routes *behavior.Table
-	seed            maphash.Seed
 	clock           clock
 	request         request
 	scratch         rules.Match
@@ -106,7 +104,7 @@ func RunConduct(ctx context.Context, p *policy.Policy, c Config, r io.Reader) (*
 	if c.Top <= 0 {
 		c.Top = defaultTop
 	}
-	k := &conduct{policy: p, seed: maphash.MakeSeed(), carried: map[string]bool{}, risen: map[uint64]*RisenSubject{}, risenRoutes: map[uint64]*RisenSubject{}, request: request{asked: map[rules.KeyPart]bool{}}}
+	k := &conduct{policy: p, carried: map[string]bool{}, risen: map[uint64]*RisenSubject{}, risenRoutes: map[uint64]*RisenSubject{}, request: request{asked: map[rules.KeyPart]bool{}}}
 	k.report.Version = p.Version
 	for _, e := range p.Effects[1:] {
 		k.report.Tiers = append(k.report.Tiers, TierTally{Tier: e.Name})
@@ -150,7 +148,7 @@ func (k *conduct) judge(e *entry) {
 		k.report.Exempt++
 		return
 	}
-	client, route := k.clientOf(e), maphash.Bytes(k.seed, path)
+	client, route := k.clientOf(e), nameOf(path)
 	st := k.clients.Look(client, now)
 	tier := st.Tier
 	if k.policy.Routes != nil {
@@ -172,7 +170,7 @@ func (k *conduct) judge(e *entry) {
 	}
 	after := k.clients.Observe(client, now, &event)
 	if after.Rose {
-		k.rose(k.risen, "client", client, k.nameOf(e), e, after, k.clients.Reasons(client, now, nil))
+		k.rose(k.risen, "client", client, k.clientName(e), e, after, k.clients.Reasons(client, now, nil))
 	}
 	denied := e.status == http.StatusUnauthorized || e.status == http.StatusForbidden
 	if k.policy.Routes == nil || event.Refused || denied && after.Tier > 0 {
@@ -206,6 +204,18 @@ func (k *conduct) rose(risen map[uint64]*RisenSubject, kind string, key uint64, 
 	}
 }
 
+// nameOf hashes a name, the same in each run: reports can be compared. It is FNV-1a, mixed so
+// that all bits tell names apart.
+func nameOf(text []byte) uint64 {
+	h := uint64(14695981039346656037)
+	for _, c := range text {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
 // network is how a node names a client by default: IPv6 by its /64.
 func network(a netip.Addr) netip.Prefix {
 	if a.Is4() || a.Is4In6() {
@@ -221,16 +231,16 @@ func (k *conduct) clientOf(e *entry) uint64 {
 	if k.policy.Subject != nil {
 		key, ok := rules.AppendKey(k.subject, k.policy.Subject, &k.request, &k.scratch)
 		if k.subject = key; ok {
-			return maphash.Bytes(k.seed, key)
+			return nameOf(key)
 		}
 		k.subject = key[:0]
 	}
 	b := network(e.client).Addr().As16()
-	return maphash.Bytes(k.seed, b[:])
+	return nameOf(b[:])
 }
 
-// nameOf names the client that clientOf has just found.
-func (k *conduct) nameOf(e *entry) string {
+// clientName names the client that clientOf has just found.
+func (k *conduct) clientName(e *entry) string {
 	if len(k.subject) > 0 {
 		return string(k.subject)
 	}
@@ -257,7 +267,7 @@ func (k *conduct) print(e *entry, route uint64) uint64 {
 		}
 	}
 	k.buf = b
-	return maphash.Bytes(k.seed, b)
+	return nameOf(b)
 }
 
 // lacks reports whether a header that real clients always send is absent. One that no line

@@ -3,7 +3,6 @@ package decide
 import (
 	"math/rand/v2"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -13,10 +12,6 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
-
-// MaxDelayed is how many requests wait at once because of their tier; others are refused.
-// They hold neither a permit nor anything of the store.
-const MaxDelayed = 1000
 
 // Conduct judges clients and routes by what was seen of them, and does what the policy says.
 type Conduct struct {
@@ -31,8 +26,9 @@ type Conduct struct {
 
 	// names hides which subjects and routes share a place. Nodes that exchange what they
 	// counted have the same.
-	names   atomic.Pointer[Secret]
-	delayed atomic.Int64
+	names     atomic.Pointer[Secret]
+	delayed   atomic.Int64
+	delayedOf [delayedKinds]atomic.Int32
 }
 
 // The kinds of subjects.
@@ -92,6 +88,7 @@ const (
 type Risk struct {
 	Policy *policy.Policy // nil: the request is exempt, or was refused before it was judged
 	Tier   int
+	own    int     // tier of the client alone
 	Score  float64 // of the client
 	Effect Effect
 
@@ -121,7 +118,7 @@ func (c *Conduct) Stand(r *Request) {
 	k.Policy = p
 	k.client, k.route = c.clientOf(p, r), c.names.Load().place(r.path)
 	st := c.Clients.Look(k.client, r.Began)
-	k.Score, k.Tier, k.refused = st.Score, st.Tier, st.Refused
+	k.Score, k.Tier, k.own, k.refused = st.Score, st.Tier, st.Tier, st.Refused
 	if p.Routes != nil {
 		k.Tier = max(k.Tier, c.Routes.Look(k.route, r.Began).Tier)
 	}
@@ -153,7 +150,10 @@ func (c *Conduct) judge(r *Request) bool {
 			k.Effect = DelayedFor
 		}
 	case e.Delay > 0:
-		k.Effect, k.wait = c.delay(e.Delay), e.Delay
+		k.Effect, k.wait = c.delay(k.client, e.Delay), e.Delay
+		if k.Effect == Crowded && k.own == 0 {
+			k.Effect = Passed // no route is refused
+		}
 	}
 	c.Judged(r)
 	if p.Shadow {
@@ -164,61 +164,6 @@ func (c *Conduct) judge(r *Request) bool {
 		scale(r.Match.Checks, e.Limits, rand.Float64)
 	}
 	return k.Effect == Passed || k.Effect == DelayedFor
-}
-
-// clientOf names the client of a request.
-func (c *Conduct) clientOf(p *policy.Policy, r *Request) uint64 {
-	if key := r.subject(p); key != nil {
-		return c.names.Load().place(key)
-	}
-	return c.addressOf(r.Client)
-}
-
-// subject returns what the policy tells the client by, as in the key of a rule, until r.buf is
-// used again; nil if its address tells it. No key is as an address is here.
-func (r *Request) subject(p *policy.Policy) []byte {
-	if p.Subject == nil {
-		return nil
-	}
-	key, ok := rules.AppendKey(r.buf[:0], p.Subject, asked{r}, &r.scratch)
-	r.buf = key
-	if !ok {
-		return nil
-	}
-	return key
-}
-
-// Subject returns what the policy tells the client by, as in the key of a rule; "" if its
-// address tells it.
-func (r *Request) Subject() string {
-	if p := r.Risk.Policy; p != nil {
-		return string(r.subject(p))
-	}
-	return ""
-}
-
-// addressOf names an address as rules do by default: IPv6 by its /64.
-func (c *Conduct) addressOf(a netip.Addr) uint64 {
-	b := a.Unmap().As16()
-	if a.Is6() && !a.Is4In6() {
-		clear(b[8:])
-	}
-	return c.names.Load().place(b[:])
-}
-
-// delay waits, unless too many do already.
-func (c *Conduct) delay(d time.Duration) Effect {
-	defer c.delayed.Add(-1)
-	if c.delayed.Add(1) > MaxDelayed {
-		return Crowded
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.Stop:
-	}
-	return DelayedFor
 }
 
 // Tighten has a request that is only described count as one of its tier. What may or may not

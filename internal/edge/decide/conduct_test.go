@@ -30,12 +30,17 @@ func TestOnlySoManyRequestsWait(t *testing.T) {
 	c := conductFor(t, "{}")
 	c.Stop = stop
 	effects := make(chan Effect, MaxDelayed)
-	for range MaxDelayed {
-		go func() { effects <- c.delay(time.Hour) }()
+	for i := range MaxDelayed {
+		go func() { effects <- c.delay(uint64(i), time.Hour) }()
 	}
 	require.Eventually(t, func() bool { return c.Delayed() == MaxDelayed }, time.Minute, time.Millisecond)
-	require.Equal(t, Crowded, c.delay(time.Hour))
+	require.Equal(t, Crowded, c.delay(MaxDelayed, time.Hour))
 	require.EqualValues(t, MaxDelayed, c.Delayed())
+	c.delayedOf[7].Add(maxDelayedOf)
+	c.delayed.Add(-1)
+	require.Equal(t, Crowded, c.delay(7, time.Hour), "one client takes no more places")
+	c.delayedOf[7].Add(-maxDelayedOf)
+	c.delayed.Add(1)
 	close(stop)
 	for range MaxDelayed {
 		require.Equal(t, DelayedFor, <-effects)
@@ -288,6 +293,12 @@ func TestOneAddressDoesNotSlowALogin(t *testing.T) {
 				time.Sleep(time.Minute / 66)
 			}
 			require.Equal(t, map[string]bool{want: true}, rose)
+			d.Conduct.delayed.Store(MaxDelayed)
+			*r = Request{Began: time.Now()}
+			d.ask(t, r, "203.0.113.9", []byte("/login"), nil)
+			require.Equal(t, Pass, d.Decide(r), "no route is refused")
+			require.Equal(t, want == KindRoute, r.Risk.Tier > 0)
+			r.Permit.Done()
 		})
 	}
 	f(1, KindClient)

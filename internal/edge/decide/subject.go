@@ -1,0 +1,51 @@
+package decide
+
+import (
+	"net/netip"
+
+	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
+)
+
+// clientOf names the client of a request.
+func (c *Conduct) clientOf(p *policy.Policy, r *Request) uint64 {
+	if key := r.subject(p); key != nil {
+		return c.names.Load().place(key)
+	}
+	return c.addressOf(r.Client)
+}
+
+// subject returns what the policy tells the client by, as in the key of a rule, until r.buf is
+// used again; nil if its address tells it. No key is as an address is here.
+func (r *Request) subject(p *policy.Policy) []byte {
+	if p.Subject == nil {
+		return nil
+	}
+	key, ok := rules.AppendKey(r.buf[:0], p.Subject, asked{r}, &r.scratch)
+	r.buf = key
+	if !ok {
+		return nil
+	}
+	return key
+}
+
+// Route returns the path of the request's route, the beginning of a long one.
+func (r *Request) Route() []byte { return r.path[:min(len(r.path), 200)] }
+
+// Subject returns what the policy tells the client by, as in the key of a rule; "" if its
+// address tells it.
+func (r *Request) Subject() string {
+	if p := r.Risk.Policy; p != nil {
+		return string(r.subject(p))
+	}
+	return ""
+}
+
+// addressOf names an address as rules do by default: IPv6 by its /64.
+func (c *Conduct) addressOf(a netip.Addr) uint64 {
+	b := a.Unmap().As16()
+	if a.Is6() && !a.Is4In6() {
+		clear(b[8:])
+	}
+	return c.names.Load().place(b[:])
+}
