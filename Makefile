@@ -41,8 +41,8 @@ test-race:
 
 test-plain:
 	$(GO) test -timeout 25m $(PLAIN)
-	@echo "allocation bounds, which the race detector distorts"
-	$(GO) test -count 1 -run Alloc $(addprefix ./,$(ALLOC))
+	@echo "allocation bounds, which the race detector distorts, built with the edge's profile as the edge is"
+	$(GO) test -pgo "$(CURDIR)/cmd/edge/default.pgo" -count 1 -run Alloc $(addprefix ./,$(ALLOC))
 	cd middleware && $(GO) test -count 1 -run Alloc ./...
 	@echo "leases, exchanges and experiments in all simulated worlds, most of which the race detector makes too slow"
 	$(GO) test -count 1 ./pkg/limiter/lease ./internal/edge/across ./internal/experiment

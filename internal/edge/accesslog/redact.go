@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"strings"
 
 	"github.com/weir-edge/weir/internal/disk"
+	"github.com/weir-edge/weir/pkg/digest"
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
@@ -28,6 +28,8 @@ type header struct {
 
 // credentials are parts of the names of headers with secrets.
 var credentials = []string{"auth", "cookie", "key", "password", "secret", "session", "token", "signature"}
+
+const hashedBytes = 8
 
 // NewRedactor returns a redactor for headers of these names. Without a file each start makes
 // a key: without one, a list of likely values would find them.
@@ -73,8 +75,7 @@ func (r *Redactor) AppendHash(b, value []byte) []byte {
 		return b
 	}
 	n := len(b)
-	sum := sha256.Sum256(append(append(b, r.key...), value...)[n:])
-	return hex.AppendEncode(append(b, '~'), sum[:8])
+	return digest.Append(b, append(append(b, r.key...), value...)[n:], hashedBytes)
 }
 
 // AppendQuery appends a query with its values hashed. What stands in it without a value may
@@ -92,8 +93,7 @@ func (r *Redactor) AppendQuery(b, query []byte, before byte) []byte {
 		} else {
 			b = append(append(b, name...), '=')
 			n := len(b)
-			sum := sha256.Sum256(paths.AppendDecoded(append(b, r.key...), value)[n:])
-			b = hex.AppendEncode(append(b, '~'), sum[:8])
+			b = digest.Append(b, paths.AppendDecoded(append(b, r.key...), value)[n:], hashedBytes)
 		}
 		before = '&'
 	}

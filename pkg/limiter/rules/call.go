@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weir-edge/weir/pkg/digest"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -132,7 +133,7 @@ func (q *request) appendDescriptor(dst []byte, part *KeyPart) []byte {
 	if part.Name != "" {
 		for _, p := range q.pairs {
 			if p.Key == part.Name {
-				return appendHash(dst, bytesOf(p.Value))
+				return digest.Append(dst, bytesOf(p.Value), hashedBytes)
 			}
 		}
 	}
@@ -142,7 +143,7 @@ func (q *request) appendDescriptor(dst []byte, part *KeyPart) []byte {
 		b = append(binary.AppendUvarint(b, uint64(len(p.Value))), p.Value...)
 	}
 	*q.pathKey = b
-	return appendHash(dst, b)
+	return digest.Append(dst, b, hashedBytes)
 }
 
 // overrides are the limits that descriptors stated, kept so that equal ones are one.

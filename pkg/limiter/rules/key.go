@@ -2,11 +2,10 @@ package rules
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/textproto"
 	"strings"
 
+	"github.com/weir-edge/weir/pkg/digest"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/paths"
 )
@@ -185,7 +184,7 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 		}
 		before := len(dst)
 		dst = part.appendCanonical(dst, value)
-		return appendHash(dst[:before], dst[before:]), nil
+		return digest.Append(dst[:before], dst[before:], hashedBytes), nil
 	}
 	var value []byte
 	switch part.Kind {
@@ -239,7 +238,7 @@ func HashOf(part, value string) string {
 	if kind == keyKinds[ByHeader] {
 		k.Kind = ByHeader
 	}
-	return string(appendHash(nil, k.appendCanonical(nil, []byte(value))))
+	return string(digest.Append(nil, k.appendCanonical(nil, []byte(value)), hashedBytes))
 }
 
 // appendCanonical writes a value in canonical form. Credentials begin with a scheme in
@@ -278,14 +277,9 @@ func (q *request) named(part *KeyPart) ([]byte, int) {
 
 func appendValue(dst, value []byte, subject bool) []byte {
 	if len(value) > longestText {
-		return appendHash(dst, value)
+		return digest.Append(dst, value, hashedBytes)
 	}
 	return appendEscaped(dst, value, subject)
-}
-
-func appendHash(dst, value []byte) []byte {
-	sum := sha256.Sum256(value)
-	return hex.AppendEncode(append(dst, '~'), sum[:hashedBytes])
 }
 
 // appendEscaped escapes what could be mistaken for the key's own punctuation: a brace
