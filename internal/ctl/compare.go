@@ -33,8 +33,9 @@ began to run this version of the rule:
 
 Requests of one key are alike, so what is compared are 200 slices of the keys, each wholly in
 one variant. A difference counts if fewer than 5 in 100 random choices of slices show one as
-large, corrected for the number of measures (Holm): of experiments that change nothing, at
-most 5 % show any difference. The intervals are corrected alike.
+large, corrected for the number of measures (Holm): of experiments that change nothing, 5 % are
+meant to show one, and at most 7 % of 1,000 simulated ones may. The intervals are corrected
+alike.
 
 An edge that restarts counts from zero. Edges that run another version of the rule are left
 out.

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -132,6 +133,9 @@ func (e *explained) write(b *bytes.Buffer, s term.Style) {
 	if l := e.Listed; l != nil {
 		fmt.Fprintf(b, "  %s is listed: %s, by %s since %s, until %s: %s\n",
 			l.Network, s.Bold(term.Printable(string(l.Action))), term.Printable(l.By), term.Stamp(l.Since), untilText(l.Until), term.Printable(l.Reason))
+		if l.Action == networks.Allow {
+			b.WriteString("  the behavior policy does not judge it while it is allowed\n")
+		}
 	}
 	writeConduct(b, s, e.Conduct)
 	if len(e.Rules) == 0 {

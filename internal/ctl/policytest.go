@@ -29,8 +29,9 @@ input: the access log of nginx or Apache (Combined Log Format), or JSON lines su
 
   {"time":"2026-11-20T10:00:00Z","client":"203.0.113.7","path":"/","status":404}
 
-Log the status, and the headers that the policy names under signals.presence: what no line
-carries is not judged, and the notes say so. An answer of 429 counts as a refusal. One node
+Log the status, and the headers that the policy names under signals.presence, in JSON as
+"headers":{"Accept":["*/*"]}: what no line carries is not judged, and the notes say so. Nor
+are denials: a log does not say what Retry-After told. An answer of 429 counts as a refusal. One node
 sees a part of the requests; the merged log of all of them shows what a node would see that
 had all.`
 

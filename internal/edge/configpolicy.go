@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/behavior"
+	"github.com/weir-edge/weir/pkg/field"
 )
 
 // PolicyConfig says where the behavior policy comes from.
@@ -80,7 +81,7 @@ func (p *PolicyConfig) read() ([]byte, error) {
 func (p *PolicyConfig) parse(data []byte) (*policy.Policy, error) {
 	made, err := policy.Parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.File, err)
+		return nil, field.All(err).In(p.File)
 	}
 	return made, nil
 }
