@@ -6,12 +6,12 @@
 -- KEYS  the hash
 -- ARGV  test clock ('' in production), field of the node, the key that it uses, and its
 --       accounts: '' to ask only, without a change to what it said
--- Reply: the time, the key to use, then field and accounts of each other node in turn; only
---   the time if the key holds what this script does not write
-local key, own, reply = KEYS[1], ARGV[2], { format('%.0f', now) }
+-- Reply: the time, the key to use, how many other nodes there are, and for one that only asks,
+--   the accounts of each; only the time if the key holds what this script does not write
+local key, own, asks, reply = KEYS[1], ARGV[2], ARGV[4] == '', { format('%.0f', now) }
 local held = ask('HGETALL', key)
 if held.err then return reply end
-local second, secret = floor(now / 1000000), ''
+local second, secret, others = floor(now / 1000000), '', 0
 for f = 1, #held, 2 do
   local name, value = held[f], held[f + 1]
   if name == 'key' then
@@ -22,7 +22,8 @@ for f = 1, #held, 2 do
     if second - when > 3 or when - second > 3 then
       call('HDEL', key, name)
     else
-      reply[#reply + 1], reply[#reply + 2] = name, string.sub(value, at)
+      others = others + 1
+      if asks then reply[#reply + 1] = string.sub(value, at) end
     end
   end
 end
@@ -31,6 +32,7 @@ if secret == '' then
   call('HSET', key, 'key', secret)
 end
 table.insert(reply, 2, secret)
-if ARGV[4] ~= '' then call('HSET', key, own, format('%.0f ', second) .. ARGV[4]) end
+table.insert(reply, 3, format('%d', others))
+if not asks then call('HSET', key, own, format('%.0f ', second) .. ARGV[4]) end
 call('PEXPIRE', key, 5000 + slack)
 return reply

@@ -114,13 +114,7 @@ func (d *shipped) decide(now time.Time, q *corpus.Request) (v verdict) {
 		e = behavior.Event{Refused: true, RetryAfter: v.RetryAfter}
 	} else {
 		v.Answer = corpus.Answer{Status: q.Status}
-		guess := behavior.Event{Route: q.Route, Status: 200}
-		if q.Status == 401 || q.Status == 403 {
-			guess.Status = q.Status
-		}
-		if guess.Status == 200 || st.Tier == 0 {
-			guessed = max(guessed, d.routes.Observe(q.Route, now, &guess).Tier)
-		}
+		guessed = max(guessed, d.routes.ObserveRoute(q.Route, now, q.Status, st).Tier)
 	}
 	if !e.Refused || !decide.TierMade(factors[tier]) {
 		st = d.clients.Observe(key, now, &e)

@@ -27,26 +27,35 @@ func (k *conductKeeper) judged(r *decide.Request) {
 }
 
 // rose counts and logs a subject that entered a severer tier, and why.
-func (k *conductKeeper) rose(r *decide.Request, kind, tier string, st behavior.Standing, reasons []behavior.Reason) {
-	k.metrics.conductRises.WithLabelValues(kind, tier).Inc()
-	for _, reason := range reasons {
-		k.metrics.conductSignals.WithLabelValues(kind, tier, reason.Signal.String()).Inc()
+func (k *conductKeeper) rose(r *decide.Request, rise *decide.Rise) {
+	if !rise.Shared {
+		k.metrics.conductRises.WithLabelValues(rise.Kind, rise.Tier).Inc()
+		k.countSignals(rise.Kind, rise.Tier, rise.Reasons)
 	}
 	skipped, ok := k.rises.sample(time.Now())
 	if !ok {
 		return
 	}
-	list := []any{"kind", kind, "tier", tier, "score", int(st.Score), "mode", modeOf(r.Risk.Policy), "client", r.Client.String(), "not_logged", skipped}
-	if kind == decide.KindRoute {
+	list := []any{"kind", rise.Kind, "tier", rise.Tier, "score", int(rise.Score), "by", "node", "mode", modeOf(r.Risk.Policy), "client", r.Client.String(), "not_logged", skipped}
+	if rise.Shared {
+		list[7] = "region" // by what several nodes counted
+	}
+	if rise.Kind == decide.KindRoute {
 		list = append(list, "route", string(r.Route()))
 	}
 	if key := r.Subject(); key != "" {
 		list = append(list, "subject", key)
 	}
-	for _, reason := range reasons {
+	for _, reason := range rise.Reasons {
 		list = append(list, slog.Group(reason.Signal.String(), "points", int(reason.Points), "value", reason.Value, "threshold", reason.Threshold))
 	}
 	k.log.Info("subject entered a severer tier", list...)
+}
+
+func (k *conductKeeper) countSignals(kind, tier string, reasons []behavior.Reason) {
+	for _, reason := range reasons {
+		k.metrics.conductSignals.WithLabelValues(kind, tier, reason.Signal.String()).Inc()
+	}
 }
 
 // learn counts a finished request.

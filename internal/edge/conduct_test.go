@@ -226,7 +226,7 @@ func TestABadPolicyKeepsANodeFromStarting(t *testing.T) {
 	c := DevConfig("127.0.0.1:1")
 	c.Policy.File = policyFile(t, "mode: on")
 	_, err := New(c, "rules: []", discard())
-	require.ErrorContains(t, err, `mode: must be shadow or enforce (got "on")`)
+	require.ErrorContains(t, err, c.Policy.File+`:1: mode: must be shadow or enforce (got "on")`)
 	c.Policy.File, c.Policy.Source, c.Policy.Subjects = filepath.Join(t.TempDir(), "none"), "consul", 5
 	err = c.validate()
 	require.ErrorContains(t, err, `policy.source: can be consul only if rules.source is consul; use file`)

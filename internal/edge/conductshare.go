@@ -93,9 +93,9 @@ func (s *conductShare) exchange(ctx context.Context, tell bool) time.Duration {
 		return conductEvery / 2
 	}
 	if !tell {
-		s.hear(told.Others, time.Now())
+		s.hear(told.Words, time.Now())
 	}
-	s.divide(1 + min(len(told.Others), maxConductNodes))
+	s.divide(1 + min(told.Others, maxConductNodes))
 	at := conductEvery / 2
 	if !tell {
 		at = conductEvery
@@ -145,13 +145,9 @@ func (s *conductShare) word(now time.Time) string {
 
 // hear judges by what others told. What another release wrote, and what is named by another
 // key, is left out.
-func (s *conductShare) hear(others map[string]string, now time.Time) {
+func (s *conductShare) hear(words []string, now time.Time) {
 	var clients, routes behavior.Region
-	n := 0
-	for _, word := range others {
-		if n++; n > maxConductNodes {
-			break
-		}
+	for _, word := range words[:min(len(words), maxConductNodes)] {
 		s.read([]byte(word), &clients, &routes)
 	}
 	s.rise(decide.KindClient, s.Clients.Merge(now, &clients))
@@ -172,15 +168,13 @@ func (s *conductShare) read(b []byte, clients, routes *behavior.Region) {
 	}
 }
 
-// rise counts and logs subjects that entered a severer tier because of what several nodes saw.
-// What they are called is known only when they ask again.
-func (s *conductShare) rise(kind string, list []behavior.Standing) {
+// rise counts subjects that entered a severer tier because of what several nodes saw. They are
+// logged when they ask again, since only then it is known what they are called.
+func (s *conductShare) rise(kind string, list []behavior.Risen) {
 	p := s.active.Load()
-	for _, st := range list {
-		tier := p.Effects[min(st.Tier, len(p.Effects)-1)].Name
+	for _, r := range list {
+		tier := p.Effects[min(r.Tier, len(p.Effects)-1)].Name
 		s.metrics.conductShared.WithLabelValues(kind, tier).Inc()
-		if skipped, ok := s.rises.sample(time.Now()); ok {
-			s.log.Info("subject entered a severer tier by what several nodes counted", "kind", kind, "tier", tier, "score", int(st.Score), "mode", modeOf(p), "nodes", s.nodes, "not_logged", skipped)
-		}
+		s.countSignals(kind, tier, r.Reasons)
 	}
 }

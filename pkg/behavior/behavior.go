@@ -57,7 +57,9 @@ type Standing struct {
 	Tier    int           // index in the policy's tiers
 	Score   float64       // 0 to 100
 	Refused time.Duration // for how long the tier refuses it from now on; 0 if it does not
-	Rose    bool          // the request that was observed moved it to a severer tier
+	// Rose is set if the observed request moved it to a severer tier; from Look, if what other
+	// nodes counted did, and Announce was not called since.
+	Rose bool
 }
 
 // Reason is what one signal contributes to a score.

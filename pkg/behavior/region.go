@@ -18,6 +18,16 @@ const (
 	toldTicks = 3 * ticksPerSecond
 )
 
+// shared says what there is to tell of a subject.
+type shared uint8
+
+const (
+	listed shared = 1 << iota // other nodes are to hear of it
+	unsaid                    // Merge moved it to a severer tier, and nobody was told
+)
+
+func (s shared) has(bit shared) bool { return s&bit != 0 }
+
 // near is from which counts on a node tells others of a subject. If a subject is spread over
 // all nodes, at least one of them counts as much once the region's count is half of what
 // raises the signal.
@@ -77,20 +87,20 @@ func (t *Table) Divide(nodes int) {
 // list notes a subject of which others are to hear. When there are too many, one that was
 // noted earlier gives way, and is noted again at its next request.
 func (s *shard) list(found *subject) {
-	found.listed = true
+	found.shared |= listed
 	if len(s.listed) < maxListed {
 		s.listed = append(s.listed, found)
 		return
 	}
-	s.listed[s.turn].listed = false
+	s.listed[s.turn].shared &^= listed
 	s.listed[s.turn] = found
 	s.turn = (s.turn + 1) % maxListed
 }
 
 // unlist forgets a subject that was noted.
 func (s *shard) unlist(found *subject) {
-	if found.listed {
-		found.listed = false
+	if found.shared.has(listed) {
+		found.shared &^= listed
 		s.listed = slices.DeleteFunc(s.listed, func(o *subject) bool { return o == found })
 		s.turn = 0
 	}
@@ -116,10 +126,12 @@ func (t *Table) AppendAccounts(dst []byte, now time.Time, most int) []byte {
 		kept := s.listed[:0]
 		for _, found := range s.listed {
 			c := found.current(at)
-			if found.listed = at.since(c.seen) <= toldTicks && n.reached(&c); found.listed {
-				kept = append(kept, found)
-				list = append(list, candidate{p.closeness(&c), c})
+			if at.since(c.seen) > toldTicks || !n.reached(&c) {
+				found.shared &^= listed
+				continue
 			}
+			kept = append(kept, found)
+			list = append(list, candidate{p.closeness(&c), c})
 		}
 		clear(s.listed[len(kept):])
 		s.listed, s.turn = kept, 0
@@ -163,14 +175,20 @@ func (r *Region) Add(accounts []byte) bool {
 // Len returns how many subjects others told of.
 func (r *Region) Len() int { return len(r.others) }
 
+// Risen is a subject that Merge moved to a severer tier.
+type Risen struct {
+	Standing
+	Reasons []Reason
+}
+
 // Merge judges the subjects of which other nodes told by what all nodes counted. It returns
 // those that this moved to a severer tier, each as it stands then. Points are worth what the
 // counts are, as for a request here, and what other nodes concluded is in none of them.
-func (t *Table) Merge(now time.Time, r *Region) (rose []Standing) {
+func (t *Table) Merge(now time.Time, r *Region) (rose []Risen) {
 	p, at := t.policy.Load(), t.tick(now)
 	for key, whole := range r.others {
 		if st := t.merge(p, at, key, whole); st.Rose {
-			rose = append(rose, st)
+			rose = append(rose, Risen{st, t.Reasons(key, now, nil)})
 		}
 	}
 	return rose
@@ -203,6 +221,9 @@ func (t *Table) merge(p *Policy, at tick, key uint64, whole *subject) Standing {
 	found.settle(p, at)
 	st := found.standing(at)
 	st.Rose = found.tier > tier
+	if st.Rose {
+		found.shared |= unsaid
+	}
 	return st
 }
 

@@ -89,9 +89,18 @@ func TestASpreadClientIsSeenAsOne(t *testing.T) {
 				} else {
 					require.NotZero(t, worst)
 					require.NotZero(t, r.rose)
+					announced := 0
 					for _, n := range r.nodes {
-						require.NotZero(t, n.Look(key(0), r.now).Score, "all nodes know")
+						st := n.Look(key(0), r.now)
+						require.NotZero(t, st.Score, "all nodes know")
+						if st.Rose {
+							announced++
+							require.True(t, n.Announce(key(0)))
+						}
+						require.False(t, n.Announce(key(0)), "once")
+						require.False(t, n.Look(key(0), r.now).Rose)
 					}
+					require.NotZero(t, announced)
 				}
 			}
 		})

@@ -279,9 +279,6 @@ func TestRefusalsGrowWithRepetition(t *testing.T) {
 	l.now = l.now.Add(10*time.Hour + m)
 	guess(t, l.table, 7, l.now)
 	require.Equal(t, m, l.table.Look(7, l.now).Refused, "forgotten")
-	require.True(t, l.table.Clear(7))
-	require.Equal(t, Standing{}, l.table.Look(7, l.now))
-	require.False(t, l.table.Clear(8))
 }
 
 func TestAPolicyIsReplacedInUse(t *testing.T) {

@@ -50,7 +50,7 @@ type subject struct {
 	minuteWalk, longWalk    walk
 	minuteRoutes, longRoute routes
 
-	listed bool   // other nodes are to hear of it
+	shared shared // what there is to tell
 	failed failed // with 5xx
 	second uint16 // of the last answer
 	told   tick   // when Retry-After says to come back

@@ -88,7 +88,9 @@ func (t *Table) Look(key uint64, now time.Time) Standing {
 		return Standing{}
 	}
 	found.settle(p, at)
-	return found.standing(at)
+	st := found.standing(at)
+	st.Rose = found.shared.has(unsaid)
+	return st
 }
 
 // Reasons appends what makes up a subject's score.
@@ -106,11 +108,18 @@ func (t *Table) Reasons(key uint64, now time.Time, list []Reason) []Reason {
 // Observe counts a finished request, and returns how its subject stands then. Do not pass
 // requests that the subject's tier refused: they are no conduct.
 func (t *Table) Observe(key uint64, now time.Time, e *Event) Standing {
+	return t.observe(key, now, e, true)
+}
+
+func (t *Table) observe(key uint64, now time.Time, e *Event, add bool) Standing {
 	p, at, s := t.policy.Load(), t.tick(now), t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.find(key)
 	if found == nil {
+		if !add {
+			return Standing{}
+		}
 		if found = s.add(p, key, at); found == nil {
 			return Standing{}
 		}
@@ -127,7 +136,7 @@ func (t *Table) Observe(key uint64, now time.Time, e *Event) Standing {
 			found.observe(p, e, failed && t.site.failing(at))
 		}
 		found.settle(p, at)
-		if n := t.near.Load(); n != nil && !found.listed && n.reached(found) {
+		if n := t.near.Load(); n != nil && !found.shared.has(listed) && n.reached(found) {
 			s.list(found)
 		}
 	}
@@ -136,18 +145,18 @@ func (t *Table) Observe(key uint64, now time.Time, e *Event) Standing {
 	return st
 }
 
-// Clear forgets a subject.
-func (t *Table) Clear(key uint64) bool {
+// Announce reports whether Merge moved the subject to a severer tier and nobody was told yet.
+// Call it if Look returns a standing that Rose.
+func (t *Table) Announce(key uint64) bool {
 	s := t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.find(key)
-	if found != nil {
-		began := found.seen
-		s.unlist(found)
-		found.begin(key, began)
+	if found == nil || !found.shared.has(unsaid) {
+		return false
 	}
-	return found != nil
+	found.shared &^= unsaid
+	return true
 }
 
 // Counts returns what happened so far.
@@ -161,26 +170,6 @@ func (t *Table) Counts() (sum Counts) {
 		s.mu.Unlock()
 	}
 	return sum
-}
-
-// Tiers counts the subjects in each tier of the policy. It looks at every subject, a shard
-// at a time.
-func (t *Table) Tiers(now time.Time) []int {
-	p, at := t.policy.Load(), t.tick(now)
-	list := make([]int, len(p.Tiers))
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.Lock()
-		for n := range s.n {
-			found := s.at(n)
-			if found.tier > 0 || found.score() > 0 {
-				found.settle(p, at)
-			}
-			list[found.tier]++
-		}
-		s.mu.Unlock()
-	}
-	return list
 }
 
 // shard uses the key's upper bits; the places use the lower ones.

@@ -172,15 +172,10 @@ func (k *conduct) judge(e *entry) {
 	if after.Rose {
 		k.rose(k.risen, "client", client, k.clientName(e), e, after, k.clients.Reasons(client, now, nil))
 	}
-	denied := e.status == http.StatusUnauthorized || e.status == http.StatusForbidden
-	if k.policy.Routes == nil || event.Refused || denied && after.Tier > 0 {
+	if k.policy.Routes == nil || event.Refused {
 		return
 	}
-	if !denied {
-		event.Status = http.StatusOK
-	}
-	event.Lacks = false
-	if after := k.routes.Observe(route, now, &event); after.Rose {
+	if after := k.routes.ObserveRoute(route, now, e.status, after); after.Rose {
 		k.rose(k.risenRoutes, "route", route, string(path[:min(len(path), 200)]), e, after, k.routes.Reasons(route, now, nil))
 	}
 }

@@ -21,8 +21,9 @@ type Conduct struct {
 	Stop    <-chan struct{} // ends all delays
 	// Judged is called once for each request of a subject above the mildest tier.
 	Judged func(*Request)
-	// Rose is called when a request moves its client, or its route, to a severer tier.
-	Rose func(r *Request, kind string, tier string, st behavior.Standing, reasons []behavior.Reason)
+	// Rose is called when a request moves its client, or its route, to a severer tier, and when
+	// it is the first of one that other nodes' counts moved.
+	Rose func(*Request, *Rise)
 
 	// names hides which subjects and routes share a place. Nodes that exchange what they
 	// counted have the same.
@@ -37,10 +38,20 @@ const (
 	KindRoute  = "route"
 )
 
-// NewConduct returns one that keeps up to subjects clients and a sixteenth as many routes.
+// Rise tells that a subject entered a severer tier.
+type Rise struct {
+	Kind    string // KindClient or KindRoute
+	Tier    string
+	Score   float64
+	Reasons []behavior.Reason
+	Shared  bool // by what several nodes counted
+}
+
+// NewConduct returns one that keeps up to subjects clients, and up to 1/128 as many of the
+// routes that ever answered 401 or 403.
 func NewConduct(active func() *policy.Policy, subjects int, now time.Time) *Conduct {
 	c := &Conduct{
-		Policy: active, Clients: behavior.NewTable(subjects, behavior.Default(), now), Routes: behavior.NewTable(subjects/16, behavior.DefaultRoutes(), now),
+		Policy: active, Clients: behavior.NewTable(subjects, behavior.Default(), now), Routes: behavior.NewTable(subjects/128, behavior.DefaultRoutes(), now),
 	}
 	c.names.Store(RandomSecret())
 	if p := active(); p != nil {
@@ -120,9 +131,19 @@ func (c *Conduct) Stand(r *Request) {
 	st := c.Clients.Look(k.client, r.Began)
 	k.Score, k.Tier, k.own, k.refused = st.Score, st.Tier, st.Tier, st.Refused
 	if p.Routes != nil {
-		k.Tier = max(k.Tier, c.Routes.Look(k.route, r.Began).Tier)
+		route := c.Routes.Look(k.route, r.Began)
+		k.Tier = max(k.Tier, route.Tier)
+		c.announce(r, KindRoute, c.Routes, k.route, route)
 	}
+	c.announce(r, KindClient, c.Clients, k.client, st)
 	k.Tier = min(k.Tier, len(p.Effects)-1) // the policy may have been replaced
+}
+
+// announce tells once of a subject that other nodes' counts moved to a severer tier.
+func (c *Conduct) announce(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing) {
+	if st.Rose && table.Announce(key) && st.Tier > 0 { // it may have cooled down meanwhile
+		c.rose(r, kind, table, key, st, r.Began, true)
+	}
 }
 
 // judge reports whether a request may go on. It scales the costs of its checks, and waits,
@@ -221,21 +242,15 @@ func (c *Conduct) Learn(r *Request, v Verdict, status int, now time.Time) {
 		e.Print, e.Lacks = k.print, k.lacks
 	}
 	client := c.Clients.Observe(k.client, now, &e)
-	c.rose(r, KindClient, c.Clients, k.client, client, now)
-	denied := status == http.StatusUnauthorized || status == http.StatusForbidden
-	if k.Policy.Routes == nil || v != Pass || denied && client.Tier > 0 {
-		return // who is found alone must not slow the route for all
+	c.rose(r, KindClient, c.Clients, k.client, client, now, false)
+	if k.Policy.Routes != nil && v == Pass {
+		c.rose(r, KindRoute, c.Routes, k.route, c.Routes.ObserveRoute(k.route, now, status, client), now, false)
 	}
-	if !denied {
-		e.Status = http.StatusOK
-	}
-	e.Lacks = false
-	c.rose(r, KindRoute, c.Routes, k.route, c.Routes.Observe(k.route, now, &e), now)
 }
 
-func (c *Conduct) rose(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing, now time.Time) {
+func (c *Conduct) rose(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing, now time.Time, shared bool) {
 	if tiers := r.Risk.Policy.Effects; st.Rose && st.Tier < len(tiers) {
-		c.Rose(r, kind, tiers[st.Tier].Name, st, table.Reasons(key, now, nil))
+		c.Rose(r, &Rise{Kind: kind, Tier: tiers[st.Tier].Name, Score: st.Score, Reasons: table.Reasons(key, now, nil), Shared: shared})
 	}
 }
 

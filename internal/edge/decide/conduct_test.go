@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/policy"
-	"github.com/weir-edge/weir/pkg/behavior"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -74,7 +73,7 @@ func TestWhatAClientWasToldCounts(t *testing.T) {
 			d, _ := decider(t, "rules: [{id: clients, key: [client_ip], algorithm: token_bucket, limit: 20, window: 1s, burst: 20}]", calm)
 			d.Conduct = conductFor(t, "signals: {presence: {weight: 0}}")
 			d.Conduct.Judged = func(*Request) {}
-			d.Conduct.Rose = func(*Request, string, string, behavior.Standing, []behavior.Reason) {}
+			d.Conduct.Rose = func(*Request, *Rise) {}
 			r := &Request{}
 			for began := time.Now(); time.Since(began) < 10*time.Second; {
 				*r = Request{}
@@ -130,7 +129,7 @@ func TestSubjectsThatThePolicyNames(t *testing.T) {
 		tiers: [{name: normal}, {name: blocked, from: 50, until: 20, refuse: {for: 1h, max: 2h}}]}`)
 	d.Conduct.Judged = func(*Request) {}
 	rose := ""
-	d.Conduct.Rose = func(r *Request, _, _ string, _ behavior.Standing, _ []behavior.Reason) { rose = r.Subject() }
+	d.Conduct.Rose = func(r *Request, _ *Rise) { rose = r.Subject() }
 	const address = "198.51.100.7"
 	r := &Request{}
 	ask := func(keys ...string) Verdict {
@@ -181,7 +180,7 @@ func TestTiersAreToldInTheFields(t *testing.T) {
 			d.Conduct = conductFor(t, "{mode: "+mode+`, signals: {failures: {weight: 40, at_least: 5, share: 0.1}},
 				tiers: [{name: normal}, {name: tight, from: 25, until: 20, limits: 0.3}]}`)
 			d.Conduct.Judged = func(*Request) {}
-			d.Conduct.Rose = func(*Request, string, string, behavior.Standing, []behavior.Reason) {}
+			d.Conduct.Rose = func(*Request, *Rise) {}
 			r := &Request{}
 			ask := func(client string) (Verdict, map[string]string) {
 				*r = Request{}
@@ -220,7 +219,7 @@ func TestAnOfficeThatObeysIsFreeAgain(t *testing.T) {
 		d, _ := decider(t, "rules: [{id: clients, key: [client_ip], algorithm: token_bucket, limit: 20, window: 1s, burst: 200}]", calm)
 		d.Conduct = conductFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
 		d.Conduct.Judged = func(*Request) {}
-		d.Conduct.Rose = func(*Request, string, string, behavior.Standing, []behavior.Reason) {}
+		d.Conduct.Rose = func(*Request, *Rise) {}
 		type user struct {
 			at    time.Time
 			tries int
@@ -283,7 +282,7 @@ func TestOneAddressDoesNotSlowALogin(t *testing.T) {
 			d.Conduct = conductFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
 			d.Conduct.Judged = func(*Request) {}
 			rose := map[string]bool{}
-			d.Conduct.Rose = func(_ *Request, kind, tier string, _ behavior.Standing, _ []behavior.Reason) { rose[kind] = true }
+			d.Conduct.Rose = func(_ *Request, rise *Rise) { rose[rise.Kind] = true }
 			r := &Request{}
 			for i := range 1200 { // 66 a minute
 				*r = Request{Began: time.Now()}

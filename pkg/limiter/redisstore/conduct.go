@@ -20,13 +20,14 @@ const (
 
 // Conduct is what nodes told each other.
 type Conduct struct {
-	Now    time.Time         // by the store's clock
-	Key    string            // by which all nodes name subjects
-	Others map[string]string // accounts, by node
+	Now    time.Time // by the store's clock
+	Key    string    // by which all nodes name subjects
+	Others int       // nodes that said something in the last three seconds
+	Words  []string  // what each of them said; only for a node that asks
 }
 
-// Conduct says what a node counted of clients, unless accounts is empty, and returns what others
-// did in the last three seconds. key is the one that the node uses. The script may be sent
+// Conduct says what a node counted of clients, or, if accounts is empty, asks what the other
+// nodes said. key is the one that the node uses. The script may be sent
 // again: what a node says replaces what it said.
 func (s *Store) Conduct(ctx context.Context, node, key, accounts string) (*Conduct, error) {
 	sh, err := s.shardFor(ctx, []byte(conductKey))
@@ -61,16 +62,16 @@ func (s *Store) Conduct(ctx context.Context, node, key, accounts string) (*Condu
 }
 
 func readConduct(reply []string) (*Conduct, error) {
-	if len(reply) < 2 || len(reply)%2 != 0 {
+	if len(reply) < 3 {
 		return nil, errForeign
 	}
 	now, err := strconv.ParseInt(reply[0], 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("the script returned %q as the time", reply[0])
 	}
-	c := &Conduct{Now: time.UnixMicro(now), Key: reply[1], Others: make(map[string]string, len(reply)/2-1)}
-	for i := 2; i < len(reply); i += 2 {
-		c.Others[reply[i][min(len(nodeField), len(reply[i])):]] = reply[i+1]
+	others, err := strconv.Atoi(reply[2])
+	if err != nil {
+		return nil, fmt.Errorf("the script returned %q as the number of nodes", reply[2])
 	}
-	return c, nil
+	return &Conduct{Now: time.UnixMicro(now), Key: reply[1], Others: others, Words: reply[3:]}, nil
 }

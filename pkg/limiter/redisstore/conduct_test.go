@@ -26,21 +26,25 @@ func TestConduct(t *testing.T) {
 	require.Equal(t, "k1", say("a", "k1", "of a").Key)
 	got := say("b", "k2", "\x00\xff of b\n")
 	require.Equal(t, "k1", got.Key)
-	require.Equal(t, map[string]string{"a": "of a"}, got.Others)
+	require.Equal(t, 1, got.Others)
+	require.Empty(t, got.Words, "who tells is not told: nodes would hear all of it twice a second")
+	require.Equal(t, []string{"of a"}, say("b", "k2", "").Words)
 	large := strings.Repeat("x", 200<<10)
 	say("a", "k1", large)
-	require.Equal(t, map[string]string{"a": large}, say("b", "k1", "").Others)
-	require.Equal(t, map[string]string{"b": "\x00\xff of b\n"}, say("a", "k1", "").Others, "asking says nothing new")
+	require.Equal(t, []string{large}, say("b", "k1", "").Words)
+	require.Equal(t, []string{"\x00\xff of b\n"}, say("a", "k1", "").Words, "asking says nothing new")
 
 	// What was said more than three seconds ago is gone, by whichever clock.
 	now += 3_000_000
-	require.Len(t, say("c", "k1", "").Others, 2)
+	got = say("c", "k1", "")
+	require.Len(t, got.Words, 2)
+	require.Equal(t, 2, got.Others)
 	now += 1_000_000
-	require.Empty(t, say("c", "k1", "").Others)
+	require.Zero(t, say("c", "k1", "").Others)
 	require.EqualValues(t, 1, server.Client().HLen(t.Context(), "weir:{~conduct}").Val(), "only the key is left")
 	say("a", "k1", "again")
 	now -= 3_600_000_000
-	require.Empty(t, say("b", "k1", "").Others)
+	require.Zero(t, say("b", "k1", "").Others)
 
 	// A server that lost its data learns the key from those who use it.
 	require.NoError(t, server.Client().FlushAll(t.Context()).Err())
