@@ -137,6 +137,7 @@ func kindOf(body string) string {
 
 // examples are good requests of all operations that take anything.
 var examples = map[string]string{
+	"rules.changes": "?from=3f2a", "policy.changes": "?from=none",
 	"drain": `{"reason": "kernel update"}`, "rules.validate": `{"document": "rules: []"}`, "rules.diff": `{"document": "rules: []"}`,
 	"rules.apply": `{"document": "rules: []", "message": "why", "if_version": "0123456789ab"}`, "rules.rollback": `{"to": "0123"}`,
 	"limits.inspect": "?key=203.0.113.7", "limits.explain": "?client=203.0.113.7&path=/login", "limits.reset": `{"rule": "login", "client": "203.0.113.7"}`,

@@ -89,6 +89,8 @@ var (
 	inLines   = Input{Name: "lines", About: "how many changes; 0: all", Flag: "lines", Check: number}
 	inMessage = Input{Name: "message", About: "why, for the history", Flag: "message", Longest: longestText}
 	inBase    = Input{Name: "if_version", About: "change nothing unless every region runs this version, which the document was made from; none: nothing is published", Flag: "if-version", Check: baseOf}
+	inFrom    = Input{Name: "from", About: "the version to compare with; none: nothing", Flag: "from", Required: true, Check: baseOf}
+	inWith    = Input{Name: "to", About: "the version that is compared; default: the active one", Flag: "to", Check: digits}
 	inTo      = Input{Name: "to", About: "the version to go back to; default: the one before", Flag: "to", Check: digits}
 	inPoP     = Input{Name: "pop", About: "the PoP", Required: true, Check: word}
 	inPartial = Input{Name: "partial", About: "continue without regions that cannot be reached", Flag: "partial", Shape: Truth}
@@ -139,6 +141,7 @@ func Operations() []Operation {
 		{ID: "rules.status", Least: access.Reader, Method: "GET", Path: "/rules/status", Summary: "Which version is active in each region, and which edges run it", Command: []string{"rules", "status"}, Inputs: []Input{inRegion}},
 		{ID: "rules.document", Least: access.Reader, Method: "GET", Path: "/rules/document", Summary: "The active rule document, or another version", Command: []string{"rules", "show"}, Inputs: []Input{inRegion, inVersion}},
 		{ID: "rules.history", Least: access.Reader, Method: "GET", Path: "/rules/history", Summary: "Who applied which rules, when and why", Command: []string{"rules", "history"}, Inputs: []Input{inRegion, inLines}},
+		{ID: "rules.changes", Least: access.Reader, Method: "GET", Path: "/rules/changes", Summary: "What differs between two versions of the rules", Command: []string{"rules", "diff"}, Inputs: []Input{inFrom, inWith, inRegion}},
 		{ID: "rules.validate", Least: access.Reader, Method: "POST", Path: "/rules/validate", Summary: "Every fault of a rule document, by line", Command: []string{"rules", "validate"}, Document: "rules.yaml", Verdict: true},
 		{ID: "rules.diff", Least: access.Reader, Method: "POST", Path: "/rules/diff", Summary: "What a document would change in each region", Command: []string{"rules", "diff"}, Document: "rules.yaml", Inputs: []Input{inRegion}},
 		{ID: "rules.test", Least: access.Reader, Method: "POST", Path: "/rules/test", Summary: "Who of a log would have been limited by a document, next to the active one", Command: []string{"rules", "test"}, Document: "rules.yaml", Upload: "access.log", Inputs: append([]Input{inRegion}, inReplay...)},
@@ -186,6 +189,7 @@ func Operations() []Operation {
 		{ID: "policy.status", Least: access.Reader, Method: "GET", Path: "/policy/status", Summary: "Which behavior policy is active in each region, and which edges judge by it", Command: []string{"policy", "status"}, Inputs: []Input{inRegion}},
 		{ID: "policy.document", Least: access.Reader, Method: "GET", Path: "/policy/document", Summary: "The active behavior policy, or another version", Command: []string{"policy", "show"}, Inputs: []Input{inRegion, inVersion}},
 		{ID: "policy.history", Least: access.Reader, Method: "GET", Path: "/policy/history", Summary: "Who applied which behavior policy, when and why", Command: []string{"policy", "history"}, Inputs: []Input{inRegion, inLines}},
+		{ID: "policy.changes", Least: access.Reader, Method: "GET", Path: "/policy/changes", Summary: "What differs between two versions of the behavior policy", Command: []string{"policy", "diff"}, Inputs: []Input{inFrom, inWith, inRegion}},
 		{ID: "policy.rollback", Least: access.Operator, Method: "POST", Path: "/policy/rollback", Summary: "Apply an earlier behavior policy again", Command: []string{"policy", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
 
 		{ID: "dns.topology", Least: access.Reader, Method: "GET", Path: "/dns/topology", Summary: "The active topology: regions, PoPs, their addresses and places", Command: []string{"topology", "show"}, Inputs: []Input{inRegion}},

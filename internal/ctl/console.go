@@ -171,7 +171,7 @@ func answers() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"fleet": reflect.TypeFor[fleetStatus](), "drain": reflect.TypeFor[drainReport](), "undrain": reflect.TypeFor[drainReport](),
 		"rules": reflect.TypeFor[ruleList](), "rules.status": reflect.TypeFor[convergence](), "rules.document": reflect.TypeFor[shown](),
-		"rules.history": reflect.TypeFor[[]past](), "rules.validate": reflect.TypeFor[validation](), "rules.diff": reflect.TypeFor[diffReport](),
+		"rules.history": reflect.TypeFor[[]past](), "rules.changes": reflect.TypeFor[versionsReport](), "rules.validate": reflect.TypeFor[validation](), "rules.diff": reflect.TypeFor[diffReport](),
 		"rules.apply": reflect.TypeFor[changeReport](), "rules.rollback": reflect.TypeFor[changeReport](),
 		"rules.rollout": reflect.TypeFor[console.Rollout](), "rules.rollout.start": reflect.TypeFor[console.Rollout](),
 		"rules.rollout.halt": reflect.TypeFor[console.Rollout](), "rules.rollout.resume": reflect.TypeFor[console.Rollout](),
@@ -183,7 +183,7 @@ func answers() map[string]reflect.Type {
 		"clients": reflect.TypeFor[[]*listed](), "clients.show": reflect.TypeFor[[]*listed](), "clients.recent": reflect.TypeFor[[]*latest](),
 		"clients.block": reflect.TypeFor[[]*clientsChanged](), "clients.allow": reflect.TypeFor[[]*clientsChanged](), "clients.unblock": reflect.TypeFor[[]*clientsChanged](),
 		"audit.list":    reflect.TypeFor[[]deed](),
-		"policy.status": reflect.TypeFor[convergence](), "policy.document": reflect.TypeFor[shown](), "policy.history": reflect.TypeFor[[]past](), "policy.rollback": reflect.TypeFor[changeReport](),
+		"policy.status": reflect.TypeFor[convergence](), "policy.document": reflect.TypeFor[shown](), "policy.history": reflect.TypeFor[[]past](), "policy.changes": reflect.TypeFor[versionsReport](), "policy.rollback": reflect.TypeFor[changeReport](),
 		"dns.topology": reflect.TypeFor[region.Topology](), "dns.explain": reflect.TypeFor[dnsExplanation](),
 	}
 }

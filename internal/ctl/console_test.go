@@ -218,6 +218,9 @@ func TestConsole(t *testing.T) {
 
 	history := text(t, c.get("/rules/history?lines=5")["result"])
 	require.Contains(t, history, `"message":"it's time"`)
+	changed := c.get("/rules/changes?from=" + first + "&to=" + second)
+	require.Equal(t, "regionctl rules diff --from "+first+" --to "+second, changed["command"])
+	require.Contains(t, text(t, dig(changed, "result", "difference", "changed")), `{"field":"limit","new":"20","old":"10"}`)
 	c.post("/rules/rollback", "/rules/rollback", `{}`)
 	require.Equal(t, first, f.current(t, "us-east"))
 	require.Equal(t, true, dig(c.get("/rules/status"), "result", "converged"))
@@ -283,6 +286,8 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, "mode: enforce", dig(c.get("/policy/document"), "result", "document"))
 	require.Contains(t, text(t, c.get("/policy/status")["result"]), `"region":"us-east"`)
 	require.Len(t, c.get("/policy/history")["result"], 2)
+	policies := parse[[]past](t, text(t, c.get("/policy/history")["result"]))
+	require.Contains(t, text(t, dig(c.get("/policy/changes?from="+policies[1].Version), "result", "difference", "fields")), `{"field":"mode","new":"enforce","old":"shadow"}`)
 	c.post("/policy/rollback", "/policy/rollback", `{}`)
 	require.Equal(t, "mode: shadow", dig(c.get("/policy/document"), "result", "document"))
 	require.Equal(t, "e.example", dig(c.get("/dns/topology"), "result", "zone"))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,15 +26,38 @@ says that there is one.`
 
 const diffExamples = `  regionctl rules diff rules.yaml
   regionctl rules diff rules.yaml --region eu-west
+  regionctl rules diff --from 3f2a0c1b9d4e --to 77aa01e2c3d4
   regionctl rules diff rules.yaml --exit-code >/dev/null || echo "not applied yet"`
+
+const diffVersionsHelp = `
+
+With --from, FILE is compared with that version instead. Without FILE, it is --to, which is
+the active version by default, that is compared with --from: so --from REPLACED --to VERSION
+shows what a change of the history did. --from none compares with nothing.`
 
 func (p *program) diffCommand(k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
+	var from, to string
 	var exitCode bool
-	c := command("diff FILE", "show what differs from what each region runs", help, examples,
-		func(ctx context.Context, args []string) error { return p.diff(ctx, k, args[0], names, exitCode) })
+	c := command("diff [FILE]", "show what differs from what each region runs, or between versions", help+diffVersionsHelp, examples,
+		func(ctx context.Context, args []string) error {
+			switch {
+			case len(args) == 0 && from == "":
+				return term.Misused("FILE is missing; name a document, or versions of the history with --from and --to")
+			case len(args) > 0 && to != "":
+				return term.Misused("--to: %s is what is compared; leave one of them out", args[0])
+			case from != "":
+				return p.diffVersions(ctx, k, names, from, to, strings.Join(args, ""), exitCode)
+			}
+			return p.diff(ctx, k, args[0], names, exitCode)
+		})
 	p.regionFlag(c, &names)
+	c.Flags().StringVar(&from, "from", "", "compare with this `VERSION`, or with none")
+	c.Flags().StringVar(&to, "to", "", "compare this `VERSION` instead of FILE (default: the active one)")
 	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 if anything differs")
+	for _, flag := range []string{"from", "to"} {
+		_ = c.RegisterFlagCompletionFunc(flag, p.completeVersions(k, &names)) // the flags are known
+	}
 	c.ValidArgsFunction = completeDocument
 	return c
 }
@@ -73,7 +97,12 @@ func (p *program) diff(ctx context.Context, k *fleet.Kind, name string, names []
 	if err := unanswered(answers); err != nil {
 		return err
 	}
-	if exitCode && r.Different {
+	return asked(exitCode && r.Different)
+}
+
+// asked is the exit status that --exit-code asks for if there is a difference.
+func asked(different bool) error {
+	if different {
 		return &term.Failure{Status: term.StatusFailed}
 	}
 	return nil

@@ -48,25 +48,13 @@ func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []strin
 	if err != nil {
 		return err
 	}
-	answers := fleet.Ask(ctx, targets, recallPointer)
-	away, err := fleet.Failures(answers)
-	if len(away) == len(targets) {
+	answers, err := p.askPointers(ctx, targets)
+	if err != nil {
 		return err
 	}
+	pointer, err := p.named(ctx, k, answers, version)
 	if err != nil {
-		p.Warn("no answer from %s: %v", strings.Join(away, ", "), err)
-	}
-	var pointer *consul.Pointer
-	if version != "" {
-		pointer, err = p.recollect(ctx, k, answers, version)
-	} else {
-		pointer, err = active(k, answers)
-	}
-	if errors.Is(err, consul.ErrCorrupt) {
 		return err
-	}
-	if err != nil {
-		return term.Misused("%w", err)
 	}
 	data, from, err := p.load(ctx, answers, *pointer)
 	if err != nil {
@@ -90,6 +78,32 @@ func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []strin
 	}
 	_, err = p.Out.Write(data)
 	return err
+}
+
+// askPointers asks what is active. It fails if no region answers.
+func (p *program) askPointers(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[memory], error) {
+	answers := fleet.Ask(ctx, targets, recallPointer)
+	away, err := fleet.Failures(answers)
+	if len(away) == len(targets) {
+		return nil, err
+	}
+	if err != nil {
+		p.Warn("no answer from %s: %v", strings.Join(away, ", "), err)
+	}
+	return answers, nil
+}
+
+// named is the one version that begins with these digits, or without any the active one.
+func (p *program) named(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[memory], digits string) (pointer *consul.Pointer, err error) {
+	if digits != "" {
+		pointer, err = p.recollect(ctx, k, answers, digits)
+	} else {
+		pointer, err = active(k, answers)
+	}
+	if err != nil && !errors.Is(err, consul.ErrCorrupt) {
+		err = term.Misused("%w", err)
+	}
+	return pointer, err
 }
 
 // active is the one version that is active in all regions.

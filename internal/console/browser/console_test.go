@@ -238,6 +238,9 @@ func TestConsole(t *testing.T) {
 	b.click("Close")
 	require.Equal(t, "5000 5000", l.limits())
 	b.has("more for all, INC-1")
+	b.eval("document.querySelector('[aria-label^=\"Changes of\"]').click()")
+	b.sees("document.querySelector('section[aria-labelledby=history] .changes ins')?.innerText === '5000'")
+	b.look("rules-history")
 
 	// Somebody else applies while this page edits: the page says so, and keeps the text.
 	l.run("rules", "apply", l.write("other.yaml", document(70, "enforce")), "--yes", "-m", "another")
@@ -302,6 +305,8 @@ func TestConsole(t *testing.T) {
 	b.visit(l.url + "/behavior")
 	b.has("to enforce")
 	b.has("all judge by it")
+	b.eval("document.querySelector('[aria-label^=\"Changes of\"]').click()")
+	b.sees("document.querySelector('.changes .changed')?.innerText === 'mode: shadow → enforce'")
 	b.look("behavior")
 	b.eval("document.querySelector('[aria-label^=\"Restore version\"]').click()")
 	b.click("Restore")

@@ -1,19 +1,19 @@
 // Behavior policies: which one judges clients where, what it says, and who changed it.
-import { html, resource, post, stamp, ago, shell } from './lib.js';
-import { Badge, Loaded, Empty, Table, Command, Act, Lacking, ask } from './parts.js';
+import { html, resource, stamp, ago } from './lib.js';
+import { Badge, Loaded, Empty, Table, Command, Lacking } from './parts.js';
+import { historyOf } from './history.js';
 
-const status = resource(), active = resource(), history = resource();
+const status = resource(), active = resource();
+const past = historyOf('policy', { label: 'History of the policies', restored: () => { status.load('/policy/status'); active.load('/policy/document'); } });
 
 export function enter() {
   const look = () => status.load('/policy/status');
   look();
   active.load('/policy/document');
-  history.load('/policy/history', { lines: '20' });
+  past.load();
   const timer = setInterval(() => { if (!document.hidden) look(); }, 5000);
   return () => clearInterval(timer);
 }
-
-const reload = () => { status.load('/policy/status'); active.load('/policy/document'); history.load('/policy/history', { lines: '20' }); };
 
 export function Page() {
   return html`<div class="title"><h1 tabindex="-1">Behavior</h1><span class="dim">How clients are judged by their conduct. The <a href="/client" data-page="client">client page</a> shows the tier, the score and the signals of one.</span></div>
@@ -21,10 +21,7 @@ export function Page() {
     <section aria-labelledby="where"><h2 id="where">Policies by region</h2><${Loaded} of=${status} rows=${3}>${(v, answer) => html`${v.regions.map((r) => html`<${Region} r=${r} />`)}<${Command} text=${answer.command} />`}<//></section>
     <section aria-labelledby="policy"><h2 id="policy">The active policy</h2>${nothing() ? html`<${Empty} title="No policy is published"><p class="dim">Clients are not judged. <code>regionctl policy example > policy.yaml</code> writes one in shadow mode, <code>regionctl policy apply policy.yaml</code> publishes it.</p><//>` : html`<${Loaded} of=${active} rows=${6}>${(v, answer) => html`
       <p class="dim"><code>${v.pointer.version}</code> by ${v.pointer.applied_by}, <span title=${stamp(v.pointer.applied_at)}>${ago(v.pointer.applied_at)}</span></p><pre class="document" tabindex="0">${v.document}</pre><${Command} text=${answer.command} />`}<//>`}</section>
-    <section aria-labelledby="past"><h2 id="past">History</h2><${Loaded} of=${history} rows=${3}>${(list, answer) => html`${list.length === 0 ? html`<${Empty} title="No changes yet" />` : html`
-      <${Table} label="History of the policies" head=${['when', 'who', 'version', 'regions', 'why', '']}>${list.map((c) => html`<tr><td><span title=${stamp(c.applied_at)}>${ago(c.applied_at)}</span></td><td>${c.applied_by}</td>
-        <td><code>${c.version}</code>${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td><td>${c.regions.join(', ')}</td><td>${c.message ?? html`<span class="dim">–</span>`}</td>
-        <td class="act">${c.current.length === 0 && html`<${Act} op="policy.rollback" onClick=${() => restore(c)} aria-label=${'Restore version ' + c.version}>Restore<//>`}</td></tr>`)}<//>`}<${Command} text=${answer.command} />`}<//></section>`;
+    <${past.History} />`;
 }
 
 // nothing reports that no policy is published, which is a good state.
@@ -35,11 +32,4 @@ function Region({ r }) {
     ${r.error && html`<pre class="text">${r.error}</pre>`}
     ${r.nodes.length > 0 && html`<${Table} label=${'Policies of the edges of ' + r.region} head=${['edge', 'PoP', 'version', 'from', 'since', 'state']}>${r.nodes.map((n) => html`<tr><th scope="row">${n.id}</th><td>${n.pop}</td><td><code>${n.version || '–'}</code>${n.canary && html` <${Badge} kind="info">canary<//>`}</td><td>${n.source || '–'}</td>
       <td>${n.since ? ago(n.since) : '–'}</td><td><${Badge} kind=${n.converged ? 'good' : r.pointer ? 'warn' : ''}>${n.converged ? 'as it should be' : n.version ? 'another' : 'judges nobody'}<//>${n.refused && html`<div class="why bad">refused ${n.refused.version}: ${n.refused.errors?.join('; ')}</div>`}${n.admin_error && html`<div class="why">${n.admin_error}</div>`}</td></tr>`)}<//>`}`;
-}
-
-function restore(c) {
-  ask({
-    title: `Go back to ${c.version}?`, text: `${c.applied_by} applied it at ${stamp(c.applied_at)}${c.message ? ': ' + c.message : ''}.`, verb: 'Restore', danger: true, done: `${c.version} is active again`,
-    command: () => shell('policy', 'rollback', '--to', c.version), act: () => post('/policy/rollback', { to: c.version }), after: reload,
-  });
 }

@@ -1,10 +1,15 @@
 // The rules: what each does, the document with its faults, who changed it, and changing it.
-import { html, signal, untracked, live, resource, get, post, number, rate, plural, stamp, ago, brief, shell } from './lib.js';
+import { html, signal, untracked, live, resource, get, post, number, rate, plural, ago, brief, shell } from './lib.js';
 import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Spark, Act, Lacking, ask } from './parts.js';
 import { Try } from './try.js';
 import { Rollout, follow } from './rollout.js';
+import { historyOf, Changes } from './history.js';
 
-const history = resource(), status = resource();
+const status = resource();
+const past = historyOf('rules', {
+  label: 'History of the rules', restored: () => { status.load('/rules/status'); load(); },
+  acts: (c) => html`<button type="button" class="quiet" onClick=${() => { load(c.version); document.getElementById('edit').scrollIntoView(); }} aria-label=${'Open version ' + c.version + ' in the editor'}>Open</button>`,
+});
 const series = new Map(); // the last 60 looks, by rule
 const matched = new Map(); // when a rule was last seen to decide something, by rule
 
@@ -20,7 +25,7 @@ const feed = live('/rules/events', (v) => {
 const filter = signal('');
 
 export function enter() {
-  history.load('/rules/history', { lines: '20' });
+  past.load();
   status.load('/rules/status');
   if (untracked(() => base.value.phase) === 'idle') load();
   const stops = [feed.follow(), follow(ended)];
@@ -30,7 +35,7 @@ export function enter() {
 // ended takes over what a rollout has brought. What was edited here since is made from it, if
 // it was begun here.
 function ended(v, launched) {
-  history.load('/rules/history', { lines: '20' });
+  past.load();
   status.load('/rules/status');
   if (v.state !== 'done' || !launched) return;
   kept.value = launched;
@@ -53,7 +58,7 @@ export function Page() {
     <${Editor} />
     <${Try} regions=${f.result?.regions.map((r) => r.region) ?? []} document=${text.value} valid=${verdict.value?.ok && verdict.value.result.valid} />
     <${Rollout} document=${text.value} base=${base.value.version} good=${verdict.value?.ok && verdict.value.result.valid && base.value.version !== ''} added=${added()} edit=${(t) => { typed(t); compare(); }} />
-    <${History} />`;
+    <${past.History} />`;
 }
 
 function List({ v }) {
@@ -178,18 +183,12 @@ function Difference() {
   if (!d.ok) return html`<${Failure} answer=${d} what="This could not be compared" />`;
   return html`<div class="difference">${d.incomplete && html`<${Notice} kind="warn" title="Incomplete"><pre class="text">${d.incomplete}</pre><//>`}
     ${d.notes?.length > 0 && html`<${Notice} kind="warn" title="Before you apply"><pre class="text">${d.notes.join('\n')}</pre><//>`}
-    ${d.result.groups.map((g) => html`<h3>${g.regions.join(', ')} <span class="dim">${g.running ? 'runs ' + g.running.version : 'has no rules yet'}</span></h3><${Changes} g=${g} />`)}<${Command} text=${d.command} /></div>`;
+    ${d.result.groups.map((g) => html`<h3>${g.regions.join(', ')} <span class="dim">${g.running ? 'runs ' + g.running.version : 'has no rules yet'}</span></h3><${InRegions} g=${g} />`)}<${Command} text=${d.command} /></div>`;
 }
 
-function Changes({ g }) {
-  const d = g.difference;
+function InRegions({ g }) {
   if (g.unreadable) return html`<p class="bad">${g.unreadable}</p>`;
-  if (g.same || !d) return html`<p class="dim">Has this version already.</p>`;
-  if (!d.added.length && !d.removed.length && !d.changed.length) return html`<p class="dim">${d.reordered ? 'Only the order of the rules differs, which changes no verdict.' : 'The text differs, but no rule does.'}</p>`;
-  return html`<ul class="changes">
-    ${d.removed.map((r) => html`<li class="removed"><b>− ${r.rule}</b> ${r.summary}</li>`)}${d.added.map((r) => html`<li class="added"><b>+ ${r.rule}</b> ${r.summary}</li>`)}
-    ${d.changed.map((r) => html`<li class="changed"><b>~ ${r.rule}</b> ${r.fields.map((f) => html`<div>${f.field}: <del>${f.old}</del> → <ins>${f.new}</ins></div>`)}${r.counts_start_anew && html`<div class="warn">its counts start over</div>`}</li>`)}
-  </ul><p class="dim">${d.unchanged} as before</p>`;
+  return g.same || !g.difference ? html`<p class="dim">Has this version already.</p>` : html`<${Changes} d=${g.difference} />`;
 }
 
 function apply() {
@@ -201,7 +200,7 @@ function apply() {
     command: (v) => shell('rules', 'apply', 'rules.yaml', '--message', v.message || '…', '--if-version', from),
     act: (v) => post('/rules/apply', { document, message: v.message, if_version: from }),
     after: (answer) => {
-      history.load('/rules/history', { lines: '20' });
+      past.load();
       status.load('/rules/status');
       if (answer.ok && !answer.incomplete) {
         kept.value = document;
@@ -209,23 +208,5 @@ function apply() {
         difference.value = null;
       }
     },
-  });
-}
-
-function History() {
-  return html`<section aria-labelledby="history"><h2 id="history">History</h2><${Loaded} of=${history} rows=${4}>${(list) => (list.length === 0 ? html`<${Empty} title="No changes yet" />` : html`
-    <${Table} label="History of the rules" head=${['when', 'who', 'version', 'replaced', 'regions', 'why', '']}>${list.map((c) => html`<tr>
-      <td><span title=${stamp(c.applied_at)}>${ago(c.applied_at)}</span></td><td>${c.applied_by}</td><td><code>${c.version}</code>${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td>
-      <td><code>${c.replaced ?? '–'}</code></td><td>${c.regions.join(', ')}</td><td>${c.message ?? html`<span class="dim">–</span>`}</td>
-      <td class="act"><button type="button" class="quiet" onClick=${() => { load(c.version); document.getElementById('edit').scrollIntoView(); }} aria-label=${'Open version ' + c.version + ' in the editor'}>Open</button>
-        ${c.current.length === 0 && html`<${Act} op="rules.rollback" onClick=${() => restore(c)} aria-label=${'Restore version ' + c.version}>Restore<//>`}</td></tr>`)}<//>`)}<//>
-    <${Command} text=${shell('rules', 'history')} /></section>`;
-}
-
-function restore(c) {
-  ask({
-    title: `Go back to ${c.version}?`, text: `${c.applied_by} applied it at ${stamp(c.applied_at)}${c.message ? ': ' + c.message : ''}. It is applied like any other document.`, verb: 'Restore', danger: true, done: `${c.version} is active again`,
-    command: () => shell('rules', 'rollback', '--to', c.version), act: () => post('/rules/rollback', { to: c.version }),
-    after: () => { history.load('/rules/history', { lines: '20' }); status.load('/rules/status'); load(); },
   });
 }

@@ -1,0 +1,72 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+)
+
+// versionsReport is what diff prints with -o json of two versions.
+type versionsReport struct {
+	From       string  `json:"from"`
+	To         string  `json:"to"`
+	Same       bool    `json:"same"` // to the last byte
+	Difference changes `json:"difference,omitempty"`
+}
+
+// diffVersions compares a file, or the version to, with the version from.
+func (p *program) diffVersions(ctx context.Context, k *fleet.Kind, names []string, from, to, file string, exitCode bool) error {
+	targets, err := p.targetsOf(k, names)
+	if err != nil {
+		return err
+	}
+	answers, err := p.askPointers(ctx, targets)
+	if err != nil {
+		return err
+	}
+	version := func(digits string) (*fleet.Document, error) {
+		pointer, err := p.named(ctx, k, answers, digits)
+		if err != nil {
+			return nil, err
+		}
+		return p.fetch(ctx, answers, *pointer)
+	}
+	var before any
+	r := versionsReport{From: noVersion}
+	if from != noVersion {
+		d, err := version(from)
+		if err != nil {
+			return err
+		}
+		before, r.From = d.Body, d.Version()
+	}
+	var after *fleet.Document
+	if file != "" {
+		after, err = p.readDocument(k, file)
+	} else {
+		after, err = version(to)
+	}
+	if err != nil {
+		return err
+	}
+	r.To = after.Version()
+	if r.Same = r.From == r.To; !r.Same {
+		r.Difference = after.Body.(comparer).compare(before)
+	}
+	if err := p.Show(r, r.write); err != nil {
+		return err
+	}
+	return asked(exitCode && !r.Same)
+}
+
+func (r *versionsReport) write(b *bytes.Buffer, s term.Style) {
+	fmt.Fprintf(b, "from %s to %s\n", s.Bold(r.From), s.Bold(r.To))
+	if r.Same {
+		b.WriteString("  no difference\n")
+		return
+	}
+	r.Difference.write(b, s, 0)
+}
