@@ -40,3 +40,41 @@ func TestAStallIsNoDemand(t *testing.T) {
 	run(100, 0)
 	require.Less(t, s.Status().Demand, 20.0)
 }
+
+// One whose origin stalls, and then answers all who waited, promises no more than before.
+func TestAStallIsNoPromise(t *testing.T) {
+	s, now := newShedder(t, Defaults()), start
+	var waiting []Permit
+	most := 0.0
+	run := func(ticks int, answers bool) {
+		for range ticks {
+			for n := range 20 {
+				p, ok := s.Admit(2, uint64(n))
+				require.True(t, ok)
+				p.Sent()
+				waiting = append(waiting, p)
+			}
+			for _, p := range waiting {
+				if answers {
+					p.Answered()
+					p.Done()
+				}
+			}
+			if answers {
+				waiting = nil
+			}
+			now = now.Add(Interval)
+			s.Tick(now, nil)
+			st := s.Status()
+			require.False(t, st.Measured)
+			most = max(most, st.Capacity/promise(&Reading{Served: 1, Utilization: st.Utilization}, st.Settings.Target))
+		}
+	}
+	run(300, true)
+	most = 0
+	for range 10 {
+		run(10, false)
+		run(30, true)
+	}
+	require.Less(t, most, 230.0)
+}

@@ -60,9 +60,6 @@ func (s *Shedder) Status() Status {
 	if t.winner != nil {
 		st.Winner, st.Utilization = t.winner.Name, t.winner.Utilization
 	}
-	if st.Capacity, st.Measured = t.capacity.measured, t.capacity.measured > 0; !st.Measured {
-		st.Capacity = t.capacity.atLeast(t.demand.reading(st.Utilization), t.settings.Target)
-	}
 	st.Wanted = t.demand.wanted.calm
 	st.Demand = st.Wanted
 	classes := len(t.settings.Classes)
@@ -76,6 +73,11 @@ func (s *Shedder) Status() Status {
 		})
 	}
 	st.Demand = t.demand.lately.bound(st.Demand)
+	if st.Capacity, st.Measured = t.capacity.measured, t.capacity.measured > 0; !st.Measured {
+		r := t.demand.reading(st.Utilization)
+		r.Served = min(r.Served, atMost*st.Demand) // more is what waited, while the origin or this process stalled
+		st.Capacity = t.capacity.atLeast(r, t.settings.Target)
+	}
 	for _, c := range t.candidates {
 		st.Candidates = append(st.Candidates, c.status())
 	}
