@@ -5,8 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
+	"reflect"
 	"strings"
 	"time"
 
@@ -28,7 +27,8 @@ A check that would have passed is not counted if another rule refused the reques
 The definitions come from one edge of each region, the counts from all of them. A rule
 that regions define differently is marked; regionctl rules diff shows how.
 
---watch looks again every two seconds until interrupted; --watch=10s every ten. With
+--watch looks again every two seconds until interrupted; --watch=10s every ten. It shows the
+definitions first, before all edges have told their counts ("uncounted" in JSON). With
 -o json each look is one line.
 
 Exits with 0, or with 3 if a region did not answer.`
@@ -61,8 +61,10 @@ type ruleRegion struct {
 	Version string `json:"version,omitempty"`
 	Nodes   int    `json:"nodes"`
 	// Silent counts the edges that did not answer: what they decided is missing.
-	Silent int    `json:"nodes_silent"`
-	Error  string `json:"error,omitempty"`
+	Silent int `json:"nodes_silent"`
+	// Uncounted: the edges were not asked yet. A watch shows the definitions first.
+	Uncounted bool   `json:"uncounted,omitempty"`
+	Error     string `json:"error,omitempty"`
 }
 
 // listedRule is one rule, in all regions.
@@ -84,6 +86,7 @@ type ruleLook struct {
 // ruledRegion is what one look found in a region.
 type ruledRegion struct {
 	ruleRegion
+	nodes  []consul.Node
 	rules  []adminapi.Rule
 	counts map[string]*fleet.RuleCounts // by node
 }
@@ -98,18 +101,21 @@ func (p *program) rulesList(ctx context.Context, names []string, every time.Dura
 	}
 	l := &ruleLook{targets: targets}
 	if every > 0 {
-		return p.watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
-			v, _ := l.look(ctx, p.now())
-			return v, v.write
-		})
+		look := func(question func(context.Context, *fleet.Target) (*ruledRegion, error)) looking {
+			return func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
+				v, _ := l.look(ctx, p.now(), question)
+				return v, v.write
+			}
+		}
+		return p.watch(ctx, every, look(rulesOfRegion), look(countsOfRegion))
 	}
-	l.look(ctx, p.now())
+	l.look(ctx, p.now(), countsOfRegion)
 	select { // a rate is the difference of two looks
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(apart):
 	}
-	v, answers := l.look(ctx, p.now())
+	v, answers := l.look(ctx, p.now(), countsOfRegion)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -119,8 +125,8 @@ func (p *program) rulesList(ctx context.Context, names []string, every time.Dura
 	return unanswered(answers)
 }
 
-func (l *ruleLook) look(ctx context.Context, at time.Time) (*ruleList, []fleet.Answer[*ruledRegion]) {
-	answers := fleet.AskUnbounded(ctx, l.targets, rulesOfRegion)
+func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context.Context, *fleet.Target) (*ruledRegion, error)) (*ruleList, []fleet.Answer[*ruledRegion]) {
+	answers := fleet.AskUnbounded(ctx, l.targets, question)
 	v := &ruleList{At: at.UTC(), Regions: []ruleRegion{}, Rules: []listedRule{}}
 	now := map[string]*fleet.RuleCounts{}
 	place := map[string]int{}
@@ -139,19 +145,17 @@ func (l *ruleLook) look(ctx context.Context, at time.Time) (*ruleList, []fleet.A
 				v.Rules = append(v.Rules, listedRule{Rule: rule, Regions: []string{}})
 			}
 			v.Rules[i].Regions = append(v.Rules[i].Regions, r.Region)
-			v.Rules[i].Differs = v.Rules[i].Differs || fmt.Sprint(v.Rules[i].Rule) != fmt.Sprint(rule)
+			v.Rules[i].Differs = v.Rules[i].Differs || !reflect.DeepEqual(v.Rules[i].Rule, rule)
 		}
-		for _, node := range slices.Sorted(maps.Keys(r.counts)) {
-			counts, id := r.counts[node], r.Region+"/"+node
+		for node, counts := range r.counts {
+			id := r.Region + "/" + node
 			now[id] = counts
-			for rule, d := range counts.Rules {
-				if i, known := place[rule]; known {
-					v.Rules[i].Total = v.Rules[i].Total.Plus(d)
-				}
-			}
-			for rule, d := range counts.Rates(l.before[id]) {
-				if i, known := place[rule]; known {
-					v.Rules[i].Rate = v.Rules[i].Rate.Plus(d)
+			rates := counts.Rates(l.before[id])
+			for i, total := range counts.Totals() {
+				rule := &v.Rules[place[r.rules[i].ID]]
+				rule.Total = rule.Total.Plus(total)
+				if rates != nil {
+					rule.Rate = rule.Rate.Plus(rates[i])
 				}
 			}
 		}
@@ -160,7 +164,7 @@ func (l *ruleLook) look(ctx context.Context, at time.Time) (*ruleList, []fleet.A
 	return v, answers
 }
 
-// rulesOfRegion asks one node for the definitions and all for what they decided.
+// rulesOfRegion asks one node for the definitions.
 func rulesOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
@@ -175,19 +179,33 @@ func rulesOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &ruledRegion{ruleRegion{Region: t.Name, Node: from.ID, Version: said.Version, Nodes: len(nodes)}, said.Rules, map[string]*fleet.RuleCounts{}}
-	counts := make([]*fleet.RuleCounts, len(nodes))
-	fleet.Each(nodes, func(i int, n consul.Node) {
-		if c, err := t.Admin.RuleCounts(ctx, n); err == nil {
+	about := ruleRegion{Region: t.Name, Node: from.ID, Version: said.Version, Nodes: len(nodes), Uncounted: true}
+	return &ruledRegion{about, nodes, said.Rules, nil}, nil
+}
+
+// countsOfRegion asks all nodes for what they decided, too.
+func countsOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) {
+	r, err := rulesOfRegion(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	places := map[string]int{}
+	for i, rule := range r.rules {
+		places[rule.ID] = i
+	}
+	counts := make([]*fleet.RuleCounts, len(r.nodes))
+	fleet.Each(r.nodes, func(i int, n consul.Node) {
+		if c, err := t.Admin.RuleCounts(ctx, n, places); err == nil {
 			counts[i] = c
 		}
 	})
+	r.Uncounted, r.counts = false, map[string]*fleet.RuleCounts{}
 	for i, c := range counts {
 		if c == nil {
 			r.Silent++
 			continue
 		}
-		r.counts[nodes[i].ID] = c
+		r.counts[r.nodes[i].ID] = c
 	}
 	return r, nil
 }
@@ -217,6 +235,8 @@ func (v *ruleList) write(b *bytes.Buffer, s term.Style) {
 		switch {
 		case r.Error != "":
 			fmt.Fprintf(b, "%s: %s: %s\n", r.Region, s.Red("not known"), term.Printable(r.Error))
+		case r.Uncounted:
+			fmt.Fprintf(b, "%s: asking %s what they decided\n", r.Region, term.Plural(r.Nodes, "edge"))
 		case r.Silent > 0:
 			fmt.Fprintf(b, "%s: %s did not answer; what they decided is missing\n", r.Region, term.Plural(r.Silent, "edge"))
 		}

@@ -25,13 +25,17 @@ func checkWatch(every time.Duration) error {
 	return nil
 }
 
-// watch shows what look finds until ctx ends or the reader closes standard output; both
-// are how a watch is meant to end.
-func (p *program) watch(ctx context.Context, every time.Duration, look func(context.Context) (any, func(*bytes.Buffer, term.Style))) error {
+// looking finds something, and how to write it.
+type looking func(context.Context) (any, func(*bytes.Buffer, term.Style))
+
+// watch shows what each of looks finds, one right after another, and what the last of them finds
+// again and again until ctx ends or the reader closes standard output; both are how a watch is
+// meant to end.
+func (p *program) watch(ctx context.Context, every time.Duration, looks ...looking) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		v, write := look(ctx)
+		v, write := looks[0](ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -54,6 +58,10 @@ func (p *program) watch(ctx context.Context, every time.Duration, look func(cont
 		}
 		if p.Abandoned() {
 			return nil
+		}
+		if len(looks) > 1 {
+			looks = looks[1:]
+			continue
 		}
 		select {
 		case <-ctx.Done():

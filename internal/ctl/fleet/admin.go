@@ -79,14 +79,11 @@ func (a *Admin) Reset(ctx context.Context, n consul.Node, request url.Values) ([
 // Recent reads the requests that a node decided lately, a JSON line each, and what the node
 // says of them.
 func (a *Admin) Recent(ctx context.Context, n consul.Node, query url.Values) (lines []byte, about http.Header, err error) {
-	err = a.ask(ctx, http.MethodGet, n, adminapi.PathRecent, query, func(body io.Reader) (err error) {
+	err = a.do(ctx, http.MethodGet, n, adminapi.PathRecent, query, func(body io.Reader) (err error) {
 		lines, err = io.ReadAll(body)
 		return err
 	}, func(h http.Header) { about = h })
-	if err != nil {
-		return nil, nil, fmt.Errorf("node %s: admin %s: %w", term.Printable(n.ID), term.Printable(n.Admin), err)
-	}
-	return lines, about, nil
+	return lines, about, err
 }
 
 func decodeJSON(to any) func(io.Reader) error {
@@ -106,8 +103,8 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("answered %d: %s", e.Code, e.detail) }
 
-func (a *Admin) do(ctx context.Context, method string, n consul.Node, path string, query url.Values, read func(io.Reader) error) error {
-	if err := a.ask(ctx, method, n, path, query, read); err != nil {
+func (a *Admin) do(ctx context.Context, method string, n consul.Node, path string, query url.Values, read func(io.Reader) error, heads ...func(http.Header)) error {
+	if err := a.ask(ctx, method, n, path, query, read, heads...); err != nil {
 		return fmt.Errorf("node %s: admin %s: %w", term.Printable(n.ID), term.Printable(n.Admin), err)
 	}
 	return nil
@@ -122,6 +119,9 @@ func (a *Admin) ask(ctx context.Context, method string, n consul.Node, path stri
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
 		return err
+	}
+	if path == adminapi.PathMetrics {
+		req.Header.Set("Accept", acceptMetrics)
 	}
 	if a.tokenFile != "" {
 		if !a.insecure && target.Scheme == "http" && !isLoopback(target.Hostname()) {

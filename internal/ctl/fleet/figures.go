@@ -1,19 +1,12 @@
 package fleet
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"fmt"
-	"io"
-	"net/http"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/policy"
@@ -75,22 +68,18 @@ func (d *Durations) add(h *dto.Histogram) {
 	d[len(d)-1] += float64(h.GetSampleCount())
 }
 
+var figureNames = slices.Sorted(maps.Keys(readers))
+
 func (a *Admin) Figures(ctx context.Context, n consul.Node) (*Figures, error) {
 	f := &Figures{requests: map[string]float64{}}
-	err := a.do(ctx, http.MethodGet, n, adminapi.PathMetrics, nil, f.read)
+	err := a.metrics(ctx, n, figureNames, f.read)
 	f.at = time.Now()
 	return f, err
 }
 
-func (f *Figures) read(body io.Reader) error {
-	families, err := readMetrics(body, func(name string) bool {
-		return readers[name] != nil || strings.HasPrefix(name, durationsMetric+"_")
-	})
-	if err != nil {
+func (f *Figures) read(families families) error {
+	if err := families.ofEdge(); err != nil {
 		return err
-	}
-	if len(families[requestsMetric].GetMetric()) == 0 {
-		return fmt.Errorf("has no %s among its metrics; is this an edge?", requestsMetric)
 	}
 	for name, read := range readers {
 		for _, m := range families[name].GetMetric() {
@@ -100,61 +89,11 @@ func (f *Figures) read(body io.Reader) error {
 	return nil
 }
 
-// readMetrics parses the wanted metrics: the rest may be a hundred times as much.
-func readMetrics(body io.Reader, wanted func(name string) bool) (map[string]*dto.MetricFamily, error) {
-	var text bytes.Buffer
-	in := bufio.NewScanner(body)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		line := strings.TrimPrefix(in.Text(), "# TYPE ")
-		if end := strings.IndexAny(line, "{ "); end > 0 && wanted(line[:end]) {
-			text.WriteString(in.Text() + "\n")
-		}
-	}
-	if err := in.Err(); err != nil {
-		return nil, err
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(&text)
-	if err != nil {
-		return nil, fmt.Errorf("are not metrics: %w", err)
-	}
-	return families, nil
-}
-
 func (f *Figures) total() (sum float64) {
 	for _, n := range f.requests {
 		sum += n
 	}
 	return sum
-}
-
-// info returns the version of an info metric whose value is 1.
-func info(m *dto.Metric, other string) string {
-	if value(m) == 1 {
-		return label(m, "version")
-	}
-	return other
-}
-
-func label(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
-}
-
-// value is that of a counter, or of what does not say its type.
-func value(m *dto.Metric) float64 {
-	switch {
-	case m.Counter != nil:
-		return m.Counter.GetValue()
-	case m.Gauge != nil:
-		return m.Gauge.GetValue()
-	}
-	return m.GetUntyped().GetValue()
 }
 
 // Interval is what happened at a node between two looks.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/require"
 )
 
@@ -47,7 +48,7 @@ func TestDurations(t *testing.T) {
 
 func TestReadMetrics(t *testing.T) {
 	s := &Figures{requests: map[string]float64{}}
-	require.NoError(t, s.read(strings.NewReader(`# HELP weir_requests_total Requests.
+	require.NoError(t, s.read(familiesOf(t, `# HELP weir_requests_total Requests.
 # TYPE weir_requests_total counter
 weir_requests_total{code_class="2xx"} 12
 weir_requests_total{code_class="5xx"} 3e2
@@ -63,11 +64,13 @@ weir_request_seconds_sum 40
 weir_request_seconds_count 9
 # TYPE weir_rules_info gauge
 weir_rules_info{version="0123456789ab"} 1
-this is not a metric {
 `)))
 	require.Equal(t, &Figures{Rules: "0123456789ab", requests: map[string]float64{"2xx": 12, "5xx": 300}, limited: 15, took: Durations{0: 7, 10: 8, 11: 9}}, s)
-	require.ErrorContains(t, (&Figures{}).read(strings.NewReader("<html>")), "has no weir_requests_total among its metrics; is this an edge?")
-	require.ErrorContains(t, s.read(strings.NewReader("weir_requests_total{code_class=} x\n")), "are not metrics: ")
+	require.ErrorContains(t, (&Figures{}).read(familiesOf(t, "up 1\n")), "has no weir_requests_total among its metrics; is this an edge?")
+	for _, text := range []string{"<html>", "weir_requests_total{code_class=} x\n"} {
+		_, err := readFamilies(strings.NewReader(text), expfmt.NewFormat(expfmt.TypeTextPlain))
+		require.ErrorContains(t, err, "are not metrics: ")
+	}
 }
 
 func TestFiguresOfAnInterval(t *testing.T) {
@@ -76,4 +79,11 @@ func TestFiguresOfAnInterval(t *testing.T) {
 	require.Equal(t, Interval{Rate: 25, Requests: 50, Limited: 5}, (&Figures{at: at.Add(2 * time.Second), requests: map[string]float64{"2xx": 150}, limited: 15}).Since(before))
 	require.Equal(t, Interval{Rate: 10, Requests: 20}, (&Figures{at: at.Add(2 * time.Second), requests: map[string]float64{"2xx": 20}}).Since(&Figures{at: at, requests: map[string]float64{"2xx": 100}}), "restarted")
 	require.Zero(t, before.Since(nil))
+}
+
+func familiesOf(t *testing.T, text string) families {
+	t.Helper()
+	all, err := readFamilies(strings.NewReader(text), expfmt.NewFormat(expfmt.TypeTextPlain))
+	require.NoError(t, err)
+	return all
 }

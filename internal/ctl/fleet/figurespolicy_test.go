@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +9,7 @@ import (
 // Requests that a policy refuses are limited, unless it only would.
 func TestFiguresCountWhatAPolicyRefuses(t *testing.T) {
 	f := &Figures{requests: map[string]float64{}}
-	require.NoError(t, f.read(strings.NewReader(`# TYPE weir_requests_total counter
+	require.NoError(t, f.read(familiesOf(t, `# TYPE weir_requests_total counter
 weir_requests_total{code_class="2xx"} 10
 # TYPE weir_requests_limited_total counter
 weir_requests_limited_total 3

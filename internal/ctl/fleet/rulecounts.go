@@ -2,19 +2,17 @@ package fleet
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"net/http"
 	"time"
 
-	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// RuleCounts are the checks that an edge has decided since it started, by rule.
+// RuleCounts are the checks that an edge has decided since it started. They are many where
+// edges and rules are: 32 bytes each.
 type RuleCounts struct {
-	at    time.Time
-	Rules map[string]Decided
+	at     time.Time
+	places map[string]int // of rules, in counts
+	counts []Decided
 }
 
 // Decided counts checks by what came of them.
@@ -39,25 +37,24 @@ func (d Decided) Per(seconds float64) Decided {
 
 const decisionsMetric = "weir_decisions_total"
 
-// RuleCounts asks a node for them.
-func (a *Admin) RuleCounts(ctx context.Context, n consul.Node) (*RuleCounts, error) {
-	c := &RuleCounts{Rules: map[string]Decided{}}
-	err := a.do(ctx, http.MethodGet, n, adminapi.PathMetrics, nil, c.read)
+// RuleCounts asks a node what it decided by the rules that have a place, from 0 on.
+func (a *Admin) RuleCounts(ctx context.Context, n consul.Node, places map[string]int) (*RuleCounts, error) {
+	c := &RuleCounts{places: places, counts: make([]Decided, len(places))}
+	err := a.metrics(ctx, n, []string{decisionsMetric, requestsMetric}, c.read)
 	c.at = time.Now()
 	return c, err
 }
 
-func (c *RuleCounts) read(body io.Reader) error {
-	families, err := readMetrics(body, func(name string) bool { return name == decisionsMetric || name == requestsMetric })
-	if err != nil {
+func (c *RuleCounts) read(families families) error {
+	if err := families.ofEdge(); err != nil {
 		return err
 	}
-	if families[requestsMetric] == nil {
-		return fmt.Errorf("has no %s among its metrics; is this an edge?", requestsMetric)
-	}
 	for _, m := range families[decisionsMetric].GetMetric() {
-		rule := label(m, "rule")
-		d := c.Rules[rule]
+		place, known := c.places[label(m, "rule")]
+		if !known {
+			continue
+		}
+		d := &c.counts[place]
 		switch label(m, "outcome") {
 		case "allowed":
 			d.Allowed += value(m)
@@ -68,13 +65,15 @@ func (c *RuleCounts) read(body io.Reader) error {
 		case "error":
 			d.Failed += value(m)
 		}
-		c.Rules[rule] = d
 	}
 	return nil
 }
 
-// Rates are the checks a second after before, by rule; nil without one.
-func (c *RuleCounts) Rates(before *RuleCounts) map[string]Decided {
+// Totals are the checks since the edge started, by the places of the rules.
+func (c *RuleCounts) Totals() []Decided { return c.counts }
+
+// Rates are the checks a second after before, by the places of the rules; nil without one.
+func (c *RuleCounts) Rates(before *RuleCounts) []Decided {
 	if before == nil {
 		return nil
 	}
@@ -82,19 +81,21 @@ func (c *RuleCounts) Rates(before *RuleCounts) map[string]Decided {
 	if took <= 0 {
 		return nil
 	}
+	was := make([]Decided, len(c.counts))
 	// The counters of a process begin together: if one is lower, all are new.
 	restarted := false
-	for rule, d := range before.Rules {
-		now := c.Rules[rule]
+	for rule, place := range c.places {
+		if p, known := before.places[rule]; known {
+			was[place] = before.counts[p]
+		}
+		now, d := c.counts[place], was[place]
 		restarted = restarted || now.Allowed < d.Allowed || now.Limited < d.Limited || now.Shadow < d.Shadow || now.Failed < d.Failed
 	}
-	rates := make(map[string]Decided, len(c.Rules))
-	for rule, now := range c.Rules {
-		if !restarted {
-			was := before.Rules[rule]
-			now = Decided{now.Allowed - was.Allowed, now.Limited - was.Limited, now.Shadow - was.Shadow, now.Failed - was.Failed}
+	for place, now := range c.counts {
+		if d := was[place]; !restarted {
+			now = Decided{now.Allowed - d.Allowed, now.Limited - d.Limited, now.Shadow - d.Shadow, now.Failed - d.Failed}
 		}
-		rates[rule] = now.Per(took)
+		was[place] = now.Per(took)
 	}
-	return rates
+	return was
 }

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 func TestRuleCounts(t *testing.T) {
 	at := time.Now()
 	read := func(after time.Duration, lines string) *RuleCounts {
-		c := &RuleCounts{at: at.Add(after), Rules: map[string]Decided{}}
-		require.NoError(t, c.read(strings.NewReader("weir_requests_total{code_class=\"2xx\"} 1\n"+lines)))
+		c := &RuleCounts{at: at.Add(after), places: map[string]int{"a": 0, "b": 1, "c": 2}, counts: make([]Decided, 3)}
+		require.NoError(t, c.read(familiesOf(t, "weir_requests_total{code_class=\"2xx\"} 1\n"+lines)))
 		return c
 	}
 	before := read(0, `weir_decisions_total{rule="a",outcome="allowed",source="redis"} 100
@@ -21,7 +20,7 @@ weir_decisions_total{rule="a",outcome="limited",source="denied_memory"} 7
 weir_decisions_total{rule="b",outcome="shadow_limited",source="redis"} 3
 weir_decisions_total{rule="b",outcome="error",source="fallback"} 2
 `)
-	require.Equal(t, map[string]Decided{"a": {Allowed: 120, Limited: 7}, "b": {Shadow: 3, Failed: 2}}, before.Rules)
+	require.Equal(t, []Decided{{Allowed: 120, Limited: 7}, {Shadow: 3, Failed: 2}, {}}, before.Totals())
 	require.Nil(t, before.Rates(nil))
 	after := read(2*time.Second, `weir_decisions_total{rule="a",outcome="allowed",source="redis"} 140
 weir_decisions_total{rule="a",outcome="limited",source="redis"} 9
@@ -29,10 +28,16 @@ weir_decisions_total{rule="b",outcome="shadow_limited",source="redis"} 3
 weir_decisions_total{rule="b",outcome="error",source="fallback"} 2
 weir_decisions_total{rule="c",outcome="allowed",source="redis"} 4
 `)
-	require.Equal(t, map[string]Decided{"a": {Allowed: 10, Limited: 1}, "b": {}, "c": {Allowed: 2}}, after.Rates(before))
+	require.Equal(t, []Decided{{Allowed: 10, Limited: 1}, {}, {Allowed: 2}}, after.Rates(before))
+	moved := read(2*time.Second, `weir_decisions_total{rule="a",outcome="allowed",source="redis"} 140
+weir_decisions_total{rule="gone",outcome="allowed",source="redis"} 5
+`)
+	moved.places = map[string]int{"c": 0, "a": 1}
+	moved.counts = []Decided{{}, moved.counts[0]}
+	require.Equal(t, []Decided{{}, {Allowed: 10, Limited: 0}}, moved.Rates(&RuleCounts{at: at, places: map[string]int{"a": 0}, counts: []Decided{{Allowed: 120}}}), "other rules have other places")
 	restarted := read(2*time.Second, `weir_decisions_total{rule="a",outcome="allowed",source="redis"} 130
 weir_decisions_total{rule="a",outcome="limited",source="redis"} 1
 `)
-	require.Equal(t, map[string]Decided{"a": {Allowed: 65, Limited: .5}}, restarted.Rates(before), "all that a process counts that has restarted is new")
-	require.ErrorContains(t, (&RuleCounts{}).read(strings.NewReader("<html>")), "is this an edge?")
+	require.Equal(t, []Decided{{Allowed: 65, Limited: .5}, {}, {}}, restarted.Rates(before), "all that a process counts that has restarted is new")
+	require.ErrorContains(t, (&RuleCounts{}).read(familiesOf(t, "up 1\n")), "is this an edge?")
 }

@@ -13,7 +13,10 @@ const past = historyOf('rules', {
 const series = new Map(); // the last 60 looks, by rule
 const matched = new Map(); // when a rule was last seen to decide something, by rule
 
+// uncounted reports that not all edges were asked yet: the definitions come first.
+const uncounted = (v) => v.regions.some((r) => r.uncounted);
 const feed = live('/rules/events', (v) => {
+  if (uncounted(v)) return;
   for (const r of v.rules) {
     const s = series.get(r.id) ?? [], all = r.per_second.allowed + r.per_second.limited + r.per_second.shadow_limited;
     s.push(all);
@@ -62,6 +65,7 @@ export function Page() {
 }
 
 function List({ v }) {
+  const waits = uncounted(v), when = (n, write) => (waits ? '…' : write(n));
   const rules = v.rules.filter((r) => !filter.value || (r.id + ' ' + (r.description ?? '') + ' ' + r.mode).toLowerCase().includes(filter.value));
   return html`${v.regions.filter((r) => r.error).map((r) => html`<${Notice} kind="warn" title=${r.region + ': its rules are not known'}><pre class="text">${r.error}</pre><//>`)}
     ${v.regions.filter((r) => r.nodes_silent > 0).map((r) => html`<${Notice} kind="warn" title=${`${r.region}: ${plural(r.nodes_silent, 'edge')} of ${r.nodes} did not answer; what they decided is missing`} />`)}
@@ -72,10 +76,10 @@ function List({ v }) {
         <td><${Badge} kind=${r.mode === 'enforce' ? 'good' : r.mode === 'shadow' ? 'info' : ''}>${r.mode}<//></td>
         <td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td>
         <td><code>${r.key.join(', ') || 'all requests'}</code></td>
-        <td class="n">${rate(r.per_second.allowed)}</td><td class=${'n' + (r.per_second.limited > 0 ? ' bad' : '')}>${rate(r.per_second.limited)}</td><td class="n">${rate(r.per_second.shadow_limited)}</td>
+        <td class="n">${when(r.per_second.allowed, rate)}</td><td class=${'n' + (r.per_second.limited > 0 ? ' bad' : '')}>${when(r.per_second.limited, rate)}</td><td class="n">${when(r.per_second.shadow_limited, rate)}</td>
         <td><${Spark} values=${series.get(r.id) ?? []} bad=${r.per_second.limited > 0} /></td>
-        <td>${lastMatch(r)}</td>
-        <td class="n">${number(r.total.limited)}</td></tr>`)}<//>`}
+        <td>${when(r, lastMatch)}</td>
+        <td class="n">${when(r.total.limited, number)}</td></tr>`)}<//>`}
     ${rules.length === 0 && v.rules.length > 0 && html`<${Empty} title="No rule matches the filter" />`}`;
 }
 
