@@ -104,7 +104,9 @@ type comparedRegion struct {
 	Nodes  int    `json:"nodes"`
 	// Silent says of each edge that is missing why.
 	Silent []string `json:"nodes_silent,omitempty"`
-	Error  string   `json:"error,omitempty"`
+	// Unweighed says why edges do not know the memory of counters, and of how many that holds.
+	Unweighed map[string]int `json:"memory_unknown,omitempty"`
+	Error     string         `json:"error,omitempty"`
 }
 
 type comparedVariant struct {
@@ -253,6 +255,12 @@ func triedIn(ctx context.Context, t *fleet.Target, id string) (*triedRegion, err
 			if e.Since.After(r.since) {
 				r.since = e.Since
 			}
+			if e.MemoryError != "" {
+				if r.Unweighed == nil {
+					r.Unweighed = map[string]int{}
+				}
+				r.Unweighed[e.MemoryError]++
+			}
 			for k := range e.Slices {
 				r.slices[k].Add(&e.Slices[k])
 			}
@@ -340,6 +348,9 @@ func (v *comparison) write(b *bytes.Buffer, s term.Style) {
 		}
 		for _, why := range r.Silent {
 			fmt.Fprintf(b, "%s: missing: %s\n", r.Region, term.Printable(why))
+		}
+		for _, why := range sortedKeys(r.Unweighed) {
+			fmt.Fprintf(b, "%s: %s: memory unknown: %s\n", r.Region, term.Plural(r.Unweighed[why], "edge"), term.Printable(why))
 		}
 	}
 }

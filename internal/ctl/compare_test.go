@@ -96,7 +96,9 @@ func TestCompareAndPromote(t *testing.T) {
 	f := startFleet(t, "eu-west", "us-east")
 	f.publish(t, comparedRules, "ana", f.names...)
 	counts := countsOf(t, comparedRules)
-	f.edge(t, "eu-west", "ams1", "ams1-1", tries(counts))
+	unweighed := counts
+	unweighed.MemoryError = "NOPERM MEMORY"
+	f.edge(t, "eu-west", "ams1", "ams1-1", tries(unweighed))
 	second := f.edge(t, "us-east", "iad1", "iad1-1", tries(counts))
 
 	r := f.good(t, "rules", "compare", "tried")
@@ -104,6 +106,7 @@ func TestCompareAndPromote(t *testing.T) {
 	require.Regexp(t, `\n +BASE +EXPERIMENT +DIFFERENCE\nchecks +36000 +4000\nrefused +12\.\d+ % +52\.\d+ % +\+\d+\.\d+ % +\(\+\d+\.\d+ % to \+\d+\.\d+ %\) +differs, p 0\.00\d\n`, r.out)
 	require.Regexp(t, `\nworst window +10 +5 +-5 .*differs`, r.out)
 	require.Regexp(t, `\nmemory +- +- +unknown\n`, r.out)
+	require.Contains(t, r.out, "\neu-west: 1 edge: memory unknown: NOPERM MEMORY\n")
 	require.Regexp(t, `\nwait +50 ms +50 ms +0 ms .*no difference found, p 1\.000\n`, r.out)
 	c := parse[comparison](t, f.good(t, "rules", "compare", "tried", "-o", "json").out)
 	require.Equal(t, comparedVariant{Checks: 36000, Slices: 180, Worst: 10}, c.Base)

@@ -158,7 +158,7 @@ func writeConduct(b *bytes.Buffer, s term.Style, c *adminapi.Conduct) {
 		fmt.Fprintf(b, "  the behavior policy exempts it\n")
 		return
 	}
-	fmt.Fprintf(b, "  tier %s, score %.0f (%s, policy %s)", s.Bold(term.Printable(c.Tier)), c.Score, term.Printable(c.Mode), term.Printable(c.PolicyVersion))
+	fmt.Fprintf(b, "  tier %s, score %d (%s, policy %s)", s.Bold(term.Printable(c.Tier)), int(c.Score), term.Printable(c.Mode), term.Printable(c.PolicyVersion))
 	if c.Limits > 0 && c.Limits < 1 {
 		fmt.Fprintf(b, ", limits × %v", c.Limits)
 	}
@@ -171,7 +171,7 @@ func writeConduct(b *bytes.Buffer, s term.Style, c *adminapi.Conduct) {
 	b.WriteByte('\n')
 	writeSignals(b, c.Signals)
 	if r := c.Route; r != nil {
-		fmt.Fprintf(b, "  its route is in tier %s, score %.0f, which holds for all its clients\n", s.Bold(term.Printable(r.Tier)), r.Score)
+		fmt.Fprintf(b, "  its route is in tier %s, score %d, which holds for all its clients\n", s.Bold(term.Printable(r.Tier)), int(r.Score))
 		writeSignals(b, r.Signals)
 	}
 }
