@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"google.golang.org/protobuf/encoding/protodelim"
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -34,15 +37,24 @@ func (a *Admin) metrics(ctx context.Context, n consul.Node, names []string, read
 }
 
 func readFamilies(body io.Reader, form expfmt.Format) (families, error) {
-	all := families{}
-	for d := expfmt.NewDecoder(body, form); ; {
+	if form.FormatType() != expfmt.TypeProtoDelim {
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		all, err := parser.TextToMetricFamilies(body)
+		if err != nil {
+			return nil, fmt.Errorf("are not metrics: %w; is this an edge?", err)
+		}
+		return all, nil
+	}
+	// Not expfmt.NewDecoder: it makes room for whatever length an answer claims.
+	all, in, bounded := families{}, bufio.NewReader(body), protodelim.UnmarshalOptions{MaxSize: maxAdminAnswer}
+	for {
 		var f dto.MetricFamily
-		err := d.Decode(&f)
+		err := bounded.UnmarshalFrom(in, &f)
 		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("are not metrics: %w; is this an edge?", err)
+			return nil, fmt.Errorf("are not metrics: %w", err)
 		}
 		all[f.GetName()] = &f
 	}
