@@ -195,6 +195,7 @@ release    = { bucket = "releases", key = "weir/weir.tar.gz", region = "eu-west-
 upstreams  = ["http://127.0.0.1:9000", "https://localhost"]
 edges      = { admin_tls = true }
 server     = { max_connections_per_client = 500 }
+policy     = { subjects = 500000 }
 upstream   = { upgrade = ["websocket", "chat"], health_check = { path = "/healthz", interval = "2s" } }
 gossip_key = "`+strings.Repeat("A", 43)+`="
 shedder_secret = "`+strings.Repeat("5", 64)+`"
@@ -210,6 +211,7 @@ func TestRegionRefuses(t *testing.T) {
 	for values, want := range map[string]string{
 		`server = { max_connections = 0 }`:                           "server.max_connections must be 1 to 500000",
 		`server = { max_connections_per_client = -1 }`:               "must not be negative",
+		`policy = { subjects = 999 }`:                                "policy.subjects must be 1000 to 16777152",
 		`upstream = { upgrade = ["tls"] }`:                           "or TLS, whose",
 		`upstream = { upgrade = ["TLS/1.2"] }`:                       "names of protocols",
 		`upstream = { tunnel_timeout = "5" }`:                        "numbers with units",
@@ -254,6 +256,7 @@ func TestEdgeInstance(t *testing.T) {
 	require.Contains(t, config, `public: "`+ip+`:8080"`)
 	require.Contains(t, config, `id: "`+id+`"`)
 	require.Contains(t, config, "\nserver: {\"max_connections_per_client\":500}\nupstream: {\"health_check\":{\"interval\":\"2s\",\"path\":\"/healthz\"},\"upgrade\":[\"websocket\",\"chat\"]}\nstore:\n")
+	require.Contains(t, config, "\npolicy: {\"source\":\"consul\",\"subjects\":500000}\n")
 	checked, err := exec.Command(testenv.Program(t, "edge"), "-check", "-config", m.here("/etc/weir/edge.yaml")).CombinedOutput()
 	require.NoError(t, err, "%s\n%s", checked, config)
 	require.NotContains(t, string(checked), "in the clear")

@@ -49,6 +49,7 @@ module "region" {
   consul          = each.value.consul
   redis           = each.value.redis
   upstreams       = each.value.upstreams
+  policy          = each.value.policy
   server          = each.value.server
   upstream        = each.value.upstream
   certificate_arn = local.certificates[each.key]

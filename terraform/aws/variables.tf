@@ -24,6 +24,7 @@ variable "regions" {
     nat_gateways    = optional(number)
     token_versions  = optional(map(number), {})
     zones           = optional(number, 3)
+    policy          = optional(object({ subjects = optional(number) }), {})
     server          = optional(object({ max_connections = optional(number), max_connections_per_client = optional(number) }), {})
     upstream = optional(object({
       upgrade        = optional(list(string))

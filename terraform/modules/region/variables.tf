@@ -271,6 +271,17 @@ variable "upstream" {
   }
 }
 
+variable "policy" {
+  description = "How the edges follow the behavior policy that regionctl policy apply publishes, as in docs/CONFIG.md: subjects is how many clients an edge keeps, each in 256 bytes. Null keeps the default."
+  type        = object({ subjects = optional(number) })
+  default     = {}
+
+  validation {
+    condition     = coalesce(var.policy.subjects, 1000) >= 1000 && coalesce(var.policy.subjects, 1000) <= 16777152
+    error_message = "policy.subjects must be 1000 to 16777152."
+  }
+}
+
 variable "certificate_arn" {
   description = "The ACM certificate, in aws_region, of the load balancer's TLS listener on port 443. Null: plain TCP on port 80."
   type        = string
