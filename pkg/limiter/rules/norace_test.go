@@ -1,0 +1,5 @@
+//go:build !race
+
+package rules
+
+const dropped = 0.0
