@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The answers to a stranger's questions are true: each path in the table exists, and
+// The table of where to find things is true: each path in it exists, and
 // each name after a path is a function there. The map names only what exists.
 func TestArchitectureIsTrue(t *testing.T) {
 	text := documents(t)["docs/ARCHITECTURE.md"]
-	_, table, found := strings.Cut(text, "## A stranger's questions\n")
+	_, table, found := strings.Cut(text, "## Where to find things\n")
 	require.True(t, found)
 	table, _, _ = strings.Cut(table, "\n## ")
 	rows := regexp.MustCompile(`(?m)^\| (.*) \| (.*) \|$`).FindAllStringSubmatch(table, -1)
@@ -31,7 +31,7 @@ func TestArchitectureIsTrue(t *testing.T) {
 		require.NotEmpty(t, source, "%s: names no file", row[1])
 	}
 
-	_, house, _ := strings.Cut(text, "## The house\n")
+	_, house, _ := strings.Cut(text, "## Packages\n")
 	house, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimSpace(house), "```"), "```")
 	for line := range strings.Lines(strings.TrimSpace(house)) {
 		folders, _, _ := strings.Cut(line, "  ")
