@@ -74,13 +74,13 @@ func follows(ok bool) func(*testenv.EdgeNode) bool {
 
 var (
 	// backOff is how a node finds a Consul that has returned.
-	backOff = steps{{"the longest pause between tries", 8 * time.Second}, {"a dial in progress", 2 * time.Second}, looking}
+	backOff = steps{{"the longest pause between attempts", 8 * time.Second}, {"a dial in progress", 2 * time.Second}, looking}
 	// publishing is how long a document takes.
-	publishing = steps{{"Consul's answers to regionctl", 5 * time.Second}, {"the watch's pause", 500 * time.Millisecond}, looking}
+	publishing = steps{{"Consul answers regionctl within", 5 * time.Second}, {"the watch's pause", 500 * time.Millisecond}, looking}
 )
 
 func consulDrills() []drill {
-	const running = "rules and limits as before"
+	const running = "rules and limits stay active"
 	lose := func(lose, back func(c *testenv.Consul)) func(*testing.T, *exercise) {
 		return func(t *testing.T, x *exercise) {
 			c := x.region(t, testenv.ConsulOptions{}).regions[0].consul
@@ -129,8 +129,8 @@ func consulDrills() []drill {
 			x.changes(func() { require.NoError(t, os.WriteFile(x.tokenFile, []byte(fresh), 0o600)) })
 			x.recovers("the new token is taken up", follows(true))
 		}},
-		{breaks: "disk full (no file can grow) under the copy of the rules and the access log", promise: "new rules run at once; lines of the log are lost and counted", within: steps{{"the longest pause between tries", 8 * time.Second}, looking}, run: fullDisk},
-		{breaks: "rules published each second, eight times", promise: "unchanged rules keep their counts", within: atOnce, run: func(t *testing.T, x *exercise) {
+		{breaks: "disk full (no file can grow) under the copy of the rules and the access log", promise: "new rules apply immediately; lost log lines are counted", within: steps{{"the longest pause between attempts", 8 * time.Second}, looking}, run: fullDisk},
+		{breaks: "rules published every second, eight times", promise: "unchanged rules keep their counts", within: atOnce, run: func(t *testing.T, x *exercise) {
 			f := x.region(t, testenv.ConsulOptions{})
 			tick := time.NewTicker(time.Second)
 			defer tick.Stop()
@@ -185,7 +185,7 @@ func leaderFlaps(t *testing.T, x *exercise) {
 
 func edgeDrills() []drill {
 	return []drill{
-		{breaks: "an edge killed under load", promise: "the other nodes notice nothing (with a budget of 5 s: a killed process cannot show which it missed)", short: true, budget: generous,
+		{breaks: "an edge killed under load", promise: "other nodes are unaffected (with a budget of 5 s: a killed process cannot show which it missed)", short: true, budget: generous,
 			within: steps{{"a start", time.Second}, inTime, looking},
 			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 				x.changes(func() { x.kills(x.nodes[0]) })
@@ -195,7 +195,7 @@ func edgeDrills() []drill {
 				x.killing.Store(false)
 				x.returns()
 			})},
-		{breaks: "an edge paused for 10 s", promise: "its requests wait, and its share decides those that were asking Redis; others notice nothing", local: true,
+		{breaks: "an edge paused for 10 s", promise: "its requests wait, and its share decides those that were waiting for Redis; others are unaffected", local: true,
 			within: afterProbe,
 			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 				require.NoError(t, x.nodes[0].Signal(syscall.SIGSTOP))
@@ -203,21 +203,21 @@ func edgeDrills() []drill {
 				x.changes(func() { require.NoError(t, x.nodes[0].Signal(syscall.SIGCONT)) })
 				x.returns()
 			})},
-		{breaks: "an upstream that answers after 2 s", promise: "requests to others go on", within: atOnce, run: bad(func(w http.ResponseWriter, r *http.Request) {
+		{breaks: "an upstream that answers after 2 s", promise: "requests to others continue", within: atOnce, run: bad(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-time.After(2 * time.Second):
 			case <-r.Context().Done():
 			}
 		})},
-		{breaks: "an upstream that lies about the length", promise: "requests to others go on", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) {
+		{breaks: "an upstream that lies about the length", promise: "requests to others continue", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) {
 			reply(w, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort")
 		})},
-		{breaks: "10,000 idle connections", promise: "others notice nothing", within: atOnce, run: crowd(10_000, nil)},
-		{breaks: "1,000 clients that send a byte in 100 ms", promise: "others notice nothing", within: atOnce, run: crowd(1000, []byte("GET /tight HTTP/1.1\r\nHost: x\r\nX-Slow: "+strings.Repeat("a", 100)))},
-		{breaks: "no file descriptors left", promise: "open connections go on, new ones wait", within: steps{{"the longest pause to accept again", time.Second}, inTime, looking}, run: noFiles},
-		{breaks: "a stampede after an outage: Redis killed and started empty, 64 clients with 6,400 cold keys at once", promise: "each node lets a client pass its share; the count starts over", local: true,
+		{breaks: "10,000 idle connections", promise: "other clients are unaffected", within: atOnce, run: crowd(10_000, nil)},
+		{breaks: "1,000 clients that send a byte in 100 ms", promise: "other clients are unaffected", within: atOnce, run: crowd(1000, []byte("GET /tight HTTP/1.1\r\nHost: x\r\nX-Slow: "+strings.Repeat("a", 100)))},
+		{breaks: "no file descriptors left", promise: "open connections continue, new ones wait", within: steps{{"the longest pause before accepting again", time.Second}, inTime, looking}, run: noFiles},
+		{breaks: "a stampede after an outage: Redis killed and started empty, 64 clients with 6,400 cold keys at once", promise: "each node admits up to its share per client; the count starts over", local: true,
 			within: afterDial, run: stampede},
-		{breaks: "an upstream that resets connections", promise: "requests to others go on", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) { reply(w, "") })},
+		{breaks: "an upstream that resets connections", promise: "requests to others continue", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) { reply(w, "") })},
 	}
 }
 

@@ -59,25 +59,25 @@ func do(t *testing.T, s *testenv.Server, args ...any) {
 
 // The parts of a recovery. A probe in progress when Redis returns may have to fail first.
 var (
-	looking = step{"looking", 100 * time.Millisecond} // by this test, every 10 ms over HTTP
+	looking = step{"polling", 100 * time.Millisecond} // by this test, every 10 ms over HTTP
 	inTime  = step{"a decision", budget}
-	probing = step{"a dial or probe in progress, and the pause to the next", 250*time.Millisecond + budget + 50*time.Millisecond}
-	redial  = step{"go-redis dials again each", time.Second}
-	learned = step{"topology read each", time.Second}
+	probing = step{"a dial or probe in progress and the pause after it", 250*time.Millisecond + budget + 50*time.Millisecond}
+	redial  = step{"go-redis redials every", time.Second}
+	learned = step{"topology read every", time.Second}
 
 	atOnce     = steps{inTime, looking}
 	afterProbe = steps{probing, inTime, looking}
 	afterDial  = steps{redial, probing, inTime, looking}
-	// election is that of a Redis Cluster, by its documentation: a ping each second, cluster-node-timeout, the
+	// election is that of a Redis Cluster, by its documentation: a ping every second, cluster-node-timeout, the
 	// suspicion spread with the next pings, then 500 ms and a random wait of up to as much again before the vote.
-	election = steps{{"a ping each", time.Second}, {"cluster-node-timeout", 2 * time.Second}, {"suspicion told with pings each", time.Second}, {"election up to", time.Second}, learned, probing, inTime, looking}
+	election = steps{{"a ping every", time.Second}, {"cluster-node-timeout", 2 * time.Second}, {"suspicion sent with pings every", time.Second}, {"election up to", time.Second}, learned, probing, inTime, looking}
 )
 
 // rejoin is how an isolated master learns that it has been replaced.
-var rejoin = steps{{"a link tried again after", time.Second}, {"a ping each", time.Second}, learned, probing, inTime, looking}
+var rejoin = steps{{"a link retried after", time.Second}, {"a ping every", time.Second}, learned, probing, inTime, looking}
 
 func redisDrills() []drill {
-	const local = "each node lets a client pass its share"
+	const local = "each node admits up to its share per client"
 	return []drill{
 		{breaks: "Redis killed, and started empty", promise: local + "; the count starts over", local: true, short: true,
 			within: afterDial,
@@ -109,7 +109,7 @@ func redisDrills() []drill {
 			within: afterDial,
 			run:    spoilt(`{"name":"bad","type":"reset_peer","attributes":{"timeout":0}}`)},
 		{breaks: "the link to Redis loses one in twenty packets, each way", promise: local, local: true, short: true, within: afterProbe, run: lossy},
-		{breaks: "Redis full, and evicting nothing", promise: local, local: true,
+		{breaks: "Redis full, without eviction", promise: local, local: true,
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(func() { do(t, s, "config", "set", "maxmemory", "1") })
@@ -134,7 +134,7 @@ func redisDrills() []drill {
 				}
 				x.returns()
 			})},
-		{breaks: "a counter replaced by a list (WRONGTYPE)", promise: "by each node's share, for that client; then the count starts over", local: true,
+		{breaks: "a counter replaced by a list (WRONGTYPE)", promise: "for that client, each node admits up to its share; then the count starts over", local: true,
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				const client = "198.51.100.100"
@@ -156,13 +156,13 @@ func redisDrills() []drill {
 				x.flushes(s)
 				x.returns()
 			})},
-		{breaks: "a replica promoted in peace", promise: "Redis loses no count, and decides as soon as it has moved", within: steps{{"Redis gives a handover up after", 5 * time.Second}, learned, probing, inTime, looking}, run: promotion},
-		{breaks: "a cluster's master killed", promise: local + "; what was not replicated is lost", local: true, within: election, run: clusterLoss(false)},
-		{breaks: "a cluster's master hung", promise: local + "; what was not replicated is lost", local: true, within: election, run: clusterLoss(true)},
-		{breaks: "a cluster split: a master alone with a node", promise: local + "; what the lonely master decides until it notices is lost", local: true, within: rejoin, run: split},
+		{breaks: "a planned promotion of a replica", promise: "Redis loses no count, and decides right after the handover", within: steps{{"Redis abandons a handover after", 5 * time.Second}, learned, probing, inTime, looking}, run: promotion},
+		{breaks: "a cluster's master killed", promise: local + "; unreplicated counts are lost", local: true, within: election, run: clusterLoss(false)},
+		{breaks: "a cluster's master hung", promise: local + "; unreplicated counts are lost", local: true, within: election, run: clusterLoss(true)},
+		{breaks: "a cluster split: a master alone with a node", promise: local + "; decisions of the isolated master until it notices are lost", local: true, within: rejoin, run: split},
 		{breaks: "slots moved to another master", promise: "Redis decides every request", within: steps{{"the redirect", budget}, inTime, looking}, run: slotsMoved},
-		{breaks: "Sentinel flapping: three failovers", promise: local + "; what was not replicated is lost", local: true,
-			within: append(steps{{"Sentinel gives a failover up after", 2 * time.Second}}, afterDial...), run: sentinelFlaps},
+		{breaks: "Sentinel flapping: three failovers", promise: local + "; unreplicated counts are lost", local: true,
+			within: append(steps{{"Sentinel abandons a failover after", 2 * time.Second}}, afterDial...), run: sentinelFlaps},
 	}
 }
 

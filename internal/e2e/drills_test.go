@@ -85,7 +85,7 @@ func TestDrills(t *testing.T) {
 	const file = "../../docs/DRILLS.md"
 	into := written()
 	var table strings.Builder
-	table.WriteString("| what breaks | promised besides | requests | failed because of weir | over the limit of 40 | its bound | made of | recovered after | its bound | made of |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	table.WriteString("| what breaks | promise | requests | failed because of weir | over the limit of 40 | its bound | made of | recovered after | its bound | made of |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	ran := 0
 	for _, d := range drills() {
 		if into == "" && !d.short {

@@ -23,7 +23,7 @@ import (
 
 func timeDrills() []drill {
 	const (
-		local = "each node lets a client pass its share"
+		local = "each node admits up to its share per client"
 		alone = "Redis decides by its own clock"
 		more  = "at most one more limit"
 	)
@@ -43,10 +43,10 @@ func timeDrills() []drill {
 		{breaks: "Redis's clock set an hour back (token_bucket)", promise: "nothing more passes", short: true, within: atOnce,
 			run: redisClock(-time.Hour, "token_bucket", func(*exercise) {})},
 		{breaks: "an edge's clock set an hour ahead, across midnight, and back", promise: alone, within: atOnce, run: edgeClock(false)},
-		{breaks: "an edge's clock set ahead and back while Redis hangs", promise: local + ", that node once more after each step", local: true, within: afterProbe, run: edgeClock(true)},
-		{breaks: "Redis's certificate expires, and its connections are cut", promise: local + " until Redis shows another", local: true, short: true, within: afterDial, run: redisCertificate},
-		{breaks: "an upstream's certificate expires", promise: "requests to it get 502 until it shows another; requests to others go on", within: rest, run: upstreamCertificate},
-		{breaks: "the nodes' certificate expires", promise: "open connections go on; clients that verify open no more until the files hold another", within: steps{{"the files are looked at each", time.Second}, looking},
+		{breaks: "an edge's clock set ahead and back while Redis hangs", promise: local + ", again on that node after each step", local: true, within: afterProbe, run: edgeClock(true)},
+		{breaks: "Redis's certificate expires, and its connections are cut", promise: local + " until Redis presents another", local: true, short: true, within: afterDial, run: redisCertificate},
+		{breaks: "an upstream's certificate expires", promise: "requests to it get 502 until it presents another; requests to others continue", within: rest, run: upstreamCertificate},
+		{breaks: "the nodes' certificate expires", promise: "open connections continue; verifying clients open no new ones until the files hold a valid one", within: steps{{"the files are checked every", time.Second}, looking},
 			run: ownCertificate},
 	}
 }
