@@ -95,7 +95,7 @@ func consulDrills() []drill {
 		{breaks: "Consul killed", promise: running, short: true, within: backOff, run: lose((*testenv.Consul).Kill, (*testenv.Consul).Start)},
 		{breaks: "Consul hung", promise: running, within: backOff, run: lose((*testenv.Consul).Suspend, (*testenv.Consul).Resume)},
 		{breaks: "Consul's leader killed three times, of three servers", promise: running, within: backOff, run: leaderFlaps},
-		{breaks: "Consul lost its data", promise: running + ", until rules are published again", within: publishing, run: func(t *testing.T, x *exercise) {
+		{breaks: "Consul lost its data", promise: running + " until rules are published again", within: publishing, run: func(t *testing.T, x *exercise) {
 			f := x.region(t, testenv.ConsulOptions{})
 			x.changes(func() {
 				_, err := f.regions[0].consul.Client().KV().DeleteTree("weir/", nil)
