@@ -72,7 +72,7 @@ output "name_servers" {
 }
 
 output "addresses_needed" {
-  description = "How many elastic addresses the fleet takes, by AWS region."
+  description = "The number of elastic addresses the fleet takes, by AWS region."
   value       = local.addresses_needed
 
   precondition {

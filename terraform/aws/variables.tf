@@ -1,5 +1,5 @@
 variable "name" {
-  description = "The beginning of resource names; distinguishes fleets in one account."
+  description = "Prefix of resource names; distinguishes fleets in one account."
   type        = string
   default     = "weir"
 
@@ -10,7 +10,7 @@ variable "name" {
 }
 
 variable "regions" {
-  description = "The regions, by their name in weir. Adding or removing an entry adds or removes that region alone, and its peerings."
+  description = "The regions, by their name in weir. Adding or removing an entry adds or removes only that region and its peerings."
   type = map(object({
     aws_region      = string
     vpc_cidr        = string
@@ -109,7 +109,7 @@ variable "architecture" {
 }
 
 variable "request_certificates" {
-  description = "Request a certificate for the zone from ACM in every region, validated by DNS, in place of certificate_arn. The record of output topology is what ACM looks for at each renewal."
+  description = "Request a certificate for the zone from ACM in every region, validated by DNS, in place of certificate_arn. At each renewal ACM looks for the record in output topology."
   type        = bool
   default     = false
 
@@ -131,7 +131,7 @@ variable "operator_cidrs" {
 }
 
 variable "dns" {
-  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests, and that routers probe: the origin must answer it with 2xx or 3xx. steering distinguishes clients in mode regionctl if no region has client networks: geoip, if every router has a GeoIP database, or first, to send all to the first region. delegate = false keeps the latency records in mode regionctl: routers start, and the zone is delegated to them once it is true, which is the default."
+  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests, and that routers probe: the origin must answer it with 2xx or 3xx. steering applies in mode regionctl if no region has client networks: geoip, if every router has a GeoIP database, or first, to send all clients to the first region. delegate = false keeps the latency records in mode regionctl: routers start, but the zone is delegated to them only once delegate is true, the default."
   type = object({
     mode           = string
     zone           = string
@@ -170,7 +170,7 @@ variable "dns" {
 }
 
 variable "verify_keys" {
-  description = "The public keys, in PEM, of all who may publish. Edges verify rules and shedder settings with them, and routers the topology, and report what none of them has signed. A private key never belongs here."
+  description = "The public keys, in PEM, of everyone who may publish. Edges verify rules and shedder settings with them, routers the topology; both report documents without a valid signature. Never put a private key here."
   type        = list(string)
   default     = []
 
@@ -181,7 +181,7 @@ variable "verify_keys" {
 }
 
 variable "require_signed" {
-  description = "Edges refuse rules and shedder settings, and routers a topology, that none of verify_keys has signed. Sign what is active first: see README.md."
+  description = "Edges refuse rules and shedder settings, and routers a topology, without a signature by one of verify_keys. Sign the active documents first: see README.md."
   type        = bool
   default     = false
 

@@ -4,6 +4,6 @@ output "pops" {
 }
 
 output "summary" {
-  description = "Where everything is, and what to try; make lab prints it at the end."
+  description = "The addresses of everything, and commands to try; make lab prints it at the end."
   value       = local.summary
 }

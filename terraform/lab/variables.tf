@@ -47,7 +47,7 @@ variable "regions" {
 }
 
 variable "round_trips" {
-  description = "How far regions are apart: messages between the edges of two regions take ms milliseconds there and back, through proxies. Pairs that are not listed talk directly. The edges of both restart when either's PoPs or edges change."
+  description = "Round-trip times between regions: proxies delay messages between the edges of two regions by ms milliseconds per round trip. Pairs that are not listed are connected directly. The edges of both restart when either's PoPs or edges change."
   type        = list(object({ between = list(string), ms = number }))
   default     = []
 
@@ -120,7 +120,7 @@ variable "admin_tls" {
 }
 
 variable "dir" {
-  description = "The folder for everything that the lab writes. make lab passes it."
+  description = "The folder for all files of the lab. make lab passes it."
   type        = string
   default     = "../../.lab"
 }

@@ -27,7 +27,7 @@ variable "files" {
 }
 
 variable "secrets" {
-  description = "Files to fill from Secrets Manager, by path: the secret's ARN, or s3:REGION:BUCKET/KEY for an object that may come later than the instance, and the group that may read the file. Fetched at boot and every five minutes, so that a rotated secret arrives. A token with a consul (address, and the name in its certificate) replaces the one before only when that Consul knows it. reload is a unit that reads the file again."
+  description = "Files to fill from Secrets Manager, by path: the secret's ARN, or s3:REGION:BUCKET/KEY for an object that may come later than the instance, and the group that may read the file. Fetched at boot and every five minutes. A token with a consul (address, and the name in its certificate) replaces the previous one only when that Consul accepts it. reload is a unit to reload after a change."
   type = map(object({
     arn    = string
     group  = string

@@ -1,5 +1,5 @@
 variable "name" {
-  description = "The beginning of resource names."
+  description = "Prefix of resource names."
   type        = string
   default     = "weir"
 
@@ -40,7 +40,7 @@ variable "zone" {
 }
 
 variable "name_servers" {
-  description = "All name servers of the zone with their public addresses, those of other regions too."
+  description = "All name servers of the zone with their public addresses, including other regions'."
   type        = map(list(string))
 
   validation {
@@ -89,7 +89,7 @@ variable "allocation_ids" {
 }
 
 variable "consuls" {
-  description = "The Consul of every region, by the region's name in weir: how to reach it, and the secret that holds the token."
+  description = "The Consul of every region, by the region's name in weir: its address, and the secret that holds the token."
   type = map(object({
     addr        = string
     datacenter  = string
@@ -160,7 +160,7 @@ variable "release" {
 }
 
 variable "ami_id" {
-  description = "The AMI: an Amazon Linux 2023 of the release's architecture."
+  description = "The AMI: Amazon Linux 2023 for the release's architecture."
   type        = string
 
   validation {
@@ -170,7 +170,7 @@ variable "ami_id" {
 }
 
 variable "verify_keys" {
-  description = "The public keys, in PEM, of all who may publish a topology. Routers report a topology that none of them has signed."
+  description = "The public keys, in PEM, of everyone who may publish a topology. Routers report a topology without a valid signature."
   type        = list(string)
   default     = []
 
@@ -181,7 +181,7 @@ variable "verify_keys" {
 }
 
 variable "require_signed" {
-  description = "Routers ignore a topology that none of verify_keys has signed."
+  description = "Routers ignore a topology without a signature by one of verify_keys."
   type        = bool
   default     = false
 

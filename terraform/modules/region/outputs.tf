@@ -45,7 +45,7 @@ output "edge_port" {
 }
 
 output "consul" {
-  description = "How regionctl reaches Consul: address, datacenter, and the name in its servers' certificate."
+  description = "Consul for regionctl: address, datacenter, and the name in its servers' certificate."
   value = {
     addr        = "https://${aws_lb.consul.dns_name}:8501"
     datacenter  = var.region

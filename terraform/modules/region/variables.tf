@@ -1,5 +1,5 @@
 variable "name" {
-  description = "The beginning of resource names; distinguishes fleets in one account."
+  description = "Prefix of resource names; distinguishes fleets in one account."
   type        = string
   default     = "weir"
 
@@ -40,7 +40,7 @@ variable "pop" {
 }
 
 variable "vpc_cidr" {
-  description = "Addresses of the VPC. Those of the regions must not overlap: they are peered."
+  description = "Addresses of the VPC. Regions' addresses must not overlap, because the VPCs are peered."
   type        = string
 
   validation {
@@ -112,7 +112,7 @@ variable "architecture" {
 }
 
 variable "edges" {
-  description = "The number of edge nodes at least and at most (max: twice count), the average CPU in percent that target tracking keeps them at, their type, and whether their admin side uses TLS (README.md explains how to change that)."
+  description = "The minimum and maximum number of edge nodes (max: twice count), the average CPU in percent that target tracking aims at, their type, and whether their admin side uses TLS (README.md explains how to change that)."
   type = object({
     count         = optional(number, 3)
     max           = optional(number)
@@ -134,7 +134,7 @@ variable "edges" {
 }
 
 variable "token_versions" {
-  description = "Raising a number replaces that token: agent, edge, regionctl, dns, admin, or nodes for those of all edges; 1 to begin with. Consul accepts the one before it until the next replacement."
+  description = "Raise a number to replace that token: agent, edge, regionctl, dns, admin, or nodes for the tokens of all edges; initially 1. Consul accepts the previous one until the next replacement."
   type        = map(number)
   default     = {}
 
@@ -145,7 +145,7 @@ variable "token_versions" {
 }
 
 variable "nat_gateways" {
-  description = "The number of NAT gateways, each with an elastic address. Null: one in each zone. With fewer, losing a zone may cut the edges of another off from origins outside the VPC."
+  description = "The number of NAT gateways, each with an elastic address. Null: one in each zone. With fewer, losing a zone may cut off another zone's edges from origins outside the VPC."
   type        = number
   default     = null
 
@@ -156,7 +156,7 @@ variable "nat_gateways" {
 }
 
 variable "probe_cidrs" {
-  description = "Networks of the DNS routers of all regions, which connect to the edges to learn whether a region that nobody answers for still serves."
+  description = "Networks of the DNS routers of all regions. They probe the edges of a region while no Consul reports its state."
   type        = list(string)
   default     = []
 
@@ -181,7 +181,7 @@ variable "consul" {
 }
 
 variable "redis" {
-  description = "The Redis Cluster: node type, version, shards, replicas of each, and after how many days the AUTH token is replaced. The previous token stays valid until the next rotation."
+  description = "The Redis Cluster: node type, version, shards, replicas of each, and days between rotations of the AUTH token. The previous token stays valid until the next rotation."
   type = object({
     node_type     = optional(string, "cache.m7g.large")
     version       = optional(string, "7.1")
@@ -218,7 +218,7 @@ variable "upstreams" {
 }
 
 variable "server" {
-  description = "Connection limits of the edges, as in docs/CONFIG.md: how many connections an edge holds, and how many of one client. Null keeps the default."
+  description = "Connection limits of the edges, as in docs/CONFIG.md: connections in total and per client. Null keeps the default."
   type = object({
     max_connections            = optional(number)
     max_connections_per_client = optional(number)
@@ -294,7 +294,7 @@ variable "certificate_arn" {
 }
 
 variable "shedder_secret" {
-  description = "The secret by which edges choose whom to shed, the same in all regions: at least 16 characters."
+  description = "The secret that decides which users edges shed, the same in all regions: at least 16 characters."
   type        = string
   sensitive   = true
 
@@ -330,7 +330,7 @@ variable "ca" {
 }
 
 variable "verify_keys" {
-  description = "The public keys, in PEM, of all who may publish. Edges verify rules and shedder settings with them, and report what none of them has signed."
+  description = "The public keys, in PEM, of everyone who may publish. Edges verify rules and shedder settings with them and report documents without a valid signature."
   type        = list(string)
   default     = []
 
@@ -341,7 +341,7 @@ variable "verify_keys" {
 }
 
 variable "require_signed" {
-  description = "Edges refuse rules and shedder settings that none of verify_keys has signed."
+  description = "Edges refuse rules and shedder settings without a signature by one of verify_keys."
   type        = bool
   default     = false
 
