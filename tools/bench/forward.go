@@ -21,14 +21,14 @@ func (b *bench) forward(ctx context.Context) error {
 		return err
 	}
 	script := b.write("users.lua", fmt.Sprintf(userScript, users, 1))
-	all := []*contender{b.by("nginx proxy that asks nobody", plain, false, "-s", script)}
+	all := []*contender{b.by("nginx proxy alone", plain, false, "-s", script)}
 	for _, v := range []struct {
 		name, rule string
 		goal       float64
 		args       []string
 	}{
-		{"nginx asks weir, Redis, rolling_window", `key: ["header:X-User"], algorithm: rolling_window, limit: 1000, window: 1m`, 0.4, []string{"-s", script}},
-		{"nginx asks weir, one tenant, token_bucket, leased", `key: ["header:X-Tenant"], algorithm: token_bucket, consistency: leased, limit: 100000000, window: 1m`, 0.5, []string{"-H", "X-Tenant: big"}},
+		{"nginx with weir, Redis, rolling_window", `key: ["header:X-User"], algorithm: rolling_window, limit: 1000, window: 1m`, 0.4, []string{"-s", script}},
+		{"nginx with weir, one tenant, token_bucket, leased", `key: ["header:X-Tenant"], algorithm: token_bucket, consistency: leased, limit: 100000000, window: 1m`, 0.5, []string{"-H", "X-Tenant: big"}},
 	} {
 		decide, nginx := freeAddr(), freeAddr()
 		name := fmt.Sprint("forward-", len(all))
