@@ -44,5 +44,5 @@ func (b *bench) forward(ctx context.Context) error {
 		c.goal = v.goal
 		all = append(all, c)
 	}
-	return b.compare(ctx, "forward", fmt.Sprintf("nginx with and without a question to weir for each request, %d connections", connections), "requests", all...)
+	return b.compare(ctx, "forward", fmt.Sprintf("nginx with and without a call to weir for each request, %d connections", connections), "requests", all...)
 }

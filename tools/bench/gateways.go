@@ -157,8 +157,8 @@ func (b *bench) gateways(ctx context.Context) error {
 	if err := paired.Run(ctx, b.length, all...); err != nil {
 		return err
 	}
-	t := &report.Table{Name: "gateways", Title: fmt.Sprintf("A question to weir for each request, one strict check in Redis. Median of %d rounds of %v", b.length.Least, b.duration),
-		Head: []string{"", "a request alone", "with a question", "which adds", "requests a second alone, 64 connections", "with a question", "ratio"}}
+	t := &report.Table{Name: "gateways", Title: fmt.Sprintf("A call to weir for each request, one strict check in Redis. Median of %d rounds of %v", b.length.Least, b.duration),
+		Head: []string{"", "one request: alone", "with weir", "adds", "requests a second, 64 connections: alone", "with weir", "ratio"}}
 	for i, kind := range gatewayKinds {
 		of := all[4*i : 4*i+4]
 		rate := func(c *paired.Contender) float64 { return c.Median(func(s paired.Sample) float64 { return s.Rate }) }

@@ -185,7 +185,7 @@ func most(passed []admitted, window time.Duration) int {
 
 // memoryTable uses up one client's limit and asks Redis how much memory that takes.
 func memoryTable(ctx context.Context, server *server) (*report.Table, error) {
-	t := &report.Table{Name: "memory", Title: "Memory of one client in Redis, its limit spent: all of it (MEMORY USAGE), and what is left without the key, its entry and its object",
+	t := &report.Table{Name: "memory", Title: "Memory of one client in Redis, its limit used up: in all (MEMORY USAGE), and without the key, its entry and its object",
 		Head: []string{"algorithm", "limit", "all, B", "payload, B", "payload a request, B", "published"}}
 	store, err := open(server)
 	if err != nil {
@@ -295,7 +295,7 @@ const (
 // calls counts what reaches Redis, and its CPU time.
 func calls(ctx context.Context, single, cluster *server, d time.Duration) (*report.Table, error) {
 	t := &report.Table{Name: "calls", Title: fmt.Sprintf("Calls to Redis and Redis nodes for %d decisions a second: %d clients, 256 callers of one edge node, 100 a minute each", target, users),
-		Head: []string{"algorithm", "load", "Redis", "decisions a second here", "refused", "asked of Redis, a decision", "script calls a decision", "CPU of Redis a decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f %%", 100*busy)}}
+		Head: []string{"algorithm", "load", "Redis", "decisions a second here", "refused", "sent to Redis, a decision", "script calls a decision", "CPU of Redis a decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f %%", 100*busy)}}
 	for _, c := range contenders(100, time.Minute) {
 		for _, load := range []struct {
 			zipf   bool

@@ -212,11 +212,11 @@ func growthTable(t *testing.T, server *server, s scale) *report.Table {
 	all := plans()
 	curves := []plan{all[1], all[2], all[4]}
 	table := &report.Table{
-		Name: "growth", Title: fmt.Sprintf("What a decision costs as clients, edge nodes and the way to Redis grow: %.0f decisions a second, 90 %% allowed; otherwise %d clients, %d nodes, 200 µs, %d masters (leased: %d)", s.rate, s.users, s.nodes, curves[0].begin, curves[2].begin),
+		Name: "growth", Title: fmt.Sprintf("What a decision costs as clients, edge nodes and latency to Redis grow: %.0f decisions a second, 90 %% allowed; otherwise %d clients, %d nodes, 200 µs, %d masters (leased: %d)", s.rate, s.users, s.nodes, curves[0].begin, curves[2].begin),
 		Head: []string{"", "", "rule and traffic", "script calls a decision", "CPU of Redis a decision", "p99 of a decision"},
 	}
-	costs := &svg.Lines{Title: "CPU of Redis a decision as clients, edge nodes and the way to Redis grow"}
-	waits := &svg.Lines{Title: "99th percentile of a decision's time as clients, edge nodes and the way to Redis grow"}
+	costs := &svg.Lines{Title: "CPU of Redis a decision as clients, edge nodes and latency to Redis grow"}
+	waits := &svg.Lines{Title: "99th percentile of a decision's time as clients, edge nodes and latency to Redis grow"}
 	for _, d := range dimensions {
 		cpu, p99 := svg.Plane{Title: "CPU of Redis a decision, µs", Under: d.name}, svg.Plane{Title: "p99 of a decision, ms", Under: d.name}
 		for _, v := range d.values {
