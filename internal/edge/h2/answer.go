@@ -34,6 +34,7 @@ func (st *stream) answer() bool {
 	case !streams && size == 0:
 		return true // the end of the header is that of the stream
 	case !streams && !st.free:
+		st.guard.wrote()
 		_, err := st.w.Write(resp.Body()) // it is sent, in time, when the handler has returned
 		return err == nil
 	}
@@ -66,6 +67,7 @@ type passing stream
 
 // Write implements io.Writer.
 func (p *passing) Write(b []byte) (int, error) {
+	p.guard.wrote()
 	n, err := p.w.Write(b)
 	if err == nil {
 		p.flow.Flush()

@@ -26,8 +26,12 @@ type frame struct {
 	flags  http2.Flags
 	stream uint32
 	length int
+	pad    int           // of DATA
 	code   http2.ErrCode // of RST_STREAM and GOAWAY
 }
+
+// data returns how many bytes of data a DATA frame has.
+func (f *frame) data() int { return f.length - f.pad }
 
 // follow calls each for every frame whose head ends in b.
 func (s *frames) follow(b []byte, each func(*frame)) {
@@ -46,7 +50,10 @@ func (s *frames) follow(b []byte, each func(*frame)) {
 			kind: http2.FrameType(s.head[3]), flags: http2.Flags(s.head[4]),
 			stream: binary.BigEndian.Uint32(s.head[5:]) & (1<<31 - 1), length: s.length(),
 		}
-		if s.n > headSize {
+		switch {
+		case f.kind == http2.FrameData && s.n > headSize:
+			f.pad = 1 + int(s.head[headSize]) // its length is a byte itself
+		case s.n > headSize:
 			f.code = http2.ErrCode(binary.BigEndian.Uint32(s.head[s.n-codeSize:]))
 		}
 		s.left = f.length - (s.n - headSize)
@@ -64,6 +71,8 @@ func (s *frames) needs() int {
 	switch kind := http2.FrameType(s.head[3]); {
 	case s.n < headSize:
 		return headSize
+	case kind == http2.FrameData && http2.Flags(s.head[4]).Has(http2.FlagDataPadded) && s.length() > 0:
+		return headSize + 1
 	case kind == http2.FrameRSTStream && s.length() == codeSize:
 		return headSize + codeSize
 	case kind == http2.FrameGoAway && s.length() >= goAwaySize:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -22,6 +23,7 @@ const (
 	Controls                     // PING, SETTINGS, PRIORITY and unknown frames
 	Windows                      // WINDOW_UPDATE without data to account for
 	EmptyData                    // DATA without data
+	Strays                       // DATA for streams that are over
 	Continuations                // a header in too many frames
 	BadProtocol                  // what no client may do, or a header too large to read
 	SlowHeaders                  // a header that does not arrive in time
@@ -29,7 +31,7 @@ const (
 	reasons
 )
 
-var reasonNames = [reasons]string{"resets", "control_frames", "window_updates", "empty_data", "continuations", "protocol", "slow_headers", "streams"}
+var reasonNames = [reasons]string{"resets", "control_frames", "window_updates", "empty_data", "closed_streams", "continuations", "protocol", "slow_headers", "streams"}
 
 // String is a stable label.
 func (r Reason) String() string { return reasonNames[r] }
@@ -53,6 +55,7 @@ var budgets = [Continuations]budget{
 	Controls:  {1000, 100},
 	Windows:   {5000, 1000},
 	EmptyData: {100, 10},
+	Strays:    {1000, 100},
 }
 
 // maxContinuations is how many CONTINUATION frames one header may take. Frames are 16 KiB
@@ -60,11 +63,19 @@ var budgets = [Continuations]budget{
 const maxContinuations = 64
 
 // What other frames earn: a client accounts for the data that it gets by WINDOW_UPDATE, and
-// measures the way by PING; browsers send the priority of each request.
+// measures the way by PING; browsers send the priority of each request; and what is left of a
+// body is on its way when weir refuses the request.
 const (
 	windowsPerData     = 4
 	controlsPerData    = 1
 	controlsPerRequest = 2
+	straysPerBody      = 128
+	// savedBursts is how many bursts a connection may save up: a client that accounts for a window
+	// full of small DATA frames does so after it got them all.
+	savedBursts = 10
+	// wholeData is how many bytes a DATA frame has that earns everything. One with fewer earns in
+	// proportion, unless an answer was written in such parts: the client's windows made it small.
+	wholeData = 512
 )
 
 var errFlood = errors.New("the client floods the connection with frames")
@@ -89,14 +100,16 @@ type guard struct {
 		at     time.Time
 	}
 	out  frames
-	last uint32 // the highest stream of the client
-	told bool   // refused has been called
+	last uint32          // the highest stream of the client
+	live map[uint32]bool // streams that neither side has reset, and whose answer goes on: whether the request has ended
+	told bool            // refused has been called
 
+	parts   atomic.Int64 // of answers that were written, less the small DATA frames that they explain
 	writing sync.Mutex // held around writes of whole buffers
 }
 
 func newGuard(conn net.Conn, prefaced bool, headerTimeout time.Duration, refused func(Reason)) *guard {
-	g := &guard{Conn: conn, refused: refused, headerTimeout: headerTimeout}
+	g := &guard{Conn: conn, refused: refused, headerTimeout: headerTimeout, live: map[uint32]bool{}}
 	now := time.Now()
 	for i := range g.spent {
 		g.spent[i].at = now
@@ -165,10 +178,17 @@ func (g *guard) Write(b []byte) (int, error) {
 	defer g.mu.Unlock()
 	g.out.follow(b[:n], func(f *frame) {
 		switch f.kind {
-		case http2.FrameData:
-			g.earn(Windows, windowsPerData)
-			g.earn(Controls, controlsPerData)
+		case http2.FrameHeaders, http2.FrameData:
+			if f.kind == http2.FrameData {
+				share := g.shareOf(f.length)
+				g.earn(Windows, windowsPerData*share)
+				g.earn(Controls, controlsPerData*share)
+			}
+			if f.flags.Has(http2.FlagDataEndStream) { // the same in HEADERS
+				delete(g.live, f.stream)
+			}
 		case http2.FrameRSTStream:
+			delete(g.live, f.stream)
 			switch f.code {
 			case http2.ErrCodeRefusedStream, http2.ErrCodeProtocol, http2.ErrCodeFlowControl, http2.ErrCodeFrameSize:
 				_ = g.spend(Resets) // the next Read sees that too much is spent
@@ -199,8 +219,17 @@ func (g *guard) follow(b []byte) (reason Reason, flood bool) {
 		}
 		switch f.kind {
 		case http2.FrameHeaders:
-			g.last, g.continuations = max(g.last, f.stream), 0
-			g.header = !f.flags.Has(http2.FlagHeadersEndHeaders)
+			ends := f.flags.Has(http2.FlagHeadersEndStream)
+			if f.stream > g.last {
+				g.last = f.stream
+				g.live[f.stream] = ends
+				if !ends {
+					g.earn(Strays, straysPerBody)
+				}
+			} else {
+				exceeds(g.ends(f.stream, ends))
+			}
+			g.continuations, g.header = 0, !f.flags.Has(http2.FlagHeadersEndHeaders)
 			g.earn(Controls, controlsPerRequest)
 			exceeds(Resets, g.over(Resets))
 		case http2.FrameContinuation:
@@ -208,13 +237,15 @@ func (g *guard) follow(b []byte) (reason Reason, flood bool) {
 			g.header = g.header && !f.flags.Has(http2.FlagContinuationEndHeaders)
 			exceeds(Continuations, g.continuations > maxContinuations)
 		case http2.FrameRSTStream:
+			delete(g.live, f.stream)
 			exceeds(Resets, g.spend(Resets))
 		case http2.FrameWindowUpdate:
 			exceeds(Windows, g.spend(Windows))
 		case http2.FrameData:
-			if f.length == 0 && f.flags&http2.FlagDataEndStream == 0 {
+			if f.data() == 0 && !f.flags.Has(http2.FlagDataEndStream) {
 				exceeds(EmptyData, g.spend(EmptyData))
 			}
+			exceeds(g.ends(f.stream, f.flags.Has(http2.FlagDataEndStream)))
 		default:
 			exceeds(Controls, g.spend(Controls))
 		}
@@ -222,7 +253,38 @@ func (g *guard) follow(b []byte) (reason Reason, flood bool) {
 	return reason, flood
 }
 
-func (g *guard) earn(r Reason, n float64) { g.spent[r].tokens = max(0, g.spent[r].tokens-n) }
+func (g *guard) earn(r Reason, n float64) {
+	s := &g.spent[r]
+	s.tokens = max(-savedBursts*budgets[r].burst, s.tokens-n)
+}
+
+// wrote notes that a part of an answer has been written.
+func (g *guard) wrote() { g.parts.Add(1) }
+
+// ends notes a frame of a request after its first. One that follows the client's own end makes the
+// node reset a stream that it serves; one for a stream that is over is answered alone.
+func (g *guard) ends(stream uint32, ends bool) (Reason, bool) {
+	switch ended, live := g.live[stream]; {
+	case !live:
+		return Strays, g.spend(Strays)
+	case ended:
+		return Resets, g.spend(Resets)
+	}
+	g.live[stream] = ends
+	return 0, false
+}
+
+// shareOf returns how much of the full amount a DATA frame of that many bytes earns.
+func (g *guard) shareOf(length int) float64 {
+	if length >= wholeData {
+		return 1
+	}
+	if length > 0 && g.parts.Load() > 0 { // only this goroutine, which holds mu, takes from it
+		g.parts.Add(-1)
+		return 1
+	}
+	return float64(length) / wholeData
+}
 
 // spend counts a frame, and reports whether it exceeds the budget.
 func (g *guard) spend(r Reason) bool {

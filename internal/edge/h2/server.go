@@ -91,7 +91,7 @@ func New(c Config) (*Server, error) {
 // been read.
 func (s *Server) ServeConn(conn net.Conn, prefaced bool) {
 	g := newGuard(conn, prefaced, s.config.ReadTimeout, s.config.Refused)
-	handler := &connection{server: s, peer: conn.RemoteAddr(), local: conn.LocalAddr()}
+	handler := &connection{server: s, guard: g, peer: conn.RemoteAddr(), local: conn.LocalAddr()}
 	var served net.Conn = g
 	if t, ok := conn.(*tls.Conn); ok {
 		handler.tls, served = true, &tlsGuard{g, t}
@@ -149,6 +149,7 @@ func (s *Server) Streams() int64 { return s.streams.Load() }
 // connection is the http.Handler of one.
 type connection struct {
 	server      *Server
+	guard       *guard
 	peer, local net.Addr
 	tls         bool
 }
