@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/weir-edge/weir/internal/edge"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/version"
 )
@@ -94,10 +95,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case *file == "":
 		return fail("name a configuration with -config FILE, or try edge -dev; see edge -help")
 	}
-	config, err := edge.LoadConfig(*file)
+	c, err := config.Load(*file)
 	if err == nil && *check {
 		var warnings []string
-		warnings, err = edge.Check(config)
+		warnings, err = config.Check(c)
 		for _, w := range warnings {
 			fmt.Fprintln(stderr, "edge: warning:", w)
 		}
@@ -107,13 +108,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if *check {
 		good := "configuration and rules are good"
-		if config.Rules.Source == "consul" {
+		if c.Rules.Source == "consul" {
 			good = "configuration and cached rules, if any, are good; consul was not asked"
 		}
 		fmt.Fprintln(stdout, good)
 		return nil
 	}
-	return serve(ctx, config, "", stderr, nil)
+	return serve(ctx, c, "", stderr, nil)
 }
 
 func runDev(ctx context.Context, stdout, stderr io.Writer) error {
@@ -123,19 +124,19 @@ func runDev(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, edge.DevConfig(origin), edge.SampleRules, stderr, func(public, admin net.Addr) {
+	return serve(ctx, config.Dev(origin), config.SampleRules, stderr, func(public, admin net.Addr) {
 		fmt.Fprintf(stdout, devHint, public, admin)
 	})
 }
 
 // serve runs a node until ctx ends.
-func serve(ctx context.Context, config *edge.Config, builtin string, stderr io.Writer, ready func(public, admin net.Addr)) error {
-	log := logs.JSON(stderr, config.LogLevel())
+func serve(ctx context.Context, c *config.Config, builtin string, stderr io.Writer, ready func(public, admin net.Addr)) error {
+	log := logs.JSON(stderr, c.LogLevel())
 	edge.LogRedis(log)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
-	node, err := edge.New(config, builtin, log)
+	node, err := edge.New(c, builtin, log)
 	if err != nil {
 		fmt.Fprintln(stderr, "edge:", err)
 		return errUsage

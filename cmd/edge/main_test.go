@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-edge/weir/internal/edge"
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 func TestMain(m *testing.M) {
@@ -115,15 +116,15 @@ func TestDev(t *testing.T) {
 	defer cancel()
 	origin, err := edge.StartOrigin(ctx, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	config := edge.DevConfig(origin)
-	require.Equal(t, "127.0.0.1:8080", config.Listen.Public)
-	require.Equal(t, "127.0.0.1:8081", config.Listen.Admin)
-	config.Listen.Public, config.Listen.Admin = "127.0.0.1:0", "127.0.0.1:0"
+	c := config.Dev(origin)
+	require.Equal(t, "127.0.0.1:8080", c.Listen.Public)
+	require.Equal(t, "127.0.0.1:8081", c.Listen.Admin)
+	c.Listen.Public, c.Listen.Admin = "127.0.0.1:0", "127.0.0.1:0"
 
 	var errs output
 	addr, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, config, edge.SampleRules, &errs, func(public, _ net.Addr) { addr <- public.String() })
+		ended <- serve(ctx, c, config.SampleRules, &errs, func(public, _ net.Addr) { addr <- public.String() })
 	}()
 	url := "http://" + <-addr + "/hello"
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/edge/accesslog"
 )
 
@@ -17,7 +19,7 @@ func TestAccessLog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	n := start(t, setup{
 		rules: `rules: [{id: a, match: {paths: [/limited]}, key: ["query:token"], limit: 1, window: 1h}]`,
-		config: func(c *Config) {
+		config: func(c *config.Config) {
 			c.AccessLog = &accesslog.Config{File: file, Format: accesslog.JSON, Headers: []string{"X-Plan"}}
 		},
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/global"
@@ -23,11 +24,11 @@ rules:
 // acrossRegions starts three regions of two nodes and a Redis each.
 func acrossRegions(t *testing.T, rules string) (regions [3][2]*node) {
 	ports := testenv.FreePorts(t, 6)
-	var list []PeerRegionConfig
+	var list []config.PeerRegion
 	for r := range regions {
-		region := PeerRegionConfig{Name: fmt.Sprintf("r%d", r)}
+		region := config.PeerRegion{Name: fmt.Sprintf("r%d", r)}
 		for i := range regions[r] {
-			region.Nodes = append(region.Nodes, PeerNodeConfig{fmt.Sprintf("r%d-%d", r, i), fmt.Sprintf("127.0.0.1:%d", ports[2*r+i])})
+			region.Nodes = append(region.Nodes, config.PeerNode{ID: fmt.Sprintf("r%d-%d", r, i), Address: fmt.Sprintf("127.0.0.1:%d", ports[2*r+i])})
 		}
 		list = append(list, region)
 	}
@@ -35,9 +36,9 @@ func acrossRegions(t *testing.T, rules string) (regions [3][2]*node) {
 		redis := testenv.Redis(t, testenv.Options{})
 		for i := range regions[r] {
 			own := list[r].Nodes[i]
-			regions[r][i] = start(t, setup{rules: rules, redis: redis, config: func(c *Config) {
+			regions[r][i] = start(t, setup{rules: rules, redis: redis, config: func(c *config.Config) {
 				c.Node.Region, c.Node.ID, c.Peer.Regions = list[r].Name, own.ID, list
-				c.Listen.Peer = &PeerListenConfig{Address: own.Address, Insecure: true}
+				c.Listen.Peer = &config.PeerListen{Address: own.Address, Insecure: true}
 				c.Store.Timeout = 10 * time.Second // what a node lets pass alone is not told
 			}})
 		}

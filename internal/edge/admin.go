@@ -139,7 +139,7 @@ func (e *Edge) unauthorized(w http.ResponseWriter, r *http.Request) {
 // certified reports whether a request came with the certificate that it needs. Probes come
 // without, so TLS does not demand one.
 func (e *Edge) certified(r *http.Request) bool {
-	return !e.config.Listen.mutual() || r.TLS != nil && e.files.admin.Vouches(r.TLS)
+	return !e.config.Listen.Mutual() || r.TLS != nil && e.files.Admin.Vouches(r.TLS)
 }
 
 // authorized reports whether a request may see everything.

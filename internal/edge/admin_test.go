@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/shedding"
@@ -68,7 +70,7 @@ func TestAdminPage(t *testing.T) {
 func TestAdminToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("correct horse\n"), 0o600))
-	n := start(t, setup{config: func(c *Config) { c.Listen.AdminTokenFile = file }})
+	n := start(t, setup{config: func(c *config.Config) { c.Listen.AdminTokenFile = file }})
 	for _, open := range []string{"/healthz", "/readyz"} {
 		require.Equal(t, 200, n.operate("GET", open).status, open)
 	}
@@ -106,7 +108,7 @@ func TestReadinessToStrangers(t *testing.T) {
 	blocked := filepath.Join(file, "rules.json") // nothing can be written below a file
 	s := unreachable(t, blocked)
 	consul := s.config
-	s.redis, s.config = redis, func(c *Config) {
+	s.redis, s.config = redis, func(c *config.Config) {
 		consul(c)
 		c.Listen.AdminTokenFile, c.Consul.Register = file, true
 	}
@@ -128,7 +130,7 @@ func TestReadinessToStrangers(t *testing.T) {
 	require.Contains(t, state["rules_cache"], file)
 	require.Contains(t, state, "registration")
 
-	n = start(t, setup{rules: ruleA, config: func(c *Config) { c.Listen.AdminTokenFile = file }})
+	n = start(t, setup{rules: ruleA, config: func(c *config.Config) { c.Listen.AdminTokenFile = file }})
 	n.replaceRules(badRules)
 	version := n.rules.running.Load().version
 	eventually(t, "a refusal", func() bool { _, state := ask(n); return state["rules"] == "refused" })
@@ -249,7 +251,7 @@ func TestResetWhileRedisIsAway(t *testing.T) {
 // A page in an operator's browser cannot reach the admin side through a host name of
 // its own.
 func TestAdminAnswersNoOtherSite(t *testing.T) {
-	n := start(t, setup{config: func(c *Config) { c.Consul.AdvertiseAdmin = "edge-1.example.com" }})
+	n := start(t, setup{config: func(c *config.Config) { c.Consul.AdvertiseAdmin = "edge-1.example.com" }})
 	_, port, err := net.SplitHostPort(n.admin)
 	require.NoError(t, err)
 	for host, want := range map[string]int{

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 // guarded refuses what a page in an operator's browser could send: a request from
@@ -17,7 +18,7 @@ import (
 // may have bound to this address.
 func (e *Edge) guarded(next http.Handler) http.Handler {
 	listen, _, _ := net.SplitHostPort(e.config.Listen.Admin)
-	told, _, _ := advertised(e.config.Consul.AdvertiseAdmin, e.config.Listen.Admin)
+	told, _, _ := config.Advertised(e.config.Consul.AdvertiseAdmin, e.config.Listen.Admin)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if origin := r.Header.Get("Origin"); origin != "" {
 			if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
@@ -26,7 +27,7 @@ func (e *Edge) guarded(next http.Handler) http.Handler {
 			}
 		}
 		probe := r.URL.Path == adminapi.PathHealth || r.URL.Path == adminapi.PathReady // by load balancers, under any name
-		if !probe && e.config.Listen.open() && !plainHost(r.Host, listen, told) {
+		if !probe && e.config.Listen.Open() && !plainHost(r.Host, listen, told) {
 			adminError(w, http.StatusForbidden, errors.New("ask by address, localhost or the name in listen.admin or consul.advertise_admin, or set listen.admin_token_file"))
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
@@ -19,10 +20,10 @@ import (
 // store.
 func inMemory(t testing.TB, document string) *Edge {
 	t.Helper()
-	c := DevConfig("127.0.0.1:1")
+	c := config.Dev("127.0.0.1:1")
 	c.TrustedProxies = []string{"10.0.0.0/8"}
 	c.Rules.File = "unused"
-	require.NoError(t, c.validate())
+	require.NoError(t, c.Validate())
 	e, err := New(c, document, discard())
 	require.NoError(t, err)
 	t.Cleanup(e.close)

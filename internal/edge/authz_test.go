@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-edge/weir/internal/edge/authz"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/envoy"
 )
 
@@ -29,8 +30,8 @@ type asker struct {
 func authzNode(t *testing.T, s setup) (*node, *asker) {
 	t.Helper()
 	given := s.config
-	s.config = func(c *Config) {
-		c.Listen.RLS = &RLSConfig{Address: "127.0.0.1:0", From: []string{"127.0.0.1"}, Authorization: true}
+	s.config = func(c *config.Config) {
+		c.Listen.RLS = &config.RLS{Address: "127.0.0.1:0", From: []string{"127.0.0.1"}, Authorization: true}
 		if given != nil {
 			given(c)
 		}
@@ -158,7 +159,7 @@ func TestAuthorization(t *testing.T) {
 
 // The client is whom Envoy names, or whom a trusted proxy in front of Envoy names.
 func TestAuthorizationClient(t *testing.T) {
-	n, e := authzNode(t, setup{rules: gatewayRules, config: func(c *Config) {
+	n, e := authzNode(t, setup{rules: gatewayRules, config: func(c *config.Config) {
 		c.TrustedProxies, c.TierHeader = []string{"10.0.0.0/8"}, "X-Tier"
 	}})
 	left := func(client string) int64 { return n.explained("api", client, "&path=/api/x").Remaining }
@@ -180,7 +181,7 @@ func TestAuthorizationClient(t *testing.T) {
 // What an Envoy leaves unclear is denied, whatever it does when its service fails, and
 // nothing is charged.
 func TestAuthorizationMustBeClear(t *testing.T) {
-	n, e := authzNode(t, setup{rules: gatewayRules, config: func(c *Config) { c.Server.Paths = pathsStrict }})
+	n, e := authzNode(t, setup{rules: gatewayRules, config: func(c *config.Config) { c.Server.Paths = config.PathsStrict }})
 	const client = "203.0.113.1"
 	deny := func(status int, fault string, q *auth.CheckRequest) {
 		t.Helper()

@@ -7,13 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/adminapi"
 )
 
 func followsCanaryOfItsPoP(t *testing.T, p *publisher) {
 	first := p.apply(ruleA)
 	ams := start(t, p.setup())
-	fra := start(t, p.setup(func(c *Config) { c.Node.PoP = "fra1" }))
+	fra := start(t, p.setup(func(c *config.Config) { c.Node.PoP = "fra1" }))
 	ams.runs(first)
 	fra.runs(first)
 

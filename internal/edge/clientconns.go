@@ -4,18 +4,21 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 // clientConns bounds the open connections of all clients, and of each, so that one cannot
 // take the place of others. Only clients with open connections have an entry.
 type clientConns struct {
-	config    *ServerConfig
+	config    *config.Server
 	balancers []netip.Prefix        // whose connections begin with a PROXY header
 	exempt    func(netip.Addr) bool // the proxies that speak for many clients
 	log       *slog.Logger
@@ -49,7 +52,7 @@ func (c *clientConns) admit(conn *net.TCPConn) net.Conn {
 	case c.all.Load() >= int64(c.config.MaxConnections):
 		c.refuse(tooMany, peer)
 		return nil
-	case contain(c.balancers, peer):
+	case slices.ContainsFunc(c.balancers, func(p netip.Prefix) bool { return p.Contains(peer) }):
 		return &balancedConn{countedConn: counted, header: newProxyHeader()}
 	case c.config.MaxConnectionsPerClient == 0:
 		return conn

@@ -12,6 +12,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 const refusedPerClient = `weir_connections_refused_total{reason="max_connections_per_client"}`
@@ -48,7 +50,7 @@ func (n *node) openOf(addr string) int {
 }
 
 func TestConnectionsPerClient(t *testing.T) {
-	n := start(t, setup{config: func(c *Config) {
+	n := start(t, setup{config: func(c *config.Config) {
 		c.Server.MaxConnectionsPerClient = 2
 		c.TrustedProxies = []string{"127.0.0.9"}
 	}})
@@ -79,7 +81,7 @@ func TestConnectionsPerClient(t *testing.T) {
 func TestConnectionsOfAll(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, setup) *node{"plain": start, "TLS": startTLS} {
 		t.Run(name, func(t *testing.T) {
-			n := begin(t, setup{origin: echoOrPage, config: func(c *Config) { c.Server.MaxConnections = 1 }})
+			n := begin(t, setup{origin: echoOrPage, config: func(c *config.Config) { c.Server.MaxConnections = 1 }})
 			first, second := n.from("127.0.0.1"), n.from("127.0.0.2")
 			_, err := second.Read(make([]byte, 1))
 			require.ErrorIs(t, err, io.EOF)
@@ -132,7 +134,7 @@ func TestConnectionsPerClientAreReturned(t *testing.T) {
 		})
 		require.Zero(t, n.metric(refusedPerClient))
 	}
-	one := func(c *Config) { c.Server.MaxConnectionsPerClient, c.Server.ReadTimeout = 1, time.Second }
+	one := func(c *config.Config) { c.Server.MaxConnectionsPerClient, c.Server.ReadTimeout = 1, time.Second }
 	plain, secured := start(t, setup{config: one, origin: echoOrPage}), startTLS(t, setup{config: one})
 	ends["websocket"] = func(t *testing.T, n *node, c *net.TCPConn) {
 		d := websocket.Dialer{HandshakeTimeout: patience, NetDial: func(string, string) (net.Conn, error) { return c, nil }}
@@ -167,7 +169,7 @@ func echoOrPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func capOf(n int) *clientConns {
-	return &clientConns{config: &ServerConfig{MaxConnectionsPerClient: n}, exempt: func(netip.Addr) bool { return false }, open: map[netip.Prefix]int{}}
+	return &clientConns{config: &config.Server{MaxConnectionsPerClient: n}, exempt: func(netip.Addr) bool { return false }, open: map[netip.Prefix]int{}}
 }
 
 func TestConnectionsOfAnIPv6Client(t *testing.T) {

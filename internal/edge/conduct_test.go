@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/pkg/behavior"
 )
@@ -52,7 +53,7 @@ func (o *risks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func guessing(t *testing.T, policy, rules string) (*node, *risks) {
 	t.Helper()
 	origin := &risks{}
-	n := start(t, setup{rules: rules, origin: origin.ServeHTTP, config: func(c *Config) {
+	n := start(t, setup{rules: rules, origin: origin.ServeHTTP, config: func(c *config.Config) {
 		c.Policy.File = policyFile(t, policy)
 		c.TrustedProxies = []string{"127.0.0.1"}
 	}})
@@ -223,12 +224,12 @@ func (n *node) nudge() {
 }
 
 func TestABadPolicyKeepsANodeFromStarting(t *testing.T) {
-	c := DevConfig("127.0.0.1:1")
+	c := config.Dev("127.0.0.1:1")
 	c.Policy.File = policyFile(t, "mode: on")
 	_, err := New(c, "rules: []", discard())
 	require.ErrorContains(t, err, c.Policy.File+`:1: mode: must be shadow or enforce (got "on")`)
 	c.Policy.File, c.Policy.Source, c.Policy.Subjects = filepath.Join(t.TempDir(), "none"), "consul", 5
-	err = c.validate()
+	err = c.Validate()
 	require.ErrorContains(t, err, `policy.source: can be consul only if rules.source is consul; use file`)
 	require.ErrorContains(t, err, "policy.subjects: must be from 1000 to")
 	require.ErrorContains(t, err, "policy.file: ")

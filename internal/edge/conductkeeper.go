@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/policy"
@@ -19,7 +20,7 @@ import (
 // conductKeeper keeps the right policy active: that of Consul, or of a file.
 type conductKeeper struct {
 	*decide.Conduct
-	config  *PolicyConfig
+	config  *config.Policy
 	log     *slog.Logger
 	metrics *metrics
 	changed func() // the registration must be updated
@@ -50,7 +51,7 @@ type policyState struct {
 // openConduct activates the first policy. That of a file must be good; Consul may name one later.
 func (e *Edge) openConduct() error {
 	c := &e.config.Policy
-	if c.File == "" && c.Source != fromConsul {
+	if c.File == "" && c.Source != config.FromConsul {
 		return nil
 	}
 	k := &conductKeeper{config: c, log: e.log, metrics: e.metrics, changed: e.changed}
@@ -64,7 +65,7 @@ func (e *Edge) openConduct() error {
 	for _, kind := range []string{decide.KindClient, decide.KindRoute} {
 		k.metrics.conductTold.WithLabelValues(kind)
 	}
-	if c.Source == fromConsul {
+	if c.Source == config.FromConsul {
 		k.follow(e.config, e.consul)
 	} else if err := k.load(); err != nil {
 		return err
@@ -75,11 +76,11 @@ func (e *Edge) openConduct() error {
 
 // load activates the policy of a file.
 func (k *conductKeeper) load() error {
-	data, err := k.config.read()
+	data, err := k.config.Read()
 	if err != nil {
 		return err
 	}
-	made, err := k.config.parse(data)
+	made, err := k.config.Parse(data)
 	if err != nil {
 		return err
 	}
@@ -93,10 +94,10 @@ func (k *conductKeeper) load() error {
 
 // follow prepares to follow the policy of the region and the canary of this PoP, and
 // activates the cached one. It connects to nothing yet.
-func (k *conductKeeper) follow(c *Config, client *consul.Client) {
+func (k *conductKeeper) follow(c *config.Config, client *consul.Client) {
 	k.follower = follow.New(follow.Config[policy.Policy]{
-		Kind: follow.Kind[policy.Policy]{Name: "policy", What: "behavior policies", Compile: policy.Parse, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.verify()},
-		Log:  k.log, Consul: client, Cache: c.Policy.Cache, Owner: c.cacheOwner(),
+		Kind: follow.Kind[policy.Policy]{Name: "policy", What: "behavior policies", Compile: policy.Parse, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.Verify()},
+		Log:  k.log, Consul: client, Cache: c.Policy.Cache, Owner: c.CacheOwner(),
 		Rejected: k.metrics.policyRejected.Inc, CacheFailed: k.metrics.policyCacheErrors.Inc,
 	})
 	k.settle(time.Now())
@@ -161,7 +162,7 @@ func (k *conductKeeper) meta() map[string]string { return *k.told.Load() }
 // beginning of a document that is being written can be a good one. A bad policy changes
 // nothing.
 func (k *conductKeeper) reload() error {
-	data, err := k.config.read()
+	data, err := k.config.Read()
 	k.metrics.policySourceUp.Set(oneIf(err == nil))
 	if err != nil {
 		return err
@@ -173,7 +174,7 @@ func (k *conductKeeper) reload() error {
 	}
 	k.last = sum
 	s := policyState{source: adminapi.SourceFile}
-	if made, err := k.config.parse(data); err != nil {
+	if made, err := k.config.Parse(data); err != nil {
 		k.metrics.policyRejected.Inc()
 		k.log.Error("policy refused; the one before stays active", "error", err)
 		version := consul.NewPointer(data, "", time.Time{}).Version

@@ -69,7 +69,7 @@ func (e *Edge) followConsul(wg *sync.WaitGroup, ctx, registered context.Context,
 // register keeps the node registered until ctx ends, and then deregisters it, within
 // 2 s in all.
 func (e *Edge) register(ctx context.Context, public, admin net.Addr) {
-	r, err := e.config.registration(public, admin)
+	r, err := e.config.Registration(public, admin)
 	if err != nil {
 		e.registration.Note(err)
 		return
@@ -81,7 +81,7 @@ func (e *Edge) register(ctx context.Context, public, admin net.Addr) {
 func (e *Edge) meta() map[string]string {
 	meta := e.rules.state.Load().meta()
 	meta[consul.MetaSchema] = strconv.Itoa(rules.Schema)
-	if by := e.config.Documents.signedBy(); by != "" {
+	if by := e.config.Documents.SignedBy(); by != "" {
 		meta[consul.MetaSignedBy] = by
 	}
 	if told := e.keeper.meta.Load(); told != nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -155,7 +157,7 @@ func hasNoRules(t *testing.T, p *publisher) {
 }
 
 func needsNoRules(t *testing.T, p *publisher) {
-	n := start(t, p.setup(func(c *Config) { c.Rules.Required = false }))
+	n := start(t, p.setup(func(c *config.Config) { c.Rules.Required = false }))
 	eventually(t, "Consul answers", func() bool { return n.rulesView().Consul.OK })
 	for range 20 {
 		require.Equal(t, 200, n.get("/").status)

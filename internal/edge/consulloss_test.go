@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/testenv"
@@ -151,7 +152,7 @@ func TestConsulToken(t *testing.T) {
 		require.NoError(t, os.Rename(tokenFile+".next", tokenFile))
 	}
 	replace(useless)
-	n := start(t, p.setup(func(c *Config) {
+	n := start(t, p.setup(func(c *config.Config) {
 		c.Consul.TokenFile = tokenFile
 		c.Consul.Register = true
 	}))
@@ -195,7 +196,7 @@ func TestStopWithoutConsul(t *testing.T) {
 	t.Parallel()
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{})
 	p := publish(t, consul)
-	n := start(t, p.setup(func(c *Config) { c.Consul.Register = true }))
+	n := start(t, p.setup(func(c *config.Config) { c.Consul.Register = true }))
 	n.runs(p.apply(ruleA))
 	eventually(t, "it is registered", func() bool { _, state := n.readyz(); return state["registration"] == "ok" })
 	consul.Suspend() // it accepts connections and never answers
@@ -215,9 +216,9 @@ func TestRegistration(t *testing.T) {
 		require.NoError(t, err)
 		return list
 	}
-	registered := func(c *Config) {
+	registered := func(c *config.Config) {
 		c.Consul.Register = true
-		c.Shutdown = ShutdownConfig{Delay: 2 * time.Second, Timeout: 3 * time.Second}
+		c.Shutdown = config.Shutdown{Delay: 2 * time.Second, Timeout: 3 * time.Second}
 	}
 	n := start(t, p.setup(registered))
 	eventually(t, "a node without rules is registered and not passing", func() bool {
@@ -264,8 +265,8 @@ func TestNodesAreCounted(t *testing.T) {
 	p := publish(t, server)
 	p.apply("rules: [{id: a, key: [client_ip], limit: 6, window: 1h}]")
 	redis := testenv.Redis(t, testenv.Options{})
-	begin := func(id, region string, more ...func(*Config)) *node {
-		s := p.setup(append(more, func(c *Config) { c.Node.ID, c.Node.Region, c.Consul.Register = id, region, true })...)
+	begin := func(id, region string, more ...func(*config.Config)) *node {
+		s := p.setup(append(more, func(c *config.Config) { c.Node.ID, c.Node.Region, c.Consul.Register = id, region, true })...)
 		s.redis = redis
 		return start(t, s)
 	}
@@ -273,7 +274,7 @@ func TestNodesAreCounted(t *testing.T) {
 	require.EqualValues(t, 1, one.metric("weir_store_nodes"))
 	two := begin("two", "eu-west")
 	begin("three", "us-east")
-	fixed := begin("four", "eu-west", func(c *Config) { c.Store.Nodes = new(7) })
+	fixed := begin("four", "eu-west", func(c *config.Config) { c.Store.Nodes = new(7) })
 	for _, n := range []*node{one, two} {
 		eventually(t, "three of four are of its region", func() bool { return n.metric("weir_store_nodes") == 3 })
 	}
@@ -297,9 +298,9 @@ func TestRegisteredWithTLS(t *testing.T) {
 	files := testenv.Certificates(t)
 	p := publish(t, testenv.StartConsul(t, testenv.ConsulOptions{}))
 	p.apply(ruleA)
-	n := start(t, p.setup(func(c *Config) {
+	n := start(t, p.setup(func(c *config.Config) {
 		c.Consul.Register = true
-		c.Listen.AdminTLS = &MutualTLSConfig{pairOf(files), files.CAFile}
+		c.Listen.AdminTLS = &config.MutualTLS{Pair: pairOf(files), ClientCAFile: files.CAFile}
 	}))
 	client, err := consul.Open(p.config())
 	require.NoError(t, err)

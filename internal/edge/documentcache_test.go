@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -28,9 +29,9 @@ func writeCache(t *testing.T, file, document string) {
 // unreachable configures a node whose Consul never answers.
 func unreachable(t *testing.T, cache string) setup {
 	t.Helper()
-	return setup{config: func(c *Config) {
+	return setup{config: func(c *config.Config) {
 		c.Node.Region, c.Node.PoP = "eu-west", "ams1"
-		c.Rules = RulesConfig{Source: "consul", Cache: cache, Required: true}
+		c.Rules = config.Rules{Source: "consul", Cache: cache, Required: true}
 		c.Consul.Addr, c.Consul.Register = "127.0.0.1:1", false
 	}}
 }
@@ -174,26 +175,26 @@ func TestCacheOfAnotherIsRefused(t *testing.T) {
 	s := unreachable(t, file)
 	configured := s.config
 	for name, row := range map[string]struct {
-		change func(*Config)
+		change func(*config.Config)
 		want   string
 	}{
-		"region":     {func(c *Config) { c.Node.Region = "mars" }, "is of region eu-west, this node is in mars"},
-		"datacenter": {func(c *Config) { c.Consul.Datacenter = "dc2" }, `is of consul.datacenter "", this node follows "dc2"`},
-		"prefix":     {func(c *Config) { c.Consul.Prefix = "other" }, "is of consul.prefix weir, this node follows other"},
+		"region":     {func(c *config.Config) { c.Node.Region = "mars" }, "is of region eu-west, this node is in mars"},
+		"datacenter": {func(c *config.Config) { c.Consul.Datacenter = "dc2" }, `is of consul.datacenter "", this node follows "dc2"`},
+		"prefix":     {func(c *config.Config) { c.Consul.Prefix = "other" }, "is of consul.prefix weir, this node follows other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			writeCache(t, file, cachedDocument)
-			s.config = func(c *Config) { configured(c); row.change(c) }
+			s.config = func(c *config.Config) { configured(c); row.change(c) }
 			n := start(t, s)
 			require.Nil(t, n.rules.running.Load())
 			logged := n.logs.lines(t, "cached rules not used")
 			require.Len(t, logged, 1)
 			require.Equal(t, file+": "+row.want+"; it is overwritten by the next good document", logged[0]["error"])
-			_, err := n.config.checkRules()
+			_, err := n.config.CheckRules()
 			require.EqualError(t, err, "rules.cache: "+file+": "+row.want+"; delete the file, the node writes it again")
 		})
 	}
-	s.config = func(c *Config) { configured(c); c.Consul.Prefix = "weir" }
+	s.config = func(c *config.Config) { configured(c); c.Consul.Prefix = "weir" }
 	require.NotNil(t, start(t, s).rules.running.Load(), "an explicit default prefix is the same")
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 // What never reaches a handler is counted too.
@@ -28,7 +30,7 @@ func TestEarlyRefusalsAreCounted(t *testing.T) {
 		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\n", 505, "5xx"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := start(t, setup{config: func(conf *Config) {
+			n := start(t, setup{config: func(conf *config.Config) {
 				if c.status == 408 {
 					conf.Server.ReadTimeout = 100 * time.Millisecond
 				}
@@ -40,7 +42,7 @@ func TestEarlyRefusalsAreCounted(t *testing.T) {
 		})
 	}
 	t.Run("a connection without a request does not count", func(t *testing.T) {
-		n := start(t, setup{config: func(c *Config) { c.Server.ReadTimeout = 50 * time.Millisecond }})
+		n := start(t, setup{config: func(c *config.Config) { c.Server.ReadTimeout = 50 * time.Millisecond }})
 		conn, err := net.Dial("tcp", n.public)
 		require.NoError(t, err)
 		defer conn.Close()
@@ -52,7 +54,7 @@ func TestEarlyRefusalsAreCounted(t *testing.T) {
 
 // A client behind a proxy cannot force a new connection with each bad path.
 func TestBadPathKeepsTheConnection(t *testing.T) {
-	n := start(t, setup{rules: apiRules, config: func(c *Config) { c.Server.Paths = pathsStrict }})
+	n := start(t, setup{rules: apiRules, config: func(c *config.Config) { c.Server.Paths = config.PathsStrict }})
 	for _, path := range []string{"/a/../..", "/a%2f..%2fb", "/a%00"} {
 		answers := n.raw(lines("GET "+path+" HTTP/1.1", "Host: x") +
 			lines("POST "+path+" HTTP/1.1", "Host: x", "Content-Length: 2") + "ab" + lines("GET / HTTP/1.1", "Host: x", "Connection: close"))

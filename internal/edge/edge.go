@@ -20,6 +20,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/accesslog"
 	"github.com/weir-edge/weir/internal/edge/across"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/proxy"
@@ -29,7 +30,7 @@ import (
 
 // Edge is one node.
 type Edge struct {
-	config  *Config
+	config  *config.Config
 	log     *slog.Logger
 	metrics *metrics
 
@@ -68,7 +69,7 @@ type Edge struct {
 // place of a rule file. The rules in a file must be good, because a node without any
 // would let everything pass; an unreachable Redis or Consul does not keep it from
 // starting.
-func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
+func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	e := &Edge{config: c, log: log.With("node", c.Node.ID)}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.requests.New = func() any { r := &request{}; r.Fields = r; return r }
@@ -77,9 +78,9 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	e.rules.file.builtin, e.rules.file.path = builtinRules, c.Rules.File
 	e.metrics = newMetrics(e.rules.age)
 	e.rules.metrics, e.rules.alone = e.metrics, c.Listen.Peer == nil
-	e.setNodes(c.Store.nodes())
+	e.setNodes(c.Store.NodeCount())
 	var err error
-	if c.followsConsul() && builtinRules == "" {
+	if c.FollowsConsul() && builtinRules == "" {
 		err = e.openConsul()
 	} else {
 		err = e.rules.load(true)
@@ -87,15 +88,15 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.files.listeners, err = c.Listen.certificates(); err != nil {
+	if e.files.Certificates, err = c.Listen.Certificates(); err != nil {
 		return nil, err
 	}
-	e.metrics.registry.MustRegister(e.files.listeners)
-	for _, w := range c.warnings() {
+	e.metrics.registry.MustRegister(certificateMetrics{e.files.Certificates})
+	for _, w := range c.Warnings() {
 		e.log.Warn("the configuration works, but", "warning", w)
 	}
 	e.clients = clientConns{
-		config: &c.Server, balancers: c.Listen.balancers, exempt: e.decider.Trusts,
+		config: &c.Server, balancers: c.Listen.Balancers, exempt: e.decider.Trusts,
 		log: e.log, refused: e.metrics.connectionsRefused, open: map[netip.Prefix]int{},
 	}
 	if e.upstreams, err = newUpstreams(c, upstreamWatch{metrics: e.metrics, log: e.log}); err != nil {
@@ -105,11 +106,11 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 	e.metrics.upgraded(e.tunnels)
 	e.keeper = &shedKeeper{config: c, log: e.log, metrics: e.metrics, upstreams: e.upstreams, changed: e.changed}
 	followed := e.consul
-	if c.Shedder.Source != fromConsul {
+	if c.Shedder.Source != config.FromConsul {
 		followed = nil
 	}
 	e.decider = decide.Decider{
-		Log: e.log, Trusted: c.trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == pathsStrict,
+		Log: e.log, Trusted: c.Trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == config.PathsStrict,
 		Rules: e.rules.rules, Shedding: e.keeper.shedding, Routes: e.routes, Shedders: e.shedders(), Secret: e.secret.active.Load, Shed: e.shed,
 	}
 	e.public = e.publicServer()
@@ -152,7 +153,7 @@ func New(c *Config, builtinRules string, log *slog.Logger) (*Edge, error) {
 // rules and certificate at once.
 func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(public, admin net.Addr)) error {
 	defer e.close()
-	unlock, err := e.config.lockCaches()
+	unlock, err := e.config.LockCaches()
 	if err != nil {
 		return err
 	}
@@ -205,10 +206,10 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		}
 	})
 	wg.Go(func() {
-		failed <- server.Serve(e.config.Listen.HTTP2.listen(clientListener{public, &e.clients}, e.files.public))
+		failed <- server.Serve(listenHTTP(&e.config.Listen.HTTP2, clientListener{public, &e.clients}, e.files.Public))
 	})
 	wg.Go(func() {
-		if err := adminServer.Serve(secure(admin, e.files.admin)); !errors.Is(err, http.ErrServerClosed) {
+		if err := adminServer.Serve(secure(admin, e.files.Admin)); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	})

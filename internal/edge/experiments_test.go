@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/experiment"
@@ -40,7 +42,7 @@ func (n *node) triedCounts(rule string) (base, tried experiment.Counts) {
 func startTried(t *testing.T, more string, redis *testenv.Server) *node {
 	return start(t, setup{
 		rules: fmt.Sprintf(triedRules, more), redis: redis,
-		config: func(c *Config) { c.TrustedProxies = []string{"127.0.0.1"} },
+		config: func(c *config.Config) { c.TrustedProxies = []string{"127.0.0.1"} },
 		origin: func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/tried/fails" {
 				w.WriteHeader(http.StatusServiceUnavailable)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/policy"
@@ -290,7 +291,7 @@ func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*decide.Request, 
 		return nil, err
 	}
 	r.Rules = running
-	if e.config.Server.Paths == pathsNormalized {
+	if e.config.Server.Paths == config.PathsNormalized {
 		path, err = paths.AppendNormal(nil, path)
 	}
 	if err == nil {

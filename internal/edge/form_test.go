@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
@@ -135,7 +137,7 @@ rules:
   - {id: odd, key: ["header:X_Odd"], limit: 1000, window: 1h}
 `,
 		origin: func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header },
-		config: func(c *Config) { c.TierHeader = "X-Tier" },
+		config: func(c *config.Config) { c.TierHeader = "X-Tier" },
 	})
 	answers := n.raw(lines("GET / HTTP/1.1", "Host: x", "X_Forwarded_For: 1", "X-Forwarded_Proto: 1", "x.forwarded.host: 1", "X_REAL_IP: 1", "Content_Length: 1",
 		"X_Tenant: 1", "X-Tier: gold", "X_Tier: gold", "X_Odd: 1", "X_Other: 1", "My.Header: 1", "Connection: close"))

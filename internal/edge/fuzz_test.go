@@ -9,8 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/testenv"
 )
@@ -129,10 +128,10 @@ func FuzzRequest(f *testing.F) {
 	require.NoError(f, err)
 	go origin.serve(l)
 	f.Cleanup(func() { _ = l.Close() })
-	c := DevConfig(l.Addr().String())
+	c := config.Dev(l.Addr().String())
 	c.TrustedProxies, c.TierHeader = []string{"10.0.0.0/8"}, "X-Tier"
 	c.Rules.File = "unused"
-	require.NoError(f, c.validate())
+	require.NoError(f, c.Validate())
 	e, err := New(c, consulting, discard())
 	require.NoError(f, err)
 	f.Cleanup(e.close)
@@ -176,27 +175,5 @@ func FuzzAdmin(f *testing.F) {
 		answer := httptest.NewRecorder()
 		testenv.Bounded(t, 64<<20, func() { handler.ServeHTTP(answer, req) })
 		require.Less(t, answer.Code, http.StatusInternalServerError, answer.Body)
-	})
-}
-
-// A configuration is read or refused with an error, and never costs more than its bound.
-func FuzzConfig(f *testing.F) {
-	files, err := filepath.Glob("testdata/bad-config/*.yaml")
-	require.NoError(f, err)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(f, err)
-		f.Add(data)
-	}
-	f.Add([]byte(leastConfig))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		testenv.Bounded(t, 64<<20, func() {
-			c, err := ParseConfig(data)
-			if err != nil {
-				require.NotEmpty(t, err.Error())
-				return
-			}
-			require.NoError(t, c.validate(), "a configuration that parses is valid")
-		})
 	})
 }

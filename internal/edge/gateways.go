@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,43 +12,6 @@ import (
 	"github.com/weir-edge/weir/internal/edge/gateway"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
-
-// DecideConfig is a listener where gateways ask for decisions: over HTTP, or HAProxys by SPOE.
-type DecideConfig struct {
-	Address string `yaml:"address"`
-	// From are the gateways' networks, TLS the certificates. One of From and TLS.ClientCAFile
-	// must tell gateways from clients, who could otherwise claim to be anyone.
-	From []string         `yaml:"from"`
-	TLS  *MutualTLSConfig `yaml:"tls"`
-
-	gateways []netip.Prefix
-}
-
-// validate checks the listener of this name in listen.
-func (d *DecideConfig) validate(f *faults, l *ListenConfig, name string) {
-	at := "listen." + name
-	f.address(at+".address", d.Address)
-	others := map[string]string{"listen.public": l.Public, "listen.admin": l.Admin}
-	if name == "spoe" && l.Decide != nil {
-		others["listen.decide"] = l.Decide.Address
-	}
-	if l.RLS != nil {
-		others["listen.rls"] = l.RLS.Address
-	}
-	for taken, other := range others {
-		if sameAddress(d.Address, other) {
-			f.add(at+".address", "%s is taken by %s, %s; choose another port", d.Address, taken, other)
-		}
-	}
-	d.gateways = f.networks(at+".from", d.From)
-	if t := d.TLS; t != nil {
-		f.list.Take(at+".tls", t.Validate())
-		f.file(at+".tls.client_ca_file", t.ClientCAFile)
-	}
-	if len(d.From) == 0 && (d.TLS == nil || d.TLS.ClientCAFile == "") {
-		f.add(at+".from", "is required: whoever asks may name any client; list your gateways' addresses, or set %s.tls.client_ca_file", at)
-	}
-}
 
 // gateways is the listener where gateways ask; nil without listen.decide.
 type gateways struct {
@@ -69,10 +31,10 @@ func (e *Edge) openGateways() (*gateways, error) {
 	}
 	count := e.metrics.gateways("http")
 	s := &e.config.Server
-	config := gateway.Config{Decider: &e.decider, From: d.gateways, Legacy: e.config.LegacyHeaders, MaxHeaders: s.MaxHeaderBytes + questionBytes,
+	config := gateway.Config{Decider: &e.decider, From: d.Gateways, Legacy: e.config.LegacyHeaders, MaxHeaders: s.MaxHeaderBytes + questionBytes,
 		Log: e.log, Asked: count, Panicked: e.metrics.panics.Inc}
 	if d.TLS != nil && d.TLS.ClientCAFile != "" {
-		config.Certificates = e.files.decide
+		config.Certificates = e.files.Decide
 	}
 	server := &fasthttp.Server{
 		Handler: gateway.New(config).Serve,
@@ -110,7 +72,7 @@ const readableBytes = 64 << 10
 
 // serve answers until shutdown.
 func (g *gateways) serve(e *Edge) error {
-	return g.server.Serve(proxy.Listen(secure(g.ln, e.files.decide)))
+	return g.server.Serve(proxy.Listen(secure(g.ln, e.files.Decide)))
 }
 
 // shutdown finishes what is asked already.

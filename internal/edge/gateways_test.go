@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/gateway"
 	"github.com/weir-edge/weir/internal/testenv"
 )
@@ -31,8 +32,8 @@ func gatewayNode(t *testing.T, s setup) (n *node, ask func(path string, headers 
 	t.Helper()
 	address := net.JoinHostPort("127.0.0.1", fmt.Sprint(testenv.FreePorts(t, 1)[0]))
 	change := s.config
-	s.config = func(c *Config) {
-		c.Listen.Decide = &DecideConfig{Address: address, From: []string{"127.0.0.1"}}
+	s.config = func(c *config.Config) {
+		c.Listen.Decide = &config.Decide{Address: address, From: []string{"127.0.0.1"}}
 		if change != nil {
 			change(c)
 		}
@@ -95,7 +96,7 @@ func TestGatewaysAsk(t *testing.T) {
 // A tier counts only from a gateway that is a trusted proxy, too: others forward what clients send.
 func TestGatewaysTiers(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
-		_, ask := gatewayNode(t, setup{rules: gatewayRules, config: func(c *Config) {
+		_, ask := gatewayNode(t, setup{rules: gatewayRules, config: func(c *config.Config) {
 			c.TierHeader = "X-Tier"
 			if trusted {
 				c.TrustedProxies = []string{"127.0.0.1"}
@@ -109,7 +110,7 @@ func TestGatewaysTiers(t *testing.T) {
 
 // What a gateway leaves unclear is refused, and nothing is charged.
 func TestGatewaysMustBeClear(t *testing.T) {
-	n, ask := gatewayNode(t, setup{rules: gatewayRules, config: func(c *Config) { c.Server.Paths = pathsStrict }})
+	n, ask := gatewayNode(t, setup{rules: gatewayRules, config: func(c *config.Config) { c.Server.Paths = config.PathsStrict }})
 	const client = "203.0.113.1"
 	without := func(name string) (headers []string) {
 		for _, h := range caddy(client, "GET", "/api/x") {
@@ -198,7 +199,7 @@ func TestGatewaysLongHeaders(t *testing.T) {
 
 // Strangers name no clients, and cost nobody anything.
 func TestGatewaysOnly(t *testing.T) {
-	n, ask := gatewayNode(t, setup{rules: gatewayRules, config: func(c *Config) { c.Listen.Decide.From = []string{"10.0.0.0/8"} }})
+	n, ask := gatewayNode(t, setup{rules: gatewayRules, config: func(c *config.Config) { c.Listen.Decide.From = []string{"10.0.0.0/8"} }})
 	for _, path := range []string{gateway.Path, gateway.PathNginx} {
 		a := ask(path, caddy("203.0.113.1", "GET", "/api/x")...)
 		require.Equal(t, 403, a.status)
@@ -212,9 +213,9 @@ func TestGatewaysOnly(t *testing.T) {
 func TestGatewaysWithCertificates(t *testing.T) {
 	files, gateways := testenv.Certificates(t), testenv.NewAuthority(t)
 	good := gateways.Issue(time.Hour, "gateway")
-	n, _ := gatewayNode(t, setup{rules: gatewayRules, config: func(c *Config) {
+	n, _ := gatewayNode(t, setup{rules: gatewayRules, config: func(c *config.Config) {
 		c.Listen.Decide.From = nil
-		c.Listen.Decide.TLS = &MutualTLSConfig{Pair: pairOf(files), ClientCAFile: good.CAFile}
+		c.Listen.Decide.TLS = &config.MutualTLS{Pair: pairOf(files), ClientCAFile: good.CAFile}
 	}})
 	ask := func() int {
 		return n.ask("GET", "https://"+n.config.Listen.Decide.Address+gateway.Path, caddy("203.0.113.1", "GET", "/api/x")...).status
@@ -248,7 +249,7 @@ func TestGatewaysHoldNoSlots(t *testing.T) {
 func TestGatewaysAreShed(t *testing.T) {
 	hold := make(chan struct{})
 	n, ask := gatewayNode(t, setup{rules: gatewayRules, origin: func(http.ResponseWriter, *http.Request) { <-hold },
-		config: func(c *Config) { c.Shedder.Document = settings(t, capped) }})
+		config: func(c *config.Config) { c.Shedder.Document = settings(t, capped) }})
 	for range 3 {
 		require.Equal(t, 204, ask(gateway.Path, caddy("203.0.113.1", "GET", "/api/x")...).status)
 	}

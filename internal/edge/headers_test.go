@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -75,7 +77,7 @@ rules:
 
 func TestUngovernedRequestsAreLeftAlone(t *testing.T) {
 	n := start(t, setup{rules: "rules: [{id: api, match: {paths: [/api]}, key: [], limit: 1, window: 1s}]",
-		config: func(c *Config) { c.LegacyHeaders = true }, origin: limitingOrigin})
+		config: func(c *config.Config) { c.LegacyHeaders = true }, origin: limitingOrigin})
 	a := n.get("/other")
 	require.Equal(t, []string{`"origin";r=7;t=7`}, a.header["Ratelimit"], "the origin's own header stays")
 	require.Equal(t, []string{"777"}, a.header["X-Ratelimit-Limit"])
@@ -93,7 +95,7 @@ func limitingOrigin(w http.ResponseWriter, _ *http.Request) {
 
 func TestOriginsLimitHeadersAreReplaced(t *testing.T) {
 	n := start(t, setup{rules: oneRule, clock: newClock(), origin: limitingOrigin,
-		config: func(c *Config) { c.LegacyHeaders = true }})
+		config: func(c *config.Config) { c.LegacyHeaders = true }})
 	a := n.get("/")
 	require.Equal(t, []string{`"per-client";q=3;w=60`}, a.header["Ratelimit-Policy"])
 	require.Equal(t, []string{`"per-client";r=2;t=60`}, a.header["Ratelimit"])
@@ -103,7 +105,7 @@ func TestOriginsLimitHeadersAreReplaced(t *testing.T) {
 }
 
 func TestLegacyHeadersSpeakOfTheScarcestRule(t *testing.T) {
-	n := start(t, setup{clock: newClock(), config: func(c *Config) { c.LegacyHeaders = true }, rules: `
+	n := start(t, setup{clock: newClock(), config: func(c *config.Config) { c.LegacyHeaders = true }, rules: `
 rules:
   - {id: roomy, key: [client_ip], limit: 100, window: 60s}
   - {id: scarce, key: [client_ip], limit: 4, window: 30s}
@@ -140,7 +142,7 @@ func TestConcurrencyRefusalHasARetryAfter(t *testing.T) {
 
 func TestStoreFailurePolicies(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
-	n := start(t, setup{redis: redis, config: func(c *Config) { c.Store.Nodes = new(2) }, rules: `
+	n := start(t, setup{redis: redis, config: func(c *config.Config) { c.Store.Nodes = new(2) }, rules: `
 rules:
   - {id: strict, match: {paths: [/strict]}, key: [client_ip], limit: 100, window: 1h, on_store_failure: closed}
   - {id: lax, match: {paths: [/lax]}, key: [client_ip], limit: 1, window: 1h, on_store_failure: open}
@@ -185,7 +187,7 @@ rules:
 
 func TestHeadersOfABucketAgree(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "leaky_bucket"} {
-		n := start(t, setup{clock: newClock(), config: func(c *Config) { c.LegacyHeaders = true }, rules: `
+		n := start(t, setup{clock: newClock(), config: func(c *config.Config) { c.LegacyHeaders = true }, rules: `
 rules: [{id: bucket, key: [client_ip], algorithm: ` + algorithm + `, limit: 2, window: 10s, burst: 4}]`})
 		a := n.get("/")
 		require.Equal(t, `"bucket";q=2;w=10`, a.header.Get("RateLimit-Policy"))

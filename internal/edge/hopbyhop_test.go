@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
@@ -22,10 +23,10 @@ rules:
   - {id: costly, match: {paths: [/]}, key: [], cost: "header:X-Cost", limit: 1000, window: 1h}
 `,
 		origin: func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header },
-		config: func(c *Config) {
+		config: func(c *config.Config) {
 			c.TierHeader = "X-Tier"
-			c.Upstreams = append(c.Upstreams, UpstreamConfig{URL: c.Upstreams[0].URL, Group: "other"})
-			c.Routes = []RouteConfig{{Group: "other", Match: rules.Conditions{Headers: map[string]string{"X-Route": "a"}}}}
+			c.Upstreams = append(c.Upstreams, config.Upstream{URL: c.Upstreams[0].URL, Group: "other"})
+			c.Routes = []config.Route{{Group: "other", Match: rules.Conditions{Headers: map[string]string{"X-Route": "a"}}}}
 			c.Shedder.Document = settings(t, calm+`
 user: ["header:X-User"]
 classes:

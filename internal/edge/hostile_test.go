@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 const apiRules = `
@@ -81,7 +83,7 @@ func statuses(answers []answer) []int {
 func lines(l ...string) string { return strings.Join(l, "\r\n") + "\r\n\r\n" }
 
 func TestHostileRequests(t *testing.T) {
-	n := start(t, setup{rules: apiRules, config: func(c *Config) { c.Server.MaxBodyBytes = 1 << 20 }})
+	n := start(t, setup{rules: apiRules, config: func(c *config.Config) { c.Server.MaxBodyBytes = 1 << 20 }})
 	allowed := int64(0)
 	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 	for _, c := range []struct {
@@ -228,7 +230,7 @@ func TestRefusedBodyIsNotTheNextRequest(t *testing.T) {
 }
 
 func TestSlowHeaderIsCutOff(t *testing.T) {
-	n := start(t, setup{config: func(c *Config) { c.Server.ReadTimeout = 200 * time.Millisecond }})
+	n := start(t, setup{config: func(c *config.Config) { c.Server.ReadTimeout = 200 * time.Millisecond }})
 	began := time.Now()
 	for _, part := range []string{"", "GET / HTTP/1.1\r\nHost: x\r\nX-Slow"} {
 		require.Equal(t, []int{408}, statuses(n.raw(part)), part)
@@ -239,7 +241,7 @@ func TestSlowHeaderIsCutOff(t *testing.T) {
 }
 
 func TestSlowTLSHandshakeIsCutOff(t *testing.T) {
-	n := startTLS(t, setup{config: func(c *Config) { c.Server.ReadTimeout = 200 * time.Millisecond }})
+	n := startTLS(t, setup{config: func(c *config.Config) { c.Server.ReadTimeout = 200 * time.Millisecond }})
 	answers, err := exchange(n.public, "\x16\x03\x01\x02\x00")
 	require.NoError(t, err)
 	require.Empty(t, answers)

@@ -7,30 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
-// HTTP2Config says where clients of the public listener may speak HTTP/2.
-type HTTP2Config struct {
-	TLS        bool `yaml:"tls"` // offer it by ALPN
-	H2C        bool `yaml:"h2c"` // accept its preface without TLS
-	MaxStreams int  `yaml:"max_streams"`
-}
-
-func (c *HTTP2Config) validate(f *faults, l *ListenConfig) {
-	if c.H2C && l.TLS != nil {
-		f.add("listen.http2.h2c", "is for a listener without TLS; remove it, clients of listen.tls agree on HTTP/2 by ALPN")
-	}
-	if c.MaxStreams < 1 || c.MaxStreams > 1000 {
-		f.add("listen.http2.max_streams", "must be between 1 and 1000 (got %d)", c.MaxStreams)
-	}
-}
-
-// listen returns the public listener for fasthttp.
-func (c *HTTP2Config) listen(ln net.Listener, s *certs.Server) net.Listener {
+// listenHTTP returns the public listener for fasthttp.
+func listenHTTP(c *config.HTTP2, ln net.Listener, s *certs.Server) net.Listener {
 	switch {
 	case s == nil && c.H2C:
 		return proxy.ListenClear(ln)

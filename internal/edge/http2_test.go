@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -20,7 +22,7 @@ import (
 func startH2C(t *testing.T, s setup) *node {
 	t.Helper()
 	configure := s.config
-	s.config = func(c *Config) {
+	s.config = func(c *config.Config) {
 		c.Listen.HTTP2.H2C = true
 		if configure != nil {
 			configure(c)
@@ -56,7 +58,7 @@ func TestHTTP2TakesTheSamePath(t *testing.T) {
 			base := ""
 			if tlsFiles {
 				files := testenv.Certificates(t)
-				s.config = func(c *Config) { c.Listen.TLS, c.Listen.HTTP2.TLS = &TLSConfig{Pair: pairOf(files)}, true }
+				s.config = func(c *config.Config) { c.Listen.TLS, c.Listen.HTTP2.TLS = &config.TLS{Pair: pairOf(files)}, true }
 				n = start(t, s)
 				n.speakHTTP2(files.ClientConfig(t))
 				base = "https://" + n.public
@@ -176,14 +178,14 @@ func TestCurlSpeaksHTTP2(t *testing.T) {
 	require.Equal(t, "1.1 200", curl("--http2", "http://"+n.public+"/"), "an Upgrade to h2c is not done, as RFC 9113 has it")
 
 	files := testenv.Certificates(t)
-	n = start(t, setup{rules: oneRule, config: func(c *Config) { c.Listen.TLS, c.Listen.HTTP2.TLS = &TLSConfig{Pair: pairOf(files)}, true }})
+	n = start(t, setup{rules: oneRule, config: func(c *config.Config) { c.Listen.TLS, c.Listen.HTTP2.TLS = &config.TLS{Pair: pairOf(files)}, true }})
 	require.Equal(t, "2 200", curl("--http2", "--cacert", files.CAFile, "https://"+n.public+"/"))
 	require.Equal(t, "1.1 200", curl("--http1.1", "--cacert", files.CAFile, "https://"+n.public+"/"))
 	require.Equal(t, "2 200", curl("--cacert", files.CAFile, "-d", "x=y", "https://"+n.public+"/"))
 	require.Equal(t, "2 429", curl("--cacert", files.CAFile, "https://"+n.public+"/"))
 
-	n = start(t, setup{config: func(c *Config) {
-		c.Listen.TLS = &TLSConfig{Pair: pairOf(files)}
+	n = start(t, setup{config: func(c *config.Config) {
+		c.Listen.TLS = &config.TLS{Pair: pairOf(files)}
 	}})
 	require.Equal(t, "1.1 200", curl("--http2", "--cacert", files.CAFile, "https://"+n.public+"/"))
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 // attacker speaks HTTP/2 frame by frame.
@@ -113,7 +115,7 @@ func TestHTTP2ResetEndsTheRequest(t *testing.T) {
 			<-r.Context().Done()
 			ended <- struct{}{}
 		},
-		config: func(c *Config) { c.Upstream.Timeout = time.Hour },
+		config: func(c *config.Config) { c.Upstream.Timeout = time.Hour },
 	})
 	a := n.attacker()
 	for range 10 {
@@ -138,7 +140,7 @@ func TestHTTP2Floods(t *testing.T) {
 				<-r.Context().Done()
 			}
 		},
-		config: func(c *Config) { c.Server.ReadTimeout = time.Second; c.Upstream.Timeout = 2 * time.Second },
+		config: func(c *config.Config) { c.Server.ReadTimeout = time.Second; c.Upstream.Timeout = 2 * time.Second },
 	})
 	flood := func(name, reason string, prepare func(*attacker), send func(*attacker) error) {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +238,7 @@ func TestHTTP2SlowStreams(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			_, _ = w.Write(large)
 		},
-		config: func(c *Config) {
+		config: func(c *config.Config) {
 			c.Listen.HTTP2.MaxStreams = 20
 			c.Server.ReadTimeout, c.Server.WriteTimeout = 300*time.Millisecond, 300*time.Millisecond
 			c.Upstream.StreamTimeout, c.Upstream.Timeout = 300*time.Millisecond, 300*time.Millisecond
@@ -275,7 +277,7 @@ func TestHTTP2TooManyStreams(t *testing.T) {
 	n := startH2C(t, setup{
 		rules:  "rules: [{id: per-client, key: [client_ip], algorithm: fixed_window, limit: 100, window: 1h}]",
 		origin: func(http.ResponseWriter, *http.Request) { <-release },
-		config: func(c *Config) { c.Server.MaxConnections = 3 },
+		config: func(c *config.Config) { c.Server.MaxConnections = 3 },
 	})
 	answers := make(chan int, 3)
 	for range 3 {
@@ -312,7 +314,9 @@ func TestHTTP2SlowHeaders(t *testing.T) {
 				released <- struct{}{}
 			}
 		},
-		config: func(c *Config) { c.Server.ReadTimeout, c.Upstream.Timeout = 300*time.Millisecond, 300*time.Millisecond },
+		config: func(c *config.Config) {
+			c.Server.ReadTimeout, c.Upstream.Timeout = 300*time.Millisecond, 300*time.Millisecond
+		},
 	})
 	slow := 0.0
 	f := func(name string, begin func(*attacker)) {
@@ -388,7 +392,7 @@ func TestHTTP2SlowHeaders(t *testing.T) {
 // Connections without requests hold little, and are closed after server.idle_timeout.
 func TestHTTP2IdleConnections(t *testing.T) {
 	const connections, each = 1000, 96 << 10
-	n := startH2C(t, setup{config: func(c *Config) { c.Server.IdleTimeout = patience }})
+	n := startH2C(t, setup{config: func(c *config.Config) { c.Server.IdleTimeout = patience }})
 	held := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -416,7 +420,7 @@ func TestHTTP2IdleConnections(t *testing.T) {
 	}
 	eventually(t, "all are gone", func() bool { return n.http2.Connections() == 0 })
 
-	n = startH2C(t, setup{config: func(c *Config) { c.Server.IdleTimeout = 300 * time.Millisecond }})
+	n = startH2C(t, setup{config: func(c *config.Config) { c.Server.IdleTimeout = 300 * time.Millisecond }})
 	code, said := n.attacker().goesAway()
 	require.True(t, said)
 	require.Equal(t, http2.ErrCodeNo, code)

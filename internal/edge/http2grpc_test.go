@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -125,16 +126,16 @@ func TestGRPC(t *testing.T) {
 			if secure {
 				files = testenv.Certificates(t)
 				e = startEcho(t, &files)
-				n = start(t, setup{rules: grpcRules, config: func(c *Config) {
-					c.Listen.TLS, c.Listen.HTTP2.TLS = &TLSConfig{Pair: pairOf(files)}, true
+				n = start(t, setup{rules: grpcRules, config: func(c *config.Config) {
+					c.Listen.TLS, c.Listen.HTTP2.TLS = &config.TLS{Pair: pairOf(files)}, true
 					c.Upstream.CAFile = files.CAFile
-					c.Upstreams = []UpstreamConfig{{URL: "https://" + e.addr, HTTP2: true}}
+					c.Upstreams = []config.Upstream{{URL: "https://" + e.addr, HTTP2: true}}
 				}})
 				conn = n.grpcClient(files.ClientConfig(t))
 			} else {
 				e = startEcho(t, nil)
-				n = startH2C(t, setup{rules: grpcRules, config: func(c *Config) {
-					c.Upstreams = []UpstreamConfig{{URL: "h2c://" + e.addr}}
+				n = startH2C(t, setup{rules: grpcRules, config: func(c *config.Config) {
+					c.Upstreams = []config.Upstream{{URL: "h2c://" + e.addr}}
 				}})
 				conn = n.grpcClient(nil)
 			}
@@ -236,7 +237,7 @@ func (n *node) nothingHeld(slots int64) {
 func TestGRPCOriginDies(t *testing.T) {
 	e := startEcho(t, nil)
 	broken := testenv.Forward(t, e.addr)
-	n := startH2C(t, setup{rules: grpcRules, config: func(c *Config) { c.Upstreams = []UpstreamConfig{{URL: "h2c://" + broken.Addr}} }})
+	n := startH2C(t, setup{rules: grpcRules, config: func(c *config.Config) { c.Upstreams = []config.Upstream{{URL: "h2c://" + broken.Addr}} }})
 	conn := n.grpcClient(nil)
 	stream, err := talk(t.Context(), conn)
 	require.NoError(t, err)
@@ -274,8 +275,8 @@ func TestHTTP1ToHTTP2(t *testing.T) {
 	require.NoError(t, err)
 	go func() { _ = origin.Serve(ln) }()
 	t.Cleanup(func() { _ = origin.Close() })
-	n := start(t, setup{rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 9, window: 1h}]", config: func(c *Config) {
-		c.Upstreams = []UpstreamConfig{{URL: "h2c://" + ln.Addr().String()}}
+	n := start(t, setup{rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 9, window: 1h}]", config: func(c *config.Config) {
+		c.Upstreams = []config.Upstream{{URL: "h2c://" + ln.Addr().String()}}
 		c.Upstream.HealthCheck.Path, c.Upstream.HealthCheck.Interval = "/health", 50*time.Millisecond
 		c.Upstream.HealthCheck.Timeout = 50 * time.Millisecond
 	}})

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 // wireOrigin speaks HTTP/1.1 as net/http reads it, and keeps even the requests whose bodies it could not
@@ -113,7 +115,7 @@ func (a *attacker) request(fields [][2]string, body string, trailers [][2]string
 // another way than the rules did.
 func TestHTTP2SmugglesNothing(t *testing.T) {
 	o := startWireOrigin(t)
-	n := startH2C(t, setup{config: func(c *Config) { c.Upstreams = []UpstreamConfig{{URL: "http://" + o.Addr().String()}} }})
+	n := startH2C(t, setup{config: func(c *config.Config) { c.Upstreams = []config.Upstream{{URL: "http://" + o.Addr().String()}} }})
 	plain := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/"}, {":authority", "a.example"}}
 	with := func(more ...[2]string) [][2]string { return append(slices.Clone(plain), more...) }
 	pseudo := func(name, value string) [][2]string {
@@ -234,8 +236,8 @@ func TestHTTP2TrailersAreNoHeaders(t *testing.T) {
 	origin.Config.Protocols.SetUnencryptedHTTP2(true)
 	origin.Start()
 	t.Cleanup(origin.Close)
-	n := startH2C(t, setup{config: func(c *Config) {
-		c.Upstreams = []UpstreamConfig{{URL: "h2c://" + origin.Listener.Addr().String()}}
+	n := startH2C(t, setup{config: func(c *config.Config) {
+		c.Upstreams = []config.Upstream{{URL: "h2c://" + origin.Listener.Addr().String()}}
 	}})
 	a := n.attacker()
 	names := []string{"x-sum", "weir-risk", "weir-tier", "x-forwarded-for", "x-real-ip", "forwarded", "via", "cdn-loop", "cookie"}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/summerwind/h2spec/config"
+	specconfig "github.com/summerwind/h2spec/config"
 	"github.com/summerwind/h2spec/generic"
 	hpackspec "github.com/summerwind/h2spec/hpack"
 	h2spec "github.com/summerwind/h2spec/http2"
@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -42,14 +43,14 @@ func TestHTTP2Conforms(t *testing.T) {
 			var n *node
 			if encrypted {
 				files := testenv.Certificates(t)
-				s.config = func(c *Config) { c.Listen.TLS, c.Listen.HTTP2.TLS = &TLSConfig{Pair: pairOf(files)}, true }
+				s.config = func(c *config.Config) { c.Listen.TLS, c.Listen.HTTP2.TLS = &config.TLS{Pair: pairOf(files)}, true }
 				n = start(t, s)
 			} else {
 				n = startH2C(t, s)
 			}
 			host, port, err := net.SplitHostPort(n.public)
 			require.NoError(t, err)
-			c := &config.Config{Host: host, Path: "/", Timeout: patience, MaxHeaderLen: 4000, Strict: true, TLS: encrypted, Insecure: true}
+			c := &specconfig.Config{Host: host, Path: "/", Timeout: patience, MaxHeaderLen: 4000, Strict: true, TLS: encrypted, Insecure: true}
 			c.Port, err = strconv.Atoi(port)
 			require.NoError(t, err)
 			cases := 0
@@ -66,7 +67,7 @@ func TestHTTP2Conforms(t *testing.T) {
 }
 
 // conform runs the cases of a group and of those below it, and returns how many there are.
-func conform(t *testing.T, c *config.Config, g *spec.TestGroup) (cases int) {
+func conform(t *testing.T, c *specconfig.Config, g *spec.TestGroup) (cases int) {
 	for i, tc := range append(g.Tests, g.StrictTests...) {
 		cases++
 		id := fmt.Sprintf("%s/%d", g.ID(), i+1)

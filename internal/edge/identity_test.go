@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 const perClient = "rules: [{id: per-client, key: [client_ip], limit: 1000, window: 1h}]"
 
-func trusting(prefixes ...string) func(*Config) {
-	return func(c *Config) { c.TrustedProxies = prefixes }
+func trusting(prefixes ...string) func(*config.Config) {
+	return func(c *config.Config) { c.TrustedProxies = prefixes }
 }
 
 func TestSpoofedForwardedForIsNoBypass(t *testing.T) {
@@ -102,12 +104,12 @@ func TestStatedCost(t *testing.T) {
 
 func TestTierOnlyFromTrustedProxies(t *testing.T) {
 	const doc = "rules: [{id: per-client, key: [client_ip], limit: 10, window: 1h, tiers: {pro: 1000, staff: unlimited}}]"
-	tiers := func(c *Config) { c.TierHeader = "X-Tier" }
+	tiers := func(c *config.Config) { c.TierHeader = "X-Tier" }
 	untrusted := start(t, setup{rules: doc, config: tiers})
 	for _, h := range []string{"X-Tier: pro", "X-Tier: staff"} {
 		require.Equal(t, `"per-client";q=10;w=3600`, untrusted.get("/", h).header.Get("RateLimit-Policy"), h)
 	}
-	trusted := start(t, setup{rules: doc, config: func(c *Config) { tiers(c); c.TrustedProxies = []string{"127.0.0.1"} }})
+	trusted := start(t, setup{rules: doc, config: func(c *config.Config) { tiers(c); c.TrustedProxies = []string{"127.0.0.1"} }})
 	require.Equal(t, `"per-client";q=1000;w=3600`, trusted.get("/", "X-Tier: pro").header.Get("RateLimit-Policy"))
 	require.Empty(t, trusted.get("/", "X-Tier: staff").header.Get("RateLimit-Policy"))
 	require.Equal(t, `"per-client";q=10;w=3600`, trusted.get("/", "X-Tier: nobody").header.Get("RateLimit-Policy"))

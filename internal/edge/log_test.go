@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -92,7 +93,7 @@ rules:
 }
 
 func TestUpstreamFailuresAreLoggedSampled(t *testing.T) {
-	n := start(t, setup{config: func(c *Config) { c.Upstreams = []UpstreamConfig{{URL: "http://127.0.0.1:1"}} }})
+	n := start(t, setup{config: func(c *config.Config) { c.Upstreams = []config.Upstream{{URL: "http://127.0.0.1:1"}} }})
 	began := time.Now()
 	for range 30 {
 		require.Equal(t, 502, n.get("/hunter2?token=hunter2", "Cookie: a=hunter2").status)
@@ -126,7 +127,7 @@ func TestUnaskedBytesAreCountedAndLogged(t *testing.T) {
 			})
 		}
 	})
-	n := start(t, setup{config: func(c *Config) { c.Upstreams = []UpstreamConfig{{URL: "http://" + ln.Addr().String()}} }})
+	n := start(t, setup{config: func(c *config.Config) { c.Upstreams = []config.Upstream{{URL: "http://" + ln.Addr().String()}} }})
 	for _, path := range []string{"1", "2", "3"} {
 		require.Equal(t, path, n.get("/"+path).body)
 	}
@@ -147,7 +148,7 @@ func TestHealthChecksAreExportedAndLogged(t *testing.T) {
 				w.WriteHeader(503)
 			}
 		},
-		config: func(c *Config) {
+		config: func(c *config.Config) {
 			h := &c.Upstream.HealthCheck
 			h.Path, h.Interval, h.Timeout = "/healthz", time.Second, time.Second
 		},
@@ -166,7 +167,7 @@ func TestHealthChecksAreExportedAndLogged(t *testing.T) {
 }
 
 func TestAnAddressGivenTwiceIsExportedOnce(t *testing.T) {
-	n := start(t, setup{config: func(c *Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) }})
+	n := start(t, setup{config: func(c *config.Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) }})
 	require.EqualValues(t, 1, n.metric(`weir_upstream_healthy{upstream="default",address="`+strings.TrimPrefix(n.config.Upstreams[0].URL, "http://")+`"}`))
 	require.Equal(t, 200, n.operate("GET", "/metrics").status)
 }
@@ -183,6 +184,6 @@ func TestResponseHeaderSize(t *testing.T) {
 	require.Len(t, logged, 1)
 	require.Equal(t, "bad_response", logged[0]["kind"])
 	require.Equal(t, "a header of more than 16384 bytes", logged[0]["error"])
-	n = start(t, setup{origin: large, config: func(c *Config) { c.Upstream.MaxHeaderBytes = 64 << 10 }})
+	n = start(t, setup{origin: large, config: func(c *config.Config) { c.Upstream.MaxHeaderBytes = 64 << 10 }})
 	require.Equal(t, 200, n.get("/60000").status)
 }

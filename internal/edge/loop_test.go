@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -16,9 +17,9 @@ func TestLoop(t *testing.T) {
 	for _, header := range []string{"via", "cdn-loop"} {
 		t.Run(header, func(t *testing.T) {
 			public := testenv.FreePorts(t, 1)[0]
-			n := start(t, setup{rules: "rules: [{id: all, key: [client_ip], algorithm: fixed_window, limit: 10, window: 1h}]", config: func(c *Config) {
+			n := start(t, setup{rules: "rules: [{id: all, key: [client_ip], algorithm: fixed_window, limit: 10, window: 1h}]", config: func(c *config.Config) {
 				c.Listen.Public = net.JoinHostPort("127.0.0.1", strconv.Itoa(public))
-				c.Upstreams = []UpstreamConfig{{URL: "http://" + c.Listen.Public}}
+				c.Upstreams = []config.Upstream{{URL: "http://" + c.Listen.Public}}
 				c.Upstream.Loop = header
 			}})
 			a := n.get("/")
@@ -33,9 +34,9 @@ func TestLoop(t *testing.T) {
 // Two nodes in a row are not a loop, and others' names stay.
 func TestViaOfOthers(t *testing.T) {
 	f := func(loop string, check func(http.Header)) {
-		inner := start(t, setup{origin: func(_ http.ResponseWriter, r *http.Request) { check(r.Header) }, config: func(c *Config) { c.Upstream.Loop = loop }})
-		outer := start(t, setup{config: func(c *Config) {
-			c.Upstreams, c.Upstream.Loop = []UpstreamConfig{{URL: "http://" + inner.public}}, loop
+		inner := start(t, setup{origin: func(_ http.ResponseWriter, r *http.Request) { check(r.Header) }, config: func(c *config.Config) { c.Upstream.Loop = loop }})
+		outer := start(t, setup{config: func(c *config.Config) {
+			c.Upstreams, c.Upstream.Loop = []config.Upstream{{URL: "http://" + inner.public}}, loop
 		}})
 		require.Equal(t, 200, outer.get("/", "Via: 1.0 fred", "Via: 1.1 weir-other").status)
 		require.EqualValues(t, 1, inner.asked.Load())

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
@@ -63,7 +64,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 type setup struct {
 	rules  string
 	origin http.HandlerFunc
-	config func(*Config)
+	config func(*config.Config)
 	redis  *testenv.Server
 	clock  *clock      // counts by this clock, in memory
 	change func(*Edge) // before Run
@@ -104,12 +105,12 @@ func start(t *testing.T, s setup) *node {
 	n.rulesFile = filepath.Join(t.TempDir(), "rules.yaml")
 	n.writeRules(s.rules)
 
-	c := Defaults()
+	c := config.Defaults()
 	c.Node.ID = "test-node"
 	c.Listen.Public, c.Listen.Admin = "127.0.0.1:0", "127.0.0.1:0"
-	c.Upstreams = []UpstreamConfig{{URL: origin.URL}}
+	c.Upstreams = []config.Upstream{{URL: origin.URL}}
 	c.Rules.File = n.rulesFile
-	c.Shutdown = ShutdownConfig{Delay: 0, Timeout: 2 * time.Second}
+	c.Shutdown = config.Shutdown{Delay: 0, Timeout: 2 * time.Second}
 	c.Store.Kind = "memory"
 	c.Shedder.Document = settings(t, calm) // so that a loaded machine does not look like an overload
 	if s.redis != nil {
@@ -119,7 +120,7 @@ func start(t *testing.T, s setup) *node {
 	if s.config != nil {
 		s.config(&c)
 	}
-	require.NoError(t, c.validate())
+	require.NoError(t, c.Validate())
 	var err error
 	n.Edge, err = New(&c, "", slog.New(slog.NewJSONHandler(n.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/certs"
 )
@@ -130,12 +132,12 @@ var fixedMetrics = map[string][]string{
 
 func TestMetrics(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
-	n := start(t, setup{redis: redis, config: func(c *Config) {
+	n := start(t, setup{redis: redis, config: func(c *config.Config) {
 		c.Shedder.Document = settings(t, calm+"candidates: {other: {start: 0.9}}\n")
-		c.Listen.Decide = &DecideConfig{Address: "127.0.0.1:0", From: []string{"127.0.0.1"}}
-		c.Listen.RLS = &RLSConfig{Address: "127.0.0.1:0"}
-		c.Node.Region, c.Listen.Peer = "eu-west", &PeerListenConfig{Address: "127.0.0.1:0", Insecure: true}
-		c.Peer.Regions = []PeerRegionConfig{{Name: "eu-west"}, {Name: "us-east", Nodes: []PeerNodeConfig{{"us-1", "127.0.0.1:1"}}}}
+		c.Listen.Decide = &config.Decide{Address: "127.0.0.1:0", From: []string{"127.0.0.1"}}
+		c.Listen.RLS = &config.RLS{Address: "127.0.0.1:0"}
+		c.Node.Region, c.Listen.Peer = "eu-west", &config.PeerListen{Address: "127.0.0.1:0", Insecure: true}
+		c.Peer.Regions = []config.PeerRegion{{Name: "eu-west"}, {Name: "us-east", Nodes: []config.PeerNode{{ID: "us-1", Address: "127.0.0.1:1"}}}}
 		c.Policy.File = policyFile(t, "signals: {presence: {weight: 30, at_least: 1, share: 0.1}}")
 	}, rules: `
 rules:
@@ -152,11 +154,11 @@ rules:
 		}
 	}})
 	files := testenv.Certificates(t)
-	tls := ListenConfig{TLS: &TLSConfig{Pair: certs.Pair{CertFile: files.CertFile, KeyFile: files.KeyFile}}}
-	certificates, err := tls.certificates()
+	tls := config.Listen{TLS: &config.TLS{Pair: certs.Pair{CertFile: files.CertFile, KeyFile: files.KeyFile}}}
+	certificates, err := tls.Certificates()
 	require.NoError(t, err)
-	n.metrics.registry.Unregister(n.files.listeners) // it has none
-	n.metrics.registry.MustRegister(certificates)
+	n.metrics.registry.Unregister(certificateMetrics{n.files.Certificates}) // it has none
+	n.metrics.registry.MustRegister(certificateMetrics{certificates})
 	for range 5 {
 		n.get("/limited/hunter2", "X-Api-Key: hunter3")
 	}
@@ -295,6 +297,20 @@ func (n *node) checkMetricNames() {
 				continue // contains the origin's address
 			}
 			require.False(n.t, strings.HasPrefix(line, "weir_") && strings.Contains(line, secret), line)
+		}
+	}
+}
+
+func TestMetricsDocNamesEveryMetric(t *testing.T) {
+	page, err := os.ReadFile("../../docs/METRICS.md")
+	require.NoError(t, err)
+	text := string(page)
+	for name := range fixedMetrics {
+		require.Contains(t, text, "| `"+name+"` |")
+	}
+	for _, row := range regexp.MustCompile("\\| `(weir_[a-z_]+)` \\|").FindAllStringSubmatch(text, -1) {
+		if !strings.HasPrefix(row[1], "weir_dns_") && !strings.HasPrefix(row[1], "weir_list_") { // the router's, and regionctl's
+			require.Contains(t, fixedMetrics, row[1])
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (e *Edge) openNetworks() {
 	k := &networkKeeper{log: e.log, metrics: e.metrics, consul: e.consul, changed: e.changed, list: &networks.List{}, source: adminapi.NoVersion, asked: follow.ErrNoAnswer}
 	k.state = follow.NewCondition(e.log, "networks of clients cannot be read from consul; the node keeps what it has", "networks of clients can be read from consul again", follow.ErrNoAnswer)
 	k.cacheState = follow.NewCondition(e.log, "networks of clients cannot be cached; a restart while consul is unreachable has none", "networks of clients are cached again", nil)
-	k.cache = newNetworkCache(e.config.Clients.Cache, e.config.cacheOwner())
+	k.cache = newNetworkCache(e.config.Clients.Cache, e.config.CacheOwner())
 	e.metrics.clientNetworksUp.Set(0)
 	k.active.Store(&networks.Table{})
 	if l, err := k.cache.read(); err != nil {

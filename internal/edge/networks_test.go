@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/testenv"
@@ -51,7 +53,7 @@ func (l *lister) decide(action networks.Action, lasts time.Duration, list ...str
 }
 
 func (l *lister) listing() setup {
-	s := l.setup(func(c *Config) { c.TrustedProxies = []string{"127.0.0.0/8"} })
+	s := l.setup(func(c *config.Config) { c.TrustedProxies = []string{"127.0.0.0/8"} })
 	return s
 }
 
@@ -150,14 +152,14 @@ func networksAreKept(t *testing.T, l *lister) {
 	n := start(t, l.listing())
 	n.gets("203.0.113.7", 403)
 	eventually(t, "it is on disk", func() bool {
-		kept, err := newNetworkCache(n.config.Clients.Cache, n.config.cacheOwner()).read()
+		kept, err := newNetworkCache(n.config.Clients.Cache, n.config.CacheOwner()).read()
 		return err == nil && kept != nil && kept.Version() == n.clientsView().Version
 	})
 	file := n.config.Clients.Cache
-	again := func(change func(*Config)) *node {
+	again := func(change func(*config.Config)) *node {
 		s := l.listing()
 		before := s.config
-		s.config = func(c *Config) {
+		s.config = func(c *config.Config) {
 			before(c)
 			c.Clients.Cache, c.Consul.Addr = file, "127.0.0.1:1"
 			c.Rules.Cache = n.config.Rules.Cache
@@ -208,7 +210,7 @@ func networksAreDamaged(t *testing.T, l *lister) {
 func networksAndPolicy(t *testing.T, l *lister) {
 	s := l.listing()
 	before := s.config
-	s.config = func(c *Config) {
+	s.config = func(c *config.Config) {
 		before(c)
 		c.Policy.File = policyFile(t, "mode: enforce")
 	}

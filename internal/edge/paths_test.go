@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 // ask sends one request and returns its status and body.
@@ -66,13 +68,13 @@ rules:
 	seen := make(chan string, 1)
 	origin := func(_ http.ResponseWriter, r *http.Request) { seen <- r.RequestURI }
 	nodes := map[string]*node{}
-	for _, mode := range []string{pathsMatchAll, pathsStrict, pathsNormalized} {
-		nodes[mode] = start(t, setup{rules: document, origin: origin, config: func(c *Config) { c.Server.Paths = mode }})
+	for _, mode := range []string{config.PathsMatchAll, config.PathsStrict, config.PathsNormalized} {
+		nodes[mode] = start(t, setup{rules: document, origin: origin, config: func(c *config.Config) { c.Server.Paths = mode }})
 	}
 	// f sends a target; for each mode it states what the origin gets, or the status.
 	f := func(target, matchAll, strict, normalized string) {
 		t.Helper()
-		for mode, want := range map[string]string{pathsMatchAll: matchAll, pathsStrict: strict, pathsNormalized: normalized} {
+		for mode, want := range map[string]string{config.PathsMatchAll: matchAll, config.PathsStrict: strict, config.PathsNormalized: normalized} {
 			a := nodes[mode].askRaw(target)
 			if a.status != 200 {
 				require.Equal(t, want, fmt.Sprint(a.status), "%s of %q: %s", mode, target, a.body)
@@ -129,9 +131,9 @@ func TestWhatPathsAreTheSame(t *testing.T) {
 }
 
 func TestReadingsMustLeadToOneGroupAndClass(t *testing.T) {
-	n := start(t, setup{config: func(c *Config) {
-		c.Upstreams = append(c.Upstreams, UpstreamConfig{URL: "http://127.0.0.1:1", Group: "search"})
-		c.Routes = []RouteConfig{{Group: "search"}}
+	n := start(t, setup{config: func(c *config.Config) {
+		c.Upstreams = append(c.Upstreams, config.Upstream{URL: "http://127.0.0.1:1", Group: "search"})
+		c.Routes = []config.Route{{Group: "search"}}
 		c.Routes[0].Match.Paths = []string{"/search/*"}
 	}})
 	for _, target := range []string{"/search%2fx", "/search/..%2fx", "/x/..;/search/y"} {
@@ -139,7 +141,7 @@ func TestReadingsMustLeadToOneGroupAndClass(t *testing.T) {
 	}
 	require.Equal(t, 200, n.askRaw("/other%2fx").status)
 
-	classes := start(t, setup{config: func(c *Config) {
+	classes := start(t, setup{config: func(c *config.Config) {
 		c.Shedder.Document = settings(t, calm+"\nclasses: [{name: critical, max_in_flight: 10, match: [{paths: [\"/pay/*\"]}]}, {name: read, max_in_flight: 10}]\ndefault_class: read")
 	}})
 	require.Equal(t, 400, classes.askRaw("/pay/..%2fx").status)

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -75,3 +76,6 @@ func (m *peerMetrics) begin(name string) {
 		m.bytes.WithLabelValues(name, string(d))
 	}
 }
+
+// peerBuckets are round trips: within a region, and around the world.
+var peerBuckets = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 1, 2.5, (5 * time.Second).Seconds()}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/edge/peer"
 	"github.com/weir-edge/weir/pkg/region"
@@ -35,13 +36,13 @@ func (e *Edge) openPeers() error {
 	if c.Listen.Peer == nil {
 		return nil
 	}
-	if err := c.checkPeer(e.files.peer); err != nil {
+	if err := c.CheckPeer(e.files.Peer); err != nil {
 		return err
 	}
-	p := &peers{directory: peer.NewDirectory(c.peerNode(), c.Peer.regions()), log: e.log, states: map[string]*follow.Condition{}}
+	p := &peers{directory: peer.NewDirectory(c.PeerNode(), c.Peer.Listed()), log: e.log, states: map[string]*follow.Condition{}}
 	p.metrics = newPeerMetrics(e.metrics.registry, p.directory)
 	config := peer.Config{
-		Self: c.peerNode(), Directory: p.directory, Certificates: e.files.peer, Log: e.log,
+		Self: c.PeerNode(), Directory: p.directory, Certificates: e.files.Peer, Log: e.log,
 		Observe: p.metrics.observe, Refused: p.metrics.refused.Inc, Panicked: e.metrics.panics.Inc,
 	}
 	p.links, p.server = peer.NewLinks(config), peer.NewServer(config)
@@ -50,14 +51,14 @@ func (e *Edge) openPeers() error {
 }
 
 // listen begins to listen, where the node does.
-func (p *peers) listen(c *Config) (err error) {
+func (p *peers) listen(c *config.Config) (err error) {
 	if p == nil {
 		return nil
 	}
 	if p.listener, err = net.Listen("tcp", c.Listen.Peer.Address); err != nil {
 		return fmt.Errorf("listen.peer: %w", err)
 	}
-	host, port, err := advertised(c.Listen.Peer.Advertise, p.listener.Addr().String())
+	host, port, err := config.Advertised(c.Listen.Peer.Advertise, p.listener.Addr().String())
 	if err != nil {
 		return fmt.Errorf("listen.peer: %w", err)
 	}
@@ -103,8 +104,8 @@ func (p *peers) meta(meta map[string]string) {
 func (e *Edge) followPeers(wg *sync.WaitGroup, ctx context.Context) {
 	p := e.peers
 	topology := region.FollowConfig{Regions: []region.FollowedRegion{{Name: e.config.Node.Region, Consul: e.consul}}, RequireSigned: e.config.Documents.RequireSigned}
-	if e.config.verify() != nil {
-		topology.Verify = e.config.Documents.keys
+	if e.config.Verify() != nil {
+		topology.Verify = e.config.Documents.Keys
 	}
 	fault := follow.NewCondition(e.log, "the topology cannot be read, so the regions known last stay", "the topology can be read again", nil)
 	f := &peer.Follower{

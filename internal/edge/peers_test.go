@@ -7,18 +7,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/peer"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
 // peerNode is the configuration of a node with a peer listener.
-func peerNode(region, id string, files testenv.TLSFiles, regions ...PeerRegionConfig) func(*Config) {
-	return func(c *Config) {
+func peerNode(region, id string, files testenv.TLSFiles, regions ...config.PeerRegion) func(*config.Config) {
+	return func(c *config.Config) {
 		c.Node.Region, c.Node.ID, c.Peer.Regions = region, id, regions
-		c.Listen.Peer = &PeerListenConfig{
+		c.Listen.Peer = &config.PeerListen{
 			Address: "127.0.0.1:0",
-			TLS:     &PeerTLSConfig{Pair: certs.Pair{CertFile: files.CertFile, KeyFile: files.KeyFile}, CAFile: files.CAFile},
+			TLS:     &config.PeerTLS{Pair: certs.Pair{CertFile: files.CertFile, KeyFile: files.KeyFile}, CAFile: files.CAFile},
 		}
 	}
 }
@@ -33,7 +34,7 @@ func TestNodesExchangeMessages(t *testing.T) {
 	authority := testenv.NewAuthority(t)
 	started, release := make(chan struct{}), make(chan struct{})
 	us := start(t, setup{
-		config: peerNode("us-east", "us-1", authority.Issue(time.Hour, "spiffe://weir/us-east/us-1"), PeerRegionConfig{Name: "eu-west", Nodes: []PeerNodeConfig{{"eu-1", "127.0.0.1:1"}}}, PeerRegionConfig{Name: "us-east"}),
+		config: peerNode("us-east", "us-1", authority.Issue(time.Hour, "spiffe://weir/us-east/us-1"), config.PeerRegion{Name: "eu-west", Nodes: []config.PeerNode{{ID: "eu-1", Address: "127.0.0.1:1"}}}, config.PeerRegion{Name: "us-east"}),
 		change: func(e *Edge) {
 			e.peers.server.Handle("echo", answerPeer)
 			e.peers.server.Handle("slow", func(ctx context.Context, from peer.Node, body []byte) ([]byte, error) {
@@ -43,7 +44,7 @@ func TestNodesExchangeMessages(t *testing.T) {
 			})
 		},
 	})
-	eu := start(t, setup{config: peerNode("eu-west", "eu-1", authority.Issue(time.Hour, "spiffe://weir/eu-west"), PeerRegionConfig{Name: "eu-west"}, PeerRegionConfig{Name: "us-east", Nodes: []PeerNodeConfig{{"us-1", us.peers.advertised}}})})
+	eu := start(t, setup{config: peerNode("eu-west", "eu-1", authority.Issue(time.Hour, "spiffe://weir/eu-west"), config.PeerRegion{Name: "eu-west"}, config.PeerRegion{Name: "us-east", Nodes: []config.PeerNode{{ID: "us-1", Address: us.peers.advertised}}})})
 
 	require.Equal(t, []string{"eu-west", "us-east"}, eu.peers.directory.Regions())
 	to, ok := eu.peers.directory.Owner("us-east", "a key")
@@ -98,12 +99,12 @@ func TestCertificatesThatOthersWouldRefuse(t *testing.T) {
 		"expired":          {authority.Issue(-time.Hour, "spiffe://weir/eu-west/eu-1"), "expired"},
 		"another's domain": {authority.Issue(time.Hour, "spiffe://example/eu-west/eu-1"), "names no node"},
 	} {
-		config := Defaults()
-		config.Upstreams = []UpstreamConfig{{URL: "http://127.0.0.1:9000"}}
-		config.Store.Kind, config.Rules.File = "memory", "sample-rules.yaml"
-		peerNode("eu-west", "eu-1", c.files, PeerRegionConfig{Name: "eu-west"})(&config)
-		require.NoError(t, config.validate(), name)
-		_, err := Check(&config)
+		node := config.Defaults()
+		node.Upstreams = []config.Upstream{{URL: "http://127.0.0.1:9000"}}
+		node.Store.Kind, node.Rules.File = "memory", "config/sample-rules.yaml"
+		peerNode("eu-west", "eu-1", c.files, config.PeerRegion{Name: "eu-west"})(&node)
+		require.NoError(t, node.Validate(), name)
+		_, err := config.Check(&node)
 		require.ErrorContains(t, err, "listen.peer.tls: "+c.files.CertFile, name)
 		require.ErrorContains(t, err, c.want, name)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -29,10 +30,10 @@ func TestNodesFindEachOther(t *testing.T) {
 		client, err := consul.Open(consul.Config{Addr: servers[i].Addr()})
 		require.NoError(t, err)
 		t.Cleanup(client.Close)
-		s := setup{config: func(c *Config) {
+		s := setup{config: func(c *config.Config) {
 			peerNode(name, id, authority.Issue(time.Hour, "spiffe://weir/"+name+"/"+id))(c)
-			c.Node.PoP, c.Rules = name+"-1", RulesConfig{Source: fromConsul, Cache: cache}
-			c.Consul = ConsulConfig{Config: consul.Config{Addr: servers[i].Addr()}, Register: true}
+			c.Node.PoP, c.Rules = name+"-1", config.Rules{Source: config.FromConsul, Cache: cache}
+			c.Consul = config.Consul{Config: consul.Config{Addr: servers[i].Addr()}, Register: true}
 		}}
 		s.change = func(e *Edge) { e.peers.server.Handle("echo", answerPeer) }
 		nodes = append(nodes, start(t, s))

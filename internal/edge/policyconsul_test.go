@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -30,7 +31,7 @@ func publishPolicies(t *testing.T, c *testenv.Consul) *publisher {
 
 func (p *publisher) judging() setup {
 	cache := filepath.Join(p.t.TempDir(), "policy.json")
-	return p.setup(func(c *Config) { c.Policy.Source, c.Policy.Cache = fromConsul, cache })
+	return p.setup(func(c *config.Config) { c.Policy.Source, c.Policy.Cache = config.FromConsul, cache })
 }
 
 func TestFollowingPolicies(t *testing.T) {
@@ -105,7 +106,7 @@ func policyIsCached(t *testing.T, p *publisher) {
 	n := start(t, p.judging())
 	n.judges(first)
 	eventually(t, "it is on disk", func() bool {
-		c, err := follow.ReadCache(n.config.Policy.Cache, n.config.cacheOwner())
+		c, err := follow.ReadCache(n.config.Policy.Cache, n.config.CacheOwner())
 		return err == nil && c.Pointer.Version == first
 	})
 	kept, rules := n.config.Policy.Cache, n.config.Rules.Cache
@@ -113,8 +114,8 @@ func policyIsCached(t *testing.T, p *publisher) {
 	n.stop()
 
 	// Consul is unreachable when the node starts again.
-	again := start(t, p.setup(func(c *Config) {
-		c.Policy.Source, c.Policy.Cache, c.Rules.Cache = fromConsul, kept, rules
+	again := start(t, p.setup(func(c *config.Config) {
+		c.Policy.Source, c.Policy.Cache, c.Rules.Cache = config.FromConsul, kept, rules
 		c.Consul.Addr = "127.0.0.1:1"
 	}))
 	v := again.policyView()
@@ -125,9 +126,9 @@ func policyIsCached(t *testing.T, p *publisher) {
 	again.stop()
 
 	require.NoError(t, os.WriteFile(kept, []byte("{"), 0o600))
-	_, err := Check(again.config)
+	_, err := config.Check(again.config)
 	require.ErrorContains(t, err, "policy.cache: "+kept)
-	damaged := start(t, p.setup(func(c *Config) { c.Policy.Source, c.Policy.Cache = fromConsul, kept }))
+	damaged := start(t, p.setup(func(c *config.Config) { c.Policy.Source, c.Policy.Cache = config.FromConsul, kept }))
 	damaged.judges(first)
 	require.NotZero(t, damaged.metric("weir_behavior_policy_cache_errors_total"))
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -16,7 +18,7 @@ func TestMoreNodesThanTheConfigurationSays(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
 		redis := testenv.Redis(t, testenv.Options{})
 		second := func() *node {
-			return start(t, setup{redis: redis, rules: ruleA, config: func(c *Config) { c.Store.Nodes = &nodes }})
+			return start(t, setup{redis: redis, rules: ruleA, config: func(c *config.Config) { c.Store.Nodes = &nodes }})
 		}
 		held := func() int64 { return redis.Client().ZCard(t.Context(), presenceKey).Val() }
 		second()

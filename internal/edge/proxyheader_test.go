@@ -21,6 +21,7 @@ import (
 	"github.com/pires/go-proxyproto"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -83,9 +84,9 @@ func tellsPeer(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.Header.Get("X-Forwarded-For"))
 }
 
-func balanced(more func(*Config)) setup {
-	return setup{origin: tellsPeer, config: func(c *Config) {
-		c.Listen.ProxyProtocol = &ProxyProtocolConfig{From: []string{balancer, "127.0.0.16/28"}}
+func balanced(more func(*config.Config)) setup {
+	return setup{origin: tellsPeer, config: func(c *config.Config) {
+		c.Listen.ProxyProtocol = &config.ProxyProtocol{From: []string{balancer, "127.0.0.16/28"}}
 		if more != nil {
 			more(c)
 		}
@@ -165,7 +166,7 @@ func TestPROXYHeader(t *testing.T) {
 
 // What a header names is the peer, in every respect: trusted_proxies goes by it.
 func TestPROXYHeaderOfATrustedProxy(t *testing.T) {
-	n := start(t, balanced(func(c *Config) {
+	n := start(t, balanced(func(c *config.Config) {
 		c.TrustedProxies = []string{"203.0.113.0/24", balancer}
 		c.Server.MaxConnectionsPerClient = 1
 	}))
@@ -228,7 +229,7 @@ func TestPROXYHeaderRefused(t *testing.T) {
 		"late, with the TLVs": {version2(0x21, 0x11, addresses4, strings.Repeat("\xff", 500))[:400], "the PROXY header did not arrive within server.read_timeout"},
 	}
 	for name, begin := range begins(t) {
-		n := begin(balanced(func(c *Config) { c.Server.ReadTimeout, c.Server.MaxConnectionsPerClient = time.Second, 9 }))
+		n := begin(balanced(func(c *config.Config) { c.Server.ReadTimeout, c.Server.MaxConnectionsPerClient = time.Second, 9 }))
 		for what, b := range bad {
 			t.Run(name+" "+what, func(t *testing.T) {
 				n.clients.headerSampler.next.Store(0) // so that each has its line
@@ -273,7 +274,7 @@ func TestPROXYHeaderRefused(t *testing.T) {
 func TestSilentBalancer(t *testing.T) {
 	for name, begin := range begins(t) {
 		t.Run(name, func(t *testing.T) {
-			n := begin(balanced(func(c *Config) {
+			n := begin(balanced(func(c *config.Config) {
 				c.Server.MaxConnectionsPerClient, c.Server.MaxConnections, c.Server.ReadTimeout = 2, 8, time.Minute
 			}))
 			for range 5 {
@@ -298,7 +299,7 @@ func TestSilentBalancer(t *testing.T) {
 func TestConnectionsPerClientBehindABalancer(t *testing.T) {
 	for name, begin := range begins(t) {
 		t.Run(name, func(t *testing.T) {
-			n := begin(balanced(func(c *Config) { c.Server.MaxConnectionsPerClient = 2 }))
+			n := begin(balanced(func(c *config.Config) { c.Server.MaxConnectionsPerClient = 2 }))
 			ask := func(header string) (net.Conn, int) {
 				c := n.from(balancer)
 				_, err := io.WriteString(c, header)
@@ -346,7 +347,7 @@ func TestClosedWithinTheHeader(t *testing.T) {
 func TestWebSocketBehindABalancer(t *testing.T) {
 	for name, begin := range begins(t) {
 		t.Run(name, func(t *testing.T) {
-			n := begin(balanced(func(c *Config) { c.Server.MaxConnectionsPerClient = 1 }))
+			n := begin(balanced(func(c *config.Config) { c.Server.MaxConnectionsPerClient = 1 }))
 			c := n.from(balancer)
 			d := websocket.Dialer{HandshakeTimeout: patience, NetDial: func(string, string) (net.Conn, error) {
 				return n.over(&inPieces{c, []byte(clientsLine), 7}), nil

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/certs"
@@ -58,12 +59,12 @@ func (p *publisher) config() consul.Config {
 }
 
 // setup is for a node that follows Consul. It is in PoP ams1 and does not register.
-func (p *publisher) setup(change ...func(*Config)) setup {
+func (p *publisher) setup(change ...func(*config.Config)) setup {
 	cache := filepath.Join(p.t.TempDir(), "weir", "rules.json")
-	return setup{config: func(c *Config) {
+	return setup{config: func(c *config.Config) {
 		c.Node.Region, c.Node.PoP = "eu-west", "ams1"
-		c.Rules = RulesConfig{Source: "consul", Cache: cache, Required: true}
-		c.Consul = ConsulConfig{Config: p.config()}
+		c.Rules = config.Rules{Source: "consul", Cache: cache, Required: true}
+		c.Consul = config.Consul{Config: p.config()}
 		for _, f := range change {
 			f(c)
 		}
@@ -134,7 +135,7 @@ func (n *node) shows(what string, ok func(adminapi.Rules) bool) adminapi.Rules {
 
 // kept returns what the node has on disk.
 func (n *node) kept() (*follow.Cached, error) {
-	return follow.ReadCache(n.config.Rules.Cache, n.config.cacheOwner())
+	return follow.ReadCache(n.config.Rules.Cache, n.config.CacheOwner())
 }
 
 // runs waits until a version is active and is known to be the current one.

@@ -10,12 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/adminapi"
 )
 
 // A node keeps what it decided, with how it ended, and without secrets.
 func TestRecentRequests(t *testing.T) {
-	n := start(t, setup{rules: "rules: [{id: per-client, match: {paths: [\"/a*\"]}, key: [client_ip], limit: 2, window: 1h}]", config: func(c *Config) {
+	n := start(t, setup{rules: "rules: [{id: per-client, match: {paths: [\"/a*\"]}, key: [client_ip], limit: 2, window: 1h}]", config: func(c *config.Config) {
 		c.Recent.Keep, c.Recent.Headers = 100, []string{"X-Api-Key"}
 	}})
 	for range 3 {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
@@ -144,7 +145,7 @@ func TestRulesBeingWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	write(ruleA)
-	c := DevConfig("127.0.0.1:1")
+	c := config.Dev("127.0.0.1:1")
 	c.Rules.File = file
 	e, err := New(c, "", discard())
 	require.NoError(t, err)
@@ -162,7 +163,7 @@ func TestRulesBeingWritten(t *testing.T) {
 }
 
 func TestBuiltinRulesCanBeRead(t *testing.T) {
-	e, err := New(DevConfig("127.0.0.1:1"), SampleRules, discard())
+	e, err := New(config.Dev("127.0.0.1:1"), config.SampleRules, discard())
 	require.NoError(t, err)
 	t.Cleanup(e.close)
 	n := &node{Edge: e, t: t}

@@ -32,7 +32,7 @@ func (e *Edge) openRLS() (s rlsServer, err error) {
 	}
 	m := newRLSMetrics(e.metrics.registry)
 	service := &rls.Service{
-		Decider: &e.decider, Separate: c.separate(), Headers: c.headers(), Legacy: e.config.LegacyHeaders,
+		Decider: &e.decider, Separate: c.Separate(), Headers: c.AnswerHeaders(), Legacy: e.config.LegacyHeaders,
 		Done: func(o rls.Outcome, took time.Duration) {
 			m.calls[o].Inc()
 			m.seconds.Observe(took.Seconds())
@@ -40,7 +40,7 @@ func (e *Edge) openRLS() (s rlsServer, err error) {
 		Panicked: e.envoyPanicked("rate limit service panicked"),
 	}
 	config := envoy.Config{
-		Services: []envoy.Service{service}, MaxMessage: rls.MaxMessage, Certified: c.mutual(), From: c.from, Refused: m.refused.Inc,
+		Services: []envoy.Service{service}, MaxMessage: rls.MaxMessage, Certified: c.Mutual(), From: c.Networks, Refused: m.refused.Inc,
 		Ready: func() bool { return e.rules.running.Load() != nil && !e.draining.Load() },
 	}
 	if c.Authorization {
@@ -50,8 +50,8 @@ func (e *Edge) openRLS() (s rlsServer, err error) {
 			Decider: &e.decider, Legacy: e.config.LegacyHeaders, MaxHeaders: limit, Asked: e.metrics.gateways("ext_authz"), Panicked: e.envoyPanicked("external authorization panicked"),
 		})
 	}
-	if e.files.listeners.rls != nil {
-		config.TLS = e.files.listeners.rls.Speaking("h2")
+	if e.files.Certificates.RLS != nil {
+		config.TLS = e.files.Certificates.RLS.Speaking("h2")
 	}
 	s.server = envoy.NewServer(config)
 	e.log.Info("serving Envoy's rate limit service", "rls", s.listener.Addr().String(), "authorization", c.Authorization)

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -49,8 +50,8 @@ func newCaller(t *testing.T, address string, c grpccreds.TransportCredentials) *
 func rlsNode(t *testing.T, s setup) (*node, *caller) {
 	t.Helper()
 	given := s.config
-	s.config = func(c *Config) {
-		c.Listen.RLS = &RLSConfig{Address: "127.0.0.1:0"}
+	s.config = func(c *config.Config) {
+		c.Listen.RLS = &config.RLS{Address: "127.0.0.1:0"}
 		if given != nil {
 			given(c)
 		}
@@ -186,8 +187,8 @@ func TestRateLimitService(t *testing.T) {
 
 func TestRateLimitServiceSeparate(t *testing.T) {
 	off := false
-	_, c := rlsNode(t, setup{rules: rlsRules, config: func(c *Config) {
-		c.Listen.RLS.Descriptors, c.Listen.RLS.Headers = descriptorsSeparate, &off
+	_, c := rlsNode(t, setup{rules: rlsRules, config: func(c *config.Config) {
+		c.Listen.RLS.Descriptors, c.Listen.RLS.Headers = config.DescriptorsSeparate, &off
 	}})
 	for want := uint32(9); want >= 7; want-- {
 		a := c.call(asking("path=/a", "user=bob"))
@@ -378,7 +379,7 @@ type slowStore struct {
 }
 
 func TestRateLimitServiceAdmits(t *testing.T) {
-	n, _ := rlsNode(t, setup{rules: rlsRules, config: func(c *Config) { c.Listen.RLS.From = []string{"192.0.2.0/24"} }})
+	n, _ := rlsNode(t, setup{rules: rlsRules, config: func(c *config.Config) { c.Listen.RLS.From = []string{"192.0.2.0/24"} }})
 	conn, err := net.Dial("tcp", n.rls.listener.Addr().String())
 	require.NoError(t, err)
 	defer conn.Close()
@@ -389,8 +390,8 @@ func TestRateLimitServiceAdmits(t *testing.T) {
 
 	ours, theirs := testenv.NewAuthority(t), testenv.Certificates(t)
 	server, client := ours.Issue(time.Hour), ours.Issue(time.Hour)
-	n, _ = rlsNode(t, setup{rules: rlsRules, config: func(c *Config) {
-		c.Listen.RLS.TLS = &MutualTLSConfig{Pair: certs.Pair{CertFile: server.CertFile, KeyFile: server.KeyFile}, ClientCAFile: server.CAFile}
+	n, _ = rlsNode(t, setup{rules: rlsRules, config: func(c *config.Config) {
+		c.Listen.RLS.TLS = &config.MutualTLS{Pair: certs.Pair{CertFile: server.CertFile, KeyFile: server.KeyFile}, ClientCAFile: server.CAFile}
 	}})
 	dial := func(files *testenv.TLSFiles) error {
 		pool, err := certs.Pool(server.CAFile)

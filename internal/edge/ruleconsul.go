@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -14,14 +15,14 @@ import (
 
 // follow prepares to follow the rules of the region and the canary of this PoP,
 // and activates the cached ones. It connects to nothing yet.
-func (k *ruleKeeper) follow(c *Config, client *consul.Client) error {
+func (k *ruleKeeper) follow(c *config.Config, client *consul.Client) error {
 	var fetch func(context.Context) ([]byte, []sign.Signature, error)
 	if c.Rules.Bootstrap != "" {
-		fetch = c.Rules.fetch
+		fetch = c.Rules.Fetch
 	}
 	k.follower = follow.New(follow.Config[rules.Set]{
-		Kind: follow.Kind[rules.Set]{Name: "rules", What: "rules", Compile: k.compile, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.verify()},
-		Log:  k.log, Consul: client, Cache: c.Rules.Cache, Owner: c.cacheOwner(), Bootstrap: fetch,
+		Kind: follow.Kind[rules.Set]{Name: "rules", What: "rules", Compile: k.compile, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.Verify()},
+		Log:  k.log, Consul: client, Cache: c.Rules.Cache, Owner: c.CacheOwner(), Bootstrap: fetch,
 		Rejected: k.metrics.rulesRejected.Inc, CacheFailed: k.metrics.cacheErrors.Inc,
 	})
 	k.settle(time.Now())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/pkg/certs"
 )
@@ -87,7 +88,7 @@ const watchEvery = time.Second
 
 // watchedFiles are looked at once a second.
 type watchedFiles struct {
-	listeners
+	config.Certificates
 	rulesFault, publicFault, adminFault, decideFault, spoeFault, rlsFault, peerFault string // last logged
 }
 
@@ -127,12 +128,12 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 		if k := e.conduct; k != nil && k.follower == nil {
 			e.report("reload policy", &k.fault, k.reload())
 		}
-		e.reloadCertificates(e.files.public, &e.files.publicFault)
-		e.reloadCertificates(e.files.admin, &e.files.adminFault)
-		e.reloadCertificates(e.files.decide, &e.files.decideFault)
-		e.reloadCertificates(e.files.spoe, &e.files.spoeFault)
-		e.reloadCertificates(e.files.rls, &e.files.rlsFault)
-		e.reloadCertificates(e.files.peer, &e.files.peerFault)
+		e.reloadCertificates(e.files.Public, &e.files.publicFault)
+		e.reloadCertificates(e.files.Admin, &e.files.adminFault)
+		e.reloadCertificates(e.files.Decide, &e.files.decideFault)
+		e.reloadCertificates(e.files.SPOE, &e.files.spoeFault)
+		e.reloadCertificates(e.files.RLS, &e.files.rlsFault)
+		e.reloadCertificates(e.files.Peer, &e.files.peerFault)
 	}
 }
 

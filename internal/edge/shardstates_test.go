@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
@@ -17,7 +19,7 @@ import (
 // cause.
 func TestStoreDownForTheSameReasonEverywhere(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{Password: "horse"})
-	n := start(t, setup{rules: ruleA, config: func(c *Config) {
+	n := start(t, setup{rules: ruleA, config: func(c *config.Config) {
 		c.Store.Kind, c.Store.Redis.Mode, c.Store.Redis.Addrs = "redis", "single", []string{redis.Addr}
 	}})
 	eventually(t, "the node notices", func() bool { return n.metric("weir_store_up") == 0 })

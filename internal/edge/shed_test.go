@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
@@ -92,7 +93,7 @@ func (n *node) occupy(wg *sync.WaitGroup, path string, count int, headers ...str
 }
 
 func TestShedAnswer(t *testing.T) {
-	n, release := holding(t, setup{config: func(c *Config) {
+	n, release := holding(t, setup{config: func(c *config.Config) {
 		c.TrustedProxies = []string{"127.0.0.0/8"}
 		c.Shedder.Document = settings(t, capped+"reason_header: true\nretry_after: {min: 3s, max: 6s}\n")
 	}})
@@ -135,7 +136,7 @@ func TestShedAnswer(t *testing.T) {
 
 // A client that is not a trusted proxy cannot raise its class.
 func TestClassIsNotRaisedByAClient(t *testing.T) {
-	n, release := holding(t, setup{config: func(c *Config) { c.Shedder.Document = settings(t, capped) }})
+	n, release := holding(t, setup{config: func(c *config.Config) { c.Shedder.Document = settings(t, capped) }})
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer release()
@@ -150,7 +151,7 @@ func TestStagesInOrder(t *testing.T) {
 	const rule = "rules: [{id: one, match: {paths: [/limited]}, key: [client_ip], limit: 1, window: 1h}]"
 	n, release := holding(t, setup{
 		rules:  rule,
-		config: func(c *Config) { c.Shedder.Document = settings(t, capped) },
+		config: func(c *config.Config) { c.Shedder.Document = settings(t, capped) },
 		change: func(e *Edge) {
 			e.decider.Store = limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}), func() int { return 1 }, nil), 1000, 0)
 		},
@@ -183,7 +184,7 @@ func (n *node) remaining2(rule, more string) int64 {
 func TestPermitsComeBack(t *testing.T) {
 	n := start(t, setup{
 		rules:  "rules:\n  - {id: one, match: {paths: [/limited]}, key: [client_ip], limit: 1, window: 1h}\n  - {id: k, match: {paths: [/twice]}, key: [\"header:X-K\"], limit: 100, window: 1h}\n",
-		config: func(c *Config) { c.Shedder.Document = settings(t, calm); c.Upstream.Timeout = time.Second },
+		config: func(c *config.Config) { c.Shedder.Document = settings(t, calm); c.Upstream.Timeout = time.Second },
 		origin: func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/abort":
@@ -249,7 +250,7 @@ func TestStreamsAreNoLoad(t *testing.T) {
 	end := make(chan struct{})
 	n := start(t, setup{
 		rules: "rules: []",
-		config: func(c *Config) {
+		config: func(c *config.Config) {
 			c.Shedder.Document = settings(t, "signals: {cpu: off, sched_latency: off, inflight: {low: 0, high: 4}, upstream_wait: {low: 10ms, high: 50ms}}\n")
 		},
 		origin: func(w http.ResponseWriter, r *http.Request) {
@@ -306,9 +307,9 @@ func (faulty) Take(context.Context, []limiter.Check, *limiter.Decision) error { 
 // One slow upstream group does not affect the others.
 func TestGroupsShedByThemselves(t *testing.T) {
 	other := newOrigin(t, "other")
-	n, release := holding(t, setup{config: func(c *Config) {
-		c.Upstreams = append(c.Upstreams, UpstreamConfig{URL: other, Group: "search"})
-		c.Routes = []RouteConfig{{Group: "search"}}
+	n, release := holding(t, setup{config: func(c *config.Config) {
+		c.Upstreams = append(c.Upstreams, config.Upstream{URL: other, Group: "search"})
+		c.Routes = []config.Route{{Group: "search"}}
 		c.Routes[0].Match.Paths = []string{"/search/*"}
 		c.Shedder.Document = settings(t, capped)
 	}})

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
@@ -24,7 +26,7 @@ func (n *node) send(method, path, body string) answer {
 }
 
 func TestShedderEndpoint(t *testing.T) {
-	n := start(t, setup{config: func(c *Config) {
+	n := start(t, setup{config: func(c *config.Config) {
 		c.Shedder.Document = settings(t, calm+"candidates: {stricter: {start: 0.5, target: 0.4}}\nupstreams: {nowhere: {law: cap}}\n")
 	}})
 	require.Len(t, n.logs.lines(t, "shedder settings name an upstream group that this node does not have"), 1)
@@ -137,7 +139,7 @@ func TestShedderEndpointRefuses(t *testing.T) {
 }
 
 func TestShedderEndpointWantsTheToken(t *testing.T) {
-	n := start(t, setup{config: func(c *Config) { c.Listen.AdminTokenFile = "shedadmin_test.go" }})
+	n := start(t, setup{config: func(c *config.Config) { c.Listen.AdminTokenFile = "shedadmin_test.go" }})
 	for _, method := range []string{"GET", "PUT", "DELETE"} {
 		require.Equal(t, 401, n.send(method, "/v1/shedder", "enabled: false").status)
 	}

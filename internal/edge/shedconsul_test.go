@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/testenv"
@@ -82,7 +84,7 @@ const (
 )
 
 func settingsChange(t *testing.T, p *publisher) {
-	n := start(t, p.setup(func(c *Config) { c.Shedder.Document = nil }))
+	n := start(t, p.setup(func(c *config.Config) { c.Shedder.Document = nil }))
 	v := n.shedsBy("built-in", "builtin")
 	require.Nil(t, v.Pointer)
 	eventually(t, "Consul answers", func() bool { return n.settingsView().Consul.OK })
@@ -117,7 +119,7 @@ func settingsReturn(t *testing.T, p *publisher) {
 	p.remove(p.prefix + "/shedder/versions/" + permanent.Version)
 	v = n.shedsBy(permanent.Version, "consul")
 	require.Nil(t, v.ExpiresAt)
-	cached, err := follow.ReadCache(n.config.Shedder.Cache, n.config.cacheOwner())
+	cached, err := follow.ReadCache(n.config.Shedder.Cache, n.config.CacheOwner())
 	require.NoError(t, err)
 	require.Equal(t, permanent.Version, cached.Pointer.Version)
 }
@@ -149,9 +151,9 @@ func settingsAreCached(t *testing.T, p *publisher) {
 	confirmed.shedsBy(version, "consul")
 	require.Len(t, confirmed.logs.lines(t, "shedder settings active"), 1, "confirmed cached settings do not start again")
 	confirmed.stop()
-	down := func(c *Config) { c.Consul.Addr = "127.0.0.1:1" }
+	down := func(c *config.Config) { c.Consul.Addr = "127.0.0.1:1" }
 	change := s.config
-	s.config = func(c *Config) { change(c); down(c) }
+	s.config = func(c *config.Config) { change(c); down(c) }
 	again := start(t, s)
 	v := again.shedsBy(version, "cache")
 	require.False(t, v.Consul.OK)

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/internal/shedding"
@@ -28,7 +29,7 @@ import (
 //
 // The outermost that is there and has not expired wins.
 type shedKeeper struct {
-	config    *Config
+	config    *config.Config
 	log       *slog.Logger
 	metrics   *metrics
 	upstreams *upstreams
@@ -48,8 +49,8 @@ type shedKeeper struct {
 func (k *shedKeeper) open(client *consul.Client) error {
 	k.wake = make(chan struct{}, 1)
 	k.follower = follow.New(follow.Config[shedding.Document]{
-		Kind: follow.Kind[shedding.Document]{Name: "shedder", What: "shedder settings", Compile: shedding.Parse, Faults: messages, Temporary: true, Verify: k.config.verify()},
-		Log:  k.log, Consul: client, Cache: k.config.Shedder.Cache, Owner: k.config.cacheOwner(),
+		Kind: follow.Kind[shedding.Document]{Name: "shedder", What: "shedder settings", Compile: shedding.Parse, Faults: messages, Temporary: true, Verify: k.config.Verify()},
+		Log:  k.log, Consul: client, Cache: k.config.Shedder.Cache, Owner: k.config.CacheOwner(),
 		Rejected: k.metrics.shedderRejected.Inc, CacheFailed: k.metrics.shedCacheErrors.Inc,
 	})
 	k.mu.Lock()
@@ -121,7 +122,7 @@ func (k *shedKeeper) chosen(c *follow.Choice[shedding.Document]) (d *shedding.Do
 
 // configured returns the settings that apply when nothing is published or overridden.
 func (k *shedKeeper) configured() (d *shedding.Document, source string) {
-	d = k.config.Shedder.settings()
+	d = k.config.Shedder.Settings()
 	if d.Version == shedding.VersionBuiltIn {
 		return d, adminapi.SourceBuiltin
 	}
@@ -181,7 +182,7 @@ func (k *shedKeeper) enforce(d *shedding.Document, source string) (*shedSettings
 			return nil, err
 		}
 		k.metrics.expectShed(next, &s, g.name)
-		if room := k.config.room(g.name); s.Enabled && s.Classes[0].MaxInFlight > int64(room) {
+		if room := k.config.Room(g.name); s.Enabled && s.Classes[0].MaxInFlight > int64(room) {
 			k.log.Warn("a cap is out of reach: requests get 502 when all connections to the upstreams are in use; raise upstream.max_conns or lower max_in_flight",
 				"upstream", g.name, "max_in_flight", s.Classes[0].MaxInFlight, "connections", room, "version", d.Version)
 		}

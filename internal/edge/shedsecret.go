@@ -2,10 +2,8 @@ package edge
 
 import (
 	"bytes"
-	"fmt"
 	"sync/atomic"
 
-	"github.com/weir-edge/weir/internal/disk"
 	"github.com/weir-edge/weir/internal/edge/decide"
 )
 
@@ -16,22 +14,10 @@ type shedSecret struct {
 	fault  string // last logged
 }
 
-// readSecret reads shedder.secret_file. It returns nil if there is none.
-func (s *ShedderConfig) readSecret() ([]byte, error) {
-	if s.SecretFile == "" {
-		return nil, nil
-	}
-	key, err := disk.Secret(s.SecretFile)
-	if err != nil {
-		return nil, fmt.Errorf("shedder.secret_file: %w", err)
-	}
-	return key, nil
-}
-
 // openSecret activates the first secret. A node that shares no counters shares no choice of
 // users either: a secret of its own suffices.
 func (e *Edge) openSecret() error {
-	key, err := e.config.Shedder.readSecret()
+	key, err := e.config.Shedder.ReadSecret()
 	if err != nil {
 		return err
 	}
@@ -63,7 +49,7 @@ func (e *Edge) reloadSecret() {
 	if e.config.Shedder.SecretFile == "" {
 		return
 	}
-	key, err := e.config.Shedder.readSecret()
+	key, err := e.config.Shedder.ReadSecret()
 	e.report("reload shedder secret", &e.secret.fault, err)
 	if err == nil && !bytes.Equal(key, e.secret.key) {
 		e.secret.key = key

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 const secretText = "0123456789abcdef0123456789abcdef"
@@ -18,7 +20,7 @@ func TestSecretIsReadAgainAndNeverShown(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write(secretText + "\n")
-	n := start(t, setup{config: func(c *Config) { c.Shedder.SecretFile = file }})
+	n := start(t, setup{config: func(c *config.Config) { c.Shedder.SecretFile = file }})
 	first := n.secret.active.Load()
 	require.EqualValues(t, 1, n.metric(`weir_shedder_secret_info{fingerprint="`+first.Fingerprint()+`"}`))
 
@@ -54,11 +56,11 @@ func TestSecretOfANodeThatCountsAlone(t *testing.T) {
 func TestSecretIsChecked(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "shedder-secret")
 	require.NoError(t, os.WriteFile(file, []byte("  short\n"), 0o600))
-	c := DevConfig("127.0.0.1:1")
+	c := config.Dev("127.0.0.1:1")
 	c.Rules.File, c.Shedder.SecretFile = "unused", file
-	require.NoError(t, c.validate())
+	require.NoError(t, c.Validate())
 	want := "shedder.secret_file: " + file + " must hold a secret of at least 16 bytes, as of: openssl rand -hex 32 (got 5)"
-	_, err := Check(c)
+	_, err := config.Check(c)
 	require.EqualError(t, err, want)
 	_, err = New(c, "rules: []", discard())
 	require.EqualError(t, err, want)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/sign"
@@ -44,13 +45,13 @@ func TestNodeRequiresSignatures(t *testing.T) {
 		_, _ = w.Write([]byte(ruleA))
 	}))
 	t.Cleanup(copies.Close)
-	s := p.setup(func(c *Config) {
-		c.Documents = DocumentsConfig{VerifyKeys: []string{file + ".pub"}, RequireSigned: true}
+	s := p.setup(func(c *config.Config) {
+		c.Documents = config.Documents{VerifyKeys: []string{file + ".pub"}, RequireSigned: true}
 		c.Rules.Bootstrap, c.Rules.BootstrapSignatures = copies.URL+"/rules.yaml", copies.URL+"/rules.yaml.sig"
 	})
 	n := start(t, s)
 	n.runs(first.Version)
-	require.Equal(t, key.ID(), n.config.Documents.signedBy())
+	require.Equal(t, key.ID(), n.config.Documents.SignedBy())
 
 	second := p.apply(ruleB)
 	v := n.shows("the unsigned one is refused", func(v adminapi.Rules) bool { return v.Refused != nil })
@@ -71,7 +72,7 @@ func TestNodeRequiresSignatures(t *testing.T) {
 	n.runs(first.Version)
 	eventually(t, "it is on disk", func() bool { kept, err := n.kept(); return err == nil && kept.Pointer.Version == first.Version })
 	n.stop()
-	_, err = Check(n.config)
+	_, err = config.Check(n.config)
 	require.NoError(t, err)
 	server.Kill()
 
@@ -97,25 +98,27 @@ func TestNodeRequiresSignatures(t *testing.T) {
 func TestDocumentsConfig(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(key, nil, 0o600))
-	f := func(change func(*Config), want string) {
+	f := func(change func(*config.Config), want string) {
 		t.Helper()
-		c := Defaults()
-		c.Rules = RulesConfig{Source: "consul", Cache: "x", Required: true}
-		c.Node = NodeConfig{ID: "a", Region: "eu", PoP: "ams"}
+		c := config.Defaults()
+		c.Rules = config.Rules{Source: "consul", Cache: "x", Required: true}
+		c.Node = config.Node{ID: "a", Region: "eu", PoP: "ams"}
 		change(&c)
-		require.ErrorContains(t, c.validate(), want)
+		require.ErrorContains(t, c.Validate(), want)
 	}
-	f(func(c *Config) { c.Documents.RequireSigned = true }, "documents.verify_keys: must name a file with a public key when documents.require_signed is true")
-	f(func(c *Config) { c.Documents.VerifyKeys = []string{key, ""} }, "documents.verify_keys[1]: must name a file")
-	f(func(c *Config) { c.Documents.VerifyKeys = []string{key + "x"} }, "documents.verify_keys[0]: ")
-	f(func(c *Config) { c.Documents.VerifyKeys, c.Rules.Source, c.Rules.File = []string{key}, "file", key }, "documents.verify_keys: is for rules.source consul; remove it")
-	f(func(c *Config) {
-		c.Documents = DocumentsConfig{[]string{key}, true}
+	f(func(c *config.Config) { c.Documents.RequireSigned = true }, "documents.verify_keys: must name a file with a public key when documents.require_signed is true")
+	f(func(c *config.Config) { c.Documents.VerifyKeys = []string{key, ""} }, "documents.verify_keys[1]: must name a file")
+	f(func(c *config.Config) { c.Documents.VerifyKeys = []string{key + "x"} }, "documents.verify_keys[0]: ")
+	f(func(c *config.Config) {
+		c.Documents.VerifyKeys, c.Rules.Source, c.Rules.File = []string{key}, "file", key
+	}, "documents.verify_keys: is for rules.source consul; remove it")
+	f(func(c *config.Config) {
+		c.Documents = config.Documents{VerifyKeys: []string{key}, RequireSigned: true}
 		c.Rules.Bootstrap = "https://example.com/rules.yaml"
 	}, "rules.bootstrap_signatures: must be a URL of the signatures of rules.bootstrap when documents.require_signed is true")
-	f(func(c *Config) { c.Rules.BootstrapSignatures = "https://example.com/rules.yaml.sig" }, "rules.bootstrap_signatures: must be an https:// URL")
-	c := Defaults()
+	f(func(c *config.Config) { c.Rules.BootstrapSignatures = "https://example.com/rules.yaml.sig" }, "rules.bootstrap_signatures: must be an https:// URL")
+	c := config.Defaults()
 	c.Documents.VerifyKeys = []string{key}
-	_, err := Check(&c)
+	_, err := config.Check(&c)
 	require.ErrorContains(t, err, "documents.verify_keys: "+key+` holds no PEM block "PUBLIC KEY"`)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
@@ -43,8 +44,8 @@ func TestSlotsComeBack(t *testing.T) {
 	})
 	f("upstream refuses", func(t *testing.T, redis *testenv.Server) {
 		port := testenv.FreePorts(t, 1)[0]
-		n := start(t, setup{rules: slotRules, redis: redis, config: func(c *Config) {
-			c.Upstreams = []UpstreamConfig{{URL: "http://127.0.0.1:" + strconv.Itoa(port)}}
+		n := start(t, setup{rules: slotRules, redis: redis, config: func(c *config.Config) {
+			c.Upstreams = []config.Upstream{{URL: "http://127.0.0.1:" + strconv.Itoa(port)}}
 		}})
 		for range 5 {
 			require.Equal(t, 502, n.get("/").status)

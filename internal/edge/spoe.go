@@ -31,7 +31,7 @@ func (e *Edge) openSPOE() (s spoeServer, err error) {
 	}
 	c := &e.config.Server
 	config := spoe.Config{
-		Decider: &e.decider, From: d.gateways, Legacy: e.config.LegacyHeaders,
+		Decider: &e.decider, From: d.Gateways, Legacy: e.config.LegacyHeaders,
 		MaxFrame: max(haproxyFrame, c.MaxHeaderBytes+questionBytes), MaxConnections: c.MaxConnections,
 		ReadTimeout: c.ReadTimeout, IdleTimeout: c.IdleTimeout,
 		Asked: e.metrics.gateways("spoe"),
@@ -41,7 +41,7 @@ func (e *Edge) openSPOE() (s spoeServer, err error) {
 		},
 	}
 	if d.TLS != nil && d.TLS.ClientCAFile != "" {
-		config.Certificates = e.files.spoe
+		config.Certificates = e.files.SPOE
 	}
 	s.server = spoe.New(config)
 	return s, nil
@@ -52,7 +52,7 @@ func (s spoeServer) serve(e *Edge) error {
 	if s.server == nil {
 		return nil
 	}
-	return s.server.Serve(secure(s.listener, e.files.spoe))
+	return s.server.Serve(secure(s.listener, e.files.SPOE))
 }
 
 // drain lets HAProxys ask elsewhere. It reports whether the last questions were answered.

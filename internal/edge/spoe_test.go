@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -27,8 +28,8 @@ type haproxy struct {
 func spoeNode(t *testing.T, s setup) *node {
 	t.Helper()
 	change := s.config
-	s.config = func(c *Config) {
-		c.Listen.SPOE = &DecideConfig{Address: fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0]), From: []string{"127.0.0.1"}}
+	s.config = func(c *config.Config) {
+		c.Listen.SPOE = &config.Decide{Address: fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0]), From: []string{"127.0.0.1"}}
 		if change != nil {
 			change(c)
 		}
@@ -194,7 +195,7 @@ func (h *haproxy) ends() (status int) {
 }
 
 func TestSPOE(t *testing.T) {
-	n := spoeNode(t, setup{rules: gatewayRules, config: func(c *Config) { c.LegacyHeaders = true }})
+	n := spoeNode(t, setup{rules: gatewayRules, config: func(c *config.Config) { c.LegacyHeaders = true }})
 	h := n.agreed(16380)
 	shop := spoeHeaders("host: shop.example.com", "x-api-key: one", "cookie: a=1; b=2")
 	for left := 2; left >= 0; left-- {
@@ -320,7 +321,7 @@ func TestSPOEHostile(t *testing.T) {
 
 // Slow connections end, and those beyond the bound are closed at once.
 func TestSPOEBounds(t *testing.T) {
-	n := spoeNode(t, setup{config: func(c *Config) {
+	n := spoeNode(t, setup{config: func(c *config.Config) {
 		c.Server.MaxConnections, c.Server.ReadTimeout, c.Server.IdleTimeout = 3, 2*time.Second, 2*time.Second
 	}})
 	silent, idle, slow := n.dialSPOE(), n.agreed(16380), n.agreed(16380)
@@ -333,7 +334,7 @@ func TestSPOEBounds(t *testing.T) {
 }
 
 func TestSPOEOnly(t *testing.T) {
-	n := spoeNode(t, setup{rules: gatewayRules, config: func(c *Config) { c.Listen.SPOE.From = []string{"10.0.0.0/8"} }})
+	n := spoeNode(t, setup{rules: gatewayRules, config: func(c *config.Config) { c.Listen.SPOE.From = []string{"10.0.0.0/8"} }})
 	require.Equal(t, -1, n.dialSPOE().ends())
 	require.EqualValues(t, 1, n.metric(`weir_gateway_answers_total{protocol="spoe",answer="stranger"}`))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -27,7 +28,7 @@ func TestGracefulStop(t *testing.T) {
 	streamed := 300_000           // more than any buffer of the proxy
 	const delay = 2 * time.Second // ample to see that readyz fails before the listener closes
 	n := start(t, setup{rules: slotRules, redis: testenv.Redis(t, testenv.Options{}),
-		config: func(c *Config) { c.Shutdown = ShutdownConfig{Delay: delay, Timeout: patience} },
+		config: func(c *config.Config) { c.Shutdown = config.Shutdown{Delay: delay, Timeout: patience} },
 		origin: func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/slow":
@@ -99,7 +100,7 @@ func TestSlotsAreReturnedWhileStopping(t *testing.T) {
 
 func TestStopCutsOffWhatTakesTooLong(t *testing.T) {
 	hold := make(chan struct{})
-	n := start(t, setup{config: func(c *Config) { c.Shutdown.Timeout = 200 * time.Millisecond },
+	n := start(t, setup{config: func(c *config.Config) { c.Shutdown.Timeout = 200 * time.Millisecond },
 		origin: func(http.ResponseWriter, *http.Request) { <-hold }})
 	stuck := n.background("/")
 	eventually(t, "the request is in flight", func() bool { return n.asked.Load() == 1 })
@@ -114,14 +115,14 @@ func TestRunWithoutItsAddress(t *testing.T) {
 	require.NoError(t, err)
 	defer taken.Close()
 	for _, side := range []string{"public", "admin"} {
-		c := DevConfig("127.0.0.1:1")
-		c.Listen = ListenConfig{Public: "127.0.0.1:0", Admin: "127.0.0.1:0"}
+		c := config.Dev("127.0.0.1:1")
+		c.Listen = config.Listen{Public: "127.0.0.1:0", Admin: "127.0.0.1:0"}
 		if side == "public" {
 			c.Listen.Public = taken.Addr().String()
 		} else {
 			c.Listen.Admin = taken.Addr().String()
 		}
-		e, err := New(c, SampleRules, discard())
+		e, err := New(c, config.SampleRules, discard())
 		require.NoError(t, err)
 		err = e.Run(t.Context(), nil, nil)
 		require.ErrorContains(t, err, "listen."+side+": ")

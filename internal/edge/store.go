@@ -2,9 +2,6 @@ package edge
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -45,7 +42,7 @@ func (e *Edge) openStore() error {
 		e.metrics.storeUp.Set(1)
 		return nil
 	}
-	rc, err := c.redis()
+	rc, err := c.RedisConfig()
 	if err != nil {
 		return err
 	}
@@ -103,37 +100,5 @@ func (e *Edge) remember(denied *limiter.Denied) {
 			e.leases.Keep(holds)
 			e.reports.Keep(holds)
 		}
-	}
-}
-
-func (c *StoreConfig) redis() (redisstore.Config, error) {
-	r := &c.Redis
-	rc := redisstore.Config{
-		Mode: redisstore.Mode(r.Mode), Addrs: r.Addrs, MasterName: r.MasterName, Timeout: c.Timeout,
-		Username: r.Username, Password: secretFile(r.PasswordFile),
-		SentinelUsername: r.SentinelUsername, SentinelPassword: secretFile(r.SentinelPasswordFile),
-	}
-	if r.TLS == nil {
-		return rc, nil
-	}
-	var err error
-	if rc.TLS, err = r.TLS.Load(); err != nil {
-		return rc, fmt.Errorf("store.redis.tls.%w", err)
-	}
-	return rc, nil
-}
-
-// secretFile returns a reader of the file's content, asked at each new connection
-// so that the secret can be changed under a running node. It is nil without a file.
-func secretFile(file string) func() string {
-	if file == "" {
-		return nil
-	}
-	return func() string {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return "" // the server's refusal names the user and is logged
-		}
-		return strings.TrimSpace(string(b))
 	}
 }

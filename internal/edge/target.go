@@ -3,16 +3,10 @@ package edge
 import (
 	"bytes"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/paths"
-)
-
-// The values of server.paths: what to do with a path that origins may read in several ways.
-const (
-	pathsMatchAll   = "match_all"  // forward it as received, if all readings are decided alike
-	pathsStrict     = "strict"     // refuse it
-	pathsNormalized = "normalized" // forward its normal form, and decide about that like match_all
 )
 
 // readTarget finds the readings of the path. From here on, the target is a path or *, and
@@ -39,7 +33,7 @@ func (r *request) readTarget() error {
 		return r.ReadAsterisk()
 	}
 	r.framed = true
-	if r.edge.config.Server.Paths == pathsNormalized {
+	if r.edge.config.Server.Paths == config.PathsNormalized {
 		normal, err := paths.AppendNormal(r.buf[:0], path)
 		if err != nil {
 			return err

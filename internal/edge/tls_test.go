@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/certs"
@@ -26,8 +27,8 @@ func startTLS(t *testing.T, s setup) *node {
 	t.Helper()
 	files := testenv.Certificates(t)
 	configure := s.config
-	s.config = func(c *Config) {
-		c.Listen.TLS = &TLSConfig{Pair: pairOf(files)}
+	s.config = func(c *config.Config) {
+		c.Listen.TLS = &config.TLS{Pair: pairOf(files)}
 		if configure != nil {
 			configure(c)
 		}
@@ -90,8 +91,8 @@ func (n *node) served(addr, name string) int64 {
 func TestCertificatesByName(t *testing.T) {
 	ca := testenv.NewAuthority(t)
 	first, shop, wild := ca.Issue(time.Hour), ca.Issue(2*time.Hour, "shop.example"), ca.Issue(3*time.Hour, "*.api.example", "api.example")
-	n := start(t, setup{config: func(c *Config) {
-		c.Listen.TLS = &TLSConfig{Pair: pairOf(first), Certificates: []certs.Pair{pairOf(shop), pairOf(wild)}}
+	n := start(t, setup{config: func(c *config.Config) {
+		c.Listen.TLS = &config.TLS{Pair: pairOf(first), Certificates: []certs.Pair{pairOf(shop), pairOf(wild)}}
 	}})
 	serves := func(want map[string]int64) {
 		t.Helper()
@@ -132,8 +133,8 @@ func TestCertificatesByName(t *testing.T) {
 func TestCertificateCutShort(t *testing.T) {
 	ca, others := testenv.NewAuthority(t), testenv.NewAuthority(t)
 	served, next, operator, other := ca.Issue(time.Hour), ca.Issue(2*time.Hour), ca.Issue(time.Hour), others.Issue(time.Hour)
-	n := start(t, setup{config: func(c *Config) {
-		c.Listen.AdminTLS = &MutualTLSConfig{Pair: pairOf(served), ClientCAFile: other.CAFile}
+	n := start(t, setup{config: func(c *config.Config) {
+		c.Listen.AdminTLS = &config.MutualTLS{Pair: pairOf(served), ClientCAFile: other.CAFile}
 	}})
 	shows := func(f testenv.TLSFiles) error {
 		n.speak(showing(t, served.ClientConfig(t), f))
@@ -172,9 +173,9 @@ func TestCertificateCutShort(t *testing.T) {
 func TestCertificateIsLoadedWithoutASignal(t *testing.T) {
 	ca := testenv.NewAuthority(t)
 	files := ca.Issue(time.Hour)
-	n := start(t, setup{config: func(c *Config) {
-		c.Listen.TLS = &TLSConfig{Certificates: []certs.Pair{pairOf(files)}}
-		c.Listen.AdminTLS = &MutualTLSConfig{Pair: pairOf(files)}
+	n := start(t, setup{config: func(c *config.Config) {
+		c.Listen.TLS = &config.TLS{Certificates: []certs.Pair{pairOf(files)}}
+		c.Listen.AdminTLS = &config.MutualTLS{Pair: pairOf(files)}
 	}})
 	files.Replace(t, ca.Issue(2*time.Hour))
 	for _, addr := range []string{n.public, n.admin} {
@@ -201,11 +202,11 @@ func TestAdminTLS(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			clients := testenv.NewAuthority(t)
 			operator, late := clients.Issue(time.Hour, "operator"), clients.Issue(-time.Hour, "operator")
-			n := start(t, setup{config: func(config *Config) {
-				config.Listen.AdminTokenFile = c.token
-				config.Listen.AdminTLS = &MutualTLSConfig{Pair: pairOf(files)}
+			n := start(t, setup{config: func(node *config.Config) {
+				node.Listen.AdminTokenFile = c.token
+				node.Listen.AdminTLS = &config.MutualTLS{Pair: pairOf(files)}
 				if c.mutual {
-					config.Listen.AdminTLS.ClientCAFile = operator.CAFile
+					node.Listen.AdminTLS.ClientCAFile = operator.CAFile
 				}
 			}})
 			asks := func(want int, path string, headers ...string) {
@@ -252,42 +253,42 @@ func TestAdminTLS(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	ca := testenv.NewAuthority(t)
 	good, late := ca.Issue(time.Hour), ca.Issue(-time.Hour)
-	f := func(change func(*ListenConfig), want ...string) {
+	f := func(change func(*config.Listen), want ...string) {
 		t.Helper()
-		c := Defaults()
+		c := config.Defaults()
 		c.Server.MaxConnections = 1
 		change(&c.Listen)
-		got := c.warnings()
+		got := c.Warnings()
 		require.Len(t, got, len(want))
 		for i := range want {
 			require.Contains(t, got[i], want[i])
 		}
 	}
-	f(func(*ListenConfig) {})
-	c := Defaults()
+	f(func(*config.Listen) {})
+	c := config.Defaults()
 	c.Server.MaxConnections = 1 << 40
-	require.Len(t, c.warnings(), 1)
-	require.Contains(t, c.warnings()[0], "server.max_connections: 1099511627776 connections need 2199023256552 open files, and this process may open ")
-	f(func(l *ListenConfig) { l.Admin, l.AdminTokenFile = "10.0.0.5:8081", "token" }, "listen.admin: the token travels in the clear to 10.0.0.5:8081; set listen.admin_tls")
-	f(func(l *ListenConfig) { l.Admin, l.AdminTokenFile = "127.0.0.1:8081", "token" })
-	f(func(l *ListenConfig) {
-		l.Admin, l.AdminTokenFile, l.AdminTLS = "10.0.0.5:8081", "token", &MutualTLSConfig{Pair: pairOf(good)}
+	require.Len(t, c.Warnings(), 1)
+	require.Contains(t, c.Warnings()[0], "server.max_connections: 1099511627776 connections need 2199023256552 open files, and this process may open ")
+	f(func(l *config.Listen) { l.Admin, l.AdminTokenFile = "10.0.0.5:8081", "token" }, "listen.admin: the token travels in the clear to 10.0.0.5:8081; set listen.admin_tls")
+	f(func(l *config.Listen) { l.Admin, l.AdminTokenFile = "127.0.0.1:8081", "token" })
+	f(func(l *config.Listen) {
+		l.Admin, l.AdminTokenFile, l.AdminTLS = "10.0.0.5:8081", "token", &config.MutualTLS{Pair: pairOf(good)}
 	})
-	f(func(l *ListenConfig) { l.AdminTLS = &MutualTLSConfig{Pair: pairOf(late)} }, "listen.admin_tls: "+late.CertFile+" expired at ")
-	f(func(l *ListenConfig) { l.TLS = &TLSConfig{pairOf(good), []certs.Pair{pairOf(late)}} }, "listen.tls: "+late.CertFile+" expired at ")
+	f(func(l *config.Listen) { l.AdminTLS = &config.MutualTLS{Pair: pairOf(late)} }, "listen.admin_tls: "+late.CertFile+" expired at ")
+	f(func(l *config.Listen) { l.TLS = &config.TLS{Pair: pairOf(good), Certificates: []certs.Pair{pairOf(late)}} }, "listen.tls: "+late.CertFile+" expired at ")
 
-	c = Defaults()
+	c = config.Defaults()
 	c.Server.MaxConnections = 1
-	c.Upstreams = []UpstreamConfig{{URL: "http://127.0.0.1:1"}, {URL: "http://127.0.0.1:2", Group: "a"}}
-	c.Routes = []RouteConfig{{Match: rules.Conditions{Paths: []string{"/a;b"}}, Group: "a"}}
+	c.Upstreams = []config.Upstream{{URL: "http://127.0.0.1:1"}, {URL: "http://127.0.0.1:2", Group: "a"}}
+	c.Routes = []config.Route{{Match: rules.Conditions{Paths: []string{"/a;b"}}, Group: "a"}}
 	c.Shedder.Document = shedding.Defaults()
 	c.Shedder.Document.Classes[0].Match[0].Paths = []string{"/x", `/a\b`}
 	require.Equal(t, []string{
 		`shedder.classes[0].match[0].paths[1]: "/a\\b" is "/a/b" to other origins, which leads elsewhere, so every request for it gets 400; add "/a/b"`,
 		`routes[0].match.paths[0]: "/a;b" is "/a" to other origins, which leads elsewhere, so every request for it gets 400; add "/a"`,
-	}, c.warnings())
+	}, c.Warnings())
 
-	n := start(t, setup{config: func(c *Config) { c.Listen.TLS = &TLSConfig{Pair: pairOf(late)} }})
+	n := start(t, setup{config: func(c *config.Config) { c.Listen.TLS = &config.TLS{Pair: pairOf(late)} }})
 	require.Equal(t, 200, n.operate("GET", "/readyz").status)
 	require.Contains(t, n.logs.String(), late.CertFile+" expired at ")
 	late.Replace(t, good)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
+
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -34,7 +36,7 @@ func busyPair(t *testing.T, redis *testenv.Server) (nodes []*node, release func(
 					<-held
 				}
 			},
-			config: func(c *Config) {
+			config: func(c *config.Config) {
 				c.Node.ID, c.Store.Nodes = id, &count
 				c.Shedder.Document = settings(t, fullByOne)
 				c.TrustedProxies = []string{"127.0.0.1"}

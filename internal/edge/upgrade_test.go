@@ -14,6 +14,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 )
 
 // echo is an origin that sends each WebSocket message back.
@@ -95,7 +97,7 @@ func TestWebSocketOriginKilled(t *testing.T) {
 	defer in.Close()
 	url, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	n := start(t, setup{rules: slotRules, config: func(c *Config) { c.Upstreams = []UpstreamConfig{{URL: strings.TrimSpace(url)}} }})
+	n := start(t, setup{rules: slotRules, config: func(c *config.Config) { c.Upstreams = []config.Upstream{{URL: strings.TrimSpace(url)}} }})
 	ws := n.dial()
 	n.slotsLeft(1)
 	require.NoError(t, cmd.Process.Kill())
@@ -107,7 +109,7 @@ func TestWebSocketOriginKilled(t *testing.T) {
 }
 
 func TestWebSocketsDrain(t *testing.T) {
-	n := start(t, setup{rules: slotRules, origin: echo, config: func(c *Config) { c.Shutdown.Timeout = 300 * time.Millisecond }})
+	n := start(t, setup{rules: slotRules, origin: echo, config: func(c *config.Config) { c.Shutdown.Timeout = 300 * time.Millisecond }})
 	ws, other := n.dial(), n.dial()
 	n.stop()
 	for _, c := range []*websocket.Conn{ws, other} {
@@ -153,7 +155,7 @@ func TestWebSocketLateForItsSlot(t *testing.T) {
 }
 
 func TestUpgradeTurnedOff(t *testing.T) {
-	n := start(t, setup{rules: slotRules, origin: echo, config: func(c *Config) { c.Upstream.Upgrade = nil }})
+	n := start(t, setup{rules: slotRules, origin: echo, config: func(c *config.Config) { c.Upstream.Upgrade = nil }})
 	_, resp, err := websocket.DefaultDialer.Dial("ws://"+n.public+"/ws", nil)
 	require.ErrorIs(t, err, websocket.ErrBadHandshake)
 	require.Equal(t, 400, resp.StatusCode, "the origin's: it sees no Upgrade")

@@ -8,18 +8,19 @@ import (
 	"syscall"
 
 	"github.com/weir-edge/weir/internal/edge"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
 // serveEdge runs a node that sheds by the published law, which no configuration can
 // select.
 func serveEdge(ctx context.Context, file string) error {
-	config, err := edge.LoadConfig(file)
+	c, err := config.Load(file)
 	if err != nil {
 		return err
 	}
-	config.Shedder.Custom = overload.Published
-	node, err := edge.New(config, "", slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: config.LogLevel()})))
+	c.Shedder.Custom = overload.Published
+	node, err := edge.New(c, "", slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel()})))
 	if err != nil {
 		return err
 	}

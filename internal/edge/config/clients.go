@@ -1,4 +1,4 @@
-package edge
+package config
 
 import (
 	"path/filepath"
@@ -6,15 +6,15 @@ import (
 	"github.com/weir-edge/weir/internal/networks"
 )
 
-// ClientsConfig is about the networks of clients that operators block or allow by hand.
-type ClientsConfig struct {
+// Clients is about the networks of clients that operators block or allow by hand.
+type Clients struct {
 	// Cache is the file that keeps those of Consul.
 	Cache string `yaml:"cache"`
 }
 
 func (c *Config) validateClients(f *faults) {
 	cache := &c.Clients.Cache
-	if !c.followsConsul() {
+	if !c.FollowsConsul() {
 		if *cache != "" {
 			f.add("clients.cache", "is for rules.source consul; remove it")
 		}

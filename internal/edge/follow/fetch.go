@@ -1,4 +1,4 @@
-package edge
+package follow
 
 import (
 	"context"
@@ -11,15 +11,14 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
-	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // bootstrapTimeout bounds one attempt to fetch a document, redirects included.
 const bootstrapTimeout = 10 * time.Second
 
-// bootstrapURL reports whether text is a URL whose answer can be trusted: TLS, or a
+// IsTrustedURL reports whether text is a URL whose answer can be trusted: TLS, or a
 // program on this machine.
-func bootstrapURL(text string) bool {
+func IsTrustedURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Opaque == "" && authentic(u)
 }
@@ -38,26 +37,9 @@ func local(u *url.URL) bool {
 	return u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// fetch gets the document at rules.bootstrap, with its signatures if they are configured.
-func (r *RulesConfig) fetch(ctx context.Context) ([]byte, []sign.Signature, error) {
-	document, err := fetchDocument(ctx, "rules.bootstrap", r.Bootstrap)
-	if err != nil || r.BootstrapSignatures == "" {
-		return document, nil, err
-	}
-	text, err := fetchDocument(ctx, "rules.bootstrap_signatures", r.BootstrapSignatures)
-	if err != nil {
-		return nil, nil, err
-	}
-	list, err := sign.Parse(text)
-	if err != nil {
-		return nil, nil, fmt.Errorf("rules.bootstrap_signatures: %w", err)
-	}
-	return document, list, nil
-}
-
-// fetchDocument gets what the address of a field holds. An error does not show the address,
+// Fetch gets what the address of a field holds. An error does not show the address,
 // which may be signed.
-func fetchDocument(ctx context.Context, field, address string) ([]byte, error) {
+func Fetch(ctx context.Context, field, address string) ([]byte, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
 	client := &http.Client{Timeout: bootstrapTimeout, Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if len(via) > 3 || !mayLead(via[0].URL, r.URL) {

@@ -1,4 +1,4 @@
-package edge
+package config
 
 import (
 	"fmt"
@@ -42,10 +42,6 @@ func (f *faults) networks(path string, list []string) (networks []netip.Prefix) 
 // plainPrefix is the IPv4 network of one that is written as IPv6.
 func plainPrefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), max(0, p.Bits()-96)).Masked()
-}
-
-func contain(networks []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // trustWarnings returns what is likely a mistake when every peer is trusted.

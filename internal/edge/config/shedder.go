@@ -1,18 +1,20 @@
-package edge
+package config
 
 import (
+	"fmt"
 	"path/filepath"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/disk"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-const fromConfig = adminapi.SourceConfig
+const FromConfig = adminapi.SourceConfig
 
-// ShedderConfig says how requests are shed, and who may change that.
-type ShedderConfig struct {
+// Shedder says how requests are shed, and who may change that.
+type Shedder struct {
 	Source string `yaml:"source"`
 	// Cache is the file that keeps the last good settings of Consul.
 	Cache string `yaml:"cache"`
@@ -25,8 +27,8 @@ type ShedderConfig struct {
 }
 
 // UnmarshalField reads the fields of the document from the same map as the others.
-func (s *ShedderConfig) UnmarshalField(d *field.Decoder, n *field.Node) {
-	type plain ShedderConfig
+func (s *Shedder) UnmarshalField(d *field.Decoder, n *field.Node) {
+	type plain Shedder
 	s.Document = shedding.Defaults()
 	s.Document.Version = shedding.VersionConfig
 	d.Decode(n, (*plain)(s))
@@ -39,18 +41,18 @@ func (c *Config) validateShedder(f *faults) {
 	}
 	f.file("shedder.secret_file", s.SecretFile)
 	if s.Source == "" {
-		s.Source = fromConfig
-		if c.followsConsul() {
-			s.Source = fromConsul
+		s.Source = FromConfig
+		if c.FollowsConsul() {
+			s.Source = FromConsul
 		}
 	}
 	switch s.Source {
-	case fromConfig:
+	case FromConfig:
 		if s.Cache != "" {
 			f.add("shedder.cache", "is for shedder.source consul; remove it")
 		}
-	case fromConsul:
-		if !c.followsConsul() {
+	case FromConsul:
+		if !c.FollowsConsul() {
 			f.add("shedder.source", "can be consul only if rules.source is consul; use config")
 		}
 		if s.Cache == "" {
@@ -64,10 +66,22 @@ func (c *Config) validateShedder(f *faults) {
 	}
 }
 
-// settings returns the settings of this file.
-func (s *ShedderConfig) settings() *shedding.Document {
+// Settings returns the settings of this file.
+func (s *Shedder) Settings() *shedding.Document {
 	if s.Document == nil {
 		return shedding.Defaults()
 	}
 	return s.Document
+}
+
+// ReadSecret reads shedder.secret_file. It returns nil if there is none.
+func (s *Shedder) ReadSecret() ([]byte, error) {
+	if s.SecretFile == "" {
+		return nil, nil
+	}
+	key, err := disk.Secret(s.SecretFile)
+	if err != nil {
+		return nil, fmt.Errorf("shedder.secret_file: %w", err)
+	}
+	return key, nil
 }

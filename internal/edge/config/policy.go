@@ -1,4 +1,4 @@
-package edge
+package config
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// PolicyConfig says where the behavior policy comes from.
-type PolicyConfig struct {
+// Policy says where the behavior policy comes from.
+type Policy struct {
 	Source string `yaml:"source"`
 	File   string `yaml:"file"`
 	// Cache is the file that keeps the last good policy of Consul.
@@ -26,13 +26,13 @@ func (c *Config) validatePolicy(f *faults) {
 		f.add("policy.subjects", "must be from 1000 to %d (got %d); a million take 256 MiB", behavior.MaxSubjects, p.Subjects)
 	}
 	f.file("policy.file", p.File)
-	switch f.word("policy.source", p.Source, fromFile, fromConsul); p.Source {
-	case fromFile:
+	switch f.word("policy.source", p.Source, FromFile, FromConsul); p.Source {
+	case FromFile:
 		if p.Cache != "" {
 			f.add("policy.cache", "is for policy.source consul; remove it")
 		}
-	case fromConsul:
-		if !c.followsConsul() {
+	case FromConsul:
+		if !c.FollowsConsul() {
 			f.add("policy.source", "can be consul only if rules.source is consul; use file")
 		}
 		if p.File != "" {
@@ -53,23 +53,23 @@ func (c *Config) validatePolicy(f *faults) {
 func (c *Config) checkPolicy() error {
 	p := &c.Policy
 	switch {
-	case p.Source == fromConsul:
+	case p.Source == FromConsul:
 		return c.checkCache("policy", p.Cache, func(document []byte) error {
 			_, err := policy.Parse(document)
 			return err
 		})
 	case p.File != "":
-		data, err := p.read()
+		data, err := p.Read()
 		if err == nil {
-			_, err = p.parse(data)
+			_, err = p.Parse(data)
 		}
 		return err
 	}
 	return nil
 }
 
-// read reads the policy.
-func (p *PolicyConfig) read() ([]byte, error) {
+// Read reads the policy.
+func (p *Policy) Read() ([]byte, error) {
 	data, err := os.ReadFile(p.File)
 	if err != nil {
 		return nil, fmt.Errorf("policy.file: %w", err)
@@ -77,8 +77,8 @@ func (p *PolicyConfig) read() ([]byte, error) {
 	return data, nil
 }
 
-// parse reports what is wrong with the policy.
-func (p *PolicyConfig) parse(data []byte) (*policy.Policy, error) {
+// Parse reports what is wrong with the policy.
+func (p *Policy) Parse(data []byte) (*policy.Policy, error) {
 	made, err := policy.Parse(data)
 	if err != nil {
 		return nil, field.All(err).In(p.File)

@@ -1,8 +1,12 @@
-package edge
+package config
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
 func (c *Config) validateStore(f *faults) {
@@ -52,4 +56,44 @@ func (c *Config) validateStore(f *faults) {
 	f.file("store.redis.password_file", r.PasswordFile)
 	f.file("store.redis.sentinel_password_file", r.SentinelPasswordFile)
 	f.list.Take("store.redis.tls", r.TLS.Validate())
+}
+
+func (c *Store) RedisConfig() (redisstore.Config, error) {
+	r := &c.Redis
+	rc := redisstore.Config{
+		Mode: redisstore.Mode(r.Mode), Addrs: r.Addrs, MasterName: r.MasterName, Timeout: c.Timeout,
+		Username: r.Username, Password: secretFile(r.PasswordFile),
+		SentinelUsername: r.SentinelUsername, SentinelPassword: secretFile(r.SentinelPasswordFile),
+	}
+	if r.TLS == nil {
+		return rc, nil
+	}
+	var err error
+	if rc.TLS, err = r.TLS.Load(); err != nil {
+		return rc, fmt.Errorf("store.redis.tls.%w", err)
+	}
+	return rc, nil
+}
+
+// secretFile returns a reader of the file's content, asked at each new connection
+// so that the secret can be changed under a running node. It is nil without a file.
+func secretFile(file string) func() string {
+	if file == "" {
+		return nil
+	}
+	return func() string {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "" // the server's refusal names the user and is logged
+		}
+		return strings.TrimSpace(string(b))
+	}
+}
+
+// NodeCount returns how many nodes share the store when Consul does not count them.
+func (s *Store) NodeCount() int {
+	if s.Nodes == nil {
+		return 1
+	}
+	return *s.Nodes
 }

@@ -1,4 +1,4 @@
-package edge
+package config
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// DocumentsConfig says whose signatures make rules and shedder settings of Consul acceptable.
-type DocumentsConfig struct {
+// Documents says whose signatures make rules and shedder settings of Consul acceptable.
+type Documents struct {
 	// VerifyKeys are files with public keys.
 	VerifyKeys []string `yaml:"verify_keys"`
 	// RequireSigned refuses what none of the keys has signed.
@@ -31,7 +31,7 @@ func (c *Config) validateDocuments(f *faults) {
 	switch {
 	case d.RequireSigned && len(d.VerifyKeys) == 0:
 		f.add("documents.verify_keys", "must name a file with a public key when documents.require_signed is true")
-	case len(d.VerifyKeys) > 0 && !c.followsConsul():
+	case len(d.VerifyKeys) > 0 && !c.FollowsConsul():
 		f.add("documents.verify_keys", "is for rules.source consul; remove it")
 	}
 	if d.RequireSigned && c.Rules.Bootstrap != "" && c.Rules.BootstrapSignatures == "" {
@@ -39,16 +39,16 @@ func (c *Config) validateDocuments(f *faults) {
 	}
 }
 
-// verify returns how this node verifies documents, nil if it does not.
-func (c *Config) verify() *follow.Verify {
+// Verify returns how this node verifies documents, nil if it does not.
+func (c *Config) Verify() *follow.Verify {
 	if len(c.Documents.VerifyKeys) == 0 {
 		return nil
 	}
-	return &follow.Verify{Keys: c.Documents.keys, Require: c.Documents.RequireSigned, Region: c.Node.Region}
+	return &follow.Verify{Keys: c.Documents.Keys, Require: c.Documents.RequireSigned, Region: c.Node.Region}
 }
 
-// keys reads the keys, which may change while the node runs.
-func (d *DocumentsConfig) keys() (sign.Keys, error) {
+// Keys reads the keys, which may change while the node runs.
+func (d *Documents) Keys() (sign.Keys, error) {
 	keys, err := sign.ReadPublic(d.VerifyKeys)
 	if err != nil {
 		return nil, fmt.Errorf("documents.verify_keys: %w", err)
@@ -56,13 +56,13 @@ func (d *DocumentsConfig) keys() (sign.Keys, error) {
 	return keys, nil
 }
 
-// signedBy returns the keys that the node registers, "" if it requires none. Consul takes
+// SignedBy returns the keys that the node registers, "" if it requires none. Consul takes
 // 512 characters: of more keys, the first in order are named.
-func (d *DocumentsConfig) signedBy() string {
+func (d *Documents) SignedBy() string {
 	if !d.RequireSigned {
 		return ""
 	}
-	keys, err := d.keys()
+	keys, err := d.Keys()
 	if err != nil {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package edge
+package config
 
 import (
 	"maps"
@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// UpstreamConfig is one origin.
-type UpstreamConfig struct {
+// Upstream is one origin.
+type Upstream struct {
 	URL   string `yaml:"url"`
 	Group string `yaml:"group"` // "" is defaultGroup
 	// HTTP2 says that an https upstream speaks HTTP/2, and is spoken to in nothing else.
@@ -20,15 +20,15 @@ type UpstreamConfig struct {
 }
 
 // target is the URL as proxy knows it.
-func (u *UpstreamConfig) target() string {
+func (u *Upstream) target() string {
 	if rest, ok := strings.CutPrefix(u.URL, "https://"); ok && u.HTTP2 {
 		return "h2://" + rest
 	}
 	return u.URL
 }
 
-// ForwardConfig is how requests are forwarded.
-type ForwardConfig struct {
+// Forward is how requests are forwarded.
+type Forward struct {
 	DialTimeout   time.Duration `yaml:"dial_timeout"`
 	Timeout       time.Duration `yaml:"timeout"`
 	StreamTimeout time.Duration `yaml:"stream_timeout"`
@@ -44,11 +44,11 @@ type ForwardConfig struct {
 	Loop           string            `yaml:"loop"` // the header in which loops show
 	HealthCheck    proxy.HealthCheck `yaml:"health_check"`
 	// Groups have settings of their own, by name.
-	Groups map[string]GroupConfig `yaml:"groups"`
+	Groups map[string]Group `yaml:"groups"`
 }
 
-// GroupConfig replaces fields of ForwardConfig for one group; nil: the same.
-type GroupConfig struct {
+// Group replaces fields of ForwardConfig for one group; nil: the same.
+type Group struct {
 	Upgrade     *[]string    `yaml:"upgrade"`
 	HealthCheck *healthCheck `yaml:"health_check"`
 }
@@ -64,7 +64,7 @@ func (h *healthCheck) UnmarshalField(d *field.Decoder, n *field.Node) {
 }
 
 // of returns the settings of a group.
-func (u *ForwardConfig) of(group string) (upgrade []string, check proxy.HealthCheck) {
+func (u *Forward) of(group string) (upgrade []string, check proxy.HealthCheck) {
 	upgrade, check = u.Upgrade, u.HealthCheck
 	own := u.Groups[group]
 	if own.Upgrade != nil {
@@ -96,14 +96,14 @@ func (c *Config) validateForward(f *faults) {
 	f.word("upstream.loop", c.Upstream.Loop, "via", "cdn-loop", "off")
 	validateHealthCheck(f, "upstream.health_check.", c.Upstream.HealthCheck)
 	validateUpgrade(f, "upstream.upgrade", c.Upstream.Upgrade)
-	groups := c.groups()
+	groups := c.Groups()
 	for _, name := range slices.Sorted(maps.Keys(c.Upstream.Groups)) {
 		at := "upstream.groups." + field.Name(name)
 		if !slices.Contains(groups, name) {
 			f.add(at, "is not a group of upstreams%s", field.SuggestOr(name, groups...))
 		}
 		own := c.Upstream.Groups[name]
-		if own == (GroupConfig{}) {
+		if own == (Group{}) {
 			f.add(at, "has no effect; set upgrade or health_check, or remove it")
 		}
 		if own.Upgrade != nil {

@@ -1,9 +1,8 @@
-package edge
+package config
 
 import (
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/weir-edge/weir/internal/edge/peer"
 	"github.com/weir-edge/weir/pkg/certs"
@@ -11,39 +10,39 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// PeerListenConfig says where other nodes reach this one, and by what they know each other.
-type PeerListenConfig struct {
+// PeerListen says where other nodes reach this one, and by what they know each other.
+type PeerListen struct {
 	Address string `yaml:"address"`
 	// Advertise is where others reach it, if not at Address: host or host:port.
-	Advertise string         `yaml:"advertise"`
-	TLS       *PeerTLSConfig `yaml:"tls"`
+	Advertise string   `yaml:"advertise"`
+	TLS       *PeerTLS `yaml:"tls"`
 	// Insecure speaks without TLS, on this machine only.
 	Insecure bool `yaml:"insecure"`
 }
 
-// PeerTLSConfig names the certificate that a node shows to others, both as a server and as a
+// PeerTLS names the certificate that a node shows to others, both as a server and as a
 // client, and the authorities of theirs.
-type PeerTLSConfig struct {
+type PeerTLS struct {
 	certs.Pair `yaml:",inline"`
 	CAFile     string `yaml:"ca_file"`
 }
 
-// PeerConfig says who the other nodes are.
-type PeerConfig struct {
+// Peer says who the other nodes are.
+type Peer struct {
 	// Regions are all regions in the topology's order, for nodes whose Consul does not know
 	// them.
-	Regions []PeerRegionConfig `yaml:"regions"`
+	Regions []PeerRegion `yaml:"regions"`
 }
 
-// PeerRegionConfig is one region.
-type PeerRegionConfig struct {
-	Name       string           `yaml:"name"`
-	Datacenter string           `yaml:"datacenter"` // in Consul; empty: as the region
-	Nodes      []PeerNodeConfig `yaml:"nodes"`      // empty: Consul knows them
+// PeerRegion is one region.
+type PeerRegion struct {
+	Name       string     `yaml:"name"`
+	Datacenter string     `yaml:"datacenter"` // in Consul; empty: as the region
+	Nodes      []PeerNode `yaml:"nodes"`      // empty: Consul knows them
 }
 
-// PeerNodeConfig is one node.
-type PeerNodeConfig struct {
+// PeerNode is one node.
+type PeerNode struct {
 	ID      string `yaml:"id"`
 	Address string `yaml:"address"`
 }
@@ -72,7 +71,7 @@ func (c *Config) validatePeer(f *faults) {
 			f.add("listen.peer.address", "%s is taken by listen.%s; choose another port", p.Address, name)
 		}
 	}
-	if c.followsConsul() {
+	if c.FollowsConsul() {
 		c.validateAdvertised(f, "listen.peer.advertise", p.Advertise, "listen.peer.address", p.Address)
 	} else {
 		if err := consul.CheckName(c.Node.Region); err != nil {
@@ -82,7 +81,7 @@ func (c *Config) validatePeer(f *faults) {
 			f.add("listen.peer.advertise", "is for rules.source consul; remove it")
 		}
 	}
-	if err := consul.CheckNodeID(c.Node.ID); err != nil && !(c.followsConsul() && c.Consul.Register) {
+	if err := consul.CheckNodeID(c.Node.ID); err != nil && !(c.FollowsConsul() && c.Consul.Register) {
 		f.add("node.id", "%v", err)
 	}
 	host, _, err := net.SplitHostPort(p.Address)
@@ -106,7 +105,7 @@ func (c *Config) validatePeer(f *faults) {
 func (c *Config) validatePeerRegions(f *faults) {
 	list := c.Peer.Regions
 	if len(list) == 0 {
-		if !c.followsConsul() {
+		if !c.FollowsConsul() {
 			f.add("peer.regions", "is required with listen.peer unless rules.source is consul: list all regions, this node's included, and their nodes")
 		}
 		return
@@ -124,11 +123,11 @@ func (c *Config) validatePeerRegions(f *faults) {
 		own = own || r.Name == c.Node.Region
 		if r.Datacenter != "" {
 			f.list.Take(at, (&consul.Config{Datacenter: r.Datacenter}).Validate())
-			if len(r.Nodes) > 0 || !c.followsConsul() {
+			if len(r.Nodes) > 0 || !c.FollowsConsul() {
 				f.add(at+".datacenter", "is where Consul has the region's nodes; remove it, or nodes")
 			}
 		}
-		if len(r.Nodes) == 0 && !c.followsConsul() && r.Name != c.Node.Region {
+		if len(r.Nodes) == 0 && !c.FollowsConsul() && r.Name != c.Node.Region {
 			f.add(at+".nodes", "must list at least one node, as in [{id: us-1, address: \"10.2.0.5:8444\"}]")
 		}
 		c.validatePeerNodes(f, at, &r)
@@ -138,7 +137,7 @@ func (c *Config) validatePeerRegions(f *faults) {
 	}
 }
 
-func (c *Config) validatePeerNodes(f *faults, at string, r *PeerRegionConfig) {
+func (c *Config) validatePeerNodes(f *faults, at string, r *PeerRegion) {
 	ids := map[string]bool{}
 	for j, n := range r.Nodes {
 		at := field.Index(at+".nodes", j)
@@ -155,8 +154,8 @@ func (c *Config) validatePeerNodes(f *faults, at string, r *PeerRegionConfig) {
 	}
 }
 
-// regions returns the listed regions.
-func (p *PeerConfig) regions() (list []peer.Region) {
+// Listed returns the listed regions.
+func (p *Peer) Listed() (list []peer.Region) {
 	for _, r := range p.Regions {
 		own := peer.Region{Name: r.Name}
 		for _, n := range r.Nodes {
@@ -167,18 +166,15 @@ func (p *PeerConfig) regions() (list []peer.Region) {
 	return list
 }
 
-// checkPeer reports why other nodes would not accept this one's certificate.
-func (c *Config) checkPeer(s *certs.Server) error {
+// CheckPeer reports why other nodes would not accept this one's certificate.
+func (c *Config) CheckPeer(s *certs.Server) error {
 	if s == nil {
 		return nil
 	}
-	if err := peer.CheckCertificate(s, c.peerNode()); err != nil {
+	if err := peer.CheckCertificate(s, c.PeerNode()); err != nil {
 		return fmt.Errorf("listen.peer.tls: %s: %w", c.Listen.Peer.TLS.CertFile, err)
 	}
 	return nil
 }
 
-func (c *Config) peerNode() peer.Node { return peer.Node{Region: c.Node.Region, ID: c.Node.ID} }
-
-// peerBuckets are round trips: within a region, and around the world.
-var peerBuckets = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 1, 2.5, (5 * time.Second).Seconds()}
+func (c *Config) PeerNode() peer.Node { return peer.Node{Region: c.Node.Region, ID: c.Node.ID} }

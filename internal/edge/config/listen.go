@@ -1,0 +1,188 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/weir-edge/weir/pkg/certs"
+)
+
+// Listen says where the node listens.
+type Listen struct {
+	Public         string         `yaml:"public"`
+	Admin          string         `yaml:"admin"`
+	AdminTokenFile string         `yaml:"admin_token_file"`
+	AdminTLS       *MutualTLS     `yaml:"admin_tls"`
+	TLS            *TLS           `yaml:"tls"`
+	HTTP2          HTTP2          `yaml:"http2"`
+	ProxyProtocol  *ProxyProtocol `yaml:"proxy_protocol"`
+	Decide         *Decide        `yaml:"decide"`
+	SPOE           *Decide        `yaml:"spoe"`
+	RLS            *RLS           `yaml:"rls"`
+	Peer           *PeerListen    `yaml:"peer"`
+
+	Balancers []netip.Prefix `yaml:"-"`
+}
+
+// ProxyProtocol names the load balancers whose connections begin with a PROXY header.
+type ProxyProtocol struct {
+	From []string `yaml:"from"`
+}
+
+// TLS names the certificates of the public listener.
+type TLS struct {
+	certs.Pair   `yaml:",inline"`
+	Certificates []certs.Pair `yaml:"certificates"`
+}
+
+// MutualTLS names the certificate of a listener that may require certificates of its callers.
+type MutualTLS struct {
+	certs.Pair `yaml:",inline"`
+	// ClientCAFile holds the authorities of its clients, who must show a certificate then.
+	ClientCAFile string `yaml:"client_ca_file"`
+}
+
+// maxCertificates bounds how many are compared with the name that a client asks for.
+const maxCertificates = 256
+
+// pairs are all certificates, the one for clients that ask for another name first.
+func (t *TLS) pairs() []certs.Pair {
+	if t.Pair == (certs.Pair{}) {
+		return t.Certificates
+	}
+	return append([]certs.Pair{t.Pair}, t.Certificates...)
+}
+
+// Mutual reports whether callers of the admin side must show a certificate.
+func (l *Listen) Mutual() bool { return l.AdminTLS != nil && l.AdminTLS.ClientCAFile != "" }
+
+// Open reports whether callers of the admin side need neither token nor certificate.
+func (l *Listen) Open() bool { return l.AdminTokenFile == "" && !l.Mutual() }
+
+func (c *Config) validateListen(f *faults) {
+	l := &c.Listen
+	f.address("listen.public", l.Public)
+	f.address("listen.admin", l.Admin)
+	if sameAddress(l.Public, l.Admin) {
+		f.add("listen.admin", "%s is taken by listen.public, %s; choose another port", l.Admin, l.Public)
+	}
+	c.validateRLS(f)
+	if p := l.ProxyProtocol; p != nil {
+		l.Balancers = f.networks("listen.proxy_protocol.from", p.From)
+		if len(p.From) == 0 {
+			f.add("listen.proxy_protocol.from", "is required; list your balancers' addresses, or remove proxy_protocol")
+		}
+	}
+	f.file("listen.admin_token_file", l.AdminTokenFile)
+	if l.Open() && l.outside() {
+		f.add("listen.admin", "%s can be reached from outside; listen on 127.0.0.1 or set listen.admin_token_file", l.Admin)
+	}
+	if t := l.AdminTLS; t != nil {
+		f.list.Take("listen.admin_tls", t.Validate())
+		f.file("listen.admin_tls.client_ca_file", t.ClientCAFile)
+	}
+	if l.Decide != nil {
+		l.Decide.validate(f, l, "decide")
+	}
+	if l.SPOE != nil {
+		l.SPOE.validate(f, l, "spoe")
+	}
+	l.HTTP2.validate(f, l)
+	if t := l.TLS; t != nil {
+		if len(t.Certificates) == 0 || t.Pair != (certs.Pair{}) {
+			f.list.Take("listen.tls", t.Validate())
+		}
+		for i := range t.Certificates {
+			f.list.Take(fmt.Sprintf("listen.tls.certificates[%d]", i), t.Certificates[i].Validate())
+		}
+		if n := len(t.pairs()); n > maxCertificates {
+			f.add("listen.tls.certificates", "must be %d at most (got %d); a certificate may be for many names", maxCertificates, n)
+		}
+	}
+}
+
+// sameAddress reports whether two listeners of one family would need the same port.
+func sameAddress(one, other string) bool {
+	host1, port1, err1 := net.SplitHostPort(one)
+	host2, port2, err2 := net.SplitHostPort(other)
+	if err1 != nil || err2 != nil || port1 != port2 || port1 == "0" {
+		return false
+	}
+	return host1 == host2 || host1 == "" || host2 == ""
+}
+
+// outside reports whether the admin side may be reached from other machines.
+func (l *Listen) outside() bool {
+	host, _, err := net.SplitHostPort(l.Admin)
+	return err == nil && outside(host)
+}
+
+// outside reports whether a listener on that host may be reached from other machines.
+func outside(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host != "localhost" && (err != nil || !a.IsLoopback())
+}
+
+// Certificates are the certificates of all listeners; nil where one has no TLS.
+type Certificates struct{ Public, Admin, Decide, SPOE, RLS, Peer *certs.Server }
+
+func (l *Listen) Certificates() (s Certificates, err error) {
+	if l.TLS != nil {
+		if s.Public, err = certs.NewServer(l.TLS.pairs(), ""); err != nil {
+			return s, fmt.Errorf("listen.tls: %w", err)
+		}
+	}
+	if l.AdminTLS != nil {
+		if s.Admin, err = certs.NewServer([]certs.Pair{l.AdminTLS.Pair}, l.AdminTLS.ClientCAFile); err != nil {
+			return s, fmt.Errorf("listen.admin_tls: %w", err)
+		}
+	}
+	if d := l.Decide; d != nil && d.TLS != nil {
+		if s.Decide, err = certs.NewServer([]certs.Pair{d.TLS.Pair}, d.TLS.ClientCAFile); err != nil {
+			return s, fmt.Errorf("listen.decide.tls: %w", err)
+		}
+	}
+	if d := l.SPOE; d != nil && d.TLS != nil {
+		if s.SPOE, err = certs.NewServer([]certs.Pair{d.TLS.Pair}, d.TLS.ClientCAFile); err != nil {
+			return s, fmt.Errorf("listen.spoe.tls: %w", err)
+		}
+	}
+	if r := l.RLS; r != nil && r.TLS != nil {
+		if s.RLS, err = certs.NewServer([]certs.Pair{r.TLS.Pair}, r.TLS.ClientCAFile); err != nil {
+			return s, fmt.Errorf("listen.rls.tls: %w", err)
+		}
+	}
+	if p := l.Peer; p != nil && p.TLS != nil {
+		if s.Peer, err = certs.NewServer([]certs.Pair{p.TLS.Pair}, p.TLS.CAFile); err != nil {
+			return s, fmt.Errorf("listen.peer.tls: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Each calls f for every certificate of all listeners.
+func (s Certificates) Each(f func(listener, file string, expires time.Time)) {
+	for name, server := range map[string]*certs.Server{"public": s.Public, "admin": s.Admin, "decide": s.Decide, "spoe": s.SPOE, "rls": s.RLS, "peer": s.Peer} {
+		if server != nil {
+			server.Expiries(func(file string, at time.Time) { f(name, file, at) })
+		}
+	}
+}
+
+// HTTP2 says where clients of the public listener may speak HTTP/2.
+type HTTP2 struct {
+	TLS        bool `yaml:"tls"` // offer it by ALPN
+	H2C        bool `yaml:"h2c"` // accept its preface without TLS
+	MaxStreams int  `yaml:"max_streams"`
+}
+
+func (c *HTTP2) validate(f *faults, l *Listen) {
+	if c.H2C && l.TLS != nil {
+		f.add("listen.http2.h2c", "is for a listener without TLS; remove it, clients of listen.tls agree on HTTP/2 by ALPN")
+	}
+	if c.MaxStreams < 1 || c.MaxStreams > 1000 {
+		f.add("listen.http2.max_streams", "must be between 1 and 1000 (got %d)", c.MaxStreams)
+	}
+}

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/pkg/sign"
+)
+
+// Where rules come from.
+const (
+	FromFile   = adminapi.SourceFile
+	FromConsul = adminapi.SourceConsul
+)
+
+// Rules says where the rules come from.
+type Rules struct {
+	Source string `yaml:"source"`
+	File   string `yaml:"file"`
+	// Cache is the file that keeps the last good document of Consul, so that the
+	// node can start while Consul is unreachable.
+	Cache string `yaml:"cache"`
+	// Bootstrap is a URL of a rule document, for a node that starts without a cached
+	// one while Consul is unreachable.
+	Bootstrap string `yaml:"bootstrap"`
+	// BootstrapSignatures is a URL of its signatures.
+	BootstrapSignatures string `yaml:"bootstrap_signatures"`
+	// Required keeps a node that has never had rules from serving. Only with
+	// Consul: without a good file no node starts.
+	Required bool `yaml:"required"`
+}
+
+func (c *Config) FollowsConsul() bool { return c.Rules.Source == FromConsul }
+
+func (c *Config) validateRules(f *faults) {
+	switch c.Rules.Source {
+	case FromFile:
+		if c.Rules.File == "" {
+			f.add("rules.file", "must name a rule document when rules.source is file")
+		}
+		if c.Rules.Bootstrap != "" || c.Rules.BootstrapSignatures != "" {
+			f.add("rules.bootstrap", "is for rules.source consul; remove it")
+		}
+	case FromConsul:
+		if c.Rules.File != "" {
+			f.add("rules.file", "is for rules.source file, and is not used while Consul is unreachable, rules.cache is; remove it")
+		}
+		if c.Rules.Cache == "" {
+			f.add("rules.cache", "must name a file when rules.source is consul: without it the node cannot start while Consul is unreachable")
+		}
+		if c.Rules.Bootstrap != "" && !follow.IsTrustedURL(c.Rules.Bootstrap) {
+			f.add("rules.bootstrap", "must be an https:// URL such as https://bucket.s3.eu-west-1.amazonaws.com/rules.yaml; http:// is for this machine only")
+		}
+		if c.Rules.BootstrapSignatures != "" && (c.Rules.Bootstrap == "" || !follow.IsTrustedURL(c.Rules.BootstrapSignatures)) {
+			f.add("rules.bootstrap_signatures", "must be an https:// URL such as https://bucket.s3.eu-west-1.amazonaws.com/rules.yaml.sig, alongside rules.bootstrap; http:// is for this machine only")
+		}
+		c.validateConsul(f)
+	default:
+		f.add("rules.source", "must be file or consul (got %q)", c.Rules.Source)
+	}
+}
+
+// Fetch gets the document at rules.bootstrap, with its signatures if they are configured.
+func (r *Rules) Fetch(ctx context.Context) ([]byte, []sign.Signature, error) {
+	document, err := follow.Fetch(ctx, "rules.bootstrap", r.Bootstrap)
+	if err != nil || r.BootstrapSignatures == "" {
+		return document, nil, err
+	}
+	text, err := follow.Fetch(ctx, "rules.bootstrap_signatures", r.BootstrapSignatures)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := sign.Parse(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("rules.bootstrap_signatures: %w", err)
+	}
+	return document, list, nil
+}
