@@ -5,7 +5,7 @@ func behaviorRow() row {
 	return row{id: 40, title: "Behavior", panels: []panel{
 		{
 			id: 41, kind: series, title: "Requests above the mildest tier", unit: perSecond, stacked: true,
-			text:    "By what the behavior policy did with them, or in shadow mode would have done: passed (perhaps under smaller limits), delayed, refused, and crowded: refused because 1,000 requests wait already. None without a policy, or while nobody misbehaves.",
+			text:    "By what the behavior policy did with them, or in shadow mode would have done: passed (perhaps under smaller limits), delayed, refused, and crowded: refused because 1,000 requests are already delayed. None without a policy, or while no client misbehaves.",
 			queries: []query{{"{{tier}}, {{effect}} ({{mode}})", `sum by (tier, effect, mode) (rate(weir_behavior_requests_total{@}[$__rate_interval]))`}},
 		},
 		{
@@ -18,7 +18,7 @@ func behaviorRow() row {
 		},
 		{
 			id: 47, kind: series, title: "One view for a region", unit: plain,
-			text: "Nodes that judge clients together, nodes that judge alone because Redis does not answer, subjects of which the nodes told each other in the last second, and subjects a minute that entered a tier only because of what several nodes counted: clients that are spread over nodes.",
+			text: "Nodes that judge clients together, nodes that judge alone because Redis does not answer, subjects that nodes reported to each other in the last second, and subjects a minute that entered a tier only because of several nodes' combined counts: clients spread over nodes.",
 			queries: []query{
 				{"judge together", `max(weir_behavior_nodes{@})`},
 				{"judge alone", `sum(weir_behavior_alone{@})`},

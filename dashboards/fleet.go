@@ -230,14 +230,14 @@ func fleet() dashboard {
 				},
 				{
 					id: 36, kind: series, title: "Panics", unit: plain, steps: []step{{1, red}},
-					text:    "Requests in five minutes that were answered 500 because of a fault in weir. Report each one, with the stack in the log line \"handler panicked\".",
+					text:    "Requests in five minutes that were answered 500 because of a bug in weir. Report each one, with the stack in the log line \"handler panicked\".",
 					queries: []query{{"{{region}} {{pop}} {{node}}", `sum by (region, pop, node) (increase(weir_panics_total{@}[5m]))`}},
 				},
 			}},
 			{id: 60, title: "Optional: gateways that ask, on listen.decide", folded: true, panels: []panel{
 				{
 					id: 61, kind: series, title: "Answers to gateways (optional)", unit: perSecond, width: 12, stacked: true,
-					text:    "What gateways were told about their requests. stranger is one that listen.decide.from does not list; failed is weir's own fault, or a rule that cannot be applied there; malformed is a request, or a gateway's configuration, that leaves something unclear.",
+					text:    "The answers to gateways about their requests. stranger is a gateway that listen.decide.from does not list; failed is weir's own fault, or a rule that cannot be applied there; malformed is a request, or a gateway's configuration, that leaves something unclear.",
 					queries: []query{{"{{region}} {{protocol}} {{answer}}", `sum by (region, protocol, answer) (rate(weir_gateway_answers_total{@}[$__rate_interval]))`}},
 				},
 				{
@@ -271,7 +271,7 @@ func fleet() dashboard {
 			{id: 40, title: "Optional: DNS, by regionctl dns", folded: true, panels: []panel{
 				{
 					id: 41, kind: series, title: "DNS answers (optional)", unit: perSecond, width: 24, stacked: true,
-					text:    "Needs regionctl dns scraped, for whichever region. Queries answered each second, by kind of answer. answer is the usual; spilled skipped the nearest PoP because it cannot serve all of its clients; fail_open means that no PoP is healthy, and all are returned. refused and nxdomain are for unknown names: many of them are somebody probing.",
+					text:    "Needs regionctl dns scraped, in any region. Queries answered each second, by kind of answer. answer is the normal case; spilled skipped the nearest PoP because it cannot serve all of its clients; fail_open means that no PoP is healthy, and all are returned. refused and nxdomain are for unknown names: many of them are a scan.",
 					queries: []query{{"{{answer}}", `sum by (answer) (rate(weir_dns_queries_total{region=~"$region|"}[$__rate_interval]))`}},
 				},
 				{
@@ -291,7 +291,7 @@ func fleet() dashboard {
 				},
 				{
 					id: 53, kind: series, title: "Demand as part of capacity (optional)", unit: share, width: 12,
-					text:    "Needs regionctl dns scraped. What each PoP is asked for, divided by what it can serve, as DNS routers see it. Above 0.97 the PoP gives clients away, to PoPs below 0.93. If all are high, nobody has room: the fleet needs more nodes. A PoP without a line publishes no figures: its shedder is off, or its nodes run an older release.",
+					text:    "Needs regionctl dns scraped. Demand on each PoP divided by its capacity, as DNS routers see it. Above 0.97 the PoP gives clients away, to PoPs below 0.93. If all are high, the fleet needs more nodes. A PoP without a line publishes no figures: its shedder is off, or its nodes run an older release.",
 					queries: []query{{"{{region}} {{pop}}", `max by (region, pop) (weir_dns_pop_demand{region=~"$region"} / weir_dns_pop_capacity{region=~"$region"})`}},
 				},
 				{
@@ -301,7 +301,7 @@ func fleet() dashboard {
 				},
 				{
 					id: 54, kind: states, title: "Topology without a signature (optional)", unit: plain, width: 12, words: noYes(green, red),
-					text:    "Needs regionctl dns scraped, with --verify-keys. Yes: nobody with a trusted key has signed the topology in the region's Consul. With --require-signed, routers keep the one that they have, and one that starts has none; without it, they answer by it. If somebody forgot --sign, they apply it again; otherwise find out who wrote it.",
+					text:    "Needs regionctl dns scraped, with --verify-keys. Yes: the topology in the region's Consul has no signature by a trusted key. With --require-signed, routers keep the previous one, and a router that starts has none; without it, they use it. If an operator forgot --sign, apply it again with it; otherwise find out who wrote it.",
 					queries: []query{{"{{region}}", `max by (region) (weir_dns_topology_unsigned{region=~"$region"})`}},
 				},
 				{

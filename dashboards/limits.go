@@ -10,7 +10,7 @@ func limits() dashboard {
 			{id: 1, title: "Outcomes", panels: []panel{
 				{
 					id: 2, kind: series, title: "Requests limited", unit: perSecond,
-					text:    "Requests refused with 429, each counted once, however many rules refused it. This is what clients notice.",
+					text:    "Requests refused with 429, each counted once even if several rules refused it. Clients notice these.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_requests_limited_total{@}[$__rate_interval]))`}},
 				},
 				{
@@ -20,7 +20,7 @@ func limits() dashboard {
 				},
 				{
 					id: 4, kind: series, title: "Rules in shadow", unit: share,
-					text:    "Share of its checks that each rule would refuse. Check this figure before mode: shadow becomes enforce: it should be about the share of the traffic that you mean to refuse, on a quiet day and on a busy one. Rules in shadow that would refuse nobody are at 0, and so are all enforced rules.",
+					text:    "Share of its checks that each rule would refuse. Check this figure before mode: shadow becomes enforce: it should be about the share of the traffic that you mean to refuse, on a quiet day and on a busy one. Rules in shadow that would refuse no request are at 0, as are all enforced rules.",
 					queries: []query{{"{{rule}}", shareOf("rule", `weir_decisions_total{@,rule=~"$rule",outcome="shadow_limited"}`, `weir_decisions_total{@,rule=~"$rule"}`)}},
 				},
 				{
