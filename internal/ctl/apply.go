@@ -68,18 +68,31 @@ const applyExamples = `  regionctl rules apply rules.yaml -m "halve the login li
 func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var by, pop string
+	var resume bool
 	c := &change{p: p}
 	o := canaryOptions{}
 	w := waves{canaryOptions: &o}
 	var cmd *cobra.Command
-	cmd = command("apply FILE", "apply a document and wait for every edge", help, examples,
+	cmd = command("apply [FILE]", "apply a document and wait for every edge", help, examples,
 		func(ctx context.Context, args []string) error {
-			if args[0] == "-" && !c.yes {
+			file := strings.Join(args, "")
+			switch {
+			case file == "" && !resume:
+				return term.Misused("FILE is missing; name the document, or pass --resume to continue a rollout")
+			case file != "" && resume:
+				return term.Misused("--resume continues with the document of the rollout; leave out %s", term.Printable(file))
+			case file == "-" && !c.yes:
 				return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
+			}
+			if resume {
+				if err := c.resume(ctx, cmd, k); err != nil {
+					return err
+				}
 			}
 			if err := c.checkFlags(by); err != nil {
 				return err
 			}
+			c.given = givenOf(cmd.Flags())
 			var canary *canaryOptions
 			inWaves, err := w.parse(cmd)
 			switch {
@@ -98,11 +111,12 @@ func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Comm
 					return term.Misused("--%s needs --canary POP%s", name, orWaves(name))
 				}
 			}
-			return c.apply(ctx, k, args[0], names, canary)
+			return c.apply(ctx, k, file, names, canary)
 		})
 	p.regionFlag(cmd, &names)
 	c.flags(cmd, &by)
 	f := cmd.Flags()
+	f.BoolVar(&resume, "resume", false, "continue the canary or the waves that "+k.Name+" rollout shows, with their document and flags")
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	f.StringVar(&pop, "canary", "", "try it on this `POP` first")
 	o.flags(f)
@@ -160,8 +174,10 @@ func (c *change) apply(ctx context.Context, k *fleet.Kind, file string, names []
 			return err
 		}
 	}
-	if c.doc, err = c.p.readDocument(k, file); err != nil {
-		return err
+	if c.resumes == nil {
+		if c.doc, err = c.p.readDocument(k, file); err != nil {
+			return err
+		}
 	}
 	targets, err := c.p.targetsOf(k, names)
 	if err != nil {
@@ -176,6 +192,9 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canar
 	// Without the word of all, nobody knows what is needed.
 	if c.engine.Wrote && ctx.Err() == nil && len(c.have()) == len(c.regions) {
 		c.prune(ctx, targets)
+	}
+	if err == nil && targets[0].Kind.Canaries { // what was unfinished is now something else
+		c.p.forget(ctx, targets, func(*consul.Rollout) bool { return true })
 	}
 	return err
 }
@@ -215,7 +234,10 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target, canary *can
 	if err := c.store(ctx); err != nil {
 		return err
 	}
-	return trial.run(ctx)
+	j := c.openJournal(ctx, canary.pop, [][]string{regionNames(trial.targets)})
+	err = trial.run(ctx)
+	j.close(ctx, err)
+	return err
 }
 
 // settle is a change of regions that have the version already. Only trials that are in

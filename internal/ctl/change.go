@@ -51,6 +51,10 @@ type change struct {
 	relative bool
 	// waves changes the regions in groups; nil: all together.
 	waves *waves
+	// given are the flags that a resumed canary or wave needs again; resumes is the record of
+	// the rollout that this change continues, nil if it begins one.
+	given   []string
+	resumes *consul.Rollout
 	// apart is until when the regions may differ from others of the fleet; nil: they should not.
 	apart *time.Time
 
@@ -240,7 +244,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		if r.step.wrong != nil {
 			return r.step.wrong
 		}
-		if err := c.stale(r); err != nil {
+		if err := cmp.Or(c.stale(r), c.overtaken(r)); err != nil {
 			return err
 		}
 		steps = append(steps, fleet.Answer[*step]{Target: r.target, Value: &r.step, Err: r.region.Err})

@@ -60,6 +60,8 @@ func TestJSONErrors(t *testing.T) {
 		{"rules list", term.StatusFailed, "failed", "connection refused"},
 		{"rules compare login", term.StatusFailed, "failed", "connection refused"},
 		{"rules show", term.StatusFailed, "failed", "connection refused"},
+		{"rules rollout", term.StatusFailed, "failed", "connection refused"},
+		{"policy rollout", term.StatusFailed, "failed", "connection refused"},
 		{"rules history", term.StatusFailed, "failed", "connection refused"},
 		{"rules rollback --yes", term.StatusFailed, "failed", "connection refused"},
 		{"rules prune --yes", term.StatusFailed, "failed", "connection refused"},

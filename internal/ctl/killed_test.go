@@ -62,6 +62,42 @@ func TestKilled(t *testing.T) {
 			require.Contains(t, errOut, "us-east: took over the lock of ana, which was not renewed for 10s")
 			require.NotContains(t, errOut, "wave 1 of 2: eu-west")
 		},
+		"and resumed": func(t *testing.T, f *testFleet) {
+			f.abandon(t)
+			require.Contains(t, f.refused(t, 4, "rules", "apply", "--resume", "--yes"), "ana is rolling out")
+			f.abandoned(t)
+			r := f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "500ms")
+			require.Contains(t, r.errOut, "wave 1 of 2 has it already, and is watched again")
+			for _, name := range f.names {
+				require.Equal(t, versionOf(rulesOf(2)), f.current(t, name))
+			}
+			changes, _, err := f.rules("us-east").History(t.Context(), 1)
+			require.NoError(t, err)
+			require.Equal(t, []string{"bob", "why"}, []string{changes[0].AppliedBy, changes[0].Message})
+			require.Equal(t, rolloutReport{}, parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out))
+			require.Contains(t, f.refused(t, 4, "rules", "apply", "--resume", "--yes"), "no rollout of the rules is unfinished")
+		},
+		"and taken back": func(t *testing.T, f *testFleet) {
+			f.abandon(t)
+			f.abandoned(t)
+			f.good(t, "rules", "rollback", "--rollout", "--yes")
+			for _, name := range f.names {
+				require.Equal(t, versionOf(rulesOf(1)), f.current(t, name))
+			}
+			require.Contains(t, f.good(t, "rules", "rollout").out, "every rollout of the rules is finished")
+			require.Contains(t, f.refused(t, 4, "rules", "rollback", "--rollout", "--yes"), "no rollout of the rules is unfinished")
+		},
+		"and overtaken": func(t *testing.T, f *testFleet) {
+			f.abandon(t)
+			f.publish(t, rulesOf(3), "cid", "us-east")
+			f.abandoned(t)
+			require.Contains(t, f.good(t, "rules", "rollout").out, "wave 2 of 2: us-east cid applied "+versionOf(rulesOf(3))+" since")
+			require.Contains(t, f.refused(t, 4, "rules", "apply", "--resume", "--yes"), "nothing was changed: us-east: cid applied")
+			require.Equal(t, versionOf(rulesOf(3)), f.current(t, "us-east"))
+			f.good(t, "rules", "rollback", "--rollout", "--yes")
+			require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
+			require.Equal(t, versionOf(rulesOf(3)), f.current(t, "us-east"))
+		},
 	})
 }
 
@@ -118,4 +154,26 @@ func (f *testFleet) kill(t *testing.T, written bool, args ...string) {
 	require.NoError(t, ana.Process.Kill())
 	require.Error(t, ana.Wait(), &said)
 	bury()
+}
+
+// abandon has ana's regionctl killed in the middle of waves.
+func (f *testFleet) abandon(t *testing.T) {
+	t.Helper()
+	old := f.publish(t, rulesOf(1), "eve", f.names...)
+	for _, s := range []*stub{f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")} {
+		require.Eventually(t, func() bool { return s.runs() == old.Version }, patience, tick)
+	}
+	f.kill(t, false, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "-m", "why", "--yes", "--waves", "1,rest", "--soak", "200ms", "--interval", "100ms", "--min-requests", "0")
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
+}
+
+// abandoned waits until the record of ana's rollout is not renewed any more.
+func (f *testFleet) abandoned(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		u := parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout
+		require.NotNil(t, u)
+		require.Equal(t, []any{"ana", "why", versionOf(rulesOf(2)), regionDone}, []any{u.By, u.Message, u.Version, u.Waves[0][0].State})
+		return u.State == rolloutDeserts
+	}, patience, 200*time.Millisecond)
 }

@@ -179,6 +179,14 @@ func (f *testFleet) good(t testing.TB, args ...string) result {
 	return r
 }
 
+// refused is what a command says that must end with a status.
+func (f *testFleet) refused(t testing.TB, status int, args ...string) string {
+	t.Helper()
+	r := f.run(t, args...)
+	require.Equal(t, status, r.status, "%v\n%s%s", args, r.out, r.errOut)
+	return r.errOut
+}
+
 // session is a run of the program with somebody at its prompt.
 type session struct {
 	out, errOut buffer

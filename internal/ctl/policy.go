@@ -95,7 +95,7 @@ func (p *program) policyCommand() *cobra.Command {
 			p.rollbackCommand(k, ofPolicies(rollbackHelp), ofPolicies(rollbackExamples)), p.pruneCommand(k),
 		}},
 		{"Look after:", []*cobra.Command{
-			p.statusCommand(k, policyStatusHelp, ofPolicies(statusExamples)),
+			p.statusCommand(k, policyStatusHelp, ofPolicies(statusExamples)), p.rolloutCommand(k),
 			p.historyCommand(k, ofPolicies(historyHelp), ofPolicies(historyExamples)), p.showCommand(k),
 		}},
 	})

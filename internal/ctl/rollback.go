@@ -35,17 +35,27 @@ const rollbackExamples = `  regionctl rules rollback
 func (p *program) rollbackCommand(k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var by, to string
+	var unfinished bool
 	c := &change{p: p}
 	cmd := command("rollback", "apply the previous version again", help, examples,
 		func(ctx context.Context, _ []string) error {
 			if err := c.checkFlags(by); err != nil {
 				return err
 			}
+			if unfinished {
+				if to != "" || len(names) > 0 {
+					return term.Misused("--rollout finds regions and versions itself; leave out --to and --region")
+				}
+				return c.takeBack(ctx, k)
+			}
 			return c.rollback(ctx, k, names, to)
 		})
 	p.regionFlag(cmd, &names)
 	c.flags(cmd, &by)
 	cmd.Flags().StringVar(&to, "to", "", "the `VERSION` to go back to (default: the one before)")
+	if k.Canaries {
+		cmd.Flags().BoolVar(&unfinished, "rollout", false, "take back the canary or the waves that "+k.Name+" rollout shows: each changed region gets what it had")
+	}
 	_ = cmd.RegisterFlagCompletionFunc("to", p.completeVersions(k, &names)) // the flag is known
 	return cmd
 }

@@ -68,7 +68,7 @@ func (p *program) rulesCommand() *cobra.Command {
 	return stages(group("rules", "change and show the rules", rulesHelp), []stage{
 		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand(rulesKind, diffHelp, diffExamples), p.importCommand()}},
 		{"Change:", []*cobra.Command{p.applyCommand(rulesKind, applyHelp, applyExamples), p.rollbackCommand(rulesKind, rollbackHelp, rollbackExamples), p.pruneCommand(rulesKind)}},
-		{"Look after:", []*cobra.Command{p.statusCommand(rulesKind, rulesStatusHelp, statusExamples), p.rulesListCommand(), p.compareCommand(), p.historyCommand(rulesKind, historyHelp, historyExamples), p.showCommand(rulesKind)}},
+		{"Look after:", []*cobra.Command{p.statusCommand(rulesKind, rulesStatusHelp, statusExamples), p.rolloutCommand(rulesKind), p.rulesListCommand(), p.compareCommand(), p.historyCommand(rulesKind, historyHelp, historyExamples), p.showCommand(rulesKind)}},
 	})
 }
 

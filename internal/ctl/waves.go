@@ -23,9 +23,10 @@ whole soak and its last minutes; within --max-limited-increase, --max-limited-de
 one of the regions, the change halts, says why, and leaves each region as it is. It halts also
 if a site that had --min-requests before has not had them in a soak; of sites that never had
 as many it warns, because they cannot be judged. The lock is
-given back during a soak. The same command again begins where an earlier one ended, also one
-that was killed: it watches the regions that have the version for a soak, compared with those
-that have not, and continues.`
+given back during a soak. The same command again, or apply --resume without the document,
+begins where an earlier one ended, also one that was killed: it watches the regions that have
+the version for a soak, compared with those that have not, and continues. regionctl rules
+rollout shows how far such a change is, and whether its regionctl still runs.`
 
 // waves is how to change regions in groups.
 type waves struct {
@@ -97,15 +98,17 @@ func (w *waves) split(regions []*regionChange) (groups [][]*regionChange, err er
 
 // runWaves changes one group after another. A group whose regions all have the version is
 // done, by an earlier run.
-func (c *change) runWaves(ctx context.Context, w *waves) error {
+func (c *change) runWaves(ctx context.Context, w *waves) (err error) {
 	groups, err := w.split(c.with(rollout.Untouched, rollout.AlreadyThere))
 	if err != nil {
 		return err
 	}
 	c.warnOfCanaries(ctx)
 	var plan []string
+	var order [][]string
 	for _, g := range groups {
-		plan = append(plan, strings.Join(regionNames(targetsOf(g)), ", "))
+		order = append(order, regionNames(targetsOf(g)))
+		plan = append(plan, strings.Join(order[len(order)-1], ", "))
 	}
 	if err := c.confirm(ctx, "Apply to %s, with %s between?", strings.Join(plan, "; then "), short(w.bake)); err != nil {
 		return err
@@ -113,6 +116,8 @@ func (c *change) runWaves(ctx context.Context, w *waves) error {
 	if err := c.store(ctx); err != nil {
 		return err
 	}
+	j := c.openJournal(ctx, "", order)
+	defer func() { j.close(ctx, err) }()
 	s := &soaking{waves: w, c: c, targets: targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)), resumed: targetsOf(c.with(rollout.AlreadyThere))}
 	if err := s.measure(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -188,7 +193,7 @@ func (c *change) halt(done, of int, why, waiting error) error {
 		text += "\n" + strings.Join(state, "; ")
 	}
 	if len(c.with(rollout.Lost)) == 0 { // the same command would replace what somebody else applied
-		text += "\ncontinue: the same command again; it watches the changed regions again before the next wave"
+		text += "\ncontinue: the same command again, or apply --resume; it watches the changed regions again before the next wave"
 	}
 	if len(have) > 0 {
 		text += fmt.Sprintf("\ngo back:  regionctl %s rollback --region %s", c.regions[0].target.Kind.Name, joined(have, ",", func(r told) string { return r.Name }))

@@ -1,0 +1,128 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// resume makes the change that of the rollout that is not finished: its document and its
+// flags, unless they were passed.
+func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) error {
+	targets, err := c.p.targetsOf(k, nil)
+	if err != nil {
+		return err
+	}
+	u, err := c.p.unfinished(ctx, targets)
+	if u == nil && err != nil { // perhaps where nobody answered
+		return term.Failed("nothing was changed: %w", err)
+	}
+	if err := u.idle(k, c.p.now()); err != nil {
+		return err
+	}
+	for _, flag := range u.record.Flags {
+		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
+		if !slices.Contains(resumable, name) {
+			return term.Failed("the rollout was started with --%s, which this release cannot resume; use the release that started it", term.Printable(name))
+		}
+		if cmd.Flags().Changed(name) {
+			continue
+		}
+		if err := cmd.Flags().Set(name, value); err != nil {
+			return term.Failed("the record of the rollout: --%s: %w", name, err)
+		}
+	}
+	if c.message == "" {
+		c.message = u.record.Message
+	}
+	c.resumes = &u.record
+	c.p.Say("continues the rollout of %s, which %s began at %s%s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), reason(u.Message))
+	c.doc, err = loadFrom(ctx, targets, u.record.Named)
+	return err
+}
+
+func reason(message string) string {
+	if message == "" {
+		return ""
+	}
+	return ": " + term.Printable(message)
+}
+
+// loadFrom loads a version from the first region that has it.
+func loadFrom(ctx context.Context, targets []*fleet.Target, named consul.Named) (*fleet.Document, error) {
+	var err error
+	for _, t := range targets {
+		var d *fleet.Document
+		brief, cancel := t.Bounded(ctx)
+		d, err = t.Load(brief, named)
+		cancel()
+		if err == nil {
+			return d, nil
+		}
+		err = fmt.Errorf("%s: %w", t.Name, err)
+	}
+	return nil, term.Failed("nothing was changed: %w", err)
+}
+
+// overtaken refuses a region that somebody else changed since the rollout began.
+func (c *change) overtaken(r *regionChange) error {
+	if c.resumes == nil {
+		return nil
+	}
+	had := c.resumes.Before[r.target.Name].Version
+	if has := r.step.from.Version(); has != had && has != c.resumes.Version {
+		return term.Conflict("nothing was changed: %s: %s", r.target.Name, whoMoved(r.target.Kind, r.step.from.Pointer))
+	}
+	return nil
+}
+
+// takeBack gives the regions that an unfinished rollout changed what they had, and ends its
+// canary.
+func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
+	targets, err := c.p.targetsOf(k, nil)
+	if err != nil {
+		return err
+	}
+	u, err := c.p.unfinished(ctx, targets)
+	if err != nil && !c.partial {
+		return term.Failed("nothing was changed: %w", err)
+	}
+	if err := u.idle(k, c.p.now()); err != nil {
+		return err
+	}
+	changed := u.regions(regionDone)
+	c.message, c.relative = "rollback of the rollout of "+u.Version, true
+	c.aimAt = func(ctx context.Context, t *fleet.Target, s *step) error {
+		had, known := u.record.Before[t.Name]
+		switch {
+		case s.from.State != fleet.Active, len(changed) == 0:
+			s.next = s.from.Document // only its canary ends
+			if s.next == nil {
+				return term.Misused("nothing was changed: %s: no %s are published there to go back to", t.Name, saidOf(k).what)
+			}
+			return nil
+		case s.from.Version() != u.Version:
+			return term.Conflict("nothing was changed: %s: %s", t.Name, whoMoved(k, s.from.Pointer))
+		case !known:
+			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, saidOf(k).what)
+		}
+		var err error
+		if s.next, err = t.Load(ctx, had); err != nil {
+			return term.Failed("nothing was changed: %s: %w", t.Name, err)
+		}
+		return nil
+	}
+	aims := fleet.Filter(targets, func(t *fleet.Target) bool { return len(changed) == 0 || slices.Contains(changed, t.Name) })
+	if err := c.run(ctx, aims, nil); err != nil {
+		return err
+	}
+	c.p.forget(ctx, targets, func(r *consul.Rollout) bool { return r.Same(&u.record) })
+	return nil
+}

@@ -1,0 +1,277 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+const rolloutHelp = `Shows the canary or the waves that are in progress, or that ended before all regions had
+the version: which waves are done, who started it, and whether its regionctl still runs. One
+that was killed, or that lost its network, no longer renews the record of its rollout:
+after 10 seconds without a renewal it counts as gone.
+
+  resume    regionctl rules apply --resume continues in the name of the caller: with the
+            same document and the same flags, after another look at what is changed
+  go back   regionctl rules rollback --rollout gives the changed regions what they had,
+            and ends the canary
+
+Exits with 0, and with 3 if a region did not answer.`
+
+func (p *program) rolloutCommand(k *fleet.Kind) *cobra.Command {
+	help := strings.ReplaceAll(rolloutHelp, "regionctl rules", "regionctl "+k.Name)
+	return command("rollout", "show a canary or waves that are not finished", help, "  regionctl "+k.Name+" rollout\n  regionctl "+k.Name+" rollout -o json | jq .rollout.state",
+		func(ctx context.Context, _ []string) error {
+			targets, err := p.targetsOf(k, nil)
+			if err != nil {
+				return err
+			}
+			u, err := p.unfinished(ctx, targets)
+			if err != nil && term.ExitStatus(err) != term.StatusPartial {
+				return err
+			}
+			if shown := p.Show(rolloutReport{u}, func(b *bytes.Buffer, st term.Style) { u.write(b, st, k, p.now()) }); shown != nil {
+				return shown
+			}
+			return err
+		})
+}
+
+// rolloutReport is what rollout prints with -o json.
+type rolloutReport struct {
+	// Rollout is missing if every rollout is finished.
+	Rollout *unfinished `json:"rollout"`
+}
+
+// The states of a rollout that is not finished.
+const (
+	rolloutRuns    = "running"
+	rolloutHalted  = "halted"
+	rolloutDeserts = "abandoned"
+)
+
+// The states of a region in it.
+const (
+	regionDone    = "done"    // it has the version
+	regionWaits   = "waiting" // it has what it had
+	regionMoved   = "changed" // somebody applied something else since
+	regionUnknown = "unknown"
+)
+
+// unfinished is a rollout that has not come to its end.
+type unfinished struct {
+	Version string    `json:"version"`
+	By      string    `json:"by"`
+	Message string    `json:"message,omitempty"`
+	BeganAt time.Time `json:"began_at"`
+	SeenAt  time.Time `json:"seen_at"`
+	// State is running, halted, or abandoned: its regionctl does not renew the record.
+	State string `json:"state"`
+	// Why says why it was halted.
+	Why string `json:"why,omitempty"`
+	// Canary is the PoP that tries the version, until CanaryUntil.
+	Canary      string    `json:"canary,omitempty"`
+	CanaryUntil time.Time `json:"canary_until,omitzero"`
+	// Waves are the groups of regions, in their order.
+	Waves [][]rolloutRegion `json:"waves"`
+	// Resume and Back are the commands that continue and that take back; missing while it runs.
+	Resume string `json:"resume,omitempty"`
+	Back   string `json:"back,omitempty"`
+
+	record consul.Rollout
+}
+
+type rolloutRegion struct {
+	Region  string `json:"region"`
+	State   string `json:"state"`             // done, waiting, changed or unknown
+	Version string `json:"version,omitempty"` // that is active
+	By      string `json:"by,omitempty"`      // who applied that
+}
+
+// longestUnfinished is how long a record counts that nobody renews: a fleet that is divided
+// for longer was left so on purpose.
+const longestUnfinished = 7 * 24 * time.Hour
+
+// noted is what one region says.
+type noted struct {
+	record  *consul.Rollout
+	now     fleet.Current
+	canary  *consul.Pointer // of the record's version
+	expires time.Time
+}
+
+// unfinished finds the rollout that is not finished, nil if there is none. An error besides
+// says which regions did not answer.
+func (p *program) unfinished(ctx context.Context, targets []*fleet.Target) (*unfinished, error) {
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (n noted, err error) {
+		var wrong error // a record that cannot be read is none
+		err = fleet.Together(func() (err error) {
+			var index uint64
+			if n.record, index, wrong = t.Docs.Rollout(ctx); index == 0 {
+				err = wrong
+			}
+			return err
+		}, func() (err error) {
+			n.now, err = fleet.LookAtPointer(ctx, t)
+			return err
+		})
+		if err == nil && wrong != nil {
+			t.Warn("%s: %v", t.Name, wrong)
+		}
+		if err == nil && n.record != nil && n.record.Canary != "" {
+			pointer, index, err := t.Docs.Canary(ctx, n.record.Canary)
+			if err != nil && index == 0 {
+				return n, err
+			}
+			if pointer != nil && pointer.Version == n.record.Version && !pointer.Expired(t.Consul.Now()) {
+				n.canary = pointer
+			}
+		}
+		return n, err
+	})
+	failures := unanswered(answers)
+	var record *consul.Rollout
+	for _, a := range answers {
+		r := a.Value.record
+		if a.Err != nil || r == nil {
+			continue
+		}
+		if record == nil || cmp.Or(r.BeganAt.Compare(record.BeganAt), r.SeenAt.Compare(record.SeenAt)) > 0 {
+			record = r
+		}
+	}
+	if record == nil {
+		return nil, failures
+	}
+	u := viewOf(record, answers, p.now())
+	if u.over(p.now()) {
+		return nil, failures
+	}
+	if u.State != rolloutRuns {
+		k := targets[0].Kind
+		u.Resume, u.Back = "regionctl "+k.Name+" apply --resume", "regionctl "+k.Name+" rollback --rollout"
+	}
+	return u, failures
+}
+
+// viewOf compares a record with what the regions have.
+func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time) *unfinished {
+	u := &unfinished{Version: record.Version, By: record.By, Message: record.Message, BeganAt: record.BeganAt, SeenAt: record.SeenAt,
+		State: rolloutRuns, Why: record.Halted, Canary: record.Canary, record: *record}
+	switch {
+	case record.Halted != "":
+		u.State = rolloutHalted
+	case record.Silent(now):
+		u.State = rolloutDeserts
+	}
+	for _, wave := range record.Waves {
+		var list []rolloutRegion
+		for _, name := range wave {
+			r := rolloutRegion{Region: name, State: regionUnknown}
+			if i := slices.IndexFunc(answers, func(a fleet.Answer[noted]) bool { return a.Target.Name == name && a.Err == nil }); i >= 0 {
+				has := answers[i].Value
+				r.Version = has.now.Version()
+				if has.now.Pointer != nil {
+					r.By = has.now.Pointer.AppliedBy
+				}
+				switch before := record.Before[name]; {
+				case r.Version == record.Version:
+					r.State = regionDone
+				case r.Version == before.Version:
+					r.State = regionWaits
+				default:
+					r.State = regionMoved
+				}
+				if has.canary != nil {
+					u.CanaryUntil = *has.canary.ExpiresAt
+				}
+			}
+			list = append(list, r)
+		}
+		u.Waves = append(u.Waves, list)
+	}
+	return u
+}
+
+// regions are those of all waves in one of these states.
+func (u *unfinished) regions(states ...string) (list []string) {
+	for _, r := range slices.Concat(u.Waves...) {
+		if slices.Contains(states, r.State) {
+			list = append(list, r.Region)
+		}
+	}
+	return list
+}
+
+// over reports whether nothing is left to resume or to take back, whatever the record says:
+// a regionctl may be killed between its last act and its word about it.
+func (u *unfinished) over(now time.Time) bool {
+	done, unknown := u.regions(regionDone), u.regions(regionUnknown)
+	switch all := len(slices.Concat(u.Waves...)); {
+	case len(done) == all, now.Sub(u.SeenAt) > longestUnfinished:
+		return true
+	case u.State == rolloutRuns, len(unknown) > 0:
+		return false
+	case u.Canary == "":
+		return len(done) == 0
+	}
+	// A canary that is gone with its regionctl has changed nothing; the document is what a
+	// person may want to try again.
+	return len(u.regions(regionMoved)) > 0 || now.Sub(u.SeenAt) > 24*time.Hour
+}
+
+// resume is why it cannot be continued, nil if it can.
+func (u *unfinished) idle(k *fleet.Kind, now time.Time) error {
+	switch {
+	case u == nil:
+		return term.Conflict("no rollout of the %s is unfinished; see %s", saidOf(k).what, saidOf(k).look)
+	case u.State == rolloutRuns:
+		return term.Conflict("%s is rolling out %s, and renewed the record %s ago; halt it there with Ctrl-C, or wait", term.Printable(u.By), u.Version, term.Ago(now, u.SeenAt))
+	}
+	return nil
+}
+
+func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now time.Time) {
+	if u == nil {
+		fmt.Fprintf(b, "every rollout of the %s is finished\n", saidOf(k).what)
+		return
+	}
+	fmt.Fprintf(b, "%s of %s by %s, began %s", st.Bold("rollout"), u.Version, term.Printable(u.By), when(now, u.BeganAt))
+	if u.Message != "" {
+		b.WriteString(": " + term.Printable(u.Message))
+	}
+	b.WriteString("\n")
+	if u.Canary != "" {
+		until := "has expired, or was ended"
+		if !u.CanaryUntil.IsZero() {
+			until = "until " + term.Stamp(u.CanaryUntil)
+		}
+		fmt.Fprintf(b, "  canary on %s: %s\n", term.Printable(u.Canary), until)
+	}
+	for i, wave := range u.Waves {
+		for _, r := range wave {
+			text := map[string]string{regionDone: "has it", regionWaits: "has what it had, " + term.OrDash(r.Version), regionMoved: term.Printable(r.By) + " applied " + term.OrDash(r.Version) + " since", regionUnknown: "unknown"}[r.State]
+			fmt.Fprintf(b, "  wave %d of %d: %s %s\n", i+1, len(u.Waves), r.Region, text)
+		}
+	}
+	switch u.State {
+	case rolloutRuns:
+		fmt.Fprintf(b, "its regionctl runs; it renewed the record %s ago\n", term.Ago(now, u.SeenAt))
+		return
+	case rolloutHalted:
+		fmt.Fprintf(b, "%s: %s\n", st.Yellow("halted"), term.Printable(u.Why))
+	default:
+		fmt.Fprintf(b, "%s: its regionctl was killed or cut off; it renewed the record last %s\n", st.Yellow("abandoned"), when(now, u.SeenAt))
+	}
+	fmt.Fprintf(b, "resume:  %s\ngo back: %s\n", u.Resume, u.Back)
+}
