@@ -48,6 +48,13 @@ func TestClocksApart(t *testing.T) {
 			for _, s := range []*stub{f.edge(t, "eu-west", "ams1", "ams1-1", traffic), f.edge(t, "us-east", "iad1", "iad1-1", traffic)} {
 				require.Eventually(t, func() bool { return s.runs() == versionOf(rulesOf(1)) }, patience, tick)
 			}
+			// The stubs date their answers by this machine's clock, so they differ from their Consuls.
+			looked := through.good(t, "status", "-o", "json").out
+			off := parse[fleetStatus](t, looked).Regions[0].PoPs[0].Nodes[0].Clock
+			require.NotNil(t, off, looked)
+			require.InDelta(t, -ahead.Seconds(), *off, 3)
+			require.Regexp(t, "the clock of ams1-1 is 1(0[78]\\d\\d|079\\d) s (ahead of|behind) its region's", through.good(t, "status").out)
+			require.Zero(t, *parse[fleetStatus](t, f.good(t, "status", "-o", "json").out).Regions[0].PoPs[0].Nodes[0].Clock)
 			next := versionOf(rulesOf(2))
 			two := write(t, "two.yaml", rulesOf(2))
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +34,10 @@ Edges are asked at their admin listeners, each for at most --timeout, or the int
 -o json each look is one line.
 
 Exits with 0, or with 3 if a region did not answer.`
+
+// leastAhead is the least difference of two clocks that counts, in seconds: a Date is whole
+// seconds, and an answer takes a while.
+const leastAhead = 5
 
 // apart is how far the two looks are apart that a rate is made of.
 const apart = time.Second
@@ -88,7 +93,10 @@ type nodeStatus struct {
 	Rate        *float64 `json:"requests_per_second"`
 	Limited     *float64 `json:"limited_share"`
 	StoreUp     *bool    `json:"store_up"`
-	Error       string   `json:"error,omitempty"` // why the edge itself was not asked
+	// Clock is how many seconds the edge's clock is ahead of its region's Consul's; less than 5
+	// count as 0.
+	Clock *float64 `json:"clock_ahead_seconds"`
+	Error string   `json:"error,omitempty"` // why the edge itself was not asked
 
 	interval fleet.Interval
 }
@@ -290,10 +298,18 @@ func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.
 		return v, nil
 	}
 	v.Rules, v.Shedder, v.Utilization, v.ShedLevel, v.StoreUp = f.Rules, f.Shedder, &f.Utilization, &f.Level, f.StoreUp
+	if f.Ahead != nil {
+		ahead := (*f.Ahead - t.Ahead()).Round(time.Second).Seconds()
+		if math.Abs(ahead) < leastAhead {
+			ahead = 0
+		}
+		v.Clock = &ahead
+	}
 	if before != nil {
 		v.interval = f.Since(before)
 		v.Rate = &v.interval.Rate
-		share := fleet.Ratio(v.interval.Limited, v.interval.Requests)
+		// A request is limited a moment before it is counted.
+		share := min(1, fleet.Ratio(v.interval.Limited, v.interval.Requests))
 		v.Limited = &share
 	}
 	return v, f
@@ -333,5 +349,5 @@ func (v *fleetStatus) total() {
 			}
 		}
 	}
-	t.Limited = fleet.Ratio(limited, requests)
+	t.Limited = min(1, fleet.Ratio(limited, requests))
 }

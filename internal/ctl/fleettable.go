@@ -42,6 +42,9 @@ func (v *fleetStatus) write(b *bytes.Buffer, s term.Style) {
 				if n.Output != "" {
 					notes = append(notes, fmt.Sprintf("%s fails its check: %s", term.Printable(n.ID), term.Clip(term.Printable(n.Output), 160)))
 				}
+				if n.Clock != nil && *n.Clock != 0 {
+					notes = append(notes, fmt.Sprintf("the clock of %s is %s", term.Printable(n.ID), clockText(*n.Clock)))
+				}
 				if n.Error != "" {
 					notes = append(notes, "could not ask: "+term.Clip(term.Printable(n.Error), 160))
 				}
@@ -130,4 +133,12 @@ func (v *fleetStatus) describe(s term.Style) string {
 		text += ", " + s.Red(term.Plural(t.StoreDown, "edge")+" without Redis")
 	}
 	return text
+}
+
+// clockText says how far a clock is off.
+func clockText(ahead float64) string {
+	if ahead < 0 {
+		return fmt.Sprintf("%.0f s behind its region's", -ahead)
+	}
+	return fmt.Sprintf("%.0f s ahead of its region's", ahead)
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -26,6 +27,7 @@ type Figures struct {
 	Rules       string  // versions
 	Shedder     string
 	Policy      string
+	Ahead       *time.Duration // of this machine's clock, give or take a second; nil: it does not say
 }
 
 // Version returns that of the documents of a kind.
@@ -72,7 +74,12 @@ var figureNames = slices.Sorted(maps.Keys(readers))
 
 func (a *Admin) Figures(ctx context.Context, n consul.Node) (*Figures, error) {
 	f := &Figures{requests: map[string]float64{}}
-	err := a.metrics(ctx, n, figureNames, f.read)
+	err := a.metrics(ctx, n, figureNames, f.read, func(h http.Header) {
+		if at, err := http.ParseTime(h.Get("Date")); err == nil {
+			ahead := at.Add(time.Second / 2).Sub(time.Now()) // a date is whole seconds
+			f.Ahead = &ahead
+		}
+	})
 	f.at = time.Now()
 	return f, err
 }

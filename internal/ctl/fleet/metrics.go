@@ -25,7 +25,7 @@ var acceptMetrics = string(expfmt.NewFormat(expfmt.TypeProtoDelim)) + ", text/pl
 type families map[string]*dto.MetricFamily
 
 // metrics reads those of these names: the rest may be a hundred times as much.
-func (a *Admin) metrics(ctx context.Context, n consul.Node, names []string, read func(families) error) error {
+func (a *Admin) metrics(ctx context.Context, n consul.Node, names []string, read func(families) error, heads ...func(http.Header)) error {
 	var form expfmt.Format
 	return a.do(ctx, http.MethodGet, n, adminapi.PathMetrics, url.Values{"name[]": names}, func(body io.Reader) error {
 		all, err := readFamilies(body, form)
@@ -33,7 +33,7 @@ func (a *Admin) metrics(ctx context.Context, n consul.Node, names []string, read
 			return err
 		}
 		return read(all)
-	}, func(h http.Header) { form = expfmt.ResponseFormat(h) })
+	}, append(heads, func(h http.Header) { form = expfmt.ResponseFormat(h) })...)
 }
 
 func readFamilies(body io.Reader, form expfmt.Format) (families, error) {

@@ -43,6 +43,12 @@ func (t *Target) Identity(ctx context.Context) *consul.Identity {
 	return t.identity
 }
 
+// Ahead is by how much its Consul's clock is ahead of this machine's, as far as that is known.
+func (t *Target) Ahead() time.Duration {
+	ahead, _ := t.Consul.Ahead()
+	return ahead
+}
+
 // Registered are the registered edges of the region, without a word about strangers.
 func (t *Target) Registered(ctx context.Context) ([]consul.Node, error) {
 	all, err := t.Consul.Nodes(ctx)
