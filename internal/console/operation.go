@@ -159,7 +159,9 @@ func Operations() []Operation {
 			{Name: "min_requests", About: "how many requests are needed to judge by; default: 100", Flag: "min-requests", Check: number},
 			inMessage, inBase, inRegion, inPartial}},
 		{ID: "rules.rollout.halt", Least: access.Operator, Method: "POST", Path: "/rules/rollout/halt", Summary: "Interrupt the rollout: a canary is taken back, regions that are changed stay so", Command: apply, Writes: true, Rollout: haltRollout},
-		{ID: "rules.rollout.resume", Least: access.Admin, Method: "POST", Path: "/rules/rollout/resume", Summary: "Run the same command again, which begins where it ended", Command: apply, Writes: true, Rollout: resumeRollout},
+		{ID: "rules.rollout.unfinished", Least: access.Reader, Method: "GET", Path: "/rules/rollout/unfinished", Summary: "The rollout that is not finished, whoever began it: which waves are done, and whether its regionctl still runs", Command: []string{"rules", "rollout"}},
+		{ID: "rules.rollout.resume", Least: access.Admin, Method: "POST", Path: "/rules/rollout/resume", Summary: "Continue the rollout that is not finished, whoever began it, with the same document and flags", Command: []string{"rules", "apply", "--resume"}, Quiet: yes, Writes: true, Rollout: resumeRollout},
+		{ID: "rules.rollout.back", Least: access.Operator, Method: "POST", Path: "/rules/rollout/back", Summary: "Take back the rollout that is not finished: the changed regions get what they had, and its canary ends", Command: []string{"rules", "rollback", "--rollout"}, Quiet: yes, Writes: true},
 
 		{ID: "limits.inspect", Least: access.Reader, Method: "GET", Path: "/limits", Summary: "What a client or another key has left of each rule", Command: []string{"limits", "inspect"}, Inputs: []Input{
 			{Name: "key", About: "an address; client, host, path, method or tier with =VALUE; or header:NAME, cookie:NAME or query:NAME with =~ and the first 32 hex digits of the value's SHA-256", Shape: List, Required: true, Check: key}, inRegion}},
@@ -325,8 +327,6 @@ func (o *Operation) does() string {
 		return "Looks at what the console runs"
 	case haltRollout:
 		return "Does what Ctrl-C does where the command runs"
-	case resumeRollout:
-		return "Runs the command of the rollout again"
 	}
 	return "Runs " + o.command(nil)
 }

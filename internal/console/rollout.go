@@ -20,13 +20,12 @@ type rollout struct {
 
 	mu      sync.Mutex
 	now     Rollout
-	what    *launch // what runs, or ran last; nil: nothing did
 	stop    context.CancelFunc
 	ended   chan struct{} // closed once what runs has ended
 	changed chan struct{} // closed at the next change of now
 }
 
-// launch is what to run, so that the same can be run again.
+// launch is what to run.
 type launch struct {
 	operation *Operation
 	values    values
@@ -92,10 +91,8 @@ func (x *rollout) serve(w http.ResponseWriter, r *http.Request, o *Operation) {
 	who := personOf(r).Name
 	var began bool
 	switch o.Rollout {
-	case startRollout:
+	case startRollout, resumeRollout:
 		began = x.begin(&launch{o, v, document}, who)
-	case resumeRollout:
-		began = x.begin(nil, who)
 	case haltRollout:
 		x.halt(who)
 	}
@@ -119,22 +116,18 @@ func (x *rollout) serve(w http.ResponseWriter, r *http.Request, o *Operation) {
 	reply(w, http.StatusOK, Answer{Command: now.Command, Result: encode(now)})
 }
 
-// begin runs something, or, without one, again what ran last. It reports false if something
-// runs, or nothing ran.
+// begin runs something. It reports false if something runs, or the console ends.
 func (x *rollout) begin(l *launch, by string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l == nil {
-		l = x.what
-	}
-	if l == nil || x.runs() || x.server.ctx.Err() != nil {
+	if x.runs() || x.server.ctx.Err() != nil {
 		return false
 	}
 	inputs := map[string]string{}
 	for name, list := range l.values {
 		inputs[name] = strings.Join(list, ",")
 	}
-	x.what, x.ended = l, make(chan struct{})
+	x.ended = make(chan struct{})
 	x.now = Rollout{State: rolloutRunning, Command: l.operation.command(l.values), By: by, Inputs: inputs, Began: time.Now().UTC(), Lines: []string{}}
 	x.tell()
 	var ctx context.Context
@@ -150,8 +143,8 @@ func (x *rollout) runs() bool { return x.now.State == rolloutRunning || x.now.St
 func (x *rollout) busy() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.what == nil {
-		return "there is no rollout to resume since this console started; open the version in the editor, and roll it out"
+	if !x.runs() {
+		return "the console is ending"
 	}
 	return fmt.Sprintf("a rollout of %s is in progress: %s; halt it first, or wait", x.now.By, x.now.Command)
 }

@@ -175,6 +175,7 @@ func answers() map[string]reflect.Type {
 		"rules.apply": reflect.TypeFor[changeReport](), "rules.rollback": reflect.TypeFor[changeReport](),
 		"rules.rollout": reflect.TypeFor[console.Rollout](), "rules.rollout.start": reflect.TypeFor[console.Rollout](),
 		"rules.rollout.halt": reflect.TypeFor[console.Rollout](), "rules.rollout.resume": reflect.TypeFor[console.Rollout](),
+		"rules.rollout.unfinished": reflect.TypeFor[rolloutReport](), "rules.rollout.back": reflect.TypeFor[changeReport](),
 		"limits.inspect": reflect.TypeFor[[]*inspected](), "limits.explain": reflect.TypeFor[[]explained](), "limits.reset": reflect.TypeFor[[]resetNode](),
 		"limits.global": reflect.TypeFor[[]*shared](),
 		"shedder":       reflect.TypeFor[[]*settingsInForce](), "shedder.live": reflect.TypeFor[convergence](), "shedder.set": reflect.TypeFor[changeReport](),

@@ -241,8 +241,33 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, f.current(t, "eu-west"), f.current(t, "us-east"))
 	require.Equal(t, document(25), dig(c.get("/rules/document"), "result", "document"))
 	c.post("/rules/rollout/halt", "/rules/rollout/halt", `{}`)
-	c.post("/rules/rollout/resume", "/rules/rollout/resume", `{}`)
+	require.Nil(t, dig(c.get("/rules/rollout/unfinished"), "result", "rollout"))
+	if w := c.send("POST", "/rules/rollout/resume", `{}`); w.Code != http.StatusConflict {
+		require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
+		require.Eventually(t, func() bool { return dig(c.get("/rules/rollout"), "result", "state") == "failed" }, testenv.Patience, 20*time.Millisecond)
+	}
+	require.Contains(t, text(t, c.get("/rules/rollout")["result"]), "no rollout of the rules is unfinished")
+	require.Contains(t, c.refused(409, "/rules/rollout/back", `{}`), "no rollout of the rules is unfinished")
+	// One that is halted is taken back, or resumed.
+	before := f.current(t, "eu-west")
+	halted := func() {
+		c.post("/rules/rollout/start", "/rules/rollout/start", body(26, `, "message": "INC-10", "waves": "1,rest", "soak": "3s", "min_requests": "0"`))
+		require.Eventually(t, func() bool { return f.current(t, "eu-west") != before }, testenv.Patience, 5*time.Millisecond)
+		c.post("/rules/rollout/halt", "/rules/rollout/halt", `{}`)
+		require.Eventually(t, func() bool { return dig(c.get("/rules/rollout"), "result", "state") == "halted" }, testenv.Patience, 5*time.Millisecond)
+		left := dig(c.get("/rules/rollout/unfinished"), "result", "rollout")
+		require.Equal(t, []any{"halted", "ana@desk", "INC-10"}, []any{dig(left, "state"), dig(left, "by"), dig(left, "message")})
+		require.Contains(t, text(t, dig(left, "waves")), `[[{"by":"ana@desk","region":"eu-west","state":"done"`)
+	}
+	halted()
+	back := c.post("/rules/rollout/back", "/rules/rollout/back", `{}`)
+	require.Equal(t, "regionctl rules rollback --rollout", back["command"])
+	require.Equal(t, before, f.current(t, "eu-west"))
+	halted()
+	require.Equal(t, "regionctl rules apply --resume", c.post("/rules/rollout/resume", "/rules/rollout/resume", `{}`)["command"])
 	rolled()
+	require.Equal(t, f.current(t, "eu-west"), f.current(t, "us-east"))
+	require.NotEqual(t, before, f.current(t, "us-east"))
 	// What is refused within a second is refused at once; on a slow machine, the rollout says it.
 	if w := c.send("POST", "/rules/rollout/start", body(30, `, "if_version": "`+first+`"`)); w.Code != http.StatusConflict {
 		require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)

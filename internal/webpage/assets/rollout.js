@@ -1,11 +1,15 @@
 // Rolling a document out: on one site first, or in waves of regions. The console runs it, so
-// that it goes on when this page is closed, and is here when it is opened again.
+// it continues when this page is closed, and is here when it is opened again.
 import { html, signal, untracked, live, resource, post, number, share, plural, ago, stamp, shell } from './lib.js';
 import { Badge, Notice, Command, Table, Act, ask } from './parts.js';
+import { left, look, Unfinished, resume, back } from './unfinished.js';
 
 const feed = live('/rules/rollout/events', (v) => {
   const before = untracked(() => feed.value.result);
-  if (before?.state !== v.state || before?.began !== v.began) looked.load('/rules/status');
+  if (before?.state !== v.state || before?.began !== v.began) {
+    looked.load('/rules/status');
+    look();
+  }
   // A quick one is over before it was seen to run.
   if (before && !runs(v) && v.state !== 'none' && (runs(before) || before.began !== v.began)) ends(v, launched);
 });
@@ -20,45 +24,55 @@ const runs = (v) => v?.state === 'running' || v?.state === 'halting';
 export function follow(after) {
   ends = after;
   looked.load('/rules/status');
-  const timer = setInterval(() => { if (!document.hidden && runs(feed.value.result)) looked.load('/rules/status'); }, 2000);
+  look();
+  const timer = setInterval(() => {
+    if (document.hidden) return;
+    if (runs(feed.value.result)) looked.load('/rules/status');
+    else look(); // another console, or a regionctl in a shell, may roll something out
+  }, 3000);
   const stop = feed.follow();
   return () => { clearInterval(timer); stop(); };
 }
 
 // ways are those to roll out, the most careful first.
 const ways = {
-  shadow: ['Shadow', 'New rules count, and refuse nobody. The list above shows what they would refuse.'],
-  canary: ['Canary', 'One site follows it first. Within the bounds at the end, it is applied everywhere; outside twice in a row, it is taken back.'],
-  waves: ['Waves', 'Groups of regions, one after another, each watched before the next. Outside the bounds, it halts and leaves each region as it is.'],
-  everywhere: ['Everywhere', 'All regions, the first one first.'],
+  shadow: ['Shadow', 'New rules count and refuse nobody. The list above shows what they would refuse.'],
+  canary: ['Canary', 'One site runs it first. If its figures stay within the bounds, every region gets it; if not, the site goes back.'],
+  waves: ['Waves', 'Groups of regions change one after another, each watched before the next. Outside the bounds, the rollout halts and leaves each region as it is.'],
+  everywhere: ['Everywhere', 'All regions at once, after the first one has it.'],
 };
 
 // Rollout is the section of the rules page. document and base are what the editor has, added the
 // ids of the rules that are new in it, edit takes a changed document.
 export function Rollout({ document, base, good, added, edit }) {
-  const v = feed.value.result;
-  return html`<section aria-labelledby="roll"><div class="title"><h2 id="roll">Roll out</h2>${v && v.state !== 'none' && html`<${Badge} kind=${kinds[v.state]}>${v.state}<//>`}</div>
-    ${feed.value.phase === 'failed' && html`<${Notice} kind="bad" title="Whether a rollout runs is not known"><pre class="text">${feed.value.problem}</pre><//>`}
-    ${v && v.state !== 'none' && html`<${Progress} v=${v} />`}
-    ${v && !runs(v) && html`<${Choice} document=${document} base=${base} good=${good} added=${added} edit=${edit} />`}</section>`;
+  const v = feed.value.result, u = left.value, own = v && v.state !== 'none' && (runs(v) || !u || v.state === 'halted');
+  const state = own ? v.state : u?.state;
+  return html`<section aria-labelledby="roll"><div class="title"><h2 id="roll">Roll out</h2>${state && html`<${Badge} kind=${kinds[state]}>${state}<//>`}</div>
+    ${feed.value.phase === 'failed' && feed.value.problem && html`<${Notice} kind="bad" title="The state of the rollout is unknown"><pre class="text">${feed.value.problem}</pre><//>`}
+    ${own && html`<${Progress} v=${v} u=${u} />`}
+    ${!own && u && html`<${Unfinished} u=${u} after=${again} />`}
+    ${v && !runs(v) && u?.state !== 'running' && html`<${Choice} document=${document} base=${base} good=${good} added=${added} edit=${edit} />`}</section>`;
 }
 
-const kinds = { running: 'info', halting: 'warn', done: 'good', halted: 'warn', failed: 'bad' };
+const kinds = { running: 'info', halting: 'warn', done: 'good', halted: 'warn', abandoned: 'warn', failed: 'bad' };
 
-function Progress({ v }) {
+// again looks at everything that an action may have changed.
+const again = () => { looked.load('/rules/status'); look(); };
+
+function Progress({ v, u }) {
   const said = v.lines.at(-1), regions = looked.value.answer?.ok ? looked.value.answer.result.regions : [];
   const have = (v.result?.regions ?? []).filter((r) => r.result === 'applied').map((r) => r.region);
   const title = runs(v) ? said ?? 'starting…' : v.state === 'done' ? 'Every edge that could be asked runs it' : v.state === 'halted' ? 'Halted' : 'Failed';
   return html`<div class="rollout">
-    <p class="dim">${v.by}${v.inputs.message ? ': ' + v.inputs.message : ''} · <span title=${stamp(v.began)}>began ${ago(v.began)}</span>${v.ended && !runs(v) && html`, <span title=${stamp(v.ended)}>ended ${ago(v.ended)}</span>`}</p>
+    <p class="dim">${v.by}${v.inputs.message ? ': ' + v.inputs.message : / --resume$/.test(v.command) && v.lines[0] ? ' ' + v.lines[0] : ''} · <span title=${stamp(v.began)}>began ${ago(v.began)}</span>${v.ended && !runs(v) && html`, <span title=${stamp(v.ended)}>ended ${ago(v.ended)}</span>`}</p>
     <${Notice} kind=${kinds[v.state]} title=${title}>${v.detail && html`<pre class="text">${v.detail}</pre>`}<//>
     ${regions.length > 0 && (runs(v) || v.state === 'halted') && html`<${Regions} regions=${regions} v=${v} />`}
     ${v.result?.canary && html`<p>${v.result.canary.pop}: ${traffic(v.result.canary.canary)}; the others ${traffic(v.result.canary.others)}</p>`}
-    ${v.lines.length > 0 && html`<details><summary>${plural(v.lines.length, 'line')} of what it said</summary><pre class="text dim log" tabindex="0">${v.lines.join('\n')}</pre></details>`}
+    ${v.lines.length > 0 && html`<details><summary>${plural(v.lines.length, 'line')} of output</summary><pre class="text dim log" tabindex="0">${v.lines.join('\n')}</pre></details>`}
     <div class="buttons">
       ${runs(v) && html`<${Act} op="rules.rollout.halt" class="danger" disabled=${v.state === 'halting'} onClick=${() => halt(v)}>Halt…<//>`}
-      ${v.state === 'halted' && html`<${Act} op="rules.rollout.resume" class="primary" onClick=${() => resume(v)}>Resume…<//>`}
-      ${!runs(v) && have.length > 0 && html`<${Act} op="rules.rollback" class="danger" onClick=${() => back(have)}>Roll back…<//>`}
+      ${v.state === 'halted' && u && html`<${Act} op="rules.rollout.resume" class="primary" onClick=${() => resume(u, again)}>Resume…<//><${Act} op="rules.rollout.back" class="danger" onClick=${() => back(u, again)}>Roll back…<//>`}
+      ${v.state === 'done' && have.length > 0 && html`<${Act} op="rules.rollback" class="danger" onClick=${() => undo(have)}>Roll back…<//>`}
     </div>
     <${Command} text=${v.command} /></div>`;
 }
@@ -72,7 +86,7 @@ function Regions({ regions, v }) {
     const there = has ? r.nodes.filter((n) => n.converged).length : 0, most = Math.max(1, r.nodes.length);
     return html`<tr><th scope="row">${r.region}</th><td><code>${r.pointer?.version ?? '–'}</code> ${r.pointer && html`<span class="dim">${ago(r.pointer.applied_at)}</span>`}</td><td class="n">${there} / ${r.nodes.length}</td>
       <td><progress value=${there} max=${most} aria-label=${`${r.region}: ${there} of ${r.nodes.length} edges`}></progress></td>
-      <td>${r.error ? html`<${Badge} kind="bad">not known<//>` : html`<${Badge} kind=${!has ? '' : r.converged ? 'good' : 'warn'}>${!has ? 'as before' : r.converged ? 'changed' : 'on its way'}<//>`}${Object.entries(r.canaries ?? {}).map(([pop, c]) => html` <${Badge} kind="info">canary ${c.version} on ${pop}<//>`)}</td></tr>`;
+      <td>${r.error ? html`<${Badge} kind="bad">unknown<//>` : html`<${Badge} kind=${!has ? '' : r.converged ? 'good' : 'warn'}>${!has ? 'as before' : r.converged ? 'changed' : 'on its way'}<//>`}${Object.entries(r.canaries ?? {}).map(([pop, c]) => html` <${Badge} kind="info">canary ${c.version} on ${pop}<//>`)}</td></tr>`;
   })}<//>`;
 }
 
@@ -85,11 +99,11 @@ function Choice({ document, base, good, added, edit }) {
     <fieldset class="ways"><legend class="unseen">How</legend>${Object.entries(ways).map(([name, [title, about]]) => html`<label class=${'way' + (way === name ? ' chosen' : '')}>
       <input type="radio" name="how" value=${name} checked=${way === name} onChange=${() => { how.value = name; }} /><span><b>${title}</b><span class="why">${about}</span></span></label>`)}</fieldset>
     <div class="inline row">
-      ${way === 'canary' && html`<label class="field"><span>site</span><select name="site" value=${site} onChange=${(e) => { set.canary.value = e.target.value; }}>${sites.map((s) => html`<option value=${s}>${s}</option>`)}</select></label>
-        ${field('bake', 'watched for', set.bake, 6, '([0-9]+(ms|s|m|h))+')}`}
-      ${way === 'waves' && html`${field('waves', 'regions in each wave', set.waves, 12, '([0-9]+,)*([0-9]+|rest)')}${field('soak', 'watched for, each', set.soak, 6, '([0-9]+(ms|s|m|h))+')}`}
-      ${(way === 'canary' || way === 'waves') && field('requests', 'judged by at least so many requests', set.requests, 5, '[0-9]{1,5}')}
-      ${way === 'shadow' && (added.length ? html`<p class="dim">New here: ${added.map((id) => html`<code>${id}</code> `)}</p>` : html`<p class="dim">Compare first: no rule is known to be new here. A rule that refuses today would stop refusing in shadow mode; add a copy of it under another id.</p>`)}
+      ${way === 'canary' && html`<label class="field"><span>Site</span><select name="site" value=${site} onChange=${(e) => { set.canary.value = e.target.value; }}>${sites.map((s) => html`<option value=${s}>${s}</option>`)}</select></label>
+        ${field('bake', 'Watched for', set.bake, 6, '([0-9]+(ms|s|m|h))+')}`}
+      ${way === 'waves' && html`${field('waves', 'Regions in each wave', set.waves, 12, '([0-9]+,)*([0-9]+|rest)')}${field('soak', 'Each watched for', set.soak, 6, '([0-9]+(ms|s|m|h))+')}`}
+      ${(way === 'canary' || way === 'waves') && field('requests', 'Requests to judge by', set.requests, 8, '[0-9]{1,5}')}
+      ${way === 'shadow' && (added.length ? html`<p class="dim">New here: ${added.map((id) => html`<code>${id}</code> `)}</p>` : html`<p class="dim">Compare first: no rule is known to be new here. In shadow mode, a rule that refuses today would stop refusing; add a copy under another id instead.</p>`)}
       <span class="right"><${Act} op="rules.rollout.start" type="submit" class="primary" disabled=${!good || (way === 'canary' && !site) || (way === 'shadow' && !added.length)}>Roll out…<//></span>
     </div></form>`;
 }
@@ -112,7 +126,7 @@ function start(document, base, site, added, edit) {
   const from = base;
   ask({
     title: { shadow: 'Apply the new rules in shadow mode?', canary: `Try this document on ${site} first?`, waves: 'Apply this document in waves?', everywhere: 'Apply this document everywhere?' }[way],
-    text: ways[way][1] + ' It goes on when this page is closed, until somebody halts it.', verb: 'Roll out', done: 'It has begun',
+    text: ways[way][1] + ' It continues when this page is closed, until somebody halts it.', verb: 'Roll out', done: 'The rollout has begun',
     fields: [{ name: 'message', label: 'Why (for the history)', required: true, hint: 'halve the login limit, INC-1234' }],
     command: (v) => shell('rules', 'apply', 'rules.yaml', Object.entries(more).flatMap(([name, value]) => ['--' + name.replace('_', '-'), value]), '--message', v.message || '…', '--if-version', from),
     act: (v) => {
@@ -124,23 +138,16 @@ function start(document, base, site, added, edit) {
 
 function halt(v) {
   ask({
-    title: 'Halt the rollout?', text: 'A canary is taken back. Regions that are changed stay so: resume, or roll them back. It is what Ctrl-C does where the command runs.', verb: 'Halt', danger: true, done: 'It is told to halt',
+    title: 'Halt the rollout?', text: 'The canary ends. Regions that are changed stay so until you resume or roll back. Ctrl-C does the same where the command runs.', verb: 'Halt', danger: true, done: 'The rollout is halting',
     command: () => v.command + '  # Ctrl-C', act: () => post('/rules/rollout/halt'),
   });
 }
 
-function resume(v) {
-  ask({
-    title: 'Resume the rollout?', text: 'The same command again: regions that have the version keep it, and are watched once more before the next wave.', verb: 'Resume', done: 'It has begun again',
-    command: () => v.command, act: () => post('/rules/rollout/resume'),
-  });
-}
-
-function back(regions) {
+function undo(regions) {
   ask({
     title: `Roll back ${regions.join(', ')}?`, text: 'What these regions had before is applied to them again.', verb: 'Roll back', danger: true, done: 'They have what they had',
     command: () => shell('rules', 'rollback', regions.flatMap((r) => ['--region', r])), act: () => post('/rules/rollback', { region: regions }),
-    after: () => looked.load('/rules/status'),
+    after: again,
   });
 }
 
