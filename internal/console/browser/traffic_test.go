@@ -112,7 +112,7 @@ func tryTraffic(t *testing.T, l *lab, b *chromium) {
 	b.fill("#document", strings.Replace(stricter, "limit: 5", "limit: 50", 1))
 	b.has("The document was edited since")
 	b.click("Try")
-	b.has("No request would be decided in another way")
+	b.has("No request would be decided differently")
 	b.eval(`document.querySelector('#try ~ form select, form select').value = 'us-east'; document.querySelector('form select').dispatchEvent(new Event('change', {bubbles: true}))`)
 	b.click("Try")
 	b.has("have decided no request since")
@@ -199,7 +199,7 @@ func lost(t *testing.T, l *lab, b *chromium) {
 	b.sees("document.querySelector('.fresh.good')") // the others are live
 	b.look("lost-fleet")
 	b.click("Rules")
-	b.has("us-east: its rules are not known")
+	b.has("us-east: its rules are unknown")
 	b.look("lost-rules")
 	b.click("Client")
 	b.fill("[name=client]", "203.0.113.9")
