@@ -28,8 +28,8 @@ export function Page() {
   return html`<div class="title"><h1 tabindex="-1">Audit</h1><span class="dim">${waiting ? 'reading…' : plural(list.length, 'change')}</span>
       <input class="filter" type="search" aria-label="Filter changes" placeholder="Filter by who, why, version…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value; }} />
       <button type="button" onClick=${() => save(list)} disabled=${list.length === 0}>Export</button></div>
-    <section aria-labelledby="chain"><h2 id="chain">Are the records whole?</h2><${Loaded} of=${chain} rows=${2}>${(found, answer) => html`
-      <${Table} label="Histories" head=${['region', 'history', ['entries', 'n'], ['older', 'n'], 'head', 'result']}>${found.map((a) => html`<tr><th scope="row">${a.region}</th><td>${a.kind}</td><td class="n">${number(a.head.number)}</td><td class="n">${number(a.older.entries)}</td>
+    <section aria-labelledby="chain"><h2 id="chain">Integrity of the histories</h2><${Loaded} of=${chain} rows=${2}>${(found, answer) => html`
+      <${Table} label="Histories" head=${['region', 'history', ['entries', 'n'], ['older', 'n'], 'hash of the last entry', 'result']}>${found.map((a) => html`<tr><th scope="row">${a.region}</th><td>${a.kind}</td><td class="n">${number(a.head.number)}</td><td class="n">${number(a.older.entries)}</td>
         <td><code class="long">${a.head.hash || '–'}</code></td><td><${Badge} kind=${a.faults?.length ? 'bad' : 'good'}>${a.faults?.length ? plural(a.faults.length, 'fault') : 'whole'}<//>${a.faults?.map((f) => html`<div class="why bad">${f}</div>`)}</td></tr>`)}<//>
       <${Command} text=${answer.command} />`}<//></section>
     <section aria-labelledby="changes"><h2 id="changes">Who did what</h2>
@@ -39,6 +39,6 @@ export function Page() {
       <${Table} label="Changes" head=${['when', 'what', 'who', 'token', 'version', 'regions', 'why']}>${list.map((c) => html`<tr>
         <td><time datetime=${c.applied_at}>${stamp(c.applied_at)}</time> <span class="dim">${ago(c.applied_at)}</span></td><td><${Badge} kind=${c.kind === 'rules' ? 'info' : ''}>${c.kind}<//></td><td>${c.applied_by}</td><td class="dim">${c.token?.name ?? '–'}</td>
         <td>${c.kind === 'acts' ? '–' : html`<code>${c.version}</code>`}${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td><td>${c.regions.join(', ')}</td>
-        <td>${c.message ?? html`<span class="dim">–</span>`}${c.broke_lock_of && html`<div class="why">broke the lock of ${c.broke_lock_of}</div>`}</td></tr>`)}<//>`}
+        <td class="wraps">${c.message ?? html`<span class="dim">–</span>`}${c.broke_lock_of && html`<div class="why">broke the lock of ${c.broke_lock_of}</div>`}</td></tr>`)}<//>`}
       <${Command} text="regionctl audit list --lines 300" /></section>`;
 }

@@ -19,7 +19,7 @@ const until = (e) => (e.until ? html`until <time datetime=${e.until}>${stamp(e.u
 
 // ByHand is what is decided about one client, and the buttons to decide otherwise.
 export function ByHand({ client, after }) {
-  return html`<section aria-labelledby="by-hand"><div class="title"><h2 id="by-hand">Decided by hand</h2>
+  return html`<section aria-labelledby="by-hand"><div class="title"><h2 id="by-hand">Blocked or allowed by hand</h2>
       <span class="right"><${Act} op="clients.block" class="danger" onClick=${() => decide('block', client, after)}>Block…<//> <${Act} op="clients.allow" onClick=${() => decide('allow', client, after)}>Allow…<//></span></div>
     <${Loaded} of=${covering} rows=${1}>${(list, answer) => html`${list.length === 0
       ? html`<p class="dim">Nothing: rules, the shedder and the behavior policy decide.</p>`
@@ -62,7 +62,7 @@ const shown = 100;
 
 // Listed are all networks.
 export function Listed({ open }) {
-  return html`<section aria-labelledby="listed"><div class="title"><h2 id="listed">All that is decided by hand</h2>
+  return html`<section aria-labelledby="listed"><div class="title"><h2 id="listed">All networks blocked or allowed by hand</h2>
       <input class="filter" type="search" aria-label="Filter networks" placeholder="Filter by network, who, why…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
     <${Loaded} of=${listed} rows=${2}>${(list, answer) => {
       const found = list.filter((e) => !filter.value || [e.network, e.action, e.by, e.reason].join(' ').toLowerCase().includes(filter.value));
@@ -82,7 +82,7 @@ export function Lately({ client }) {
 
 function Region({ l }) {
   if (l.error) return html`<${Notice} kind="warn" title=${l.region + ' could not be asked'}><pre class="text">${l.error}</pre><//>`;
-  const note = html`${l.without?.length > 0 && html`<p class="dim">${plural(l.without.length, 'edge')} of ${l.region} ${l.without.length === 1 ? 'keeps' : 'keep'} no requests; <code>recent.keep</code> in the configuration says how many.</p>`}${l.share < 1 && l.edges > 0 && html`<p class="dim">Edges keep the requests of ${share(l.share)} of the clients: perhaps not of this one.</p>`}`;
+  const note = html`${l.without?.length > 0 && html`<p class="dim">${plural(l.without.length, 'edge')} of ${l.region} ${l.without.length === 1 ? 'keeps' : 'keep'} no requests; <code>recent.keep</code> in the configuration makes them keep some.</p>`}${l.share < 1 && l.edges > 0 && html`<p class="dim">Edges keep the requests of ${share(l.share)} of the clients: perhaps not of this one.</p>`}`;
   if (l.edges === 0) return html`<h3>${l.region}</h3>${note}`;
   return html`<h3>${l.region} <span class="dim small">since ${stamp(l.since)}</span></h3>
     ${l.requests.length === 0 ? html`<p class="dim">Nothing.</p>` : html`<${Table} label=${'Requests of the client in ' + l.region} head=${['when', 'edge', 'verdict', 'by', ['status', 'n'], 'request']}>${l.requests.map((r) => html`<tr>

@@ -82,7 +82,7 @@ function Inspected({ r, what = 'the address' }) {
 }
 
 function Decisions({ rules, label, reset }) {
-  return html`<${Table} label=${label} head=${['rule', 'mode', 'allowed', ['left', 'n'], ['limit', 'n'], ['resets in', 'n'], 'decided by', 'counter', '']}>${rules.map((r) => html`<tr>
+  return html`<${Table} label=${label} head=${['rule', 'mode', 'allowed', ['left', 'n'], ['limit', 'n'], ['resets in', 'n'], 'decided by', 'counter', '']} widths=${[15, 9, 11, 8, 12, 10, 11, 16]}>${rules.map((r) => html`<tr>
     <th scope="row">${r.rule}</th><td><${Badge} kind=${r.mode === 'enforce' ? 'good' : 'info'}>${r.mode}<//></td>
     <td><${Badge} kind=${r.allowed ? 'good' : 'bad'}>${r.allowed ? 'yes' : 'no'}<//>${r.retry_after && html` <span class="dim">in ${brief(r.retry_after)}</span>`}</td>
     <td class="n">${number(r.remaining)}${r.leased && html`<div class="why">edges hold ${number(r.held ?? 0)}${(r.holders ?? []).map((h) => html`<div>${h.node}: ${number(h.held)}${h.held_for && ` for ${brief(h.held_for)}`}</div>`)}</div>`}</td><td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${brief(r.reset_after)}</td>
@@ -93,7 +93,7 @@ function Decisions({ rules, label, reset }) {
 function reset(r) {
   const f = at.value, body = { rule: r.rule, ...Object.fromEntries(Object.entries(f).filter(([, v]) => v)) };
   ask({
-    title: `Reset ${r.rule} for ${f.client}?`, text: 'Every edge of every region forgets this counter, and the client is served again at once.', verb: 'Reset', danger: true, done: 'The counter is reset',
+    title: `Reset ${r.rule} for ${f.client}?`, text: 'Every edge of every region forgets this counter. The client is served again immediately.', verb: 'Reset', danger: true, done: 'The counter is reset',
     command: () => shell('limits', 'reset', Object.entries(body).flatMap(([name, v]) => ['--' + name, v])), act: () => post('/limits/reset', body), after: () => look(false),
   });
 }

@@ -16,7 +16,7 @@ export function Page() {
   return html`<div class="title"><h1 tabindex="-1">Fleet</h1><${Freshness} feed=${feed} />
       <input class="filter" type="search" aria-label="Filter regions, PoPs and edges" placeholder="Filter…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
     <${Lacking} ops=${{ Drain: 'drain', undrain: 'undrain' }} />
-    ${f.phase === 'failed' && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The fleet cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
+    ${f.phase === 'failed' && f.problem && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The fleet cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
     ${f.result ? html`<${View} v=${f.result} />` : f.phase !== 'failed' && html`<${Waiting} rows=${9} label="Looking at the fleet" />`}
     <${Command} text=${shell('status', '--watch')} />`;
 }
@@ -51,17 +51,17 @@ function Tile({ name, value, note, kind }) {
 const sum = (list, of) => list.reduce((total, x) => total + (of(x) ?? 0), 0);
 
 function Region({ r, pops, v }) {
-  return html`<section aria-labelledby=${'region-' + r.region}><h2 id=${'region-' + r.region}>${r.region}${r.error && html` <${Badge} kind="bad">not known<//>`}</h2>
+  return html`<section aria-labelledby=${'region-' + r.region}><h2 id=${'region-' + r.region}>${r.region}${r.error && html` <${Badge} kind="bad">unknown<//>`}</h2>
     ${r.error && html`<${Notice} kind="bad" title="Its Consul does not answer; its edges keep deciding by the rules they have"><pre class="text">${r.error}</pre><//>`}
     ${pops.length === 0 && !r.error && html`<${Empty} title="No edge is registered"><p class="dim">An edge appears here as soon as it registers in this region's Consul.</p><//>`}
-    ${pops.length > 0 && html`<${Table} label=${'PoPs of ' + r.region} head=${['PoP, edge', 'health', ['requests/s', 'n'], ['limited', 'n'], ['busy', 'n'], ['shed level', 'n'], 'Redis', 'rules', 'shedder', '']}>
+    ${pops.length > 0 && html`<${Table} label=${'PoPs of ' + r.region} head=${['PoP, edge', 'health', ['requests/s', 'n'], ['limited', 'n'], ['busy', 'n'], ['shed level', 'n'], 'Redis', 'clock', 'rules', 'shedder', '']} widths=${[17, 13, 9, 8, 7, 9, 7, 8, 11, 9]}>
       ${pops.map((p) => html`<${PoP} key=${p.pop} p=${p} r=${r} v=${v} />`)}<//>`}
   </section>`;
 }
 
 function health(p, known, topology) {
   if (p.drained) return ['warn', 'drained'];
-  if (!known) return ['warn', 'not known'];
+  if (!known) return ['warn', 'unknown'];
   if (p.serving) return p.passing === p.nodes.length ? ['good', 'serving'] : ['warn', `serving, ${p.passing} of ${p.nodes.length}`];
   if (!topology) return p.passing > 0 ? ['', 'up'] : ['bad', 'down'];
   if (!p.in_topology) return ['warn', 'not listed'];
@@ -75,11 +75,11 @@ function PoP({ p, r, v }) {
   const measured = p.nodes.some((n) => n.requests_per_second != null);
   const versions = [...new Set(p.nodes.map((n) => n.rules_version))];
   return html`<tr class="group">
-      <th scope="row"><button type="button" class="toggle" aria-expanded=${open} onClick=${() => { opened.value = { ...opened.value, [p.pop]: !open }; }}>${p.pop || '–'}</button> <span class="dim">${r.error && !p.nodes.length ? 'edges not known' : plural(p.nodes.length, 'edge')}</span></th>
+      <th scope="row"><button type="button" class="toggle" aria-expanded=${open} onClick=${() => { opened.value = { ...opened.value, [p.pop]: !open }; }}>${p.pop || '–'}</button> <span class="dim">${r.error && !p.nodes.length ? 'edges unknown' : plural(p.nodes.length, 'edge')}</span></th>
       <td><${Badge} kind=${kind}>${text}<//>${p.drained && html`<div class="why">${p.drained.why}<br /><span class="dim">${p.drained.who}, ${ago(p.drained.since)}</span></div>`}</td>
       <td class="n">${measured ? rate(requests) : '–'}</td><td class="n">${measured ? share(requests ? limited / requests : 0) : '–'}</td>
       <td class="n">${p.nodes.length ? level(Math.max(...p.nodes.map((n) => n.utilization ?? 0))) : '–'}</td><td class="n">${p.nodes.length ? level(Math.max(...p.nodes.map((n) => n.shed_level ?? 0))) : '–'}</td>
-      <td></td><td colspan="2" class="dim">${versions.length > 1 ? plural(versions.length, 'version') : ''}</td>
+      <td></td><td></td><td colspan="2" class="dim">${versions.length > 1 ? plural(versions.length, 'version') : ''}</td>
       <td class="act">${p.drained ? html`<${Act} op="undrain" onClick=${() => undrain(p)} aria-label=${'Undrain ' + p.pop}>Undrain<//>` : p.pop && html`<${Act} op="drain" onClick=${() => drain(p)} aria-label=${'Drain ' + p.pop}>Drain<//>`}</td>
     </tr>${open && p.nodes.map((n) => html`<${Edge} key=${n.id} n=${n} />`)}`;
 }
@@ -91,6 +91,7 @@ function Edge({ n }) {
     <td class="n">${rate(n.requests_per_second)}</td><td class="n">${share(n.limited_share)}</td><td class="n">${level(n.utilization)}</td>
     <td class=${'n' + (n.shed_level > 0 ? ' bad' : '')}>${level(n.shed_level)}</td>
     <td>${n.store_up == null ? '–' : html`<${Badge} kind=${n.store_up ? 'good' : 'bad'}>${n.store_up ? 'up' : 'down'}<//>`}</td>
+    <td>${n.clock_ahead_seconds == null ? '–' : n.clock_ahead_seconds === 0 ? html`<span class="dim">in step</span>` : html`<${Badge} kind="bad">${(n.clock_ahead_seconds > 0 ? '+' : '−') + number(Math.abs(n.clock_ahead_seconds))} s<//>`}</td>
     <td><code>${n.rules_version || '–'}</code></td><td><code>${n.shedder_version || '–'}</code></td><td></td></tr>`;
 }
 

@@ -16,7 +16,7 @@ export function historyOf(kind, { label, acts, restored }) {
     if (opened.value?.id === id) opened.value = { id, answer };
   };
   const restore = (c) => ask({
-    title: `Go back to ${c.version}?`, text: `${c.applied_by} applied it at ${stamp(c.applied_at)}${c.message ? ': ' + c.message : ''}. It is applied like any other document.`, verb: 'Restore', danger: true, done: `${c.version} is active again`,
+    title: `Go back to ${c.version}?`, text: `${c.applied_by} applied it at ${stamp(c.applied_at)}${c.message ? ': ' + c.message : ''}. Restoring applies it like any other document.`, verb: 'Restore', danger: true, done: `${c.version} is active again`,
     command: () => shell(kind, 'rollback', '--to', c.version), act: () => post(`/${kind}/rollback`, { to: c.version }),
     after: () => { load(); restored(); },
   });
@@ -24,7 +24,7 @@ export function historyOf(kind, { label, acts, restored }) {
   function Row({ c }) {
     const shown = opened.value?.id === c.version + c.applied_at;
     return html`<tr><td><span title=${stamp(c.applied_at)}>${ago(c.applied_at)}</span></td><td>${c.applied_by}</td><td><code>${c.version}</code>${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td>
-        <td><code>${c.replaced ?? '–'}</code></td><td>${c.regions.join(', ')}</td><td>${c.message ?? html`<span class="dim">–</span>`}</td>
+        <td><code>${c.replaced ?? '–'}</code></td><td>${c.regions.join(', ')}</td><td class="wraps">${c.message ?? html`<span class="dim">–</span>`}</td>
         <td class="act"><button type="button" class="quiet" aria-expanded=${shown} onClick=${() => open(c)} aria-label=${'Changes of version ' + c.version}>Changes</button>${acts?.(c)}
           ${c.current.length === 0 && html`<${Act} op=${kind + '.rollback'} onClick=${() => restore(c)} aria-label=${'Restore version ' + c.version}>Restore<//>`}</td></tr>
       ${shown && html`<tr><td colspan="7" aria-live="polite"><${Opened} answer=${opened.value.answer} /></td></tr>`}`;
@@ -48,12 +48,12 @@ const Field = ({ f }) => html`<div>${f.field}: <del>${f.old}</del> → <ins>${f.
 // Changes lists a difference between two documents, of rules or of policies.
 export function Changes({ d }) {
   if (d.fields) {
-    return html`${d.from_defaults && html`<p class="dim">Compared with the shipped policy.</p>`}${d.fields.length === 0 ? html`<p class="dim">The text differs, but nothing that it says.</p>`
-      : html`<ul class="changes"><li class="changed">${d.fields.map((f) => html`<${Field} f=${f} />`)}</li></ul>`}<p class="dim">${d.unchanged} as before</p>`;
+    return html`${d.from_defaults && html`<p class="dim">Compared with the shipped policy.</p>`}${d.fields.length === 0 ? html`<p class="dim">Only the text differs, not its meaning.</p>`
+      : html`<ul class="changes"><li class="changed">${d.fields.map((f) => html`<${Field} f=${f} />`)}</li></ul>`}<p class="dim">${d.unchanged} unchanged</p>`;
   }
-  if (!d.added.length && !d.removed.length && !d.changed.length) return html`<p class="dim">${d.reordered ? 'Only the order of the rules differs, which changes no verdict.' : 'The text differs, but no rule does.'}</p>`;
+  if (!d.added.length && !d.removed.length && !d.changed.length) return html`<p class="dim">${d.reordered ? 'Only the order of the rules differs, which changes no verdict.' : 'Only the text differs; no rule does.'}</p>`;
   return html`<ul class="changes">
     ${d.removed.map((r) => html`<li class="removed"><b>− ${r.rule}</b> ${r.summary}</li>`)}${d.added.map((r) => html`<li class="added"><b>+ ${r.rule}</b> ${r.summary}</li>`)}
     ${d.changed.map((r) => html`<li class="changed"><b>~ ${r.rule}</b> ${r.fields.map((f) => html`<${Field} f=${f} />`)}${r.counts_start_anew && html`<div class="warn">its counts start over</div>`}</li>`)}
-  </ul><p class="dim">${d.unchanged} as before</p>`;
+  </ul><p class="dim">${d.unchanged} unchanged</p>`;
 }

@@ -1,4 +1,4 @@
-// Other knees beside the live ones: sliders that write a candidate, what it would shed, and the
+// Other knees than the live ones: sliders that write a candidate, what it would shed, and the
 // step from there to everybody.
 import { html, signal, post, number, rate, level, plural, shell } from './lib.js';
 import { Badge, Command, Table, Act, Spark, ask } from './parts.js';
@@ -51,23 +51,23 @@ export function Knees({ v, reload }) {
   const propose = (live) => {
     const list = settings.map((text) => (live ? text : `candidates.${name}.${text}`));
     ask({
-      title: live ? 'Shed by these knees?' : 'Run these knees beside the live ones?', danger: live,
-      text: live ? 'Every edge sheds by them, at once.' : 'The candidate sees what the live settings see, and sheds nothing. It counts what it would have shed.',
-      verb: live ? 'Shed by them' : 'Run them', done: live ? 'Every edge sheds by them' : 'Every edge runs them beside its own',
-      fields: [{ name: 'for', label: 'For how long (empty: for good)', value: '1h' }, { name: 'message', label: 'Why (for the history)', required: true, hint: 'sheds too late, CHG-12' }],
+      title: live ? 'Shed by these knees?' : 'Run these knees alongside the live ones?', danger: live,
+      text: live ? 'Every edge sheds by them immediately.' : 'The candidate sees what the live settings see, and sheds nothing. It counts what it would have shed.',
+      verb: live ? 'Shed by them' : 'Run them', done: live ? 'Every edge sheds by them' : 'Every edge runs the candidate',
+      fields: [{ name: 'for', label: 'For how long (empty: until the next change)', value: '1h' }, { name: 'message', label: 'Why (for the history)', required: true, hint: 'sheds too late, CHG-12' }],
       command: (f) => shell('shedder', 'set', list, f.for ? ['--for', f.for] : [], '--message', f.message || '…'),
       act: (f) => post('/shedder/set', { settings: list, ...(f.for && { for: f.for }), message: f.message }), after: reload,
     });
   };
-  return html`<section aria-labelledby="knees"><h2 id="knees">Other knees</h2>
-    <p class="dim">Move them, run them as a candidate beside the live ones, and shed by them once you like what they would have done. A candidate applies to all upstream groups.</p>
+  return html`<section aria-labelledby="knees"><h2 id="knees">Move the knees</h2>
+    <p class="dim">Run other knees as a candidate alongside the live ones; it counts what it would have shed. Then shed by them. A candidate applies to all upstream groups.</p>
     ${groups.length > 1 && html`<label class="field"><span>Live values of</span><select value=${one} onChange=${(e) => { group.value = e.target.value; wanted.value = {}; }}>${groups.map((g) => html`<option>${g}</option>`)}</select></label>`}
     <div class="sliders">${signals.map((s) => html`<${Slider} key=${s.name + 'low'} s=${s} knee="low" /><${Slider} key=${s.name + 'high'} s=${s} knee="high" />`)}</div>
-    <p class="buttons"><button type="button" class="quiet" disabled=${settings.length === 0} onClick=${() => { wanted.value = {}; }}>As they are</button>
+    <p class="buttons"><button type="button" class="quiet" disabled=${settings.length === 0} onClick=${() => { wanted.value = {}; }}>Reset the sliders</button>
       <${Act} op="shedder.set" disabled=${settings.length === 0} onClick=${() => propose(false)}>Run as a candidate…<//>
       <${Act} op="shedder.set" class="primary" disabled=${settings.length === 0} onClick=${() => propose(true)}>Shed by them…<//></p>
     ${settings.length > 0 && html`<p class="dim">${plural(settings.length, 'knee')} changed.</p><${Command} text=${shell('shedder', 'set', settings.map((text) => `candidates.${name}.${text}`))} />`}
-    ${seen.size > 0 && html`<${Table} label="The candidate beside the live settings" head=${['edge, upstream', ['live level', 'n'], 'lately', ['live sheds/s', 'n'], ['candidate’s level', 'n'], 'lately', ['it would shed/s', 'n']]}>${[...seen].map(([key, c]) => {
+    ${seen.size > 0 && html`<${Table} label="The candidate and the live settings" head=${['edge, upstream', ['live level', 'n'], 'last 3 min', ['live sheds/s', 'n'], ['candidate level', 'n'], 'last 3 min', ['would shed/s', 'n']]}>${[...seen].map(([key, c]) => {
       const last = c.list.at(-1);
       return html`<tr><th scope="row">${key}</th><td class="n">${level(last.live)}</td><td><${Spark} values=${c.list.map((p) => p.live)} /></td><td class="n">${rate(c.pace?.live)}</td>
         <td class="n">${level(last.trial)}</td><td><${Spark} values=${c.list.map((p) => p.trial)} bad=${true} /></td><td class="n">${c.pace?.trial > 0 ? html`<${Badge} kind="warn">${rate(c.pace.trial)}<//>` : rate(c.pace?.trial)}</td></tr>`;

@@ -94,10 +94,10 @@ export function live(path, seen) {
       // A stream that is refused is not tried again by the browser: perhaps the session has ended.
       source.onerror = () => {
         if (source.readyState === EventSource.CLOSED) {
-          open().then(() => { if (denied.value) s.value = { ...untracked(() => s.value), phase: 'failed', problem: 'It goes on once you are logged in.' }; });
+          open().then(() => { if (denied.value) s.value = { ...untracked(() => s.value), phase: 'failed', problem: '' }; });
           again = setTimeout(connect, 3000);
         }
-        s.value = { ...untracked(() => s.value), phase: 'failed', problem: 'The console does not answer. Is regionctl console still running? This page tries again by itself.' };
+        s.value = { ...untracked(() => s.value), phase: 'failed', problem: 'The console does not answer. Is regionctl console still running? This page keeps trying.' };
       };
     };
     connect();

@@ -2,7 +2,7 @@
 import { html, render, signal, effect, number, rate, level, brief, ago, stamp } from './lib.js';
 import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Dialog, ask } from './parts.js';
 import { Explained } from './client.js';
-import { Node as Upstreams, columns } from './shedder.js';
+import { Node as Upstreams, columns, widths } from './shedder.js';
 
 const every = 2000;
 const feed = signal({ phase: 'loading', result: null, at: 0 });
@@ -14,7 +14,7 @@ async function call(path, options) {
     const body = /json/.test(response.headers.get('Content-Type')) && text ? JSON.parse(text) : { text };
     return { ...body, ok: response.ok };
   } catch (e) {
-    return { ok: false, detail: `The node does not answer: ${e.message}. Is it still running? This page tries again by itself.` };
+    return { ok: false, detail: `The node does not answer: ${e.message}. Is it still running? This page keeps trying.` };
   }
 }
 
@@ -62,7 +62,7 @@ function View({ v }) {
       <${Tile} name="shed level" value=${level(highest)} note=${highest > 0 && 'overloaded'} kind="bad" />
       <${Tile} name="blocked by hand" value=${number(v.clients.blocks ?? 0)} />
     </dl>
-    ${faults.length > 0 && html`<${Notice} kind="warn" title="Not all is well"><ul class="plain">${faults.map(([name, text]) => html`<li>${name.replaceAll('_', ' ')}: ${text}</li>`)}</ul><//>`}
+    ${faults.length > 0 && html`<${Notice} kind="warn" title="Some checks of this node fail"><ul class="plain">${faults.map(([name, text]) => html`<li>${name.replaceAll('_', ' ')}: ${text}</li>`)}</ul><//>`}
     <section aria-labelledby="rules"><h2 id="rules">Rules <span class="dim small"><code>${v.rules.version}</code> from ${v.rules.source}, <span title=${stamp(v.rules.since)}>${ago(v.rules.since)}</span></span></h2>
       ${v.rules.refused && html`<${Notice} kind="bad" title="A newer document was refused, and this one kept"><pre class="text">${v.rules.refused.errors?.join('\n')}</pre><//>`}
       ${v.rules.rules.length === 0 ? html`<${Empty} title="There are no rules" />` : html`<${Table} label="Rules" head=${['rule', 'mode', 'counts by', ['limit', 'n'], ['decisions/s', 'n'], ['allowed', 'n'], ['limited', 'n']]}>${v.rules.rules.map((r) => html`<tr>
@@ -73,7 +73,7 @@ function View({ v }) {
       <${Command} text=${curl('/v1/rules')} /></section>
     <section aria-labelledby="shedder"><div class="title"><h2 id="shedder">Shedder <span class="dim small"><code>${v.shedder.version}</code>${v.shedder.expires_at && ` until ${stamp(v.shedder.expires_at)}`}</span></h2>
         <span class="right">${v.shedder.expires_at ? html`<button type="button" class="primary" onClick=${end}>End temporary settings…</button>` : html`<button type="button" class="danger" onClick=${kill}>Kill switch…</button>`}</span></div>
-      <${Table} label="The shedder" head=${columns}><${Upstreams} n=${{ id: v.rules.node, version: v.shedder.version, upstreams: v.shedder.upstreams }} /><//>
+      <${Table} label="The shedder" head=${columns} widths=${widths}><${Upstreams} n=${{ id: v.rules.node, version: v.shedder.version, upstreams: v.shedder.upstreams }} /><//>
       <${Command} text=${curl('/v1/shedder')} /></section>
     <section aria-labelledby="policy"><h2 id="policy">Behavior</h2><p>${v.policy.version ? html`Clients are judged by policy <code>${v.policy.version}</code>, in mode <b>${v.policy.mode}</b>.` : html`<span class="dim">No behavior policy: clients are not judged.</span>`}</p></section>`;
 }
@@ -113,14 +113,14 @@ function reset(r) {
 function kill() {
   const path = (v) => '/v1/shedder?' + new URLSearchParams({ for: v.for });
   ask({
-    title: 'Switch the load shedder of this node off?', text: 'It sheds nothing until the time is over; then the settings of before return. Limits keep working.', verb: 'Switch off', danger: true, done: 'The shedder is off',
+    title: 'Switch the load shedder of this node off?', text: 'It sheds nothing until then; then the previous settings return. Limits keep working.', verb: 'Switch off', danger: true, done: 'The shedder is off',
     fields: [{ name: 'for', label: 'For how long', value: '15m', required: true }],
     command: (v) => curl(path(v), '-X PUT', "-d 'enabled: false'"), act: (v) => call(path(v), { method: 'PUT', body: 'enabled: false' }), after: look,
   });
 }
 
 function end() {
-  ask({ title: 'End the temporary settings?', text: 'The settings of before return at once.', verb: 'End them', done: 'They have ended', command: () => curl('/v1/shedder', '-X DELETE'), act: () => call('/v1/shedder', { method: 'DELETE' }), after: look });
+  ask({ title: 'End the temporary settings?', text: 'The previous settings return immediately.', verb: 'End them', done: 'They have ended', command: () => curl('/v1/shedder', '-X DELETE'), act: () => call('/v1/shedder', { method: 'DELETE' }), after: look });
 }
 
 function App() {
@@ -128,7 +128,7 @@ function App() {
   return html`<a class="skip" href="#main">Skip to the page</a>
     <header><a class="brand" href="/"><img src="/assets/icon.svg" width="22" height="22" alt="" />weir</a></header>
     <main id="main"><div class="title"><h1 tabindex="-1">${f.result ? 'Edge ' + f.result.rules.node : 'Edge'}</h1><${Freshness} feed=${feed} /></div>
-      ${f.phase === 'failed' && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The node cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
+      ${f.phase === 'failed' && f.problem && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The node cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
       ${f.result ? html`<${View} v=${f.result} /><${Client} node=${f.result.rules.node} />` : f.phase !== 'failed' && html`<${Waiting} rows=${9} label="Looking at the node" />`}</main>
     <footer class="dim">one node; <code>regionctl console</code> shows a fleet · <a href="/v1">API</a> · <a href="/metrics">metrics</a></footer>
     <${Dialog} />`;

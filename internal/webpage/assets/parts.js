@@ -39,7 +39,7 @@ export function Notice({ kind = 'info', title, children }) {
 
 // Failure says why something was not done.
 export function Failure({ answer, what = 'This failed' }) {
-  const title = { conflict: 'Somebody else was faster', usage: 'This cannot be done' }[answer.reason] ?? what;
+  const title = { conflict: 'Somebody else was faster', usage: 'This request is not valid' }[answer.reason] ?? what;
   return html`<${Notice} kind="bad" title=${title}><pre class="text">${answer.detail}</pre>${answer.notes?.length > 0 && html`<pre class="text dim">${answer.notes.join('\n')}</pre>`}<//>`;
 }
 
@@ -85,9 +85,10 @@ export function Loaded({ of, rows, children }) {
   return html`${r.answer.incomplete && html`<${Incomplete} text=${r.answer.incomplete} />`}${children(r.answer.result, r.answer)}`;
 }
 
-// Table scrolls sideways by itself where the window is narrow.
-export function Table({ label, head, children }) {
-  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table><thead><tr>${head.map((c) => {
+// Table scrolls sideways by itself where the window is narrow. widths, in percent, keep the
+// columns of one table under those of the next, and in their place while values change.
+export function Table({ label, head, widths, children }) {
+  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table>${widths && html`<colgroup>${widths.map((w) => html`<col width=${w + '%'} />`)}</colgroup>`}<thead><tr>${head.map((c) => {
     const [text, cls] = [c].flat();
     return html`<th scope="col" class=${cls ?? ''}>${text || html`<span class="unseen">actions</span>`}</th>`;
   })}</tr></thead><tbody>${children}</tbody></table></div>`;

@@ -40,6 +40,8 @@ export function enter() {
 function ended(v, launched) {
   past.load();
   status.load('/rules/status');
+  // A divided fleet has no one document to edit. What nobody wrote on is loaded once it agrees.
+  if (base.peek().phase === 'failed' && text.peek() === '') load();
   if (v.state !== 'done' || !launched) return;
   kept.value = launched;
   base.value = { phase: 'ready', version: v.result.version };
@@ -54,7 +56,7 @@ export function Page() {
   return html`<div class="title"><h1 tabindex="-1">Rules</h1><${Freshness} feed=${feed} />
       <input class="filter" type="search" aria-label="Filter rules" placeholder="Filter…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
     <${Lacking} ops=${{ Apply: 'rules.apply', 'roll out': 'rules.rollout.start', restore: 'rules.rollback', halt: 'rules.rollout.halt' }} />
-    ${f.phase === 'failed' && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The rules cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
+    ${f.phase === 'failed' && f.problem && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The rules cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
     ${f.result ? html`<${List} v=${f.result} />` : f.phase !== 'failed' && html`<${Waiting} rows=${6} label="Asking the edges" />`}
     <${Command} text=${shell('rules', 'list', '--watch')} />
     <${Versions} />
@@ -67,10 +69,10 @@ export function Page() {
 function List({ v }) {
   const waits = uncounted(v), when = (n, write) => (waits ? '…' : write(n));
   const rules = v.rules.filter((r) => !filter.value || (r.id + ' ' + (r.description ?? '') + ' ' + r.mode).toLowerCase().includes(filter.value));
-  return html`${v.regions.filter((r) => r.error).map((r) => html`<${Notice} kind="warn" title=${r.region + ': its rules are not known'}><pre class="text">${r.error}</pre><//>`)}
-    ${v.regions.filter((r) => r.nodes_silent > 0).map((r) => html`<${Notice} kind="warn" title=${`${r.region}: ${plural(r.nodes_silent, 'edge')} of ${r.nodes} did not answer; what they decided is missing`} />`)}
+  return html`${v.regions.filter((r) => r.error).map((r) => html`<${Notice} kind="warn" title=${r.region + ': its rules are unknown'}><pre class="text">${r.error}</pre><//>`)}
+    ${v.regions.filter((r) => r.nodes_silent > 0).map((r) => html`<${Notice} kind="warn" title=${`${r.region}: ${plural(r.nodes_silent, 'edge')} of ${r.nodes} did not answer; their counts are missing`} />`)}
     ${v.rules.length === 0 && v.regions.some((r) => !r.error) && html`<${Empty} title="No rules: every request passes"><p class="dim">Write some below and apply them.</p><//>`}
-    ${rules.length > 0 && html`<${Table} label="Rules" head=${['rule', 'mode', ['limit', 'n'], 'counts by', ['allowed/s', 'n'], ['limited/s', 'n'], ['shadow/s', 'n'], 'last 2 min', 'last match', ['limited in all', 'n']]}>
+    ${rules.length > 0 && html`<${Table} label="Rules" head=${['rule', 'mode', ['limit', 'n'], 'counts by', ['allowed/s', 'n'], ['limited/s', 'n'], ['shadow/s', 'n'], 'last 2 min', 'last match', ['limited in total', 'n']]}>
       ${rules.map((r) => html`<tr key=${r.id}>
         <th scope="row">${r.id}${r.differs && html` <${Badge} kind="warn">differs by region<//>`}${r.description && html`<div class="why">${r.description}</div>`}</th>
         <td><${Badge} kind=${r.mode === 'enforce' ? 'good' : r.mode === 'shadow' ? 'info' : ''}>${r.mode}<//></td>
@@ -95,7 +97,7 @@ function Versions() {
       const there = r.nodes.filter((n) => n.converged).length;
       return html`<tr><th scope="row">${r.region}</th><td><code>${r.pointer?.version ?? '–'}</code></td><td>${r.pointer?.applied_by ?? '–'}</td><td>${r.pointer ? ago(r.pointer.applied_at) : '–'}</td>
         <td class="n">${there} / ${r.nodes.length}</td>
-        <td><${Badge} kind=${r.error ? 'bad' : r.converged ? 'good' : 'warn'}>${r.error ? 'not known' : r.converged ? 'all run it' : r.pointer ? 'not all run it' : 'nothing published'}<//>
+        <td><${Badge} kind=${r.error ? 'bad' : r.converged ? 'good' : 'warn'}>${r.error ? 'unknown' : r.converged ? 'all run it' : r.pointer ? 'not all run it' : 'nothing published'}<//>
         ${Object.entries(r.canaries ?? {}).map(([pop, c]) => html` <${Badge} kind="info">canary ${c.version} on ${pop}<//>`)}
         ${r.nodes.filter((n) => n.refused).map((n) => html`<div class="why bad">${n.id} refused ${n.refused.version}: ${n.refused.errors?.join('; ')}</div>`)}${r.error && html`<div class="why">${r.error}</div>`}</td></tr>`;
     })}<//>`}<//><${Command} text=${shell('rules', 'status')} /></section>`;
@@ -146,7 +148,8 @@ function jump(line) {
 
 function Editor() {
   const b = base.value, lines = text.value.split('\n'), v = verdict.value;
-  const faults = v?.ok && !v.result.valid ? v.result.errors : [];
+  const nothing = b.phase === 'failed' && !text.value; // there is no document to check
+  const faults = v?.ok && !v.result.valid && !nothing ? v.result.errors : [];
   const byLine = Map.groupBy(faults, (e) => e.line ?? 0);
   return html`<section aria-labelledby="edit"><div class="title"><h2 id="edit">Document</h2>
       ${b.version && html`<span class="dim">made from <code>${b.version}</code>${text.value !== kept.value && b.version !== 'none' ? ', edited' : ''}</span>`}</div>
@@ -199,7 +202,7 @@ function apply() {
   const document = text.value, from = base.value.version;
   compare();
   ask({
-    title: 'Apply this document everywhere?', text: 'All regions are switched under a lock, the first one first, and every edge is waited for. The difference is on the page behind this.', verb: 'Apply', done: 'Every edge runs it',
+    title: 'Apply this document everywhere?', text: 'The first region switches, then all others, under a lock; then the console waits for every edge. The difference is on the page behind this.', verb: 'Apply', done: 'Every edge runs it',
     fields: [{ name: 'message', label: 'Why (for the history)', required: true, hint: 'halve the login limit, INC-1234' }],
     command: (v) => shell('rules', 'apply', 'rules.yaml', '--message', v.message || '…', '--if-version', from),
     act: (v) => post('/rules/apply', { document, message: v.message, if_version: from }),

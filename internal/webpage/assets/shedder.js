@@ -1,4 +1,4 @@
-// How busy the edges are, what they shed and why; other settings, for a while or for good.
+// How busy the edges are, what they shed and why; other settings, temporarily or until the next change.
 import { html, signal, resource, post, number, rate, level, plural, stamp, ago, shell } from './lib.js';
 import { Knees, see, unit } from './knees.js';
 import { Badge, Notice, Loaded, Empty, Table, Command, Meter, Act, Lacking, ask } from './parts.js';
@@ -28,17 +28,19 @@ export function Page() {
 }
 
 function Region({ r }) {
-  return html`<section aria-labelledby=${'shed-' + r.region}><h2 id=${'shed-' + r.region}>${r.region} <${Badge} kind=${r.error ? 'bad' : r.converged ? 'good' : 'warn'}>${r.error ? 'not known' : r.converged ? 'all run the same' : 'edges differ'}<//></h2>
+  return html`<section aria-labelledby=${'shed-' + r.region}><h2 id=${'shed-' + r.region}>${r.region} <${Badge} kind=${r.error ? 'bad' : r.converged ? 'good' : 'warn'}>${r.error ? 'unknown' : r.converged ? 'all run the same' : 'edges differ'}<//></h2>
     ${r.error && html`<pre class="text">${r.error}</pre>`}
     ${r.nodes.length === 0 && !r.error && html`<${Empty} title="No edge is registered" />`}
-    ${r.nodes.length > 0 && html`<${Table} label=${'Shedders of ' + r.region} head=${columns}>
+    ${r.nodes.length > 0 && html`<${Table} label=${'Shedders of ' + r.region} head=${columns} widths=${widths}>
       ${r.nodes.map((n) => html`<${Node} key=${n.id} n=${n} />`)}<//>`}</section>`;
 }
 
 export const columns = ['edge, upstream', ['level', 'n'], ['utilization', 'n'], 'signals: value between its knees', ['demand/s', 'n'], ['served/s', 'n'], 'shed since start', 'candidates would have shed'];
 
+export const widths = [15, 7, 9, 34, 8, 8, 9, 10];
+
 export function Node({ n }) {
-  if (!n.upstreams?.length) return html`<tr><th scope="row">${n.id}</th><td colspan="7" class="dim">${n.admin_error || 'it says nothing of its shedder'}</td></tr>`;
+  if (!n.upstreams?.length) return html`<tr><th scope="row">${n.id}</th><td colspan="7" class="dim">${n.admin_error || 'it does not report its shedder'}</td></tr>`;
   return n.upstreams.map((u) => html`<tr>
     <th scope="row">${n.id}<div class="why">${u.name}, <code>${n.version}</code></div></th>
     <td class=${'n' + (u.level > 0 ? ' bad' : '')}>${level(u.level)}</td><td class="n">${level(u.utilization)}<div class="why">${u.winner || 'no signal'}</div></td>
@@ -55,7 +57,7 @@ function shed(u) {
 
 function kill() {
   ask({
-    title: 'Switch the load shedder off?', text: 'No edge sheds anything until the time is over; then the settings of before return, even without Consul. Limits keep working.', verb: 'Switch off', danger: true, done: 'The shedder is off',
+    title: 'Switch the load shedder off?', text: 'No edge sheds anything until then; then the previous settings return, even without Consul. Limits keep working.', verb: 'Switch off', danger: true, done: 'The shedder is off',
     fields: [{ name: 'for', label: 'For how long', value: '1h', required: true }, { name: 'message', label: 'Why (for the history)', required: true, hint: 'INC-1234' }],
     command: (v) => shell('shedder', 'set', 'enabled=false', '--for', v.for, '--message', v.message || '…'),
     act: (v) => post('/shedder/off', { for: v.for, message: v.message }), after: reload,
@@ -63,14 +65,14 @@ function kill() {
 }
 
 function end() {
-  ask({ title: 'End the temporary settings?', text: 'The settings of before return at once.', verb: 'End them', done: 'They have ended', command: () => shell('shedder', 'rollback'), act: () => post('/shedder/rollback'), after: reload });
+  ask({ title: 'End the temporary settings?', text: 'The previous settings return immediately.', verb: 'End them', done: 'They have ended', command: () => shell('shedder', 'rollback'), act: () => post('/shedder/rollback'), after: reload });
 }
 
 function change(e) {
   e.preventDefault();
   const list = assignments.value.split(/\s+/).filter(Boolean);
   ask({
-    title: `Change ${plural(list.length, 'setting')}?`, text: lasts.value ? `For ${lasts.value}; then the settings of before return.` : 'Until the next change.', verb: 'Change', danger: true, done: 'Every edge runs them',
+    title: `Change ${plural(list.length, 'setting')}?`, text: lasts.value ? `For ${lasts.value}; then the previous settings return.` : 'Until the next change.', verb: 'Change', danger: true, done: 'Every edge runs them',
     fields: [{ name: 'message', label: 'Why (for the history)', required: true, hint: 'the origin was moved, CHG-12' }],
     command: (v) => shell('shedder', 'set', list, lasts.value ? ['--for', lasts.value] : [], '--message', v.message || '…'),
     act: (v) => post('/shedder/set', { settings: list, ...(lasts.value && { for: lasts.value }), message: v.message }), after: reload,
@@ -80,11 +82,11 @@ function change(e) {
 function Settings() {
   return html`<section aria-labelledby="settings"><h2 id="settings">Settings</h2>
     <form class="inline" onSubmit=${change}>
-      <label class="field widest"><span>FIELD=VALUE, several separated by spaces; a candidate runs beside the live settings and sheds nothing</span><input required value=${assignments.value} placeholder="signals.inflight.high=400 candidates.stricter.target=0.6" autocomplete="off" onInput=${(e) => { assignments.value = e.target.value; }} /></label>
-      <label class="field"><span>for (empty: for good)</span><input value=${lasts.value} size="6" autocomplete="off" pattern="([0-9]+(ms|s|m|h))*" onInput=${(e) => { lasts.value = e.target.value.trim(); }} /></label>
+      <label class="field widest"><span>FIELD=VALUE, several separated by spaces; a candidate runs alongside the live settings and sheds nothing</span><input required value=${assignments.value} placeholder="signals.inflight.high=400 candidates.stricter.target=0.6" autocomplete="off" onInput=${(e) => { assignments.value = e.target.value; }} /></label>
+      <label class="field"><span>For how long (empty: until the next change)</span><input value=${lasts.value} size="8" autocomplete="off" placeholder="1h" pattern="([0-9]+(ms|s|m|h))*" onInput=${(e) => { lasts.value = e.target.value.trim(); }} /></label>
       <${Act} op="shedder.set" type="submit" class="primary">Change…<//></form>
-    <${Loaded} of=${settings} rows=${3}>${(list) => (list.length === 0 ? html`<${Empty} title="Nothing is published"><p class="dim">Edges have what their configuration says.</p><//>` : list.map((s) => html`
-      <details><summary>${s.regions.join(', ')}: ${s.in_force ? html`<code>${s.in_force.version}</code>` : 'what the configuration of the edges says'}${s.pointer?.expires_at && html` <span class="dim">until ${stamp(s.pointer.expires_at)}</span>`}</summary>
+    <${Loaded} of=${settings} rows=${3}>${(list) => (list.length === 0 ? html`<${Empty} title="Nothing is published"><p class="dim">Each edge follows its own configuration.</p><//>` : list.map((s) => html`
+      <details><summary>${s.regions.join(', ')}: ${s.in_force ? html`<code>${s.in_force.version}</code>` : 'each edge follows its own configuration'}${s.pointer?.expires_at && html` <span class="dim">until ${stamp(s.pointer.expires_at)}</span>`}</summary>
         <pre class="document">${s.document || s.error || 'no document'}</pre></details>`))}<//><${Command} text=${shell('shedder', 'show')} /></section>`;
 }
 

@@ -14,21 +14,21 @@ export function Try({ regions, document, valid }) {
   // Keys keep Try and Cancel two buttons: a click on one that turns into the other would also submit.
   const stale = r.phase === 'done' && r.document !== document;
   return html`<section aria-labelledby="try"><h2 id="try">Try it on traffic</h2>
-    <p class="dim">Who would have been limited by the document above, next to the one that is active. Nothing is changed.</p>
+    <p class="dim">Replays traffic against the document above and the active one, and shows who would have been limited. Nothing is changed.</p>
     <form class="inline" onSubmit=${(e) => { e.preventDefault(); start(document, region); }}>
       <fieldset class="choice"><legend>Traffic</legend>
         <label><input type="radio" name="source" value="nodes" checked=${c.source === 'nodes'} onChange=${() => set({ source: 'nodes' })} /> the last minutes, from the edges</label>
         <label><input type="radio" name="source" value="log" checked=${c.source === 'log'} onChange=${() => set({ source: 'log' })} /> an access log</label>
       </fieldset>
-      <label class="field"><span>${c.source === 'nodes' ? 'Of the region' : 'Next to the rules of'}</span><select name="region" value=${region} onChange=${(e) => set({ region: e.target.value })}>${regions.map((name) => html`<option value=${name}>${name}</option>`)}</select></label>
+      <label class="field"><span>${c.source === 'nodes' ? 'Region' : 'Compared with the rules of'}</span><select name="region" value=${region} onChange=${(e) => set({ region: e.target.value })}>${regions.map((name) => html`<option value=${name}>${name}</option>`)}</select></label>
       ${c.source === 'log' && html`<label class="field"><span>Log, plain or gzip</span><input type="file" name="log" onChange=${(e) => set({ file: e.target.files[0] ?? null })} /></label>`}
       ${r.phase === 'running' ? html`<button key="cancel" type="button" onClick=${cancel}>Cancel</button>` : html`<button key="try" type="submit" class="primary" disabled=${!ready}>Try</button>`}
     </form>
-    ${!valid && html`<p class="dim">Mend the faults of the document first.</p>`}
+    ${!valid && html`<p class="dim">${document.trim() ? 'Correct the document first.' : 'Load a document first.'}</p>`}
     ${r.phase === 'idle' && html`<${Command} text=${commandOf(c.source, region)} />`}
     <div aria-live="polite">
       ${r.phase === 'running' && html`<${Progress} r=${r} />`}
-      ${r.phase === 'cancelled' && html`<${Notice} title="Cancelled"><p>Nothing was found out, and nothing was changed.</p><//>`}
+      ${r.phase === 'cancelled' && html`<${Notice} title="Cancelled"><p>Nothing was changed.</p><//>`}
       ${stale && html`<${Notice} kind="warn" title="The document was edited since; try it again" />`}
       ${r.phase === 'done' && (r.answer.ok ? html`<${Result} a=${r.answer} />` : html`<${Failed} a=${r.answer} source=${r.source} />`)}
     </div></section>`;
@@ -81,9 +81,9 @@ function Result({ a }) {
       ${[['passed', 'passed'], ['limited, 429', 'limited'], ['bad request, 400', 'bad_requests']].filter(([, f]) => f !== 'bad_requests' || after[f] || before?.[f]).map(([name, f]) => html`<tr><th scope="row">${name}</th>
         ${before && html`<td class="n">${number(before[f])}</td><td class="n dim">${percent(before[f], r.requests)}</td>`}<td class=${'n' + (f !== 'passed' && after[f] > (before?.[f] ?? 0) ? ' bad' : '')}>${number(after[f])}</td><td class="n dim">${percent(after[f], r.requests)}</td></tr>`)}<//>
     ${ch && (ch.newly_limited.requests + ch.no_longer_limited.requests === 0
-      ? html`<${Notice} title="No request would be decided in another way" />`
+      ? html`<${Notice} title="No request would be decided differently" />`
       : html`<div class="pair"><${Group} title="Newly limited" g=${ch.newly_limited} kind="bad" /><${Group} title="No longer limited" g=${ch.no_longer_limited} kind="good" /></div>`)}
-    ${rules.length > 0 && html`<${Table} label="By rule" head=${['rule', 'mode', ['counted', 'n'], ...(before ? [['limited now', 'n']] : []), ['would be limited', 'n'], ['in shadow', 'n'], ['clients', 'n'], 'most, by client or key']}>${rules.map((x) => html`<tr>
+    ${rules.length > 0 && html`<${Table} label="By rule" head=${['rule', 'mode', ['counted', 'n'], ...(before ? [['limited now', 'n']] : []), ['would be limited', 'n'], ['in shadow', 'n'], ['clients', 'n'], 'most limited']}>${rules.map((x) => html`<tr>
       <th scope="row">${x.rule}</th><td><${Badge} kind=${x.after?.mode === 'enforce' ? 'good' : x.after?.mode === 'shadow' ? 'info' : ''}>${x.after?.mode ?? 'removed'}<//></td>
       <td class="n">${number(x.after?.checks)}</td>${before && html`<td class="n">${x.before ? number(x.before.limited) : html`<span class="dim">new</span>`}</td>`}
       <td class=${'n' + ((x.after?.limited ?? 0) > (x.before?.limited ?? 0) ? ' bad' : '')}>${number(x.after?.limited)}</td><td class="n">${number(x.after?.shadow_limited)}</td><td class="n">${number(x.after?.clients)}</td>
@@ -117,6 +117,6 @@ function Most({ o }) {
 function Group({ title, g, kind }) {
   if (!g.requests) return null;
   return html`<div><h3>${title}: <span class=${kind}>${plural(g.requests, 'request')}</span> <span class="dim">of ${plural(g.clients, 'client')}</span></h3>
-    <${Table} label=${title} head=${['client', ['requests', 'n']]}>${g.top.map((c) => html`<tr><th scope="row"><${Who} client=${c.client} /></th><td class="n">${number(c.requests)}</td></tr>`)}<//>
+    <${Table} label=${title} head=${['client', ['requests', 'n'], '']} widths=${[20, 14, 66]}>${g.top.map((c) => html`<tr><th scope="row"><${Who} client=${c.client} /></th><td class="n">${number(c.requests)}</td><td></td></tr>`)}<//>
     ${g.first && html`<p class="dim small">The first: ${stamp(g.first.time)}, ${g.first.client}, ${g.first.method} ${g.first.host ?? ''}${g.first.path}, by ${g.first.rule} (${number(g.first.limit)}${g.first.window ? ' in ' + brief(g.first.window) : ' at once'})</p>`}</div>`;
 }
