@@ -193,8 +193,8 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canar
 	if c.engine.Wrote && ctx.Err() == nil && len(c.have()) == len(c.regions) {
 		c.prune(ctx, targets)
 	}
-	if err == nil && targets[0].Kind.Canaries { // what was unfinished is now something else
-		c.p.forget(ctx, targets, func(*consul.Rollout) bool { return true })
+	if err == nil && len(c.recorded) > 0 { // what was unfinished is now something else
+		c.p.forget(ctx, c.recorded, func(*consul.Rollout) bool { return true })
 	}
 	return err
 }

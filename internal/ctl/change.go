@@ -51,6 +51,8 @@ type change struct {
 	relative bool
 	// waves changes the regions in groups; nil: all together.
 	waves *waves
+	// recorded are the regions that hold the record of a rollout, which this change ends.
+	recorded []*fleet.Target
 	// given are the flags that a resumed canary or wave needs again; resumes is the record of
 	// the rollout that this change continues, nil if it begins one.
 	given   []string
@@ -224,6 +226,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 	asking.Go(func() {
 		nodes = fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return t.Registered(ctx) })
 	})
+	asking.Go(func() { c.recorded = c.p.recorded(ctx, targets) })
 	c.engine.Prepare(ctx, func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
 		here := c.region(r.Name)
 		now, err := fleet.Look(ctx, here.target)

@@ -130,6 +130,23 @@ func firstLine(err error) string {
 	return line
 }
 
+// recorded are the regions that hold the record of a rollout. One that does not answer is not
+// among them: readers compare its record with what the regions run.
+func (p *program) recorded(ctx context.Context, targets []*fleet.Target) (list []*fleet.Target) {
+	if !targets[0].Kind.Canaries {
+		return nil
+	}
+	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
+		_, index, err := t.Docs.Rollout(ctx)
+		return index != 0, err
+	}) {
+		if a.Value {
+			list = append(list, a.Target)
+		}
+	}
+	return list
+}
+
 // forget deletes the records of rollouts. A region that does not answer keeps its own, which
 // readers compare with what the regions run.
 func (p *program) forget(ctx context.Context, targets []*fleet.Target, is func(*consul.Rollout) bool) {
