@@ -105,7 +105,9 @@ func TestHTTP2Drips(t *testing.T) {
 	f("DATA for a stream that is over", "closed_streams", 0, 0, func(a *attacker) int {
 		id, err := a.open(true)
 		require.NoError(a.t, err)
-		require.False(a.t, a.frames(func(f http2.Frame) bool { return f.Header().Flags.Has(http2.FlagDataEndStream) && f.Header().StreamID == id }))
+		require.False(a.t, a.frames(func(f http2.Frame) bool {
+			return f.Header().Flags.Has(http2.FlagDataEndStream) && f.Header().StreamID == id
+		}))
 		return a.floods(func() error { return a.framer.WriteData(id, false, []byte("x")) })
 	})
 }

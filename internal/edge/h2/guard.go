@@ -105,7 +105,7 @@ type guard struct {
 	told bool            // refused has been called
 
 	parts   atomic.Int64 // of answers that were written, less the small DATA frames that they explain
-	writing sync.Mutex // held around writes of whole buffers
+	writing sync.Mutex   // held around writes of whole buffers
 }
 
 func newGuard(conn net.Conn, prefaced bool, headerTimeout time.Duration, refused func(Reason)) *guard {

@@ -30,6 +30,8 @@ type call struct {
 	decide.Request
 	service   *Service
 	request   pb.RateLimitRequest
+	wire      []byte        // the request as it came
+	kept      []*descriptor // the first are those of the request
 	malformed bool
 
 	descriptors []rules.Descriptor
@@ -37,7 +39,10 @@ type call struct {
 	answer
 }
 
-var _ envoy.Call = (*call)(nil)
+var (
+	_ envoy.Call = (*call)(nil)
+	_ envoy.Wire = (*call)(nil)
+)
 
 // In implements envoy.Call.
 func (c *call) In() proto.Message { return &c.request }
@@ -51,7 +56,7 @@ func (c *call) Out() proto.Message { return &c.response }
 // Release implements envoy.Call.
 func (c *call) Release() {
 	c.Reset()
-	c.request.Reset()
+	c.forget()
 	c.malformed = false
 	clear(c.descriptors)
 	clear(c.pairs)
