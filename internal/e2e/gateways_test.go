@@ -233,6 +233,7 @@ func TestGateways(t *testing.T) {
 			l.oneCount()
 			l.answers()
 			l.identity()
+			l.framing()
 			l.longHeaders()
 			l.rollingRestart()
 			l.redisLost()
