@@ -53,7 +53,7 @@ func TestReadsAsProto(t *testing.T) {
 	c, seed := &call{}, message(t)
 	compare(t, c, seed)
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 200_000 {
+	for range 50_000 {
 		b := append([]byte(nil), seed...)
 		for range 1 + r.IntN(4) {
 			switch at := r.IntN(len(b)); r.IntN(4) {
