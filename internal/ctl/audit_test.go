@@ -3,6 +3,7 @@ package ctl
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -105,6 +106,11 @@ func testTampering(t *testing.T, f *testFleet) {
 	finds("the head of the chain is missing or unreadable; entries after number 4 may have been removed")
 	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
 	f.good(t, "audit", "verify", "--since", heads)
+	// Nor does a head after whose number there is none.
+	put(headKey, toJSON(t, consul.Head{Number: math.MaxInt, Hash: strings.Repeat("a", 64)}))
+	finds("the head of the chain is missing or unreadable; entries after number 5 may have been removed")
+	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
+	f.good(t, "audit", "verify", "--since", heads)
 
 	// Someone moved the pointer by other means.
 	p := consul.NewPointer([]byte(rulesOf(2)), "eve", time.Now())
@@ -119,7 +125,7 @@ func testTampering(t *testing.T, f *testFleet) {
 	f.good(t, "audit", "verify")
 	put(f.prefix+"/rules/current", active)
 	finds("the active version " + versionOf(rulesOf(6)) + ", by ")
-	require.Regexp(t, "was put back: the change that made it active has number 6, and the newest number 7", f.run(t, "audit", "verify").out)
+	require.Regexp(t, "was put back: the change that made it active has number 7, and the newest number 8", f.run(t, "audit", "verify").out)
 	var changed consul.Pointer
 	require.NoError(t, json.Unmarshal(last, &changed))
 	changed.AppliedBy = "eve"

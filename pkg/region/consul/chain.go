@@ -73,11 +73,14 @@ func (d *Documents) head(ctx context.Context) (h Head, index uint64, err error) 
 	if err != nil || entry == nil {
 		return h, 0, err
 	}
-	if json.Unmarshal(entry.Value, &h) != nil || h.Number < 1 || !isHex(h.Hash, sha256Digits) {
+	if json.Unmarshal(entry.Value, &h) != nil || h.Number < 1 || h.Number > mostNumber || !isHex(h.Hash, sha256Digits) {
 		return Head{}, entry.ModifyIndex, nil
 	}
 	return h, entry.ModifyIndex, nil
 }
+
+// mostNumber is above any number of a chain: one entry a second for 30,000 years.
+const mostNumber = 1 << 40
 
 // mostRaces is how often others may be faster before Record gives up.
 const mostRaces = 16
@@ -123,7 +126,7 @@ func (d *Documents) newestLink(ctx context.Context) (head Head, err error) {
 	_, err = d.EachEntry(ctx, func(page []Entry) bool {
 		for _, e := range page {
 			var r record
-			if json.Unmarshal(e.Value, &r) == nil && r.Link != nil && r.Link.Number > head.Number {
+			if json.Unmarshal(e.Value, &r) == nil && r.Link != nil && r.Link.Number > head.Number && r.Link.Number <= mostNumber {
 				head = Head{r.Link.Number, hashEntry(d.entryName(e.Key), e.Value)}
 			}
 		}
