@@ -2,6 +2,7 @@ package region
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -47,13 +48,22 @@ func (c *FollowConfig) check(s *SignedTopology) error {
 	return keys.Verify(sign.Subject{Kind: topologyKind, SHA256: consul.NewPointer(s.Text, "", time.Time{}).SHA256}, s.Signatures, nil)
 }
 
-// takeTopology takes a published topology, if it is signed or need not be. While it is
-// unsigned, or that is unknown, it asks again until ctx ends: somebody may still sign it.
+// verifyEvery is how often to look again whether a topology is still signed by a trusted key:
+// the state that a router starts from must be when it is needed.
+const verifyEvery = time.Minute
+
+// takeTopology takes a published topology, if it is signed or need not be. If signatures are
+// verified, it asks again until ctx ends: somebody may sign it, or sign it by another key.
 func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul.Entry) {
+	taken := false
 	for failures := 0; ; failures++ {
 		signed, unsigned := f.signedTopology(ctx, r, e)
 		if ctx.Err() != nil {
 			return
+		}
+		if taken && unsigned != nil && !sign.IsFault(unsigned) { // Consul does not answer
+			pause(ctx, consul.Backoff(failures, rand.Float64()))
+			continue
 		}
 		var t *Topology
 		var text []byte
@@ -77,14 +87,14 @@ func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul
 				facts.topologyErr = r.Consul.Unreadable(e.Key, err)
 			}
 		})
+		wait := consul.Backoff(failures, rand.Float64())
 		if unsigned == nil {
-			return
+			if f.config.Verify == nil {
+				return
+			}
+			taken, failures, wait = true, -1, cmp.Or(f.config.VerifyEvery, verifyEvery)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(consul.Backoff(failures, rand.Float64())):
-		}
+		pause(ctx, wait)
 	}
 }
 

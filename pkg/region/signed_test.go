@@ -3,6 +3,7 @@ package region
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,7 +29,7 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	require.NoError(t, err)
 	key, err := sign.ReadKey(file)
 	require.NoError(t, err)
-	config := FollowConfig{Regions: []FollowedRegion{{Name: "eu", Consul: c}}, RequireSigned: true,
+	config := FollowConfig{Regions: []FollowedRegion{{Name: "eu", Consul: c}}, RequireSigned: true, VerifyEvery: 20 * time.Millisecond,
 		Verify: func() (sign.Keys, error) { return sign.ReadPublic([]string{file + ".pub"}) }}
 	topology := func(zone string) *Topology {
 		return mustParse(t, `{zone: `+zone+`, regions: [{name: eu, pops: [{name: ams, addresses: [203.0.113.1]}]}]}`)
@@ -119,4 +120,21 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	require.NoError(t, SignTopology(t.Context(), c, third, key))
 	require.Eventually(t, func() bool { return !f.View().Regions["eu"].Unsigned && f.Known().Signed != nil }, testenv.Patience, 5*time.Millisecond)
 	require.NoError(t, f.View().Regions["eu"].Err)
+
+	// A key is replaced while the topology stays: what the next one starts from has both signatures.
+	other := filepath.Join(t.TempDir(), "key.pem")
+	_, err = sign.Generate(other, other+".pub")
+	require.NoError(t, err)
+	newer, err := sign.ReadKey(other)
+	require.NoError(t, err)
+	require.NoError(t, SignTopology(t.Context(), c, third, newer))
+	require.Eventually(t, func() bool { return len(f.Known().Signed.Signatures) == 2 }, testenv.Patience, 5*time.Millisecond)
+	require.NoError(t, os.Rename(other+".pub", file+".pub"))
+	config.RequireSigned = true
+	require.NoError(t, NewFollower(config).Restore(f.Known(), time.Now()))
+	text, err = json.Marshal(third)
+	require.NoError(t, err)
+	require.NoError(t, c.Put(t.Context(), "weir/topology/signatures/"+consul.NewPointer(text, "", time.Time{}).Version, []byte("[]")))
+	faulty("is not signed")
+	require.Equal(t, "third.example", f.View().Topology.Zone)
 }

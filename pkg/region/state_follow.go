@@ -29,6 +29,8 @@ type FollowConfig struct {
 	// RequireSigned ignores a topology that none of them has signed. Otherwise the follower
 	// only says so.
 	RequireSigned bool
+	// VerifyEvery is how often signatures are looked at again; 0: once a minute.
+	VerifyEvery time.Duration
 }
 
 // FollowedRegion is a region and its Consul.

@@ -1,7 +1,9 @@
 package follow
 
 import (
+	"cmp"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -15,7 +17,12 @@ type Verify struct {
 	// Require refuses documents without a valid signature. Otherwise the node only says so.
 	Require bool
 	Region  string
+	// Every is how often to look again whether what is active is still signed by a trusted
+	// key; 0: once a minute.
+	Every time.Duration
 }
+
+const verifyEvery = time.Minute
 
 func (v *Verify) requires() bool { return v != nil && v.Require }
 
@@ -30,6 +37,12 @@ func (v *Verify) verify(kind string, p consul.Pointer, list []sign.Signature) er
 		return &sign.Fault{Why: err.Error()}
 	}
 	return keys.Verify(sign.Subject{Kind: kind, Region: v.Region, SHA256: p.SHA256}, list, p.ExpiresAt)
+}
+
+// every returns a time around Every, so that not all nodes ask at once.
+func (v *Verify) every() time.Duration {
+	mean := cmp.Or(v.Every, verifyEvery)
+	return mean/2 + rand.N(mean)
 }
 
 // Check verifies a cached document.

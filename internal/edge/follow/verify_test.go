@@ -178,6 +178,48 @@ func TestRequireSigned(t *testing.T) {
 	require.ErrorContains(t, s.config.Verify.Check("toys", cached), "holds no PEM block")
 }
 
+// Keys are replaced without a restart: signatures that are added, or taken away, are seen while
+// the document stays, so that the copy on disk is signed by a key that is still trusted when
+// Consul is unreachable.
+func TestReplacedKeys(t *testing.T) {
+	t.Parallel()
+	s, key := newSignedToys(t, true)
+	s.config.Verify.Every = 20 * time.Millisecond
+	k, stop := s.start()
+	next, trusted := newKey(t)
+	s.sign("boat", key.Sign(s.subject("toys", "boat"), nil))
+	boat := s.point("boat", nil)
+	eventually(t, "boat", func() bool { return k.is("boat") })
+
+	both := filepath.Join(t.TempDir(), "both.pub")
+	old, err := os.ReadFile(s.keys)
+	require.NoError(t, err)
+	young, err := os.ReadFile(trusted)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(both, append(old, young...), 0o600))
+	require.NoError(t, os.Rename(both, s.keys))
+	s.sign("boat", next.Sign(s.subject("toys", "boat"), nil))
+	onlyNext := &Verify{Keys: func() (sign.Keys, error) { return sign.ReadPublic([]string{trusted}) }, Region: "eu-west"}
+	eventually(t, "the copy on disk has the new signature", func() bool {
+		cached, err := ReadCache(s.config.Cache, europe)
+		return err == nil && onlyNext.Check("toys", cached) == nil
+	})
+	require.NoError(t, os.WriteFile(s.keys+".next", young, 0o600))
+	require.NoError(t, os.Rename(s.keys+".next", s.keys))
+
+	// Without its signatures, it stays active, and the node says so.
+	require.NoError(t, s.client.Put(t.Context(), s.client.Key("toys", "signatures", boat.Version), []byte("[]")))
+	eventually(t, "it counts as unsigned", func() bool { return !k.follower.SignatureState.View().OK })
+	eventually(t, "it is refused", k.refuses(boat.Version, "is not signed"))
+	require.True(t, k.is("boat"))
+	s.sign("boat", key.Sign(s.subject("toys", "boat"), nil))
+	eventually(t, "by a key that is not trusted any more", k.refuses(boat.Version, "is signed by key"))
+	s.sign("boat", next.Sign(s.subject("toys", "boat"), nil))
+	eventually(t, "signed again", func() bool { return k.follower.SignatureState.View().OK && k.view.Load().Refused == nil })
+	stop()
+	require.True(t, newKeeper(s.config).is("boat"), "from disk")
+}
+
 func newKeeper(c Config[toy]) *toyKeeper {
 	k := &toyKeeper{follower: New(c)}
 	k.settle(time.Now())

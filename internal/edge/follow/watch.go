@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"time"
 
@@ -86,12 +87,40 @@ func (w *watch[T]) resolve(ctx context.Context, entry *consul.Entry) {
 		}
 		w.tell(ctx, event[T]{canary: w.canary, finding: &f})
 		if !again {
-			return
+			if !w.resigned(ctx, f.good) {
+				return
+			}
+			failures = -1
+			continue
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(consul.Backoff(failures, rand.Float64())):
+		}
+	}
+}
+
+// resigned waits until a document has other signatures than those that it was found with, or is
+// no longer signed by a trusted key: either may change without a new pointer, and the copy on
+// disk must be signed by keys that are trusted when it is needed. It returns false if that does
+// not matter, or if ctx ends.
+func (w *watch[T]) resigned(ctx context.Context, d *Document[T]) bool {
+	if w.kind.Verify == nil || d == nil {
+		return false
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(w.kind.Verify.every()):
+		}
+		now, err := w.signatures(ctx, d.Pointer)
+		switch {
+		case ctx.Err() != nil || (w.canary || w.kind.Temporary) && d.Pointer.Expired(time.Now()):
+			return false
+		case sign.IsFault(err), err == nil && !reflect.DeepEqual(now, d.Signatures):
+			return true
 		}
 	}
 }
