@@ -7,6 +7,14 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
+// fullestNode bounds how full one node counts. One of many that can serve hardly anything, as
+// with a fault of its own, would otherwise send away most clients of the others: they would
+// not be served any better, because what it refuses is its share of requests at most.
+const fullestNode = 2
+
+// leastLoad is below what means anything: a request in a quarter of an hour.
+const leastLoad = 1e-3
+
 // SetLoad sets the PoP's demand and capacity from what its passing nodes publish. Nodes that
 // tell nothing, those of the previous release, count as the mean of the others, since all
 // nodes of a PoP are alike.
@@ -19,19 +27,20 @@ func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
 	s.Promised = stated == nil && !slices.ContainsFunc(told, func(n consul.Instance) bool { return n.Capacity > 0 })
 	var full, demand, capacity float64
 	for i, c := range s.capacities(told, len(passing), stated) {
-		d := told[i].Demand
+		c, d := max(c, leastLoad), told[i].Demand
 		demand, capacity = demand+d, capacity+c
 		if d > 0 {
-			full += d * d / c
+			full += d * min(d/c, fullestNode)
 		}
 	}
 	all := float64(len(passing)) / float64(len(told))
-	if demand == 0 {
+	if demand < leastLoad {
 		s.Capacity = capacity * all
 		return
 	}
 	s.Demand = demand * all
-	s.Capacity = s.Demand / fullness(full/demand, demand/capacity)
+	even := demand / capacity
+	s.Capacity = s.Demand / fullness(max(full/demand, even), even)
 }
 
 // capacities returns what each node can serve: what it measured while it was full; what

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,10 @@ func TestLoadOfAPoP(t *testing.T) {
 	// A PoP of few clients has the room of all nodes, although one node has the clients.
 	f(3, 4993, 2, 5000, telling(3, 0, 60), telling(0, 0, 0))
 	f(40, 100, 2, 0, telling(40, 80, 0), telling(0, 80, 0))
+	// One node of ten serves hardly anything: the PoP counts as 63 % full, not as 10 times too full.
+	f(1000, 1588.6, 10, 0, append([]consul.Instance{telling(100, 1, 0)}, slices.Repeat([]consul.Instance{telling(100, 200, 0)}, 9)...)...)
+	f(1000, 1588.6, 10, 0, append([]consul.Instance{telling(100, 1e-300, 0)}, slices.Repeat([]consul.Instance{telling(100, 200, 0)}, 9)...)...)
+	f(1000, 100, 2, 0, telling(500, 50, 0), telling(500, 50, 0)) // both are ten times too full
 	// Slightly uneven demand changes little.
 	f(180, 199, 2, 0, telling(95, 100, 0), telling(85, 100, 0))
 }
@@ -65,8 +70,8 @@ func TestLoadIsBetweenEvenAndTheFullestNode(t *testing.T) {
 		}
 		s := PoPState{Nodes: len(nodes)}
 		s.SetLoad(nodes, nil)
-		require.InDelta(t, sum, s.Demand, 1e-6)
-		if load := s.Demand / s.Capacity; sum > 0 {
+		require.InDelta(t, sum, s.Demand, leastLoad)
+		if load := s.Demand / s.Capacity; sum >= leastLoad {
 			require.GreaterOrEqual(t, load*(1+1e-9), sum/capacity)
 			require.LessOrEqual(t, load, fullest*(1+1e-9))
 		}
