@@ -58,6 +58,12 @@ var scenarios = []scenario{
 		}
 		return 600
 	}},
+	{name: "1,600 of 1,000 for half of each minute, at one of 6", capacity: repeated(6, 1000), change: 3 * time.Minute, demand: func(p int, t time.Duration) float64 {
+		if p == 2 && t >= 0 && t/(30*time.Second)%2 == 0 {
+			return 1600
+		}
+		return 600
+	}},
 	{name: "one of 6 regions lost, capacity stated", capacity: repeated(6, 1000), stated: true, demand: step(repeated(6, 700), repeated(6, 700)),
 		lost: func(p int, _ time.Duration) bool { return p == 2 }},
 	{name: "one of 6 regions lost, capacity not stated", capacity: repeated(6, 1000), demand: step(repeated(6, 700), repeated(6, 700)),

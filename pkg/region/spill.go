@@ -110,7 +110,7 @@ type spilling struct {
 // to.
 func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Duration, now time.Time) *Spill {
 	w := &spilling{chooser: c, states: states, gifts: map[string]Gift{}, ttl: ttl, now: now}
-	w.dt = min(now.Sub(before.At), longestSpillStep).Seconds()
+	w.dt = max(0, min(now.Sub(before.At), longestSpillStep)).Seconds() // a clock may have been set back
 	for _, name := range c.all {
 		g := before.Gifts[name]
 		s, parts := states[name], map[string]Part{}
@@ -123,10 +123,10 @@ func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Dura
 				parts[to] = p
 			}
 		}
-		if g.Out == s.up() {
+		if g.Out == s.up() || g.Last.At.After(now) || g.Last.Relapsed.After(now) {
 			g.Last = Change{}
 		}
-		if s.tells() && s.Demand != g.Told {
+		if s.tells() && (s.Demand != g.Told || g.Since.After(now)) {
 			g.Told, g.Since = s.Demand, now
 		}
 		g.Parts, g.Out = parts, !s.up()
@@ -207,29 +207,38 @@ func (w *spilling) allocate() {
 	// A promise may be more than the PoP can serve, so half of all promises come first.
 	half := map[string]space{}
 	for name, r := range room {
-		if s := w.states[name]; s.Promised {
+		switch s := w.states[name]; {
+		case w.restless(name): // the last resort
+			r.more = 0
+		case s.Promised:
 			r.more /= 2
 		}
 		half[name] = r
 	}
 	w.fill(want, fixed, half)
 	for name, r := range half {
-		if s := w.states[name]; s.Promised {
+		if s := w.states[name]; s.Promised && !w.restless(name) {
 			half[name] = space{r.keep, r.more + room[name].more/2}
 		}
 	}
-	room = half
-	w.fill(want, fixed, room)
+	w.fill(want, fixed, half)
 	for i, name := range w.all { // what is still to be shed may fill the others a bit more
 		s, g := w.states[name], w.gifts[name]
 		if s.up() {
 			want[i] = min(want[i], g.Own*(1-g.given(goal, w.near[i]))-s.Capacity)
 		}
-		if r, ok := room[name]; ok && s.tells() && !s.Promised {
-			room[name] = space{r.keep, r.more + (strainTo-receiveTo)*s.Capacity}
+		r, ok := half[name]
+		if ok && w.restless(name) {
+			r.more += max(room[name].more, 0)
+		}
+		if ok && s.tells() && !s.Promised {
+			r.more += (strainTo - receiveTo) * s.Capacity
+		}
+		if ok {
+			half[name] = r
 		}
 	}
-	w.fill(want, fixed, room)
+	w.fill(want, fixed, half)
 }
 
 // fill gives what is wanted to whoever has room: the nearest pairs first, so that no PoP
@@ -273,7 +282,7 @@ func (w *spilling) want(i int) (rate float64, fixed bool) {
 		return 0, false // nobody says that it is full
 	case staying > giveAbove*s.Capacity && !s.Promised: // who only promises was never full
 		return g.Own - giveTo*s.Capacity, false
-	case staying < w.returnBelow(w.all[i])*s.Capacity:
+	case staying < w.returnBelow(w.all[i])*s.Capacity && !w.restless(w.all[i]):
 		return min(g.Own*given, max(0, g.Own-returnTo*s.Capacity)), false
 	}
 	return g.Own * given * (1 - w.dt/agreeing.Seconds()), false

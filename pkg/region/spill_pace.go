@@ -9,9 +9,14 @@ import (
 // fast as the TTL lets them, and how loaded the PoP was.
 type Change struct {
 	At       time.Time `json:"at"`
-	Own      float64   `json:"own"`            // Gift.Own then
-	Capacity float64   `json:"capacity"`       // the most since
-	Less     bool      `json:"less,omitempty"` // Own fell
+	Own      float64   `json:"own"`             // Gift.Own then
+	Capacity float64   `json:"capacity"`        // the most since
+	Less     bool      `json:"less,omitempty"`  // Own fell
+	Least    float64   `json:"least,omitempty"` // the capacity then
+	// Relapses is how often in a row a change has filled the PoP after one that had emptied
+	// it, and Relapsed when it last did. Releases before know nothing of them.
+	Relapses int       `json:"relapses,omitempty"`
+	Relapsed time.Time `json:"relapsed,omitzero"`
 }
 
 // Clients are free to move for a few TTLs after a sudden change of what their PoP is asked
@@ -32,6 +37,8 @@ const (
 	// settledPace is the part of the fleet's clients that may move a minute while their
 	// PoPs are settled.
 	settledPace = 0.006
+	// relapses is after how many of them a PoP is restless.
+	relapses = 2
 )
 
 // notice finds the PoPs that have changed.
@@ -53,7 +60,8 @@ func (w *spilling) notice() {
 		unserved := s.tells() && (staying+promised[name] > keepTo*s.Capacity || given > 0 && staying < returnBelow*s.Capacity)
 		if last.At.IsZero() || math.Abs(g.Own-last.Own) > large || s.tells() && s.Capacity < (1-sudden)*last.Capacity ||
 			unserved && w.now.Sub(last.At) >= resting {
-			last = Change{w.now, g.Own, s.Capacity, g.Own < last.Own || staying < returnBelow*s.Capacity}
+			next := Change{At: w.now, Own: g.Own, Capacity: s.Capacity, Less: g.Own < last.Own || staying < returnBelow*s.Capacity, Least: s.Capacity}
+			last = next.after(last, s.tells() && g.Own+promised[name] > giveAbove*s.Capacity)
 			for to, p := range g.Parts {
 				p.Most = 0
 				g.Parts[to] = p
@@ -62,6 +70,29 @@ func (w *spilling) notice() {
 		g.Last = last
 		w.gifts[name] = g
 	}
+}
+
+// after returns c with the relapses up to it. It is one itself if demand is back that had gone,
+// or capacity is gone that had come back, and all clients together would fill the PoP.
+func (c Change) after(before Change, full bool) Change {
+	c.Relapses, c.Relapsed = before.Relapses, before.Relapsed
+	if c.At.Sub(c.Relapsed) >= resting {
+		c.Relapses = 0
+	}
+	regrown := before.Least > 0 && before.Capacity > (1+sudden)*before.Least
+	if full && !c.Less && (before.Less || regrown) {
+		c.Relapses, c.Relapsed = c.Relapses+1, c.At
+	}
+	return c
+}
+
+// restless reports whether a PoP was asked for too much again each time that clients had come
+// back to it. Until that has rested, those that it gave away do not return, and others come to it
+// last and slowly. A demand that comes and goes every minute would otherwise move them every
+// minute, and be shed each time until they have left.
+func (w *spilling) restless(name string) bool {
+	last := w.gifts[name].Last
+	return last.Relapses >= relapses && w.now.Sub(last.Relapsed) < resting
 }
 
 // free reports whether a PoP's clients may move fast.
@@ -116,7 +147,7 @@ func (w *spilling) move() {
 			case from.Stale && from.up() || receiver.Stale && receiver.up(): // frozen
 			case !receiver.up():
 				p.Share = p.Goal
-			case w.settled(name, to):
+			case w.settled(name, to), off > 0 && from.up() && w.restless(to):
 				off = max(-left, min(left, off))
 				left -= math.Abs(off)
 				p.Share += off
