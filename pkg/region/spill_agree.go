@@ -24,6 +24,13 @@ const (
 // Agreement compares a router's spill with the record. The zero value is ready to use.
 type Agreement struct {
 	past []*Spill // what this router answered by lately, the oldest first
+	// Since when this router has seen the record as it is, how long before it had looked, and
+	// whether it was another then. Clocks of routers may differ.
+	seen, looked time.Time
+	unseen       time.Duration
+	changed      bool
+	by           string
+	at           time.Time
 }
 
 // Agree returns the spill from which a router continues: mine, or that of a senior router's
@@ -32,13 +39,14 @@ func (a *Agreement) Agree(mine, record *Spill, now time.Time) (next *Spill, writ
 	if record == nil {
 		return mine, true
 	}
-	age := now.Sub(record.At)
-	follows := mine.junior(record) && (age < goneAfter || mine.Since.After(record.At) && age < outdated)
+	age := a.age(record, now)
+	written := now.Add(-age)
+	follows := mine.junior(record) && (age < goneAfter || mine.Since.After(written) && age < outdated)
 	if !follows {
 		return mine, record.By != mine.By || age >= refreshEvery || mine.differs(record)
 	}
 	// The record is some seconds old, so it is compared with what was answered then.
-	if then := a.at(record.At); then != nil && !then.differs(record) {
+	if then := a.answered(written); then != nil && !then.differs(record) {
 		return mine, false
 	}
 	a.past = nil
@@ -52,8 +60,24 @@ func (a *Agreement) Note(s *Spill) {
 	a.past = slices.DeleteFunc(append(a.past, s), func(old *Spill) bool { return s.At.Sub(old.At) > refreshEvery+2*recordEvery })
 }
 
-// at returns what the router answered by at some time; nil: that is not known.
-func (a *Agreement) at(t time.Time) *Spill {
+// age returns how old a record is. Its writer's clock counts as far as it agrees with what this
+// router has seen: one that is ahead would keep its last record fresh long after it died, and
+// one that is behind would make each router write its own.
+func (a *Agreement) age(record *Spill, now time.Time) time.Duration {
+	if a.by != record.By || !a.at.Equal(record.At) {
+		a.changed = a.by != ""
+		a.unseen, a.seen, a.by, a.at = now.Sub(a.looked), now, record.By, record.At
+	}
+	a.looked = now
+	told, least := now.Sub(record.At), now.Sub(a.seen)
+	if a.changed {
+		told = min(told, least+a.unseen)
+	}
+	return max(told, least)
+}
+
+// answered returns what the router answered by at some time; nil: that is not known.
+func (a *Agreement) answered(t time.Time) *Spill {
 	for _, s := range slices.Backward(a.past) {
 		if !s.At.After(t) {
 			return s

@@ -56,6 +56,29 @@ func TestAgreement(t *testing.T) {
 	same(young, &deaf, after(111), true)
 }
 
+// A record is as old as it has been seen to be, whatever the clock of its writer says.
+func TestAgreementIgnoresClocks(t *testing.T) {
+	after := func(d time.Duration) time.Time { return noon.Add(d) }
+	for _, apart := range []time.Duration{-24 * time.Hour, -time.Hour, 0, time.Minute, time.Hour, 24 * time.Hour} {
+		a := Agreement{}
+		mine := func(at time.Duration) *Spill { return giving("b", after(-time.Minute), after(at), 0) }
+		record := func(at time.Duration) *Spill { return giving("a", after(apart-48*time.Hour), after(apart+at), 0.2) }
+		for at := time.Duration(0); at < 2*time.Hour; at += 10 * time.Second {
+			written := min(at.Truncate(refreshEvery), time.Hour) // then its writer dies
+			next, write := a.Agree(mine(at), record(written), after(at))
+			switch since := at - written; {
+			case at < recordEvery: // what a clock says counts for a record that never changed
+			case at < refreshEvery && apart < 0:
+			case since < goneAfter-recordEvery:
+				require.False(t, write, "%s apart, after %s", apart, at)
+				require.Equal(t, record(written).Gifts, next.Gifts, "%s apart, after %s", apart, at)
+			case since > goneAfter+recordEvery:
+				require.True(t, write, "%s apart, after %s", apart, at)
+			}
+		}
+	}
+}
+
 func TestSpillKnowsSinceWhenItHears(t *testing.T) {
 	topology := mustParse(t, row)
 	states := loads(topology, 500, 1000, 500, 1000, 500, 1000)
@@ -80,7 +103,8 @@ func TestSpillKnowsSinceWhenItHears(t *testing.T) {
 func TestReadSpill(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"gifts": {"a1": {"own": 10, "parts": {"b1": {"share": 0.5}}}}}`: "",
-		`{"gifts": {"a1": {"own": -1}}}`:                                  "has a share of a1 that is not 0 to 1",
+		`{"gifts": {"a1": {"own": -1}}}`:                                  "has a demand of a1 that no PoP can have",
+		`{"gifts": {"a1": {"own": 1e300}}}`:                               "has a demand of a1 that no PoP can have",
 		`{"gifts": {"a1": {"own": 1, "parts": {"b1": {"goal": 2}}}}}`:     "has a share of a1 that is not 0 to 1",
 		`x`: "invalid character 'x' looking for beginning of value",
 	} {

@@ -95,7 +95,7 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 			}
 		}
 	}
-	if k.Spill != nil {
+	if k.Spill != nil && k.Spill.check() == nil {
 		v := NewView(nil, nil, nil)
 		v.Spill = firstSpill(k.Spill, now)
 		f.view.Store(v)

@@ -117,18 +117,34 @@ func readSpill(value []byte) (*Spill, error) {
 	if err := json.Unmarshal(value, s); err != nil {
 		return nil, err
 	}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// mostDemand is far above what a PoP is asked for, and squares to less than infinity.
+const mostDemand = 1e12
+
+// check returns an error for a spill that no router of this release can have.
+func (s *Spill) check() error {
 	share := func(v float64) bool { return v >= 0 && v <= 1+1e-6 }
 	for name, g := range s.Gifts {
-		sound := g.Own >= 0 && g.Told >= 0
+		for _, rate := range []float64{g.Own, g.Told, g.Last.Own, g.Last.Capacity, g.Last.Least} {
+			if !(rate >= 0 && rate <= mostDemand) {
+				return fmt.Errorf("has a demand of %s that no PoP can have", name)
+			}
+		}
+		sound := true
 		for _, p := range g.Parts {
 			sound = sound && share(p.Goal) && share(p.Share) && share(p.Noticed) && share(p.Most) &&
 				!slices.ContainsFunc(p.Asking[:], func(v float64) bool { return !share(v) })
 		}
 		if !sound {
-			return nil, fmt.Errorf("has a share of %s that is not 0 to 1", name)
+			return fmt.Errorf("has a share of %s that is not 0 to 1", name)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // firstSpill is what a router that starts gives away: what it gave before, if that is known.
