@@ -151,7 +151,7 @@ func Operations() []Operation {
 
 		{ID: "rules.rollout", Least: access.Reader, Method: "GET", Path: "/rules/rollout", Summary: "How the rollout stands that this console runs, or ran last", Command: apply, Rollout: lookAtRollout},
 		{ID: "rules.rollout.events", Least: access.Reader, Method: "GET", Path: "/rules/rollout/events", Summary: "The same at each change, as server-sent events", Command: apply, Rollout: lookAtRollout, Streams: true},
-		{ID: "rules.rollout.start", Least: access.Admin, Method: "POST", Path: "/rules/rollout/start", Summary: "Apply a document step by step: on one site first, or in waves of regions. It goes on when the page is closed", Command: apply, Document: "rules.yaml", Quiet: yes, Writes: true, Rollout: startRollout, Inputs: []Input{
+		{ID: "rules.rollout.start", Least: access.Admin, Method: "POST", Path: "/rules/rollout/start", Summary: "Apply a document step by step: on one site first, or in waves of regions. It continues when the page is closed", Command: apply, Document: "rules.yaml", Quiet: yes, Writes: true, Rollout: startRollout, Inputs: []Input{
 			{Name: "canary", About: "the PoP to try it on first", Flag: "canary", Check: word},
 			{Name: "bake", About: "how long the canary is watched before the rest follows; default: 5m", Flag: "bake", Check: duration},
 			{Name: "waves", About: "the numbers of regions to change one group after another, such as 1,4,rest", Flag: "waves", Check: groups},
@@ -159,8 +159,8 @@ func Operations() []Operation {
 			{Name: "min_requests", About: "how many requests are needed to judge by; default: 100", Flag: "min-requests", Check: number},
 			inMessage, inBase, inRegion, inPartial}},
 		{ID: "rules.rollout.halt", Least: access.Operator, Method: "POST", Path: "/rules/rollout/halt", Summary: "Interrupt the rollout: a canary is taken back, regions that are changed stay so", Command: apply, Writes: true, Rollout: haltRollout},
-		{ID: "rules.rollout.unfinished", Least: access.Reader, Method: "GET", Path: "/rules/rollout/unfinished", Summary: "The rollout that is not finished, whoever began it: which waves are done, and whether its regionctl still runs", Command: []string{"rules", "rollout"}},
-		{ID: "rules.rollout.resume", Least: access.Admin, Method: "POST", Path: "/rules/rollout/resume", Summary: "Continue the rollout that is not finished, whoever began it, with the same document and flags", Command: []string{"rules", "apply", "--resume"}, Quiet: yes, Writes: true, Rollout: resumeRollout},
+		{ID: "rules.rollout.unfinished", Least: access.Reader, Method: "GET", Path: "/rules/rollout/unfinished", Summary: "The rollout that is not finished, from wherever it was started: which waves are done, and whether its regionctl still runs", Command: []string{"rules", "rollout"}},
+		{ID: "rules.rollout.resume", Least: access.Admin, Method: "POST", Path: "/rules/rollout/resume", Summary: "Continue the rollout that is not finished, with the same document and flags, in the caller's name", Command: []string{"rules", "apply", "--resume"}, Quiet: yes, Writes: true, Rollout: resumeRollout},
 		{ID: "rules.rollout.back", Least: access.Operator, Method: "POST", Path: "/rules/rollout/back", Summary: "Take back the rollout that is not finished: the changed regions get what they had, and its canary ends", Command: []string{"rules", "rollback", "--rollout"}, Quiet: yes, Writes: true},
 
 		{ID: "limits.inspect", Least: access.Reader, Method: "GET", Path: "/limits", Summary: "What a client or another key has left of each rule", Command: []string{"limits", "inspect"}, Inputs: []Input{

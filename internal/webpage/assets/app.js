@@ -47,7 +47,7 @@ function follow(e) {
 function Denied() {
   const d = denied.value;
   if (!d) return null;
-  return html`<${Notice} kind=${d.reason === 'login' ? 'info' : 'bad'} title=${d.reason === 'login' ? 'You are not logged in' : 'You may not use this console'}>${d.reason !== 'login' && html`<pre class="text">${d.detail}</pre>`}${d.reason === 'login' && !session.value && 'The console shows the fleet to people whom it knows.'}
+  return html`<${Notice} kind=${d.reason === 'login' ? 'info' : 'bad'} title=${d.reason === 'login' ? 'You are not logged in' : 'You may not use this console'}>${d.reason !== 'login' && html`<pre class="text">${d.detail}</pre>`}${d.reason === 'login' && !session.value && 'Log in to see the fleet.'}
     ${d.login && html`<p>${session.value ? html`What you wrote here stays. <a class="button" href="/auth/login?to=/done" target="_blank" rel="noopener">Log in in a new tab</a>` : html`<a class="button" href=${'/auth/login?to=' + encodeURIComponent(location.pathname + location.search)}>Log in</a>`}</p>`}<//>`;
 }
 

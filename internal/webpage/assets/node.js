@@ -105,7 +105,7 @@ function Client({ node }) {
 function reset(r) {
   const query = new URLSearchParams([['rule', r.rule], ...told.value.query]);
   ask({
-    title: `Reset ${r.rule} for ${query.get('client')}?`, text: 'The counter is forgotten, and the client is served again at once.', verb: 'Reset', danger: true, done: 'The counter is reset',
+    title: `Reset ${r.rule} for ${query.get('client')}?`, text: 'The node forgets this counter. The client is served again immediately.', verb: 'Reset', danger: true, done: 'The counter is reset',
     command: () => curl('/v1/limits?' + query, '-X DELETE'), act: () => call('/v1/limits?' + query, { method: 'DELETE' }), after: explain,
   });
 }

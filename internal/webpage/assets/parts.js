@@ -85,7 +85,7 @@ export function Loaded({ of, rows, children }) {
   return html`${r.answer.incomplete && html`<${Incomplete} text=${r.answer.incomplete} />`}${children(r.answer.result, r.answer)}`;
 }
 
-// Table scrolls sideways by itself where the window is narrow. widths, in percent, keep the
+// Table scrolls sideways where the window is narrow. widths, in percent, keep the
 // columns of one table under those of the next, and in their place while values change.
 export function Table({ label, head, widths, children }) {
   return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table>${widths && html`<colgroup>${widths.map((w) => html`<col width=${w + '%'} />`)}</colgroup>`}<thead><tr>${head.map((c) => {

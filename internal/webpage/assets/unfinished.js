@@ -1,5 +1,5 @@
-// A rollout that has not come to its end, whoever began it: another console, this one before it
-// was restarted, or regionctl in a shell. The regions keep its record.
+// A rollout that is not finished. Another console began it, or this one before its restart, or
+// regionctl in a shell. The regions keep its record.
 import { html, signal, get, post, plural, ago, stamp } from './lib.js';
 import { Badge, Notice, Command, Table, Act, ask } from './parts.js';
 
