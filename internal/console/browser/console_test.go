@@ -94,7 +94,7 @@ func start(t *testing.T, more ...string) *lab {
 		if address != "" {
 			own, others = fmt.Sprintf("  peer: {address: %q, insecure: true}\n", address), "peer:\n  regions:\n"+peers.String()
 		}
-		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("%snode: {id: %s, region: %s, pop: %s}\n%srules: {source: consul, cache: %q}\npolicy: {source: consul}\nconsul: {addr: %q}\nstore: {kind: redis, redis: {mode: single, addrs: [%q]}}\nupstreams: [{url: %q}]\n",
+		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("%snode: {id: %s, region: %s, pop: %s}\n%srules: {source: consul, cache: %q}\npolicy: {source: consul}\nconsul: {addr: %q}\nstore: {kind: redis, timeout: 2s, redis: {mode: single, addrs: [%q]}}\nupstreams: [{url: %q}]\n",
 			own, id, names[i], pops[i], others, filepath.Join(t.TempDir(), "rules.json"), l.consuls[i].Addr(), l.redis[i].Addr, origin.URL)+strings.Join(more, "\n")))
 	}
 	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, names...) {
