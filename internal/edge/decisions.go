@@ -26,10 +26,10 @@ var outcomeNames = [outcomeCount]string{"allowed", "limited", "shadow_limited", 
 
 // Decided implements decide.Rules: it counts the checks of a decision, and logs a refusal.
 func (s *ruleset) Decided(r *decide.Request) {
-	took := time.Since(r.Began)
-	s.count(r, took)
+	r.Took = time.Since(r.Began)
+	s.count(r, r.Took)
 	if len(r.Match.Placed) > 0 {
-		s.countTried(r, took)
+		s.countTried(r, r.Took)
 	}
 	if !r.Decision.Allowed {
 		s.logRefusal(r)

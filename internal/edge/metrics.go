@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/follow"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
@@ -208,7 +209,11 @@ func (m *metrics) served(r *request) {
 	if r.status == fasthttp.StatusSwitchingProtocols {
 		return // hours of a tunnel say nothing about requests
 	}
-	m.requestSeconds.Observe(time.Since(r.Began).Seconds())
+	took := r.Took
+	if r.verdict != decide.Limited { // else all that follows the decision is writing the answer down
+		took = time.Since(r.Began)
+	}
+	m.requestSeconds.Observe(took.Seconds())
 }
 
 // running notes that these rules are active, and drops the counters of rules

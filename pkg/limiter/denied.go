@@ -74,7 +74,7 @@ func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
 	if len(checks) > 0 && checks[0].Peek {
 		return m.peek(ctx, checks, d, m.now())
 	}
-	look := m.Look(checks, d)
+	look := m.Look(checks, d, m.now())
 	if look.Refused {
 		return nil
 	}
@@ -90,11 +90,12 @@ type Look struct {
 }
 
 // Look answers from memory alone: if an enforced check is known to be refused, it fills d
-// as Take would. Otherwise it leaves d alone, and TakeAfter decides. Do not use it for
-// checks that only peek.
-func (m *Denied) Look(checks []Check, d *Decision) Look {
-	look := Look{At: m.now()} // before any call, so that memory never outlives a refusal
-	look.Refused, look.others = m.known(checks, d, look.At)
+// as Take would. Otherwise it leaves d alone, and TakeAfter decides. now is a recent reading
+// of the clock, taken before any call to next, so that memory never outlives a refusal. Do not
+// use Look for checks that only peek.
+func (m *Denied) Look(checks []Check, d *Decision, now time.Time) Look {
+	look := Look{At: now}
+	look.Refused, look.others = m.known(checks, d, now)
 	return look
 }
 

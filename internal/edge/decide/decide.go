@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"time"
 
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/shedding"
@@ -247,11 +248,21 @@ func (d *Decider) known(r *Request) bool {
 	if denied == nil {
 		return false
 	}
-	r.look = denied.Look(r.Match.Checks, &r.Decision)
+	r.look = denied.Look(r.Match.Checks, &r.Decision, r.now())
 	if r.look.Refused {
 		r.Rules.Decided(r)
 	}
 	return r.look.Refused
+}
+
+// now returns a recent reading of the clock. The time at which the request began is recent
+// enough, except after a delay, or where an experiment times the store: reading the clock
+// costs as much as the rest of looking a refusal up.
+func (r *Request) now() time.Time {
+	if r.Began.IsZero() || r.Risk.Effect == DelayedFor || len(r.Match.Placed) > 0 {
+		return time.Now()
+	}
+	return r.Began
 }
 
 // admit asks the shedder of the upstream group for leave. The class is an index in the

@@ -48,6 +48,8 @@ type Request struct {
 	Permit   shedder.Permit
 	Risk     Risk
 	Kept     uint64 // where Decider.Seen keeps it; 0: nowhere
+	// Took is how long after Began the checks were decided; set by Rules.Decided.
+	Took time.Duration
 
 	path    []byte // the reading in question
 	decoded []byte // the query parameter asked for last
@@ -76,7 +78,7 @@ func (r *Request) Asked() time.Time { return r.look.At }
 // Reset makes r ready for the next request: nothing of this one is left.
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
-	r.Vouched, r.NoEnd, r.Source, r.Sent, r.Kept = false, false, netip.Addr{}, nil, 0
+	r.Vouched, r.NoEnd, r.Source, r.Sent, r.Kept, r.Took = false, false, netip.Addr{}, nil, 0, 0
 	r.Client, r.Trusted, r.Tier, r.Listed, r.Hashes = netip.Addr{}, false, nil, nil, nil
 	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}
 	r.Risk = Risk{}
