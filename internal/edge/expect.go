@@ -10,6 +10,8 @@ import (
 // body.
 type expected struct{ r *request }
 
+var headerExpect = []byte(fasthttp.HeaderExpect)
+
 // expectedKey is where a RequestCtx keeps it.
 type expectedKey struct{}
 
@@ -17,7 +19,7 @@ type expectedKey struct{}
 // 100-continue, and would send 100 also to a client of HTTP/1.0, which does not know it.
 // pass refuses other expectations, by the bytes as they came.
 func headerReceived(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
-	if len(h.Peek(fasthttp.HeaderExpect)) == 0 {
+	if len(h.PeekCanonical(headerExpect)) == 0 {
 		return unchanged
 	}
 	if h.IsHTTP11() {

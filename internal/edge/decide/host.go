@@ -3,7 +3,6 @@ package decide
 import (
 	"bytes"
 	"net/netip"
-	"strconv"
 	"unsafe"
 )
 
@@ -22,7 +21,7 @@ func ValidHost(host []byte) bool {
 	}
 	for i, c := range host {
 		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
+		case plain[c]:
 		case c == '.':
 			if i > 0 && host[i-1] == '.' { // a.example.. is a.example to some
 				return false
@@ -36,16 +35,25 @@ func ValidHost(host []byte) bool {
 	return true
 }
 
+// plain are the bytes that may stand anywhere in a name.
+var plain = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+	}
+	return t
+}()
+
 // validPort reads a colon and what follows; a port may be left out.
 func validPort(port []byte) bool {
 	if port[0] != ':' || len(port) > 6 {
 		return false
 	}
+	n := 0
 	for _, c := range port[1:] {
 		if c < '0' || c > '9' {
 			return false
 		}
+		n = 10*n + int(c-'0')
 	}
-	n, err := strconv.Atoi(string(port[1:]))
-	return len(port) == 1 || err == nil && n < 1<<16
+	return n < 1<<16
 }
