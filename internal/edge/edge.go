@@ -206,7 +206,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		}
 	})
 	wg.Go(func() {
-		failed <- server.Serve(listenHTTP(&e.config.Listen.HTTP2, clientListener{public, &e.clients}, e.files.Public))
+		failed <- server.Serve(listenHTTP(&e.config.Listen.HTTP2, clientListener{public, &e.clients}, e.files.Public, timeouts(&e.config.Server)))
 	})
 	wg.Go(func() {
 		if err := adminServer.Serve(secure(admin, e.files.Admin)); !errors.Is(err, http.ErrServerClosed) {
@@ -327,6 +327,12 @@ func (e *Edge) close() {
 	}
 }
 
+// timeouts are those of clients and gateways.
+func timeouts(s *config.Server) proxy.Timeouts {
+	return proxy.Timeouts{Idle: s.IdleTimeout, Read: s.ReadTimeout, Write: s.WriteTimeout}
+}
+
+// publicServer has no timeouts: its listener has.
 func (e *Edge) publicServer() *fasthttp.Server {
 	s := &e.config.Server
 	return &fasthttp.Server{
@@ -339,9 +345,6 @@ func (e *Edge) publicServer() *fasthttp.Server {
 		Concurrency:                  2 * s.MaxConnections, // never reached: clients counts them
 		ConnState:                    e.clients.changed,
 		ReadBufferSize:               s.MaxHeaderBytes,
-		ReadTimeout:                  s.ReadTimeout,
-		WriteTimeout:                 s.WriteTimeout,
-		IdleTimeout:                  s.IdleTimeout,
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
 		NoDefaultContentType:         true,

@@ -48,9 +48,6 @@ func (e *Edge) openGateways() (*gateways, error) {
 		NoDefaultServerHeader:        true,
 		Concurrency:                  s.MaxConnections,
 		ReadBufferSize:               max(config.MaxHeaders, readableBytes),
-		ReadTimeout:                  s.ReadTimeout,
-		WriteTimeout:                 s.WriteTimeout,
-		IdleTimeout:                  s.IdleTimeout,
 		MaxRequestBodySize:           1, // 0 would be the default; a question has none
 		DisablePreParseMultipartForm: true,
 		NoDefaultContentType:         true,
@@ -72,7 +69,7 @@ const readableBytes = 64 << 10
 
 // serve answers until shutdown.
 func (g *gateways) serve(e *Edge) error {
-	return g.server.Serve(proxy.Listen(secure(g.ln, e.files.Decide)))
+	return g.server.Serve(timeouts(&e.config.Server).Listen(secure(g.ln, e.files.Decide)))
 }
 
 // shutdown finishes what is asked already.

@@ -118,6 +118,7 @@ func (r *request) conclude(panicked any) {
 		r.ctx.SetConnectionClose()
 	}
 	r.status = r.ctx.Response.StatusCode()
+	proxy.Answering(r.ctx.Conn())
 	r.learn()
 	r.answeredTried()
 	r.beginLine()

@@ -15,14 +15,14 @@ import (
 )
 
 // listenHTTP returns the public listener for fasthttp.
-func listenHTTP(c *config.HTTP2, ln net.Listener, s *certs.Server) net.Listener {
+func listenHTTP(c *config.HTTP2, ln net.Listener, s *certs.Server, within proxy.Timeouts) net.Listener {
 	switch {
 	case s == nil && c.H2C:
-		return proxy.ListenClear(ln)
+		return within.ListenClear(ln)
 	case s != nil && c.TLS:
-		return proxy.Listen(tls.NewListener(ln, s.Speaking(h2.Protocol, "http/1.1")))
+		return within.Listen(tls.NewListener(ln, s.Speaking(h2.Protocol, "http/1.1")))
 	}
-	return proxy.Listen(secure(ln, s))
+	return within.Listen(secure(ln, s))
 }
 
 // openHTTP2 has server hand over the connections that speak HTTP/2.

@@ -16,6 +16,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
@@ -91,6 +92,7 @@ func (q *question) end() {
 		q.answer = Failed
 		q.problem(http.StatusInternalServerError, "internal error", "")
 	}
+	proxy.Answering(q.ctx.Conn())
 	q.Permit.Done()
 	s.config.Asked(q.answer, time.Since(q.Began))
 	q.Reset()

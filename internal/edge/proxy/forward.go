@@ -62,8 +62,8 @@ type Finisher interface {
 // out closed and the method is idempotent. It never sends a streaming body twice.
 //
 // The server must accept from Listen, normalize header names, not parse multipart forms
-// (DisablePreParseMultipartForm), and have a WriteTimeout, since the deadline for
-// writing a stream stays on the client's connection.
+// (DisablePreParseMultipartForm), and have a WriteTimeout unless the listener has Timeouts,
+// since the deadline for writing a stream stays on the client's connection.
 //
 // A non-nil error is an *Error; the response is then empty and belongs to the caller.
 func (p *Pool) Forward(ctx *fasthttp.RequestCtx, via Via) error {

@@ -17,7 +17,7 @@ import (
 // client that hung up between two of its chunks. A connection of this listener remembers
 // which it was; otherwise the upstream would take such a truncated upload for a whole
 // one. The connection also ends at a bare line feed that fasthttp would accept.
-func Listen(ln net.Listener) net.Listener { return listener{ln, false} }
+func Listen(ln net.Listener) net.Listener { return Timeouts{}.Listen(ln) }
 
 const (
 	minAcceptPause = 5 * time.Millisecond
@@ -36,6 +36,7 @@ func outOfRoom(err error) bool {
 type listener struct {
 	net.Listener
 	bothProtocols bool
+	limits        *limits // nil: none
 }
 
 // Accept returns the next connection. When the process or the machine has no room for
@@ -51,18 +52,31 @@ func Accept(ln net.Listener) (net.Conn, error) {
 }
 
 // Accept wraps the next connection.
-func (l listener) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	c, err := Accept(l.Listener)
 	if err != nil {
+		l.limits.close()
 		return nil, err
 	}
 	if tc, ok := c.(*tls.Conn); ok {
-		return &tlsClientConn{clientConn{Conn: tc}, tc}, nil
+		return &tlsClientConn{l.client(tc), tc}, nil
 	}
 	if l.bothProtocols {
-		return newPrefaceConn(c), nil
+		first := &firstBytes{Conn: c}
+		return &prefaceConn{clientConn: l.client(&lazyConn{Conn: first}), first: first}, nil
 	}
-	return &clientConn{Conn: &lazyConn{Conn: c}}, nil
+	client := l.client(&lazyConn{Conn: c})
+	return &client, nil
+}
+
+func (l *listener) client(c net.Conn) clientConn {
+	return clientConn{Conn: c, limits: l.limits, due: deadlines{readFor: noStage}}
+}
+
+// Close closes the listener.
+func (l *listener) Close() error {
+	l.limits.close()
+	return l.Listener.Close()
 }
 
 // ender is a connection of Listen.
@@ -76,6 +90,9 @@ type clientConn struct {
 	fault error           // of lines
 	raw   syscall.RawConn // see socket
 
+	limits *limits // nil: the server has its own
+	due    deadlines
+
 	tunnel atomic.Pointer[tunnel] // set once the connection has switched protocols
 }
 
@@ -83,6 +100,11 @@ type clientConn struct {
 func (c *clientConn) Read(b []byte) (int, error) {
 	if c.fault != nil {
 		return 0, c.fault
+	}
+	if c.limits != nil {
+		if err := c.beforeRead(); err != nil {
+			return 0, err
+		}
 	}
 	n, err := c.Conn.Read(b)
 	c.ended = c.ended || err == io.EOF
@@ -93,6 +115,16 @@ func (c *clientConn) Read(b []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// Write implements net.Conn.
+func (c *clientConn) Write(b []byte) (int, error) {
+	if c.limits != nil {
+		if err := c.beforeWrite(); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Write(b)
 }
 
 func (c *clientConn) self() *clientConn { return c }
@@ -122,5 +154,9 @@ type tlsClientConn struct {
 	tls *tls.Conn
 }
 
-func (c *tlsClientConn) Handshake() error                     { return c.tls.Handshake() }
+func (c *tlsClientConn) Handshake() error {
+	c.handshake()
+	return c.tls.Handshake()
+}
+
 func (c *tlsClientConn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }

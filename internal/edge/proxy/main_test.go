@@ -131,6 +131,7 @@ func newEdge(t *testing.T, cfg Config, via Via) *edge {
 			if !v.Peer.IsValid() {
 				v.Peer = netip.MustParseAddr("192.0.2.1")
 			}
+			defer Answering(ctx.Conn())
 			if err := pool.Forward(ctx, v); err != nil {
 				fe := err.(*Error)
 				if len(ctx.Response.Body()) != 0 || ctx.Response.IsBodyStream() || ctx.Response.Header.Len() > 2 {
@@ -147,9 +148,6 @@ func newEdge(t *testing.T, cfg Config, via Via) *edge {
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
 		NoDefaultContentType:         true,
-		ReadTimeout:                  patience,
-		WriteTimeout:                 patience,
-		IdleTimeout:                  patience,
 		ReadBufferSize:               16 << 10,
 		CloseOnShutdown:              true,
 		Logger:                       quiet{},
@@ -159,7 +157,7 @@ func newEdge(t *testing.T, cfg Config, via Via) *edge {
 	require.NoError(t, err)
 	e.addr, e.url = ln.Addr().String(), "http://"+ln.Addr().String()
 	served := make(chan error, 1)
-	go func() { served <- e.server.Serve(Listen(ln)) }()
+	go func() { served <- e.server.Serve(Timeouts{Idle: patience, Read: patience, Write: patience}.Listen(ln)) }()
 	tr := &http.Transport{DisableCompression: true}
 	e.client = &http.Client{Transport: tr, Timeout: patience}
 	t.Cleanup(func() {

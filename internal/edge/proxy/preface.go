@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"net"
+	"time"
 
 	"github.com/valyala/fasthttp"
 	"golang.org/x/net/http2"
@@ -10,7 +11,7 @@ import (
 
 // ListenClear is Listen without TLS, for clients that may speak HTTP/2 without asking (h2c
 // with prior knowledge). The server must have a handler for that by NextProto.
-func ListenClear(ln net.Listener) net.Listener { return listener{ln, true} }
+func ListenClear(ln net.Listener) net.Listener { return Timeouts{}.ListenClear(ln) }
 
 // prefaceConn is a connection whose first bytes decide between the protocols. fasthttp asks
 // connections of TLS which protocol they have agreed on, so it has their methods.
@@ -20,14 +21,9 @@ type prefaceConn struct {
 	http2 bool
 }
 
-func newPrefaceConn(c net.Conn) *prefaceConn {
-	first := &firstBytes{Conn: c}
-	return &prefaceConn{clientConn: clientConn{Conn: &lazyConn{Conn: first}}, first: first}
-}
-
-// Handshake reads until the bytes differ from the preface of HTTP/2, or are all of it. The
-// deadline is fasthttp's.
+// Handshake reads until the bytes differ from the preface of HTTP/2, or are all of it.
 func (c *prefaceConn) Handshake() error {
+	c.handshake()
 	var buf [len(http2.ClientPreface)]byte
 	n := 0
 	for n < len(buf) && string(buf[:n]) == http2.ClientPreface[:n] {
@@ -85,8 +81,10 @@ func (c *firstBytes) CloseWrite() error { return closeWrite(c.Conn) }
 func Bare(c net.Conn) (bare net.Conn, prefaced bool) {
 	switch c := c.(type) {
 	case *tlsClientConn:
+		_ = c.SetDeadline(time.Time{})
 		return c.tls, false
 	case *prefaceConn:
+		_ = c.SetDeadline(time.Time{})
 		return c.first.Conn, true
 	}
 	return c, false

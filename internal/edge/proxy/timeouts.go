@@ -1,0 +1,206 @@
+package proxy
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// Timeouts bound how long a client may take. The connections of their listeners enforce them:
+// a fasthttp.Server that has them, too, reads the clock and sets a deadline three times for
+// each request, which costs as much as refusing it, so it must have none of its own. A field
+// that is zero is no bound; without any, the server's are enforced.
+type Timeouts struct {
+	Idle  time.Duration // from an answer to the beginning of the next request
+	Read  time.Duration // for the handshake; for the first request to begin; from the first pause in a request to its end
+	Write time.Duration // for an answer
+}
+
+// Listen is the package's Listen with timeouts.
+func (t Timeouts) Listen(ln net.Listener) net.Listener { return t.listen(ln, false) }
+
+// ListenClear is the package's ListenClear with timeouts.
+func (t Timeouts) ListenClear(ln net.Listener) net.Listener { return t.listen(ln, true) }
+
+func (t Timeouts) listen(ln net.Listener, bothProtocols bool) net.Listener {
+	l := &listener{Listener: ln, bothProtocols: bothProtocols}
+	if t != (Timeouts{}) {
+		l.limits = &limits{Timeouts: t, clock: newClock()}
+	}
+	return l
+}
+
+// limits are the timeouts of a listener's connections.
+type limits struct {
+	Timeouts
+	clock *clock
+}
+
+func (l *limits) close() {
+	if l != nil {
+		l.clock.close()
+	}
+}
+
+// clockTick is how late a clock may be.
+const clockTick = 100 * time.Millisecond
+
+// clock is read where a tick more or less does not matter. It costs nothing to read.
+type clock struct {
+	base    time.Time
+	elapsed atomic.Int64 // ns since base; -1: stopped
+	stop    chan struct{}
+}
+
+func newClock() *clock {
+	c := &clock{base: time.Now(), stop: make(chan struct{})}
+	go c.run()
+	return c
+}
+
+func (c *clock) run() {
+	tick := time.NewTicker(clockTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if now := int64(time.Since(c.base)); !c.advance(now) {
+				return
+			}
+		case <-c.stop:
+			return
+		}
+	}
+}
+
+// advance reports whether the clock still runs.
+func (c *clock) advance(now int64) bool {
+	before := c.elapsed.Load()
+	return before >= 0 && c.elapsed.CompareAndSwap(before, now)
+}
+
+// close stops the clock; connections that are still open read the exact time.
+func (c *clock) close() {
+	if c.elapsed.Swap(-1) >= 0 {
+		close(c.stop)
+	}
+}
+
+// soon returns the present or at most a tick later, but not an earlier time, so that no
+// timeout is shorter than it says.
+func (c *clock) soon() time.Time {
+	if elapsed := c.elapsed.Load(); elapsed >= 0 {
+		return c.base.Add(time.Duration(elapsed) + clockTick)
+	}
+	return time.Now()
+}
+
+// deadlines are those of a connection with limits.
+type deadlines struct {
+	readFor     uint64 // the stage that the read deadline is for
+	writing     bool   // the write deadline is for the present answer
+	read, write time.Time
+}
+
+// noStage is none of those that stage returns.
+const noStage = ^uint64(0)
+
+// stage numbers what a connection waits for: an even number for the beginning of a request,
+// and the next odd one for the rest of it.
+func (l *lines) stage() uint64 {
+	switch {
+	case l.part != requestLine || l.left > 0:
+		return 2*l.requests - 1
+	case len(l.begun) > 0: // the first part of a request line
+		return 2*l.requests + 1
+	}
+	return 2 * l.requests
+}
+
+// beforeRead sets the deadline by which a request must begin, or be complete. An answer puts
+// an end to the one before; what a handler has set holds until then.
+func (c *clientConn) beforeRead() error {
+	stage := c.lines.stage()
+	c.due.writing = false
+	if stage == c.due.readFor {
+		return nil
+	}
+	var at time.Time
+	switch l := c.limits; {
+	case stage%2 == 1 || stage == 0:
+		if l.Read > 0 {
+			at = time.Now().Add(l.Read)
+		}
+	case l.Idle > 0:
+		at = l.clock.soon().Add(l.Idle)
+	}
+	c.due.readFor = stage
+	return c.readBy(at)
+}
+
+// beforeWrite sets the deadline of an answer.
+func (c *clientConn) beforeWrite() error {
+	c.due.readFor = noStage
+	if c.due.writing {
+		return nil
+	}
+	c.due.writing = true
+	var at time.Time
+	if d := c.limits.Write; d > 0 {
+		at = c.limits.clock.soon().Add(d)
+	}
+	return c.writeBy(at)
+}
+
+// handshake sets the deadlines of a handshake; the first request has its own.
+func (c *clientConn) handshake() {
+	if l := c.limits; l != nil && l.Read > 0 {
+		_ = c.SetDeadline(time.Now().Add(l.Read))
+		c.due.readFor = noStage
+	}
+}
+
+// Answering tells a connection that the answer to a request begins, for which it has the whole
+// time to write. Every handler must call it in the end.
+func Answering(c net.Conn) {
+	if client, ok := c.(ender); ok {
+		client.self().due.writing = false
+	}
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *clientConn) SetReadDeadline(t time.Time) error {
+	c.due.readFor = c.lines.stage()
+	return c.readBy(t)
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *clientConn) SetWriteDeadline(t time.Time) error {
+	c.due.writing = true
+	return c.writeBy(t)
+}
+
+// SetDeadline implements net.Conn.
+func (c *clientConn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// readBy moves the deadline only if it changes, as clocks make rare; on TLS, it costs a timer.
+func (c *clientConn) readBy(t time.Time) error {
+	if t == c.due.read {
+		return nil
+	}
+	c.due.read = t
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *clientConn) writeBy(t time.Time) error {
+	if t == c.due.write {
+		return nil
+	}
+	c.due.write = t
+	return c.Conn.SetWriteDeadline(t)
+}

@@ -1,0 +1,187 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
+)
+
+// within serves a handler on a listener with timeouts, and returns a function that connects.
+func within(t *testing.T, limits Timeouts, handle fasthttp.RequestHandler) func() net.Conn {
+	t.Helper()
+	server := &fasthttp.Server{
+		Handler:           func(ctx *fasthttp.RequestCtx) { defer Answering(ctx.Conn()); handle(ctx) },
+		StreamRequestBody: true, CloseOnShutdown: true, Logger: quiet{},
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(limits.Listen(ln)) }()
+	t.Cleanup(func() {
+		require.NoError(t, server.Shutdown())
+		require.NoError(t, <-served)
+	})
+	return func() net.Conn {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+		return c
+	}
+}
+
+// ends reads until the server closes the connection, and returns what came and how long it took.
+func ends(c net.Conn) (string, time.Duration) {
+	began := time.Now()
+	text, _ := io.ReadAll(c) // a connection that is closed with bytes unread is reset
+	return string(text), time.Since(began)
+}
+
+// drip sends a part each 20 ms, until the connection ends.
+func drip(c net.Conn, part string) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		if _, err := io.WriteString(c, part); err != nil {
+			return
+		}
+	}
+}
+
+const long = time.Minute // longer than patience: a timeout that must not matter
+
+func TestTimeoutsEndConnections(t *testing.T) {
+	const d = 300 * time.Millisecond
+	answer := func(ctx *fasthttp.RequestCtx) {
+		if body := ctx.RequestBodyStream(); body != nil {
+			if _, err := io.Copy(io.Discard, body); err != nil {
+				ctx.SetConnectionClose()
+			}
+		}
+		ctx.SetBodyString("answer")
+	}
+	for name, f := range map[string]struct {
+		limits Timeouts
+		send   string
+		drip   string
+		want   string // in what comes before the end
+	}{
+		"no request begins":                 {Timeouts{long, d, long}, "", "", ""},
+		"the next request does not begin":   {Timeouts{d, long, long}, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "", "answer"},
+		"blank lines are no request":        {Timeouts{d, long, long}, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "\r\n", "answer"},
+		"a request line that drips":         {Timeouts{long, d, long}, "GET /", "a", " 4"},
+		"a header that drips":               {Timeouts{long, d, long}, "GET / HTTP/1.1\r\nHost: a\r\n", "X-A: b\r\n", " 4"},
+		"the second request's header drips": {Timeouts{long, d, long}, "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\n", "X-A: b\r\n", "answer"},
+		"a body that drips":                 {Timeouts{long, d, long}, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n", "a", ""},
+		"chunks that drip":                  {Timeouts{long, d, long}, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\na\r\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := within(t, f.limits, answer)()
+			_, err := io.WriteString(c, f.send)
+			require.NoError(t, err)
+			if f.drip != "" {
+				go drip(c, f.drip)
+			}
+			text, took := ends(c)
+			require.Contains(t, text, f.want)
+			require.GreaterOrEqual(t, took, d-10*time.Millisecond, "not earlier than it says")
+			require.Less(t, took, patience, "and not for ever")
+		})
+	}
+}
+
+// A client that does not read its answer loses the connection after Write.
+func TestTimeoutsEndUnreadAnswers(t *testing.T) {
+	body := bytes.Repeat([]byte("a"), 64<<20) // more than the kernel buffers
+	c := within(t, Timeouts{long, long, 300 * time.Millisecond}, func(ctx *fasthttp.RequestCtx) { ctx.Response.SetBodyRaw(body) })()
+	_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	require.NoError(t, err)
+	<-time.After(700 * time.Millisecond) // the time under test: nothing is read meanwhile
+	text, _ := ends(c)
+	require.NotEmpty(t, text)
+	require.Less(t, len(text), len(body))
+}
+
+// Each request and each answer has its whole time, however long the ones before took.
+func TestTimeoutsBeginAnew(t *testing.T) {
+	const d = 400 * time.Millisecond
+	connect := within(t, Timeouts{d, d, d}, func(ctx *fasthttp.RequestCtx) {
+		if ctx.QueryArgs().Has("slow") {
+			<-time.After(3 * d / 2) // longer than any timeout
+		}
+		ctx.SetBodyString("answer")
+	})
+	const slow, quick = "GET /?slow HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+	t.Run("one after the other", func(t *testing.T) {
+		t.Parallel()
+		c := connect()
+		r := bufio.NewReader(c)
+		for range 3 {
+			for _, request := range []string{slow, quick} {
+				_, err := io.WriteString(c, request)
+				require.NoError(t, err)
+				answered(t, r)
+				<-time.After(d / 2) // idle, for less than is allowed
+			}
+		}
+	})
+	t.Run("in one piece", func(t *testing.T) {
+		t.Parallel()
+		c := connect()
+		_, err := io.WriteString(c, quick+slow+slow+quick)
+		require.NoError(t, err)
+		r := bufio.NewReader(c)
+		for range 4 {
+			answered(t, r)
+		}
+	})
+	t.Run("after 100 Continue", func(t *testing.T) {
+		t.Parallel()
+		c := connect()
+		_, err := io.WriteString(c, strings.Replace(slow, "GET", "POST", 1)[:len(slow)-1]+"Content-Length: 1\r\nExpect: 100-continue\r\n\r\n")
+		require.NoError(t, err)
+		r := bufio.NewReader(c)
+		line, err := r.ReadString('\n')
+		require.NoError(t, err)
+		require.Contains(t, line, " 100 ")
+		_, err = r.ReadString('\n')
+		require.NoError(t, err)
+		_, err = io.WriteString(c, "a")
+		require.NoError(t, err)
+		answered(t, r)
+	})
+}
+
+func answered(t *testing.T, r *bufio.Reader) {
+	t.Helper()
+	resp, err := http.ReadResponse(r, nil)
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, "answer", string(text))
+}
+
+// A clock is never early, and is exact once its listener is closed.
+func TestClock(t *testing.T) {
+	c := newClock()
+	for range 1000 {
+		before := time.Now()
+		require.False(t, c.soon().Add(10*clockTick).Before(before), "no more than a tick late, but for a busy machine")
+		require.False(t, c.soon().After(time.Now().Add(clockTick)))
+	}
+	c.close()
+	c.close()
+	before := time.Now()
+	require.False(t, c.soon().Before(before))
+	require.False(t, c.soon().After(time.Now()))
+}
