@@ -2,6 +2,7 @@ package region
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -111,6 +112,17 @@ func (w *choosing) explainSpill(name string, slots []slot, mine string) {
 	} else {
 		w.say("%s gives this client to %s", name, mine)
 	}
+}
+
+// restless tells why PoPs with room do not get their clients back.
+func (v *View) restless() (steps []Step) {
+	for _, name := range v.chooser.all {
+		if g := v.Spill.Gifts[name]; g.Gives() && g.Last.restless(v.At) {
+			steps = append(steps, Step(fmt.Sprintf("%s has filled up again %d times; its clients come back at %s at the earliest",
+				name, g.Last.Relapses, g.Last.Relapsed.Add(resting).UTC().Format("15:04:05Z"))))
+		}
+	}
+	return steps
 }
 
 // Nearest returns the PoPs that may get a PoP's clients, the nearest first.

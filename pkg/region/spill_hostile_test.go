@@ -1,6 +1,7 @@
 package region
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -90,6 +91,10 @@ func TestRestlessPoP(t *testing.T) {
 		}
 	}
 	require.Positive(t, moves[0])
+	v := NewView(topology, allUp(topology), nil)
+	v.Spill, v.At = spill, spill.At
+	why := v.Choose(Query{Client: netip.MustParsePrefix("10.0.0.0/24"), Explain: true}).Reason
+	require.Regexp(t, `^a1 has filled up again \d+ times; its clients come back at 12:2\d:\d\dZ at the earliest$`, why[0])
 
 	// One whose demand comes and goes within what it can serve still gets clients at once.
 	spill = &Spill{At: noon}

@@ -90,9 +90,10 @@ func (c Change) after(before Change, full bool) Change {
 // back to it. Until that has rested, those that it gave away do not return, and others come to it
 // last and slowly. A demand that comes and goes every minute would otherwise move them every
 // minute, and be shed each time until they have left.
-func (w *spilling) restless(name string) bool {
-	last := w.gifts[name].Last
-	return last.Relapses >= relapses && w.now.Sub(last.Relapsed) < resting
+func (w *spilling) restless(name string) bool { return w.gifts[name].Last.restless(w.now) }
+
+func (c Change) restless(now time.Time) bool {
+	return c.Relapses >= relapses && now.Sub(c.Relapsed) < resting
 }
 
 // free reports whether a PoP's clients may move fast.

@@ -87,7 +87,7 @@ func (v *View) Choose(q Query) Answer {
 	}
 	a := v.chooser.choose(v.PoPs, v.slots, q)
 	if q.Explain {
-		a.Reason = append(v.stale(), a.Reason...)
+		a.Reason = append(append(v.stale(), v.restless()...), a.Reason...)
 	}
 	return a
 }
