@@ -62,6 +62,10 @@ var budgets = [Continuations]budget{
 // long, so no client needs more for the largest header that can be allowed.
 const maxContinuations = 64
 
+// maxAhead is after how many frames without a write the reader yields to the writer. Otherwise the
+// http2 package may queue 10,000 answers and close the connection, which nothing would count.
+const maxAhead = 256
+
 // What other frames earn: a client accounts for the data that it gets by WINDOW_UPDATE, and
 // measures the way by PING; browsers send the priority of each request; and what is left of a
 // body is on its way when weir refuses the request.
@@ -99,10 +103,11 @@ type guard struct {
 		tokens float64 // spent, of the budget
 		at     time.Time
 	}
-	out  frames
-	last uint32          // the highest stream of the client
-	live map[uint32]bool // streams that neither side has reset, and whose answer goes on: whether the request has ended
-	told bool            // refused has been called
+	written int // begun at the end of the last write
+	out     frames
+	last    uint32          // the highest stream of the client
+	live    map[uint32]bool // streams that neither side has reset, and whose answer goes on: whether the request has ended
+	told    bool            // refused has been called
 
 	parts   atomic.Int64 // of answers that were written, less the small DATA frames that they explain
 	writing sync.Mutex   // held around writes of whole buffers
@@ -137,7 +142,11 @@ func (g *guard) Read(b []byte) (int, error) {
 		if flood {
 			g.tell(reason)
 		}
+		ahead := g.begun-g.written > maxAhead
 		g.mu.Unlock()
+		if ahead {
+			runtime.Gosched()
+		}
 		if flood {
 			g.refuse()
 			return 0, errFlood
@@ -176,6 +185,7 @@ func (g *guard) Write(b []byte) (int, error) {
 	n, err := g.Conn.Write(b)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.written = g.begun
 	g.out.follow(b[:n], func(f *frame) {
 		switch f.kind {
 		case http2.FrameHeaders, http2.FrameData:
