@@ -67,8 +67,10 @@ end
 -- rule_of reads what Go wrote (Limit.Encoded): a rule travels as data, so that changing one
 -- never changes the script.
 local function rule_of(text)
-  local tag, count_denied, shadow, debt, limit, window, capacity, interval, drain, unit, slowest, lease =
+  local tag, count_denied, shadow, debt, limit, window, capacity, interval, drain, unit, slowest, lease, more =
     struct.unpack('<c2BBBdddddddd', text)
+  local since, have, young, old = 0, 0, 0, 0
+  if more <= #text then since, have, young, old = struct.unpack('<dddd', text, more) end
   return {
     tag = tag,
     limit = limit,
@@ -83,6 +85,10 @@ local function rule_of(text)
     escrow = debt == 2, -- a region's part of a limit
     slowest = slowest,
     lease = lease,
+    since = since, -- of a region's part of a bucket; see escrow_bucket.lua
+    have = have,
+    young = young,
+    old = old,
     ttl_of = '',
     ttl = '',
     time = '',

@@ -144,8 +144,13 @@ type Limit struct {
 	// UnderLoad is set if the limit follows the load of upstreams; see underload.go.
 	UnderLoad *UnderLoad
 
-	// Whole is set for a region's part of a limit: the limit that was divided.
-	Whole *Limit
+	// Largest is the largest Burst of those tiers, 0 if there are none.
+	Largest int64
+
+	// Whole is set for a region's part of a limit: the limit that was divided. Portion is
+	// set too if that is a bucket; see loan.go.
+	Whole   *Limit
+	Portion *Portion
 
 	share   atomic.Pointer[Limit]  // see Share
 	encoded atomic.Pointer[string] // see Encoded
@@ -276,6 +281,11 @@ func (l *Limit) Capacity() int64 {
 // buckets exact at any rate.
 func (l *Limit) Rate() (drain, unit int64) {
 	window := l.Window.Microseconds()
+	if p := l.Portion; p != nil {
+		window *= p.Den
+		g := gcd(l.Limit, window)
+		return l.Limit / g * p.Num, window / g
+	}
 	g := gcd(l.Limit, window)
 	return l.Limit / g, window / g
 }
@@ -303,6 +313,9 @@ func (l *Limit) Tag() string {
 	case TokenBucket:
 		if l.Leased {
 			return "tl" // remembers what it granted, which the previous release cannot read
+		}
+		if l.Global != nil && l.Global.Escrow {
+			return "te" // remembers what it lent
 		}
 		return "tb"
 	case LeakyBucket:
@@ -345,6 +358,11 @@ func (l *Limit) Encoded() *string {
 	b := append([]byte(l.Tag()), flag(l.CountDenied), flag(l.Shadow), shared)
 	for _, v := range []int64{l.Limit, l.Window.Microseconds(), capacity, l.MinInterval.Microseconds(), drain, unit, l.slowest(), l.LeaseTime().Microseconds()} {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v))) // exact: see the bounds
+	}
+	if p := l.Portion; p != nil {
+		for _, v := range []int64{p.Since, p.Have, p.Young, l.OldDrain()} {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v)))
+		}
 	}
 	s := string(b)
 	l.encoded.CompareAndSwap(nil, &s)

@@ -27,6 +27,7 @@ type Store struct {
 	wall     func() int64
 	held     atomic.Pointer[global.Held]
 	divided  sync.Map // *[]*limiter.Limit by *limiter.Limit
+	portions sync.Map // *portions by *limiter.Limit
 	sizes    atomic.Int64
 	pool     sync.Pool // *[]limiter.Check
 	seed     maphash.Seed
@@ -72,13 +73,56 @@ func (s *Store) Hold(h global.Held) { s.held.Store(&h) }
 // Held returns what Hold said last.
 func (s *Store) Held() global.Held { return *s.held.Load() }
 
+// At returns the part of a limit that this region holds of a key at a time, and nil if that is
+// none.
+func (s *Store) At(l *limiter.Limit, key []byte, at int64) *limiter.Limit {
+	return s.at(s.held.Load(), l, key, at)
+}
+
+func (s *Store) at(held *global.Held, l *limiter.Limit, key []byte, at int64) *limiter.Limit {
+	if l.Algorithm == limiter.TokenBucket {
+		burst, portion, ok := global.PortionOf(s.portionsAt(held, l, at), l, key)
+		if !ok {
+			return nil
+		}
+		if part := s.Part(l, burst, &portion); part.Exact() {
+			return part
+		}
+		return nil
+	}
+	units, ok := global.Part(*held, l, key, startOf(l, at))
+	if !ok {
+		return nil
+	}
+	return s.Part(l, units, nil)
+}
+
+// portions are those of one limit in one epoch.
+type portions struct {
+	held  *global.Held
+	start int64
+	global.Portions
+}
+
+func (s *Store) portionsAt(held *global.Held, l *limiter.Limit, at int64) *global.Portions {
+	start := startOf(l, at)
+	if found, ok := s.portions.Load(l); ok {
+		if p := found.(*portions); p.held == held && p.start == start {
+			return &p.Portions
+		}
+	}
+	p := &portions{held, start, global.PortionsAt(*held, l, start)}
+	s.portions.Store(l, p)
+	return &p.Portions
+}
+
 // Take lets the next store decide by this region's parts.
 func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	first := firstOf(checks)
 	if first < 0 {
 		return s.next.Take(ctx, checks, d)
 	}
-	held := *s.held.Load()
+	held := s.held.Load()
 	list := s.pool.Get().(*[]limiter.Check)
 	defer s.pool.Put(list)
 	now := s.wall()
@@ -94,7 +138,7 @@ func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 		if part.Whole == nil {
 			continue
 		}
-		if exceeds(held, part, &checks[i], &d.Results[i], now) {
+		if s.exceeds(held, part, &checks[i], &d.Results[i], now) {
 			// Nobody was let pass, so what cannot be given back is only lost.
 			_ = s.next.Return(ctx, *list, d)
 			refuse(checks, d, i)
@@ -107,17 +151,26 @@ func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 
 // exceeds reports whether the store's clock names a window of which this region holds less
 // than it was measured against.
-func exceeds(held global.Held, part *limiter.Limit, c *limiter.Check, r *limiter.Result, now int64) bool {
-	start := startOf(c.Limit, r.TakenAt)
-	if !r.Charged || part.Shadow || start == startOf(c.Limit, now) {
+func (s *Store) exceeds(held *global.Held, part *limiter.Limit, c *limiter.Check, r *limiter.Result, now int64) bool {
+	if !r.Charged || part.Shadow || startOf(c.Limit, r.TakenAt) == startOf(c.Limit, now) {
 		return false
 	}
-	units, ok := global.Part(held, c.Limit, c.Key, start)
-	return !ok || units < part.Limit
+	return !s.Holds(held, part, c.Key, r.TakenAt)
 }
 
-// startOf returns when the window that has that time began.
-func startOf(l *limiter.Limit, at int64) int64 { return at - at%l.Window.Microseconds() }
+// Holds reports whether a part is no more than this region holds at a time.
+func (s *Store) Holds(held *global.Held, part *limiter.Limit, key []byte, at int64) bool {
+	then := s.at(held, part.Whole, key, at)
+	return then != nil && (then == part || part.Portion == nil && then.Limit >= part.Limit)
+}
+
+// startOf returns when the window that has that time began, of a bucket the epoch.
+func startOf(l *limiter.Limit, at int64) int64 {
+	if l.Algorithm == limiter.TokenBucket {
+		return at - at%limiter.Epoch.Microseconds()
+	}
+	return at - at%l.Window.Microseconds()
+}
 
 // firstOf returns the first check in escrow, or -1.
 func firstOf(checks []limiter.Check) int {
@@ -139,7 +192,7 @@ func refuse(checks []limiter.Check, d *limiter.Decision, i int) {
 
 // divide fills list with the checks, those in escrow with this region's parts. It returns the
 // first that this region must not decide, or -1.
-func (s *Store) divide(held global.Held, now int64, checks []limiter.Check, list *[]limiter.Check) (none int) {
+func (s *Store) divide(held *global.Held, now int64, checks []limiter.Check, list *[]limiter.Check) (none int) {
 	none = -1
 	*list = append((*list)[:0], checks...)
 	for i := range *list {
@@ -147,15 +200,18 @@ func (s *Store) divide(held global.Held, now int64, checks []limiter.Check, list
 		if g := c.Limit.Global; g == nil || !g.Escrow {
 			continue
 		}
-		units, ok := global.Part(held, c.Limit, c.Key, startOf(c.Limit, now))
+		part := s.at(held, c.Limit, c.Key, now)
 		switch {
-		case ok:
-		case c.Limit.Shadow:
-			units = c.Limit.Limit // it refuses nobody
-		case none < 0:
-			none = i
+		case part != nil:
+		case c.Limit.Shadow: // it refuses nobody
+			part = s.Part(c.Limit, c.Limit.MaxCost(), undivided(c.Limit))
+		default:
+			if none < 0 {
+				none = i
+			}
+			part = s.Part(c.Limit, 0, nothing(c.Limit))
 		}
-		c.Limit = s.Part(c.Limit, units)
+		c.Limit = part
 	}
 	return none
 }
@@ -163,39 +219,61 @@ func (s *Store) divide(held global.Held, now int64, checks []limiter.Check, list
 // mostSizes is how many sizes of parts of one limit are kept.
 const mostSizes = 16
 
-// Part returns a limit of that size, as a part of a whole. It is the same one each time,
-// because limits are known by their addresses.
-func (s *Store) Part(whole *limiter.Limit, size int64) *limiter.Limit {
+// undivided is the portion of one region alone; nil for what is no bucket.
+func undivided(l *limiter.Limit) *limiter.Portion {
+	if l.Algorithm != limiter.TokenBucket {
+		return nil
+	}
+	return &limiter.Portion{Num: 1, Den: 1, Have: max(l.Burst, l.Largest)}
+}
+
+// nothing is the portion of a region that holds none.
+func nothing(l *limiter.Limit) *limiter.Portion {
+	if l.Algorithm != limiter.TokenBucket {
+		return nil
+	}
+	return &limiter.Portion{Den: 1}
+}
+
+// Part returns a part of a whole: a limit of that size, or a bucket with that burst. It is the
+// same one each time, because limits are known by their addresses.
+func (s *Store) Part(whole *limiter.Limit, size int64, portion *limiter.Portion) *limiter.Limit {
 	var known []*limiter.Limit
 	if found, ok := s.divided.Load(whole); ok {
 		known = *found.(*[]*limiter.Limit)
 		for _, l := range known {
-			if l.Limit == size {
+			if portion == nil && l.Limit == size || portion != nil && l.Burst == size && *l.Portion == *portion {
 				return l
 			}
 		}
 	}
 	if s.sizes.Add(1) > 10_000 { // rules have changed often
 		s.divided.Clear()
+		s.portions.Clear()
 		s.sizes.Store(0)
 	}
-	list := append([]*limiter.Limit{part(whole, size)}, known...)
+	list := append([]*limiter.Limit{part(whole, size, portion)}, known...)
 	list = list[:min(len(list), mostSizes)]
 	s.divided.Store(whole, &list)
 	return list[0]
 }
 
-func part(whole *limiter.Limit, size int64) *limiter.Limit {
-	return &limiter.Limit{
+func part(whole *limiter.Limit, size int64, portion *limiter.Portion) *limiter.Limit {
+	l := &limiter.Limit{
 		Rule: whole.Rule, Algorithm: whole.Algorithm, Limit: size, Window: whole.Window,
 		Shadow: whole.Shadow, OnFailure: whole.OnFailure, Shared: whole.Shared, Global: whole.Global, Whole: whole,
 	}
+	if portion != nil {
+		own := *portion
+		l.Limit, l.Burst, l.Slowest, l.Portion = whole.Limit, size, whole.Slowest, &own
+	}
+	return l
 }
 
 // note keeps what other regions may be asked for, and shows the whole limit to the client.
 func (s *Store) note(c *limiter.Check, part *limiter.Limit, r *limiter.Result) {
 	r.Limit = c.Limit.Limit
-	if c.Peek || r.Failed || r.Source == limiter.SourceNone || r.Allowed && r.Remaining > part.Limit/2 {
+	if c.Peek || r.Failed || r.Source == limiter.SourceNone || r.Allowed && r.Remaining > part.MaxCost()/2 {
 		return
 	}
 	sh := &s.shards[maphash.Bytes(s.seed, c.Key)%shardCount]
@@ -237,7 +315,7 @@ func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.D
 	}
 	list := s.pool.Get().(*[]limiter.Check)
 	defer s.pool.Put(list)
-	s.divide(*s.held.Load(), d.Results[first].TakenAt, checks, list)
+	s.divide(s.held.Load(), d.Results[first].TakenAt, checks, list)
 	return s.next.Return(ctx, *list, d)
 }
 

@@ -271,7 +271,7 @@ func (w *world) moved(r *worldRegion, m limiter.Move) limiter.Move {
 	if !ok {
 		return limiter.Move{}
 	}
-	m.Limit, m.Key = r.checks.Part(w.limit, units), key
+	m.Limit, m.Key = r.checks.Part(w.limit, units, nil), key
 	one := []limiter.Move{m}
 	r.store.Move(context.Background(), one)
 	return one[0]

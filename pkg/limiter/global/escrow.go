@@ -14,13 +14,18 @@ const halfSecond = 500 * time.Millisecond
 // PartOf returns a region's part of a limit in escrow, in each window. The units that cannot
 // be divided go to other regions for other keys.
 func PartOf[K string | []byte](l *limiter.Limit, key K, region, regions int) int64 {
+	return partOf(l.Limit, key, region, regions)
+}
+
+// partOf divides so many units.
+func partOf[K string | []byte](units int64, key K, region, regions int) int64 {
 	n := int64(regions)
 	h := uint64(14695981039346656037) // FNV-1a
 	for i := range len(key) {
 		h = (h ^ uint64(key[i])) * 1099511628211
 	}
-	part := l.Limit / n
-	if (int64(region)+int64(h%uint64(n)))%n < l.Limit%n {
+	part := units / n
+	if (int64(region)+int64(h%uint64(n)))%n < units%n {
 		part++
 	}
 	return part

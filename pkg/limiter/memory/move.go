@@ -21,7 +21,11 @@ func (s *Store) Move(_ context.Context, moves []limiter.Move) {
 		m := &moves[i]
 		sh := &s.shards[s.shardOf(m.Key)]
 		sh.Lock()
-		s.move(sh, m)
+		if m.Limit.Portion != nil {
+			s.lend(sh, m)
+		} else {
+			s.move(sh, m)
+		}
 		sh.Unlock()
 	}
 }

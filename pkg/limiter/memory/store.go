@@ -50,6 +50,7 @@ type shard struct {
 	sync.Mutex
 	entries  map[string]*entry
 	counters map[string]*counters // of global limits
+	lent     map[string]*lent     // by key
 	_        [40]byte             // keeps neighboring locks out of this cache line
 }
 
@@ -168,8 +169,12 @@ func (s *Store) load(c *limiter.Check, now int64) *entry {
 	if !c.Peek {
 		e.expires = inUse
 	}
-	if e.counter.at(c.Limit, now); c.Limit.Whole != nil {
-		e.counter.(*fixedWindow).open(s.openFrom.Load())
+	if b, ok := e.counter.(*bucket); ok && c.Limit.Whole != nil {
+		b.opened = s.openFrom.Load()
+	}
+	e.counter.at(c.Limit, now)
+	if w, ok := e.counter.(*fixedWindow); ok && c.Limit.Whole != nil {
+		w.open(s.openFrom.Load())
 	}
 	return e
 }
@@ -198,7 +203,7 @@ func commit(c *limiter.Check, r *limiter.Result, e *entry, allowed bool, now int
 		r.TakenAt = c.Limit.ChargedAt(now, reset, false)
 	}
 	if !c.Peek {
-		e.expires = now + c.Limit.Lifetime(reset)
+		e.expire(c.Limit, now, reset)
 	}
 }
 
@@ -268,6 +273,11 @@ func (s *Store) Sweep() {
 	for name, c := range sh.counters {
 		if c.expires <= now {
 			delete(sh.counters, name)
+		}
+	}
+	for key, c := range sh.lent {
+		if c.expires <= now {
+			delete(sh.lent, key)
 		}
 	}
 }

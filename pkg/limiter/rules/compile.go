@@ -270,15 +270,15 @@ func (v *reader) rule(r *Rule) *Compiled {
 	for _, l := range c.Tiers {
 		c.Limit.Shared = c.Limit.Shared || l != nil && l.Limit != c.Limit.Limit
 	}
-	slowest := c.Limit.Limit
+	slowest, largest := c.Limit.Limit, c.Limit.Burst
 	for _, l := range c.Tiers {
 		if l != nil {
-			slowest = min(slowest, l.Limit)
+			slowest, largest = min(slowest, l.Limit), max(largest, l.Burst)
 		}
 	}
 	for _, l := range append(slices.Collect(maps.Values(c.Tiers)), c.Limit) {
 		if l != nil && c.Limit.Shared {
-			l.Shared, l.Slowest = true, slowest
+			l.Shared, l.Slowest, l.Largest = true, slowest, largest
 		}
 	}
 	v.underLoad(r, c)
