@@ -50,6 +50,7 @@ s.now, s.stepped, s.full = time, stepped, full
 s.level = level > drained and level - drained or 0
 s.judged = judged > drained and judged - drained or 0
 if rule.escrow then
+  if stepped then loan = 0 end -- until when is unknown
   s.level, s.judged = aged(rule, level, at, time, granted, before, till, loan)
   if time > till then before, till = 0, 0 end
   s.out, s.till, s.loan = before, till, loan

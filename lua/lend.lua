@@ -90,7 +90,7 @@ for i = 1, floor(#KEYS / 2) do
         call('HSET', counters, 'i:' .. region, text(got) .. ' ' .. text(confirmed))
       end
       closed = confirmed
-    elseif step == 3 and id == mine and mine > 0 and now <= asked + lasts then
+    elseif step == 3 and id == mine and mine > 0 and now <= asked + lasts and asked <= now + 10000000 then
       local open = call('GET', KEYS[#KEYS])
       local n = upto - max(got, closes)
       if n > 0 and open and now >= open + 0 then

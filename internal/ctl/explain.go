@@ -235,7 +235,7 @@ func writeGlobal(b *bytes.Buffer, rule string, g *adminapi.GlobalCounts) {
 			fmt.Fprintf(b, "  %s is divided among %s, but what is left here is unknown: %s\n", term.Printable(rule), term.Plural(g.Regions, "region"), term.Printable(w.Error))
 			return
 		}
-		fmt.Fprintf(b, "  %s is divided among %s: of the present window this one's part is %d, of which, with what others gave, %d are left; all together never pass more than the limit\n",
+		fmt.Fprintf(b, "  %s is divided among %s: this one's part is %d, of which, with what others gave, %d are left now; all together never pass more than the limit\n",
 			term.Printable(rule), term.Plural(g.Regions, "region"), w.Part, w.Left)
 		return
 	}

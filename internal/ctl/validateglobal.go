@@ -47,6 +47,11 @@ type globalBounds struct {
 	Escrow bool `json:"escrow,omitempty"`
 	// Part is of a limit in escrow: what a region has of it, at least, when it hears of no other.
 	Part int64 `json:"part,omitempty"`
+	// Burst is of a token_bucket in escrow, which never passes more in any interval than that and
+	// what refills; Limit in Window is how fast it does.
+	Burst  int64  `json:"burst,omitempty"`
+	Limit  int64  `json:"limit,omitempty"`
+	Window string `json:"window,omitempty"`
 }
 
 func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
@@ -54,16 +59,25 @@ func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
 		switch {
 		case c.Limit.Global == nil:
 		case c.Limit.Global.Escrow:
-			list = append(list, globalBounds{Rule: c.ID, Regions: a.regions, Delay: a.delay.String(), Escrow: true, Part: c.Limit.Limit / int64(a.regions)})
+			one := globalBounds{Rule: c.ID, Regions: a.regions, Delay: a.delay.String(), Escrow: true, Part: c.Limit.MaxCost() / int64(a.regions)}
+			if l := c.Limit; l.Algorithm == limiter.TokenBucket {
+				one.Burst, one.Limit, one.Window = l.Burst, l.Limit, l.Window.String()
+			}
+			list = append(list, one)
 		default:
 			over := global.Over(c.Limit, a.regions, limiter.TenTimes, a.delay+c.Limit.LeaseTime())
-			list = append(list, globalBounds{c.ID, a.regions, a.delay.String(), math.Ceil(over.Demand), math.Ceil(over.Worst), false, 0})
+			list = append(list, globalBounds{Rule: c.ID, Regions: a.regions, Delay: a.delay.String(), Demand: math.Ceil(over.Demand), Worst: math.Ceil(over.Worst)})
 		}
 	}
 	return list
 }
 
 func (g *globalBounds) write(to io.Writer) error {
+	if g.Burst > 0 {
+		_, err := fmt.Fprintf(to, "rule %s is global in escrow: in any interval, %s never pass more than its burst of %d and what refills at %d in %s, and one that is cut off passes %d and refills 1/%d as fast, until its promises end within %.0fs\n",
+			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Burst, g.Limit, brief(g.Window), g.Part, g.Regions, limiter.TermLasts.Seconds())
+		return err
+	}
 	if g.Escrow {
 		_, err := fmt.Fprintf(to, "rule %s is global in escrow: %s never pass more than its limit in a window, and one that is cut off passes %d, or what it holds by then, in windows that begin within %.0fs\n",
 			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Part, limiter.TermLasts.Seconds())

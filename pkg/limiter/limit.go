@@ -144,11 +144,9 @@ type Limit struct {
 	// UnderLoad is set if the limit follows the load of upstreams; see underload.go.
 	UnderLoad *UnderLoad
 
-	// Largest is the largest Burst of those tiers, 0 if there are none.
-	Largest int64
+	Largest int64 // Burst of those tiers, 0 if there are none
 
-	// Whole is set for a region's part of a limit: the limit that was divided. Portion is
-	// set too if that is a bucket; see loan.go.
+	// Whole is set for a region's part of a limit, Portion too if that is a bucket; see loan.go.
 	Whole   *Limit
 	Portion *Portion
 
@@ -280,14 +278,12 @@ func (l *Limit) Capacity() int64 {
 // `drain` units per microsecond, and one request fills `unit` of them. Whole numbers keep
 // buckets exact at any rate.
 func (l *Limit) Rate() (drain, unit int64) {
-	window := l.Window.Microseconds()
+	window, parts := l.Window.Microseconds(), int64(1)
 	if p := l.Portion; p != nil {
-		window *= p.Den
-		g := gcd(l.Limit, window)
-		return l.Limit / g * p.Num, window / g
+		window, parts = window*p.Den, p.Num
 	}
 	g := gcd(l.Limit, window)
-	return l.Limit / g, window / g
+	return l.Limit / g * parts, window / g
 }
 
 func (l *Limit) unit() int64 { _, u := l.Rate(); return u }

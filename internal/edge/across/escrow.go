@@ -58,16 +58,13 @@ type holding struct {
 	shortAt time.Duration
 	asked   time.Duration
 	used    time.Duration
+	owes    map[string]time.Duration // by region, until when it waits to hear what it may forget
 }
 
-// part returns this region's part of a key's limit in the window that begins at start, or nil
+// part returns this region's part of a key's limit in the window that has that time, or nil
 // if that is nobody's part here.
-func (x *Exchange) part(l *limiter.Limit, key string, start int64) *limiter.Limit {
-	units, ok := global.Part(x.config.Escrow.Checks.Held(), l, key, start)
-	if !ok {
-		return nil
-	}
-	return x.config.Escrow.Checks.Part(l, units)
+func (x *Exchange) part(l *limiter.Limit, key string, at int64) *limiter.Limit {
+	return x.config.Escrow.Checks.At(l, []byte(key), at)
 }
 
 // inEscrow returns the limit of a key, or nil if none in escrow has it here.
@@ -94,14 +91,23 @@ func (x *Exchange) holding(h *holdings, l *limiter.Limit, key string) *holding {
 	}
 	k.used = x.config.Clock()
 	wall := x.config.Wall()
-	if start := wall - wall%l.Window.Microseconds(); k.limit != l || k.start != start {
+	if start := windowOf(l, wall); k.limit != l || k.start != start {
 		k.limit, k.start, k.got, k.gave, k.burned = l, start, map[string]int64{}, 0, false
+		k.owes = map[string]time.Duration{}
 		k.left = 0
-		if part := x.part(l, key, start); part != nil {
-			k.left = part.Limit
+		if part := x.part(l, key, wall); part != nil {
+			k.left = part.MaxCost()
 		}
 	}
 	return k
+}
+
+// windowOf returns when the window began that has that time. A bucket has only one.
+func windowOf(l *limiter.Limit, at int64) int64 {
+	if l.Algorithm == limiter.TokenBucket {
+		return 0
+	}
+	return at - at%l.Window.Microseconds()
 }
 
 // admitted notes what this region has let pass of a key.
@@ -171,10 +177,17 @@ func (x *Exchange) Short(_ context.Context, from peer.Node, body []byte) ([]byte
 func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 	now, wall := x.config.Clock(), x.config.Wall()
 	asks := map[peer.Node][]global.Claim{}
+	var borrows []borrow
 	for p := range x.holdings {
 		h := &x.holdings[p]
 		h.mu.Lock()
 		for key, k := range h.keys {
+			if k.limit.Algorithm == limiter.TokenBucket {
+				if b, ok := x.wanted(h, key, k, now, wall); ok && len(borrows) < global.MaxBatch {
+					borrows = append(borrows, b)
+				}
+				continue
+			}
 			if k.shortAt == 0 || now-k.shortAt > shortFor || now-k.asked < askEvery {
 				continue
 			}
@@ -196,6 +209,9 @@ func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 			}
 		}
 		h.mu.Unlock()
+	}
+	if borrows != nil {
+		x.calls.Go(func() { x.borrow(ctx, regions, borrows) })
 	}
 	for owner, list := range asks {
 		x.call(ctx, owner, TopicRights, func() []byte { return global.AppendClaims(nil, list) }, func(reply []byte) {
@@ -253,11 +269,16 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 	}
 	moves := make([]limiter.Move, 0, len(claims))
 	asked := make([]*global.Claim, 0, len(claims))
+	var loans []*global.Claim
 	for i := range claims {
 		c := &claims[i]
 		l := x.inEscrow(c.Key, c.Tier)
-		if l == nil || c.Start%l.Window.Microseconds() != 0 {
+		if l == nil || l.Algorithm != limiter.TokenBucket && c.Start%l.Window.Microseconds() != 0 {
 			continue // no such rule is active here
+		}
+		if l.Algorithm == limiter.TokenBucket {
+			loans = append(loans, c)
+			continue
 		}
 		if part := x.part(l, c.Key, c.Start); part != nil {
 			moves = append(moves, limiter.Move{Limit: part, Key: []byte(c.Key), Region: from.Region, Start: c.Start})
@@ -284,7 +305,7 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 			answer = append(answer, global.Claim{Key: asked[i].Key, Tier: asked[i].Tier, Start: m.Start, Units: m.Gave})
 		}
 	}
-	return global.AppendClaims(nil, answer), nil
+	return global.AppendClaims(nil, append(answer, x.lend(ctx, from.Region, loans)...)), nil
 }
 
 // given notes what this region gave of a key.
@@ -345,11 +366,14 @@ func (x *Exchange) RightsHeld() map[string]int64 {
 		h.mu.Lock()
 		for key, k := range h.keys {
 			wall := x.config.Wall()
-			if x.inEscrow(key, k.tier) != k.limit || k.start != wall-wall%k.limit.Window.Microseconds() {
+			if x.inEscrow(key, k.tier) != k.limit || k.start != windowOf(k.limit, wall) {
 				continue
 			}
-			if part := x.part(k.limit, key, k.start); part != nil {
-				held[k.limit.Rule] += part.Limit
+			if part := x.part(k.limit, key, wall); part != nil {
+				held[k.limit.Rule] += part.MaxCost()
+			}
+			if k.limit.Algorithm == limiter.TokenBucket {
+				continue // what moves is spent or refills
 			}
 			for _, got := range k.got {
 				held[k.limit.Rule] += got
@@ -365,12 +389,11 @@ func (x *Exchange) RightsHeld() map[string]int64 {
 // window that is now.
 func (x *Exchange) Right(ctx context.Context, l *limiter.Limit, key string) (part, left int64, err error) {
 	wall := x.config.Wall()
-	start := wall - wall%l.Window.Microseconds()
-	p := x.part(l, key, start)
+	p := x.part(l, key, wall)
 	if p == nil {
 		return 0, 0, fmt.Errorf("no majority of the regions has promised this one its part; see that they reach each other, and that a topology or peer.regions lists all of them")
 	}
-	one := []limiter.Move{{Limit: p, Key: []byte(key), Start: start}}
+	one := []limiter.Move{{Limit: p, Key: []byte(key), Start: windowOf(l, wall)}}
 	x.move(ctx, one)
-	return p.Limit, one[0].Left, one[0].Err
+	return p.MaxCost(), one[0].Left, one[0].Err
 }

@@ -38,12 +38,16 @@ func (x *Exchange) burn(ctx context.Context, lost bool) {
 	var moves []limiter.Move
 	wall := x.config.Wall()
 	for key, t := range b.keys {
-		part := x.part(t.Limit, key, t.Start)
+		at := t.Start
+		if t.Limit.Algorithm == limiter.TokenBucket {
+			at = wall
+		}
+		part := x.part(t.Limit, key, at)
 		if part == nil || t.Start+t.Width+limiter.MaxClockBack.Microseconds() < wall {
 			delete(b.keys, key)
 			continue
 		}
-		moves = append(moves, limiter.Move{Limit: part, Key: []byte(key), Start: t.Start, Burn: true})
+		moves = append(moves, limiter.Move{Limit: part, Key: []byte(key), Start: t.Start, Burn: true, Loan: limiter.Loan{Step: limiter.LoanEmpty}})
 	}
 	b.busy = true
 	x.calls.Go(func() {

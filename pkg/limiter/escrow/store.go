@@ -155,11 +155,15 @@ func (s *Store) exceeds(held *global.Held, part *limiter.Limit, c *limiter.Check
 	if !r.Charged || part.Shadow || startOf(c.Limit, r.TakenAt) == startOf(c.Limit, now) {
 		return false
 	}
-	return !s.Holds(held, part, c.Key, r.TakenAt)
+	return !s.holds(held, part, c.Key, r.TakenAt)
 }
 
 // Holds reports whether a part is no more than this region holds at a time.
-func (s *Store) Holds(held *global.Held, part *limiter.Limit, key []byte, at int64) bool {
+func (s *Store) Holds(part *limiter.Limit, key []byte, at int64) bool {
+	return s.holds(s.held.Load(), part, key, at)
+}
+
+func (s *Store) holds(held *global.Held, part *limiter.Limit, key []byte, at int64) bool {
 	then := s.at(held, part.Whole, key, at)
 	return then != nil && (then == part || part.Portion == nil && then.Limit >= part.Limit)
 }

@@ -29,9 +29,13 @@ type world struct {
 	regions []*worldRegion
 	late    []message
 	loss    float64
-	passed  map[int64]int64 // by window
+	passed  map[int64]int64        // by window
+	bucket  *storetest.WholeBucket // the plain model of a bucket
 	lostAt  time.Duration
 	broken  broken
+	loans   brokenLoans
+	quiet   time.Duration // until when nobody asks
+	usual   int           // of how many messages one is late by minutes
 }
 
 // broken are faults that a test puts in.
@@ -66,7 +70,7 @@ type message struct {
 
 func newEscrowWorld(seed uint64) *world {
 	random := rand.New(rand.NewPCG(seed, 23))
-	w := &world{random: random, now: time.Duration(random.Int64N(int64(time.Hour))), passed: map[int64]int64{}, loss: random.Float64() * 0.4}
+	w := &world{random: random, now: time.Duration(random.Int64N(int64(time.Hour))), passed: map[int64]int64{}, loss: random.Float64() * 0.4, usual: 50}
 	var err error
 	w.limit, err = storetest.ParseLimit(strings.Fields(fmt.Sprintf("r fixed_window limit=%d window=%ds escrow", 1+random.IntN(60), []int{5, 10, 30, 300}[random.IntN(4)])))
 	if err != nil {
@@ -147,7 +151,7 @@ func (w *world) send(from, to int, deliver func()) {
 	for n := 1 + w.random.IntN(5)/4; n > 0; n-- {
 		if w.random.Float64() >= w.loss {
 			late := time.Duration(w.random.Int64N(int64(300 * time.Millisecond)))
-			if w.random.IntN(50) == 0 {
+			if w.random.IntN(w.usual) == 0 {
 				late = time.Duration(w.random.Int64N(int64(2 * time.Minute)))
 			}
 			w.late = append(w.late, message{w.now + late, from, to, deliver})
@@ -248,7 +252,11 @@ func (w *world) hold(r *worldRegion) {
 
 // move lets a region ask another for rights of a window.
 func (w *world) move(to, from *worldRegion) {
-	start := w.wall(to) - w.wall(to)%w.limit.Window.Microseconds()
+	if w.bucket != nil {
+		w.lend(to, from)
+		return
+	}
+	start := startOf(w.limit, w.wall(to))
 	upto, keep := w.random.Int64N(2*w.limit.Limit), w.random.Int64N(3)
 	w.send(to.number, from.number, func() {
 		gave := w.moved(from, limiter.Move{Region: to.name, Start: start, Upto: upto, Keep: keep})
@@ -289,6 +297,13 @@ func (w *world) ask(r *worldRegion, times int) bool {
 			return true
 		}
 		start := startOf(w.limit, d.Results[0].TakenAt)
+		if w.bucket != nil {
+			w.passed[0]++
+			if w.bucket.Pass(storetest.Epoch+w.now.Microseconds(), 1) > 0 {
+				return false
+			}
+			continue
+		}
 		if w.passed[start]++; w.passed[start] > w.limit.Limit {
 			return false
 		}
@@ -323,12 +338,12 @@ func (w *world) run(steps int) bool {
 		case 8:
 			w.change()
 		case 6: // its clock is moved forward, at most as far as clocks are apart
-			some.skew = min(5*time.Second, some.skew+time.Duration(w.random.Int64N(int64(time.Second))))
+			if w.bucket == nil { // in that time one would fill
+				some.skew = min(5*time.Second, some.skew+time.Duration(w.random.Int64N(int64(time.Second))))
+			}
 		case 7: // all clients at once, everywhere
-			for _, r := range w.regions {
-				if w.now >= r.dead && !w.ask(r, 2*int(w.limit.Limit)) {
-					return false
-				}
+			if !w.flood() {
+				return false
 			}
 		}
 		if len(w.regions) > 1 && w.random.IntN(2) == 0 {
@@ -336,7 +351,7 @@ func (w *world) run(steps int) bool {
 			b := (a + 1 + w.random.IntN(len(w.regions)-1)) % len(w.regions)
 			w.move(w.regions[a], w.regions[b])
 		}
-		if w.now >= some.dead && !w.ask(some, 1+w.random.IntN(20)) {
+		if w.now >= some.dead && !w.rests() && !w.ask(some, 1+w.random.IntN(20)) {
 			return false
 		}
 	}

@@ -72,7 +72,7 @@ func (d *Demand) Need(l *limiter.Limit, rest, now time.Duration) int64 {
 	d.pace.every = halfSecond
 	n := d.pace.expected(now)
 	need := float64(n) * float64(max(0, rest)) / float64(halfSecond)
-	return min(l.Limit, max(n, int64(need)))
+	return min(l.MaxCost(), max(n, int64(need)))
 }
 
 // Kept returns how much a region keeps of what it has left when another asks for rights: what
@@ -102,8 +102,10 @@ func part64(whole, of, all int64) int64 {
 // it has left. The answer: how many Units it has given in all.
 type Claim struct {
 	Key, Tier         string
-	Start             int64 // of the window, in Unix microseconds
+	Start             int64 // of the window, in Unix microseconds; of a bucket when its region asked
 	Units, Need, Left int64
+	// ID and Known are of a bucket: see limiter.Loan. Known is what the giver may forget.
+	ID, Known int64
 }
 
 const (
@@ -115,6 +117,8 @@ const (
 	claimUnits protowire.Number = 4
 	claimNeed  protowire.Number = 5
 	claimLeft  protowire.Number = 6
+	claimID    protowire.Number = 7
+	claimKnown protowire.Number = 8
 )
 
 // AppendClaims appends the encoded list to b.
@@ -130,6 +134,8 @@ func AppendClaims(b []byte, list []Claim) []byte {
 		part = appendVarint(part, claimUnits, c.Units)
 		part = appendVarint(part, claimNeed, c.Need)
 		part = appendVarint(part, claimLeft, c.Left)
+		part = appendVarint(part, claimID, c.ID)
+		part = appendVarint(part, claimKnown, c.Known)
 		b = protowire.AppendBytes(protowire.AppendTag(b, fieldClaim, protowire.BytesType), part)
 	}
 	return b
@@ -155,6 +161,10 @@ func ParseClaims(b []byte) (list []Claim, err error) {
 				c.Need = min(n, limiter.MaxCount)
 			case claimLeft:
 				c.Left = min(n, limiter.MaxCount)
+			case claimID:
+				c.ID = n
+			case claimKnown:
+				c.Known = n
 			}
 		}, func(field protowire.Number, v []byte) {
 			switch field {

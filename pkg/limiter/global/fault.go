@@ -37,8 +37,6 @@ func EscrowFault(l *limiter.Limit) string {
 		return "leaky_bucket spaces requests evenly, which regions cannot do for each other; use fixed_window, or mode: eventual"
 	case limiter.RollingWindow:
 		return "rolling_window keeps the time of each request, which moves with no right; use fixed_window"
-	case limiter.TokenBucket:
-		return "token_bucket has no windows in which each region's part begins again, so what a lost region held would stay lost, or be spent twice; use fixed_window, or mode: eventual"
 	}
 	switch {
 	case l.Algorithm == limiter.Concurrency || l.CountDenied:
@@ -47,8 +45,19 @@ func EscrowFault(l *limiter.Limit) string {
 		return "nodes would hold in advance what other regions may need; use consistency: strict"
 	case l.Reported:
 		return "nodes would admit more than their region's part before they learn of each other; use consistency: strict"
-	case l.Window < minWindow:
+	case l.Algorithm == limiter.TokenBucket && !divides(l):
+		return fmt.Sprintf("a burst of %d at %d in %s is too fine to divide exactly among %d regions; use a smaller burst or a shorter window", l.Burst, l.Limit, l.Window, mostRegions)
+	case l.Algorithm == limiter.FixedWindow && l.Window < minWindow:
 		return fmt.Sprintf("rights arrive too late for a window under %s (got %s); use a longer one, or remove scope: global", minWindow, l.Window)
 	}
 	return ""
+}
+
+// mostRegions is among how many regions a bucket can be divided.
+const mostRegions = 100
+
+// divides reports whether parts of a bucket are exact.
+func divides(l *limiter.Limit) bool {
+	part := &limiter.Limit{Limit: l.Limit, Window: l.Window, Portion: &limiter.Portion{Num: 1, Den: mostRegions, Have: l.Burst}}
+	return part.Exact()
 }

@@ -32,7 +32,7 @@ func (s *bucket) age(l *limiter.Limit, level, now int64) {
 		floor = k.out * s.unit
 	}
 	have := p.Have - young
-	if level < floor && now > k.loan {
+	if level < floor && (now > k.loan || s.stepped) { // if the clock was set back, until when is unknown
 		level = floor
 	}
 	if have > k.have {
@@ -58,6 +58,9 @@ func (s *bucket) age(l *limiter.Limit, level, now int64) {
 	s.seen = bucketState{now: now, level: level, unit: s.unit, loans: loans{have: p.Have, loan: k.loan}}
 	if now <= k.till {
 		s.seen.out, s.seen.till = k.out, k.till
+	}
+	if s.stepped {
+		s.seen.loan = 0
 	}
 }
 

@@ -84,7 +84,7 @@ func (s *Store) lend(sh *shard, m *limiter.Move) {
 		}
 		closed, m.Asked = from.confirmed, now
 	case limiter.LoanTake:
-		if m.ID != c.id || c.id == 0 || now > asked+lasts {
+		if m.ID != c.id || c.id == 0 || now > asked+lasts || asked > now+limiter.MaxClockBack.Microseconds() {
 			break
 		}
 		if n := m.Got - max(from.got, m.Closed); n > 0 && now >= s.openFrom.Load() {

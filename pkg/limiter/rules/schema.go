@@ -23,7 +23,8 @@ import (
 //	10 global.mode: escrow
 //	11 under_load
 //	12 experiment
-const Schema = 12
+//	13 token_bucket with global.mode: escrow
+const Schema = 13
 
 // Needs returns the schema that a node must support to read these rules, and where and
 // what needs it; "" for 1. It depends on the text: even client_ip/64, which means
@@ -40,6 +41,9 @@ func Needs(list []Rule) (schema int, what string) {
 }
 
 func (r *Rule) needs(at string) (schema int, what string) {
+	if r.Global != nil && r.Global.Mode == "escrow" && r.Algorithm == limiter.TokenBucket.String() {
+		return 13, at + "algorithm: token_bucket with global.mode: escrow"
+	}
 	if r.Experiment != nil {
 		return 12, at + "experiment"
 	}

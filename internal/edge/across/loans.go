@@ -1,0 +1,182 @@
+package across
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-edge/weir/internal/edge/peer"
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
+)
+
+// Tokens of buckets in escrow move as rights do, with one step more: this region's store says
+// first when it asks, because it takes nothing that was given long after that, and what the
+// other may forget of what it gave.
+
+// needAhead is for how long a region asks for tokens in advance.
+const needAhead = 2 * time.Second
+
+// borrow is a key that needs tokens of other regions, or owes them word of some.
+type borrow struct {
+	limit       *limiter.Limit
+	part        *limiter.Limit
+	key, tier   string
+	partition   int
+	lacks, need int64
+}
+
+// wanted says what other regions are to be asked for. The holdings are locked.
+func (x *Exchange) wanted(h *holdings, key string, k *holding, now time.Duration, wall int64) (b borrow, ok bool) {
+	short := k.shortAt != 0 && now-k.shortAt <= shortFor
+	owes := false
+	for _, till := range k.owes {
+		owes = owes || now < till
+	}
+	if now-k.asked < askEvery || !short && !owes || x.inEscrow(key, k.tier) != k.limit {
+		return b, false
+	}
+	b = borrow{limit: k.limit, part: x.part(k.limit, key, wall), key: key, tier: k.tier, partition: partitionOf(key)}
+	if b.part == nil {
+		return b, false
+	}
+	if short {
+		b.need = k.demand.Need(k.limit, needAhead, now)
+		b.lacks = max(0, b.need-k.left)
+	}
+	if b.lacks == 0 && !owes {
+		return b, false
+	}
+	k.asked, k.used = now, now
+	return b, true
+}
+
+// borrow asks the owners in other regions for tokens.
+func (x *Exchange) borrow(ctx context.Context, regions []string, list []borrow) {
+	var moves []limiter.Move
+	var from []*borrow
+	var owners []peer.Node
+	for i := range list {
+		b := &list[i]
+		for _, region := range regions {
+			if region == x.config.Region {
+				continue
+			}
+			if owner, ok := x.config.Directory.Owner(region, names[b.partition]); ok {
+				moves = append(moves, limiter.Move{Limit: b.part, Key: []byte(b.key), Region: region, Loan: limiter.Loan{Step: limiter.LoanAsk}})
+				from, owners = append(from, b), append(owners, owner)
+			}
+		}
+	}
+	x.move(ctx, moves)
+	asks := map[peer.Node][]global.Claim{}
+	for i := range moves {
+		m, b := &moves[i], from[i]
+		if m.Err != nil || len(asks[owners[i]]) >= global.MaxBatch {
+			continue // the next time
+		}
+		c := global.Claim{Key: b.key, Tier: b.tier, Start: m.Asked, Units: m.Known, Left: m.Left, Need: b.need, ID: m.ID, Known: m.Closed}
+		c.Units += (b.lacks + int64(len(regions)) - 2) / int64(len(regions)-1)
+		asks[owners[i]] = append(asks[owners[i]], c)
+	}
+	for owner, list := range asks {
+		x.call(ctx, owner, TopicRights, func() []byte { return global.AppendClaims(nil, list) }, func(reply []byte) {
+			if got, err := global.ParseClaims(reply); err == nil { // a damaged answer counts as lost
+				x.receiveTokens(ctx, owner.Region, got)
+			}
+		})
+	}
+}
+
+// receiveTokens adds what another region has given.
+func (x *Exchange) receiveTokens(ctx context.Context, region string, list []global.Claim) {
+	var moves []limiter.Move
+	for i := range list {
+		c := &list[i]
+		l := x.inEscrow(c.Key, c.Tier)
+		if l == nil || l.Algorithm != limiter.TokenBucket {
+			continue
+		}
+		if part := x.part(l, c.Key, x.config.Wall()); part != nil {
+			moves = append(moves, limiter.Move{
+				Limit: part, Key: []byte(c.Key), Region: region, Got: c.Units,
+				Loan: limiter.Loan{Step: limiter.LoanTake, ID: c.ID, Asked: c.Start, Closed: c.Known},
+			})
+		}
+	}
+	forgets := make([]int64, len(moves))
+	for i := range moves {
+		forgets[i] = moves[i].Closed
+	}
+	x.move(ctx, moves)
+	now := x.config.Clock()
+	for i := range moves {
+		m := &moves[i]
+		if m.Err != nil {
+			continue // the next answer says it again
+		}
+		h := &x.holdings[partitionOf(string(m.Key))]
+		h.mu.Lock()
+		if k := h.keys[string(m.Key)]; k != nil && k.limit == m.Limit.Whole {
+			if before, known := k.got[region]; known {
+				x.received.Add(max(0, m.Known-before))
+			} else {
+				x.received.Add(max(0, m.Known-forgets[i])) // this node has not asked before
+			}
+			k.got[region], k.left = m.Known, m.Left
+			delete(k.owes, region)
+			if m.Known > forgets[i] {
+				k.owes[region] = now + limiter.LoanHeld
+			}
+		}
+		h.mu.Unlock()
+	}
+}
+
+// lend answers a region that asks for tokens.
+func (x *Exchange) lend(ctx context.Context, region string, claims []*global.Claim) (answer []global.Claim) {
+	var moves []limiter.Move
+	var asked []*global.Claim
+	for _, c := range claims {
+		l := x.inEscrow(c.Key, c.Tier)
+		if l == nil || l.Algorithm != limiter.TokenBucket {
+			continue
+		}
+		if part := x.part(l, c.Key, x.config.Wall()); part != nil {
+			moves = append(moves, limiter.Move{Limit: part, Key: []byte(c.Key), Region: region})
+			asked = append(asked, c)
+		}
+	}
+	x.move(ctx, moves) // what is left?
+	before := make([]int64, len(moves))
+	for i := range moves {
+		m, c := &moves[i], asked[i]
+		before[i] = m.Gave
+		m.Keep = global.Kept(m.Left, x.needs(c.Key), c.Left, c.Need)
+		m.Upto, m.Loan = c.Units, limiter.Loan{Step: limiter.LoanGive, ID: c.ID, Closed: c.Known}
+	}
+	x.move(ctx, moves)
+	for i := range moves {
+		m, c := &moves[i], asked[i]
+		if m.Err != nil || m.Gave == 0 || !x.config.Escrow.Checks.Holds(m.Limit, m.Key, m.At) {
+			continue
+		}
+		if before[i] <= m.Gave {
+			x.gave.Add(m.Gave - before[i])
+		} else { // the other's counters have begun again
+			x.gave.Add(m.Gave)
+		}
+		answer = append(answer, global.Claim{Key: c.Key, Tier: c.Tier, Start: c.Start, Units: m.Gave, ID: c.ID, Known: m.Closed})
+	}
+	return answer
+}
+
+// needs returns what this region expects to be asked for of a key soon.
+func (x *Exchange) needs(key string) int64 {
+	h := &x.holdings[partitionOf(key)]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if k := h.keys[key]; k != nil {
+		return k.demand.Need(k.limit, needAhead, x.config.Clock())
+	}
+	return 0
+}

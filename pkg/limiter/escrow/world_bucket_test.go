@@ -1,0 +1,151 @@
+package escrow
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/storetest"
+)
+
+// brokenLoans are faults of buckets that a test puts in.
+type brokenLoans struct {
+	generous bool // a giver's store takes nothing
+	unheld   bool // ... or forgets at once what is out
+	roomless bool // a receiver says that all had room
+	late     bool // ... and takes what was given long ago
+	doubles  bool // ... each time
+	past     bool // a region gives what it no longer holds
+}
+
+// newBucketWorld is a world that divides a bucket.
+func newBucketWorld(seed uint64) *world {
+	w := newEscrowWorld(seed)
+	l, err := storetest.ParseLimit(strings.Fields(fmt.Sprintf("r token_bucket limit=%d window=%ds burst=%d escrow",
+		1+w.random.IntN(60), []int{1, 5, 30, 120}[w.random.IntN(4)], 1+w.random.IntN(60))))
+	if err != nil {
+		panic(err)
+	}
+	w.usual = 5 + w.random.IntN(50)
+	w.limit, w.bucket = l, storetest.NewWholeBucket(l)
+	return w
+}
+
+// flood lets clients ask all regions for twice the limit, at once. It returns false as ask does.
+func (w *world) flood() bool {
+	for range 2 { // and again what others gave meanwhile
+		for _, r := range w.regions {
+			if w.now >= r.dead && !w.ask(r, 2*int(w.limit.MaxCost())) {
+				return false
+			}
+		}
+		if w.bucket == nil {
+			break
+		}
+		w.step(200 * time.Millisecond)
+	}
+	return true
+}
+
+// rests lets buckets fill now and then.
+func (w *world) rests() bool {
+	if w.bucket != nil && w.now > w.quiet+time.Minute && w.random.IntN(20) == 0 {
+		w.quiet = w.now + time.Duration(w.random.Int64N(int64(time.Minute)))
+	}
+	return w.now < w.quiet
+}
+
+// lend lets a region ask another for tokens.
+func (w *world) lend(to, from *worldRegion) {
+	b := w.loans
+	if w.now < w.quiet {
+		return
+	}
+	ask, ok := w.lent(to, limiter.Move{Region: from.name, Loan: limiter.Loan{Step: limiter.LoanAsk}})
+	if !ok {
+		return
+	}
+	if b.roomless {
+		ask.Closed = ask.Known
+	}
+	upto, keep := ask.Known+w.random.Int64N(2*w.limit.Burst), w.random.Int64N(3)
+	w.send(to.number, from.number, func() {
+		gave, ok := w.lent(from, limiter.Move{Region: to.name, Upto: upto, Keep: keep, Loan: limiter.Loan{Step: limiter.LoanGive, ID: ask.ID, Closed: ask.Closed}})
+		if !ok || !b.past && !from.checks.Holds(gave.Limit, gave.Key, gave.At) {
+			return
+		}
+		if b.generous {
+			gave.Gave = max(gave.Gave, upto)
+		}
+		if b.unheld {
+			w.lent(from, limiter.Move{Region: to.name, Loan: limiter.Loan{Step: limiter.LoanGive, ID: ask.ID, Closed: gave.Gave}})
+		}
+		w.send(from.number, to.number, func() {
+			take := limiter.Move{Region: from.name, Got: gave.Gave, Loan: limiter.Loan{Step: limiter.LoanTake, ID: ask.ID, Asked: ask.Asked, Closed: gave.Closed}}
+			if b.late {
+				take.Asked = w.wall(to)
+			}
+			if b.doubles {
+				known, _ := w.lent(to, limiter.Move{Region: from.name})
+				take.Got += known.Known
+			}
+			w.lent(to, take)
+		})
+	})
+}
+
+func (w *world) lent(r *worldRegion, m limiter.Move) (limiter.Move, bool) {
+	m.Key = storetest.Key("k", w.limit)
+	if m.Limit = r.checks.At(w.limit, m.Key, w.wall(r)); m.Limit == nil {
+		return m, false
+	}
+	one := []limiter.Move{m}
+	r.store.Move(context.Background(), one)
+	return one[0], true
+}
+
+// Whatever happens at random, no more passes in any interval than the burst and what refills.
+func TestRandomWorldsOfBuckets(t *testing.T) {
+	worlds := 150
+	if os.Getenv("WEIR_SOAK") == "1" {
+		worlds = 10_000
+	}
+	total := int64(0)
+	for seed := range worlds {
+		w := newBucketWorld(uint64(seed))
+		require.True(t, w.run(600), "seed %d: %d regions, %d in %s, burst %d: over at %s", seed, len(w.regions), w.limit.Limit, w.limit.Window, w.limit.Burst, w.now)
+		total += w.passed[0]
+	}
+	t.Logf("%d passed in %d worlds", total, worlds)
+	require.Greater(t, total, int64(100*worlds), "worlds in which something passes")
+}
+
+// Each of these faults lets more pass in some world.
+func TestBrokenWorldsOfBucketsAreCaught(t *testing.T) {
+	for name, set := range map[string]func(w *world){
+		"what is given is not charged first": func(w *world) { w.loans.generous = true },
+		"what is out is not held":            func(w *world) { w.loans.unheld = true },
+		"what has no room is kept":           func(w *world) { w.loans.roomless = true },
+		"what was given long ago is taken":   func(w *world) { w.loans.late = true },
+		"what arrives twice counts twice":    func(w *world) { w.loans.doubles = true },
+		"a minority promises":                func(w *world) { w.broken.minority = true },
+		"a store forgets what was spent":     func(w *world) { w.broken.reopens = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range 10_000 {
+				w := newBucketWorld(uint64(seed))
+				if set(w); !w.run(600) {
+					t.Logf("world %d", seed)
+					return
+				}
+			}
+			t.Error("no world noticed")
+		})
+	}
+}
